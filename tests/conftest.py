@@ -15,8 +15,8 @@ from tests.kept import kept
 from tools.small_models import DEMO, write_llama
 
 pytest_plugins = ["tests.tiers", "tests.ui.serving"]
-# The same sums on every machine that runs the tests; and workers as many as cores, with two threads each, would spend
-# most of their time waiting for each other: 126 s instead of 39 for two modules of detection and alignment.
+# The same sums on every machine that runs the tests. Two threads for each of as many workers as cores would spend most
+# of their time waiting for each other: 126 s instead of 39 for two modules of detection and alignment.
 torch.set_num_threads(1)
 
 
@@ -30,12 +30,12 @@ class Marked(NamedTuple):
 
 @pytest.fixture(scope="session")
 def in_full(request: pytest.FixtureRequest) -> bool:
-    """Whether `make every` asks: what samples within a test leaves nothing out then."""
+    """Whether this is `make every`, in which tests do not sample their cases."""
     return bool(request.config.getoption("--every"))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Prints the seeds that tests drew, also of those that passed: what a rare failure needs to be repeated."""
+    """Prints the seeds that tests drew, passed ones included: they reproduce a rare failure."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
     seeds = [
         f"{report.nodeid}: {value}"
@@ -88,7 +88,7 @@ def release_of(
     phi3_path: Path,
     gpt2_path: Path,
 ) -> Callable[[str], Marked]:
-    """A trained model by name with one owner's mark of the default parameters; written once, so copy what you spoil."""
+    """A trained model by name with one owner's mark of the default parameters. Shared: copy it before any change."""
     paths = {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path, "gpt2": gpt2_path}
 
     def release(name: str) -> Marked:
@@ -101,7 +101,7 @@ def release_of(
 
 @pytest.fixture(scope="session", params=["demo", "minilm"])
 def trained_path(request: pytest.FixtureRequest, demo_path: Path, minilm_path: Path) -> Path:
-    """Each of the two trained models in turn."""
+    """Each of the two trained models."""
     return demo_path if request.param == "demo" else minilm_path
 
 

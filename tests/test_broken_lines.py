@@ -1,4 +1,4 @@
-"""The tool that breaks a line and asks whether `make test` notices: it runs every test once, the nearest first."""
+"""The tool that breaks a line and checks whether `make test` notices; it runs every test once, the nearest first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The search for our own false positives: 400 random keys on each unmarked, trained model; `make every`: 1 000.
+"""Searches for our own false positives: 400 random keys on each unmarked, trained model; `make every`: 1 000.
 
-Every key is wrong by construction, so every "found" would be a false accusation, and ranks must be uniform for the
+Every key is wrong by construction, so every "found" would be a false accusation. Ranks must be uniform for the
 verdict's statistic and for the paper's.
 """
 
@@ -17,7 +17,7 @@ from irwm.evidence.finding import Reading
 from irwm.scheme.keystream import derive
 from irwm.scheme.parameters import EMBEDDING, HEAD, chance_of_counting
 
-# Hundreds of keys are read once for the whole module.
+# Reads hundreds of keys, once for the whole module.
 pytestmark = pytest.mark.slow
 
 KEYS, EVERY = 400, 1000
@@ -71,7 +71,7 @@ def test_no_key_is_found(unmarked: list[irwm.Finding]) -> None:
     assert len(unmarked) >= KEYS
     assert not [f for f in unmarked if f.verdict == "found"]
     assert not [f for f in unmarked if f.passes or f.paper.passes]
-    # The grey zone starts at one in a thousand; more than six of these would be beyond its own odds.
+    # The grey zone starts at one in a thousand; more than six of these would be too unlikely.
     assert sum(f.verdict != "not found" for f in unmarked) <= binom.ppf(0.9995, len(unmarked), 1e-3)
 
 
@@ -116,7 +116,7 @@ def test_the_risk_that_pays_for_both_places_is_never_too_small(unmarked: list[ir
 
 
 def test_the_place_that_is_shown_is_not_chosen_for_what_it_shows(unmarked: list[irwm.Finding]) -> None:
-    """Of two places that say the same, the embedding is shown, whichever reads lower."""
+    """Of two places that read the same, the embedding is shown, even if the other reads lower."""
     if unmarked[0].places == 1:
         pytest.skip("its output head is its embedding")
     lower = [each.elsewhere.log10_p < each.reading.log10_p for each in unmarked if each.elsewhere is not None]

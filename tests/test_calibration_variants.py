@@ -1,7 +1,7 @@
-"""False positives of the two other ways that a mark is read: A from the embedding alone, and marks among noise.
+"""False positives of the two other ways to read a mark: A from the embedding alone, and marks among noise.
 
-Trained embeddings, wrong keys. A of cosines between rows is made of the very rows that the mark is looked for in, so
-that a resemblance between them could do harm which A of attention would not show.
+Trained embeddings, wrong keys. A of cosines between rows uses the very rows in which the mark is searched for, so
+similarity between them could do harm that A of attention would not show.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from irwm.scheme.keystream import derive
 from irwm.scheme.parameters import chance_of_counting
 
 KEYS, PERMUTATIONS = 100, 199
-# Keys per seed. All keys of a seed are ranked among the same permutations, so their ranks share that set's chance
-# error. A Kolmogorov-Smirnov test takes ranks for independent: with 50 keys to a seed it is too easily alarmed.
+# Keys per seed. All keys of a seed are ranked against the same permutations, so their ranks share that set's chance
+# error. A Kolmogorov-Smirnov test assumes independent ranks: with 50 keys per seed it alarms too easily.
 BATCH = 10
-# The first hundred secrets of this name gave p = 6e-4 on the demo among noise. They were chance: all seven hundred gave
-# .67, which `python -m benchmarks.calibration --noise 10 --secrets variants --keys 700 --models demo` runs again.
+# The first hundred secrets of this name gave p = 6e-4 on the demo among noise. This was chance: all seven hundred gave
+# .67, which `python -m benchmarks.calibration --noise 10 --secrets variants --keys 700 --models demo` repeats.
 FIRST = 100
 
-# Hundreds of keys are read once for the whole module.
+# Reads hundreds of keys, once for the whole module.
 pytestmark = pytest.mark.slow
 
 
 def as_state_space_model(path: Path, folder: Path) -> Path:
-    """A trained embedding under the names of a family without attention; nothing else of the model is read."""
+    """A trained embedding under the names of a family without attention; only the embedding is read."""
     model = irwm.open_checkpoint(path)
     folder.mkdir()
     save_file(

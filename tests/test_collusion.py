@@ -1,4 +1,4 @@
-"""Recipients who conspire: all are named whatever they do, and looking at each other's copies shows them nothing."""
+"""Recipients who collude: all are named for every strategy, and comparing their copies shows them nothing."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ DAMAGES = {
     "int4": lambda folder, out: irwm.attacks.quantize(folder, out, 4),
     "pruned": lambda folder, out: irwm.attacks.prune(folder, out, 0.3),
 }
-# Noise that hides marked rows, written over.
+# Noise that hides marked rows and replaces numbers.
 HIDDEN = many_recipients(256, hides_rows=True)
-# How far off the estimated number of copies may be. A mean holds each copy's fingerprint to an eighth; what stands out
-# in a row weighs more in a maximum and less in a median.
+# Allowed error of the estimated number of copies. A mean holds an eighth of each copy's fingerprint; outliers in a row
+# weigh more in a maximum and less in a median.
 ESTIMATE = {"mean": 0.05, "copy-paste": 0.05, "weighted": 0.05, "median": 0.2, "max": 0.3, "min-max": 0.3}
 
 
@@ -46,7 +46,7 @@ def keys(model: irwm.Checkpoint) -> list[irwm.Key]:
 
 @pytest.fixture(scope="module")
 def held(model: irwm.Checkpoint, keys: list[irwm.Key]) -> torch.Tensor:
-    """(copies, s, d) what the conspirators hold."""
+    """(copies, s, d): the numbers that the colluders hold."""
     return torch.stack([copy_of(model, key).float() for key in keys])
 
 
@@ -62,7 +62,7 @@ def test_all_conspirators_are_named_and_nobody_else(model, keys, held, tmp_path:
         tracing = trace_each(irwm.Examination(suspect, model), everybody)
         assert {trace.recipient for trace in tracing.named} == {key.recipient for key in keys}, name
         assert tracing.reason == f"The suspect was made from the copies of {COPIES} recipients, at least."
-        # A share is read with a relative error of 1 / z, so their mean cannot be known better than this.
+        # A share is read with a relative error of 1 / z, so their mean cannot be more precise.
         readable = 3 / math.sqrt(sum(trace.z**2 for trace in tracing.named))
         assert tracing.colluders == pytest.approx(COPIES, rel=max(ESTIMATE[how], readable)), name
         assert np.abs(tracing.decoys).max() < 5.0
@@ -76,7 +76,7 @@ def test_weights_show_in_the_shares(model, keys, held, tmp_path: Path) -> None:
 
 
 def test_a_copy_subtracted_from_others_leaves_somebody_to_name(model, keys, held, tmp_path: Path) -> None:
-    """Weights that sum to 1 cannot all be small: who is subtracted goes unnamed, who is added does not."""
+    """Weights that sum to 1 cannot all be small: a subtracted copy is not named, an added one is."""
     suspect = write_embedding(model, held[0] + held[1] - held[2], tmp_path / "subtracted")
     traces = irwm.trace(suspect, model, keys)
     assert [trace.recipient for trace in traces if trace.named] == ["guilty 0", "guilty 1"]
@@ -89,7 +89,7 @@ def test_the_marks_of_two_conspirators_are_found_as_well(model, keys, held, tmp_
     assert [finding.verdict for finding in found] == ["found", "found", "not found"]
 
 
-# What an observer sees.
+# An observer's view.
 
 
 @pytest.fixture(scope="module")
@@ -113,13 +113,13 @@ def test_without_noise_the_same_observer_sees_them_all(demo: irwm.Checkpoint) ->
 
 @pytest.mark.slow
 def test_copies_with_a_fingerprint_alone_show_the_same_observer_which_rows_are_marked(demo: irwm.Checkpoint) -> None:
-    """What docs/collusion.md says that a fingerprint does not do."""
+    """What docs/collusion.md says that a fingerprint cannot do."""
     assert classifier_auc(copies(demo, many_recipients(256), 8)) > 0.9
 
 
 @pytest.mark.slow
 def test_noise_of_one_size_would_show_the_marks_by_their_rows_lengths(demo: irwm.Checkpoint) -> None:
-    """Why sizes vary: with the paper's one size the same observers see more than they should."""
+    """Why sizes vary: with the paper's single size the same observers see more than they should."""
     made = copies(demo, replace(HIDDEN, noise_level="global"), 16)
     assert classifier_auc(made) > 0.6
     assert lengths_auc(made) > 0.6

@@ -1,7 +1,7 @@
-"""The search for our own false positives where alignment itself could make them: wrong keys on disguised originals.
+"""Searches for our own false positives that alignment itself could cause: wrong keys on disguised originals.
 
-Alignment sees the original and no key, so that wrong keys must rank as uniformly as on an untouched model. Were rows
-pulled towards what a key expects, or the null computed in other coordinates than the key's, it would show here.
+Alignment uses the original and no key, so wrong keys must rank as uniformly as on an untouched model. If rows were
+pulled towards what a key expects, or the null used other coordinates than the key, it would show here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.disguises import RENAMED, TRIMMED, everything, models
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.scheme.keystream import derive
 
-# Hundreds of keys on disguised models, read once for the whole module.
+# Reads hundreds of keys on disguised models, once for the whole module.
 pytestmark = pytest.mark.slow
 
 KEYS, PERMUTATIONS = 100, 199

@@ -1,6 +1,6 @@
 """The mark and the lineage through function-preserving disguises, alone, together and on top of changed weights.
 
-`benchmarks/disguises.py` prints the whole table; here are its hardest lines and random compositions, of which
+`benchmarks/disguises.py` prints the whole table. These are its hardest lines and random compositions, of which
 `make test` takes a sample and `make every` all.
 """
 
@@ -28,7 +28,7 @@ def releases(release_of: Callable[[str], Marked]) -> dict[str, Marked]:
 
 
 def check(marked: Marked, suspect: Path, lost: int | None = None) -> irwm.Finding:
-    """Found, derived, at least nine of ten present rows below 0.2, and what is lost is counted and said."""
+    """Found, derived, at least nine of ten present rows below 0.2, and missing rows are counted and reported."""
     model, key, _ = marked
     found = irwm.detect(irwm.open_checkpoint(suspect), model, key)
     assert found.verdict == "found", found.reason
@@ -42,7 +42,7 @@ def check(marked: Marked, suspect: Path, lost: int | None = None) -> irwm.Findin
     return found
 
 
-# The labels of a family follow from its config alone: a release's are its original's.
+# A family's labels follow from its config alone, so a release has the labels of its original.
 SINGLE = [
     (name, row.label)
     for name in ("demo", "gemma", "phi3", "gpt2")
@@ -88,7 +88,7 @@ def test_all_disguises_on_top_of_a_changed_model(releases: dict[str, Marked], tm
     check(marked, Row("all", (*everything(changed), RENAMED)).build(changed, tmp_path / "x"), 0)
 
 
-# Each may come in any order and more than once; renaming hides the family from those after it, so it comes last.
+# Each may come in any order and more than once; renaming hides the family from later ones, so it comes last.
 STEPS = (
     "permute_residual",
     "flip_signs",
@@ -116,7 +116,7 @@ STEPS = (
 def test_random_compositions(releases: dict[str, Marked], tmp_path: Path, name: str, seed: int) -> None:
     marked, draw = releases[name], np.random.default_rng(seed)
     steps = [STEPS[i] for i in draw.integers(len(STEPS), size=draw.integers(1, 7))]
-    # At most two trims, or too few marked rows are left to prove anything.
+    # At most two trims: with more, too few marked rows remain as evidence.
     trims = [step for step in steps if step[0] == "trim_tokens"]
     steps = [step for step in steps if step[0] != "trim_tokens"] + trims[:2]
     state = apply(read_state(marked[2]), [*steps, *([RENAMED] if draw.random() < 0.5 else [])], seed=seed)
@@ -143,7 +143,7 @@ def test_random_strangers_are_never_ours(releases: dict[str, Marked], tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_strangers_trained_apart_are_never_ours(releases: dict[str, Marked], tmp_path: Path, seed: int) -> None:
-    """Same config, tokenizer and text, another random start; trained long enough that tokens mean something."""
+    """Same config, tokenizer and text, another random start; trained long enough that tokens have a meaning."""
     model, key, _ = releases["gemma"]
     found = irwm.detect(irwm.open_checkpoint(stranger(model.path, tmp_path / "x", seed)), model, key)
     assert found.verdict != "found"
@@ -170,6 +170,6 @@ def stranger(original: Path, out: Path, seed: int) -> Path:
         optimizer.zero_grad()
         last.backward()
         optimizer.step()
-    assert last.item() < first - 1.0  # it has learnt something
+    assert last.item() < first - 1.0  # it has learned something
     model.to(torch.bfloat16).save_pretrained(path)
     return path

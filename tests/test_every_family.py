@@ -1,8 +1,7 @@
 """Every family is protected and investigated, and each release is recognised in every container and quantisation.
 
-The models are tiny and random, of transformers' own classes; what trained models add stands in
-tests/evidence/test_detection.py and in tests/checkpoint. A release is marked once for each family; suspects are written
-from it.
+The models are tiny and random, of transformers' own classes; tests/evidence/test_detection.py and tests/checkpoint test
+trained ones. A release is marked once for each family, and suspects are written from it.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def test_in_several_shards(marked: Marked, tmp_path: Path) -> None:
 @pytest.mark.sweep
 @pytest.mark.sampled(3)
 def test_as_a_pytorch_file(marked: Marked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parser runs in this process here; tests/checkpoint/test_torch_models.py has its real child."""
+    """The parser runs in this process here; tests/checkpoint/test_torch_models.py starts its real child."""
     monkeypatch.setattr(torch_file, "run_parser", without_child)
     shutil.copytree(marked.release, tmp_path / "x", ignore=shutil.ignore_patterns("*.safetensors", "SHA256SUMS"))
     torch.save(load_file(marked.release / "model.safetensors"), tmp_path / "x" / "pytorch_model.bin")

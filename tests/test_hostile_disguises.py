@@ -1,7 +1,7 @@
-"""Disguises made to defeat alignment itself: planted rows, chosen trimming, damaged decoys, extreme factors.
+"""Disguises that try to defeat alignment itself: planted rows, chosen trimming, damaged decoys, extreme factors.
 
-Each keeps the model's function (planted rows get no probability, trimmed tokens are gone by choice) or needs a loader
-of the thief's own.
+Each keeps the model's function (planted rows get no probability, trimmed tokens are removed on purpose) or needs the
+attacker's own loader.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_trimming_a_kind_of_tokens_is_undone(marked: Marked, tmp_path: Path, kin
 def test_a_damaged_copy_planted_as_a_decoy_does_not_hide_the_real_one(
     marked: Marked, tmp_path: Path, damage: str
 ) -> None:
-    """Both tensors align; the one that aligns first and most cheaply carries no mark any more."""
+    """Both tensors align; the one that aligns first and most cheaply no longer carries a mark."""
     _, _, release = marked
     rows = irwm.open_checkpoint(release).embedding()
     noise = 2 * rows.std() * torch.randn(rows.shape, generator=torch.Generator().manual_seed(1))
@@ -98,7 +98,7 @@ def test_a_damaged_copy_planted_as_a_decoy_does_not_hide_the_real_one(
     assert result.keys_tried == 1
     assert result.tensors_read > 1
     assert f"{result.tensors_read} tensors fit the embedding" in result.warnings[0]
-    assert result.log10_p < -12  # paying twice costs nothing that is needed
+    assert result.log10_p < -12  # the double correction leaves enough evidence
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_no_factor_is_too_small_or_too_large(marked: Marked, tmp_path: Path, fac
 @pytest.mark.sweep
 @pytest.mark.parametrize("count", [10, 50])
 def test_exchanging_only_the_marked_rows_is_noticed(marked: Marked, tmp_path: Path, count: int) -> None:
-    """As two colluders could who know them from the difference of their copies; no sample of rows shows it."""
+    """As for two colluders who know the rows from the difference of their copies; no sample of rows shows it."""
     model, key, release = marked
     order = np.arange(model.vocab_size)
     rows = key.marked_rows[:count]
@@ -133,7 +133,7 @@ def test_exchanging_only_the_marked_rows_is_noticed(marked: Marked, tmp_path: Pa
 
 
 def test_a_widened_residual_stream_is_narrowed_again(marked: Marked, tmp_path: Path) -> None:
-    """Only what detection reads is widened here: the embedding through orthonormal rows, under unknown names."""
+    """Widens only what detection reads: the embedding through orthonormal rows, under unknown names."""
     rows = irwm.open_checkpoint(marked[2]).embedding().double()
     d = rows.shape[1]
     generator = torch.Generator().manual_seed(0)
@@ -146,7 +146,7 @@ def test_a_widened_residual_stream_is_narrowed_again(marked: Marked, tmp_path: P
 
 @pytest.mark.slow
 def test_a_failure_by_content_acquits_nobody(marked: Marked, tmp_path: Path) -> None:
-    """Trimmed to a fifth, rotated and reordered, too little is left to pair; that is no sign of innocence."""
+    """Trimmed to a fifth, rotated and reordered, too little is left to pair; that is no evidence of innocence."""
     model, key, release = marked
     keep = list(range(300, 300 + model.vocab_size // 5))
     steps = [("trim_tokens", {"keep": keep, "tokenizer": "drop"}), "rotate", DROPPED]

@@ -1,4 +1,4 @@
-"""Imports run downwards only: the house of docs/architecture.md, held by a test."""
+"""Imports point downwards only: tests the layers of docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 import irwm
 
 ROOT = Path(__file__).parents[1]
-# Floor of every room, from the ground up. A module imports only from its own room or from a lower floor; the parts of
-# `ui` that share a floor may import each other.
+# The level of each package, lowest first. A module imports only from its own package or from a lower level; the parts
+# of `ui` on the same level may import each other.
 FLOORS = [
     ("irwm.errors", 0),
     ("irwm.families", 1),
@@ -32,7 +32,7 @@ FLOORS = [
     ("irwm.release", 7),
     ("irwm.attacks", 8),
     ("irwm", 9),
-    ("irwm.report", 10),  # above the front door, through which it takes what it describes
+    ("irwm.report", 10),  # above `irwm/__init__.py`, which exports what it describes
     ("irwm.__main__", 11),  # the command of the package
     ("storage", 11),
     ("ui.jobs", 12),
@@ -85,8 +85,8 @@ def imported(path: Path) -> set[str]:
 
 
 def place(name: str) -> tuple[str, int] | None:
-    """The room and the floor of a module; a new room of `irwm` has none until it is listed."""
-    for prefix, level in FLOORS:  # longer prefixes stand first
+    """The package and the level of a module; a new package of `irwm` has no level until it is listed."""
+    for prefix, level in FLOORS:  # longer prefixes come first
         if name == prefix or (prefix != "irwm" and name.startswith(prefix + ".")):
             return prefix, level
     return None
@@ -100,14 +100,14 @@ def test_a_module_imports_only_downwards() -> None:
 
 def imports_from_above(path: Path) -> set[str]:
     own = place(name_of(path))
-    assert own is not None, f"{path} stands on no floor"
-    if name_of(path) == "ui":  # a package's front door re-exports what is inside
+    assert own is not None, f"{path} has no level"
+    if name_of(path) == "ui":  # a package's `__init__` re-exports its content
         own = ("ui", 17)
     return {other for other in imported(path) if (found := place(other)) is not None and is_above(found, own)}
 
 
 def is_above(other: tuple[str, int], own: tuple[str, int]) -> bool:
-    """Whether the other room is on a higher floor; rooms of `irwm` on one floor may not import each other either."""
+    """Whether the other package is on a higher level; packages of `irwm` on one level may not import each other."""
     if other[1] == own[1]:
         return other[0] != own[0] and own[0].startswith("irwm")
     return other[1] > own[1]
@@ -119,12 +119,12 @@ def test_each_library_stays_in_its_place() -> None:
 
 
 def out_of_place(path: Path) -> Iterator[str]:
-    """What a module imports or calls that is another part's, each as a phrase."""
+    """A module's imports and calls that belong to another part, each as a phrase."""
     name, names = name_of(path), imported(path)
     tops = {other.split(".")[0] for other in names}
     if not name.startswith(GRADIO_ALLOWED) and "gradio" in tops:
         yield "gradio outside the pages"
-    if not name.startswith("ui.jobs"):  # a task runs in its own process, which the runner alone starts
+    if not name.startswith("ui.jobs"):  # a task runs in its own process, which only the runner starts
         tasks = ("protect", "investigate", "sweep", "item", "dispute", "verify", "lab")
         if found := names & {f"ui.jobs.{task}" for task in tasks}:
             yield f"a task's module: {sorted(found)}"
@@ -132,10 +132,10 @@ def out_of_place(path: Path) -> Iterator[str]:
         yield "a database outside storage"
     if not name.startswith("irwm"):
         return
-    drawing = {"plotly", "logging"} if name.startswith("irwm.report") else set()  # matplotlib talks only through a log
+    drawing = {"plotly", "logging"} if name.startswith("irwm.report") else set()  # matplotlib only writes a log
     if found := tops & {"time", "random", "logging", "plotly"} - drawing:
         yield f"what a pure library does not need: {sorted(found)}"
-    # A verdict reads tensors and never runs a model; what measures or trains one opens it through irwm.running.
+    # A verdict reads tensors and never runs a model; code that measures or trains one opens it through irwm.running.
     if not name.startswith("irwm.running") and "transformers" in tops:
         yield "transformers outside irwm.running"
     if not name.startswith(RUNS_MODELS) and [other for other in names if other.startswith("irwm.running")]:
@@ -145,22 +145,22 @@ def out_of_place(path: Path) -> Iterator[str]:
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute))
     }
-    if name != "irwm.__main__" and "print" in calls:  # the command line talks to a person
+    if name != "irwm.__main__" and "print" in calls:  # the command line prints for a user
         yield "print"
-    # Times may be read from documents and compared; the clock is never asked.
+    # Times may be read from documents and compared; the clock is never read.
     if found := {"now", "utcnow", "today"} & calls:
         yield f"the clock: {sorted(found)}"
 
 
 def test_what_an_examination_computes_is_kept_in_objects_and_not_in_modules() -> None:
-    """A module's cache outlives the examination that filled it, and nobody sees who shares it."""
+    """A module's cache outlives the examination that filled it, and hides who shares it."""
     rooms = ("irwm.alignment", "irwm.evidence", "irwm.tracing", "irwm.scheme.invariant")
     assert not [name_of(path) for path in modules() if name_of(path).startswith(rooms) and memo_caches(path)]
-    assert memo_caches(ROOT / "irwm" / "keys" / "digests.py"), "the rule knows a cache when it sees one"
+    assert memo_caches(ROOT / "irwm" / "keys" / "digests.py"), "the rule recognises a cache"
 
 
 def memo_caches(path: Path) -> list[str]:
-    """What a module applies of functools' caches, as a decorator or to a function of its own."""
+    """A module's uses of functools' caches, as decorators or on its own functions."""
     used = (ast.unparse(node) for node in ast.walk(tree_of(path)) if isinstance(node, (ast.Name, ast.Attribute)))
     return [each for each in used if each.removeprefix("functools.") in ("cache", "lru_cache")]
 
@@ -186,7 +186,7 @@ def test_the_front_door_opens_every_room_and_no_other() -> None:
         from irwm import nothing_else_either  # noqa: F401
 
 
-# Of the code that `make check` holds to strict types. It may only go down: who takes one away lowers the number.
+# In the code that `make check` type-checks strictly. The number may only fall: remove one, and lower it.
 TYPE_IGNORES = 10
 
 
@@ -194,12 +194,12 @@ def test_no_type_is_ignored_that_was_not_before() -> None:
     folders = ("irwm", "storage", "ui", "benchmarks", "tools")
     files = [ROOT / "app.py", *(path for folder in folders for path in (ROOT / folder).rglob("*.py"))]
     found = [path for path in files for line in path.read_text("utf-8").splitlines() if "# type: ignore" in line]
-    assert len(found) <= TYPE_IGNORES, f"write the type down instead, or cast with a reason: {sorted(set(found))}"
+    assert len(found) <= TYPE_IGNORES, f"write the type instead, or cast with a reason: {sorted(set(found))}"
     assert len(found) == TYPE_IGNORES, f"fewer than before: set TYPE_IGNORES to {len(found)}"
 
 
 def test_the_library_stays_a_house_of_few_rooms_and_few_doors() -> None:
-    """At most 16 rooms and 70 arrows between them; a new one must make another unnecessary."""
+    """At most 16 packages and 70 arrows between them; a new one must replace another."""
     arrows = {
         (room_of(name_of(path)), room_of(other))
         for path in modules()
@@ -213,7 +213,7 @@ def test_the_library_stays_a_house_of_few_rooms_and_few_doors() -> None:
 
 
 def room_of(name: str) -> str:
-    """`irwm.scheme` of `irwm.scheme.noise.Noise`; `irwm` of what only the front door has."""
+    """`irwm.scheme` of `irwm.scheme.noise.Noise`; `irwm` of names that only `irwm/__init__.py` has."""
     room = ".".join(name.split(".")[:2])
     there = (ROOT / "irwm" / room.removeprefix("irwm.")).with_suffix(".py").exists()
     return room if there or (ROOT / room.replace(".", "/")).is_dir() else "irwm"

@@ -1,4 +1,4 @@
-"""What is needed stands in one place, and the library can be installed by itself."""
+"""Requirements are in one place, and the library can be installed alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MINUTES = 60
 
 
 def requirements(name: str) -> list[str]:
-    """What a requirements file asks for, without comments, hashes and other files."""
+    """The requirements in a file, without comments, hashes and included files."""
     text = (ROOT / name).read_text("utf-8").replace("\\\n", " ")
     lines = (re.sub(r"\s+--hash=\S+|(^|\s)#.*", "", line).strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("-")]
@@ -78,7 +78,7 @@ def test_every_line_of_a_lock_is_one_version_with_hashes(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs of an environment that holds nothing but this project's wheel and what it asks for."""
+    """The folder of programs in an environment with only this project's wheel and its requirements."""
     work = tmp_path_factory.mktemp("wheel")
     source = work / "source"
     source.mkdir()
@@ -96,7 +96,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*command: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    # Nothing of this checkout, nor of this environment, may help.
+    # Neither this checkout nor this environment may help.
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return subprocess.run(
         [*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=10 * MINUTES,
@@ -114,7 +114,7 @@ def told(*command: object, cwd: Path | None = None) -> str:
 def test_the_wheel_alone_verifies_inspects_and_detects_from_any_folder(
     installed: Path, demo_path: Path, tmp_path: Path
 ) -> None:
-    """A report is made here, by the checkout, and checked there, by the wheel: the page and the PDF byte for byte."""
+    """The checkout makes a report here, and the wheel checks it there: page and PDF byte for byte."""
     import irwm
     from irwm.report.write import write_document
     from tests.report.conftest import complete

@@ -1,4 +1,4 @@
-"""The benchmarks of `make bench` run, and docs/speed says what its own results say."""
+"""The benchmarks of `make bench` run, and docs/speed agrees with their results."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
     assert ("not measured: the disk of" in said) != clones_in(tmp_path)
     found = json.loads((tmp_path / "out" / "detection.json").read_text())["result"]
     assert {run["verdict"] for run in (*found["plain"], *found["disguised"])} == {"found"}
-    # Every row once: what is read of the suspect is what a detection has to look at, and its headers.
+    # Every row once: a detection reads of the suspect only what it examines, and headers.
     assert found["plain"][0]["suspect_bytes"] < 1.1 * found["needed"]
     assert found["plain"][0]["read"] >= found["plain"][0]["suspect_bytes"] + found["plain"][0]["model_bytes"]
     text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     for name in ("insertion", "detection", "keys", "peers", "growth"):
         assert f"## {CLAIMS[name].TITLE}" in text
-    assert "--quick" in text, "a quick run must not pass for a whole one"
+    assert "--quick" in text, "a quick run must not look like a full one"
     assert "3000 × 512, 1 layers" in text
     assert (tmp_path / "out" / "growth.svg").stat().st_size > 1000
     assert not (tmp_path / "models" / "copy").exists()

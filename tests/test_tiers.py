@@ -111,7 +111,7 @@ def test_what_is_kept_is_made_once_and_a_half_made_folder_never_counts(
     assert (first / "file").read_text(encoding="utf-8") == "whole"
     assert kept(config, "model", make) == first
     assert made == ["once"]
-    # Other sources, another folder; that of the sources before is kept beside it, older ones go.
+    # Other sources, another folder; that of the previous sources is kept next to it, older ones are removed.
     for key in ("a" * 16, "b" * 16, "c" * 16):
         monkeypatch.setattr("tests.kept.key_of_sources", lambda key=key: key)
         assert kept(config, "model", make) != first

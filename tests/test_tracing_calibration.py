@@ -1,4 +1,4 @@
-"""Calibration of tracing: innocents against everything that may be done to another's copy or to the original."""
+"""Calibration of tracing: innocent recipients against any change of another's copy or of the original."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_innocents_scores_are_standard_normal_and_nobody_is_named(
     assert abs(float((z_of(tracing.traces) ** 4).mean()) - 3.0) < 0.8
 
 
-# What becomes of a trained model that nobody leaked: weights changed through files, and another release's copy.
+# Changes to a trained model that nobody leaked: weights changed through files, and another release's copy.
 RELATIVES: dict[str, Callable[[Path, Path], Path]] = {
     "pruned": lambda path, out: irwm.attacks.prune(path, out, 0.3),
     "int8": lambda path, out: irwm.attacks.quantize(path, out, 8),
@@ -131,16 +131,16 @@ def test_innocents_of_the_trained_models_relatives(
 def test_a_fine_tuned_original_that_nobody_leaked_names_none_of_300_and_scores_them_as_chance_does(
     demo_path: Path, tmp_path: Path
 ) -> None:
-    """Training moves the weights in directions of its own, and no recipient's signs are among them.
+    """Training moves the weights in its own directions, and no recipient's signs are among them.
 
-    Of 300 standard normal numbers mean and deviation stay within 4.5 of their own deviations, that is 0.26 of 0 and
-    0.18 of 1, but for one case in a hundred thousand.
+    Mean and deviation of 300 standard normal numbers stay within 4.5 of their deviations, that is 0.26 of 0 and
+    0.18 of 1, except in one case in a hundred thousand.
     """
     model = irwm.open_checkpoint(demo_path)
     suspect = irwm.open_checkpoint(fine_tuned(demo_path, tmp_path / "tuned"))
     before, after = model.embedding(), suspect.embedding()
     changed = float((after - before).norm() / before.norm())
-    assert 0.005 < changed < 0.2, "trained enough to be another model, and not so much that it is none"
+    assert 0.005 < changed < 0.2, "trained enough to be another model, and not so much that it breaks"
     (own,) = keys_for(model, ["never issued"])
     tracing = trace_each(
         irwm.Examination(suspect, model), [*other_names(own, [f"never issued {i}" for i in range(299)]), own]
@@ -155,7 +155,7 @@ def test_a_fine_tuned_original_that_nobody_leaked_names_none_of_300_and_scores_t
 
 
 def fine_tuned(path: Path, out: Path, steps: int = 6) -> Path:
-    """The model trained on with all its weights, by AdamW at 1e-3, on the text it was held out from."""
+    """The model trained further with all its weights, by AdamW at 1e-3, on the text that was held out from it."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     text = default_text()

@@ -1,4 +1,4 @@
-"""What a mark costs the model: the demo release's perplexity on held-out text."""
+"""The cost of a mark to the model: the demo release's perplexity on held-out text."""
 
 from __future__ import annotations
 

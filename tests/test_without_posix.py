@@ -1,10 +1,10 @@
-"""The app with Python's POSIX half missing. An approximation of Windows, for no Windows machine was at hand.
+"""The app without Python's POSIX half. This approximates Windows, because no Windows machine was available.
 
 The scripts below run in processes that tests/without_posix/sitecustomize.py has changed: modules, flags, signals and
-/proc are gone, and files, locks and processes behave as strictly as on Windows, as far as its documentation tells. So
-this shows that nothing we use is missing there, that the ways around it work and fit together, and that no open file is
-renamed or removed. It does not show that Windows behaves as its documentation says. Libraries here are those built for
-POSIX, paths have no drive letters, and names are told apart by case.
+/proc are gone, and files, locks and processes behave as strictly as on Windows, as far as its documentation says. So
+this shows that we use nothing that is missing there, that the workarounds work and fit together, and that no open file
+is renamed or removed. It does not show that Windows behaves as its documentation says. Libraries here are those built
+for POSIX, paths have no drive letters, and names are case-sensitive.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def changes() -> dict[str, str]:
-    """What the environment of a process without POSIX has in addition."""
+    """Additional environment variables of a process without POSIX."""
     path = os.pathsep.join((str(WITHOUT), str(REPOSITORY)))
     return {"PYTHONPATH": path, "USERNAME": "somebody"}
 
 
 @pytest.fixture
 def run(tmp_path: Path, changes: dict[str, str]) -> Run:
-    """Runs a script, in which `folder` is an empty one, and returns what it printed."""
+    """Runs a script, with `folder` as an empty folder, and returns its output."""
     folder = tmp_path / "folder"
     folder.mkdir()
 
@@ -129,7 +129,7 @@ from irwm.release import publish, sweep_partials, verify_manifest
 from irwm.errors import OutputExistsError
 model, out = open_checkpoint(sys.argv[1]), folder / "out"
 """
-    # Ended in the midst of it, with its name taken and its lock held.
+    # Ended midway, with its name taken and its lock held.
     run(publish + "publish(model, out, {}, verify=lambda _: os.kill(os.getpid(), 15))", tiny_path, code=-9)
     run(publish + "publish(model, folder / 'other', {}, verify=lambda _: os.kill(os.getpid(), 15))", tiny_path, code=-9)
     run(

@@ -1,4 +1,4 @@
-"""What lies in the folder that a command is run in is data: nothing of it is imported, by the command or a child."""
+"""Files in a command's working folder are data: neither the command nor a child imports them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tools.small_models import write_llama
 from tools.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
-# Names that a Python in this folder would take for its own, for ours or for a library's.
+# Names that Python in this folder would take for its own modules, for ours or for a library's.
 PLANTED = (
     "torch", "numpy", "scipy", "safetensors", "json", "subprocess", "typing", "sitecustomize", "usercustomize",
     "ui/__init__", "storage/__init__", "irwm/__init__", "irwm/__main__", "irwm/report/__init__", "irwm/report/judged",
@@ -42,7 +42,7 @@ def installed(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A folder with modules under other programs' names, and the file that one of them makes where it runs."""
+    """A folder with modules under other programs' names, and the file that any of them makes when it runs."""
     root = tmp_path_factory.mktemp("hostile")
     folder, ran = root / "received", root / "ran"
     for name in PLANTED:
@@ -56,7 +56,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def received(planted: tuple[Path, Path]) -> tuple[Path, Path, Path]:
-    """The folder with a report, its archive, models and a key as well; what shows that a module ran; the command."""
+    """The folder with a report, its archive, models and a key as well; the file that a module makes; the command."""
     folder, ran = planted
     model = irwm.open_checkpoint(write_llama(folder / "original"))
     key = irwm.generate_key(model, secret=b"\x01" * 32, owner="Acme Labs", recipient="Northwind")
@@ -149,7 +149,7 @@ def test_a_child_takes_modules_from_the_program_alone(planted: tuple[Path, Path]
 
 
 def test_one_place_starts_the_processes_of_the_program() -> None:
-    """Elsewhere `sys.executable` stands only where a task's pool is made, whose workers inherit the rule."""
+    """Otherwise `sys.executable` appears only where a task's pool is made, whose workers inherit the rule."""
     found = {
         path.relative_to(ROOT).as_posix()
         for top in ("irwm", "storage", "ui")

@@ -1,4 +1,4 @@
-"""The tables of docs/ say which command wrote them, and whether they are older than the code."""
+"""The tables in docs/ name the command that wrote them, and say whether they are older than the code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository of three modules: a command, what it imports, and what it does not."""
+    """A repository of three modules: a command, a module that it imports, and one that it does not."""
     (tmp_path / "irwm").mkdir()
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "irwm" / "__init__.py").write_text('_HOMES = {"rank": "scheme"}\n')

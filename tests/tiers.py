@@ -8,7 +8,7 @@
 Four marks decide, and a test without any of them is quick:
 
     slow            the whole test, or module, is of the slow tier
-    browser         so is what drives a real browser; the fixture `chromium` says so as well
+    browser         slow as well: the test drives a real browser; the fixture `chromium` implies it
     sweep           the first of its parameters is quick, the others are slow
     quick(reason)   quick despite the marks above
 
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is not sampled, then what is of the other tier."""
+    """Removes tests that are not sampled, then those of the other tier."""
     kept = items if config.getoption("--every") else sampled(items)
     tier = config.getoption("--tier")
     if tier is not None:
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Of a test marked `sampled(n)`, one in n of its parameters, and never the same one of n; none marked `in_full`."""
+    """Keeps one in n parameters of a test marked `sampled(n)`, at varying places; drops tests marked `in_full`."""
     met: Counter[str] = Counter()
     kept = []
     for item in items:
@@ -61,7 +61,7 @@ def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def tiers(items: Sequence[pytest.Item]) -> list[str]:
-    """The tier of each test; of a sweep, the first that is met stands for all."""
+    """The tier of each test; for a sweep, its first test counts as the quick one."""
     met: set[str] = set()
     found = []
     for item in items:

@@ -12,7 +12,7 @@ from tools.running_app import RunningApp, opened_context, pass_the_gate
 
 @pytest.fixture(scope="module")
 def page(running_app: RunningApp, chromium: Browser) -> Iterator[Page]:
-    """One browser for a module's tests, past the gate; it keeps its tabs from test to test as a person's would."""
+    """One unlocked browser for a module's tests. Its tabs stay open from test to test."""
     context = opened_context(chromium, accept_downloads=True)
     page = context.new_page()
     page.goto(running_app.url)

@@ -1,4 +1,4 @@
-"""axe-core looks at every page and state, light and dark: what it can tell of names, roles, headings and contrast."""
+"""axe-core checks every page and state in light and dark: names, roles, headings and contrast."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tools.running_app import RunningApp, opened_context, pass_the_gate
 
 pytestmark = pytest.mark.browser
 
-# All of axe-core's rules, the best practices among them, on all of the document: nothing is left out.
+# All axe-core rules, including best practices, on the whole document.
 RUN = "async () => (await axe.run(document, {resultTypes: ['violations'], elementRef: false})).violations"
-# Transitions change colours, and plotly draws in pieces; axe-core reads what is there at one moment.
+# Transitions change colours and plotly draws in steps, but axe-core reads the page at one moment.
 STILL = """() => !document.querySelector('.model-card .pending')
   && document.getAnimations().every(one => one.playState !== 'running' || one.effect.getTiming().iterations > 1)"""
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
 def seen(request: pytest.FixtureRequest, running_app: RunningApp, chromium: Browser) -> Iterator[Page]:
-    """The gate: on the first day in light, locked in dark."""
+    """The gate: in light before a vault exists, in dark when locked."""
     context = opened_context(chromium, color_scheme=request.param)
     page = context.new_page()
     page.goto(running_app.url)
@@ -110,7 +110,7 @@ def test_a_verdict_and_what_is_folded_below_and_above_it(seen: Page, running_app
 
 
 def test_pages_with_something_to_show(seen: Page) -> None:
-    """A case, a list of jobs with one opened, the vault's keys, and what is folded on these pages."""
+    """A case, a job list with one job open, the vault's keys, and the folded parts of these pages."""
     for name in PAGES:
         open_tab(seen, name)
         expect(seen.locator(f"#page-{name} h1").first).to_be_visible()
@@ -118,7 +118,7 @@ def test_pages_with_something_to_show(seen: Page) -> None:
             seen.locator(f"#{name}-list tbody button").first.click()
             expect(seen.locator("#case, #chosen-job").locator("visible=true").first).to_be_visible()
         folded = seen.locator(f"#page-{name} button.label-wrap:visible:not(.open)")
-        while folded.count():  # some lie in others
+        while folded.count():  # some are nested
             fold = folded.first.element_handle()
             fold.click()
             seen.wait_for_function("fold => fold.classList.contains('open')", arg=fold)

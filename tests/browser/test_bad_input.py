@@ -1,4 +1,4 @@
-"""Bad input on the pages: each gets a clear message, changes nothing, and the app goes on."""
+"""Bad input on the pages: each gets a clear message, changes nothing, and the app keeps running."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_path_that_is_not_a_model_is_said(running_app: RunningApp, page: Page,
     fill_path(page, "original", path)
     notice = page.locator("#page-protect .notice-fault, #picker-original .notice-fault").first
     expect(notice).to_contain_text(expected, ignore_case=True)
-    expect(page.locator("#picker-original .note .icon")).to_have_count(0)  # no tick on what is broken
+    expect(page.locator("#picker-original .note .icon")).to_have_count(0)  # no tick for a broken model
     expect(page.locator("#to-names")).to_be_disabled()
 
 
@@ -116,7 +116,7 @@ def test_an_owner_is_asked_for(model: Path, page: Page) -> None:
     first_step(page)
     choose_original(page, model)
     page.click("#to-names")
-    type_into(page, "owner", "")  # a reload gives it back
+    type_into(page, "owner", "")  # a reload restores it
     page.click("#to-setting")
     expect(page.locator("#owner-notice .notice-fault")).to_contain_text("owner is missing")
     expect(page.locator("#page-protect .notice-fault:visible, .toast-body")).to_have_count(1)
@@ -174,7 +174,7 @@ def test_an_uploaded_suspect_is_examined(model: Path, release: Path, running_app
 
 @pytest.mark.fault(44)
 def test_stop_leaves_nothing(minilm_path: Path, running_app: RunningApp, page: Page) -> None:
-    """A model large enough to be caught in the middle; Stop, and neither release nor partial folder is left."""
+    """A model large enough to stop midway; after Stop neither release nor partial folder remains."""
     big = running_app.root / "big"
     big.mkdir()
     tensors = load_file(minilm_path / "model.safetensors")

@@ -1,4 +1,4 @@
-"""A case from the finding to the archive, and a report that anybody can check: in a real browser, on the demo model."""
+"""A case from the finding to the archive, and a report that anyone can check, in a real browser on the demo model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TITLE = "Leak of January"
 
 @pytest.fixture(scope="module")
 def case(demo_path: Path, running_app: RunningApp, page: Page) -> Path:
-    """The demo model, its release examined under a case's title; the release."""
+    """Examines a release of the demo model under a case's title; returns the release."""
     model = place(demo_path, running_app.root, "demo")
     original = irwm.open_checkpoint(model)
     key = irwm.generate_key(original, secret=bytes(32), owner="Example Labs", recipient="Early access 7")

@@ -1,4 +1,4 @@
-"""What the mark costs the model, measured on request and shown on the receipt."""
+"""The cost of the mark to the model, measured on request and shown on the receipt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thief's copy that computes the same under other numbers: found, with what was undone and how sure that is."""
+"""A disguised copy that computes the same is found; the page shows what was undone and how certain that is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ story = pytest.mark.quick("the one story in a browser: protect, disguise, invest
 
 @pytest.fixture(scope="module")
 def document(demo_path: Path, running_app: RunningApp, page: Page) -> dict[str, Any]:
-    """The examination of a disguised copy; the page shows it from now on."""
+    """The examination of a disguised copy, which the page then shows."""
     model = place(demo_path, running_app.root, "demo")
     release = running_app.root / "release"
     protect(page, model, release, recipient="Early access 7")

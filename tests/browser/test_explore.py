@@ -1,4 +1,4 @@
-"""Explore as a person uses it: worked examples, the inverse question, a model's views, settings passed on."""
+"""Explore as a user works with it: worked examples, the inverse question, a model's views, settings passed on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def put(page: Page, name: str, text: str) -> None:
 
 
 def title(page: Page, figure: str):
-    """A figure's title; it changes when the figure is drawn anew."""
+    """A figure's title, which changes when the figure is redrawn."""
     return page.locator(f"#explore-{figure} .gtitle").first
 
 
@@ -60,7 +60,7 @@ def test_the_inverse_question_is_answered_and_its_answer_taken_over(explore: Pag
     put(explore, "success", "much")
     expect(explore.locator("#explore-answer .notice-fault")).to_contain_text("Success wanted is out of range")
     expect(explore.locator("#explore-room .plotly")).to_have_count(0)
-    expect(explore.locator("#explore-odds .plotly")).to_be_visible()  # which does not rest on it
+    expect(explore.locator("#explore-odds .plotly")).to_be_visible()  # does not depend on it
     put(explore, "success", "0.999")
     expect(explore.locator("#explore-answer .notice-fault")).to_have_count(0)
     expect(explore.locator("#explore-odds .plotly")).to_be_visible()

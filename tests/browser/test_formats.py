@@ -1,4 +1,4 @@
-"""The story the product is built for: a quantised copy of a customer's release turns up as a GGUF file."""
+"""The main use case: a quantised copy of a customer's release appears as a GGUF file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small help in a real browser: the gate's focus, a lock that every tab follows, a wizard that survives a reload."""
+"""Help in a real browser: the gate's focus, a lock that every tab follows, a wizard that survives a reload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.running_app import PASSPHRASE, RunningApp, opened_context, pass_the_g
 from ui.components.lock_gate import WATCH_SECONDS
 
 pytestmark = pytest.mark.browser
-# Timers of Gradio are intervals of the browser. The one by which a page looks whether it is locked does not tick here.
+# Gradio's timers are browser intervals. The one that checks whether the page is locked does not run here.
 NEVER_WATCHES = f"""
 const real = window.setInterval;
 window.setInterval = (call, pause, ...more) => pause >= {1000 * WATCH_SECONDS:g} ? 0 : real(call, pause, ...more);
@@ -22,7 +22,7 @@ window.setInterval = (call, pause, ...more) => pause >= {1000 * WATCH_SECONDS:g}
 
 @pytest.fixture(scope="module")
 def tabs(running_app: RunningApp, chromium: Browser) -> Iterator[tuple[Page, Page]]:
-    """Two tabs of one browser, past the gate."""
+    """Two tabs of one browser, unlocked."""
     context = opened_context(chromium)
     context.add_init_script(NEVER_WATCHES)
     one, other = context.new_page(), context.new_page()
@@ -57,7 +57,7 @@ def test_what_was_typed_into_the_wizard_survives_a_reload(tabs, running_app: Run
 
 
 def test_the_step_the_original_and_the_settings_survive_a_reload(tabs, running_app: RunningApp) -> None:
-    """After the test above: the wizard stands at its second step."""
+    """Follows the test above: the wizard is at its second step."""
     page, _ = tabs
     page.click("#to-setting")
     expect(page.locator("#odds-figure .plotly")).to_be_visible()
@@ -85,7 +85,7 @@ def test_the_step_the_original_and_the_settings_survive_a_reload(tabs, running_a
 
 
 def test_a_second_tab_follows_a_lock_without_its_timer(tabs) -> None:
-    """In these tabs no timer looks (`NEVER_WATCHES`), so it can only follow what the first one tells it."""
+    """No timer checks the lock in these tabs (`NEVER_WATCHES`), so the second tab can only learn it from the first."""
     one, other = tabs
     one.click("#lock")
     expect(one.locator("#passphrase input")).to_be_focused()

@@ -1,5 +1,5 @@
-"""The Lab as a person uses it: a rehearsal on the demo model and a release of Protect's, its table and figures, Stop,
-going on, and the case."""
+"""The Lab as a user works with it: a rehearsal on the demo model and a release from Protect, its table and figures,
+Stop, resuming, and the case."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 
 
 def tick(page: Page, attack: str, *labels: str) -> None:
-    """Leaves exactly these ticks in a list."""
+    """Leaves exactly these entries of a list ticked."""
     boxes = page.locator(f"#lab-{attack} label:has(input[type=checkbox])")
     for at in range(boxes.count()):
         box = boxes.nth(at)
@@ -33,7 +33,7 @@ def newest_job(app: RunningApp) -> Path:
 
 
 def numbers(app: RunningApp, folder: Path) -> dict[str, Any]:
-    """The document of a lab, which lies sealed in the job's folder."""
+    """The lab's document, which is sealed in the job's folder."""
     vault = Vault.open(app.home)
     vault.unlock(PASSPHRASE)
     found: dict[str, Any] = json.loads(jobs_of(vault).files(folder.name).read("lab.json"))

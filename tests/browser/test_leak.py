@@ -1,4 +1,4 @@
-"""The leak that three customers made together: their merged mean, rotated, as Q8_0 GGUF, names exactly those three."""
+"""A leak by three customers: the rotated mean of their copies, as Q8_0 GGUF, names exactly those three."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARAMETERS = irwm.Parameters(constraints=5, scale="auto", noise_coordinates=5)
 
 @pytest.fixture(scope="module")
 def leak(demo_path: Path, running_app: RunningApp, page: Page) -> dict[str, Any]:
-    """Twelve customers' keys in the vault, three customers' copies put together, and the page's finding on it."""
+    """Twelve customers' keys in the vault, the merged copies of three, and the page's finding on them."""
     path = place(demo_path, running_app.root, "demo")
     model = irwm.open_checkpoint(path)
     keys = make_keys(model, NAMES, PARAMETERS)
@@ -118,7 +118,7 @@ def test_picking_another_suspect_takes_the_verdict_away(leak: dict[str, Any], pa
 def test_what_is_typed_and_not_looked_at_is_not_examined(leak: dict[str, Any], page: Page) -> None:
     field = page.locator("#path-suspect input, #path-suspect textarea").first
     expect(page.locator("#suspect-model .model-card h2")).to_have_text(leak["model"].path.name)
-    # Neither Enter nor a blur: the button is pressed by script, as when both happen within one moment.
+    # Neither Enter nor blur: a script presses the button, as if both happened at the same moment.
     page.evaluate(
         """([path]) => {
             const field = document.querySelector('#path-suspect input, #path-suspect textarea');
@@ -139,7 +139,7 @@ def test_a_folder_of_suspects_is_swept_and_a_broken_one_does_not_end_it(
 ) -> None:
     folder = running_app.root / "from-the-net"
     folder.mkdir()
-    (folder / "a-leak.gguf").symlink_to(leak["suspect"])  # leads out of the folder: refused
+    (folder / "a-leak.gguf").symlink_to(leak["suspect"])  # points outside the folder: refused
     place(Path(leak["copies"][0]), folder, "b-copy")
     (folder / "c-broken.gguf").write_bytes(b"GGUF" + bytes(40))
     place(Path(leak["model"].path), folder, "d-original")

@@ -27,13 +27,13 @@ def commitment(n: int) -> str:
 
 @pytest.fixture(scope="module")
 def key(tiny_path: Path) -> irwm.Key:
-    """The one key among them whose bytes are a key's, for what is read out of the bytes."""
+    """The one key with valid key bytes, for tests that read the bytes."""
     return irwm.generate_key(irwm.open_checkpoint(tiny_path), owner=NEW.owner, recipient="Recipient 042")
 
 
 @pytest.fixture(scope="module")
 def filled(running_app: RunningApp, page: Page, key: irwm.Key) -> Vault:
-    """The app's own vault, to which a second process has added keys and releases; the page shows none of them yet."""
+    """The app's own vault, to which a second process has added keys and releases that the page does not show yet."""
     open_tab(page, "vault")
     expect(page.locator("#vault-keys-empty")).to_contain_text("No keys yet")
     expect(page.locator("#vault-releases-empty")).to_contain_text("No releases yet")
@@ -64,7 +64,7 @@ def test_a_page_of_keys_is_shown_with_their_number(filled: Vault, page: Page) ->
     expect(page.locator("#vault-keys")).to_contain_text("Recipient 120")
     expect(page.locator("#vault-keys")).not_to_contain_text("Recipient 070")
     expect(page.locator("#vault-keys-back")).to_be_disabled()
-    assert page.content().count("Recipient 0") < 50 * 4, "no more than a page of them is in the document"
+    assert page.content().count("Recipient 0") < 50 * 4, "the document holds at most one page of them"
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
@@ -75,7 +75,7 @@ def test_pages_are_turned_by_keyboard(filled: Vault, page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#vault-keys-where .note")).to_contain_text("Page 2 of 3")
     expect(page.locator("#vault-keys")).to_contain_text("Recipient 070")
-    assert page.evaluate("document.activeElement.id") == "vault-keys-forth", "the focus stays for the next turn"
+    assert page.evaluate("document.activeElement.id") == "vault-keys-forth", "the focus stays for the next page"
     page.keyboard.press("Enter")
     expect(page.locator("#vault-keys-where .note")).to_contain_text("Page 3 of 3: 101 to 120")
     expect(page.locator("#vault-keys")).to_contain_text("Recipient 001")

@@ -1,4 +1,4 @@
-"""The model card on the pages, in a real browser: what is shown, when, where, and that a stranger's text stays text."""
+"""The model card in a real browser: what it shows, when and where, and that text from a model's files stays text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NASTY = "<img src=x onerror=\"document.title='run'\"><script>document.title='run
 
 
 def fact(page: Page, card: str, label: str):
-    """The value beside a label, folded ones too."""
+    """The value next to a label, including folded ones."""
     term = page.locator(f"#{card} dt", has_text=re.compile(f"^{re.escape(label)}$"))
     return term.locator("xpath=following-sibling::dd[1]")
 
@@ -39,7 +39,7 @@ def demo(demo_path: Path, running_app: RunningApp) -> Path:
 
 @pytest.fixture(scope="module")
 def hostile(tiny_path: Path, running_app: RunningApp) -> Path:
-    """An unknown family whose folder, tensors and config are named to be run, shown backwards or printed."""
+    """An unknown family whose folder, tensor and config names try to run as a script or to reverse the text."""
     folder = running_app.root / "<img src=x onerror=alert(1)>\u202e"
     folder.mkdir()
     tensors = load_file(tiny_path / "model.safetensors")
@@ -149,7 +149,7 @@ def test_a_broken_file_shows_the_error_in_place_of_the_card(running_app: Running
 
 @pytest.fixture(scope="module")
 def huge(running_app: RunningApp) -> Path:
-    """A gigabyte of embedding that takes no room on the disk."""
+    """A gigabyte of embedding that takes no disk space."""
     folder = running_app.root / "huge"
     folder.mkdir()
     rows, width = 131_072, 4096
@@ -169,7 +169,7 @@ def huge(running_app: RunningApp) -> Path:
 
 
 def first_seen(page: Page, path: Path) -> str:
-    """Chooses an original and returns its card's text from the moment the card appears."""
+    """Chooses an original and returns its card's text as soon as the card appears."""
     fill_path(page, "original", path)
     return page.wait_for_function(
         """name => document.querySelector('#protect-model h2')?.textContent === name
@@ -201,7 +201,7 @@ def test_a_choice_made_while_another_is_being_read_is_the_one_that_stays(huge: P
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_on_the_card_can_be_read(visit, running_app: RunningApp, hostile: Path, scheme: str) -> None:
-    """Every text's colour against the paper or panel behind it: 4.5 to 1 at least (WCAG AA)."""
+    """Every text's contrast with the paper or panel behind it: at least 4.5 to 1 (WCAG AA)."""
     page = visit(running_app, scheme).page
     pass_the_gate(page)
     open_tab(page, "protect")

@@ -1,4 +1,4 @@
-"""A new passphrase, chosen in the browser; another browser that had the vault open is locked."""
+"""A new passphrase, set in the browser, locks another browser that had the vault open."""
 
 from __future__ import annotations
 

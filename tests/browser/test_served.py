@@ -1,4 +1,4 @@
-"""A copy that is only sold by its answers: marked in the browser, served, asked, stopped, asked on, and found."""
+"""A copy offered only through an API: marked in the browser, served, queried, stopped, resumed, and found."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASKED_BEFORE_THE_KILL = 60
 
 
 def shown_command(page: Page, address: str, out: Path) -> list[str]:
-    """The command as the page gives it, with what only the officer knows."""
+    """The command as the page shows it, with the values that only the officer knows."""
     shown = str(page.locator("#how-to-record .copy").get_attribute("data-copy"))
     known = {"python": sys.executable, "app.py": str(REPOSITORY / "app.py"), "https://SERVER": address,
              "NAME": "served", "answers.safetensors": str(out)}  # fmt: skip
@@ -44,7 +44,7 @@ def test_a_served_copy_is_asked_and_found_and_its_recipient_named(
         planning = shown_command(page, server.url, out)
         planned = subprocess.run(planning, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
         assert planned.returncode == 0, planned.stderr
-        assert not server.asked, "nothing was sent yet"
+        assert not server.asked, "no request was sent yet"
         sending = [*(word for word in planning if word != "--plan"), "--send", "--rate", "1000"]
 
         def begin() -> subprocess.Popen[str]:
@@ -58,7 +58,7 @@ def test_a_served_copy_is_asked_and_found_and_its_recipient_named(
         until_ended(first, "the killed command")
         assert not out.exists()
         second = begin()
-        _, said = until_ended(second, "the command that goes on")
+        _, said = until_ended(second, "the resumed command")
         assert second.returncode == 0, said
         assert "are recorded already" in said
         assert len(set(server.prompts)) == len(server.prompts)

@@ -1,4 +1,4 @@
-"""Settings, history and About in a real browser: what is chosen outlives a reload, and the browser keeps nothing."""
+"""Settings, history and About in a real browser: choices survive a reload, and the browser stores nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def choose(page: Page, field: str, words: str) -> None:
 def test_the_choices_hold_at_once_and_after_a_reload(page: Page, app: RunningApp) -> None:
     open_tab(page, "settings")
     expect(page.locator("#set-idle input")).to_have_value("15")
-    # All that the page fills in has come: what is typed before would be replaced.
+    # The page has filled in its fields, which would replace text typed earlier.
     expect(page.locator("#set-theme").get_by_label("Same as the system", exact=True)).to_be_checked()
     expect(page.locator("#settings-fixed")).to_contain_text("IRWM_HOME")
     settled(page)
@@ -98,7 +98,7 @@ def test_the_history_shows_a_finished_and_an_interrupted_job(page: Page, app: Ru
         ("Verify the first report", {"state": "done", "result": {"ok": True}}),
         (
             "Verify the second report",
-            {"state": "interrupted", "error": {"problem": "it ended", "advice": "start anew"}},
+            {"state": "interrupted", "error": {"problem": "it ended", "advice": "start again"}},
         ),
     ):
         job = jobs.create("verify", title, {"report": "/models/r.json"})
@@ -111,10 +111,10 @@ def test_the_history_shows_a_finished_and_an_interrupted_job(page: Page, app: Ru
     expect(rows.nth(1)).to_contain_text("Done")
     expect(rows.nth(0)).to_contain_text("Interrupted")
     rows.nth(0).get_by_role("button").click()
-    expect(page.locator("#job-chosen")).to_contain_text("Start anew")
+    expect(page.locator("#job-chosen")).to_contain_text("Start again")
     expect(page.locator("#job-chosen .log")).to_contain_text("Reading the report")
     expect(page.locator("#run-again")).to_be_visible()
-    # By keyboard, as by mouse; and the place in the list is kept when it is drawn anew.
+    # Works by keyboard as by mouse; a redraw keeps the place in the list.
     expect(rows.nth(0).get_by_role("button")).to_be_focused()
     page.keyboard.press("Tab")
     expect(rows.nth(1).get_by_role("button")).to_be_focused()

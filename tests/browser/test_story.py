@@ -1,4 +1,4 @@
-"""The officer's story on two trained models, in a real browser: protect, then examine what a thief would hold."""
+"""An officer's work on two trained models in a real browser: protect, then examine an attacker's copies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ATTACKS = {
 
 @pytest.fixture(scope="module", params=["demo", "minilm"])
 def released(request, demo_path: Path, minilm_path: Path, running_app: RunningApp, page: Page) -> tuple[Path, Path]:
-    """A trained model and its release for "First", with a second release for "Second" beside it."""
+    """A trained model and its release for "First", next to a second release for "Second"."""
     model = place(demo_path if request.param == "demo" else minilm_path, running_app.root, request.param)
     release = running_app.root / f"{request.param}-first"
     protect(page, model, release, recipient="First")
@@ -44,7 +44,7 @@ def test_the_release_loads_in_transformers_and_the_manifest_verifies(released) -
 
 @pytest.fixture(scope="module")
 def report(released, page: Page) -> dict[str, Any]:
-    """The release examined with all keys, as the report's JSON says it; the page shows it to the first who asks."""
+    """The report's JSON on the release, examined with all keys; the page then shows it."""
     model, release = released
     return investigate(page, release, model)
 

@@ -1,4 +1,4 @@
-"""A verdict in a real browser: it comes into view and focus, says whose it is, and how many keys were read."""
+"""A verdict in a real browser: it moves into view and focus, says whose mark it is, and how many keys were read."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_keys_made_since_are_there_when_the_page_comes_into_view(vault, original
 
 
 def test_what_was_found_stands_there_before_the_job_is_done(vault, suspect, page: Page) -> None:
-    """The observer notes what each change of the page shows: the first reading, and the job's state beside it."""
+    """The observer records, at each change of the page, the first reading and the job's state."""
     page.evaluate(
         """() => {
             window.early = [];
@@ -89,7 +89,7 @@ def test_what_was_found_stands_there_before_the_job_is_done(vault, suspect, page
     expect(page.locator("#first-verdict .verdict")).to_have_count(0)
     page.wait_for_function("document.activeElement?.matches('#verdict .verdict')")
     early = page.evaluate("window.early")
-    assert early, "the word stood there before the report"
+    assert early, "the word appeared before the report"
     text, state, _ = early[0]
     assert text.startswith("Found")
     assert "still running" in text
@@ -97,7 +97,7 @@ def test_what_was_found_stands_there_before_the_job_is_done(vault, suspect, page
 
 
 def test_the_verdict_comes_into_view_and_focus_and_counts_keys_made_since(vault, keys, suspect, page: Page) -> None:
-    put_in_vault(vault, keys[1:2])  # behind the page's back
+    put_in_vault(vault, keys[1:2])  # the page does not know of it
     page.click("#start-investigate")
     expect(page.locator("#page-investigate .model-fold[open]")).to_have_count(0)
     expect(page.locator("#verdict .verdict-about")).to_contain_text("keys tried: 2 of 2")

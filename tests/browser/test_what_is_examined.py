@@ -1,4 +1,4 @@
-"""What Investigate examines is what the page shows: after uploads, cleared uploads and paths picked again."""
+"""Investigate examines what the page shows: after uploads, cleared uploads and paths picked again."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_upload_is_examined_and_takes_the_verdict_on_the_path_away(model: Pat
 
 
 def test_a_folder_that_is_dropped_is_uploaded_file_by_file(model: Path, page: Page) -> None:
-    """By real drag events, which know what a folder on the disk is."""
+    """Uses real drag events, which can carry a folder on disk."""
     for clear in page.locator(CLEAR).all()[:1]:
         clear.click()
     expect(page.locator("#suspect-model .model-card")).to_have_count(0)

@@ -1,9 +1,9 @@
-"""An officer's whole story, by mouse and by keyboard alone, on a desk and on a narrow screen.
+"""An officer's whole work, by mouse and by keyboard alone, on a desktop and on a narrow screen.
 
-The vault is made, a copy for each of five recipients is marked, two of them put theirs together, and both are named.
+A vault is created and a copy marked for each of five recipients. Two of them merge their copies, and both are named.
 The verdict is opened again from the list of jobs, the report for outsiders verified, the case renamed, a dispute
 decided and a rehearsal run in the Lab. Then the vault is backed up, its identity and its passphrase are replaced, and
-the backup is put back.
+the backup is restored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.browser
 RECIPIENTS = ["Ada Analytics", "Bolt Ltd", "Cobalt", "Dune & Co", "Ember"]
 LEAKERS = {"Bolt Ltd", "Ember"}
 NEW_PASSPHRASE = "another four plain words"
-# More than any page has of what can be focused.
+# More than the number of focusable elements on any page.
 MOST_TABS = 400
 HAS_FOCUS = """wanted => {
     const at = document.activeElement;
@@ -37,7 +37,7 @@ HAS_FOCUS = """wanted => {
 
 @dataclass
 class Hand(ABC):
-    """How somebody works a page. What is named by a selector is its first element, which must be seen."""
+    """How a user works with a page. A selector names its first element, which must be visible."""
 
     page: Page
 
@@ -48,11 +48,11 @@ class Hand(ABC):
 
     @abstractmethod
     def press(self, wanted: str | Locator) -> None:
-        """A button, a tab, or the head of what is folded."""
+        """A button, a tab, or the head of a folded part."""
 
     @abstractmethod
     def type(self, wanted: str | Locator, text: str, then: str = "Tab") -> None:
-        """Writes into a field in place of what was there, and leaves it by a key."""
+        """Replaces a field's content, and leaves the field by a key."""
 
     @abstractmethod
     def choose(self, group: str, label: str) -> None:
@@ -60,7 +60,7 @@ class Hand(ABC):
 
     @abstractmethod
     def first_of(self, wanted: str) -> None:
-        """The first entry of a list that folds out."""
+        """The first entry of a drop-down list."""
 
     def path(self, purpose: str, path: Path) -> None:
         self.type(f"#path-{purpose} :is(input, textarea)", str(path), then="Enter")
@@ -100,7 +100,7 @@ class Mouse(Hand):
 
 
 class Keyboard(Hand):
-    """Tab, arrows, Enter and Space; what has the focus must be seen."""
+    """Tab, arrows, Enter and Space; the focused element must be visible."""
 
     def go_to(self, wanted: str | Locator) -> None:
         found = self.seen(wanted)
@@ -142,7 +142,7 @@ WAYS = {"mouse-1280": (Mouse, 1280), "keyboard-390": (Keyboard, 390), "keyboard-
 
 @pytest.fixture(params=["mouse-1280", "keyboard-390", pytest.param("keyboard-1280", marks=pytest.mark.in_full)])
 def hand(request: pytest.FixtureRequest, tmp_path: Path, chromium: Browser) -> Iterator[Hand]:
-    """At the gate of an app that nobody has used."""
+    """At the gate of an unused app."""
     kind, width = WAYS[request.param]
     with start_app(tmp_path) as app:
         context = opened_context(chromium, accept_downloads=True)
@@ -188,7 +188,7 @@ def make_the_vault(hand: Hand) -> None:
 
 
 def mark_five_copies(hand: Hand, models: Path) -> dict[str, Path]:
-    """The copies by their recipients."""
+    """The copies, by recipient."""
     page = hand.page
     hand.open("protect")
     expect(page.locator("body[data-protect]")).to_be_attached()
@@ -263,7 +263,7 @@ def rename_the_case(hand: Hand) -> None:
 
 
 def decide_a_dispute(hand: Hand, models: Path, release: Path) -> None:
-    """Somebody calls our release his original, and marks it once more."""
+    """Someone else calls our release his original, and marks it again."""
     page, taken = hand.page, irwm.open_checkpoint(release)
     his = irwm.generate_key(taken, secret=bytes(32), owner="Copy Works")
     marked = irwm.insert(taken, his, models / "marked-again").path
@@ -323,7 +323,7 @@ def change_the_passphrase(hand: Hand) -> None:
 
 
 def restore_the_backup(hand: Hand) -> None:
-    """The vault is as it was, opens with the old passphrase, and says in its log what happened."""
+    """The vault is restored, opens with the old passphrase, and its log says what happened."""
     page = hand.page
     hand.press("#lock")
     expect(page.locator("#passphrase input")).to_be_focused()

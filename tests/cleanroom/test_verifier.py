@@ -1,6 +1,6 @@
-"""Reports of the running program, judged by the verifier that was written from docs/ alone.
+"""Reports of the current program, checked by the verifier that was written from docs/ alone.
 
-Ranks must agree exactly, p and z as far as docs/reading.md says, and a number that was changed must be noticed.
+Ranks must agree exactly, p and z as far as docs/reading.md says, and a changed number must be noticed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def test_the_verifier_imports_nothing_of_ours() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What an expert is handed: the key's file, the original, the suspects, and a folder of reports."""
+    """An expert's material: the key's file, the original, the suspects, and a folder of reports."""
 
     folder: Path
     key: Path
@@ -51,7 +51,7 @@ class Kit:
 
 
 def without_our_path() -> dict[str, str]:
-    """This machine's settings, which BLAS may need, and no way to our packages."""
+    """This machine's settings, which BLAS may need, without a path to our packages."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "IRWM_"))}
 
 
@@ -101,7 +101,7 @@ def test_every_report_agrees_with_what_the_pages_give(kit: Kit, suspect: str) ->
     [("nothing", set()), ("rank", {"reading"}), ("verdict", {"verdict"}), ("z", {"tracing"})],
 )
 def test_a_changed_number_is_noticed(kit: Kit, tmp_path: Path, changed: str, noticed: set[str]) -> None:
-    """Without its signature, which such a change would break before anything is derived."""
+    """Without its signature, which this change would break before anything is derived."""
     document = json.loads((kit.folder / "report-columns" / "report.json").read_text(encoding="utf-8"))
     if changed == "rank":
         document["reading"]["positions"][3]["rank"] += 1 / 1001

@@ -1,4 +1,4 @@
-"""Models to spoil, and a disk too small for them."""
+"""Models to damage, and a disk that is too small for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sharded(tiny_path: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MB. Where this user may not mount one, a user namespace's is not reachable from here, so
-    the limit on file sizes stands in for it."""
+    the limit on file sizes replaces it."""
     place = tmp_path / "disk"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
@@ -47,7 +47,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def seed(record_property: Callable[[str, object], None]) -> int:
-    """Another one each time, reported at the end also when all went well; IRWM_TEST_SEED repeats one."""
+    """A new seed each time, which the report shows even if the test passes; IRWM_TEST_SEED repeats one."""
     number = int(os.environ.get("IRWM_TEST_SEED") or secrets.randbits(32))
     record_property("seed", f"IRWM_TEST_SEED={number}")
     return number

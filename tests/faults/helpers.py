@@ -1,4 +1,4 @@
-"""What the fault tests share: how a refusal is asked for, and disks and handles that run out."""
+"""Shared by the fault tests: opening a model that must be refused, and running out of disk space or file handles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def weights(folder: Path, content: bytes) -> Path:
 
 
 def refused(path: Path, *kinds: type[CheckpointError]) -> CheckpointError:
-    """The error of opening `path`; it must name a file and be printable, and nothing may have been allocated for it."""
+    """The error of opening `path`; it must name a file and be printable, and opening must not allocate much memory."""
     tracemalloc.start()
     try:
         with pytest.raises(kinds or CheckpointError) as caught:
@@ -47,7 +47,7 @@ def fill_up(place: Path, left: int) -> None:
 
 
 def empty(place: Path) -> None:
-    """Takes back what `fill_up` did."""
+    """Undoes `fill_up`."""
     (place / "filler").unlink(missing_ok=True)
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -59,7 +59,7 @@ def full_disk(place: Path) -> tuple[type[PublishError], ...]:
 
 @contextlib.contextmanager
 def all_but(free: int) -> Iterator[None]:
-    """Uses up the process's file descriptors but for `free` of them."""
+    """Uses up the process's file descriptors except for `free` of them."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     spare: list[int] = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 20, limits[1]))

@@ -11,7 +11,7 @@ NAME = "later"  # a file next to the home folder with the seconds that the clock
 
 
 def move_clock(folder: Path, seconds: float) -> None:
-    """Has the app whose home is in the folder believe that it is so many seconds later than it is."""
+    """Makes the app whose home is in the folder believe that it is this many seconds later."""
     new = folder / f"{NAME}.new"
     new.write_text(f"{seconds}", encoding="ascii")
     new.replace(folder / NAME)

@@ -1,10 +1,10 @@
-"""Protect tasks to be killed: each in a fork of this process, which has imported all they need; run by test_kills.
+"""Protect tasks to be killed: each in a fork of this process, which has imported everything; run by test_kills.
 
 A line of JSON on standard input starts one: "home", "request", "secrets", and when to kill it: "after" ("start",
-"partial" or "release": until which sign of life to wait) and "pause", seconds from there; a pause of null lets it live.
+"partial" or "release": the sign of life to wait for) and "pause", the seconds after it; a pause of null lets it live.
 The answer is a line of JSON: the "job", whether it was "killed", and the "seconds" from that sign to its end.
 
-One thread only, as is set in this process's environment: a fork keeps no other, and a pool of them would hang.
+One thread only, as this process's environment sets: a fork keeps no other thread, and a pool of them would hang.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ui.jobs.child import error_parts
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import SECRET_NAME
 
-# Seconds between two looks for a sign of life: the time between the release's name and its record is short.
+# Seconds between two checks for a sign of life: the time between the release's name and its record is short.
 LOOK_SECONDS = 0.0005
 
 
 def work(jobs: Jobs, job_id: str, request: dict[str, Any], secrets: dict[str, Any]) -> None:
-    """What a job's process does (`ui.jobs.child`), from its message to its last row."""
+    """Runs a job's process (`ui.jobs.child`), from its message to its last row."""
     reporter = JobReporter(jobs, job_id)
     try:
         result = protect.run(request, secrets, reporter)
@@ -75,9 +75,9 @@ def trial(home: str, request: dict[str, Any], secrets: dict[str, Any], after: st
     until(is_there, f"{sign} to exist", longest_pause=LOOK_SECONDS)
     began = time.monotonic()
     if pause is not None:
-        # A time decides when to kill, so that moments inside of system calls and libraries are among them. No check
-        # depends on which moment it was.
-        # Ends early when the child does; SIGCHLD is blocked, so none is lost.
+        # A time decides when to kill, so that moments inside system calls and libraries are included. No check depends
+        # on which moment it was.
+        # Ends early when the child does; SIGCHLD is blocked, so no signal is lost.
         signal.sigtimedwait([signal.SIGCHLD], pause)
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)

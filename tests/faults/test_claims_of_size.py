@@ -1,6 +1,6 @@
 """Suspects that claim to be far larger than they are, in every format, and checkpoints that are large in all (73, 74).
 
-Every suspect here is a file of holes: it takes a few kilobytes of the disk, and claims gigabytes or terabytes.
+Every suspect here is a sparse file: it takes a few kilobytes of disk space and claims gigabytes or terabytes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tests.checkpoint.gguf_builders import _write_settings, converted, header, s
 from tools.waiting import PATIENCE
 from ui.jobs.examining import HASHED_BYTES, described, hashes
 
-# Prints the error's text, then the largest size of this process in bytes beyond that before the suspect was looked at,
-# and how many bytes were read after that moment.
+# Prints the error's text, the growth of this process's largest size in bytes since before the suspect was opened, and
+# the number of bytes read since then.
 EXAMINE = """
 import resource, sys, irwm
 from pathlib import Path
@@ -56,7 +56,7 @@ class _Silent:
 
 
 def bytes_read() -> int:
-    """By this process, from its start until now."""
+    """By this process, since its start."""
     return int(Path("/proc/self/io").read_text(encoding="ascii").split()[1])
 
 
@@ -95,7 +95,7 @@ def as_shards(model: Path, copy: Path, shapes: Mapping[str, list[int]]) -> Path:
 
 
 def as_torch(model: Path, copy: Path, shapes: Mapping[str, list[int]]) -> Path:
-    # Memory that was never written to takes none, and torch leaves the file's room for it empty.
+    # Memory that was never written to takes none, and torch leaves the file's space for it empty.
     with torch.serialization.skip_data():
         torch.save({name: torch.empty(shape) for name, shape in shapes.items()}, copy / "pytorch_model.bin")
     return copy
@@ -125,14 +125,14 @@ FORMATS = {"safetensors": as_safetensors, "shards": as_shards, "torch": as_torch
 
 
 def sparse_copy(model: Path, copy: Path, write: Callable, rows: int, changed: Mapping[str, list[int]] = {}) -> Path:
-    """The model with an embedding and a head of so many rows, none of which is on the disk."""
+    """The model with an embedding and a head of this many rows, with no row on the disk."""
     copy.mkdir()
     config = json.loads((model / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"vocab_size": rows}))
     large = {name: [rows, WIDTH] for name in ("model.embed_tokens.weight", "lm_head.weight")}
     made = write(model, copy, shapes_of(model, large | changed))
     taken = sum(file.stat().st_blocks * 512 for file in made.iterdir())
-    assert taken < 1 << 20, "no file of holes"
+    assert taken < 1 << 20, "not a sparse file"
     return made
 
 
@@ -186,7 +186,7 @@ def test_a_layer_that_claims_millions_of_rows_is_not_read(tiny_path: Path, tmp_p
 def test_a_layer_as_large_as_its_config_says_is_compared_with_the_original_first(
     tiny_path: Path, tmp_path: Path, heads: int, key_heads: int
 ) -> None:
-    """Embedding and head are sound, so they are read; q and k only as tensors that could be an embedding too."""
+    """Embedding and head are valid, so they are read; q and k only as tensors that could also be an embedding."""
     config = json.loads((tiny_path / "config.json").read_text())
     size = config["head_dim"]
     stem = "model.layers.0.self_attn"
@@ -217,13 +217,13 @@ def test_more_query_rows_than_any_model_has_leave_the_embedding_to_be_read(tiny_
 
 @pytest.mark.fault(73, 74)
 def test_terabytes_of_holes_are_not_hashed(tiny_path: Path, tmp_path: Path) -> None:
-    """Tensors that no model reads, beside a sound model: the verdict does not need them, and the report says so."""
+    """Tensors that no model reads, next to a valid model: the verdict does not need them, and the report says so."""
     shutil.copytree(tiny_path, tmp_path / "suspect")
     (tmp_path / "suspect" / "model.safetensors").rename(tmp_path / "suspect" / "model-00001-of-00002.safetensors")
     holes(tmp_path / "suspect" / "model-00002-of-00002.safetensors", {"junk": [HASHED_BYTES // 64, 64]})
     original, suspect = open_checkpoint(tiny_path), open_checkpoint(tmp_path / "suspect")
     before = bytes_read()
-    received = hashes(suspect, _Silent(), original)  # type: ignore[arg-type]  # of a reporter this alone is used
+    received = hashes(suspect, _Silent(), original)  # type: ignore[arg-type]  # uses no more of a reporter
     assert list(received) == ["model-00001-of-00002.safetensors"]
     item = described(suspect, received)
     assert bytes_read() - before < 64 << 20
@@ -256,7 +256,7 @@ def long_gguf(path: Path, number: int) -> None:
 def test_headers_that_are_long_in_all_are_refused_before_memory_runs_out(
     tmp_path: Path, ending: str, write: Callable[[Path, int], None]
 ) -> None:
-    """Each is as long as a header may be, and so would be two thousand of them."""
+    """Each header has the maximum length, and so would two thousand of them."""
     for number in range(1, 9):
         write(tmp_path / f"model-{number:05}-of-00008.{ending}", number)
     command = [sys.executable, "-c", OPEN, str(tmp_path)]

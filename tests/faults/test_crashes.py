@@ -1,4 +1,4 @@
-"""A run killed or failing at any moment: the old state or the complete new one, never half (FAULTS 41, 42)."""
+"""A run killed or failing at any moment leaves the old state or the complete new one, never half (FAULTS 41, 42)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALLS = ("mkdir", "open", "write", "fsync", "close", "rename", "unlink")
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """Runs `work` in a forked child and returns its wait status; 0 for a child that came to its end."""
+    """Runs `work` in a forked child and returns its wait status; 0 for a child that finished."""
     child = os.fork()
     if child == 0:
         try:
@@ -33,7 +33,7 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 def complete_or_absent(out: Path, source: Path) -> bool:
-    """Whether the target is there; if so it must be whole, and anything partial must be sweepable."""
+    """Whether the target exists; it must then be complete, and the sweep must be able to remove partial files."""
     there = out.exists()
     if there:
         assert verify_manifest(out).ok
@@ -78,8 +78,8 @@ def test_fault_41_killed_before_any_system_call_the_target_is_absent_or_complete
         outcomes.append(complete_or_absent(out, folder))
         if not killed:
             break
-    assert outcomes[-1] is True  # the one that lived
-    assert outcomes[0] is (call == "unlink")  # a lock file is all that is unlinked, once the release is there
+    assert outcomes[-1] is True  # the one that was not killed
+    assert outcomes[0] is (call == "unlink")  # only a lock file is unlinked, after the release exists
 
 
 @pytest.mark.quick("kills of a real process while it publishes")
@@ -139,7 +139,7 @@ def test_fault_42_a_failure_at_each_fsync_and_rename_leaves_nothing(
         if not failed:
             break
         if call == "rename" and after:
-            # The rename took place and then reported failure, as a network disk may: whole, or gone, but never half.
+            # The rename took place and then reported failure, as a network disk may: complete or absent, never half.
             assert not (tmp_path / "out").exists() or verify_manifest(tmp_path / "out").ok
             shutil.rmtree(tmp_path / "out", ignore_errors=True)
         assert tree(tmp_path) == before

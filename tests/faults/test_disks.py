@@ -56,7 +56,7 @@ def test_fault_40_a_disk_that_fills_up_while_writing(folder: Path, small_disk: P
 
 
 def test_fault_40_the_disk_full_at_each_write(folder: Path, small_disk: Path) -> None:
-    """The room ends a little later each time, so at every file, and in the midst of the large ones."""
+    """Space runs out a little later each time: at every file, and in the middle of the large ones."""
     publish(open_checkpoint(folder), small_disk / "old", {})
     size = sum(file.stat().st_size for file in (small_disk / "old").iterdir())
     refusals = []
@@ -79,7 +79,7 @@ def test_fault_40_the_disk_full_at_each_write(folder: Path, small_disk: Path) ->
         assert verify_manifest(small_disk / "old").ok
     assert len(refusals) > 10
     if os.path.ismount(small_disk):
-        assert all("bytes" in (error.expected or "") for error in refusals), "the space needed is said"
+        assert all("bytes" in (error.expected or "") for error in refusals), "the message states the space needed"
     assert verify_manifest(small_disk / "new").ok
 
 

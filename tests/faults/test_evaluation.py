@@ -1,4 +1,4 @@
-"""Faults 34 to 37: what no key should be found in, too few permutations, many keys, and the same case run again."""
+"""Faults 34 to 37: suspects without any key, too few permutations, many keys, and the same case run again."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_fault_34_wrong_keys_are_found_no_more_often_than_stated(marked, suspect
 
 
 def test_fault_34_shuffled_labels_a_thousand_times_are_found_no_more_often_than_stated(marked) -> None:
-    """Which of a row's N + 1 orders is called the key's is shuffled, on a marked model whose key is found."""
+    """Shuffles which of a row's N + 1 orders is called the key's, on a marked model whose key is found."""
     model, key, release = marked
     reading = irwm.detect(release, model, key).reading
     rng = np.random.default_rng(34)

@@ -1,8 +1,7 @@
 """Every fault of docs/faults.md has a test that tries it: one named `test_fault_NN_...`, or one marked `fault(NN)`.
 
-A test of another folder that tries a fault in full is marked and not repeated here. So the names and marks are the
-map from a fault to its tests, and the list's last column says what they say: where it does not, the failure holds the
-text that belongs there.
+A test of another folder that covers a fault fully is marked and not repeated here. So the names and marks map faults to
+tests, and the list's last column must repeat them: if it differs, the failure shows the text that belongs there.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ def marked(function: ast.FunctionDef) -> set[int]:
 
 
 def skipped(function: ast.FunctionDef) -> bool:
-    """Whether a mark leaves a test out somewhere, so that it is no answer to a fault by itself."""
+    """Whether a mark excludes a test somewhere, so that the test alone does not cover a fault."""
     return any(re.search(r"mark\.(skip|skipif|xfail)\b", ast.unparse(each)) for each in function.decorator_list)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A test that tries a fault: the file that it is in, its name, and whether no mark leaves it out anywhere."""
+    """A test of a fault: its file, its name, and whether no mark excludes it anywhere."""
 
     file: str
     name: str
@@ -71,7 +70,7 @@ class Trial:
 
 @pytest.fixture(scope="module")
 def trials() -> dict[int, list[Trial]]:
-    """Of each fault, the tests that try it."""
+    """The tests of each fault."""
     found: dict[int, list[Trial]] = {}
     for path, function in functions():
         for number in named(function) | marked(function):

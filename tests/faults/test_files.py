@@ -1,4 +1,4 @@
-"""Files that change or vanish, code that wants to run, odd names, places and sizes (FAULTS 17, 22 to 24, 39)."""
+"""Files that change or vanish, code that tries to run, unusual names, places and sizes (FAULTS 17, 22 to 24, 39)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_fault_17_a_file_truncated_or_edited_between_two_reads(tmp_path: Path, h
         with path.open("r+b") as file:
             file.seek(20_000_000)
             file.write(b"x")
-        os.utime(path, ns=(1, 1))  # whatever the clock's grain, another time than before
+        os.utime(path, ns=(1, 1))  # differs from before at any resolution of the clock
     with pytest.raises(CheckpointChangedError):
         list(stream)
 
@@ -57,7 +57,7 @@ def test_fault_17_a_file_replaced_or_removed_after_opening(folder: Path) -> None
         model.embedding([1])
 
 
-# Code that wants to run; that in PyTorch files is in test_torch_files.py.
+# Code that tries to run; code in PyTorch files is in test_torch_files.py.
 
 
 def test_fault_22_remote_code_is_ignored_and_that_is_said(folder: Path, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_fault_24_a_link_does_not_hide_that_the_output_is_inside(folder: Path, t
 
 
 def largest_size() -> int:
-    """Bytes of memory that this process has had at most since /proc/self/clear_refs was written."""
+    """The most bytes of memory that this process has had since /proc/self/clear_refs was written."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1])
 
@@ -143,7 +143,7 @@ def test_fault_39_a_model_larger_than_memory_opens_and_gives_its_rows(folder: Pa
     heads = {"num_attention_heads": 128, "num_key_value_heads": 128, "head_dim": 128}
     config |= {"vocab_size": rows, "hidden_size": width, **heads}
     (folder / "config.json").write_text(json.dumps(config))
-    # The largest size that this process had so far may hide any other: Linux forgets it on request.
+    # This process's earlier peak may hide a later one: Linux resets it on request.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = largest_size()
     model = open_checkpoint(folder)

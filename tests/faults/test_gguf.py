@@ -31,7 +31,7 @@ from tools.small_models import write_llama
 ESCAPES = "../../etc/x\0\x1b[31m\u202e<script>alert(1)</script>"
 UINT32, TEXT, LIST, UINT64 = 4, 8, 9, 10
 F32, Q4_0 = 0, 2
-# The beginnings of what `child` says of a reader that it had to end: a header is refused before that.
+# How `child` begins its report of a reader that it had to end: a header is refused before that.
 ENDED = ("kept its reader", "made its reader", "crashed its reader")
 
 
@@ -292,7 +292,7 @@ def test_17_a_file_changed_after_it_was_opened_is_noticed(change: str, sound: by
 
 
 def test_21_blocks_of_nan_and_infinite_scales_are_numbers_like_any(tmp_path: Path) -> None:
-    """Their rows come out not finite, which the invariant then names; nothing is raised or warned of here."""
+    """Their rows are not finite, which the invariant then reports; this step neither raises nor warns."""
     head = header([], [tensor("token_embd.weight", [32, 64], Q4_0, 0)])
     path = raw(tmp_path / "model.gguf", head, b"\xff" * (64 * 18))
     assert not torch.isfinite(open_checkpoint(path).embedding()).any()
@@ -312,7 +312,7 @@ def header_end(content: bytes) -> int:
 
 
 def read_all(model: Checkpoint) -> None:
-    """Everything that detection would read."""
+    """Reads everything that detection would read."""
     layout = model.layout
     model.embedding()
     token_ids(model)
@@ -323,9 +323,9 @@ def read_all(model: Checkpoint) -> None:
 
 
 def in_process(parser: str, path: Path, what: str, *_: object) -> dict[str, object]:
-    """The child's work without a child, which takes a tenth of a second: its own code for answers and refusals."""
+    """The child's work without a child process, which takes 0.1 s: its own code for answers and refusals."""
     answer = confined.answer_of({"parse": gguf_parser.parse}, str(path))
-    assert "cannot be understood" not in answer  # what it says of errors other than our own
+    assert "cannot be understood" not in answer  # its text about errors other than our own
     return child.checked_answer(answer.encode("ascii"), path, what, "")
 
 

@@ -1,8 +1,8 @@
 """Real protect tasks killed with SIGKILL at random points: vault, release and job list always fit together (FAULTS 41).
 
-Whatever the moment, the release is absent or complete; a release has its key in the vault; what the vault files as
-released is there; and the job says that it was interrupted, or that it is done. A key without a release is fine: it was
-sealed first, and proves nothing.
+At any moment, the release is absent or complete; a release has its key in the vault; releases filed in the vault exist;
+and the job says that it was interrupted, or that it is done. A key without a release is fine: it was sealed first, and
+proves nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from ui.settings import REPOSITORY
 
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 POINTS = 50
-# How many points, and from which sign of life on: the time before anything is written is long, and the time in which
-# the release has its name and the vault does not know yet is short.
+# The number of points, and the sign of life after which they come: the time before the first write is long, and the
+# time in which the release has its name but no record in the vault is short.
 SHARES = {"start": 18, "partial": 20, "release": 12}
 
 
@@ -121,7 +121,7 @@ def test_fault_41_an_insertion_killed_at_50_random_points(
     assert killer.vault.check().ok, "the vault, its log and every record"
     assert killer.vault.warnings == ()
 
-    # Whatever was left, the same request again ends in a filed release under the key that was sealed for it.
+    # In any case the same request again ends in a filed release under the key that was sealed for it.
     keys = {record.recipient: record.id for record in killer.vault.keys()}
     for what in sorted(left.keys() - {"done"}):
         name = left[what][0]
@@ -139,7 +139,7 @@ def test_fault_41_an_insertion_killed_at_50_random_points(
 
 
 def what_is_left(killer: Killer, name: str, job: Job) -> str:
-    """What a killed task left, in a word; anything half is a failure."""
+    """The state that a killed task left, in one word; a partial state is a failure."""
     vault, out = killer.vault, killer.shelf / name
     sealed = [record.id for record in vault.keys() if record.recipient == name]
     filed = [release.key_id for release in vault.releases() if release.path == str(out)]
@@ -165,7 +165,7 @@ def test_fault_41_a_jobs_own_process_killed_can_be_run_again(killer: Killer) -> 
     until_over(jobs, job.id)
     assert jobs.get(job.id).state == "failed"
     assert what_is_left(killer, "copy", jobs.get(job.id)) == "key"
-    assert list(killer.shelf.iterdir()) == [], "what it had half-written was taken away, without a next run"
+    assert list(killer.shelf.iterdir()) == [], "its partial files were removed without another run"
     again = runner.again(jobs.get(job.id), killer.vault, jobs)
     until_over(jobs, again.id)
     assert what_is_left(killer, "copy", jobs.get(again.id)) == "done", jobs.log_tail(again.id)

@@ -1,4 +1,4 @@
-"""An index, links and shards that lead elsewhere or disagree, and files that are no files (FAULTS 13 to 16)."""
+"""An index, links and shards that lead elsewhere or disagree, and paths that are not files (FAULTS 13 to 16)."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_fault_16_a_tensor_in_two_shards_is_named_with_both(sharded: Path) -> No
     assert other.name in str(error)
 
 
-# Swaps a weights file and the folder that another one is in for links to a model outside, and back, without end.
+# Swaps a weights file, and the folder of another one, for links to a model outside and back, endlessly.
 SWAPPER = """
 import os, sys
 file, folder, outside = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""Faults 30 to 38: models that are not what they seem, and evidence that must not be oversold."""
+"""Faults 30 to 38: models that are not what they seem, and evidence that must not be overstated."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_fault_31_fused_grouped_and_shared_tensors_stay_as_they_are(case: str, t
     after = load_file(irwm.insert(original, key, tmp_path / "release").path / "model.safetensors")
     differ = {name for name in before if not torch.equal(before[name], after[name])}
     assert original.layout.embedding.name in differ
-    # What equalled the embedding still does; beside it an output head of its own is marked, and nothing else changed.
+    # Tensors that equalled the embedding still do. A separate output head is marked too, and no other tensor changed.
     table, head = original.layout.embedding.name, original.output_head
     equal = {n for n in before if before[n].shape == before[table].shape and torch.equal(before[n], before[table])}
     assert differ == equal | (set() if head is None else {head.layout.embedding.name})

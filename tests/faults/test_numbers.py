@@ -22,7 +22,7 @@ QUERY = "model.layers.0.self_attn.q_proj.weight"
 @pytest.fixture(scope="module")
 def marked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory):
     model = irwm.open_checkpoint(tiny_path)
-    # In the embedding alone: what spoils that leaves a mark in the output head as it is.
+    # In the embedding alone: damage to it leaves a mark in the output head intact.
     key = irwm.generate_key(model, irwm.Parameters(places=("embedding",)), secret=bytes(32))
     return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("r") / "release")
 
@@ -134,7 +134,7 @@ def test_fault_29_another_hidden_size_is_inconclusive(marked, tmp_path) -> None:
     assert "128" in found.reason
     assert "64" in found.reason
     assert found.ranks.shape == (50,)
-    assert found.log10_p > -3  # read through the least-squares map all the same
+    assert found.log10_p > -3  # still read through the least-squares map
 
 
 def test_fault_29_padded_rows_do_not_matter(marked, tmp_path) -> None:

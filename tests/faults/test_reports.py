@@ -1,4 +1,4 @@
-"""Faults with reports (FAULTS 56 to 59): an edited one is tampered with, and says where; a changed model is named."""
+"""Faults with reports (FAULTS 56 to 59): an edited report fails and says where; a changed model is named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tools.waiting import PATIENCE
 
 PASSPHRASE = "correct horse battery staple"
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
-# A clock that was wrong when the report was signed (59): a report stands whatever it says.
+# The clock was wrong when the report was signed (59): a report holds with any date.
 LATE = datetime(2099, 1, 1, tzinfo=UTC)
 
 
@@ -108,7 +108,7 @@ def test_fault_56_an_edited_report_and_a_swapped_p_are_tampered_with_and_named(r
 def test_fault_56_a_stripped_signature_is_missed(report, case):
     (report / "report.signature.json").unlink()
     assert "not there" in failed(verify_report(report))["signature"]
-    edit(report / "report.json", "status", "signed", to=False)  # and the report made to say that it never was
+    edit(report / "report.json", "status", "signed", to=False)  # and the report edited to say that it never was signed
     assert "page" in failed(verify_report(report))
     assert "was expected" in failed(verify_report(report, identity=case["signer"].identity))["signature"]
 
@@ -175,7 +175,7 @@ def test_fault_57_an_older_vault_exchanged_with_its_witness_is_told_by_the_repor
     shutil.rmtree(vault.home)
     (tmp_path / "older").rename(vault.home)
     older = Vault.open(vault.home)
-    assert older.verify_audit().ok, "by itself it is sound, and so is the witness beside it"
+    assert older.verify_audit().ok, "alone it is valid, and so is its witness"
     assert "earlier report" in older.verify_audit(head).reason
 
 
@@ -201,7 +201,7 @@ def test_fault_59_reports_signed_by_a_clock_that_jumps_are_ordered_by_the_log(ca
     vault = Vault.create(tmp_path / "home", PASSPHRASE, cost=CHEAP, now=lambda: clock[0])
     first, custody = vault.identity().first_public_key, []
     for year in (2099, 1971, 2026):
-        # Where the clock stands in another zone it is the same moment that is written.
+        # With the clock in another time zone, the same moment is written.
         clock[0] = datetime(year, 1, 1, 1, tzinfo=timezone(timedelta(hours=13)))
         time = clock[0].astimezone(UTC).isoformat().replace("+00:00", "Z")
         signer = Signer(vault.sign, first, time, vault.audit_head, vault.audit_count)
@@ -220,7 +220,7 @@ def test_fault_59_reports_signed_by_a_clock_that_jumps_are_ordered_by_the_log(ca
 
 
 MIB = 1 << 20
-# Bytes that garbage may take, most of which is what the libraries take. `benchmarks.garbage` measures the time.
+# Bytes of memory that garbage may take, mostly for the libraries. `benchmarks.garbage` measures the time.
 MOST_MEMORY = 400 * MIB
 COMMAND = """
 import resource, subprocess, sys
@@ -231,7 +231,7 @@ print(ended.stdout)
 
 
 def measured(path: Path) -> tuple[int, int, str]:
-    """Most bytes of any of its processes, exit code and output of the command on a file."""
+    """The most bytes of any of its processes, exit code and output of the command on a file."""
     command = [sys.executable, "-c", COMMAND, str(path)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     first, _, rest = said.partition("\n")

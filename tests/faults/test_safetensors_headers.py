@@ -1,4 +1,4 @@
-"""What a "safetensors" file can be instead, and how its header can lie (FAULTS 1 to 12)."""
+"""Other content in a "safetensors" file, and headers with false statements (FAULTS 1 to 12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody who can reach the port and has no passphrase can make the app hold, store, compute or hand out.
+"""Limits on what an unauthenticated caller can make the app hold, store, compute or disclose.
 
 Every attack is on the running app, over real connections.
 """
@@ -43,7 +43,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
 
 @pytest.fixture
 def client(app: RunningApp) -> Iterator[httpx.Client]:
-    """A browser with a cookie of its own, and locked."""
+    """A browser with its own cookie, locked."""
     with app.client() as client:
         client.get("/")
         yield client
@@ -55,11 +55,11 @@ def stored(app: RunningApp) -> int:
 
 
 def answer_to(app: RunningApp, head: str, piece: bytes = b"", most: int = 0) -> tuple[bytes, int]:
-    """What the app answers to a raw request, and how many bytes of `piece` after `piece` it took before."""
+    """The app's answer to a raw request, and how many bytes of repeated `piece` it took before."""
     sent = 0
     with socket.create_connection(("127.0.0.1", app.port), timeout=PATIENCE) as raw:
         raw.sendall(head.replace("\n", "\r\n").encode() + b"\r\n")
-        # Ended by the app, which need not read what it refused.
+        # The app closed the connection; it need not read what it refused.
         with contextlib.suppress(ConnectionError):
             while sent < most:
                 raw.sendall(piece)
@@ -84,7 +84,7 @@ class Sending:
         self._answers.shutdown(wait=False)
 
     def frozen_verifier(self) -> psutil.Process | None:
-        """The child process that checks it, which stands still from now on; None where it has ended already."""
+        """The child process that checks it, paused from now on; None if it has ended already."""
 
         def child() -> psutil.Process | bool:
             for each in psutil.Process(self._app.process.pid).children():
@@ -113,7 +113,7 @@ def test_a_report_made_to_stop_the_verifier_holds_up_nobody_else(
     process = psutil.Process(app.process.pid)
     before, peak = process.memory_info().rss, 0
     while (verifier := (sending := Sending(app, files)).frozen_verifier()) is None:
-        pass  # it had ended before it was seen, so once more
+        pass  # it ended before it was seen, so try again
     try:
         for _ in range(3):
             assert is_open(client), "the officer is answered before the check of the report can end"
@@ -155,7 +155,7 @@ def test_pieces_without_any_length_and_two_lengths_are_refused_too(app: RunningA
             told, _ = answer_to(app, f"POST {path} HTTP/1.1\nHost: 127.0.0.1\n{lengths}\n")
             assert b" 411 " in told or b" 400 " in told, told
     told, _ = answer_to(app, "GET / HTTP/1.1\nHost: 127.0.0.1\nTransfer-Encoding: chunked\n")
-    assert b" 411 " in told, "a request for reading has content for nobody"
+    assert b" 411 " in told, "a read request may have no content"
 
 
 @pytest.mark.fault(68)
@@ -167,7 +167,7 @@ def test_strangers_store_no_more_than_their_share_and_the_officer_has_room_besid
     held = folder / "held"
     try:
         with held.open("wb") as stream:
-            stream.truncate(STRANGERS.stored)  # a hole: it takes no room and counts in full
+            stream.truncate(STRANGERS.stored)  # sparse: takes no disk space and counts in full
         refused = client.post("/gradio_api/upload", files=file)
         assert refused.status_code == 413, refused.text
         call(client, "do_unlock", [PASSPHRASE, 0])
@@ -187,7 +187,7 @@ def test_no_handler_can_be_called_past_the_queue(app: RunningApp, client: httpx.
 
 
 def dear_backup(folder: Path) -> bytes:
-    """A backup that asks for 512 MiB of memory, eight times over, before its passphrase can be wrong."""
+    """A backup that asks for 512 MiB of memory, eight times, before its passphrase can be wrong."""
     Vault.create(folder, PASSPHRASE, CHEAP).lock()
     copy = folder / "dear.sqlite3"
     with contextlib.ExitStack() as stack:
@@ -223,7 +223,7 @@ def test_wrong_passphrases_of_twelve_browsers_count_as_twelve(app: RunningApp, c
             other.get("/")
             assert "does not open the vault" in json.dumps(call(other, "do_unlock", [f"guess {n}", 0]))
     call(client, "do_unlock", [PASSPHRASE, 0])
-    assert is_open(client), "what others entered keeps nobody waiting"
+    assert is_open(client), "wrong passphrases of others do not delay the officer"
     vault = Vault.open(app.home)
     vault.unlock(PASSPHRASE)
     assert 12 in [entry.details.get("failed tries before", 0) for entry in vault.audit_log()]
@@ -313,7 +313,7 @@ def test_connections_that_strangers_keep_open_keep_nobody_out(app: RunningApp, c
             raw.sendall(ask.format(uuid.uuid4().hex).replace("\n", "\r\n").encode())
         assert is_open(client)
         assert client.post("/gradio_api/upload", files={"files": ("a.txt", b"x")}).status_code == 200
-        with app.client() as owner:  # in another browser, which nobody knows yet
+        with app.client() as owner:  # in another browser, which is not known yet
             assert owner.get("/").status_code == 200
             call(owner, "do_unlock", [PASSPHRASE, 0])
             assert is_open(owner)
@@ -341,7 +341,7 @@ def test_the_right_passphrase_opens_while_six_callers_enter_wrong_ones(app: Runn
         for _ in range(6):
             assert answered.acquire(timeout=PATIENCE)
         call(client, "do_unlock", [PASSPHRASE, 0])
-        assert is_open(client), "who proved it before gets in at the first try"
+        assert is_open(client), "a browser unlocked before gets in at the first try"
 
         def opened() -> bool:
             call(owner, "do_unlock", [PASSPHRASE, 0])
@@ -414,5 +414,5 @@ def test_calls_that_cannot_be_answered_fill_no_log(app: RunningApp, client: http
             if client.post("/gradio_api/queue/join", json=body | {"session_hash": session}).status_code == 200:
                 with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": session}) as stream:
                     assert any("process_completed" in line for line in stream.iter_lines())
-    # Of calls that Gradio does not take, and of those that its handlers do not.
+    # Calls that Gradio does not accept, and calls that its handlers do not accept.
     assert app.log.read_text()[before:].count("A call could not be answered") == 2 * errors_seen.MOST

@@ -70,11 +70,11 @@ def canary(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tiny_path: Path, tmp_path: Path) -> Path:
-    """A sound model as torch saves it."""
+    """A valid model as torch saves it."""
     return as_torch(tiny_path, tmp_path / "model")
 
 
-# --- 18: code that wants to run
+# --- 18: code that tries to run
 
 BOMBS: dict[str, Callable[[Path], Any]] = {
     "a value": lambda canary: {"w": torch.ones(1), "x": Bomb(canary)},
@@ -255,7 +255,7 @@ def test_fault_20_an_archive_with_a_million_entries_is_refused(tmp_path: Path) -
     assert "more entries" in str(refused(path, CorruptCheckpointError))
 
 
-# --- the like of what safetensors files are tried with
+# --- similar to the tests of safetensors files
 
 
 @pytest.mark.timeout(60)
@@ -290,7 +290,7 @@ def test_fault_43_no_file_handle_left_to_start_the_reader_is_said(folder: Path) 
     assert open_checkpoint(folder).vocab_size == 600
 
 
-# --- 74: what one checkpoint may take of the machine, in all its files
+# --- 74: the machine's resources that all files of one checkpoint may take
 
 
 @pytest.mark.fault(74)
@@ -341,7 +341,7 @@ BUSY = 4
 def test_two_hundred_shards_that_keep_their_readers_busy_end_with_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pickle of 60 MB that makes and drops empty dictionaries, in the first of the shards."""
+    """A pickle of 60 MB that creates and drops empty dictionaries, in the first of the shards."""
     readers: list[Path] = []
 
     def counted(parser: str, path: Path, *arguments: Any) -> dict[str, Any]:
@@ -360,7 +360,7 @@ def test_two_hundred_shards_that_keep_their_readers_busy_end_with_the_first(
         if number <= BUSY:
             shutil.copyfile(first, other)
             continue
-        with other.open("wb") as file:  # as large, and never looked into
+        with other.open("wb") as file:  # as large, and never read
             file.write(first.read_bytes()[:64])
             file.truncate(first.stat().st_size)
     with pytest.raises(CheckpointError) as caught:

@@ -1,8 +1,8 @@
 """Faults with the vault (FAULTS 45 to 55, 70, 71, and 40 and 42 for its file), tried on real files and by real
 processes.
 
-What only the running app can show, such as a page that stays responsive, is in test_web; what `tests/storage` tries in
-full is marked there.
+Tests that need the running app, such as a page that stays responsive, are in test_web; faults that `tests/storage`
+tests fully are marked there.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_fault_45_a_second_process_gets_in_use_and_a_killed_one_leaves_no_lock(
     patient, vault._file = vault._file, replace(vault._file, busy_seconds=0.2)
     with pytest.raises(StorageBusyError, match="in use by another process"):
         add(vault, "refused")
-    assert vault.keys() == [kept], "readers are not held up, and see nothing of what is under way"
+    assert vault.keys() == [kept], "readers do not wait, and see no unfinished change"
     vault._file = patient
     child.kill()
     child.wait()
@@ -134,7 +134,7 @@ def test_fault_40_a_vault_on_a_full_disk_keeps_what_it_has(small_disk: Path, pas
     with nearly_full(small_disk, 0), pytest.raises(StorageError):
         vault.backup(small_disk / "second.sqlite3")
     names = {path.name for path in small_disk.iterdir()}
-    assert names == {"home", backup.name}, "nothing half-written is left"
+    assert names == {"home", backup.name}, "no partial file is left"
     assert not [path.name for path in (small_disk / "home").iterdir() if "partial" in path.name]
 
 
@@ -212,7 +212,7 @@ def test_fault_42_a_failure_at_each_step_of_making_copying_and_restoring_loses_n
                 aside.unlink()
             if not reached:
                 break
-    assert failures or call == "rename", "each of these is used by one of the three at least"
+    assert failures or call == "rename", "at least one of the three uses each of these"
 
 
 def test_fault_47_what_a_passphrase_is(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_fault_47_what_a_passphrase_is(tmp_path: Path) -> None:
     assert composed != apart
     made = Vault.create(tmp_path / "home", apart, CHEAP)
     before = made.path.read_bytes()
-    minutes = itertools.count(step=100.0)  # each try waits until it may be made
+    minutes = itertools.count(step=100.0)  # each attempt comes after its waiting time
     other = Vault.open(made.home, monotonic=lambda: next(minutes), idle_seconds=1e9)
     for wrong in (composed.strip(), composed.lstrip(), composed.rstrip(), composed + "\n"):
         with pytest.raises(WrongPassphraseError):
@@ -237,7 +237,7 @@ def test_fault_47_what_a_passphrase_is(tmp_path: Path) -> None:
     other.change_passphrase(composed, " ")
     again = Vault.open(made.home)
     again.unlock(" ")
-    assert again.check().ok, "a single space is a passphrase like any other, if nobody's first choice"
+    assert again.check().ok, "a single space is a valid passphrase, if not a good one"
 
 
 def test_fault_49_a_byte_flipped_in_the_file_itself_names_its_record(
@@ -346,7 +346,7 @@ def test_fault_53_a_migration_killed_from_outside_is_rolled_back(
 
 
 def starts(home: Path, temp: Path) -> subprocess.CompletedProcess[str]:
-    """`python app.py` on this home, on a port that it cannot have: a home that is refused is refused before."""
+    """`python app.py` on this home and on an unavailable port: it refuses a bad home before it tries the port."""
     environment = {**os.environ, "IRWM_HOME": str(home), "IRWM_PORT": "1", "TMPDIR": str(temp), "IRWM_DEVICE": "cpu"}
     return subprocess.run(
         [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
@@ -377,7 +377,7 @@ def changed(filled: Vault, home: Path, add: Add, passphrase: str) -> Path:
 
 
 def put_into(target: Path, source: Path, *statements: str) -> None:
-    """Runs SQL on a vault's file with another one at hand as `other`."""
+    """Runs SQL on a vault's file, with another file attached as `other`."""
     with contextlib.closing(sqlite3.connect(target)) as conn, conn:
         conn.execute("ATTACH ? AS other", [str(source)])
         for statement in statements:
@@ -385,7 +385,7 @@ def put_into(target: Path, source: Path, *statements: str) -> None:
 
 
 def taken_over(table: str, where: str = "") -> tuple[str, str]:
-    """Statements that put the other file's rows in place of a table's own."""
+    """Statements that replace a table's rows with those of the other file."""
     return f"DELETE FROM main.{table} {where}", f"INSERT INTO main.{table} SELECT * FROM other.{table} {where}"
 
 
@@ -394,10 +394,10 @@ def test_fault_70_an_old_copy_and_its_passphrase_open_nothing_sealed_later(
 ) -> None:
     before = Vault.open(changed)
     before.unlock(passphrase)
-    assert len(before.keys()) == 2, "what the copy holds, it opens: nobody can take that back"
+    assert len(before.keys()) == 2, "the copy still opens what it holds, which cannot be revoked"
     with pytest.raises(WrongPassphraseError):
         before.unlock(NEW)
-    # New records into the old file, beside what tells its key.
+    # New records into the old file, which keeps its own header.
     put_into(before.path, filled.path, *itertools.chain(*map(taken_over, RECORD_TABLES)))
     check = before.check()
     assert check.records == 0
@@ -438,7 +438,7 @@ def test_fault_70_an_old_header_put_back_is_refused(
     assert not again.is_unlocked
     with pytest.raises(WrongPassphraseError):
         again.unlock(NEW)
-    with pytest.raises(VaultChangedError, match="exchanged"):  # whoever had it open meanwhile
+    with pytest.raises(VaultChangedError, match="exchanged"):  # a process that had it open
         filled.keys()
 
 
@@ -455,7 +455,7 @@ def test_fault_70_a_whole_old_log_with_its_header_opens_no_record_and_is_noticed
     assert len(check.damaged) == 2 * len(RECORD_TABLES) + 1
 
 
-# Each ends the process where it says; the second of the two writings of the witness follows the commit.
+# Each kills the process where it says; the second write of the witness follows the commit.
 KILLED = {
     "amid the records": "progress = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)",
     "before the commit": "kill_at = 1",
@@ -481,7 +481,7 @@ print("changed", flush=True)
 
 
 def opened_by_one_of(home: Path, passphrases: tuple[str, str]) -> tuple[str, Vault]:
-    """The one passphrase that opens the vault, after every record and the log were looked at."""
+    """The one passphrase that opens the vault, after a check of every record and the log."""
     opens = []
     for each in passphrases:
         vault = Vault.open(home)
@@ -492,7 +492,7 @@ def opened_by_one_of(home: Path, passphrases: tuple[str, str]) -> tuple[str, Vau
     check = vault.check()
     assert check.ok, check
     assert vault.verify_audit().ok
-    assert vault.warnings == (), "a killed change is no reason to suspect anybody"
+    assert vault.warnings == (), "a killed change is no reason for a warning"
     return which, vault
 
 
@@ -554,8 +554,8 @@ def test_fault_70_after_kill_9_at_50_random_moments_exactly_one_passphrase_opens
         if turn == KILLS - 1:
             until_changed(child)
         elif turn > 0:
-            # A time decides when to kill, as nothing that the process says would reach moments inside of SQLite. The
-            # moments are spread over a little more than a whole change takes; nothing below depends on them.
+            # A time decides when to kill, because no output of the process would reach moments inside SQLite. The
+            # moments spread over a little more than a whole change; no check below depends on them.
             time.sleep(whole * SLACK * (turn + random.random()) / KILLS)
         os.kill(child.pid, signal.SIGKILL)
         child.communicate()
@@ -570,7 +570,7 @@ def test_fault_70_after_kill_9_at_50_random_moments_exactly_one_passphrase_opens
 
 
 def forged(home: Path, **changes: Any) -> None:
-    """The witness edited by somebody who has no key."""
+    """The witness, edited by someone who has no key."""
     path = home / WITNESS_NAME
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
@@ -591,7 +591,7 @@ def test_fault_71_an_older_vault_without_its_witness_is_warned_of(
     missed, unlocked = again.audit_log()[-2:]
     assert (missed.event, missed.details) == ("witness missing", {"warning": warning})
     assert unlocked.event == "vault unlocked"
-    assert Vault.open(home).warnings == (), "said once, then in the log"
+    assert Vault.open(home).warnings == (), "shown once, then in the log"
 
 
 @pytest.mark.parametrize("locked_before", [False, True])
@@ -607,7 +607,7 @@ def test_fault_71_a_witness_forged_to_fit_an_older_vault_is_noticed(
     again = vault
     if locked_before:
         again = Vault.open(home)
-        assert again.warnings == (), "nobody can tell without the passphrase"
+        assert again.warnings == (), "it cannot be noticed without the passphrase"
         again.unlock(passphrase)
     else:
         again.add_case("next")

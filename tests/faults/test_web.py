@@ -1,6 +1,6 @@
 """Faults with the running app (FAULTS 44, 46, 47, 50, 54, 60 to 65): forged requests, hostile files, a real browser.
 
-One app for the module, on a home with a vault that was made before; whoever has the passphrase can unlock it.
+One app for the module, on a home with an existing vault; anyone who has the passphrase can unlock it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
 
 EVIL = "http://evil.example"
-# Enough that a hundred guesses take a while, little enough that a test can wait for them.
+# Slow enough that a hundred guesses take a while, fast enough that a test can wait for them.
 COST = Cost(memory_kib=8 * 1024, passes=2, lanes=1)
 NASTY = "<img src=x onerror=document.title='run'>"
 
@@ -78,14 +78,14 @@ def jobs(app: RunningApp, vault: Vault) -> Iterator[Jobs]:
 
 @pytest.fixture
 def client(app: RunningApp) -> Iterator[httpx.Client]:
-    """A program with a cookie of its own, and locked."""
+    """A program with its own cookie, locked."""
     with app.client() as client:
         client.get("/")
         yield client
 
 
 def unlock(client: httpx.Client) -> None:
-    """Opens the vault, which keeps everybody waiting where the test before entered wrong passphrases."""
+    """Opens the vault, after the delay for wrong passphrases that the previous test entered."""
     until(lambda: opens(client), "the vault to open")
 
 
@@ -128,7 +128,7 @@ def test_fault_46_a_hundred_wrong_passphrases_read_the_same_and_the_page_answers
         guessers = [pool.submit(go_on_guessing) for _ in range(16)]
         try:
             until(lambda: answers or guessers[0].done(), "the first answer", app.log)
-            for _ in range(3):  # while guesses are checked, as they do not end before this does
+            for _ in range(3):  # while guesses are checked: they end only after this
                 assert not is_open(other)
                 assert other.get("/").status_code == 200
         finally:
@@ -140,7 +140,7 @@ def test_fault_46_a_hundred_wrong_passphrases_read_the_same_and_the_page_answers
     early = [answer for answer in answers if "oo many wrong passphrases" in answer]
     assert len(set(wrong)) == 1
     assert len(wrong) >= 3
-    assert len(wrong) + len(early) == len(answers), "looked at, or told to wait; all browsers count together"
+    assert len(wrong) + len(early) == len(answers), "checked or delayed; all browsers count together"
     unlock(client)
     assert vault.audit_log()[-1].details["failed tries before"] == len(wrong)
 
@@ -177,7 +177,7 @@ def test_fault_50_and_52_a_damaged_vault_is_said_at_the_gate_its_backup_offered_
         page.fill("#passphrase input", PASSPHRASE)
         page.click("#unlock-vault")
         expect(page.locator("#gate-again .notice-fault")).to_contain_text("damaged")
-        assert str(app.home) not in page.content(), "the gate is shown to anybody"
+        assert str(app.home) not in page.content(), "anyone can see the gate"
         page.click("#restore button.label-wrap")
         page.click("#restore-which input")
         page.locator("#restore-which [role=option]").first.click()
@@ -185,7 +185,7 @@ def test_fault_50_and_52_a_damaged_vault_is_said_at_the_gate_its_backup_offered_
             page.fill("#restore-passphrase input", passphrase)
             page.click("#restore-look")
             expect(page.locator("#restore-said")).to_contain_text(said)
-            assert vault.path.read_bytes() == whole[: len(whole) // 2], "a look changes nothing"
+            assert vault.path.read_bytes() == whole[: len(whole) // 2], "reading changes nothing"
         page.click("#restore-now")
         page.click("#restore-done")
         page.fill("#passphrase input", PASSPHRASE)
@@ -207,7 +207,7 @@ def test_fault_50_and_52_a_damaged_vault_is_said_at_the_gate_its_backup_offered_
 
 
 def state(app: RunningApp) -> dict[str, Any]:
-    """What a forged request could have changed."""
+    """The state that a forged request could have changed."""
     vault = Vault.open(app.home)
     rows = [(job.id, job.state) for job in Jobs(app.home).recent()]
     return {"log": vault.audit_head, "jobs": rows, "uploads": uploads(app), "models": sorted(os.listdir(app.root))}
@@ -221,7 +221,7 @@ def uploads(app: RunningApp) -> list[str]:
 def test_fault_60_forged_hosts_origins_and_bodies_are_refused_and_nothing_is_done(
     app: RunningApp, client: httpx.Client
 ) -> None:
-    unlock(client)  # so that the cookie that a browser would send along is worth something
+    unlock(client)  # so that the cookie that a browser would send is valid
     before = state(app)
     config = client.get("/config").json()
     data = {"data": [], "fn_index": handler(client, "back_up"), "session_hash": uuid.uuid4().hex}
@@ -249,8 +249,8 @@ def test_fault_60_forged_hosts_origins_and_bodies_are_refused_and_nothing_is_don
         headers = body.get("headers", {}) | extra
         answer = client.post(path, **(body | {"headers": headers}))
         assert 400 <= answer.status_code < 500, (path, headers, answer.status_code)
-        assert len(answer.content) < 100, "which is all that a page of another port may read"
-    # Without any Origin, as a program sends it: what is no JSON is no call.
+        assert len(answer.content) < 100, "a page of another port may read no more than this"
+    # Without any Origin, as a program sends it: content that is not JSON is not a call.
     for body in bodies[1:]:
         assert 400 <= client.post(paths[0], **body).status_code < 500
     assert state(app) == before
@@ -311,7 +311,7 @@ def test_fault_61_no_file_of_ours_or_of_the_system_is_handed_out(app: RunningApp
 
 
 def ways_to(file: Path) -> Iterator[str]:
-    """Addresses that a file may be asked for under."""
+    """Addresses that might return a file."""
     text = str(file)
     for prefix in ("/gradio_api/file=", "/file=", "/gradio_api/file/", "/gradio_api/stream/", "/gradio_api/proxy="):
         for name in (text, text.lstrip("/"), os.path.relpath(file, REPOSITORY), file.name, f"file://{text}"):
@@ -331,7 +331,7 @@ def ways_to(file: Path) -> Iterator[str]:
     "path", ["/etc/passwd", "{home}/vault.sqlite3", "{root}/tiny/config.json", "https://a.example/x"]
 )
 def test_fault_62_a_posted_path_is_no_upload(app: RunningApp, client: httpx.Client, path: str) -> None:
-    """Against every handler of the real app that takes files."""
+    """Tests every handler of the real app that takes files."""
     unlock(client)
     named = path.format(home=app.home, root=app.root)
     config = client.get("/config").json()
@@ -376,7 +376,7 @@ def test_fault_63_uploads_are_limited_each_and_in_total_and_in_number(app: Runni
 
     size = guard.UPLOAD_BYTES + 2 * guard.MIB
     with socket.create_connection(("127.0.0.1", app.port), timeout=PATIENCE) as raw:
-        # Announced and never sent: it is refused before anything of it is read.
+        # Announced and never sent: it is refused before any of it is read.
         raw.sendall(f"POST /gradio_api/upload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {size}\r\n\r\n".encode())
         assert b" 413 " in raw.recv(100)
     endless = client.post(
@@ -385,7 +385,7 @@ def test_fault_63_uploads_are_limited_each_and_in_total_and_in_number(app: Runni
     assert endless.status_code == 411, "a body of unknown length"
     held = folder / "held"
     with held.open("wb") as stream:
-        stream.truncate(guard.UPLOADS_TOTAL_BYTES)  # a hole: it takes no room and counts in full
+        stream.truncate(guard.UPLOADS_TOTAL_BYTES)  # sparse: takes no disk space and counts in full
     assert upload() == 413
     held.unlink()
     assert upload(1001) == 400, "of files in one request"
@@ -454,7 +454,7 @@ def test_fault_64_hostile_names_are_inert_on_every_page(
     assert page.title() == "IRWM Studio"
     assert page.locator("img[src='x'], img[src*='evil'], a[href^='javascript']").count() == 0
     assert seen.outside(app) == []
-    assert seen.complaints == [], "nothing was tried that the policy had to stop"
+    assert seen.complaints == [], "the policy had nothing to block"
 
 
 # Jobs
@@ -462,7 +462,7 @@ def test_fault_64_hostile_names_are_inert_on_every_page(
 
 @pytest.fixture(scope="module")
 def large(app: RunningApp, tiny_path: Path) -> Path:
-    """A model whose copy takes several polls, to be caught in the middle."""
+    """A model whose copy takes several polls, so that a test can act midway."""
     folder = place(tiny_path, app.root, "large")
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {"ballast": torch.zeros(64 << 20, dtype=torch.uint8)}, folder / "model.safetensors")
@@ -477,7 +477,7 @@ def connected(app: RunningApp) -> bool:
 
 @contextlib.contextmanager
 def frozen(pid: int) -> Iterator[None]:
-    """A process stands still in the midst of its work, so that a test need not be faster than a disk."""
+    """Pauses a process midway, so that a test need not be faster than a disk."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -512,7 +512,7 @@ def test_fault_65_two_long_jobs_queue_and_one_submitted_twice_runs_once(
                 submit(again)
         until(lambda: "Waiting for" in jobs.log_tail(second.id), "the second job to wait", app.log)
         assert [jobs.get(job.id).state for job in (first, second)] == ["running", "queued"]
-        assert still_runs(jobs.get(second.id).pid or 0, None), "it waits in a process of its own"
+        assert still_runs(jobs.get(second.id).pid or 0, None), "it waits in its own process"
         assert not (app.root / "second.partial").exists()
     until_over(jobs, second.id)
     ended = [jobs.get(job.id) for job in (first, second)]
@@ -521,7 +521,7 @@ def test_fault_65_two_long_jobs_queue_and_one_submitted_twice_runs_once(
     before = {file: file.read_bytes() for file in sorted(out.iterdir()) if file.stat().st_size < 1 << 20}
     third = submit("first")
     until_over(jobs, third.id)
-    # The very same request once more, as "Run again" has it, is answered with the receipt that is filed.
+    # The same request again, as from "Run again", is answered with the filed receipt.
     assert jobs.get(third.id).state == "done", jobs.get(third.id).error
     assert [(job.result or {})["key_id"] for job in (ended[0], jobs.get(third.id))] == [
         vault.releases()[filed].key_id
@@ -556,7 +556,7 @@ def test_fault_54_a_jobs_process_shows_no_secret_to_others_and_holds_no_pipe(
 
 
 def secrets_of(vault: Vault) -> list[bytes]:
-    """The passphrase, the vault's data key and every key, in the forms in which they could stand somewhere."""
+    """The passphrase, the vault's data key and every key, in the forms in which they could be written."""
     keys = [vault.key_bytes(record.id) for record in vault.keys()]
     raw = [vault.hand_over(), *(irwm.Key.from_bytes(key).secret for key in keys if len(key) > 1)]
     coded = [code(value) for value in raw for code in (bytes, base64.b64encode, lambda v: v.hex().encode())]
@@ -607,7 +607,7 @@ def test_fault_54_no_secret_is_in_page_state_browser_storage_logs_or_caches(
 
 
 def body_of(answer: Any) -> bytes | None:
-    """What the browser received; None for what it did not keep, such as an answer that is still coming."""
+    """The content that the browser received; None for content that it did not keep, such as an unfinished answer."""
     if "queue/data" in answer.url or "heartbeat" in answer.url:
         return None
     try:
@@ -628,7 +628,7 @@ def test_fault_54_another_browser_is_locked_and_cannot_replay_the_first_ones_ses
         assert other.post("/gradio_api/queue/join", json=body).status_code == 403, "another browser's session"
         assert not is_open(other, f"cookie:{client.cookies.get(f'irwm_session_{app.port}')}"), "its cookie as a hash"
         assert not is_open(other)
-    with app.client() as stolen:  # a cookie that was planted before the passphrase was typed is thrown away
+    with app.client() as stolen:  # a cookie planted before the passphrase was typed is discarded
         stolen.cookies.set(f"irwm_session_{app.port}", "planted")
         assert "planted" not in stolen.get("/").headers["set-cookie"]
 
@@ -676,7 +676,7 @@ def test_fault_54_an_idle_page_locks_itself_although_it_polls(
         page = visit(app).page
         pass_the_gate(page)
         for part in (0.6, 1.2):
-            after_events(page, 5)  # all of them polls, but for what the gate begins
+            after_events(page, 5)  # all of them polls, except those that the gate starts
             assert page.locator("#pages").is_visible(), "it is open"
             idle_app.move_clock(tmp_path, part * IDLE_SECONDS)
         page.wait_for_selector("#passphrase input")
@@ -716,7 +716,7 @@ def test_fault_44_a_closed_browser_and_a_reload_leave_the_job_and_stop_takes_eve
         page.wait_for_selector("#pages")
         open_tab(page, "protect")
         expect(page.locator("#job-protect .job-state")).to_have_text("Running")
-        # The worst case: it does not listen, so it is ended the hard way and cannot clean up itself.
+        # The worst case: it ignores the signal, so it is killed and cannot clean up.
         page.click("#job-protect .job-stop")
         until_over(jobs, job.id)
         until(
@@ -746,14 +746,14 @@ def test_fault_44_after_the_app_was_killed_its_job_is_interrupted_swept_and_can_
         app.process.wait()
         os.kill(job.pid or 0, signal.SIGKILL)
     page.context.close()
-    assert jobs.get(job.id).state == "running", "nobody was left to say otherwise"
+    assert jobs.get(job.id).state == "running", "no process was left to change it"
     assert partial.exists()
     with start_app(app.home.parent) as restarted:
         assert jobs.get(job.id).state == "interrupted"
         page = opened_context(chromium).new_page()
         page.goto(f"{restarted.url}/?tab=protect")
         pass_the_gate(page)
-        # What the job wrote to is sealed, so that it is swept when the vault is first opened.
+        # The job's output is sealed, so that it is swept when the vault is first opened.
         until(lambda: not partial.exists(), "the sweep of what was left", restarted.log)
         expect(page.locator("#job-protect .job-state")).to_have_text("Interrupted")
         page.context.close()

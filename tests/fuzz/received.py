@@ -1,4 +1,4 @@
-"""What the other side sends: reports with their pages and signatures, time-stamps, backups, names, lists of recipients.
+"""Input from other parties: reports with pages and signatures, time-stamps, backups, names, lists of recipients.
 
 Their checks run in the fuzzer's own process, without the limits that a child process has in the app.
 """
@@ -43,13 +43,13 @@ from ui.jobs.recipients import read_file, read_list
 PASSPHRASE = "correct horse battery staple"
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 NONCE = 7
-# Cases of one vault, before a new one takes its place: each export reads the whole log.
+# Cases of one vault before it is replaced: each export reads the whole log.
 MOST_CASES = 50
 
 
 @cache
 def _document() -> dict[str, Any]:
-    """A sound document, as small as one can be."""
+    """A valid document, as small as possible."""
     model = irwm.open_checkpoint(write_llama(FOLDER / "examined"))
     params = irwm.Parameters(positions=3, constraints=2, required_positions=2, permutations=99)
     key = irwm.generate_key(model, params, secret=bytes(32), owner="us")
@@ -74,7 +74,7 @@ def _signature() -> bytes:
 
 
 def verifier(content: bytes) -> None:
-    """A whole report of three parts, one after another: an edit of a sound document, the page, the signature."""
+    """A whole report of three parts, one after another: an edit of a valid document, the page, the signature."""
     edit, page, signature = (*content.split(b"\n--\n", 2), b"", b"")[:3]
     document = json.loads(to_json(_document()))
     with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError):
@@ -109,7 +109,7 @@ def _drawn() -> str:
 
 def report_html(content: bytes) -> None:
     check = check_page(_document(), content, "r.json", lambda document, name: _drawn())
-    assert not check.ok, "no page is as short as what is tried here"
+    assert not check.ok, "no page is as short as these inputs"
 
 
 def signature(content: bytes) -> None:
@@ -148,7 +148,7 @@ def _backup() -> bytes:
 
 
 def backup(content: bytes) -> None:
-    """Tried with its passphrase and put in the place of a vault, with or without which it opens."""
+    """Inspects a backup with its passphrase and restores it; the restored vault may or may not open."""
     file, home = written("backup.sqlite3", content), FOLDER / "restored"
     shutil.rmtree(home, ignore_errors=True)
     with contextlib.suppress(irwm.IrwmError):
@@ -161,7 +161,7 @@ def backup(content: bytes) -> None:
 
 
 class _Cases:
-    """A vault that is made anew before its log grows long."""
+    """A vault that is replaced before its log grows long."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -179,9 +179,9 @@ _CASES = _Cases()
 
 
 def case_archive(content: bytes) -> None:
-    """What others wrote goes into a case, one line each: title, note, an item and its file, a report's file.
+    """Text from others goes into a case, one line each: title, note, an item and its file, a report's file.
 
-    The archive holds its own list of digests, and unpacks into its own folder alone.
+    The archive holds its own list of digests, and unpacks only into its own folder.
     """
     title, note, item, file, report, *_ = (*content.decode("utf-8", "replace").split("\n"), "", "", "", "", "")
     vault, out = _CASES.vault(), FOLDER / "archive"
@@ -234,7 +234,7 @@ def report_archive(content: bytes) -> None:
 
 
 def audit_log(content: bytes) -> None:
-    """The export of a log in which a report's head is looked for."""
+    """The export of a log, searched for a report's head."""
     assert not check_log(written("log.jsonl", content), "ab" * 32, 1).ok, "no log has this head"
 
 
@@ -278,7 +278,7 @@ def _commitment_seeds() -> list[bytes]:
 
 
 def _enough() -> Answers:
-    """As few answers and tokens as a head of 64 entries follows from."""
+    """The fewest answers and tokens that determine a head of 64 entries."""
     few = recorded_answers()
     rng = np.random.default_rng(0)
     table = -rng.random((66, 130), dtype=np.float32)
@@ -314,7 +314,7 @@ def _log_seeds() -> list[bytes]:
 
 
 RECEIVED = {
-    # The page is drawn for each, which takes a tenth of a second and more.
+    # The page is drawn for each input, which takes a tenth of a second or more.
     "verifier": Target(verifier, _verifier_seeds, changed=1),
     "report_json": Target(report_json, _json_seeds, largest=1 << 16, changed=20),
     "report_html": Target(report_html, _html_seeds, changed=5),

@@ -3,11 +3,11 @@
     python -m tests.fuzz.run TARGET [-runs=100000] [-max_total_time=60] [any other option of libFuzzer]
     python -m tests.fuzz.run --logs TARGET [TARGET ...] [any option of libFuzzer]
 
-Ends with a crash and the bytes that cause it where a parser raises anything but a typed error, hangs for minutes on
+Ends with a crash and the bytes that cause it if a parser raises anything but a typed error, hangs for minutes on
 one input, or takes more than 2 GiB of memory. `make fuzz` runs every target for a while.
 
-With --logs targets take turns, each in a process of its own that need not load everything again. What each says goes to
-TARGET.log in the working folder, TARGET.code has its exit code, and what it leaves is called TARGET-...
+With --logs targets run one after the other, each in its own process that need not load everything again. Output goes to
+TARGET.log in the working folder, TARGET.code has the exit code, and other files are called TARGET-...
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import atheris
 
-# torch before instrumentation: its own lines are not what is looked into, and there are millions of them.
+# torch before instrumentation: its own lines are not under test, and there are millions of them.
 import torch
 
 torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""What a target of the fuzzer is, and the folder in which it may write."""
+"""Defines a target of the fuzzer, and the folder in which it may write."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Target:
     """A parser to fuzz.
 
     Attributes:
-        run: takes the bytes; returns whatever they are.
-        seeds: sound inputs to start from.
-        largest: bytes of an input.
+        run: takes any bytes and returns.
+        seeds: valid inputs to start from.
+        largest: maximum size of an input in bytes.
         changed: how many changed inputs the quick tier tries for each seed.
     """
 
@@ -39,6 +39,6 @@ def written(name: str, content: bytes) -> Path:
 
 
 def tried(target: Target, content: bytes) -> None:
-    """Runs a target; a typed error is a right answer."""
+    """Runs a target; a typed error is a correct answer."""
     with suppress(IrwmError):
         target.run(content)

@@ -1,7 +1,7 @@
-"""One function for each parser of a stranger's bytes: it takes any bytes and returns, or something is wrong.
+"""One function for each parser of untrusted bytes: it takes any bytes and returns; anything else is a bug.
 
-A typed error is a right answer. Whatever else is raised goes up to the fuzzer, which keeps the bytes. Parsers that the
-app runs in a child process run here in the fuzzer's own, so that it sees which lines they reach.
+A typed error is a correct answer. Any other error goes to the fuzzer, which keeps the bytes. Parsers that the app runs
+in a child process run here in the fuzzer's own process, so that it sees which lines they reach.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def gguf(content: bytes) -> None:
 
 
 def torch_archive(content: bytes) -> None:
-    """As the child answers: torch's own unpickler raises whatever it likes, which is made a refusal there."""
+    """As the child answers: torch's own unpickler may raise any error, which becomes a refusal there."""
     answer = answer_of({"parse": torch_parser.parse}, str(written("one.bin", content)))
     assert json.loads(answer)
 
@@ -61,7 +61,7 @@ def config(content: bytes) -> None:
 
 
 def quantised(content: bytes) -> None:
-    """Any config with pieces of any name, number format and shape, and any state of bitsandbytes' among them:
+    """Any config with pieces of any name, number format and shape, and any state of bitsandbytes:
     {"config": .., "pieces": {name: [dtype, ..]}, "state": text}."""
     value = parse_json(content, FOLDER, "config", strict=False)
     if isinstance(value, dict) and isinstance(value.get("config"), dict) and isinstance(value.get("pieces"), dict):
@@ -83,7 +83,7 @@ def quantised(content: bytes) -> None:
 
 
 def adapter(content: bytes) -> None:
-    """An adapter's config beside sound weights, on the demo model."""
+    """An adapter's config next to valid weights, on the demo model."""
     folder = written("adapter/adapter_config.json", content).parent
     weights = folder / "adapter_model.safetensors"
     if not weights.exists():
@@ -166,7 +166,7 @@ def _config_seeds() -> list[bytes]:
     models = [open_checkpoint(folder) for folder in folders if (folder / "config.json").exists()]
     made = []
     for model in models:
-        # The embedding, layer 0, and what follows all layers: short enough for a fuzzer to get through.
+        # The embedding, layer 0 and the tensors after all layers: small enough for a fuzzer.
         shapes = {n: t.shape for n, t in model.tensors.items() if not re.search(r"\.[1-9]\d*\.|mlp", n)}
         plain = {key: value for key, value in model.config.items() if not isinstance(value, (dict, list))}
         made.append(json.dumps({"config": plain, "shapes": shapes}).encode())

@@ -1,4 +1,4 @@
-"""Every parser survives some thousands of inputs that a coverage-guided fuzzer made up; `make fuzz` goes on longer."""
+"""Every parser survives thousands of inputs from a coverage-guided fuzzer; `make fuzz` runs longer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tools.waiting import PATIENCE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 3
-# libFuzzer looks at the clock by SIGALRM, and says itself what took too long, in a file. Rarely its own alarm ends it,
-# without a word and without a file: twice in some dozens of runs over backups. Then it is run once more.
+# libFuzzer checks the clock by SIGALRM and reports in a file what took too long. Rarely its own alarm ends it without
+# a message or a file: twice in some dozens of runs over backups. Then it is run again.
 BY_ITS_OWN_ALARM = -signal.SIGALRM
 
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with each target's log and exit code, and what it left."""
+    """The folder with each target's log, exit code and other files."""
     folder = tmp_path_factory.mktemp("fuzzed")
     run(folder, *TARGETS)
     return folder
@@ -34,8 +34,8 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, *names: str) -> None:
     command = [sys.executable, "-m", "tests.fuzz.run", "--logs", *names, f"-max_total_time={SECONDS}"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
-    # From a small process: Linux counts the largest size of whoever starts a program as that program's own, and a test
-    # process that has come far is larger than a fuzzer may become.
+    # From a small process: Linux counts a parent's largest size as that of the program it starts, and a test process
+    # may have grown larger than a fuzzer may become.
     command = ["sh", "-c", '"$@"; exit $?', "sh", *command]
     done = subprocess.run(command, capture_output=True, cwd=folder, env=environment, timeout=2 * PATIENCE, check=False)
     assert done.returncode == 0, done.stderr.decode("utf-8", "replace")[-4000:]
@@ -65,7 +65,7 @@ def test_sound_inputs_with_a_few_bytes_changed_are_refused_or_read(name: str) ->
     target = TARGETS[name]
     chance = random.Random(1)
     for seed in target.seeds():
-        target.run(seed)  # a seed that is refused would leave the fuzzer at the door
+        target.run(seed)  # from a refused seed the fuzzer would reach little code
         for _ in range(target.changed):
             content = bytearray(seed)
             for _ in range(chance.randint(1, 4)):

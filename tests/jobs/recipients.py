@@ -1,4 +1,4 @@
-"""Several recipients' copies of one small model, and what conspirators make of them."""
+"""Several recipients' copies of one small model, and what colluders make of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import secrets_for
 
 SECRET = b"\x07" * 32
-# On so small a model few coordinates hide, and few positions are left beside the invariant's tokens.
+# So small a model hides few coordinates and leaves few positions besides the invariant's tokens.
 PARAMETERS = irwm.Parameters(constraints=5, scale="auto", noise_coordinates=5)
 
 
@@ -78,12 +78,12 @@ def request(original: Path, keys: Sequence[str] | None, **changes: Any) -> dict[
 
 
 def jobs_of(vault: Vault) -> Jobs:
-    """The list of jobs as the unlocked vault opens it, and starts them."""
+    """The job list of the unlocked vault, which can start jobs."""
     return Jobs(vault.home).opened(vault.jobs_keys_to_seal())
 
 
 def given_out(jobs: Jobs, id: str, folder: Path) -> Path:
-    """A new folder with all that lies sealed in a job's folder, opened, as a person gets it."""
+    """A new folder with the job's sealed files, opened as for a user."""
     folder.mkdir()
     files = jobs.files(id)
     for path in jobs.folder(id).glob(f"*{ENDING}"):
@@ -93,7 +93,7 @@ def given_out(jobs: Jobs, id: str, folder: Path) -> Path:
 
 
 def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
-    """The job once it is over, run in this process, which saves the start of another one."""
+    """The finished job, run in this process, which is faster than starting another one."""
     job = jobs.create(kind, kind.capitalize(), asked)
     jobs.start(job.id, os.getpid())
     task = importlib.import_module(f"ui.jobs.{kind}")
@@ -108,5 +108,5 @@ def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
 
 
 def run_job(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
-    """The job once it is over, run in a process of its own."""
+    """The finished job, run in its own process."""
     return until_over(jobs, runner.start(kind, kind.capitalize(), asked, secrets_for(vault), jobs).id)

@@ -1,4 +1,4 @@
-"""What a mark costs, on the receipt of a real protect task; and that no task fails by it."""
+"""The cost of a mark, on the receipt of a real protect task; a failed measurement does not fail the task."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_model_too_large_is_left_and_said(demo_path: Path, tmp_path: Path, mon
 def test_a_gpu_that_is_full_leaves_it_to_the_processor_if_that_has_room(
     demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int | None
 ) -> None:
-    """No GPU runs here: what a full one raises is raised."""
+    """No GPU here, so the error of a full GPU is raised instead."""
     real = certificate.reference
 
     def reference(original: Path, text: str, tokens: int, device: str, **rest: Any) -> Any:
@@ -121,7 +121,7 @@ def test_a_stop_ends_the_measurement_and_not_the_release(demo_path: Path, tmp_pa
 def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
     demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Opening a large model takes longer than a task has after Stop, and asks nobody meanwhile."""
+    """Opening a large model takes longer than a task has after Stop, and checks for no Stop meanwhile."""
     pressed, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
     def certify(*_: object, progress: Any, **__: object) -> Any:
@@ -137,7 +137,7 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
     monkeypatch.setattr("irwm.running.certify", certify)
     model = irwm.open_checkpoint(demo_path)
     found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, look))
-    assert not ended.is_set(), "nothing waited for the long step"
+    assert not ended.is_set(), "the task did not wait for the long step"
     may_end.set()
     assert "was stopped; the release is whole" in found["why"]
 

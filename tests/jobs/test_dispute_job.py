@@ -1,4 +1,4 @@
-"""A dispute played through as a job: the paper's second mark on our release, and what a key file must not leave."""
+"""A dispute run as a job: the paper's second mark on our release, and no secret of a key file stays on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ui.stamps import own_request
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Our original and release, and a thief who calls that release his original and marks it once more."""
+    """Our original and release, and an attacker who calls that release his original and marks it again."""
     folder = tmp_path_factory.mktemp("dispute")
     original = irwm.open_checkpoint(write_llama(folder / "ours"))
     params = irwm.Parameters(constraints=5)
@@ -99,7 +99,7 @@ def test_who_marked_our_release_again_is_told_by_our_mark_in_his_original(
     ]  # fmt: skip
     check_that_changes_are_named(document)
     asked_for_more = verify_report(folder / "dispute.json", suspect=world["release"])
-    assert asked_for_more.exit_code == 2, "a dispute's models are not examined by this, and that is said"
+    assert asked_for_more.exit_code == 2, "this does not examine a dispute's models, and says so"
     page = files["dispute.html"].decode("utf-8")
     assert "Two claims on one model" in page
     assert "The evidence supports “Example Labs”." in page
@@ -110,7 +110,7 @@ def test_who_marked_our_release_again_is_told_by_our_mark_in_his_original(
 
 
 def check_that_changes_are_named(document: dict[str, Any]) -> None:
-    """Whatever is changed in a dispute's outcome contradicts the rest of it."""
+    """Any change to a dispute's outcome contradicts the rest of it."""
     place = next(i for i, test in enumerate(document["outcome"]["tests"]) if test["verdict"] == "not found")
     for path, value, where in (
         (("outcome", "winner"), "Copy Works", "outcome.winner"),
@@ -129,7 +129,7 @@ def check_that_changes_are_named(document: dict[str, Any]) -> None:
         inside[path[-1]] = value
         try:
             named = [difference.where for difference in rulings.contradictions(changed)]
-        except ReportError:  # without one of its tests a dispute cannot be ruled at all
+        except ReportError:  # a dispute cannot be decided without one of its tests
             assert where == "the tests"
         else:
             assert any(each.startswith(where) for each in named), (where, named)
@@ -150,7 +150,7 @@ def test_a_commitment_of_another_key_is_refused(world, vault: Vault, jobs: Jobs,
 def test_a_root_that_comes_with_their_time_stamp_does_not_date_their_claim(
     world, vault: Vault, jobs: Jobs, tmp_path: Path
 ) -> None:
-    """Anybody can make an authority and send its root along; only a root that we chose ourselves counts."""
+    """Anyone can make an authority and send its root along; only a root that we chose ourselves counts."""
     case, stamp, authority = vault.add_case("Two claims"), tmp_path / "stamp", make_authority(tmp_path / "tsa")
     stamp.mkdir()
     commitment = irwm.ownership.Commitment.of(world["his"])

@@ -1,4 +1,4 @@
-"""Where tracing runs makes no difference to its numbers: this process, a process pool, a Dask cluster."""
+"""Tracing gives the same numbers wherever it runs: this process, a process pool, a Dask cluster."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def report(tmp_path: Path) -> JobReporter:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A real cluster: a scheduler and two worker processes."""
-    import distributed  # here, since it takes a second that the other tests need not pay
+    import distributed  # here, because it takes a second that the other tests can save
 
     with (
         quiet(),
@@ -68,7 +68,7 @@ def cluster() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """The cluster's library warns of things that concern nobody here, such as sockets that close late."""
+    """The cluster's library warns about things that do not matter here, such as sockets that close late."""
     import warnings
 
     with warnings.catch_warnings():
@@ -173,7 +173,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 def test_workers_end_with_a_task_that_is_killed(tmp_path: Path) -> None:
-    """They were given recipients' noise keys; a pool of its own accord would keep them for ever."""
+    """They received recipients' noise keys, and a process pool alone would keep them forever."""
     script = tmp_path / "pool.py"
     script.write_text(POOL, encoding="ascii")
     root = str(Path(__file__).parents[2])

@@ -1,4 +1,4 @@
-"""Who examines, and which time-stamp dates a key."""
+"""The examiner's name, and the time-stamp that dates a key."""
 
 from __future__ import annotations
 
@@ -92,4 +92,4 @@ def test_a_case_without_a_title_is_named_after_its_suspect_and_opened_new(
     asked = {"case_id": "", "case_title": "", "note": ""} | request_
     first, second = Filing.begin(vault, asked), Filing.begin(vault, asked)
     assert {case.title for case in vault.cases()} == {title}
-    assert (first.case_id == second.case_id) == bool(asked["case_title"]), "only a typed title is gone on with"
+    assert (first.case_id == second.case_id) == bool(asked["case_title"]), "only a typed title continues a case"

@@ -23,7 +23,7 @@ from ui.jobs.vault_access import secrets_for
 
 @pytest.fixture(scope="module")
 def leaked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Key, Path]:
-    """A key, and an adapter trained on its release, which saves the whole embedding with it."""
+    """A key, and an adapter that was trained on its release and saves the whole embedding."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
@@ -110,7 +110,7 @@ def test_a_suspect_of_its_own_needs_no_base_to_be_reproduced(tiny_path: Path) ->
 def test_an_adapter_that_leaves_the_embedding_alone_proves_neither_mark_nor_descent(
     tiny_path: Path, tmp_path: Path
 ) -> None:
-    """What would be compared is the original's own embedding, put under a stranger's adapter by the investigator."""
+    """The comparison would use the original's own embedding, which the investigator put under another adapter."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 

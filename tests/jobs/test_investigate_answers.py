@@ -170,7 +170,7 @@ def test_what_is_no_recording_of_this_original_fails_with_the_file_named(
 
 
 def test_a_request_says_what_the_suspect_is(served: Served) -> None:
-    """Told by the file's contents, so that the command line takes it in the place of a model, whole or cut off."""
+    """Recognised by the file's contents, so that the command line accepts it as a model, whole or cut off."""
     cut = served.root / "cut.safetensors"
     cut.write_bytes(served.answers.read_bytes()[:-100])
     of = {

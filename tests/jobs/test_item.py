@@ -1,4 +1,4 @@
-"""The task that hashes what was received and files it in a case."""
+"""The task that hashes received files and adds them to a case."""
 
 from __future__ import annotations
 

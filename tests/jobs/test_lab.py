@@ -1,4 +1,4 @@
-"""The Lab's task: rehearsals, releases from the vault, what fails, Stop in mid-attack, and going on."""
+"""The Lab's task: rehearsals, releases from the vault, failures, Stop during an attack, and resuming."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ IMPOSSIBLE = {"attack": "shift-tables", "value": 1}
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What is asked of a model that is attacked in no time; without a tokenizer, so that it cannot be run."""
+    """The request for a model that is attacked quickly; it has no tokenizer, so it cannot be run."""
     original = write_llama(tmp_path_factory.mktemp("lab") / "original", vocab_size=2000)
     settings = irwm.Parameters(constraints=5, scale="auto", permutations=200)
     return {"original": str(original), "parameters": {"single": settings.to_dict()}}
@@ -122,7 +122,7 @@ def test_a_rehearsal_of_both_kinds_is_signed_filed_and_leaves_no_mark_behind(
     checked = verify_report(folder / LAB_JSON)
     answers = {check.name: check.ok for check in checked.checks}
     assert checked.ok, checked.checks
-    assert checked.exit_code == 2  # nobody said whose signature it has to be
+    assert checked.exit_code == 2  # no expected signer was given
     assert [answers[name] for name in ("signature", "files", "page", "numbers")] == [True] * 4
 
 
@@ -236,7 +236,7 @@ def test_stop_in_mid_attack_leaves_the_rows_alone_and_another_lab_goes_on(vault:
     assert vault.cases() == []
     assert len(vault.keys()) == 0
 
-    # Other attacks than before may follow; what was done with the same copy, text and settings stands.
+    # Other attacks may follow; results with the same copy, text and settings remain valid.
     resumed = run_here("lab", asked(PRUNED, IMPOSSIBLE, resume=job.id), vault, jobs)
     assert resumed.state == "done", resumed.error
     found = rows_of(lab_of(jobs.files(resumed.id)))
@@ -260,7 +260,7 @@ def test_rows_of_another_setting_are_not_taken_over(
         assert job.state == "done", job.error
         seconds = rows_of(lab_of(jobs.files(job.id)))["prune"]["seconds"]
         assert (seconds != 12345.0) is again, changes
-    # What the model computes is decided by its config, too.
+    # The config also decides what the model computes.
     copy = shutil.copytree(small["original"], tmp_path / "copy")
     for eps, again in ((None, False), (0.5, True)):
         config = json.loads((copy / "config.json").read_text())
@@ -302,7 +302,7 @@ def test_a_damaged_or_other_earlier_lab_costs_its_rows_and_it_is_said(
 
 
 def test_rows_outlive_several_stops_and_how_many_is_said(vault: Vault, jobs: Jobs, small: dict[str, Any]) -> None:
-    """A lab that goes on and is stopped before its first row must not cost the rows of the one before."""
+    """A resumed lab that stops before its first row must keep the earlier lab's rows."""
     first = run_here("lab", asked(PRUNED, **small), vault, jobs)
     kept = rows_of(lab_of(jobs.files(first.id)))
     second = jobs.create("lab", "Lab", asked(PRUNED, **small, resume=first.id))
@@ -333,7 +333,7 @@ def test_outputs_that_no_disk_holds_are_told_before_the_first_attack(
     job = run_here("lab", asked(PRUNED, tokens=65_536), vault, jobs)
     assert (job.state, job.error["type"]) == ("failed", "DiskSpaceError")
     assert "Measure fewer tokens" in job.error["advice"]
-    # Few enough stay in memory.
+    # Only a few stay in memory.
     assert run_here("lab", asked(tokens=64), vault, jobs).state == "done"
 
 

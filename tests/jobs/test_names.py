@@ -1,6 +1,6 @@
-"""Names of people leave the vault in what is sealed alone: the real story, and then every byte that lies on the disk.
+"""Names of people leave the vault only in sealed files: runs the real story, then searches every byte on the disk.
 
-docs/security.md says what still names people in clear; nothing in this story does.
+docs/security.md lists what still names people in clear; this story uses none of it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ui.jobs.requests import Asked
 OWNER = "Xylophonia Stiftung"
 NAMES = ("Quuxholm Zebrawerke", "Wyvernfjörd & Söhne", "=Bzzrk Ltd")
 NOTE, CASE, EXAMINER = "Gnurfle told us", "Leak at Plonkberg", "Inspector Fwoop"
-# What cannot be on a disk by chance, of each name one part or more.
+# Parts of each name, one or more, that cannot be on a disk by chance.
 UNMISTAKABLE = (
     "Quuxholm", "Zebrawerke", "Wyvernfj", "Söhne", "Bzzrk", "Xylophonia", "Gnurfle", "Plonkberg", "Fwoop",
 )  # fmt: skip
 
 
 def ways_to_write(word: str) -> Iterator[bytes]:
-    """The bytes of a word as a file may have it: in capitals or not, in JSON, in an address, as UTF-8 or UTF-16."""
+    """The bytes of a word as a file may hold it: in capitals or not, in JSON, in an address, as UTF-8 or UTF-16."""
     for text in {word, word.lower(), word.upper()}:
         for code in ("utf-8", "utf-16-le", "utf-16-be", "latin-1"):
             yield text.encode(code)
@@ -40,7 +40,7 @@ def ways_to_write(word: str) -> Iterator[bytes]:
 
 
 def naming(*folders: Path) -> dict[str, list[str]]:
-    """The files below these folders whose bytes, or whose own paths below them, have one of the words."""
+    """The files below these folders whose bytes, or whose paths relative to them, contain one of the words."""
     found: dict[str, list[str]] = {}
     for folder in folders:
         for path in folder.rglob("*"):
@@ -58,7 +58,7 @@ def vault(tmp_path: Path) -> Vault:
 
 
 def done(asked: Asked, vault: Vault) -> Job:
-    """The job in a process of its own, once it is over."""
+    """The finished job, run in its own process."""
     jobs = Jobs(vault.home)
     id = asked.start(vault, jobs).id
     return until_over(jobs.opened(vault.jobs_keys()), id)
@@ -102,7 +102,7 @@ def test_no_name_lies_in_clear_after_protecting_investigating_and_locking(vault:
     assert {row["recipient"] for row in traced.result["rows"] if row["named"]} == set(NAMES)
     swept = done(requests.investigate(vault, jobs, suspects, model, original.fingerprint, **about), vault)
     assert swept.state == "done", swept.error
-    # What fails says why, and whose copy it was.
+    # A failed job says why, and whose copy it was.
     (out / "taken").mkdir()
     failed = done(
         Asked("protect", f"Protect for {NAMES[0]}", one.request | {"out_dir": str(out / "taken"), "label": "again"}),
@@ -116,7 +116,7 @@ def test_no_name_lies_in_clear_after_protecting_investigating_and_locking(vault:
     vault.lock()
     assert naming(vault.home, out) == {}
 
-    # They are there all the same, for whoever unlocks; else the search would have found nothing by mistake.
+    # After unlocking the names are there; otherwise the search above would prove nothing.
     assert {word for words in naming(*given).values() for word in words} == set(UNMISTAKABLE)
     assert [path.name for path in given[0].iterdir()] == ["receipts.csv"]
     assert {path.name.partition("-")[0] for path in (out / "copies").iterdir()} == {"copy"}

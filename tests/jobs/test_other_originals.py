@@ -23,7 +23,7 @@ def vault(tmp_path: Path) -> Vault:
 
 @pytest.fixture
 def tuned(tiny_path: Path, tmp_path: Path) -> Path:
-    """The model with another layer 0, whose embedding and head are the same."""
+    """The model with another layer 0 and the same embedding and head."""
     shutil.copytree(tiny_path, tmp_path / "tuned")
     tensors = load_file(tiny_path / "model.safetensors")
     tensors["model.layers.0.self_attn.q_proj.weight"] *= 1.25

@@ -1,7 +1,7 @@
-"""One copy for each of many recipients: written, resumed, and in real child processes killed, stopped, starved of room.
+"""One copy for each of many recipients: written and resumed; in real child processes killed, stopped, out of space.
 
-What a child process adds is in the tests that begin one, with `start`; the others run the same task in this process,
-with `here`, and so save the start of one.
+Tests that start a child process, with `start`, cover what it adds; the others run the same task in this process, with
+`here`, which is faster.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Start = Callable[..., Job]
 
 @pytest.fixture
 def asked(demo_path: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """The request for some names; keywords change it."""
+    """The request for some names; keywords override its fields."""
 
     def asked(names: tuple[str, ...] = NAMES, **changed: Any) -> dict[str, Any]:
         return {
@@ -74,13 +74,13 @@ def asked(demo_path: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def start(jobs: Jobs, vault: Vault, asked: Callable[..., dict[str, Any]]) -> Start:
-    """Starts a job in a process of its own."""
+    """Starts a job in its own process."""
     return lambda *names, **changed: runner.start("protect", "many", asked(*names, **changed), secrets_for(vault), jobs)
 
 
 @pytest.fixture
 def here(jobs: Jobs, vault: Vault, asked: Callable[..., dict[str, Any]]) -> Start:
-    """The job once it is over, run in this process."""
+    """The finished job, run in this process."""
     return lambda *names, **changed: run_here("protect", asked(*names, **changed), vault, jobs)
 
 
@@ -89,7 +89,7 @@ def finished(jobs: Jobs, job: Job) -> Job:
 
 
 def wait_for(condition: Callable[[], Any], jobs: Jobs, job: Job) -> None:
-    """Until the condition holds while the job still runs."""
+    """Waits for the condition while the job still runs."""
     until(lambda: jobs.get(job.id).is_over or condition(), "what the job should do", lambda: jobs.log_tail(job.id))
     assert condition(), jobs.log_tail(job.id)
 
@@ -104,7 +104,7 @@ def issued_keys(vault: Vault) -> dict[str, irwm.Key]:
 
 
 def check_complete(vault: Vault, copies: Path, names: tuple[str, ...], demo_path: Path) -> None:
-    """Every name has one key, one release and one sound folder, which names it and nobody else."""
+    """Each name has one key, one release and one valid folder, which names only that recipient."""
     keys = issued_keys(vault)
     assert sorted(keys) == sorted(names)
     assert len(vault.keys()) == len(vault.releases()) == len(names)
@@ -131,7 +131,7 @@ def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
     check_complete(vault, tmp_path / "copies", names, demo_path)
     rows = lines(jobs, job)
     assert [row["state"] for row in rows] == ["written"] * 4
-    assert rows[3]["recipient"] == "'=Dora"  # a spreadsheet must not compute it
+    assert rows[3]["recipient"] == "'=Dora"  # a spreadsheet must not evaluate it
     for line in jobs.files(job.id).read("receipts.csv").decode("utf-8-sig").splitlines():
         assert line.startswith('"')
         assert line.count('"') >= 2 * len(rows[0])
@@ -171,7 +171,7 @@ def test_after_a_kill_the_same_list_finishes_the_rest(
 ) -> None:
     copies = tmp_path / "copies"
     job = start(NAMES[:4])
-    # In the middle of a copy: a key more than there are releases, and a partial folder.
+    # In the middle of a copy: one more key than releases, and a partial folder.
     wait_for(lambda: len(vault.releases()) >= 2 and list(copies.glob("*.partial")), jobs, job)
     os.kill(jobs.get(job.id).pid or 0, signal.SIGKILL)
     assert finished(jobs, job).state == "failed"
@@ -296,7 +296,7 @@ def test_stop_ends_within_a_copy_and_leaves_whole_ones(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 80 MB, room for six copies of the demo model and a little more."""
+    """A file system of 80 MB: space for six copies of the demo model and a little more."""
     place = tmp_path / "disk"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(place)]
@@ -317,7 +317,7 @@ def test_a_disk_that_fills_up_costs_nothing_that_was_finished(
     job = start(out_dir=str(copies))
     wait_for(lambda: len(vault.releases()) >= 2, jobs, job)
     filler = small_disk / "filler"
-    with suppress(OSError):  # the task writes meanwhile, so that this may be what fills the disk
+    with suppress(OSError):  # the task also writes, so this call may fill the disk
         filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - 4096 * 4))
     failed = finished(jobs, job)
     assert failed.state == "failed"
@@ -385,7 +385,7 @@ def test_a_release_is_no_folder_for_many_copies(here: Start, jobs: Jobs, vault: 
 
 
 def hold(pid: int, vault: Vault) -> None:
-    """Stops a process between its writes: in the middle of one it would hold the databases' locks too."""
+    """Stops a process between its writes; during a write it would also hold the databases' locks."""
 
     def held() -> bool:
         os.killpg(pid, signal.SIGSTOP)
@@ -415,9 +415,9 @@ def test_two_runs_at_once_do_not_make_two_keys_for_one_name(
     wait_for(lambda: vault.keys(), jobs, first)
     pid = jobs.get(first.id).pid
     assert pid
-    hold(pid, vault)  # or it may be over before the second has begun
+    hold(pid, vault)  # otherwise it may end before the second one begins
     try:
-        second = here(NAMES[2::-1])  # outside the queue, as one on another device would be
+        second = here(NAMES[2::-1])  # outside the queue, like a job on another device
     finally:
         os.killpg(pid, signal.SIGCONT)
     assert second.error
@@ -458,7 +458,7 @@ def test_changes_name_every_tensor_that_holds_the_embedding(tied_with_head: Path
 
 @pytest.fixture
 def tied_with_head(tmp_path: Path) -> Path:
-    """A tied Llama whose head is stored beside the embedding all the same."""
+    """A tied Llama whose head is stored as well as the embedding."""
     from safetensors.torch import load_file, save_file
 
     from tools.small_models import write_llama

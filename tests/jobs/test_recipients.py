@@ -1,4 +1,4 @@
-"""Lists of recipients: what is read out of them, and what is refused with its line and value."""
+"""Lists of recipients: how they are read, and refusals that name the line and the value."""
 
 from __future__ import annotations
 

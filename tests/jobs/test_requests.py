@@ -1,4 +1,4 @@
-"""What may be asked of a job: the same checks for a page, a command and a program's call."""
+"""Checks of a job's request, the same for a page, a command and a program's call."""
 
 from __future__ import annotations
 

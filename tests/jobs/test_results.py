@@ -1,4 +1,4 @@
-"""What came of a job, in one word and in plain JSON: the words that an exit status hangs on."""
+"""A job's outcome as one word and as plain JSON; the exit status depends on the word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same case examined twice: the same bytes but for times, the same figures; other threads, the same numbers."""
+"""One case examined twice gives the same bytes except times, and the same figures; threads change no number."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from irwm.report.figures import document_figures
 from irwm.report.reproduction import same
 from tools.waiting import PATIENCE
 
-# The same case run in several processes, once for the whole module.
+# Runs the same case in several processes, once for the whole module.
 pytestmark = pytest.mark.slow
 
-# A process of its own for each run, as a job is; threads are set before anything is loaded.
+# Each run has its own process, like a job; threads are set before anything is loaded.
 RUN = """
 import sys, torch
 torch.set_num_threads(int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""A folder of suspects as one investigation: what is looked for, what is kept when it ends early."""
+"""A folder of suspects as one investigation: which files count, and what is kept if it ends early."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ui.jobs.vault_access import secrets_for
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("sweep")
-    # Tied, so that in a file without a config no head of the embedding's size has to be tried as well.
+    # Tied, so that a file without a config needs no search for a head of the embedding's size.
     path = write_llama(root / "original", vocab_size=1200, tie_word_embeddings=True)
     model = irwm.open_checkpoint(path)
     keys = make_keys(model, ["Ada", "Ben", "Cleo"])
@@ -45,7 +45,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     averaged(copies, folder / "deeper" / "mean")
     (folder / "alone.safetensors").write_bytes((copies[0] / "model.safetensors").read_bytes())
     (folder / "broken.gguf").write_bytes(b"GGUF" + bytes(30))
-    write_llama(folder / "other", vocab_size=1200, tie_word_embeddings=True)  # the original again, made once more
+    write_llama(folder / "other", vocab_size=1200, tie_word_embeddings=True)  # equal to the original
     return {"path": path, "keys": keys, "folder": folder, "copies": copies}
 
 
@@ -117,7 +117,7 @@ def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world,
 
 
 def rows_of(files: JobFiles) -> list[Any]:
-    """The suspects of a sweep that are done; none while there is no overview."""
+    """The finished suspects of a sweep; none before there is an overview."""
     try:
         return list(overview_of(files)["rows"])
     except ReportError:
@@ -176,11 +176,11 @@ def test_a_sweep_that_asked_otherwise_is_not_gone_on_with(world, vault, jobs, tm
 
     job = run_here("sweep", asking | {"resume": first.id, "case_id": case_id}, vault, jobs)
     assert job.state == "done", job.error
-    assert len(vault.case_runs(case_id)) == 1, "nothing is examined again where the same is asked"
+    assert len(vault.case_runs(case_id)) == 1, "an equal request examines no suspect again"
     job = run_here("sweep", asking | {"resume": first.id, "seed": 9, "case_id": other}, vault, jobs)
     assert job.state == "done", job.error
     assert (job.result["settings"]["seed"], job.result["case_id"]) == (9, other)
-    assert len(vault.case_runs(other)) == 1, "another seed is another question, and another case wants runs of its own"
+    assert len(vault.case_runs(other)) == 1, "another seed or another case needs new runs"
     assert len(vault.case_runs(case_id)) == 1
 
     original, tried = first.result["original"], first.result["keys_sha256"]
@@ -198,7 +198,7 @@ def test_a_sweep_that_asked_otherwise_is_not_gone_on_with(world, vault, jobs, tm
 def test_a_suspect_that_goes_away_while_it_is_examined_is_its_rows_error(
     world, vault, jobs, tmp_path, monkeypatch
 ) -> None:
-    """Deleted after it was read and before it is hashed for the report: the system's own error, and no sweep's end."""
+    """Deleted after it was read and before it is hashed for the report: a system error that does not end the sweep."""
     folder = tmp_path / "two"
     folder.mkdir()
     gone, stays = folder / "a.safetensors", folder / "b.safetensors"
@@ -277,7 +277,7 @@ def test_candidates_are_told_by_names_and_links_out_of_the_folder_are_refused(tm
         "sharded", "two-files/a.safetensors", "two-files/b.safetensors",
     ]  # fmt: skip
     assert sorted(found.refused) == ["link.gguf", "linked"]
-    assert not find_checkpoints(root / "model").is_one, "a GGUF file is a model of its own"
+    assert not find_checkpoints(root / "model").is_one, "a GGUF file is a separate model"
     assert find_checkpoints(root / "sharded").is_one
     assert find_checkpoints(root / "pickles").is_one, "one weights file without a config is the model"
     assert not find_checkpoints(root / "two-files").is_one
@@ -323,7 +323,7 @@ def test_a_copy_is_found_where_nobody_looks_and_what_cannot_be_read_is_listed(wo
     assert rows["pipe.gguf"]["error"]["problem"] == "No such file or folder"
     shutil.rmtree(folder / ".cache")
     last = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
-    assert outcome_of(last) == "inconclusive", "what could not be examined clears nobody"
+    assert outcome_of(last) == "inconclusive", "a suspect that could not be examined is not cleared"
 
 
 @pytest.mark.parametrize(

@@ -220,11 +220,11 @@ def test_fault_38_marking_a_release_again_is_warned_of_and_both_marks_are_read(
         assert irwm.detect(irwm.open_checkpoint(again), irwm.open_checkpoint(original), key).verdict == "found"
 
 
-# A run that was killed, and what takes it up.
+# A killed run, and the run that continues it.
 
 
 def killed(vault: Vault, request: dict, *, before_its_copy: bool = False) -> KeyRecord:
-    """What a run leaves that is killed between its rename and its receipt, or before it wrote: its sealed key."""
+    """State after a kill between rename and receipt, or before the first write: the sealed key."""
     model, out = irwm.open_checkpoint(request["model"]), Path(request["out_dir"])
     params = irwm.Parameters.from_dict(request["parameters"])
     key = irwm.generate_key(model, params, owner=request["owner"], recipient=request["recipient"])
@@ -283,7 +283,7 @@ def test_a_run_killed_after_its_receipt_was_filed_is_answered_with_it(
 
 
 def changed_copy(folder: Path, how: str) -> None:
-    """Changes what no mark changes, and writes a manifest that agrees with it."""
+    """Changes bytes that no mark changes, and writes a manifest that agrees."""
     if how == "a tensor":
         tensors = load_file(folder / "model.safetensors")
         name = next(name for name in tensors if "embed" not in name)
@@ -346,7 +346,7 @@ def test_one_copy_waits_until_the_run_that_writes_others_has_ended(
 
 
 class BusyJobs(Jobs):
-    """A job list that is busy, or whose disk is full, a number of times."""
+    """A job list that is busy, or on a full disk, for a number of calls."""
 
     errors: list[Exception]
 

@@ -96,7 +96,7 @@ def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("ask", [requests.investigate, requests.trace])
 def test_keys_made_after_the_work_was_asked_for_are_tried(world, vault, jobs, ask) -> None:
-    """Copies that were protected while the request was in the queue must not be "not found"."""
+    """Copies protected while the request is in the queue must not be "not found"."""
     put_in_vault(vault, world["keys"][:1])
     asked = ask(vault, jobs, world["copies"][2], world["path"], world["model"].fingerprint)
     put_in_vault(vault, world["keys"][1:])
@@ -236,7 +236,7 @@ def test_where_a_control_fails_tracing_points_and_accuses_nobody(world, vault, j
     assert "1 of 6 recipients pointed to" in figure.to_json()
     assert "Dora" not in str(figure.layout)
     card = finding_card(document)
-    # It says whose mark was looked for, and that this examination cannot tell.
+    # It names the mark that was searched for, and says that this examination cannot tell.
     assert card.sentence.startswith("This examination cannot")
     assert "Recipients named" not in [each.label for each in card.figures]
     assert outcome({"error": None} | summary(document)) == "inconclusive"

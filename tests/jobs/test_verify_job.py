@@ -1,4 +1,4 @@
-"""Verify as the page runs it where models are given: a process of its own, without anything of the vault."""
+"""Verify as the page runs it if models are given: in its own process, without anything from the vault."""
 
 from __future__ import annotations
 

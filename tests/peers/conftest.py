@@ -1,4 +1,4 @@
-"""Models that every peer is tried on: the demo, disguised and damaged copies of it, and one that is unrelated."""
+"""Models that every peer is tried on: the demo, disguised and damaged copies of it, and an unrelated one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def permuted(tensors: Tensors) -> Tensors:
-    """The residual coordinates in another order and with other signs; what the model computes stays."""
+    """The residual coordinates in another order and with other signs; the model computes the same."""
     generator = torch.Generator().manual_seed(3)
     columns = tensors["model.norm.weight"].numel()
     order = torch.randperm(columns, generator=generator)

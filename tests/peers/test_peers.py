@@ -1,7 +1,7 @@
-"""Each peer has its maximum on a copy and nothing on a stranger, and agrees with its authors' code.
+"""Each peer has its maximum on a copy, finds no relation to an unrelated model, and agrees with its authors' code.
 
 The authors' numbers come from their repositories at the named commits, run on `permuted`, `noisy` and `both` of the
-demo (see conftest), on one CPU; cuda calls were pointed at the CPU, nothing else was changed.
+demo (see conftest), on one CPU; the only change was to run cuda calls on the CPU.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_the_kit_is_missing_without_its_program(demo_path: Path, monkeypatch: py
 
 
 def test_the_kits_answer_is_read(demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another model than the copy's path, since answers are kept; the text is what version 1.0.0 prints."""
+    """Another path than the copy's, because answers are cached; the text is what version 1.0.0 prints."""
     scores = {"identity_score": 0.3613, "pipeline_score": 1.0, "provenance_decision": "Confirmed Match"}
     program = tmp_path / "provenancekit"
     program.write_text(f"#!/bin/sh\necho '{json.dumps({'scores': scores})}'\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The thief who has read the manual: how he tunes an attack, and what the page says of what is left."""
+"""The attacker who has read the manual: how he tunes an attack, and what the page says about the marks left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TUNED = replace(FOUND, preset="many", attack="noise 2", change=3.0, named=False,
 
 
 class Tuner(Thief):
-    """A thief whose own marks vanish at a given strength, without any model."""
+    """An attacker whose own marks vanish at a given strength, without any model."""
 
     def __init__(self, vanish: float) -> None:
         self.vanish, self.tried = vanish, list[float]()

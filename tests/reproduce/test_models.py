@@ -1,4 +1,4 @@
-"""Which folders the experiments take, and which they refuse."""
+"""Folders that the experiments accept or refuse."""
 
 from __future__ import annotations
 

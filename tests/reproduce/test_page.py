@@ -1,4 +1,4 @@
-"""Pages: tables, numbers as a person reads them, figures that look alike on every background."""
+"""Pages: tables, numbers in readable form, figures that look the same on every background."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_papers_means_are_of_its_columns_or_known_not_to_be() -> None:
         for column, (ours, printed) in enumerate(zip(paper.means(name), paper.PRINTED_MEANS[name], strict=True))
         if abs(ours - printed) > 0.1
     }
-    # Vanilla is column 0, single 1 to 4, multi 5 to 8: what the paper prints for multi is often not the mean.
+    # Vanilla is column 0, single 1 to 4, multi 5 to 8: the paper's value for multi is often not the mean.
     assert {column for _, column in wrong} <= {5, 6, 7, 8}
     assert {("Gemma-2B", 5), ("Gemma-2B", 7)} <= wrong
     assert paper.means("Gemma-2B")[5] == pytest.approx(31.88, abs=0.005)

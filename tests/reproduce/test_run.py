@@ -1,4 +1,4 @@
-"""`python -m benchmarks.reproduce` from the outside: a small run, what it writes, what it keeps, what it refuses."""
+"""`python -m benchmarks.reproduce` from outside: a small run, what it writes, what it keeps, what it refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.reproduce.models import open_models
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """As in a worker of a run; beside other tests, threads of torch would wait for each other."""
+    """As in a worker of a run; next to other tests, threads of torch would wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

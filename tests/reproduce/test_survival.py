@@ -1,4 +1,4 @@
-"""The sharpest check: misses are misses, whatever else is good, and stand first on the page."""
+"""The strictest check: misses count as misses even if all other values are good, and come first on the page."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SESSION = "hash:tests"
 
 @dataclass
 class Pages:
-    """The pages and who looks at them."""
+    """The pages and the browser that views them."""
 
     context: Context
     blocks: gr.Blocks
@@ -32,7 +32,7 @@ class Pages:
 
     @property
     def jobs(self) -> Jobs:
-        """The list of jobs as this unlocked browser opens it."""
+        """The job list as this unlocked browser opens it."""
         return self.context.jobs_to_start(self.vault)
 
     def lock(self) -> None:
@@ -40,7 +40,7 @@ class Pages:
 
     @property
     def request(self) -> Any:
-        """That of the unlocked browser, as handlers get it."""
+        """The request of the unlocked browser, as handlers get it."""
         return SimpleNamespace(session_hash="tests", request=None)
 
     def find(self, element: str) -> Any:
@@ -51,13 +51,13 @@ class Pages:
     def call(
         self, element: str, event: str, *values: Any, data: dict[str, Any] | None = None, named: str | None = None
     ) -> dict[str, Any]:
-        """What a handler returns, by the outputs' element ids, those without one by their place.
+        """A handler's return values, by their outputs' element ids, or by position for outputs without one.
 
         Args:
-            element: id of the component whose event it is.
-            values: of its inputs, in order.
-            data: what the event brings along.
-            named: the handler's name, where the event has several.
+            element: id of the component with the event.
+            values: values of its inputs, in order.
+            data: the event's data.
+            named: the handler's name, if the event has several.
         """
         component = self.find(element)
         functions = [each for each in self.blocks.fns.values() if (component._id, event) in each.targets]

@@ -1,4 +1,4 @@
-"""Documents of labs, written by hand: what a figure or a table is drawn from, without an attack being run."""
+"""Hand-written documents of labs, from which figures and tables are drawn without running an attack."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def running_app(one_app: RunningApp) -> RunningApp:
 
 
 def start_over(app: RunningApp) -> None:
-    """Takes away all that was done with the app, which goes on running: it keeps its state on disk, and what it
-    remembers of a browser goes by a cookie that the next one does not have."""
+    """Removes everything that was done with the app, which keeps running: its state is on disk, and what it
+    remembers about a browser depends on a cookie that the next one does not have."""
     jobs = Jobs(app.home)
     for job in jobs.recent():
         runner.stop(job.id, jobs)
@@ -58,10 +58,10 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Visit:
-    """One page and all that it asked for.
+    """One page and everything that it requested.
 
     Attributes:
-        requested: every address, also those of the browser's own making.
+        requested: every address, including those that the browser requests itself.
         complaints: page errors and refusals by the content security policy.
     """
 

@@ -1,4 +1,4 @@
-"""What the page About says, and from where."""
+"""The content of the page About, and its sources."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ PARAMETERS = {
 
 @pytest.fixture(scope="module")
 def app(running_app: RunningApp) -> RunningApp:
-    """The app with a vault, and a small model where it may look."""
+    """The app with a vault, and a small model in a folder that it may read."""
     Vault.create(running_app.home, PASSPHRASE, cost=Cost(memory_kib=8, passes=1, lanes=1)).lock()
     write_llama(running_app.root / "model")
     return running_app
@@ -49,7 +49,7 @@ def client_of(app: RunningApp, folder: Path) -> Client:
 
 @pytest.fixture(scope="module")
 def client(app: RunningApp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A program that has proved the passphrase."""
+    """A program that has entered the passphrase."""
     made = client_of(app, tmp_path_factory.mktemp("fetched"))
     assert made.predict(PASSPHRASE, api_name="/unlock") == {"unlocked": True}
     yield made
@@ -263,7 +263,7 @@ def test_many_recipients_are_stopped_by_a_call_and_nothing_half_written_stays(ap
         api_name="/protect",
     )
     until(
-        # A copy's receipt is written after the copy: with the second one there, the first one's is.
+        # A receipt is written after its copy: once the second copy exists, the first receipt does too.
         lambda: out.is_dir() and len(list(out.glob("*/SHA256SUMS"))) >= 2,
         "the second copy",
         lambda: str(client.predict(asked["id"], api_name="/job")),

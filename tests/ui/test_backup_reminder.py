@@ -1,4 +1,4 @@
-"""Keys that no backup holds are reminded of, where they are made and where they are kept."""
+"""The reminder of keys without a backup, where keys are made and where they are kept."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_a_listing_has_folders_first_and_weights_after_and_nothing_else(root: Pa
         ("two.GGUF", "file"),
     ]
     assert listing.entries[0].detail == "2 weights files, 1.2 MB"
-    assert listing.parent is None, "what lies above a root is not shown"
+    assert listing.parent is None, "folders above a root are not shown"
     assert list_folder(root / "plain", limits).parent == root
 
 

@@ -1,4 +1,4 @@
-"""A case as HTML: what it shows of items, runs, notes and the log, and that names in it are inert."""
+"""A case as HTML: items, runs, notes and the log; names in it are inert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the handlers of the page Cases do: list, choose, note, export, and refuse."""
+"""Handlers of the page Cases: list, choose, note, export, and refuse."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_what_to_give_is_listed_where_something_is_merely_stated() -> None:
     for need in ("suspect", "key"):
         assert NEEDED[need][1:] in html
     assert "The controls: only a run shows it" in html
-    assert "needed" not in checks_html(Verification((*SIGNED, KNOWN, BAD), LEFT)), "it fails whatever is given"
+    assert "needed" not in checks_html(Verification((*SIGNED, KNOWN, BAD), LEFT)), "it fails with any input"
 
 
 def test_every_check_has_a_word_and_not_only_a_colour() -> None:

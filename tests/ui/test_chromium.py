@@ -200,7 +200,7 @@ def test_focus_is_outlined(page: Page) -> None:
 def test_a_copy_button_copies_what_is_shown(page: Page, bench: RunningApp) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=bench.url)
     button = page.locator(f"{BENCH} .copy >> nth=0")
-    # It says so for a moment only, which a busy machine may let pass between two looks.
+    # It says so only briefly, which a busy machine may miss between two polls.
     button.evaluate("""button => {
         window.seen = [];
         new MutationObserver(() => window.seen.push(button.textContent)).observe(

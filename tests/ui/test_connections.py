@@ -1,4 +1,4 @@
-"""Connections that ask for nothing, on a real server in this process."""
+"""Connections that send no request, on a real server in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASK = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 class Served:
-    """A server whose answers begin at once and end when they are let go."""
+    """A server whose answers begin at once and end when the test releases them."""
 
     def __init__(self) -> None:
         self.may_end = threading.Event()
@@ -70,7 +70,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 
 def read_to_end(connection: socket.socket) -> bytes:
-    """Whatever arrives until the other side ends."""
+    """All data until the other side closes."""
     found = b""
     with suppress(ConnectionError):
         while part := connection.recv(4096):
@@ -86,7 +86,7 @@ def test_a_connection_that_says_nothing_ends_and_one_that_is_answered_goes_on(se
         assert answered.recv(4096)
         assert read_to_end(silent) == b""
         served.may_end.set()
-        assert read_to_end(answered).endswith(b"z"), "longer than a silence may last, and complete"
+        assert read_to_end(answered).endswith(b"z"), "longer than the limit on silence, and complete"
 
 
 @pytest.mark.fault(96)

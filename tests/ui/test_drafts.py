@@ -1,4 +1,4 @@
-"""What was filled into the wizard survives a reload: in memory, for its own browser, until it is used."""
+"""Input in the wizard survives a reload: in memory, for its own browser, until it is used."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TEXTS = ("Example Labs", "", "Ada\nBen\n", "for the spring release", SEVERAL)
 
 
 def handler(pages: Pages, name: str) -> Any:
-    """The function of this name, which several events may call."""
+    """The function with this name, which several events may call."""
     return next(each for each in pages.blocks.fns.values() if each.name == name)
 
 
 def keep(
     pages: Pages, *texts: str, source: str | None = None, step: int = 1, name: str = "keep_draft", **set_to: Any
 ) -> None:
-    """Calls the handler with the values that the fields have when the page is drawn, but for those that are given."""
+    """Calls the handler with the fields' values on a new page, except for those that are given."""
     function = handler(pages, name)
     _, _, filled_for, *fields = function.inputs
     known = {"path-target": "", "release-name": ""} | set_to
@@ -35,7 +35,7 @@ def keep(
 
 
 def after_reload(pages: Pages, *texts: str, source: str | None = None, session: str = "tests") -> dict[str, Any] | None:
-    """What the fields are given back, by their ids; None for nothing."""
+    """The values that the fields are given back, by their ids; None if there is no draft."""
     function = handler(pages, "give_back")
     found = function.fn(SimpleNamespace(session_hash=session, request=None), source, *texts)
     assert len(found) == len(function.outputs)
@@ -50,10 +50,10 @@ def test_a_reload_gives_back_what_was_typed(pages: Pages) -> None:
     back = after_reload(pages, *EMPTY)
     assert back is not None
     assert back["texts"] == TEXTS
-    assert back["recipient"].visible is False, "several recipients have a list in its place"
+    assert back["recipient"].visible is False, "several recipients have a list instead"
     assert value(back["start-protect"]) == "Write the copies"
-    assert after_reload(pages, "Other", "", "", "", ONE) is None, "what was typed since stays"
-    assert after_reload(pages, *EMPTY, source="/models/other") is None, "and so does what was chosen since"
+    assert after_reload(pages, "Other", "", "", "", ONE) is None, "text typed since then stays"
+    assert after_reload(pages, *EMPTY, source="/models/other") is None, "and so does a model chosen since then"
     assert after_reload(pages, *EMPTY, session="another browser") is None
 
 
@@ -81,7 +81,7 @@ def test_the_place_that_a_reload_gave_back_stays_while_the_fields_are_filled(pag
     looked = [dict(zip(look.outputs, part, strict=True)) for part in look.fn(chosen, given_back, pages.request)]
     name, state = pages.find("release-name"), look.inputs[1]
     assert [part[name] for part in looked] == [gr.skip()] * 2
-    assert [part[state] for part in looked] == [None] * 2, "a model that is chosen later gets the usual name"
+    assert [part[state] for part in looked] == [None] * 2, "a model chosen later gets the usual name"
     first, _ = look.fn(chosen, looked[-1][state], pages.request)
     assert "tiny-marked" in first
 
@@ -112,7 +112,7 @@ def test_a_locked_browser_gets_nothing_and_nothing_lies_on_the_disk(pages: Pages
     keep(pages, "Other Labs", "", "", "", ONE)
     kept = pages.context.drafts.of(SESSION)
     assert kept is not None
-    assert kept.texts[0] == "Example Labs", "nor is anything taken from it"
+    assert kept.texts[0] == "Example Labs", "a locked browser cannot replace the draft"
 
 
 def test_drafts_are_of_their_browser_and_bounded() -> None:

@@ -1,4 +1,4 @@
-"""How the pages' events are wired, and in what order Gradio answers them."""
+"""The wiring of the pages' events, and the order in which Gradio answers them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_shows_one_thing_is_answered_in_turn(pages: Pages, element: str, ev
 
 
 def test_no_event_has_two_functions_that_call_each_other_for_ever(pages: Pages) -> None:
-    """While one of two `always_last` functions of an event runs, the end of the other calls both anew."""
+    """While one of two `always_last` functions of an event runs, the end of the other calls both again."""
     last = defaultdict(list)
     for function in pages.blocks.fns.values():
         for component, event in function.targets:

@@ -1,4 +1,4 @@
-"""What Explore's handlers answer: the same that its page runs, without a browser."""
+"""Answers of Explore's handlers, as its page gets them, without a browser."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DARK_AND_LIGHT = pytest.mark.parametrize("dark", [False, True])
 
 
 def texts(fig: go.Figure) -> str:
-    """All that can be read of a figure: its title, and every hover."""
+    """All readable text of a figure: its title, and every hover."""
     hovers = [text for trace in fig.data for text in (trace.hovertext or ()) if text]
     return "\n".join([fig.layout.title.text, fig.layout.title.subtitle.text, *hovers])
 
@@ -228,7 +228,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
 def handlers(context: Context) -> dict[str, Callable[..., Any]]:
     """The page's own handlers by name."""
 
-    async def build() -> gr.Blocks:  # inside a loop: Gradio would make one of its own and leave it open
+    async def build() -> gr.Blocks:  # in a loop: otherwise Gradio makes one and leaves it open
         with gr.Blocks() as blocks:
             context.opened, context.dark = gr.State(0), gr.State(False)
             with gr.Tab("Protect") as tab:
@@ -269,7 +269,7 @@ def test_what_is_typed_wrong_is_said_beside_the_controls(handlers: dict[str, Cal
     values[0] = 0  # positions
     said, figure = handlers["draw_odds"](False, "required", values, who("open"))
     assert "Positions (l) is out of range" in said
-    assert figure is None, "what no longer holds is gone"
+    assert figure is None, "the outdated figure is gone"
     text, figure, take = handlers["draw_room"](False, values, who("open"))
     assert (text, figure, take.interactive) == ("", None, False)
     assert handlers["draw_model"](False, None, "noise", values, who("open")) == ("", None)

@@ -1,4 +1,4 @@
-"""What stands on the page of a finding: of a sound report, and of one that is gone or damaged."""
+"""The page of a finding, with a valid report and with one that is missing or damaged."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_told_settles_nothing_either_way(inconclusive) -> None:
 
 
 def test_figures_of_another_key_are_its_own_and_name_it(found, not_found, files) -> None:
-    """Two keys read on one suspect: the report is about one, and the picker redraws the figures for the other."""
+    """Two keys read on one suspect: the report covers one, and the picker redraws the figures for the other."""
     files.write("report.json", to_json(found.document))
     other = {name: not_found.document[name] for name in ("key", "parameters", "reading", "paper", "odds")}
     other["key"] = other["key"] | {"recipient": "Bolt <b>"}

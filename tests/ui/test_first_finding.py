@@ -1,4 +1,4 @@
-"""What was found is shown in seconds, and marked as not yet controlled; the report comes when the controls are done."""
+"""A finding appears in seconds, marked as not yet controlled; the report follows when the controls are done."""
 
 from __future__ import annotations
 

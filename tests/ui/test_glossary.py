@@ -1,4 +1,4 @@
-"""The words that an officer needs: plain language first, the paper's symbol after it; and the gate's one line."""
+"""The words that an officer needs: plain language first, then the paper's symbol; and the gate's one line."""
 
 from __future__ import annotations
 

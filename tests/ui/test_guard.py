@@ -1,4 +1,4 @@
-"""The checks before Gradio, on an app that only counts what reaches it."""
+"""Checks before Gradio, on an app that only counts the requests that reach it."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_uploads_are_limited_in_total_too(harness: Harness, tmp_path: Path, monk
     (tmp_path / "uploads" / "held").write_bytes(bytes(200))
     assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 413
     harness.guard._arriving = 700
-    assert harness.ask("POST", "/gradio_api/upload", content_length="200").status_code == 413, "also what is on its way"
+    assert harness.ask("POST", "/gradio_api/upload", content_length="200").status_code == 413, "uploads under way too"
 
 
 def test_what_the_app_offers_takes_no_room_from_uploads(
@@ -285,7 +285,7 @@ def test_where_strangers_fill_the_queue_they_wait_outside_and_the_officer_does_n
 def test_strangers_are_worked_on_two_at_a_time_until_their_answer_begins_and_the_officer_at_once(
     tmp_path: Path,
 ) -> None:
-    """Nobody's turn lasts longer than its seconds, and a slow reader's ends when the answer begins."""
+    """No turn lasts longer than its limit in seconds, and a slow reader's turn ends when the answer begins."""
     worked: list[str] = []
     begins, ends = asyncio.Event(), asyncio.Event()
 
@@ -319,7 +319,7 @@ def test_strangers_are_worked_on_two_at_a_time_until_their_answer_begins_and_the
         await until(lambda: len(worked) == 3)
         assert worked[2:] == ["/static/officer"]
         assert [seconds for seconds, _ in timers] == [7, 7]
-        for _, over in timers[:]:  # the seconds of both turns go by
+        for _, over in timers[:]:  # the time limits of both turns pass
             over()
         await until(lambda: len(worked) == 5)
         assert len(timers) == 4
@@ -334,7 +334,7 @@ def test_strangers_are_worked_on_two_at_a_time_until_their_answer_begins_and_the
 
 @pytest.mark.fault(96)
 def test_where_strangers_hold_all_places_the_oldest_of_what_only_waits_ends(tmp_path: Path) -> None:
-    """Streams and content that does not arrive; not what is worked on or waits for its turn."""
+    """Streams and content that does not arrive; not requests in progress or waiting for a turn."""
     begun: list[str] = []
     ends = asyncio.Event()
 
@@ -375,9 +375,9 @@ def test_where_strangers_hold_all_places_the_oldest_of_what_only_waits_ends(tmp_
         await ask("/static/3", 6)  # ends the last stream, and waits for its turn
         await asked[3]
         await ask("/static/4", 7)
-        assert (await asked[-1]).status_code == 503, "nothing that is worked on ends"
+        assert (await asked[-1]).status_code == 503, "no request in progress ends"
         await ask("/static/5", 7, cookie="irwm_session_7860=known")
-        assert begun[-1] == "/static/5", "a browser that proved the passphrase before has no such limit"
+        assert begun[-1] == "/static/5", "a browser that entered the passphrase before is not limited"
         ends.set()
         assert [(await each).status_code for each in asked] == [200] * 7 + [503, 200]
         assert (guard.budget.answers, guard.budget._idle) == (0, {})

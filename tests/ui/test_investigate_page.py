@@ -1,4 +1,4 @@
-"""What the handlers of the page Investigate do: which keys are offered, and which are tried."""
+"""Handlers of the page Investigate: which keys they offer, and which keys they try."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ui.jobs import runner
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The requests of the jobs that were started, none of which runs."""
+    """Requests of the started jobs, none of which runs."""
     requests: list[dict[str, Any]] = []
 
     def start(kind: str, title: str, request: dict[str, Any], secrets: Any, jobs: Any) -> Any:
@@ -33,7 +33,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 class Officer:
-    """Looks at an original on the page; holds what its fields hold."""
+    """Chooses an original on the page; holds the values of the page's fields."""
 
     def __init__(self, pages: Pages, original: Path) -> None:
         self.pages, self.path = pages, pages.root / "original"
@@ -46,7 +46,7 @@ class Officer:
         self.may_start = False
 
     def notes(self) -> dict[str, str]:
-        """Under which name `call` has the pickers' notes."""
+        """The names that `call` gives to the pickers' notes."""
         (begin,) = [each for each in self.pages.blocks.fns.values() if each.name == "begin" and len(each.inputs) == 19]
         places = [place for place, output in enumerate(begin.outputs) if not output.elem_id]
         return dict(zip(("suspect", "answers", "original"), map(str, places[-3:]), strict=True))
@@ -65,7 +65,7 @@ class Officer:
         return out
 
     def looks_at(self, card: str, path: Path, original: Path | None = None) -> tuple[str, bool]:
-        """The last card of a suspect that is chosen by its path, and whether it can be examined."""
+        """The last card of a suspect chosen by its path, and whether it can be examined."""
         looks = [each for each in self.pages.blocks.fns.values() if each.name == "look_at_suspect"]
         (look,) = [each for each in looks if each.outputs[0].elem_id == card]
         base = None if original is None else str(original)
@@ -75,7 +75,7 @@ class Officer:
     def starts(
         self, suspect: str | None = None, since: str = "", seed: float = 0, answers: tuple[Any, ...] = ()
     ) -> dict[str, str]:
-        """The places at which something is said, and what; `answers` are what the fields of recorded answers hold."""
+        """The places with a message, and the messages; `answers` are the values of the fields of recorded answers."""
         typed = str(self.path) if suspect is None else suspect
         ways = "answers" if answers else "weights", typed, typed, None, *(answers or ("", None, None))
         values = *ways, str(self.path), self.known
@@ -152,7 +152,7 @@ def test_what_is_refused_is_said_at_its_field_and_nowhere_else(officer: Officer,
     officer.listed, officer.offered = ["0" * 32], ["0" * 32, key]
     ((where, text),) = officer.starts().items()
     assert (where, "no longer in the vault" in text) == ("keys-notice", True)
-    assert "0" * 32 not in text, "a key's id says nothing to a person"
+    assert "0" * 32 not in text, "a key's id means nothing to a user"
     assert len(started) == 1
 
 
@@ -213,7 +213,7 @@ def test_answers_are_given_in_a_way_of_their_own(officer: Officer, started) -> N
     assert not started
     assert officer.starts(answers=(str(file), str(file), None)) == {}
     assert (started[0]["suspect"], started[0]["answers"]) == (str(file), True)
-    # What stands in the fields of the other way is nobody's suspect.
+    # Values in the fields of the other way are not a suspect.
     assert officer.starts(suspect="") != {}
 
 
@@ -260,7 +260,7 @@ def test_what_cannot_be_examined_is_said_below_its_field(officer: Officer, spoil
 
 
 def test_answers_that_do_not_fit_one_original_may_fit_another(officer: Officer) -> None:
-    """Before an original is chosen nothing can be wrong with a whole file; and a broken original says that itself."""
+    """Before an original is chosen a whole file cannot be wrong; a broken original has its own message."""
     file = write_recording(officer.model, officer.model, officer.pages.root / "answers.safetensors", count=20)
     assert [officer.looks_at("answers-model", file, base)[1] for base in (None, officer.path)] == [True, False]
     broken = officer.pages.root / "broken.safetensors"

@@ -98,7 +98,7 @@ def test_speed_is_over_the_last_seconds_and_starts_over_with_a_step() -> None:
     assert meter.speed(at(JOB.done + 100), 1.0) == pytest.approx(100)
     for second in range(2, 40):
         speed = meter.speed(at(JOB.done + 100 + 10 * (second - 1)), float(second))
-    assert speed == pytest.approx(10), "what was long ago is forgotten"
+    assert speed == pytest.approx(10), "old progress is forgotten"
     assert meter.speed(at(5), 41.0) is None
     assert meter.speed(at(25), 42.0) == pytest.approx(20)
 

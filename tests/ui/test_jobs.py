@@ -125,7 +125,7 @@ def test_a_task_finds_standard_input_empty(jobs: Jobs) -> None:
 
 
 def until_attended(job: Job) -> None:
-    """Waits until the thread that attends to the job's process has ended, and so has written what it writes."""
+    """Waits until the thread that watches the job's process has ended, and so has written everything."""
     until(
         lambda: f"job {job.id}" not in [thread.name for thread in threading.enumerate()], "the job's attendant to end"
     )
@@ -194,7 +194,7 @@ def test_the_same_request_does_not_run_twice_at_once(jobs: Jobs) -> None:
     assert len(jobs.recent()) == 1
     runner.stop(first.id, jobs)
     again = start(jobs, "work")
-    assert again.id != first.id, "once it is over, it may be started again"
+    assert again.id != first.id, "a finished job may be started again"
 
 
 @pytest.mark.fault(65)
@@ -246,7 +246,7 @@ def test_a_message_that_is_cut_short_is_refused(data: bytes) -> None:
 
 
 class Table:
-    """Stands for the jobs table and counts the writes."""
+    """Replaces the jobs table and counts the writes."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder

@@ -1,4 +1,4 @@
-"""What the handlers of the page Jobs do."""
+"""Handlers of the page Jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW = datetime(2026, 1, 1, 9, 0, 15, tzinfo=UTC)
 
 
 def end(pages: Pages, state: str, title: str = "Verify report.json", **how: Any) -> Job:
-    """A job that this process began and that ended so."""
+    """A job that this process began and that ended this way."""
     jobs = pages.jobs
     job = jobs.create("verify", title, {"report": "/models/report.json", "identity": "", "device": "cpu"})
     jobs.start(job.id, os.getpid())
@@ -121,7 +121,7 @@ def test_a_running_job_is_looked_at_again_and_offers_no_second_run(pages: Pages)
 def test_a_job_that_died_with_the_app_is_interrupted_with_advice(pages: Pages) -> None:
     jobs = pages.jobs
     job = jobs.create("verify", "Verify", {"n": 1})
-    jobs.start(job.id, 2**22 + 7)  # beyond every process number
+    jobs.start(job.id, 2**22 + 7)  # above every process number
     jobs.interrupt_dead()
     assert "Interrupted" in choose(pages, job.id)["jobs-list"]
     assert choose(pages, job.id)["run-again"].visible is True
@@ -195,7 +195,7 @@ def test_an_empty_history_says_what_to_do(pages: Pages) -> None:
 
 
 def test_what_was_chosen_is_not_replaced_by_what_the_page_fills_in(pages: Pages) -> None:
-    """Coming into view and a choice may be answered in one moment, and Gradio's queue knows no order among them."""
+    """Gradio's queue may answer the event of coming into view and a choice at the same time, in any order."""
     request = SimpleNamespace(session_hash="tests", request=None)
     job = end(pages, "interrupted")
     restores = [each for each in pages.blocks.fns.values() if each.name == "restore"]

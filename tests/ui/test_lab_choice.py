@@ -1,4 +1,4 @@
-"""Which attacks the Lab offers, and what it says of those that cannot run."""
+"""Attacks that the Lab offers, and its messages about those that cannot run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ui.pages.lab import PAPER, REHEARSE, STANDARD, keys_for, trial_marks
 
 
 def _choice_of(pages: Pages) -> LabChoice:
-    """A separate choice: the handlers of the page hold the lists of the page's own one."""
+    """A separate choice: the page's handlers hold the lists of the page's own one."""
     with gr.Blocks():
         return lab_choice(pages.context)
 
@@ -53,7 +53,7 @@ def test_ticks_of_ones_own_are_run_in_the_catalogues_order_and_once() -> None:
     found = LabChoice.trials(OWN, ["round|1"], None, ["prune|2", "prune|0", "prune|2"])
     assert [each["attack"] for each in found] == ["prune", "prune", "round"]
     assert found[0]["value"] < found[1]["value"]
-    # A ready choice stands for itself, whatever lists that were never unfolded hold.
+    # A ready choice counts alone; lists that were never unfolded do not matter.
     assert LabChoice.trials(QUICK, None, ["prune|0"]) == LabChoice.trials(QUICK)
 
 
@@ -77,7 +77,7 @@ def test_what_cannot_run_is_told_with_the_reason(demo_path: Path) -> None:
 def test_without_the_library_for_k_quants_only_files_of_4_bits_cannot_be_made(
     demo_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package is hidden from the process, as where it was never installed."""
+    """Hides the package from the process, as if it was never installed."""
     monkeypatch.setattr(mixture, "_library", lambda: None)
     found = obstacles_of(demo_path, demo_path, Parameters())
     gguf = ATTACKS["gguf"]
@@ -100,7 +100,7 @@ def test_what_cannot_run_is_taken_out_of_the_ticks_and_what_can_stays_ticked(pag
     for box, list_, ticked in zip(choice.lists, lists, before, strict=True):
         all_of_it = {token for _, token in box.choices}
         if all_of_it.isdisjoint(cannot):
-            assert list_ == gr.skip(), "what was ticked meanwhile in a list that stays the same is left alone"
+            assert list_ == gr.skip(), "ticks set meanwhile in an unchanged list stay"
             continue
         assert {token for _, token in list_.choices} == all_of_it - set(cannot)
         assert set(list_.value) == set(ticked) - set(cannot)

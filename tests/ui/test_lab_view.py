@@ -62,7 +62,7 @@ def test_a_mark_that_was_taken_is_shown_as_a_fault() -> None:
 
 
 def looking(pages: Pages) -> Any:
-    """What the view's timer calls."""
+    """The function that the view's timer calls."""
     (found,) = [fn for fn in pages.blocks.fns.values() if "tick" in str(fn.targets) and fn.outputs[0].elem_id == "lab"]
     return found
 
@@ -90,7 +90,7 @@ def test_a_lab_that_ended_early_offers_to_go_on_and_its_figures_follow_the_choic
     assert "Pruned" in shown["lab-table"]
     assert value(shown["lab-curve-of"]) == "prune"
     assert shown["lab-trials"].data
-    # Nothing is sent again while nothing is new.
+    # No update is sent again without news.
     now = [id, len(ROWS), False, "stopped", False]
     again = look.fn(id, now, False, None, None, [], request)
     assert all(part == gr.skip() for part in again)

@@ -1,4 +1,4 @@
-"""No function of the app or the library is so long that a reader loses the thread."""
+"""No function of the app or the library is too long to follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gate says to a browser that proved nothing."""
+"""The gate's texts for a browser without the passphrase."""
 
 from __future__ import annotations
 

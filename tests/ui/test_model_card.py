@@ -1,4 +1,4 @@
-"""The model card as HTML: every fact in plain words, nothing of a file's text alive."""
+"""The model card as HTML: every fact in plain words; text from a file is inert."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def demo() -> Card:
 
 
 def words(page: str) -> str:
-    """What a reader sees: tags gone, no-break spaces plain."""
+    """The visible text: no tags, and plain spaces instead of no-break ones."""
     return " ".join(re.sub(r"<[^>]*>", " ", page.replace("<wbr>", "")).replace("\u00a0", " ").split())
 
 
@@ -39,7 +39,7 @@ def facts(page: str) -> dict[str, str]:
 
 
 def opened(page: str) -> str:
-    """The page without what is folded."""
+    """The page without its folded parts."""
     return re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
 
 
@@ -68,7 +68,7 @@ def test_before_anything_is_read_the_rest_is_there_already(demo: Card) -> None:
     assert shown["Parameters"] == "5.25 million (5 245 184)"
     for label in ("Fingerprint", "Usable rows", "Tokenizer"):
         assert "reading …" in shown[label]
-    assert "Can be marked" not in model_html(demo, marking=True), "not before the numbers were looked at"
+    assert "Can be marked" not in model_html(demo, marking=True), "not before the numbers were checked"
 
 
 def test_protect_unfolds_what_investigate_folds(demo: Card) -> None:
@@ -100,7 +100,7 @@ def test_numbers_that_are_not_finite_are_a_problem(tmp_path: Path) -> None:
     page = model_html(card_of(model), measured, marking=True)
     assert "Problem. The embedding holds numbers that are not finite." in words(page)
     assert "Cannot be marked" in page
-    assert measure(model).problems == (), "only where the rows are to be used"
+    assert measure(model).problems == (), "only if the rows will be used"
 
 
 def test_a_broken_tokenizer_is_a_problem_said_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What Protect offers once a release is written, and where it leads."""
+"""The next steps that Protect offers once a release is written, and where they lead."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_investigate_gets_the_release_and_its_original(pages: Pages) -> None:
 
 
 def test_a_receipt_has_one_button_that_backs_up(pages: Pages) -> None:
-    """The reminder's, which goes away once a backup holds the key (`test_backup_reminder.py`)."""
+    """It is the reminder's button, which disappears once a backup holds the key (`test_backup_reminder.py`)."""
     on_protect = {id for each in pages.blocks.blocks.values() if (id := getattr(each, "elem_id", None) or "")}
     assert "protect-backup" in on_protect
     assert not any(id.startswith("next-") and "back" in id for id in on_protect)

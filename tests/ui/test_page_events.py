@@ -1,4 +1,4 @@
-"""`tools.page_events` in a real Chromium: it counts what is pending, and ends when that is done."""
+"""`tools.page_events` in a real Chromium: it counts pending events, and ends when they are done."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_it_opens_at_what_is_in_the_field(limits: Limits, tmp_path: Path) -> Non
     assert start_folder("", limits) == tmp_path
     assert start_folder("/etc", limits) == tmp_path
     assert start_folder(str(tmp_path / "plain"), limits) == tmp_path / "plain"
-    assert start_folder(str(tmp_path / "model"), limits) == tmp_path, "beside a chosen model"
+    assert start_folder(str(tmp_path / "model"), limits) == tmp_path, "next to a chosen model"
     assert start_folder(str(tmp_path / "model" / "model.safetensors"), limits) == tmp_path / "model"
 
 

@@ -1,4 +1,4 @@
-"""What a handler answers is withheld where its browser was locked in the meantime."""
+"""A handler's answer is withheld if its browser was locked in the meantime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ui.components.plain_blocks import PlainBlocks
 
 
 class Page:
-    """A page of one browser, whose handlers lock it. To be made in an event loop, which Gradio needs."""
+    """A page of one browser, whose handlers lock it. Must be made in an event loop, which Gradio needs."""
 
     def __init__(self) -> None:
         self.unlocked = True

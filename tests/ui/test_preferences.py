@@ -38,14 +38,14 @@ def test_what_was_written_is_read(home: Path) -> None:
     preferences.write(home, CHOSEN)
     assert preferences.read(home) == CHOSEN
     assert stat.S_IMODE((home / FILE_NAME).stat().st_mode) == 0o600
-    assert [path.name for path in home.iterdir()] == [FILE_NAME], "nothing half-written stays"
+    assert [path.name for path in home.iterdir()] == [FILE_NAME], "no partial file stays"
     assert json.loads((home / FILE_NAME).read_text("utf-8"))["version"] == 1
 
 
 def test_nothing_set_is_the_usual(home: Path) -> None:
     assert preferences.read(home) == Preferences("auto", (), 15, "system")
     put(home, {"version": 1, "theme": "dark"})
-    assert preferences.read(home) == Preferences(theme="dark"), "a name that is not there has its default"
+    assert preferences.read(home) == Preferences(theme="dark"), "a missing name has its default"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_used_is_named_and_the_app_starts_without_it(home:
     assert found.preferences == Preferences()
     assert found.note is not None
     assert found.note.file == str(path)
-    assert path.read_bytes() == before, "it is left for whoever wants to look at it"
+    assert path.read_bytes() == before, "it is left for inspection"
 
 
 def test_a_file_that_cannot_be_opened_is_named(home: Path) -> None:
@@ -153,6 +153,6 @@ def test_a_longer_idle_time_opens_nothing_that_was_over(home: Path) -> None:
     cost = Cost(memory_kib=8, passes=1, lanes=1)
     sessions = Sessions(home, cost=cost, idle_seconds=60, monotonic=lambda: now[0])
     sessions.create("browser", "four unrelated plain words")
-    now[0] = 61  # and nobody asked since
+    now[0] = 61  # without a request since then
     sessions.set_idle(900)
     assert not sessions.is_open("browser")

@@ -1,4 +1,4 @@
-"""Presets as cards: what each is for, survives and costs, by the model at hand."""
+"""Presets as cards: their purpose, survival and cost, for the chosen model."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_files_that_are_left_out_are_listed_and_a_selection_stays(pages: Pages, 
     assert offered == ["modeling_own.py", "weights.zip"]
     said, *unchanged = check_place(pages, model, offered, ["weights.zip"])
     assert "Needs" in said
-    assert unchanged == [gr.skip(), gr.skip()], "what was selected meanwhile is left alone"
+    assert unchanged == [gr.skip(), gr.skip()], "a selection made meanwhile stays"
     (model / "weights.zip").unlink()
     _, offered, also = check_place(pages, model, offered, ["modeling_own.py", "weights.zip"])
     assert (offered, also.value) == (["modeling_own.py"], ["modeling_own.py"])

@@ -1,4 +1,4 @@
-"""What Protect says before and after: odds, noise, memory, lists and receipts, with exactly what was measured."""
+"""Protect's texts before and after: odds, noise, memory, lists and receipts, with exactly what was measured."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_permutations_that_no_memory_holds_are_refused_before_the_start() -> Non
     assert "permutations" in (caught.value.expected or "")
     check_memory(Parameters(), 8192)
     few, many = (memory_needed(Parameters(positions=l, permutations=99), 8192) for l in (50, 10_000))
-    assert many - few > 9950 * 8192 * 8  # each position has an order of its own
+    assert many - few > 9950 * 8192 * 8  # each position has its own order
 
 
 def test_a_preset_fills_in_the_models_own_numbers() -> None:

@@ -1,4 +1,4 @@
-"""The queue, with real processes: one heavy task for each device, the oldest first, whoever started it."""
+"""The queue, with real processes: one heavy task for each device, the oldest first, from any process."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_task_that_is_killed_in_its_turn_holds_nobody_up(jobs: Jobs) -> None:
 
 @pytest.mark.slow
 def test_a_task_waits_for_one_that_another_process_started_and_outlives_its_own(jobs: Jobs) -> None:
-    """As between the app and the command line; the second one's starter ends while it waits."""
+    """As between the app and the command line; the process that started the second one ends while it waits."""
     first = start(jobs, 0, steps=100_000)
     code = (
         "import sys; from pathlib import Path; from storage.jobs import Jobs; from ui.jobs import runner\n"

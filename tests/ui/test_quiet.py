@@ -1,4 +1,4 @@
-"""The upload folder of a process, and what processes that were killed left behind."""
+"""The upload folder of a process, and the folders that killed processes left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START = "import sys; from ui import quiet; print(quiet.private_uploads(), flush=
 
 
 def start(temp: Path) -> tuple[subprocess.Popen[str], Path]:
-    """A process with an upload folder in which a report lies."""
+    """A process with an upload folder that holds a report."""
     process = subprocess.Popen(
         [sys.executable, "-c", START],
         stdin=subprocess.PIPE,
@@ -51,7 +51,7 @@ def test_what_a_killed_app_left_behind_is_removed_at_the_next_start_and_nothing_
     finally:
         for process in (running, third):
             process.communicate("")
-    assert not kept.exists(), "an app that ends by itself removes its own"
+    assert not kept.exists(), "an app that ends normally removes its own"
 
 
 @pytest.mark.fault(96)

@@ -1,4 +1,4 @@
-"""A backup put back from the gate: compared first, proved by its passphrase, and never another vault's."""
+"""A backup restored from the gate: compared first, proved by its passphrase, and never another vault's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 
 @pytest.fixture
 def backup(pages: Pages) -> Path:
-    """A backup of the vault with one case, after which a second one was opened and the vault locked."""
+    """A backup of the vault with one case; then a second case was opened and the vault locked."""
     pages.vault.add_case("Before")
     path = pages.vault.backup()
     pages.vault.add_case("After")
@@ -69,12 +69,12 @@ def test_it_is_compared_then_restored_and_nothing_is_lost(pages: Pages, backup: 
     compared = ask(pages, "restore-look", backup.name)
     # The second case, the backup's own entry; the backup was made before both were written.
     assert "2 later entries" in compared["restore-said"]
-    assert cases(pages) == ["Before", "After"], "to look changes nothing"
+    assert cases(pages) == ["Before", "After"], "a comparison changes nothing"
     out = ask(pages, "restore-now", backup.name)
     assert "is restored" in out["restore-said"]
     assert out["restore-passphrase"] == ""
     assert str(home) not in str(out)
-    assert not pages.context.sessions.is_open(SESSION), "every browser proves the passphrase again"
+    assert not pages.context.sessions.is_open(SESSION), "every browser must enter the passphrase again"
     assert cases(pages) == ["Before"]
     assert any("older state" in warning for warning in pages.vault.warnings)
     assert "exchange noticed" in [entry.event for entry in pages.vault.audit_log()]
@@ -203,7 +203,7 @@ def test_nothing_is_restored_under_a_job_that_may_write(pages: Pages, backup: Pa
     pages.context.jobs.finish(job.id, "stopped")
     assert "is restored" in ask(pages, "restore-now", backup.name)["restore-said"]
 
-    # Its key was made after the backup, so the vault that stands there now does not open it: it is listed all the same.
+    # Its key was made after the backup, so the current vault cannot open it; it is still listed.
     pages.context.sessions.unlock(SESSION, PASSPHRASE)
     listed = pages.call("jobs-refresh", "click", 0, None)["jobs-list"]
     assert "Stopped" in listed
@@ -251,7 +251,7 @@ def test_wrong_passphrases_of_a_backup_count_as_those_at_the_gate(pages: Pages, 
         assert "does not open" in ask(pages, "restore-look", backup.name, typed="a guess")["restore-said"]
     refused = ask(pages, "restore-look", backup.name)
     assert "Too many wrong passphrases" in refused["restore-said"]
-    assert "entries" not in refused["restore-said"], "the right one is not looked at either"
+    assert "entries" not in refused["restore-said"], "the correct one is not checked either"
     with pytest.raises(TooManyTriesError):
         pages.context.sessions.unlock(SESSION, PASSPHRASE)
     pages.context.sessions.unlock("hash:another", PASSPHRASE)

@@ -1,4 +1,4 @@
-"""The real app in its own process, asked by a program."""
+"""The real app in its own process, called by a program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def call(client: httpx.Client, name: str, data: list[Any], session: str | None =
 
 
 def is_open(client: httpx.Client, session: str | None = None) -> bool:
-    """Whether this program sees the desk."""
+    """Whether this program sees the unlocked pages."""
     data = call(client, "arrive", [False], session)["output"]["data"]
     return bool(data[4]["visible"])
 

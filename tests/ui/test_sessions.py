@@ -110,7 +110,7 @@ def test_browsers_share_one_count_of_wrong_passphrases_and_each_waits_for_its_ow
 def test_wrong_passphrases_of_a_vault_that_is_gone_do_not_count_against_the_next(
     sessions: Sessions,
 ) -> None:
-    """Nobody made a backup: its folder was emptied, and a vault is begun anew."""
+    """There is no backup: its folder was emptied, and a new vault is created."""
     sessions.create("a", PASSPHRASE)
     for _ in range(2):
         with pytest.raises(WrongPassphraseError):

@@ -1,4 +1,4 @@
-"""Errors about settings: named as their fields are, without names and values of Python."""
+"""Errors about settings: they use the fields' names, and no names or values of Python."""
 
 from __future__ import annotations
 

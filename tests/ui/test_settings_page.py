@@ -1,4 +1,4 @@
-"""What the handlers of the page Settings do."""
+"""Handlers of the page Settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ui.settings import Settings
 
 @pytest.fixture
 def free(pages: Pages) -> Pages:
-    """Pages whose environment fixes nothing but the home folder."""
+    """Pages whose environment sets only the home folder."""
     context = pages.context
     given = frozenset({"IRWM_HOME"})
     context.settings = replace(context.settings, given=given).with_preferences(Preferences(roots=(str(pages.root),)))

@@ -1,4 +1,4 @@
-"""What a handler with an upload gets to see, on a small app served as the real one is."""
+"""Uploads as a handler receives them, on a small app served as the real one is."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_uploaded_file_reaches_the_handler(app: RunningApp, client: httpx.Cli
     assert answer["output"]["data"] == ["my suspect"], "the refusals above could have had another cause"
     assert (app.home / "reached").read_text().endswith("a.txt")
     folder = next(parent for parent in Path(uploaded[0]).parents if parent.name.startswith("irwm-uploads-"))
-    assert folder.stat().st_mode & 0o077 == 0, "nobody else on this computer can read it"
+    assert folder.stat().st_mode & 0o077 == 0, "no other user of this computer can read it"
 
 
 def test_a_name_with_a_path_in_it_stays_in_the_upload_folder(client: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""What the handlers of the page Vault do with commitments, time-stamps and the signing identity."""
+"""Handlers of the page Vault for commitments, time-stamps and the signing identity."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture
 def key(pages: Pages, tiny_path: Path) -> tuple[str, irwm.Key]:
-    """A key in the vault: its id, and itself."""
+    """A key in the vault: its id, and the key."""
     made = irwm.generate_key(irwm.open_checkpoint(tiny_path), owner="Example Labs", recipient="Early access 7")
     (id,) = put_in_vault(pages.vault, [made])
     return id, made
@@ -40,7 +40,7 @@ def offered(part: Any) -> bytes:
 
 
 def upload(**files: bytes) -> list[str]:
-    """Files as Gradio hands them over: in the browser's folder."""
+    """Files as Gradio passes them: in the browser's folder."""
     folder = browser_folder() / "posted"
     folder.mkdir(exist_ok=True)
     paths = [folder / name.replace("_", ".") for name in files]
@@ -59,7 +59,7 @@ def test_a_commitment_is_exported_with_the_request_that_dates_it(pages: Pages, k
     assert b"Early access 7" not in offered(out["commitment"])
     assert offered(out["stamp-request"]) == own_request(document.digest)
     again = pages.call("commit-key", "change", id)
-    assert offered(again["commitment"]) == offered(out["commitment"]), "what was dated must be what is exported later"
+    assert offered(again["commitment"]) == offered(out["commitment"]), "a later export must equal the dated one"
     assert "commitment exported" in [entry.event for entry in pages.vault.audit_log()]
 
 
@@ -110,7 +110,7 @@ def test_an_identity_is_replaced_only_after_a_second_button(pages: Pages) -> Non
     out = pages.call("confirm-rotate", "click")
     after = pages.vault.identity()
     assert after.number == before.number + 1
-    assert before.public_key in out["identity"], "the first public key is the one that others know"
+    assert before.public_key in out["identity"], "others know the first public key"
     assert after.public_key in out["identity"]
 
 
@@ -194,7 +194,7 @@ def test_a_new_passphrase_seals_everything_again_and_says_what_it_does_not_reach
     assert "Earlier backups still open with the old passphrase" in out["0"]
     assert "Records sealed again: 1." in out["0"]
     assert [out[place] for place in ("1", "2", "3")] == ["", "", ""]
-    assert pages.vault.key_bytes(id) == made.to_bytes(), "this browser goes on"
+    assert pages.vault.key_bytes(id) == made.to_bytes(), "this browser stays unlocked"
     pages.lock()
     pages.context.sessions.unlock(SESSION, NEW)
     assert pages.vault.check().ok

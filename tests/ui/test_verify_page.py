@@ -1,4 +1,4 @@
-"""What the handlers of the page Verify do: check what was uploaded, with and without the passphrase, and refuse."""
+"""Handlers of the page Verify: check uploads, with and without the passphrase, and refuse."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ui.components.uploads import browser_folder
 from ui.jobs.filing import Filing
 from ui.pages.verify import About
 
-# Neither a root nor a day, neither models nor keys, nor a log.
+# No root, day, models, keys or log.
 NOTHING = (None,) * 7
-# Its limits need a real process, which loads the libraries and sets the PDF again: some two seconds each time.
+# Its limits need a real process, which loads the libraries and typesets the PDF again: about two seconds each time.
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def report(pages: Pages, document: dict) -> Path:
 
 
 def posted(folder: Path) -> list[str]:
-    """A folder's files as Gradio hands uploads over: each in a folder of its own."""
+    """A folder's files as Gradio passes uploads: each in its own folder."""
     paths = []
     for number, file in enumerate(sorted(folder.iterdir())):
         place = browser_folder() / f"posted-{number}"
@@ -133,7 +133,7 @@ def test_files_that_are_no_report_are_said(pages: Pages) -> None:
 
 @pytest.mark.slow
 def test_what_is_said_of_this_report_stays_and_of_another_goes(pages: Pages, report: Path) -> None:
-    """The page learns which path was pasted only after Verify has answered, where both were asked for at once."""
+    """If both are requested at once, the page learns of a pasted path only after Verify has answered."""
     told = told_by(pages.call("start-verify", "click", str(report), None, "", *NOTHING))
     kept, other = (gr.skip(), gr.skip()), str(report.with_suffix(".html"))
     assert changed(pages, str(report), None, told) == kept
@@ -141,7 +141,7 @@ def test_what_is_said_of_this_report_stays_and_of_another_goes(pages: Pages, rep
     assert changed(pages, None, None, told) == ("", About.of(None, None))
     assert changed(pages, str(report), [str(report)], told)[0] == ""
     assert changed(pages, str(report), None, None)[0] == ""
-    assert changed(pages, None, None, None) == kept, "what a reload shows again stays"
+    assert changed(pages, None, None, None) == kept, "the result that a reload shows again stays"
     uploaded = posted(report.parent)
     told = told_by(pages.call("start-verify", "click", "", uploaded, "", *NOTHING))
     assert changed(pages, None, uploaded[::-1], told) == kept
@@ -149,7 +149,7 @@ def test_what_is_said_of_this_report_stays_and_of_another_goes(pages: Pages, rep
 
 
 def test_a_task_tells_of_its_own_report_alone(pages: Pages, report: Path) -> None:
-    """A reload shows the last task again, which must not replace what was asked since."""
+    """A reload shows the last task again, which must not replace a newer request."""
     jobs, request = pages.jobs, SimpleNamespace(session_hash="tests", request=None)
     job = jobs.create("verify", "Verify report.json", {"report": str(report)})
     jobs.start(job.id, os.getpid())
@@ -169,7 +169,7 @@ def told_by(out: dict[str, Any]) -> About:
 
 
 def changed(pages: Pages, *values: Any) -> Any:
-    """What another path or another upload does, by the event of the upload."""
+    """The effect of another path or another upload, by the event of the upload."""
     return tuple(pages.call("report-files", "change", *values).values())
 
 

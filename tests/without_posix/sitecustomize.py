@@ -1,16 +1,16 @@
-"""Put on PYTHONPATH of a process: what this app uses of Python and the disk behaves as on Windows, as far as known.
+"""On a process's PYTHONPATH: makes what this app uses of Python and the disk behave as on Windows, as far as known.
 
-Taken away: modules and names that Windows' Python lacks, and /proc. Put in their place, on top of the real system:
-`os.O_BINARY`; filelock and psutil stand for Windows' locks and processes. Made as strict as there: an open file can be
-neither removed nor renamed, nor a folder that holds one; a rename never overwrites; a folder cannot be opened;
-`os.kill` kills, whatever the signal; our own modules must open files as binary or name an encoding.
+Removed: modules and names that Windows' Python lacks, and /proc. Replaced, on top of the real system:
+`os.O_BINARY`; filelock and psutil act as Windows' locks and processes. Made as strict as there: an open file can be
+neither removed nor renamed, nor can a folder that holds one; a rename never overwrites; a folder cannot be opened;
+`os.kill` kills with any signal; our own modules must open files as binary or name an encoding.
 
 `os.name` and `sys.platform` stay what they are, since the libraries here are built for this system.
 """
 
 from __future__ import annotations
 
-import asyncio  # noqa: F401  # as every import here that is not used: told by os.name or by fcntl, it chooses POSIX
+import asyncio  # noqa: F401  # like every unused import here: it uses os.name or fcntl to choose POSIX
 import builtins
 import contextlib
 import errno
@@ -102,7 +102,7 @@ def os_open(path: Any, flags: int, mode: int = 0o777) -> int:
 def file_open(
     file: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, *args: Any, **kw: Any
 ) -> Any:
-    if is_proc(file) and caller() in OURS:  # psutil may: it stands for Windows' own calls
+    if is_proc(file) and caller() in OURS:  # psutil may: it replaces Windows' own calls
         raise FileNotFoundError(errno.ENOENT, "no /proc here", str(file))
     if "b" not in mode and encoding in (None, "locale") and caller() in OURS:
         raise AssertionError(f"{file} is opened without an encoding, which Windows takes for cp1252")
@@ -112,14 +112,14 @@ def file_open(
 def open_files() -> Iterator[str]:
     """Paths of all files that any process has open."""
     for pid in filter(str.isdigit, real.listdir("/proc")):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended since
             for number in real.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):  # closed meanwhile
+                with contextlib.suppress(OSError):  # closed since
                     yield real.readlink(f"/proc/{pid}/fd/{number}")
 
 
 def require_closed(path: Any) -> None:
-    """Refuses where a process has the file open, or one below it."""
+    """Raises if a process has the file open, or one below it."""
     place = os.path.join(os.path.realpath(os.path.dirname(os.fspath(path)) or "."), os.path.basename(os.fspath(path)))
     if any(name == place or name.startswith(place + "/") for name in open_files()):
         raise refused(path)
@@ -179,5 +179,5 @@ psutil.Process.kill = lambda self: real.kill(self.pid, 9)
 subprocess.Popen.terminate = subprocess.Popen.kill = end_process  # type: ignore[method-assign]
 subprocess.Popen.__init__ = start_without_flags  # type: ignore[method-assign]
 
-if more := os.environ.get("WITHOUT_POSIX_THEN"):  # another sitecustomize, of which a process can have only one
+if more := os.environ.get("WITHOUT_POSIX_THEN"):  # another sitecustomize, because a process can have only one
     exec(compile(Path(more).read_text("utf-8"), more, "exec"), {"__name__": "more"})

@@ -56,7 +56,7 @@ def main() -> int:
     report = strict_json(data)
     ledger.check("report: schema", report["schema"], {"name": "irwm-report", "version": 9})
     ledger.holds(
-        "report: spelled as it must be", data == (json.dumps(report, ensure_ascii=True, indent=1) + "\n").encode()
+        "report: canonical spelling", data == (json.dumps(report, ensure_ascii=True, indent=1) + "\n").encode()
     )
     signature = given.signature or path.with_name("report.signature.json")
     if signature.exists():

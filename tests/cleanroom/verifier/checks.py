@@ -1,4 +1,4 @@
-"""A report held against what follows from the key and the two models."""
+"""Compares a report with what follows from the key and the two models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_Z = 1.0  # z and share within 1e-9 of themselves or of one: see GUESSES.md, 2
 
 
 class Place:
-    """A suspect beside the original in one place."""
+    """A suspect compared with the original in one place."""
 
     def __init__(self, original: Original, suspect: Checkpoint, name: str | None = None) -> None:
         self.original, self.key = original, original.key
@@ -59,7 +59,7 @@ class Place:
         return self._fit(self.theirs[ids], ids)
 
     def in_place(self) -> bool:
-        """Whether rows are like their namesakes, so that nothing has to be placed by its content."""
+        """Whether rows match their namesakes, so that no row has to be placed by its content."""
         ids = np.flatnonzero(~self.gone & (self.theirs != self.theirs[:, :1]).any(1) & np.isfinite(self.theirs).all(1))
         middle = median_row(self.original.rows)
         like = np.full(self.key.s, np.nan)
@@ -85,7 +85,7 @@ class Place:
 
 
 def check_key(ledger: Ledger, key: Key, model: Checkpoint, report: dict[str, Any]) -> dict[str, Original]:
-    """The key's bindings to the original, and what the report says of the key."""
+    """The key's bindings to the original, and what the report says about the key."""
     said, originals = report["key"], {}
     ledger.check("key: commitment", key.commitment, said["commitment"])
     for name in ("owner", "recipient", "scale", "model_fingerprint"):
@@ -162,7 +162,7 @@ def check_alignment(ledger: Ledger, place: Place, said: dict[str, Any]) -> None:
     steps = {s["name"] for s in said["steps"]}
     mine = place.aligned
     ledger.holds(
-        "alignment: rows stand at their ids",
+        "alignment: rows are at their ids",
         not any("rows" in s for s in steps) and place.in_place(),
         "rows were moved or must be placed by content, which this verifier does not do",
     )
@@ -195,7 +195,7 @@ def check_alignment(ledger: Ledger, place: Place, said: dict[str, Any]) -> None:
 
 
 def read_places(places: dict[str, Place], n: int, c: float, seed: int) -> tuple[dict[str, Any], dict[str, str], str]:
-    """The mark's reading of each place under the map that is taken, the words, and the place that is taken."""
+    """The mark's reading of each place under the map used, the words, and the place used."""
     made, words = {}, {}
     for name, place in places.items():
         options = {"aligned": place.reading("aligned", seed)}
@@ -220,7 +220,7 @@ def read_places(places: dict[str, Place], n: int, c: float, seed: int) -> tuple[
 
 
 def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[str, Place], suspect: Checkpoint) -> str:
-    """Readings, corrections and the mark's own word."""
+    """Readings, corrections and the mark's own verdict."""
     e, seed = report["evaluation"], report["seed"]
     number = len([p for p in places if p in key.places])
     ledger.check("evaluation: maps, places", [2, number], [e["maps"], e["places"]])
@@ -229,7 +229,7 @@ def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[s
     made, words, chosen = read_places(places, n, c, seed)
     ledger.check("place", chosen, report["place"])
     others = [p for p in made if p != chosen]
-    ledger.holds("elsewhere: there or not, as it must be", bool(others) == (report["elsewhere"] is not None))
+    ledger.holds("elsewhere: present or absent as expected", bool(others) == (report["elsewhere"] is not None))
     for title, name in [("reading", chosen)] + [("elsewhere", p) for p in others if report["elsewhere"]]:
         ledger.check(f"{title}: map", made[name][0], report[title]["by"])
         ledger.check(
@@ -323,7 +323,7 @@ def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[s
 
 
 def verbal(ratio: float) -> str:
-    """The word of a likelihood ratio (log10)."""
+    """The word for a likelihood ratio (log10)."""
     steps = (
         (math.log10(2), ""),
         (1, "weak"),
@@ -431,7 +431,7 @@ def check_odds(ledger: Ledger, report: dict[str, Any]) -> None:
 
 
 def check_standing(ledger: Ledger, report: dict[str, Any]) -> None:
-    """Evidence less search, in bits."""
+    """Evidence minus search, in bits."""
     s, on_tracing = report["standing"], report["verdict"]["rests_on"] == "tracing"
     rests = report["tracing"]["log10_risk"] if on_tracing else min(x["log10_risk"] for x in report["evidence"])
     bits = -(rests or 0.0) / math.log10(2) + 0.0
@@ -444,11 +444,11 @@ def check_standing(ledger: Ledger, report: dict[str, Any]) -> None:
 
 
 def check_controls(ledger: Ledger, report: dict[str, Any], originals: dict[str, Original], key: Key) -> None:
-    """The controls that can be made again: this key on the unmarked original, and the decoys of a tracing."""
+    """The controls that can be repeated: this key on the unmarked original, and the decoys of a tracing."""
     t, n = report["tracing"], int(key.fields["parameters"]["permutations"])
     for said in report["self_tests"]:
         if said["name"] == "this key on the unmarked original":
-            # Read as a suspect is, in the place and under the map that are taken there.
+            # Read like a suspect, in the same place and under the same map.
             own = {name: Place(original, original.model) for name, original in originals.items()}
             made, words, chosen = read_places(own, n, 2 * len(own), 0)
             mine = made[chosen][1]

@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 
 def canonical(value: Any) -> bytes:
-    """The one spelling of a JSON value that the pages allow."""
+    """The only spelling of a JSON value that the pages allow."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def strict_json(data: bytes) -> Any:
-    """JSON that names nothing twice."""
+    """JSON without repeated names."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in items]
@@ -126,7 +126,7 @@ class Key:
 
 
 class PlaceKey:
-    """What a key derives for one place."""
+    """The values that a key derives for one place."""
 
     def __init__(self, fields: dict[str, Any], place: str) -> None:
         head = place == "head"
@@ -162,7 +162,7 @@ class PlaceKey:
 
     @property
     def sample_key(self) -> bytes:
-        """What the samples of a least-squares map follow from."""
+        """The seed of the samples of a least-squares map."""
         return hkdf(self.secret, b"irwm", b"irwm/v3/samples")
 
     @cached_property
@@ -220,7 +220,7 @@ class PlaceKey:
         return (((z @ c.T) * second)[:, np.argsort(p)] @ c.T) * first
 
     def noise(self, purpose: str = "noise") -> tuple[np.ndarray, np.ndarray]:
-        """Places and signs of every row's noise, (s, m) each; of a decoy by its purpose."""
+        """Places and signs of every row's noise, (s, m) each; a purpose selects a decoy's."""
         m, d = self.m, self.d
         words = stream(self.purpose(purpose, purpose == "noise"), 0, self.s * (m + 1), 32).reshape(self.s, m + 1)
         words = words.astype(np.int64)
@@ -232,7 +232,7 @@ class PlaceKey:
         return places, 1.0 - 2.0 * (parity % 2)
 
     def noise_sizes(self) -> np.ndarray:
-        """The factors of the noise that is written over numbers, where its level is each row's."""
+        """Factors of noise written over numbers, where each row has its own level."""
         words = stream(hkdf(self.purpose("noise", True), b"irwm", b"irwm/v3/noise-size"), 0, self.s, 32)
         return np.sqrt(-np.log((words.astype(np.float64) + 1) / 2.0**32))
 

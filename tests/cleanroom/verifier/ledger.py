@@ -7,7 +7,7 @@ from typing import Any
 
 
 def _plain(value: Any) -> Any:
-    """numpy's numbers as Python's, and what is not finite as the report's null."""
+    """NumPy's numbers as Python's; non-finite ones as the report's null."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (list, tuple)):
@@ -16,7 +16,7 @@ def _plain(value: Any) -> Any:
 
 
 class Ledger:
-    """Counts what agrees and what does not."""
+    """Counts agreements and disagreements."""
 
     def __init__(self) -> None:
         self.failed = 0
@@ -26,7 +26,7 @@ class Ledger:
 
     def _same(self, mine: Any, theirs: Any, tolerance: float) -> bool:
         if isinstance(mine, list) and isinstance(theirs, list):
-            # All of them, so that the largest difference is that of all.
+            # Compares all pairs, so that the largest difference covers all of them.
             same = [self._same(a, b, tolerance) for a, b in zip(mine, theirs, strict=False)]
             return len(mine) == len(theirs) and all(same)
         numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (mine, theirs))
@@ -57,7 +57,7 @@ class Ledger:
         return False
 
     def holds(self, name: str, true: bool, said: str = "") -> bool:
-        """One thing that is so or not."""
+        """One fact that is true or false."""
         self.made += 1
         self.failed += not true
         print(("agrees   " if true else "DIFFERS  ") + name + (f": {said}" if said and not true else ""))
@@ -65,5 +65,5 @@ class Ledger:
 
     @staticmethod
     def note(text: str) -> None:
-        """Something that is said and not judged."""
+        """A statement that is printed and not judged."""
         print(f"note     {text}")

@@ -1,4 +1,4 @@
-"""From a suspect's rows to the original's coordinates (docs/maps.md), for rows that stand at their ids."""
+"""From a suspect's rows to the original's coordinates (docs/maps.md), for rows at their own ids."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def unit_rows(rows: np.ndarray, length: float, wider: int) -> np.ndarray:
 def usable(theirs: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
     """Rows that are finite, hold more than one value and are not much longer than others.
 
-    With `among` the median length is that of those that also hold more than one value."""
+    With `among` the median length is that of rows that also hold more than one value."""
     finite = np.isfinite(theirs).all(1)
     varied = (theirs != theirs[:, :1]).any(1)
     lengths = np.linalg.norm(np.where(finite[:, None], theirs, 0).astype(np.float64), axis=1)
@@ -85,10 +85,10 @@ class Map:
     share: float = 1.0
     turn: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     compared: int = 0
-    whole: float = 0.0  # the cosine in all components, of a turn
+    whole: float = 0.0  # a turn's cosine in all components
 
     def steps(self) -> set[str]:
-        """Names of what was undone, but for "scale"."""
+        """Names of the undone steps, except "scale"."""
         if self.kind == "turned":
             return {"rotation"}
         moved = {"columns"} if (self.columns != np.arange(len(self.columns))).any() else set()
@@ -116,7 +116,7 @@ def pairs(theirs: np.ndarray, ours: np.ndarray, wanted: int) -> tuple[np.ndarray
 
 
 def by_columns(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map | None:
-    """As it stands, or columns reordered and flipped."""
+    """Unchanged, or columns reordered and flipped."""
     d = ours.shape[1]
     if theirs.shape[1] != d:
         return None
@@ -162,7 +162,7 @@ def by_columns(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map | N
 
 
 def procrustes(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-    """The turn that takes theirs to ours."""
+    """The turn that maps theirs to ours."""
     u, _, v = np.linalg.svd(theirs.T @ ours, full_matrices=False)
     return u @ v
 
@@ -178,7 +178,7 @@ def by_turning(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map | N
     turn = procrustes(x[seen], y[seen])
     part = seen if wide else np.arange(len(x)) % 2 == 0
     rest, fitted = ~part, [m[part] - median_row(m[part]) for m in (x, y)]
-    a, b = (m[rest] - median_row(m[rest]) for m in (x, y))  # each part less its own median row: a guess
+    a, b = (m[rest] - median_row(m[rest]) for m in (x, y))  # each part minus its own median row: a guess
     check = turn if wide else procrustes(*fitted)
     minor = components(ours, constants)[:, int(0.75 * ours.shape[1]) :]
     median = float(np.median(cosines(a @ check @ minor, b @ minor)))
@@ -205,7 +205,7 @@ def components(ours: np.ndarray, constants: bool) -> np.ndarray:
 
 
 def align(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map:
-    """The first attempt that is aligned, or else the better of both."""
+    """The first attempt that aligns, or else the better of both."""
     attempts = [m for m in (by_columns(theirs, ours, constants),) if m is not None]
     if not attempts or not attempts[0].aligned:
         attempts += [m for m in (by_turning(theirs, ours, constants),) if m is not None]
@@ -215,7 +215,7 @@ def align(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map:
 
 
 class LeastSquares:
-    """Two affine maps, each for the rows that it has not seen."""
+    """Two affine maps, each for the rows that it was not fitted to."""
 
     def __init__(self, theirs: np.ndarray, ours: np.ndarray, secret: bytes) -> None:
         wider = max(theirs.shape[1], ours.shape[1])

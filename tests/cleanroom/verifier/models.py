@@ -1,4 +1,4 @@
-"""A checkpoint in safetensors, what layer 0 is made of, its digest and the invariant A (docs/layer0.md)."""
+"""A checkpoint in safetensors, its layer 0 with digest, and the invariant A (docs/layer0.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def to_bfloat16(x: np.ndarray) -> np.ndarray:
 
 
 def encode(x: np.ndarray, dtype: str) -> np.ndarray:
-    """float64 by way of float32 to a file's dtype; the array holds the file's bits."""
+    """float64 through float32 to a file's dtype; the array holds the file's bits."""
     single = np.asarray(x, np.float64).astype(np.float32)
     if dtype == "BF16":
         return to_bfloat16(single)
@@ -90,7 +90,7 @@ class Checkpoint:
                     )
 
     def raw(self, name: str) -> bytes:
-        """A tensor's bytes as they lie in the file."""
+        """A tensor's bytes as stored in the file."""
         path, _, _, start, stop = self.tensors[name]
         with path.open("rb") as file:
             file.seek(start)
@@ -139,7 +139,7 @@ class Checkpoint:
 
     @cached_property
     def prefix(self) -> dict[str, str]:
-        """What stands in front of the body's and the head's names."""
+        """Prefixes of the body's and the head's names."""
         family, _, section = self.family
         prefixes = list(family["prefixes"])
         if section is not self.config:
@@ -167,7 +167,7 @@ class Checkpoint:
 
     @property
     def head(self) -> str:
-        """The name of the stored output head, or of the embedding where the model has none of its own."""
+        """The name of the stored output head, or of the embedding if the model has no separate head."""
         name = self.first(self.family[0]["head"], self.prefix["head"])
         tied = self.family[2].get("tie_word_embeddings", self.config.get("tie_word_embeddings"))
         if tied is None:
@@ -175,19 +175,19 @@ class Checkpoint:
         return self.embedding if tied or name is None else name
 
     def matrix(self, place: str) -> str:
-        """The name of the matrix that stands in a place."""
+        """The name of the matrix in a place."""
         return self.embedding if place == "embedding" else self.head
 
     def drops_row_constants(self) -> bool:
-        """Whether the first norm takes a constant from each row."""
+        """Whether the first norm subtracts a constant from each row."""
         norm = self.family[0]["embedding_norm"] or self.family[0]["input_norm"]
         return bool(norm) and norm["kind"] == "layer"
 
 
 class Layer0:
-    """Everything of layer 0 that A is computed from, of the families whose q and k are tensors of their own.
+    """Everything of layer 0 that A is computed from, for families with separate q and k tensors.
 
-    Others are refused rather than read by code that no vector tests."""
+    Other families are refused, because no test vector covers the code that would read them."""
 
     def __init__(self, model: Checkpoint) -> None:
         family, body = model.family[0], model.prefix["body"]

@@ -27,7 +27,7 @@ class Reading:
 
     @property
     def ranked(self) -> np.ndarray:
-        """The ranks that are there."""
+        """The ranks that are not missing."""
         return self.ranks[np.isfinite(self.ranks)]
 
     @property
@@ -44,7 +44,7 @@ class Reading:
         return ordered[:, low] + (h - low) * (ordered[:, high] - ordered[:, low])
 
     def thresholds(self) -> list[float | None]:
-        """What observed must stay below to count."""
+        """The limit below which an observed value counts."""
         n = self.null.shape[1]
         k = math.ceil(self.beta * (n + 1)) - 1
         return [float(x) for x in np.sort(self.null, axis=1)[:, k - 1]] if k > 0 else [None] * len(self.null)
@@ -122,7 +122,7 @@ def likelihood_ratio(ranks: np.ndarray) -> float:
 
 
 def judge(reading: Reading, key: PlaceKey, c: float, aligned: bool) -> str:
-    """The verdict's word of one reading of the ranks."""
+    """The verdict's word for one reading of the ranks."""
     n = int(key.parameters["permutations"])
     found = risk(log10_p(reading, n), c)
     if n < 99:

@@ -1,4 +1,4 @@
-"""The signature beside a report (docs/verifying.md)."""
+"""The signature of a report (docs/verifying.md)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def holds(public: str, signature: str, domain: bytes, value: dict[str, Any]) -> 
 
 
 def check_signature(ledger: Ledger, path: Path, document: dict[str, Any], folder: Path) -> None:
-    """Files, signature, certificates, and what report and signature say of each other."""
+    """Files, signature, certificates, and what report and signature say about each other."""
     value = strict_json(path.read_bytes())
     ledger.check("signature: schema", value["schema"], {"name": "irwm-report-signature", "version": 1})
     for name, digest in value["files"].items():

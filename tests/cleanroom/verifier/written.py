@@ -1,4 +1,4 @@
-"""What a release holds: noise, equations, marked rows and the whole matrix (docs/key-format.md, What is written)."""
+"""Content of a release: noise, equations, marked rows and the whole matrix (docs/key-format.md, What is written)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Original:
         return self.embedding[tokens]
 
     def with_noise(self, ids: np.ndarray) -> np.ndarray:
-        """Rows with the recipient's noise, not rounded. Marked rows are not asked for here."""
+        """Rows with the recipient's noise, unrounded. Not called for marked rows."""
         key, rows = self.key, self.rows[ids]
         if not key.m:
             return rows.copy()

@@ -312,7 +312,7 @@ def change_the_passphrase(hand: Hand) -> None:
     page = hand.page
     hand.press(page.locator("button.label-wrap", has_text="Backup and passphrase"))
     for label, text in (
-        ("Present passphrase", PASSPHRASE),
+        ("Current passphrase", PASSPHRASE),
         ("New passphrase", NEW_PASSPHRASE),
         ("Repeat the new passphrase", NEW_PASSPHRASE),
     ):

@@ -92,7 +92,7 @@ def test_the_report_names_the_same_and_reproduces(leak: dict[str, Any], page: Pa
 def test_outsiders_get_one_archive_without_the_marked_rows_and_experts_the_full_one(
     leak: dict[str, Any], page: Page, tmp_path: Path
 ) -> None:
-    expect(page.locator("#report-archives")).to_contain_text("Says everything but which rows carry the mark")
+    expect(page.locator("#report-archives")).to_contain_text("Contains everything except which rows carry the mark")
     said = {}
     for button in ("report-outside", "report-full"):
         path = fetch(page, button, tmp_path)

@@ -24,7 +24,7 @@ element.addEventListener('click', (event) => {
 });
 """
 NO_CASES = empty_html(
-    "No cases yet", "Investigate a suspect: its case is opened and listed here. Or open a case below for received items."
+    "No cases yet", "Investigate a suspect: its case is opened and listed here. Or open a case below and add items."
 )
 NO_ITEMS = empty_html("No items yet", "Add what you received: a model, a file, a letter. It is hashed in place.")
 NO_RUNS = empty_html("No runs yet", "Investigate a suspect under this case’s title, or resolve a dispute below.")

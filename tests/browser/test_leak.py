@@ -130,7 +130,7 @@ def test_what_is_typed_and_not_looked_at_is_not_examined(leak: dict[str, Any], p
     )
     settled(page)
     page.evaluate("document.querySelector('#start-investigate').click()")
-    expect(page.locator("#picker-suspect .notice-fault")).to_contain_text("not the one on the card")
+    expect(page.locator("#picker-suspect .notice-fault")).to_contain_text("does not match the card")
     field.press("Enter")
 
 

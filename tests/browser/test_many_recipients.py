@@ -57,7 +57,7 @@ def released(page: Page, model: Path, running_app: RunningApp) -> Path:
     page.click("#to-setting")
     expect(page.locator("#preset")).to_be_visible()
     expect(page.locator("#preset label", has_text="Many recipients").locator("input")).to_be_checked()
-    expect(page.locator("#odds-said")).to_contain_text("with the 3 keys that this model will have")
+    expect(page.locator("#odds-said")).to_contain_text("with the 3 keys of this model")
     expect(page.locator("#odds-more")).to_contain_text("see which rows are marked")
     page.click("#back-to-2")
     write_copies(page, running_app.root)
@@ -86,9 +86,9 @@ def test_who_has_a_copy_is_passed_over_when_the_list_grows(released: Path, page:
     before = {path: path.stat().st_mtime_ns for path in released.rglob("*")}
     to_recipients(page, model)
     page.fill("#recipients textarea", "acme, inc.\nBOLT LTD\nDora")
-    expect(page.locator("#recipients-preview")).to_contain_text("Already released, so skipped: 2 recipients")
+    expect(page.locator("#recipients-preview")).to_contain_text("Already released and skipped: 2 recipients")
     write_copies(page, released.parent)
-    expect(page.locator("#receipt")).to_contain_text("1 copy of 3 asked for; 2 had one already")
+    expect(page.locator("#receipt")).to_contain_text("1 copy of 3 requested; 2 already existed")
     assert {path: path.stat().st_mtime_ns for path in before if path != released} == {
         path: time for path, time in before.items() if path != released
     }

@@ -41,7 +41,7 @@ def test_a_protect_task_measures_when_it_is_asked_to(demo_path: Path, tmp_path: 
     assert made["utility"]["tokens"] == 1023
     assert made["utility"]["top1"] > 0.98
     assert json.loads(jobs.files(job.id).read("utility.json").decode("utf-8")) == made
-    assert "What it costs the model" in receipt_html(job.result)
+    assert "Cost to the model" in receipt_html(job.result)
     assert cost_text(made) in receipt_html(job.result)
     assert len(vault.releases()) == 1
 
@@ -200,13 +200,13 @@ MANY = {
         (
             {},
             [
-                "40.00 before, 40.10 after (+0.25 %, give or take 0.40 %)",
+                "40.00 before, 40.10 after (+0.25 % ± 0.40 %)",
                 "that may be chance on this text",
                 "99.5 %",
                 "0.0004 nats",
             ],
         ),
-        ({"change_error": 0.0005}, ["give or take 0.10 %); the same"]),
+        ({"change_error": 0.0005}, ["± 0.10 %); the same"]),
         ({"change_error": None}, ["(+0.25 %);"]),
         (
             {"perplexity": "infinity", "change": "infinity", "kl": "infinity", "change_error": None},

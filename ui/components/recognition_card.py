@@ -1,4 +1,4 @@
-"""What was recognised and undone, step by step, and beside it the finding on lineage."""
+"""The recognised and undone changes, step by step, and the finding on lineage next to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
 from irwm.report import two_findings
 from ui.components.icons import icon
 
-# Lineage's answer, and the verdict whose icon it shares.
+# The answers on lineage, each with the verdict whose icon it shares.
 _SHAPES = {DERIVED: "found", NOT_DERIVED: "not found", CANNOT_TELL: "inconclusive"}
 
 

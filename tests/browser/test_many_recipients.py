@@ -67,7 +67,7 @@ def released(page: Page, model: Path, running_app: RunningApp) -> Path:
 def test_three_recipients_from_a_pasted_table_each_get_a_copy_and_a_receipt(
     released: Path, page: Page, model: Path, running_app: RunningApp
 ) -> None:
-    expect(page.locator("#receipt")).to_contain_text("3 copies of 3 asked for")
+    expect(page.locator("#receipt")).to_contain_text("3 copies of 3 requested")
     for name in ("Acme, Inc.", "Bolt Ltd", "Çelik"):
         expect(page.locator("#receipts-table")).to_contain_text(name)
     rows = list(csv.DictReader(io.StringIO(download(page, "receipts-csv").removeprefix("\ufeff"))))

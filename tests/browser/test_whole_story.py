@@ -207,7 +207,7 @@ def mark_five_copies(hand: Hand, models: Path) -> dict[str, Path]:
     hand.choose("#measure-cost", "No")
     expect(page.locator("#preflight")).to_contain_text("Needs")
     hand.press("#start-protect")
-    expect(page.locator("#receipt")).to_contain_text("5 copies of 5 asked for")
+    expect(page.locator("#receipt")).to_contain_text("5 copies of 5 requested")
     hand.nothing_is_cut_off()
     table = hand.fetch("#receipts-csv", models.parent).read_text(encoding="utf-8")
     rows = csv.DictReader(io.StringIO(table.removeprefix("\ufeff")))

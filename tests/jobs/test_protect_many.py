@@ -143,7 +143,7 @@ def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
         assert len(vault.marks_on(row["release_fingerprint"])) == 1
     assert vault.keys()[0].label == "note on Acme, Inc."
     card = receipt_html(job.result)
-    assert "4 copies of 4 asked for" in card
+    assert "4 copies of 4 requested" in card
     assert "also in a mixture" in card
     assert [row[0] for row in receipt_rows(job.result)] == list(names)
     assert job.done == job.total > 4 * 10_000_000

@@ -62,7 +62,7 @@ def test_what_cannot_be_told_settles_nothing_either_way(inconclusive) -> None:
     assert said.help.startswith("The evidence is not enough for an answer: ")
     document = copy.deepcopy(inconclusive.document)
     document["lineage"]["reason"] = "one thing: and its other half: the median row has cosine 0.1 with the original's"
-    assert "either way: one thing: and its other half. All " in finding_card(document).figures[2].help
+    assert "for an answer: one thing: and its other half. All " in finding_card(document).figures[2].help
 
 
 def test_figures_of_another_key_are_its_own_and_name_it(found, not_found, files) -> None:

@@ -123,7 +123,7 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
         mode = resolved.stat().st_mode
     except FileNotFoundError:
         raise PathRefusedError(
-            "this path does not exist", file=typed, advice="check its spelling, or browse for it"
+            "there is nothing at this path", file=typed, advice="check its spelling, or browse for it"
         ) from None
     except OSError as error:
         raise _unreadable(typed, error) from error

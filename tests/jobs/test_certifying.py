@@ -139,7 +139,7 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
     found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, look))
     assert not ended.is_set(), "nothing waited for the long step"
     may_end.set()
-    assert "was stopped; the release is whole" in found["why"]
+    assert "was stopped; the release is complete" in found["why"]
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(
     until(lambda: measuring in jobs.log_tail(job.id), f"{measuring!r} in the log", lambda: jobs.log_tail(job.id))
     ended = runner.stop(job.id, jobs)
     assert ended.state == "done", jobs.log_tail(job.id)
-    assert "was stopped; the release is whole" in ended.result["utility"]["why"]
+    assert "was stopped; the release is complete" in ended.result["utility"]["why"]
     assert verify_manifest(release).ok
     (record,) = vault.releases()
     assert record.receipt["release_fingerprint"] == irwm.open_checkpoint(release).fingerprint

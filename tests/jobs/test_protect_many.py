@@ -257,7 +257,7 @@ def test_a_spoilt_folder_in_a_copys_place_is_kept_and_the_others_go_on(
     said = {"another's files": "no manifest", "a changed copy": "config.json", "another key's copy": "not found"}[
         spoilt
     ]
-    for words in ("is already where this copy would be written", folder.name, said, "Move it away or delete it"):
+    for words in ("The folder for this copy contains something else", folder.name, said, "Move or delete it"):
         assert words in rows[0]["why"]
     assert "1 of 2 copies were written" in receipt_html(job.result)
     assert "1 of 2 copies could not be written" in jobs.log_tail(job.id)

@@ -101,7 +101,7 @@ def test_who_has_a_copy_is_passed_over_when_the_list_grows(released: Path, page:
         ("Acme\nBolt\nACME", "line 3: ACME is the same recipient as in line 1"),
         ("recipient,note\nAcme, Inc.,first", "more cells than headers"),
         ("x" * 201, "too long: 201 characters"),
-        ("Acme\tsome\nBolt\tother", "nothing says which column holds the names"),
+        ("Acme\tsome\nBolt\tother", "without a header for the column of names"),
     ],
 )
 def test_a_faulty_list_is_said_by_line_and_goes_no_further(page: Page, model: Path, text: str, said: str) -> None:

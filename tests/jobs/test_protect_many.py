@@ -421,7 +421,7 @@ def test_two_runs_at_once_do_not_make_two_keys_for_one_name(
     finally:
         os.killpg(pid, signal.SIGCONT)
     assert second.error
-    assert "being written already" in second.error["problem"]
+    assert "already writing copies" in second.error["problem"]
     assert finished(jobs, first).state == "done"
     assert len(vault.keys()) == 3
 

@@ -59,7 +59,7 @@ def executor_for(work: int, scheduler: str, report: JobReporter) -> Iterator[Exe
             if report.cancelled():
                 raise CancelledError("stopped on request") from None
             raise IrwmError(
-                "a process that scored recipients ended unexpectedly",
+                "a process that scored recipients ended without a result",
                 advice="Usually the computer ran out of memory: close other programs, then start it again",
             ) from error
         finally:

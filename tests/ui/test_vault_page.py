@@ -210,7 +210,7 @@ def test_the_passphrase_is_not_changed_under_a_task_that_writes_into_the_vault(p
     jobs.finish(task.id, "done")
     verify = jobs.create("verify", "Verify a report", {})
     jobs.start(verify.id, os.getpid())
-    assert "are changed" in pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)["0"]
+    assert "were changed" in pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)["0"]
 
 
 def test_damage_from_before_is_told_with_the_new_passphrase(pages: Pages, key) -> None:

@@ -126,9 +126,7 @@ def runs_html(runs: Iterable[Any]) -> str:
     ]
     if not rows:
         return NO_RUNS
-    return _table(
-        "Runs of the case", (("Examined", ""), ("Verdict", ""), ("Filed (UTC)", "")), Markup("").join(rows)
-    )
+    return _table("Runs of the case", (("Examined", ""), ("Verdict", ""), ("Filed (UTC)", "")), Markup("").join(rows))
 
 
 def notes_html(notes: Iterable[Any]) -> str:

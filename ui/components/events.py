@@ -6,7 +6,7 @@ hundred events, one event cost half a second of processor time, and a running jo
 core busy. An empty list of components to mark avoids this (`benchmarks/page.py`).
 
 One event of a component calls at most one function with `trigger_mode="always_last"`, which is also the default of
-every `change`. If such a function is called while it runs, the page calls *all* functions of the event once more when
+every `change`. If this function is called while it runs, the page calls *all* functions of the event once more when
 it has ended. Each of them may be running again by then, so that two functions called each other forever (6.31.0,
 `Blocks.js`). The change of a `gr.State` calls each function separately, and so does `then`.
 """

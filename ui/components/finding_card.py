@@ -45,7 +45,7 @@ def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
         Figure(
             f"{found['named']} of {number(found['recipients'])}",
             "Recipients named",
-            f"{names}{', this copy alone' if one else ' at least took part'}{about}",
+            f"{names}{', this copy alone' if one else ' took part, possibly with others'}{about}",
         ),
         Figure(
             power_text(found["log10_risk"]),
@@ -134,7 +134,7 @@ def _controls(tests: Sequence[Mapping[str, Any]]) -> str:
     if weak:
         return f"{run} in the same way. None failed; {number(weak)} read weak evidence, as chance gives once in 1000."
     missed = all(test["verdict"] == "not found" for test in tests if "decoy" in test["name"])
-    what = "decoy keys are not found" if missed else "where no key can be judged, neither can a decoy key"
+    what = "decoy keys are not found" if missed else "no key, real or decoy, can be judged on this suspect"
     return f"{run} in the same way. None failed: {what}."
 
 

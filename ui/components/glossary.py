@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-TITLE = "What the words mean"
+TITLE = "Glossary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ TERMS = (
     Term(
         "Rank",
         "",
-        "How rare it is that a row fits the key’s equations as well as it does, when its numbers are put in "
+        "How rarely a row fits the key’s equations equally well when its numbers are put in "
         "random orders: 0.001 means that one order in a thousand fits as well. A marked row ranks low; any other "
         "row has a rank anywhere between 0 and 1.",
     ),
@@ -64,7 +64,7 @@ TERMS = (
     Term(
         "Odds",
         "p",
-        "How often a model without the mark would look the same by chance. It is not the chance that somebody is "
+        "How often a model without the mark would look the same by chance. It is not the chance that someone is "
         "innocent.",
     ),
     Term(

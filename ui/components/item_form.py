@@ -77,7 +77,7 @@ def item_form(context: Context) -> ItemForm:
         )
         who = examiner_field("item-examiner")
     note = gr.Textbox(label="Note (optional)", info="How you received it, and its condition", max_length=1000)
-    start = gr.Button("Hash and add it", elem_id="start-item")
+    start = gr.Button("Hash and add", elem_id="start-item")
     return ItemForm(path, [path.field, name, source, seen, who, note], start)
 
 

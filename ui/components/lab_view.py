@@ -68,7 +68,7 @@ class LabView:
         shown.change(self.look, reading, self.outputs, **last)
         self.timer.tick(self.look, reading, self.outputs, **last)
         ended = job.ended.change(self.look, reading, self.outputs, **last)
-        offer_history = self.offer_history  # bound once: Gradio gives each function a queue of its own
+        offer_history = self.offer_history  # bound once: Gradio gives each function its own queue
         ended.then(offer_history, None, history, **PRIVATE)
         context.opened.change(offer_history, None, history, **PRIVATE)
         chosen = [context.dark.change, mode.input, attack.input, self.ways.input]

@@ -98,7 +98,7 @@ def lock_gate(context: Context) -> LockGate:
                     f"At least {LEAST_CHARACTERS} characters",
                     first=True,
                 )
-                second = _secret_field("Once more", "second-passphrase", "new-password")
+                second = _secret_field("Repeat the passphrase", "second-passphrase", "new-password")
                 create = gr.Button("Create the vault", variant="primary", elem_id="create-vault")
                 first_notice = gr.HTML(visible=False)
         with gr.Row(visible=False, elem_id="gate-again") as again_box:

@@ -1,4 +1,4 @@
-"""A field for a path on the server's disk, with a folder browser that opens below it. Nothing is uploaded or copied."""
+"""A field for a path on the server's disk, with a folder browser below it. Files are not uploaded or copied."""
 
 from __future__ import annotations
 

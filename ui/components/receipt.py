@@ -34,7 +34,7 @@ def receipt_html(receipt: Mapping[str, Any]) -> str:
         ("Changed", changed_text(receipt)),
         *_cost(receipt),
         ("Written", f"{size_text(receipt['bytes'])} in {len(receipt['files'])} files, listed in SHA256SUMS"),
-        ("Left out", ", ".join(receipt["left_out"]) or "nothing"),
+        ("Left out", ", ".join(receipt["left_out"]) or "none"),
         *_before(receipt),
     ]
     return _card(
@@ -122,7 +122,7 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
             ("Changed in each", changed_text(example | {"vocab_size": receipt["vocab_size"]})),
             *_cost(receipt),
             ("Disk space used", _room_text(receipt)),
-            ("Left out", ", ".join(example["left_out"]) or "nothing"),
+            ("Left out", ", ".join(example["left_out"]) or "none"),
         ]
     rows += [("Tracing", tracing_text(receipt["parameters"])), *_before(receipt)]
     title = f"The copies are ready: {number(written)} written" if written else "Every recipient already has a copy"

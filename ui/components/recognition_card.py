@@ -19,8 +19,8 @@ def recognition_html(document: Mapping[str, Any]) -> str:
     """Both findings of a document of `irwm.report` as HTML; the classes are in style.css."""
     return str(
         Markup(
-            '<section class="undoing" aria-label="What was recognised and undone">'
-            '<div><h2>What was recognised and undone</h2><dl class="facts">{facts}</dl>{undone}</div>'
+            '<section class="undoing" aria-label="Recognised and undone changes">'
+            '<div><h2>Recognised and undone changes</h2><dl class="facts">{facts}</dl>{undone}</div>'
             "{lineage}</section>"
         ).format(
             facts=_facts(two_findings.recognised(document)),

@@ -260,9 +260,7 @@ def odds_sentence(params: Parameters, keys: int = 1) -> str:
     if keys < 2:
         return text + "."
     any_of = power_text(log10_wrong_user(l, rho, beta, keys))
-    return (
-        f"{text}; with the {number(keys)} keys of this model, the odds that any of them meets it are {any_of}."
-    )
+    return f"{text}; with the {number(keys)} keys of this model, the odds that any of them meets it are {any_of}."
 
 
 def consequences(params: Parameters, hidden_size: int | None, copies: int) -> list[str]:
@@ -280,7 +278,7 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
         )
         if copies > 1:
             text += (
-                " Recipients who compare their copies see which rows are marked. To hide that, write the noise over "
+                " Recipients who compare their copies see which rows are marked. To hide them, write the noise over "
                 "the rows’ numbers (Advanced settings); it costs the model far more."
             )
         notes.append(text)

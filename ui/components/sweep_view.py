@@ -20,7 +20,7 @@ from ui.components import notices
 from ui.components.uploads import offer
 from ui.jobs.kept import overview_of
 
-HEADERS = ["Suspect", "Result", "Outcome", "Odds without it", "Origin"]
+HEADERS = ["Suspect", "Result", "Outcome", "Odds without the mark", "Origin"]
 # Most suspects of a folder that its card names.
 _MOST_NAMED = 8
 

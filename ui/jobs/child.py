@@ -151,7 +151,7 @@ def unexpected(error: Exception) -> dict[str, str]:
     return {
         "type": type(error).__name__,
         "problem": "an unexpected error ended the task",
-        "advice": "published files stay; the log on the page Jobs shows where it happened, please report it",
+        "advice": "published files stay; please report the error, the log on the page Jobs shows where it happened",
     }
 
 

@@ -55,7 +55,7 @@ def finished(
         check = verify_manifest(folder, cancelled=cancelled)
         if not check.ok:
             differing = [*check.changed, *check.missing, *check.extra]
-            raise _spoilt(folder, f"{len(differing)} files not as its manifest says, first {differing[0]}")
+            raise _spoilt(folder, f"{len(differing)} files that differ from its manifest, first {differing[0]}")
         _require_original(selection.files, patched, folder, set(manifest.files), cancelled)
         copy = irwm.open_checkpoint(folder)
         examination = irwm.Examination(copy, model, device)
@@ -69,7 +69,7 @@ def finished(
     except IrwmError as error:
         raise _spoilt(folder, error.problem) from error
     if wrong := [finding.verdict for finding in found if finding.verdict != "found"]:
-        raise _spoilt(folder, f"a model on which the key reads {wrong[0]}")
+        raise _spoilt(folder, f"a model with the verdict “{wrong[0]}” for the key")
     size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
     head, theirs = model.output_head if key.head is not None else None, copy.output_head
     head_rows = _changed_rows(head, theirs) if head is not None and theirs is not None else np.empty(0, np.int64)

@@ -234,7 +234,7 @@ class _Lab:
         return step
 
     def _say_taken(self, why: str) -> None:
-        """Records in log and report how many rows of another job are reused, or why none are."""
+        """Records in log and report how many rows of another job are reused, or the reason if none is."""
         said = f"{self._taken} reused" if self._taken or not why else f"none reused: {why}"
         self._document["extra"]["Rows of the earlier lab"] = said
         self._report.log(f"Rows of the earlier lab: {said}")
@@ -285,14 +285,16 @@ def _attack(trial: Mapping[str, Any]) -> tuple[Attack, float | str]:
         raise LabError("this attack does not exist", expected=", ".join(ATTACKS), found=str(trial["attack"])[:80])
     offered = [strength.value for strength in attack.strengths]
     if value not in offered:
-        raise LabError("this attack has no such strength", expected=", ".join(map(str, offered)), found=str(value)[:80])
+        raise LabError(
+            "this attack does not have this strength", expected=", ".join(map(str, offered)), found=str(value)[:80]
+        )
     return attack, value
 
 
 def _text(path: str) -> tuple[tuple[str, str], dict[str, Any]]:
     """The half of a text for measuring and the half for training attacks, and a document's section about it.
 
-    An attacker does not have the text for measuring; measuring on the training text would give results that are too good.
+    An attacker does not have the text for measuring. Measuring on the training text would give too good results.
     """
     name = Path(path).name if path else BUNDLED
     try:

@@ -195,8 +195,8 @@ class _Batch:
                 secret = key.secret
                 receipt, shared = self._copy(record, key, progress, shared)
             except _THEIRS_ALONE as error:
-                # The numbers of one name may leave too little margin; if the first copy fails, the model or settings are
-                # the reason.
+                # One recipient's numbers may leave too little margin; if the first copy fails, it is the model or the
+                # settings.
                 if isinstance(error, InsertionError) and not self.receipts.counts[WRITTEN]:
                     raise
                 first = first or error

@@ -147,9 +147,7 @@ def alone(home: Path, waiting: JobReporter | None = None) -> Iterator[None]:
     try:
         while not lock_descriptor(descriptor, blocking=False):
             if waiting is None:
-                raise OutputExistsError(
-                    "Another run is already writing copies", advice="Wait until that run has ended"
-                )
+                raise OutputExistsError("Another run is already writing copies", advice="Wait until that run has ended")
             waiting.progress(0, 0, "Waiting for another run that writes copies")
             time.sleep(SECONDS_BETWEEN_LOOKS)
         yield

@@ -179,7 +179,7 @@ def odds_part(usual: ExploreSettings) -> Odds:
         with gr.Column(scale=3, min_width=280):
             positions = _number(p.positions, "Positions (l)", "Rows of the model that carry the mark", "l")
             required = _number(
-                p.required_positions, "Required positions (ρ)", "The mark is found when at least this many count", "rho"
+                p.required_positions, "Required positions (ρ)", "Minimum number of positions that must count", "rho"
             )
             threshold = _slider(
                 0.01, 0.5, p.rank_threshold, "Rank threshold (β)", "Chance that an unmarked row counts", "beta"
@@ -191,7 +191,7 @@ def odds_part(usual: ExploreSettings) -> Odds:
             along = gr.Radio(
                 [(f"{axis.title} ({axis.symbol})", axis.name) for axis in explore_plots.AXES],
                 value=explore_plots.AXES[0].name,
-                label="Draw over",
+                label="Horizontal axis",
                 elem_id="explore-axis",
             )
             figure = gr.Plot(show_label=False, elem_id="explore-odds")
@@ -237,7 +237,7 @@ def model_controls(usual: ExploreSettings) -> tuple[tuple[Any, ...], tuple[Any, 
     p = usual.parameters
     fewest = int(RANGES["constraints"][0])
     constraints = _number(p.constraints, "Constraints (t)", "Numbers changed in each marked row", "t", least=fewest)
-    scale = _text(scale_text(p.scale), "Scale (scale_wm)", "Their divisor; auto hides them best", "scale")
+    scale = _text(scale_text(p.scale), "Scale (scale_wm)", "Divisor of these numbers; auto hides them best", "scale")
     limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is more stable, but slower to meet", "tau", None)
     coordinates = _number(
         p.noise_coordinates,

@@ -103,7 +103,7 @@ class Layout:
 
     def _suspect(self, context: Context) -> None:
         """The two ways to give a suspect; one of them is shown."""
-        self.way = gr.Radio(WAYS, value=WEIGHTS, label="What you have of the suspect", elem_id="suspect-way")
+        self.way = gr.Radio(WAYS, value=WEIGHTS, label="Access to the suspect", elem_id="suspect-way")
         with gr.Column() as self.of_weights:
             self.suspect = suspect_source(
                 context,

@@ -135,7 +135,7 @@ class Handlers:
         if job.state not in UNDONE:
             raise IrwmError(
                 "this job has finished or is still running",
-                advice="To run it once more, set it up again on its own page",
+                advice="To run it again, start it from its own page",
             )
         today = {"device": context.settings.device, "scheduler": context.settings.scheduler}
         started = runner.again(job, vault, context.jobs, today).id
@@ -148,7 +148,7 @@ class Handlers:
             raise IrwmError("no job is chosen", advice="choose one in the list first")
         job = self.context.jobs_of(request).get(chosen)
         if job.state != "done" or job.kind not in self.context.cards:
-            raise IrwmError("this job has no result to open", advice="Its log says how it ended")
+            raise IrwmError("this job has no result to open", advice="Its log shows how it ended")
         of_kind = self.context.cards[job.kind][1]
         return [chosen if state is of_kind else gr.skip() for state in self.shown_by]
 

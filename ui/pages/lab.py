@@ -82,7 +82,7 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 def attacked_part(context: Context) -> Attacked:
     what = gr.Radio(
-        [("A rehearsal: a trial mark, before there is a release", REHEARSE), ("A release of mine", RELEASE)],
+        [("A rehearsal: a trial mark, before there is a release", REHEARSE), ("One of my releases", RELEASE)],
         value=REHEARSE,
         label="Attack target",
         elem_id="lab-what",
@@ -201,7 +201,7 @@ class Lab:
     def look_at_model(
         self, request: gr.Request, what: str, base: str | None, copy: str | None, modes: list[str] | None, *present: Any
     ) -> Any:
-        """The attacks that cannot run on the chosen model and cannot be ticked; with a broken model none can start.
+        """The attacks that cannot run on the chosen model and cannot be ticked; with a damaged model none starts.
 
         Args:
             present: the attacks that could not run before, and the values of the choice, as `LabChoice.offered` takes

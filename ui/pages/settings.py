@@ -88,7 +88,7 @@ def choices(given: frozenset[str]) -> list[gr.Component]:
     roots = gr.Textbox(
         label="Folders that may be used",
         info=_by(ROOTS, given)
-        or "One full path per line; models are looked for in these folders only. If empty: your home folder, the "
+        or "One full path per line. The app looks for models only in these folders. If empty: your home folder, the "
         "folder the app was started in, and the demo model",
         lines=3,
         max_lines=12,
@@ -219,7 +219,7 @@ def fixed_html(context: Context) -> str:
         ("Cluster for tracing", settings.scheduler or "None: this computer", source(SCHEDULER)),
         (
             "Uploads",
-            f"{size_text(UPLOAD_BYTES)} a file, {size_text(UPLOADS_TOTAL_BYTES)} in all",
+            f"{size_text(UPLOAD_BYTES)} per file, {size_text(UPLOADS_TOTAL_BYTES)} in total",
             "Choose larger models by their path",
         ),
     )
@@ -240,7 +240,7 @@ def _label(context: Context, chosen: Preferences) -> str:
         return device_label(wanted)
     except IrwmError as error:
         raise PreferencesError(
-            "there is no GPU that can be used here",
+            "no GPU can be used here",
             expected="a CUDA device that PyTorch sees",
             advice="let the app choose, or repair the driver",
         ) from error

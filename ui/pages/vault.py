@@ -42,7 +42,7 @@ KEYS = ["Owner", "Recipient", "Model", "Made (UTC)", "Key fingerprint", "Note"]
 RELEASES = ["Marked for", "Folder", "Written (UTC)", "Verified", "Note"]
 RESEALING = "Encrypting the vault again"
 CHANGED = (
-    "The passphrase and the vault’s encryption key are changed. Earlier backups still open with the old passphrase: "
+    "The passphrase and the vault’s encryption key were changed. Earlier backups still open with the old passphrase: "
     "make a new backup, and delete those that someone else could open. Other browsers must unlock the vault again."
 )
 NO_KEYS = notices.empty_html(

@@ -35,8 +35,8 @@ Checks a report that anyone made with this app: its signature, its files and, gi
 every number. The check does not need the vault.
 """
 OUTSIDE = """
-Upload the report’s archive, or all its files together: its JSON, HTML and PDF and the signature. To run its numbers
-again as well, unlock the vault and open the page Verify, or use the installed command `irwm verify`.
+Upload the report’s archive, or all its files together: its JSON, HTML and PDF and the signature. To compute its numbers
+again, unlock the vault and open the page Verify, or use the installed command `irwm verify`.
 """
 UPLOAD_LABEL = "One report, 64 MiB at most: its archive (.zip), or all its files (.json, .html, .pdf, .signature.json)"
 # A report's largest file, its HTML, has about five megabytes.
@@ -67,7 +67,7 @@ class Layout:
         self.identity = _identity_field("verify-identity")
         with gr.Accordion("Time-stamps: authorities that you trust", open=False):
             self.roots = _roots_field("verify-roots")
-        with gr.Accordion("Run its numbers again", open=False, elem_id="verify-models"):
+        with gr.Accordion("Compute its numbers again", open=False, elem_id="verify-models"):
             self._models(context)
         self.start = gr.Button("Verify", variant="primary", elem_id="start-verify")
         self.job = job_card(context, ("verify",))
@@ -93,7 +93,7 @@ class Layout:
         keys = path_picker(
             context,
             label="Keys (optional)",
-            info="The key as its owner opened it, or a folder of all keys that were tried; they are not kept",
+            info="The key file that its owner opened, or a folder of all keys that were tried; they are not stored",
             purpose="verify-key",
             kind="any",
             suffixes=(),
@@ -109,7 +109,7 @@ class Layout:
             log = path_picker(
                 context,
                 label="Audit log (optional)",
-                info="The signer’s log, as their page Vault exports it",
+                info="The signer’s log, exported on their page Vault",
                 purpose="verify-log",
                 kind="file",
                 suffixes=(LOG_ENDING,),

@@ -22,7 +22,7 @@ def device_label(wanted: str) -> str:
         wanted: "auto", "cpu" or "cuda", as in the settings.
 
     Raises:
-        IrwmError: a GPU was asked for and there is none.
+        IrwmError: a GPU is required and there is none.
     """
     import torch
 

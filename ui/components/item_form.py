@@ -85,7 +85,7 @@ def examiner_field(elem_id: str) -> gr.Textbox:
     """The examiner's name for items and reports."""
     return gr.Textbox(
         label="Examiner (optional)",
-        info=f"Your name in items and reports. If left empty in a new case: {logged_in() or 'nobody'}",
+        info=f"Your name in items and reports. If left empty in a new case: {logged_in() or 'no name'}",
         max_length=200,
         elem_id=elem_id,
     )

@@ -70,7 +70,7 @@ def about_html(context: Context) -> str:
     return str(
         Markup(
             '<div class="about"><dl class="facts">{}</dl>'
-            "<h2>Versions</h2><p>For bug reports. The list holds no paths and no names.</p>"
+            "<h2>Versions</h2><p>For bug reports. The list contains no paths or names.</p>"
             '<p class="copyable"><button type="button" class="use" data-copy="{}" data-shown="version-list">'
             "Copy the list</button></p>"
             '<pre class="log" id="version-list" tabindex="0" aria-label="Versions">{}</pre>'

@@ -59,7 +59,7 @@ STATISTICS = [
     ("sum: the paper's", "sum"),
     ("difference: the change from the original", "difference"),
 ]
-INVARIANTS = [("the original's", "original"), ("the suspect's, as the paper has it", "suspect")]
+INVARIANTS = [("the original's", "original"), ("the suspect's, as in the paper", "suspect")]
 LAST: dict[str, Any] = {"trigger_mode": "always_last"}
 
 

@@ -388,7 +388,7 @@ class Protect:
         others = [file for file in ready.left_out if not file.endswith("/")]
         said = notices.note_html(room_text(ready, copies, out), good=True)
         if others == list(offered):
-            return said, gr.skip(), gr.skip()  # the selection may have changed meanwhile
+            return said, gr.skip(), gr.skip()  # the selection may have changed in the meantime
         kept = [file for file in chosen or () if file in others]
         return said, others, gr.CheckboxGroup(choices=others, value=kept, visible=bool(others))
 

@@ -20,6 +20,6 @@ def test_the_receipt_says_what_the_mark_costs(page: Page, running_app: RunningAp
     page.locator("#measure-cost").get_by_label("Yes", exact=True).check()
     page.click("#start-protect")
     card = page.locator("#receipt")
-    expect(card).to_contain_text("What it costs the model")
+    expect(card).to_contain_text("Cost to the model")
     expect(card).to_contain_text(re.compile(r"perplexity \d+\.\d\d before, \d+\.\d\d after"))
     expect(card).to_contain_text("the bundled text")

@@ -133,7 +133,7 @@ def test_a_release_made_by_protect_is_attacked_with_its_key_and_what_cannot_run_
     protect(lab, original, release, recipient="Early access 7")
     there = names(running_app.root)
     open_tab(lab, "lab")
-    lab.locator("#lab-what label", has_text="A release of mine").click()
+    lab.locator("#lab-what label", has_text="One of my releases").click()
     fill_path(lab, "lab-original", original)
     fill_path(lab, "lab-release", release)
     expect(lab.locator("#lab-obstacles")).to_contain_text("cannot run on own-model-marked")

@@ -92,7 +92,7 @@ def test_the_report_names_the_same_and_reproduces(leak: dict[str, Any], page: Pa
 def test_outsiders_get_one_archive_without_the_marked_rows_and_experts_the_full_one(
     leak: dict[str, Any], page: Page, tmp_path: Path
 ) -> None:
-    expect(page.locator("#report-archives")).to_contain_text("Says everything but which rows carry the mark")
+    expect(page.locator("#report-archives")).to_contain_text("Contains everything except which rows carry the mark")
     said = {}
     for button in ("report-outside", "report-full"):
         path = fetch(page, button, tmp_path)
@@ -130,7 +130,7 @@ def test_what_is_typed_and_not_looked_at_is_not_examined(leak: dict[str, Any], p
     )
     settled(page)
     page.evaluate("document.querySelector('#start-investigate').click()")
-    expect(page.locator("#picker-suspect .notice-fault")).to_contain_text("not the one on the card")
+    expect(page.locator("#picker-suspect .notice-fault")).to_contain_text("does not match the card")
     field.press("Enter")
 
 

@@ -141,7 +141,7 @@ def test_a_damaged_key_is_named_above_the_others(filled: Vault, page: Page) -> N
     page.click("#vault-refresh")
     expect(page.locator("#vault-keys-where .note")).to_contain_text("120 keys")
     page.click("#check-vault")
-    expect(page.locator("#audit")).to_contain_text("No entry and no record was changed")
+    expect(page.locator("#audit")).to_contain_text("No entry or record was changed")
     expect(page.locator(".notice-fault", has_text=gone.id)).to_have_count(0)
 
 

@@ -57,7 +57,7 @@ def released(page: Page, model: Path, running_app: RunningApp) -> Path:
     page.click("#to-setting")
     expect(page.locator("#preset")).to_be_visible()
     expect(page.locator("#preset label", has_text="Many recipients").locator("input")).to_be_checked()
-    expect(page.locator("#odds-said")).to_contain_text("with the 3 keys that this model will have")
+    expect(page.locator("#odds-said")).to_contain_text("with the 3 keys of this model")
     expect(page.locator("#odds-more")).to_contain_text("see which rows are marked")
     page.click("#back-to-2")
     write_copies(page, running_app.root)
@@ -67,7 +67,7 @@ def released(page: Page, model: Path, running_app: RunningApp) -> Path:
 def test_three_recipients_from_a_pasted_table_each_get_a_copy_and_a_receipt(
     released: Path, page: Page, model: Path, running_app: RunningApp
 ) -> None:
-    expect(page.locator("#receipt")).to_contain_text("3 copies of 3 asked for")
+    expect(page.locator("#receipt")).to_contain_text("3 copies of 3 requested")
     for name in ("Acme, Inc.", "Bolt Ltd", "Çelik"):
         expect(page.locator("#receipts-table")).to_contain_text(name)
     rows = list(csv.DictReader(io.StringIO(download(page, "receipts-csv").removeprefix("\ufeff"))))
@@ -86,9 +86,9 @@ def test_who_has_a_copy_is_passed_over_when_the_list_grows(released: Path, page:
     before = {path: path.stat().st_mtime_ns for path in released.rglob("*")}
     to_recipients(page, model)
     page.fill("#recipients textarea", "acme, inc.\nBOLT LTD\nDora")
-    expect(page.locator("#recipients-preview")).to_contain_text("Already released, so skipped: 2 recipients")
+    expect(page.locator("#recipients-preview")).to_contain_text("Already released and skipped: 2 recipients")
     write_copies(page, released.parent)
-    expect(page.locator("#receipt")).to_contain_text("1 copy of 3 asked for; 2 had one already")
+    expect(page.locator("#receipt")).to_contain_text("1 copy of 3 requested; 2 already existed")
     assert {path: path.stat().st_mtime_ns for path in before if path != released} == {
         path: time for path, time in before.items() if path != released
     }
@@ -101,7 +101,7 @@ def test_who_has_a_copy_is_passed_over_when_the_list_grows(released: Path, page:
         ("Acme\nBolt\nACME", "line 3: ACME is the same recipient as in line 1"),
         ("recipient,note\nAcme, Inc.,first", "more cells than headers"),
         ("x" * 201, "too long: 201 characters"),
-        ("Acme\tsome\nBolt\tother", "nothing says which column holds the names"),
+        ("Acme\tsome\nBolt\tother", "without a header for the column of names"),
     ],
 )
 def test_a_faulty_list_is_said_by_line_and_goes_no_further(page: Page, model: Path, text: str, said: str) -> None:

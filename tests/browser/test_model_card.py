@@ -186,7 +186,7 @@ def test_headers_are_shown_while_a_large_embedding_is_being_read(huge: Path, pag
     assert "SHA-256" not in text
     expect(fact(page, "protect-model", "Fingerprint").locator("code")).to_be_visible()
     expect(fact(page, "protect-model", "Usable rows")).to_have_text(
-        "counted when the release is made, since the embedding is large"
+        "counted when the release is made, because the embedding is large"
     )
 
 

@@ -25,14 +25,14 @@ def test_a_new_passphrase_is_the_only_one_and_locks_other_browsers(
     open_tab(page, "vault")
     page.get_by_text("Backup and passphrase").click()
     for label, text in (
-        ("Present passphrase", PASSPHRASE),
+        ("Current passphrase", PASSPHRASE),
         ("New passphrase", NEW),
         ("Repeat the new passphrase", NEW),
     ):
         page.get_by_label(label, exact=True).fill(text)
     page.click("#change-passphrase")
     expect(page.get_by_text("Earlier backups still open with the old passphrase")).to_be_visible()
-    expect(page.get_by_label("Present passphrase", exact=True)).to_have_value("")
+    expect(page.get_by_label("Current passphrase", exact=True)).to_have_value("")
     other.click("#vault-refresh")
     expect(other.locator("#pages")).to_be_hidden()
     type_into(other, "passphrase", PASSPHRASE)

@@ -207,7 +207,7 @@ def mark_five_copies(hand: Hand, models: Path) -> dict[str, Path]:
     hand.choose("#measure-cost", "No")
     expect(page.locator("#preflight")).to_contain_text("Needs")
     hand.press("#start-protect")
-    expect(page.locator("#receipt")).to_contain_text("5 copies of 5 asked for")
+    expect(page.locator("#receipt")).to_contain_text("5 copies of 5 requested")
     hand.nothing_is_cut_off()
     table = hand.fetch("#receipts-csv", models.parent).read_text(encoding="utf-8")
     rows = csv.DictReader(io.StringIO(table.removeprefix("\ufeff")))
@@ -312,7 +312,7 @@ def change_the_passphrase(hand: Hand) -> None:
     page = hand.page
     hand.press(page.locator("button.label-wrap", has_text="Backup and passphrase"))
     for label, text in (
-        ("Present passphrase", PASSPHRASE),
+        ("Current passphrase", PASSPHRASE),
         ("New passphrase", NEW_PASSPHRASE),
         ("Repeat the new passphrase", NEW_PASSPHRASE),
     ):
@@ -331,10 +331,10 @@ def restore_the_backup(hand: Hand) -> None:
     hand.first_of("#restore-which input")
     hand.type("#restore-passphrase input", PASSPHRASE)
     hand.press("#restore-look")
-    expect(page.locator("#restore-said")).to_contain_text("Restoring it takes the vault back")
+    expect(page.locator("#restore-said")).to_contain_text("Restoring it loses newer records")
     hand.type("#restore-present input", NEW_PASSPHRASE)
     hand.press("#restore-now")
-    expect(page.locator("#restore-said")).to_contain_text("The backup is restored")
+    expect(page.locator("#restore-said")).to_contain_text("The backup was restored")
     hand.press("#restore-done")
     expect(page.locator("#passphrase input")).to_be_focused()
     hand.type("#passphrase input", PASSPHRASE, then="Enter")

@@ -181,7 +181,7 @@ def test_fault_50_and_52_a_damaged_vault_is_said_at_the_gate_its_backup_offered_
         page.click("#restore button.label-wrap")
         page.click("#restore-which input")
         page.locator("#restore-which [role=option]").first.click()
-        for passphrase, said in (("a wrong passphrase", "does not open"), (PASSPHRASE, "takes the vault back")):
+        for passphrase, said in (("a wrong passphrase", "does not open"), (PASSPHRASE, "loses newer records")):
             page.fill("#restore-passphrase input", passphrase)
             page.click("#restore-look")
             expect(page.locator("#restore-said")).to_contain_text(said)

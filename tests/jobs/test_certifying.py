@@ -41,7 +41,7 @@ def test_a_protect_task_measures_when_it_is_asked_to(demo_path: Path, tmp_path: 
     assert made["utility"]["tokens"] == 1023
     assert made["utility"]["top1"] > 0.98
     assert json.loads(jobs.files(job.id).read("utility.json").decode("utf-8")) == made
-    assert "What it costs the model" in receipt_html(job.result)
+    assert "Cost to the model" in receipt_html(job.result)
     assert cost_text(made) in receipt_html(job.result)
     assert len(vault.releases()) == 1
 
@@ -139,7 +139,7 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
     found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, look))
     assert not ended.is_set(), "the task did not wait for the long step"
     may_end.set()
-    assert "was stopped; the release is whole" in found["why"]
+    assert "was stopped; the release is complete" in found["why"]
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(
     until(lambda: measuring in jobs.log_tail(job.id), f"{measuring!r} in the log", lambda: jobs.log_tail(job.id))
     ended = runner.stop(job.id, jobs)
     assert ended.state == "done", jobs.log_tail(job.id)
-    assert "was stopped; the release is whole" in ended.result["utility"]["why"]
+    assert "was stopped; the release is complete" in ended.result["utility"]["why"]
     assert verify_manifest(release).ok
     (record,) = vault.releases()
     assert record.receipt["release_fingerprint"] == irwm.open_checkpoint(release).fingerprint
@@ -200,13 +200,13 @@ MANY = {
         (
             {},
             [
-                "40.00 before, 40.10 after (+0.25 %, give or take 0.40 %)",
+                "40.00 before, 40.10 after (+0.25 % ± 0.40 %)",
                 "that may be chance on this text",
                 "99.5 %",
                 "0.0004 nats",
             ],
         ),
-        ({"change_error": 0.0005}, ["give or take 0.10 %); the same"]),
+        ({"change_error": 0.0005}, ["± 0.10 %); the same"]),
         ({"change_error": None}, ["(+0.25 %);"]),
         (
             {"perplexity": "infinity", "change": "infinity", "kl": "infinity", "change_error": None},

@@ -142,7 +142,7 @@ def test_a_commitment_of_another_key_is_refused(world, vault: Vault, jobs: Jobs,
     (stamp / "commitment.json").write_bytes(other.to_bytes())
     job = run_here("dispute", asked(world, vault, case.id, stamp=str(stamp)), vault, jobs)
     assert job.state == "failed"
-    assert "not of the key that they opened" in job.error["problem"]
+    assert "does not belong to the key that they opened" in job.error["problem"]
     assert not vault.case_runs(case.id)
 
 

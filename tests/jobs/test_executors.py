@@ -140,7 +140,7 @@ def test_a_wrong_address_is_said_in_words(report, monkeypatch, address: str) -> 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_said_in_words(report, monkeypatch) -> None:
     monkeypatch.setattr(executors, "cores", lambda: 2)
-    with pytest.raises(IrwmError, match="ended without saying how"):
+    with pytest.raises(IrwmError, match="ended without a result"):
         submit_what_ends_its_worker(report, after_stop=False)
 
 

@@ -298,7 +298,7 @@ def test_a_damaged_or_other_earlier_lab_costs_its_rows_and_it_is_said(
         document = lab_of(jobs.files(job.id))
         assert list(rows_of(document)) == ["none", "original"]
         assert said in document["extra"]["Rows of the earlier lab"]
-        assert "none taken over" in jobs.log_tail(job.id)
+        assert "none reused" in jobs.log_tail(job.id)
 
 
 def test_rows_outlive_several_stops_and_how_many_is_said(vault: Vault, jobs: Jobs, small: dict[str, Any]) -> None:
@@ -312,7 +312,7 @@ def test_rows_outlive_several_stops_and_how_many_is_said(vault: Vault, jobs: Job
     third = run_here("lab", asked(PRUNED, **small, resume=second.id), vault, jobs)
     document = lab_of(jobs.files(third.id))
     assert rows_of(document) == kept
-    assert document["extra"]["Rows of the earlier lab"] == "3 taken over"
+    assert document["extra"]["Rows of the earlier lab"] == "3 reused"
 
 
 def test_a_program_that_was_exchanged_meanwhile_is_named(
@@ -322,7 +322,7 @@ def test_a_program_that_was_exchanged_meanwhile_is_named(
     monkeypatch.setattr(lab_resume, "version", lambda _name: "0.0")
     job = run_here("lab", asked(PRUNED, **small, resume=first.id), vault, jobs)
     said = lab_of(jobs.files(job.id))["extra"]["Rows of the earlier lab"]
-    assert said.startswith("none taken over: they were made with another transformers")
+    assert said.startswith("none reused: they were made with another transformers")
 
 
 def test_outputs_that_no_disk_holds_are_told_before_the_first_attack(

@@ -143,7 +143,7 @@ def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
         assert len(vault.marks_on(row["release_fingerprint"])) == 1
     assert vault.keys()[0].label == "note on Acme, Inc."
     card = receipt_html(job.result)
-    assert "4 copies of 4 asked for" in card
+    assert "4 copies of 4 requested" in card
     assert "also in a mixture" in card
     assert [row[0] for row in receipt_rows(job.result)] == list(names)
     assert job.done == job.total > 4 * 10_000_000
@@ -257,7 +257,7 @@ def test_a_spoilt_folder_in_a_copys_place_is_kept_and_the_others_go_on(
     said = {"another's files": "no manifest", "a changed copy": "config.json", "another key's copy": "not found"}[
         spoilt
     ]
-    for words in ("is already where this copy would be written", folder.name, said, "Move it away or delete it"):
+    for words in ("The folder for this copy contains something else", folder.name, said, "Move or delete it"):
         assert words in rows[0]["why"]
     assert "1 of 2 copies were written" in receipt_html(job.result)
     assert "1 of 2 copies could not be written" in jobs.log_tail(job.id)
@@ -421,7 +421,7 @@ def test_two_runs_at_once_do_not_make_two_keys_for_one_name(
     finally:
         os.killpg(pid, signal.SIGCONT)
     assert second.error
-    assert "being written already" in second.error["problem"]
+    assert "already writing copies" in second.error["problem"]
     assert finished(jobs, first).state == "done"
     assert len(vault.keys()) == 3
 

@@ -41,10 +41,10 @@ def test_keys_are_named_by_identifier_or_by_the_beginning_of_a_fingerprint(vault
     assert chosen_keys(vault, MODEL, ["12345678AA", first])["keys"] == [first]
     for key, problem in (
         ("12345678", "several keys have this fingerprint"),
-        ("1234567", "no key of this original"),
-        ("99999999", "no key of this original"),
-        (foreign, "no key of this original"),
-        ("", "no key of this original"),
+        ("1234567", "not a key of this original"),
+        ("99999999", "not a key of this original"),
+        (foreign, "not a key of this original"),
+        ("", "not a key of this original"),
     ):
         with pytest.raises(IrwmError, match=problem):
             chosen_keys(vault, MODEL, [first, key])
@@ -58,7 +58,7 @@ def test_words_stand_for_all_keys_that_they_fit(vault: Vault) -> None:
     put(vault, "Ada", "1" * 8)
     assert chosen_keys(vault, MODEL) == {"keys": None, "matching": ""}
     assert chosen_keys(vault, MODEL, None, " ada ") == {"keys": None, "matching": "ada"}
-    with pytest.raises(IrwmError, match="no key fits these words"):
+    with pytest.raises(IrwmError, match="no key matches these words"):
         chosen_keys(vault, MODEL, None, "ben")
 
 
@@ -66,7 +66,7 @@ def test_a_trace_asks_for_the_keys_with_noise_alone(vault: Vault, jobs: Jobs, tm
     suspect = tmp_path / "suspect.safetensors"
     suspect.write_bytes(b"")
     put(vault, "Without", "1" * 8)
-    with pytest.raises(NoNoiseError, match="nobody to trace"):
+    with pytest.raises(NoNoiseError, match="no recipient can be traced"):
         requests.trace(vault, jobs, suspect, tmp_path, MODEL)
     put(vault, "Ada", "2" * 8, noise=5)
     ben = put(vault, "Ben", "3" * 8, noise=5)

@@ -332,7 +332,7 @@ def test_a_copy_is_found_where_nobody_looks_and_what_cannot_be_read_is_listed(wo
 def test_a_damaged_overview_is_said_in_words(jobs: Jobs, data: bytes) -> None:
     job = jobs.create("sweep", "Sweep", {})
     files = jobs.files(job.id)
-    with pytest.raises(ReportError, match="gone"):
+    with pytest.raises(ReportError, match="missing"):
         overview_of(files)
     files.write(OVERVIEW_JSON, data)
     with pytest.raises(ReportError, match="overview"):

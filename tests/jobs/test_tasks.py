@@ -398,4 +398,4 @@ def test_a_line_of_progress_that_finds_no_room_costs_nothing(busy: tuple[BusyJob
 def test_an_unforeseen_error_does_not_say_that_nothing_was_published() -> None:
     said = child.unexpected(ValueError("x"))
     assert "nothing was published" not in said["problem"]
-    assert "what was published before stays" in said["advice"]
+    assert "published files stay" in said["advice"]

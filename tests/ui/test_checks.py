@@ -22,7 +22,7 @@ def test_the_outcome_is_that_of_the_command() -> None:
     assert title(*SIGNED, KNOWN, BAD) == "This report does not hold. What fails: numbers."
     unshown = f"{NOT_ESTABLISHED}: the signer alone states what its verdict depends on."
     assert title(*SIGNED, KNOWN, FOLLOWS, states=LEFT) == unshown
-    assert title(Check("files", None, "there is no file", asked=True)) == "Nothing could be checked"
+    assert title(Check("files", None, "there is no file", asked=True)) == "The report could not be checked"
 
 
 def test_what_to_give_is_listed_where_something_is_merely_stated() -> None:

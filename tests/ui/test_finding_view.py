@@ -32,7 +32,7 @@ def files(tmp_path) -> JobFiles:
 
 
 def test_a_report_that_is_gone_is_said_in_words(files) -> None:
-    with pytest.raises(ReportError, match="numbers are gone"):
+    with pytest.raises(ReportError, match="numbers are missing"):
         read_document(files, "report.json")
 
 
@@ -59,10 +59,10 @@ def test_a_truncated_report_is_said_in_words(found, files) -> None:
 def test_what_cannot_be_told_settles_nothing_either_way(inconclusive) -> None:
     said = finding_card(inconclusive.document).figures[2]
     assert said.value == "cannot tell"
-    assert said.help.startswith("The evidence settles nothing either way: ")
+    assert said.help.startswith("The evidence is not enough for an answer: ")
     document = copy.deepcopy(inconclusive.document)
     document["lineage"]["reason"] = "one thing: and its other half: the median row has cosine 0.1 with the original's"
-    assert "either way: one thing: and its other half. All " in finding_card(document).figures[2].help
+    assert "for an answer: one thing: and its other half. All " in finding_card(document).figures[2].help
 
 
 def test_figures_of_another_key_are_its_own_and_name_it(found, not_found, files) -> None:
@@ -122,7 +122,7 @@ def test_many_keys_are_a_summary_and_never_a_list(tmp_path) -> None:
     page = vault.find_keys(model_fingerprint="f" * 64, newest_first=False, limit=MOST_LISTED)
     assert "<strong>All 300 keys</strong> will be tried: Customer 0, Customer 1" in " ".join(summary_html(page).split())
     few = vault.find_keys("customer 7", model_fingerprint="f" * 64, newest_first=False, limit=MOST_LISTED)
-    assert "that fit these words" in summary_html(few, "customer 7")
+    assert "that match these words" in summary_html(few, "customer 7")
     none = vault.find_keys("nobody", model_fingerprint="f" * 64, limit=MOST_LISTED)
     assert "No key" in summary_html(none, "nobody")
 

@@ -69,7 +69,7 @@ def test_an_unforeseen_error_is_told_plainly_with_the_traceback_in_the_log_and_n
     job = wait(jobs, start(jobs, "crash"))
     assert job.state == "failed"
     assert job.error is not None
-    assert "did not foresee" in job.error["problem"]
+    assert "unexpected error" in job.error["problem"]
     assert "low-level trouble" not in json.dumps(job.error)
     log = jobs.log_tail(job.id)
     assert "RuntimeError: low-level trouble with [secret]" in log

@@ -44,8 +44,8 @@ def test_a_proof_is_told_or_said_to_be_missing() -> None:
 
 
 @pytest.mark.parametrize(("complete", "running", "words"), [
-    (False, True, "still under way: 4 of 7 rows"),
-    (False, False, "ended early; press Continue to do the rest: 4 of 7"),
+    (False, True, "still running: 4 of 7 rows"),
+    (False, False, "ended early; press Continue to run the rest: 4 of 7"),
     (True, False, "One trial could not be carried out"),
 ])  # fmt: skip
 def test_the_outcome_is_one_sentence_and_what_else_there_is(complete: bool, running: bool, words: str) -> None:

@@ -44,7 +44,7 @@ def test_a_card_says_how_much_every_row_changes_in_both_places(
 
 def test_the_papers_card_warns_and_says_that_other_rows_stay() -> None:
     card = card_text(PAPER, 256)
-    assert "50 rows of the embedding change, in 10 numbers each; every other row stays as it is" in card
+    assert "50 rows of the embedding change, in 10 numbers each; the other rows do not change" in card
     assert "can find and remove it" in card
 
 

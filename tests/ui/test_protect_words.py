@@ -89,11 +89,11 @@ def test_equation_3_is_said_for_the_keys_that_there_will_be() -> None:
 def test_noise_is_said_with_its_cost_and_whether_it_hides() -> None:
     (note,) = consequences(many_recipients(256, hides_rows=True), 256, 5)
     assert f"{100 * math.sqrt(2 * 8 / 256):.0f} % of its length" in note
-    assert "cannot tell them apart" in note
+    assert "cannot distinguish them" in note
     few = Parameters(constraints=8, noise_coordinates=2, spread=0.0)
-    assert "can be told apart" in consequences(few, 256, 5)[0]
+    assert "can be distinguished" in consequences(few, 256, 5)[0]
     fixed = Parameters(constraints=8, noise_coordinates=8, scale=1000.0, spread=0.0)
-    assert "can be told apart" in consequences(fixed, 256, 5)[0]
+    assert "can be distinguished" in consequences(fixed, 256, 5)[0]
 
 
 def test_a_fingerprint_is_said_with_its_size_and_what_it_does_not_hide() -> None:
@@ -179,7 +179,7 @@ def test_the_change_is_named_by_tensor_and_measured() -> None:
 
 def test_the_receipt_for_many_counts_and_tells_the_room_apart() -> None:
     card = receipt_html(RECEIPT)
-    for said in ("1 copy of 3 asked for", "1 had one already", "1 could not be written", "6.0 MB", "4.0 MB are shared"):
+    for said in ("1 copy of 3 requested", "1 already existed", "1 could not be written", "6.0 MB", "4.0 MB are shared"):
         assert said in card
     assert "also in a mixture" in card
     without = RECEIPT | {"parameters": Parameters().to_dict()}

@@ -71,7 +71,7 @@ def test_it_is_compared_then_restored_and_nothing_is_lost(pages: Pages, backup: 
     assert "2 later entries" in compared["restore-said"]
     assert cases(pages) == ["Before", "After"], "a comparison changes nothing"
     out = ask(pages, "restore-now", backup.name)
-    assert "is restored" in out["restore-said"]
+    assert "was restored" in out["restore-said"]
     assert out["restore-passphrase"] == ""
     assert str(home) not in str(out)
     assert not pages.context.sessions.is_open(SESSION), "every browser must enter the passphrase again"
@@ -103,7 +103,7 @@ def test_a_revoked_passphrase_replaces_no_vault_that_opens(pages: Pages, backup:
         assert (out["restore-passphrase"], out["restore-present"]) == ("", "")
     assert not list(pages.context.settings.home.glob("*.replaced-*"))
     out = pages.call("restore-now", "click", backup.name, None, PASSPHRASE, "another four plain words")
-    assert "is restored" in out["restore-said"]
+    assert "was restored" in out["restore-said"]
     assert cases(pages) == ["Before"]
 
 
@@ -201,7 +201,7 @@ def test_nothing_is_restored_under_a_job_that_may_write(pages: Pages, backup: Pa
     pages.lock()
     assert "job may be writing" in ask(pages, "restore-now", backup.name)["restore-said"]
     pages.context.jobs.finish(job.id, "stopped")
-    assert "is restored" in ask(pages, "restore-now", backup.name)["restore-said"]
+    assert "was restored" in ask(pages, "restore-now", backup.name)["restore-said"]
 
     # Its key was made after the backup, so the current vault cannot open it; it is still listed.
     pages.context.sessions.unlock(SESSION, PASSPHRASE)
@@ -220,11 +220,11 @@ def test_a_lost_and_a_damaged_vault_come_back(pages: Pages, backup: Path) -> Non
         vault.with_name(vault.name + end).unlink(missing_ok=True)
     vault.write_bytes(b"not a database any more" * 400)
     assert "later entries" in ask(pages, "restore-look", backup.name)["restore-said"]
-    assert "is restored" in ask(pages, "restore-now", backup.name)["restore-said"]
+    assert "was restored" in ask(pages, "restore-now", backup.name)["restore-said"]
     assert cases(pages) == ["Before"]
     pages.lock()
     vault.unlink()
-    assert "is restored" in ask(pages, "restore-now", backup.name)["restore-said"]
+    assert "was restored" in ask(pages, "restore-now", backup.name)["restore-said"]
     assert cases(pages) == ["Before"]
 
 

@@ -72,7 +72,7 @@ def test_a_verdict_has_three_figures(figures: tuple[Figure, ...]) -> None:
 
 
 def test_there_is_no_fourth_verdict() -> None:
-    with pytest.raises(ValueError, match="no such verdict"):
+    with pytest.raises(ValueError, match="unknown verdict"):
         VerdictCard("probably", "S.", FIGURES)
 
 

@@ -1,4 +1,4 @@
-"""A suspect that is only reachable through an API: how its answers are recorded, and what a recording holds."""
+"""A suspect that is only reachable through an API: how to record its answers, and the card of a recording."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from irwm.report.numbers import number
 from ui.amounts import size_text
 from ui.components import notices
 
-# What stands in a command where nothing was chosen yet.
+# Placeholder in a command while no original is chosen.
 _ORIGINAL = "PATH-TO-THE-ORIGINAL"
 OUT = "answers.safetensors"
 
 
 def command(original: str | None) -> list[str]:
-    """The command that says what a recording for this original would take, and sends nothing, as pieces that are
-    easier to read where they stay in one line."""
+    """The command that shows what a recording for this original would need, without sending requests. It comes in
+    pieces that should not be broken across lines."""
     where = _ORIGINAL if original is None else shlex.quote(printable(original))
     options = {"endpoint": "https://SERVER", "model": "NAME", "original": where, "out": OUT}
     return ["python app.py collect", *(f"--{name} {value}" for name, value in options.items()), "--plan"]
 
 
 def how_html(original: str | None) -> str:
-    """How a recording is made of this original's suspected copy."""
+    """How to record the answers of a suspected copy of this original."""
     parts = command(original)
     shown = Markup(" ").join(Markup("<span>{}</span>").format(part) for part in parts)
     return str(
         Markup(
-            '<section class="how-to"><p>{}</p><p>Record them with this command, with the server’s address and the '
-            "model’s name there. It says how many requests that takes, and sends nothing; with <code>--send</code> in "
-            "place of <code>--plan</code> it records. The server gets short prompts, never keys or weights.</p>"
+            '<section class="how-to"><p>{}</p><p>Record them with this command, using the server’s address and the '
+            "model’s name there. It shows how many requests are needed and sends none of them. To record, replace "
+            "<code>--plan</code> with <code>--send</code>. The server gets short prompts, never keys or weights.</p>"
             '<p class="command"><code>{}</code><button type="button" class="copy" data-copy="{}" '
             'aria-label="Copy the command">Copy</button></p></section>'
         ).format(wording.BY_ANSWERS, shown, " ".join(parts))
@@ -45,14 +45,14 @@ def answers_html(name: str, header: Header, problem: IrwmError | None = None) ->
     """The card of a recording.
 
     Args:
-        problem: why it cannot be examined beside the original.
+        problem: why it cannot be examined with the original.
     """
     source = header.source
     facts: tuple[tuple[str, str], ...] = (
         ("Model", printable(source.model, 120)),
         ("Asked at", printable(source.endpoint, 300)),
         ("Answers", f"{number(header.answers)}, of {number(header.requests)} requests"),
-        ("Tokens told", f"{number(header.tokens)} of {number(source.vocab_size)}"),
+        ("Tokens covered", f"{number(header.tokens)} of {number(source.vocab_size)}"),
         ("Recorded", f"{_minute(source.began)} to {_minute(source.ended)}, UTC"),
         ("Size", size_text(header.bytes)),
     )

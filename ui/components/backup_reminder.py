@@ -1,4 +1,4 @@
-"""Says when keys were made that no backup holds, and makes one on the spot."""
+"""Shows when keys are missing from the last backup, and makes a backup with one button."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
 
-# So many of the newest keys are looked through; more than these are "50 or more".
+# Number of the newest keys that are checked; if none of them is in the backup, the text says "50 or more".
 LOOKED_AT = 50
 BACKED_UP = (
-    "Sealed copy written to {}. Keep it on another disk. To restore one, lock the vault: it is offered where the "
-    "passphrase is asked for."
+    "Sealed copy written to {}. Keep it on another disk. To restore a backup, lock the vault and use the form below "
+    "the passphrase field."
 )
 
 
 def unsaved_keys(vault: Vault) -> tuple[int, str]:
-    """How many of the newest keys the last backup does not hold, up to `LOOKED_AT`, and the day of that backup; "" for
-    the day where there is none."""
+    """Number of the newest keys missing from the last backup, up to `LOOKED_AT`, and the day of that backup; "" if
+    there is none."""
     last = latest_backup(vault.home)
     page = vault.find_keys(limit=LOOKED_AT)
     if last is None:
@@ -37,12 +37,12 @@ def unsaved_keys(vault: Vault) -> tuple[int, str]:
 
 
 def moment_of(backup: Path) -> str:
-    """When a backup in the home's folder was made, as the digits of its name: year to second and further."""
+    """The time of a backup in the home folder, as the digits of its name: from the year to fractions of a second."""
     return _digits(backup.stem.rpartition("-")[2])
 
 
 def reminder_text(count: int, last: str) -> str:
-    """What is not backed up, in a sentence or two."""
+    """One or two sentences about the keys that are not backed up."""
     some = "One key" if count == 1 else f"{number(count)} {'or more ' if count >= LOOKED_AT else ''}keys"
     verb = "is" if count == 1 else "are"
     since = f"newer than the last backup of the vault, of {last}" if last else "not backed up"
@@ -50,10 +50,10 @@ def reminder_text(count: int, last: str) -> str:
 
 
 def backup_reminder(context: Context, triggers: list[Callable[..., Any]], name: str) -> None:
-    """Builds the reminder at this place of the page; nothing of it is shown while a backup holds every key.
+    """Builds the reminder at this place of the page; it is hidden while a backup has every key.
 
     Args:
-        triggers: the events after which it looks again.
+        triggers: the events after which it checks again.
         name: part of the elements' ids.
     """
     with gr.Row(visible=False, elem_classes="reminder", elem_id=f"{name}-reminder", equal_height=True) as box:

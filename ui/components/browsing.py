@@ -1,6 +1,6 @@
-"""What a folder browser may show, and whether a path may be used. No Gradio here.
+"""Folders that a folder browser may show, and the check whether a path may be used. No Gradio here.
 
-Every path is resolved first and compared then: "..", links and other spellings of a place outside are outside.
+Every path is resolved before it is compared, so that "..", links and other spellings cannot lead outside.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ui.settings import Settings
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 TELLING = (".safetensors", ".gguf")
 CONFIG = "config.json"
-# A longer list is not browsed but searched; and a folder of a million files must not stop the page.
+# Users do not browse longer lists, and a folder of a million files must not block the page.
 MOST_ENTRIES = 500
 MOST_SCANNED = 20_000
-# How far into a folder we look for weights before we call it a plain folder.
+# Entries of a folder that are searched for weights before it counts as a plain folder.
 MOST_PEEKED = 400
-# Kinds of path for which only files with certain endings are shown and taken.
+# Kinds of path for which only files with certain endings are shown and accepted.
 SOME_FILES = ("model", "file")
 _NEITHER = "this is neither a folder nor a regular file"
 _NOT_THAT = {"folder": "this is not a folder", "file": "this is not a file", "model": _NEITHER, "any": _NEITHER}
@@ -44,11 +44,11 @@ class PathRefusedError(IrwmError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be browsed.
+    """Folders that may be browsed.
 
     Attributes:
         roots: resolved folders; everything below them may be shown.
-        closed: resolved folders that may not, wherever they lie: the app's own.
+        closed: resolved folders that may not be shown, even below a root: the app's own.
     """
 
     roots: tuple[Path, ...]
@@ -83,10 +83,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a folder shows.
+    """The visible entries of a folder.
 
     Attributes:
-        folder: the resolved folder.  parent: the one above it, None where that may not be shown.
+        folder: the resolved folder.  parent: the folder above it, None if that may not be shown.
         entries: folders first, then files, each by name.
         left_out: how many entries were left out because there are too many.
     """
@@ -114,9 +114,9 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
     """
     typed = text.strip().strip('"').strip()
     if not typed:
-        raise PathRefusedError("no path was given", advice="type one, paste one or browse for it")
+        raise PathRefusedError("no path was given", advice="type or paste one, or browse for it")
     path, resolved = _resolved(typed)
-    # Before anything is said about what is there: a place outside stays unknown.
+    # Checked first, so that errors do not reveal whether a path outside exists.
     if not limits.hold(resolved):
         raise _outside(typed, limits)
     try:
@@ -134,7 +134,7 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
     by_content = kind == "model" and (format_of(resolved)[1] or format_of_index(path.name)) is not None
     if kind in SOME_FILES and suffixes and path.suffix.lower() not in suffixes and not by_content:
         raise PathRefusedError(
-            "this file is not of a kind that holds weights" if kind == "model" else "this file is of another kind",
+            "this type of file cannot hold weights" if kind == "model" else "this is the wrong type of file",
             file=typed,
             expected=", ".join(suffixes),
             found=path.suffix or "no ending",
@@ -145,18 +145,18 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
 
 
 def new_folder(parent: str, name: str, limits: Limits) -> Path:
-    """The path of a folder that is to be made inside `parent`.
+    """The path of a new folder inside `parent`.
 
     Raises:
-        PathRefusedError: the name is not a plain name, or the place is refused, also where a link of this name leads.
+        PathRefusedError: the name is not a plain name, or the folder or the target of a link of this name is refused.
     """
     name = name.strip()
     if not name or name != Path(name).name or name in (".", "..") or not name.isprintable() or "\\" in name:
         raise PathRefusedError(
-            "this is not a name for a folder", found=name, expected="one name without slashes", advice="Change it"
+            "this is not a valid folder name", found=name, expected="one name without slashes", advice="Change it"
         )
     folder = use_path(parent, limits, kind="folder") / name
-    # What has the name already may be a link, and what is written into it lands where that leads.
+    # An existing entry of this name may be a link, and files written into it end up in its target.
     if os.path.lexists(folder) and not limits.hold(_resolved(shown_path(folder))[1]):
         raise _outside(shown_path(folder), limits)
     return folder
@@ -189,15 +189,15 @@ def list_folder(
     folders.sort(key=lambda entry: entry.name.casefold())
     files.sort(key=lambda entry: entry.name.casefold())
     kept = (folders + files)[:MOST_ENTRIES]
-    # Only what is shown is looked into.
-    look = kind != "file"  # in which a model is a folder like others
+    # Only folders that are shown are opened.
+    look = kind != "file"  # for files, a model's folder is an ordinary folder
     entries = tuple(_looked_into(e, suffixes) if look and e.kind == "folder" else e for e in kept)
     parent = place.parent if place.parent != place and limits.hold(place.parent) else None
     return Listing(place, parent, entries, len(folders) + len(files) - len(kept))
 
 
 def describe(path: Path, suffixes: Sequence[str] = WEIGHTS) -> str:
-    """A path in a few words, such as "2 weights files, 14.5 GB"; "" when nothing is known about it."""
+    """A path in a few words, such as "2 weights files, 14.5 GB"; "" if there is no information about it."""
     try:
         if path.is_file():
             return size_text(path.stat().st_size)
@@ -225,12 +225,12 @@ def _looked_into(entry: Entry, suffixes: Sequence[str]) -> Entry:
 
 
 def _weights(folder: Path, suffixes: Sequence[str]) -> str:
-    """What a folder holds in weights; "" for a folder that does not look like a model."""
+    """The weights files of a folder in a few words; "" for a folder that does not look like a model."""
     count, size, telling = 0, 0, False
     with os.scandir(folder) as found:
         for _, item in zip(range(MOST_PEEKED), found, strict=False):
             suffix = Path(item.name).suffix.lower()
-            # .bin and .pt alone say little; a config beside them says that they are weights.
+            # .bin and .pt files may hold anything; they count as weights if there is a config next to them.
             telling = telling or item.name == CONFIG or suffix in TELLING
             if suffix in suffixes and item.is_file():
                 count, size = count + 1, size + item.stat().st_size
@@ -251,7 +251,7 @@ def _resolved(typed: str) -> tuple[Path, Path]:
 
 def _outside(typed: str, limits: Limits) -> PathRefusedError:
     return PathRefusedError(
-        "this place is not in one of the folders that the app may use",
+        "this path is not in one of the folders that the app may use",
         file=typed,
         expected="a path below " + ", ".join(str(root) for root in limits.roots),
         advice="move it there, or add its folder on the page Settings",

@@ -1,4 +1,4 @@
-"""A case as a person reads it: the list of cases, and of one its items, runs, notes and custody log. All pure HTML."""
+"""Cases as HTML: the list of cases, and the items, runs, notes and custody log of one case. All functions are pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ui.amounts import size_text
 from ui.components.icons import icon
 from ui.components.notices import copyable, empty_html
 
-# Sends which line was chosen; its name is a real button, so that the list works by keyboard.
+# Sends the id of the chosen line. The line's name is a real button, so that the list works by keyboard.
 LIST_SCRIPT = """
 element.addEventListener('click', (event) => {
   const line = event.target.closest('[data-record]');
@@ -24,12 +24,12 @@ element.addEventListener('click', (event) => {
 });
 """
 NO_CASES = empty_html(
-    "No cases yet", "Investigate a suspect: its case is opened and listed here. Or open one below for what you receive."
+    "No cases yet", "Investigate a suspect: its case is opened and listed here. Or open a case below and add items."
 )
-NO_ITEMS = empty_html("No items yet", "Add what you received: a model, a file, a letter. It is hashed where it is.")
+NO_ITEMS = empty_html("No items yet", "Add what you received: a model, a file, a letter. It is hashed in place.")
 NO_RUNS = empty_html("No runs yet", "Investigate a suspect under this case’s title, or resolve a dispute below.")
-NO_NOTES = empty_html("No notes yet", "Write down what the files cannot tell: who called, what was agreed.")
-# Files of one item that are listed with their hashes; a model has a handful, a folder may have thousands.
+NO_NOTES = empty_html("No notes yet", "Write down what the files do not show: who called, what was agreed.")
+# Most files of one item that are listed with their hashes; a model has a few, a folder may have thousands.
 MOST_FILES = 12
 _ICONS = {
     "found": "found",
@@ -95,7 +95,7 @@ def case_head_html(case: CaseRecord) -> str:
 
 
 def items_html(items: Iterable[Any]) -> str:
-    """What was received: each item's files with their hashes, from whom it came, who added it and when."""
+    """The items: each one's files with their hashes, who sent it, who added it and when."""
     rows = [
         Markup('<tr><th scope="row">{}{}</th><td>{}</td><td>{}</td></tr>').format(
             Markup("<span>{}</span>").format(printable(item.name, 120)),
@@ -126,9 +126,7 @@ def runs_html(runs: Iterable[Any]) -> str:
     ]
     if not rows:
         return NO_RUNS
-    return _table(
-        "Runs of the case", (("What was examined", ""), ("Verdict", ""), ("Filed (UTC)", "")), Markup("").join(rows)
-    )
+    return _table("Runs of the case", (("Examined", ""), ("Verdict", ""), ("Filed (UTC)", "")), Markup("").join(rows))
 
 
 def notes_html(notes: Iterable[Any]) -> str:
@@ -145,30 +143,30 @@ def notes_html(notes: Iterable[Any]) -> str:
 
 
 def custody_html(entries: Iterable[AuditEntry]) -> str:
-    """What the vault's log says about this case, oldest first."""
+    """The entries of the vault's log about this case, oldest first."""
     rows = Markup("").join(
         Markup('<tr><td class="number">{}</td><td>{}</td><th scope="row">{}</th><td><code>{}</code></td></tr>').format(
             number(entry.sequence), moment(entry.time), printable(entry.event, 80), entry.hash[:16]
         )
         for entry in entries
     )
-    heads = (("Entry", "number"), ("Time (UTC)", ""), ("What happened", ""), ("Hash", ""))
+    heads = (("Entry", "number"), ("Time (UTC)", ""), ("Event", ""), ("Hash", ""))
     return _table("Custody log", heads, rows)
 
 
 def verdict_word(word: str) -> Markup:
-    """A verdict with its sign, never by colour alone."""
+    """A verdict with its sign, so that it does not depend on colour alone."""
     sign = icon(_ICONS.get(word, "file"))
     return Markup('<span class="word-with-icon">{}{}</span>').format(sign, printable(word[:1].upper() + word[1:], 80))
 
 
 def moment(created: str) -> str:
-    """A time of the vault to the minute."""
+    """A time stored in the vault, to the minute."""
     return created[:16].replace("T", " ")
 
 
 def short_path(text: str) -> str:
-    """The last two parts of a path, which tell one suspect from another."""
+    """The last two parts of a path, which distinguish suspects."""
     return "/".join(text.rstrip("/").split("/")[-2:])
 
 

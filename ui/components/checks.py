@@ -14,7 +14,7 @@ from ui.components.icons import icon
 from ui.components.notices import sentence
 
 HOLDS, FAILS, NOT_CHECKED = "Holds", "Fails", "Not checked"
-# Names of checks as a heading has them; others are shown as they are.
+# Names of checks in headings; other names are shown unchanged.
 _TITLES = {
     "page": "Page (HTML)",
     "pdf": "PDF",
@@ -32,16 +32,16 @@ _WORDS = {True: (HOLDS, "done", "holds"), False: (FAILS, "fault", "fails"), None
 
 
 def checks_html(found: Verification) -> str:
-    """The outcome in a sentence or two, what to give so that more is checked, each check, and what is only stated."""
+    """The outcome in one or two sentences, the files to give for more checks, each check, and mere statements."""
     lines = Markup("").join(_line(check.name, check.ok, check.said) for check in found.checks)
-    if len(found.checks) == 1:  # it is not a report, so that there is nothing to ask of it
-        title = "Nothing could be checked" if found.checks[0].ok is None else found.result
+    if len(found.checks) == 1:  # it is not a report, so no further files are requested
+        title = "The report could not be checked" if found.checks[0].ok is None else found.result
         return str(_SECTION.format(title, "", lines, ""))
     return str(_SECTION.format(found.result, _needed(found), lines, _stated(found.states.left)))
 
 
 def _needed(found: Verification) -> Markup:
-    """What to give so that more is computed again; nothing where the report fails anyway."""
+    """The files to give so that more is computed again; empty if the report fails anyway."""
     if found.exit_code != 2 or not found.needed:
         return Markup("")
     lines = Markup("").join(Markup("<li>{}</li>").format(sentence(NEEDED[need])) for need in found.needed)
@@ -49,11 +49,11 @@ def _needed(found: Verification) -> Markup:
 
 
 def _stated(left: Sequence[Stated]) -> Markup:
-    """What the signer alone states, closed until somebody opens it."""
+    """Statements of the signer that cannot be checked, folded at first."""
     if not left:
         return Markup("")
     lines = Markup("").join(Markup("<li>{}</li>").format(sentence(printable(part, 2000))) for part in in_words(left))
-    return Markup("<details><summary>What the signer alone states</summary><ul>{}</ul></details>").format(lines)
+    return Markup("<details><summary>Stated only by the signer</summary><ul>{}</ul></details>").format(lines)
 
 
 def _line(name: str, ok: Any, said: str) -> Markup:
@@ -64,7 +64,7 @@ def _line(name: str, ok: Any, said: str) -> Markup:
 
 
 def _said(text: str) -> str:
-    """A sentence part as a sentence; a file's name at its start keeps its small letter."""
+    """A clause as a sentence; a file name at its start keeps its lower case."""
     text = printable(text, 2000)
     first = text.split(" ", 1)[0].rstrip(":;,")
     return text if "." in first.rstrip(".") else sentence(text)

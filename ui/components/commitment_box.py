@@ -1,4 +1,4 @@
-"""The public commitment of a key, and the time-stamps on it: out as files, back in as files, checked offline."""
+"""The public commitment of a key and its time-stamps: files to download, files to upload, checks offline."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def commitment_box(context: Context) -> gr.Dropdown:
             )  # fmt: skip
         except IrwmError as error:
             return gr.HTML(notices.error_html(error), visible=True), gr.skip(), None
-        note = f"The commitment existed at {stamp.time_utc}, says {stamp.authority}."
+        note = f"{stamp.authority} states that the commitment existed at {stamp.time_utc}."
         return gr.HTML(notices.note_html(note, good=True), visible=True), stamps_html(vault.timestamps(id)), None
 
     chosen.change(export, chosen, [document, request_file, said, stamps], **PRIVATE)
@@ -105,7 +105,7 @@ def commitment_of(vault: Vault, id: str) -> Commitment:
 
 
 def stamps_html(stamps: Iterable[TimestampRecord]) -> str:
-    """The time-stamps of a key, earliest first: when, by whom, and whether the chain to a root was checked."""
+    """The time-stamps of a key, earliest first: time, authority, and whether the chain to a root was checked."""
     lines = Markup("").join(
         Markup('<tr><th scope="row">{} UTC</th><td>{}</td><td>{}</td></tr>').format(
             moment(stamp.time_utc), printable(stamp.authority, 200), _trust(stamp.trusted)

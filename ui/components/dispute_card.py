@@ -1,4 +1,4 @@
-"""A dispute on the page: the outcome in one sentence, why, and every key on every model."""
+"""A dispute on the page: the outcome in one sentence, the reasons, and the results of every key on every model."""
 
 from __future__ import annotations
 

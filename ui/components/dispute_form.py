@@ -1,4 +1,4 @@
-"""The form of a dispute: what we claim, what they claim, and the model that both claim."""
+"""The form of a dispute: our claim, their claim, and the model that both claim."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ui.context import Context
 from ui.stamps import ROOTS
 
 INTRO = """
-Every key is tried on every model. The true owner’s original carries nobody’s mark. Whoever marked somebody else’s
-release has an “original” that already carries the other’s mark.
+Every key is tried on every model. The true owner’s original carries no mark. If a claimant marked someone else’s
+release, that claimant’s “original” already carries the other’s mark.
 """
 # Commitment, request, response and roots: some kilobytes each.
 LARGEST_STAMP = 1 << 20
@@ -31,10 +31,10 @@ LARGEST_STAMP = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DisputeForm:
-    """What a page gets.
+    """The parts of the form that a page uses.
 
     Attributes:
-        inputs: the components that `request` takes values of, in order.
+        inputs: the components whose values `request` takes, in order.
         start: the button that starts it.
     """
 
@@ -47,13 +47,13 @@ class DisputeForm:
         """A job's request from the values of `inputs`, without the case.
 
         Raises:
-            IrwmError: something is missing, or a path may not be used.
+            IrwmError: a value is missing, or a path may not be used.
         """
         ours, key, release, name, original, key_file, marked, stamp, roots, exhibit = values
         if not key:
             raise IrwmError("our key is missing", advice="Choose our original first, then the key")
         if not (name or "").strip():
-            raise IrwmError("the other claimant has no name", advice="Say who claims the model too")
+            raise IrwmError("the other claimant has no name", advice="Enter who else claims the model")
         return {
             "ours": {
                 "original": self._path("dispute-original", ours, "our original"),
@@ -77,7 +77,7 @@ class DisputeForm:
         return shown_path(self.pickers[purpose].check(typed or ""))
 
     def _stamp(self, files: list[str] | None) -> str:
-        """The folder of what was uploaded of their time-stamp; "" for none."""
+        """The folder with the uploaded files of their time-stamp; "" for none."""
         if not files:
             return ""
         if sum(Path(file).stat().st_size for file in files if Path(file).is_file()) > LARGEST_STAMP:
@@ -113,7 +113,7 @@ def dispute_form(context: Context) -> DisputeForm:
             key_file = picker(
                 "dispute-their-key",
                 "Their key file",
-                "The key file that they disclosed; it is read and not kept",
+                "The key file that they disclosed; it is read but not stored",
                 "file",
             )
             marked = picker("dispute-their-release", "Their marked model", "The copy that they say carries their mark")
@@ -145,7 +145,7 @@ def dispute_form(context: Context) -> DisputeForm:
         except IrwmError as error:
             return gr.Dropdown(choices=[], value=None), gr.HTML(notices.error_html(error), visible=True)
         return gr.Dropdown(choices=choices, value=choices[0][1] if choices else None), gr.HTML(
-            "" if choices else notices.note_html("The vault holds no key of this original."), visible=not choices
+            "" if choices else notices.note_html("The vault has no key for this original."), visible=not choices
         )
 
     last: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}

@@ -1,4 +1,4 @@
-"""What stands in Explore's controls and beside them: values to settings and back, and the odds in words."""
+"""Values of Explore's controls, converted to settings and back, and the odds in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ui.settings import DEMO
 
 
 def settings_of(*values: Any) -> ExploreSettings:
-    """The settings that the controls' values stand for, in the order of the page's controls.
+    """The settings for the controls' values, in the order of the page's controls.
 
     Raises:
         ParameterError: a value is missing or outside its range.
@@ -64,8 +64,8 @@ def said_of(s: ExploreSettings) -> str:
     l, rho, beta = p.positions, p.required_positions, p.rank_threshold
     text = (
         f"If {100 * s.survival:.4g} % of the positions survive an attack, at least {number(rho)} of {number(l)} count "
-        f"in {percents(success_probability(l, rho, s.survival))} of cases. A key that was never inserted gets that far "
-        f"with odds of {power_text(log10_random_user(l, rho, beta))}"
+        f"in {percents(success_probability(l, rho, s.survival))} of cases. A key that was never inserted reaches that "
+        f"number with odds of {power_text(log10_random_user(l, rho, beta))}"
     )
     if s.recipients > 1:
         text += f", any of {number(s.recipients)} with {power_text(log10_wrong_user(l, rho, beta, s.recipients))}"
@@ -73,12 +73,12 @@ def said_of(s: ExploreSettings) -> str:
 
 
 def percents(share: float) -> str:
-    """A success as a percentage that never rounds to certainty."""
+    """A success probability as a percentage that is never rounded to certainty."""
     return "more than 99.999 %" if share > 0.99999 else f"{100 * share:.3f} %"
 
 
 def answer(s: ExploreSettings) -> tuple[str, Plan | None]:
-    """The inverse question's answer in words, and the plan where there is one."""
+    """The answer to the inverse question in words, and the plan if there is one."""
     try:
         found = plan(s.wish)
     except IrwmError as error:
@@ -104,16 +104,16 @@ def protect_values(s: ExploreSettings) -> tuple[Any, ...]:
 
 
 def about_model(path: Path, of: Sample) -> str:
-    """What the figures were drawn from."""
+    """The sample that the figures were drawn from."""
     name = "the demo model; choose your own above" if path == DEMO else path.name
     return _note(
         f"Drawn for {name}: {number(of.vocab_size)} rows of {number(of.hidden_size)} numbers (s, d), of which "
-        f"{number(len(of.rows))} were looked at."
+        f"{number(len(of.rows))} were used."
     )
 
 
 def _note(text: str, *, good: bool = False) -> str:
-    """A note; its no-break spaces become plain ones, since what is not printable is shown escaped."""
+    """A note; its no-break spaces become plain spaces, because characters that are not printable are shown escaped."""
     return notices.note_html(text.replace("\u00a0", " "), good=good)
 
 
@@ -122,7 +122,7 @@ def _whole(value: Any) -> Any:
 
 
 def _real(text: Any) -> Any:
-    """A text field's number where it holds one; anything else goes on to be refused."""
+    """The number in a text field; any other text is returned unchanged and refused later."""
     try:
         return float(text)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The verdict card of a report's document: the sentence, three figures, why."""
+"""The verdict card of a report's document: the sentence, three figures, and the reasons."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
         Figure(
             f"{found['named']} of {number(found['recipients'])}",
             "Recipients named",
-            f"{names}{', this copy alone' if one else ' had a part, at least'}{about}",
+            f"{names}{', this copy alone' if one else ' took part, possibly with others'}{about}",
         ),
         Figure(
             power_text(found["log10_risk"]),
             "Odds of a wrong name",
-            "Chance that anybody who had no part is named, corrected for the number of recipients",
+            "Chance that any recipient who took no part is named, corrected for the number of recipients",
         ),
     )
 
@@ -63,8 +63,8 @@ def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
         Figure(
             f"{verdict['count']} of {present}",
             "Positions that rank low",
-            f"Key of “{who}”. Chance alone gives about {verdict['expected_by_chance']:.0f}; the published rule asks "
-            f"for {verdict['required']} (ρ) below {beta:g} (β)",
+            f"Key of “{who}”. Chance alone gives about {verdict['expected_by_chance']:.0f}; the published rule "
+            f"requires {verdict['required']} (ρ) below {beta:g} (β)",
         ),
         Figure(
             power_text(evaluation["log10_risk"]) if present else "–",
@@ -75,13 +75,13 @@ def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
 
 
 def _lineage(document: Mapping[str, Any]) -> str:
-    """What the finding on lineage means; where it settles nothing, why."""
+    """The meaning of the finding on lineage, or the reason why it is undecided."""
     lineage = document["lineage"]
     if is_original(document):
         return "The two hold the same weights, byte for byte"
     said = _LINEAGE.get(lineage["status"])
     if said is None:
-        said = f"The evidence settles nothing either way: {clause(lineage['reason'])}"
+        said = f"The evidence is not enough for an answer: {clause(lineage['reason'])}"
     return f"{said}. {chance(lineage)}".removesuffix(". ")
 
 
@@ -96,7 +96,7 @@ def _why(document: Mapping[str, Any], *, told: bool) -> list[str]:
     """Paragraphs below the figures.
 
     Args:
-        told: that a control failed stands above the figures.
+        told: whether a failed control is already shown above the figures.
     """
     verdict = document["verdict"]
     lines = [*([] if told else [verdict["reason"]]), *(f"Note: {warning}." for warning in verdict["warnings"])]
@@ -113,11 +113,11 @@ def _why(document: Mapping[str, Any], *, told: bool) -> list[str]:
     paper, keys = document["paper"], document["odds"]["keys"]
     if paper is not None:
         rule = "is met" if paper["rule_met"] else "is not met"
-        among = f" Among {number(keys)} keys it accuses somebody wrongly with odds of" if keys > 1 else " Its odds of a"
-        what = "" if keys > 1 else " false accusation are"
+        odds = f" Among {number(keys)} keys, its odds" if keys > 1 else " Its odds"
         lines.append(
             f"The published method alone (sum, A of the suspect): {paper['count']} of {paper['present']} positions; "
-            f"its rule {rule}.{among}{what} {power_text(document['odds']['log10_wrong_user'])} (equation 3)."
+            f"its rule {rule}.{odds} of a false accusation are {power_text(document['odds']['log10_wrong_user'])} "
+            "(equation 3)."
         )
     lines += [_supporting(each) for each in document.get("supporting", [])]
     lines += _weight(document)
@@ -128,13 +128,13 @@ def _why(document: Mapping[str, Any], *, told: bool) -> list[str]:
 
 
 def _controls(tests: Sequence[Mapping[str, Any]]) -> str:
-    """That no control failed; weak evidence is none that did."""
+    """States that no control failed; weak evidence is not a failure."""
     weak = sum(test["verdict"] != test["expected"] for test in tests)
     run = f"{number(len(tests))} controls were run" if len(tests) > 1 else "One control was run"
     if weak:
-        return f"{run} in the same way. None failed; {number(weak)} read weak evidence, as one in a thousand does."
+        return f"{run} in the same way. None failed; {number(weak)} read weak evidence, as chance gives once in 1000."
     missed = all(test["verdict"] == "not found" for test in tests if "decoy" in test["name"])
-    what = "decoy keys are not found" if missed else "where no key can be judged, neither can a decoy key"
+    what = "decoy keys are not found" if missed else "no key, real or decoy, can be judged on this suspect"
     return f"{run} in the same way. None failed: {what}."
 
 
@@ -159,7 +159,7 @@ def _weight(document: Mapping[str, Any]) -> list[str]:
 
 def _supporting(reading: Mapping[str, Any]) -> str:
     return (
-        f"Supporting reading, which accuses nobody by itself ({reading['statistic']}, A of the {reading['invariant']}, "
+        f"Supporting reading, not enough for an accusation ({reading['statistic']}, A of the {reading['invariant']}, "
         f"seed {reading['seed']}): {reading['count']} of {reading['present']} positions where chance gives "
         f"{reading['expected_by_chance']:.0f}; odds {power_text(reading['log10_risk'])}."
     )

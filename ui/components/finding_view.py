@@ -1,4 +1,4 @@
-"""A finding on the page: verdict, downloads, recipients, what was undone, figures. Filled from a report's JSON."""
+"""A finding on the page: verdict, downloads, recipients, undone changes, figures. Filled from a report's JSON."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ STILL_RUNNING = (
     "This is the first reading. The controls with decoy keys are still running; the report follows when they are done."
 )
 FOR_OUTSIDERS = (
-    "Says everything but which rows carry the mark. This is the one for the other side, a platform or a court; Verify "
-    "takes the archive as it is."
+    "Contains everything except which rows carry the mark. Give this one to the other side, a platform or a court. "
+    "Verify reads the archive without unpacking."
 )
 IN_FULL = (
-    "Names the marked rows: whoever has it can remove the mark from other copies of this release. Keep it on file, or "
-    "give it to an expert who keeps it confidential."
+    "Names the marked rows: anyone who has it can remove the mark from other copies of this release. Keep it on file, "
+    "or give it to an expert who keeps it confidential."
 )
-# What another key has figures of its own of. Decoys are read for the report's key alone.
+# The figures that are redrawn for another key. Decoys are read only for the report's key.
 OF_ONE_KEY = ("figure-positions", "figure-ranks", "figure-paper", "figure-decoys", "figure-odds")
 
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """What a page gets.
+    """The parts of the view that a page uses.
 
     Attributes:
-        box: the column around it; hidden while there is nothing to show.
+        box: the column around it; hidden while there is no finding.
         parts: every component inside that `shown` gives a value for, in order.
-        pick: which key the figures of one key are about, by its commitment.
+        pick: the key that the figures of one key are about, by its commitment.
         of_one_key: those figures.
     """
 
@@ -83,10 +83,10 @@ class FindingView:
 
         Args:
             files: of its job.
-            json_name: its JSON among them; where it is missing, damaged or of another version, that is said in its
-                place. Its page is drawn from the JSON where there is none beside it.
+            json_name: its JSON among them; if it is missing, damaged or of another version, an error is shown in its
+                place. Its page is drawn from the JSON if there is no stored page.
             rows: the keys tried, for the table of those that were not traced.
-            others: the file with what was read with the other keys; None where only one was.
+            others: the file with the readings of the other keys; None if there was only one key.
         """
         stem = json_name.removesuffix(".json")
         try:
@@ -95,7 +95,7 @@ class FindingView:
         except IrwmError as error:
             return self._without(error, files, stem, rows)
         plain = plain_name(f"verdict-{document['items']['suspect']['name']}")
-        # A signed report's files keep the names that the signature has them by, so that they check each other.
+        # A signed report's files keep the names that the signature lists, so that they check each other.
         signed = f"{stem}{ENDING}" in files
         html_name = f"{stem}.html"
         page = (
@@ -123,10 +123,10 @@ class FindingView:
     def of_key(
         self, files: JobFiles, json_name: str, others: str | None, commitment: str, *, dark: bool
     ) -> tuple[Any, ...]:
-        """The figures that are about one key, redrawn for another one; in the order of `of_one_key`.
+        """The figures that are about one key, redrawn for another key; in the order of `of_one_key`.
 
         Raises:
-            ReportError: the numbers are gone or damaged.
+            ReportError: the numbers are missing or damaged.
         """
         document = read_document(files, json_name)
         other = next((each for each in read_others(files, others) if each["key"]["commitment"] == commitment), None)
@@ -136,7 +136,7 @@ class FindingView:
         return tuple(figures.get(name) for name in OF_ONE_KEY)
 
     def _without(self, error: IrwmError, files: JobFiles, stem: str, rows: list[Mapping[str, Any]]) -> tuple[Any, ...]:
-        """What is left of a report whose numbers cannot be read."""
+        """The parts that can be shown of a report whose numbers cannot be read."""
         return (
             gr.Column(visible=True),
             notices.error_html(error),
@@ -157,7 +157,7 @@ class Drawn:
     """A document's cards and figures; all of them are made before any is shown.
 
     Raises:
-        ReportError: a field is missing or not of its kind, as in a file that was damaged or edited.
+        ReportError: a field is missing or has the wrong type, as in a file that was damaged or edited.
     """
 
     def __init__(self, document: Mapping[str, Any], dark: bool) -> None:
@@ -177,13 +177,13 @@ class Drawn:
 
 
 def first_html(files: JobFiles, name: str) -> str:
-    """What was found before the controls were run, as a card; "" where nothing was yet, or it cannot be read."""
+    """The finding before the controls were run, as a card; "" if there is none yet or it cannot be read."""
     if name not in files:
         return ""
     try:
         card = finding_card(read_document(files, name))
     except (IrwmError, KeyError, TypeError, ValueError, IndexError):
-        return ""  # the report says what is wrong, and it follows
+        return ""  # the report follows and shows what is wrong
     return verdict_html(replace(card, why=(), caution=f"{STILL_RUNNING} {card.caution}".strip()))
 
 
@@ -191,21 +191,21 @@ def read_document(files: JobFiles, name: str) -> dict[str, Any]:
     """The document in a file of a job.
 
     Raises:
-        ReportError: it is gone, damaged or of another version.
+        ReportError: it is missing, damaged or of another version.
     """
     try:
         return from_json(files.read(name))
     except StorageError as error:
         gone = isinstance(error, RecordNotFoundError)
         raise ReportError(
-            "the report’s numbers are gone" if gone else "the report’s numbers cannot be read",
+            "the report’s numbers are missing" if gone else "the report’s numbers cannot be read",
             found=f"no {name}" if gone else error.problem,
             advice="Investigate again, or take the run from its case in the vault",
         ) from error
 
 
 def read_others(files: JobFiles, name: str | None) -> list[dict[str, Any]]:
-    """What was read with the keys that the report is not about; nothing where the file is gone or damaged."""
+    """The readings of the keys that the report is not about; empty if the file is missing or damaged."""
     try:
         found = strict_json(files.read(name))["keys"] if name is not None else []
         return [each for each in found if each["key"]["commitment"]]
@@ -214,7 +214,7 @@ def read_others(files: JobFiles, name: str | None) -> list[dict[str, Any]]:
 
 
 def key_picker(document: Mapping[str, Any], others: list[dict[str, Any]]) -> Any:
-    """The choice of the key that figures are about: the report's own first, the others likeliest first."""
+    """The choice of the key that figures are about: the report's own first, then the others, most likely first."""
     found = document.get("tracing") or {"ranked": []}
     named = {row["commitment"] for row in found["ranked"] if row["named"]} if accuses(document) else set()
     keys = [document["key"], *(other["key"] for other in others)]
@@ -251,8 +251,8 @@ def finding_view() -> FindingView:
                     plots[figure.name] = _plot(figure)
         pick = gr.Dropdown(
             [],
-            label="Figures below are about the key of",
-            info="Every key that was read; those named come first",
+            label="Key of the figures below",
+            info="All keys that were read; named recipients come first",
             elem_id="figures-of",
             visible=False,
         )
@@ -298,17 +298,17 @@ def table_row(row: Mapping[str, Any]) -> list[str]:
 
 
 def plain_name(text: str) -> str:
-    """A file name that every system takes."""
+    """A file name that every system accepts."""
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
     return kept[:80].strip("-.") or "verdict"
 
 
 def _archives(files: JobFiles, stem: str, plain: str) -> tuple[Any, Any, Any]:
-    """The archive for outsiders, the one of all files of the report, and the row of both, where there are both."""
+    """The archive for outsiders, the archive of all files of the report, and the row of both, if both exist."""
     outside, names = f"{stem}{WITHOUT_ROWS}{ARCHIVE}", [stem + ending for ending in ENDINGS]
     try:
         without_rows, whole = files.read(outside), {name: files.read(name) for name in names}
-    except StorageError:  # not signed, of a sweep, or damaged; each file that is left has a button of its own
+    except StorageError:  # not signed, of a sweep, or damaged; each file that is left has its own button
         return gr.skip(), gr.skip(), gr.Row(visible=False)
     return (
         gr.DownloadButton(value=offer(without_rows, f"{plain}{WITHOUT_ROWS}{ARCHIVE}")),
@@ -318,7 +318,7 @@ def _archives(files: JobFiles, stem: str, plain: str) -> tuple[Any, Any, Any]:
 
 
 def _offered(files: JobFiles, name: str, under: str = "") -> Any:
-    """The button for one of a report's files, where it is there and can be opened."""
+    """The button for one of a report's files, if it exists and can be opened."""
     try:
         return gr.DownloadButton(value=offer(files.read(name), under or name), visible=True)
     except StorageError:
@@ -326,7 +326,7 @@ def _offered(files: JobFiles, name: str, under: str = "") -> Any:
 
 
 def _table(rows: list[Mapping[str, Any]], *, ranked: bool = True) -> Any:
-    """The keys that were read by rank alone; those that were traced stand in the ranking, where that is drawn."""
+    """The keys that were read by rank alone; traced keys are listed in the ranking, if that is drawn."""
     untraced = [table_row(row) for row in rows if not ranked or "z" not in row]
     return gr.Dataframe(value=untraced, visible=bool(untraced))
 

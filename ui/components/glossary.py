@@ -1,4 +1,4 @@
-"""The words that figures and verdicts cannot do without, each in plain language, the paper's symbol after it."""
+"""The terms of figures and verdicts, each in plain language, with the paper's symbol."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-TITLE = "What the words mean"
+TITLE = "Glossary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,8 @@ class Term:
 
     Attributes:
         word: as pages write it.
-        symbol: the paper's, "" where it has none.
-        meaning: one or two sentences that need no other word of this list, or only such as stand before it.
+        symbol: the paper's, "" if it has none.
+        meaning: one or two sentences that use no other word of this list, or only earlier ones.
     """
 
     word: str
@@ -34,20 +34,20 @@ TERMS = (
     Term(
         "Rank",
         "",
-        "How rare it is that a row fits the key’s equations as well as it does, when its numbers are put in "
+        "How rarely a row fits the key’s equations equally well when its numbers are put in "
         "random orders: 0.001 means that one order in a thousand fits as well. A marked row ranks low; any other "
         "row has a rank anywhere between 0 and 1.",
     ),
     Term(
         "Null",
         "",
-        "What is seen where there is no mark: the same row in random orders. It is grey in every figure, and what was "
-        "observed stands beside it in colour.",
+        "The result without a mark: the same row in random orders. It is grey in every figure, and the observed "
+        "values are shown next to it in colour.",
     ),
     Term(
         "Attention scores",
         "A",
-        "Numbers that the model’s first layer computes for pairs of tokens. A thief cannot change them without "
+        "Numbers that the model’s first layer computes for pairs of tokens. An attacker cannot change them without "
         "changing what the model does, so the key’s equations are made from them.",
     ),
     Term(
@@ -58,20 +58,20 @@ TERMS = (
     Term(
         "Required positions",
         "ρ",
-        "How many positions must count before the paper’s own rule says that the mark is there. The verdict here does "
-        "not rest on that rule but on all ranks together.",
+        "Minimum number of positions that must count before the paper’s own rule says that the mark is there. The "
+        "verdict here uses all ranks together, not that rule.",
     ),
     Term(
         "Odds",
         "p",
-        "How often a model without the mark would look the same by chance. It is not the chance that somebody is "
+        "How often a model without the mark would look the same by chance. It is not the chance that someone is "
         "innocent.",
     ),
     Term(
         "z of a recipient",
         "z",
         "How strongly the faint noise of one recipient’s copy shows in the suspect. Without that copy it stays near 0; "
-        "a recipient is named only far beyond what chance gives to anybody.",
+        "a recipient is named only if it is far above what chance can give.",
     ),
     Term(
         "Origin (lineage)",
@@ -82,7 +82,7 @@ TERMS = (
     Term(
         "Decoy",
         "",
-        "A key or a recipient that was made up for the comparison. It was never used, so whatever it shows is chance.",
+        "A key or a recipient that was made up for the comparison. It was never used, so its result is pure chance.",
     ),
     Term(
         "Commitment",

@@ -1,4 +1,4 @@
-"""Handlers that refuse in plain words: what is raised on purpose becomes a message in the corner, never a traceback."""
+"""Handlers with plain error messages: an `IrwmError` becomes a message in the corner, never a traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ui.components import notices
 def guarded(handler: Callable[..., Any]) -> Callable[..., Any]:
     """The handler with every `IrwmError` turned into Gradio's own error, escaped."""
 
-    @functools.wraps(handler)  # Gradio reads the signature to see which arguments it fills in itself
+    @functools.wraps(handler)  # Gradio reads the signature to see which arguments it must fill in
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             return handler(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The strip at the top: what this is, what it computes on, and the button that locks."""
+"""The strip at the top: the app's name, its device, and the lock button."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NAME = "IRWM Studio"
 
 
 def device_label(wanted: str) -> str:
-    """What the app computes on, in a few words.
+    """The device that the app computes on, in a few words.
 
     Args:
         wanted: "auto", "cpu" or "cuda", as in the settings.
 
     Raises:
-        IrwmError: a GPU was asked for and there is none.
+        IrwmError: a GPU is required and there is none.
     """
     import torch
 
@@ -30,7 +30,7 @@ def device_label(wanted: str) -> str:
         return f"GPU: {torch.cuda.get_device_name(0)}"
     if wanted == "cuda":
         raise IrwmError(
-            "IRWM_DEVICE asks for a GPU, and none can be used",
+            "IRWM_DEVICE requires a GPU, but no GPU can be used",
             expected="a CUDA device that PyTorch sees",
             advice="set IRWM_DEVICE to auto or cpu, or repair the driver",
         )
@@ -38,11 +38,11 @@ def device_label(wanted: str) -> str:
 
 
 def settle_device(settings: Settings) -> tuple[Settings, str]:
-    """The settings with a device that is there, and that device in a few words.
+    """The settings with an available device, and that device in a few words.
 
     Raises:
-        IrwmError: the environment asks for a GPU and there is none. One that was only preferred may be gone: then the
-            app chooses, and the settings' note says so.
+        IrwmError: the environment requires a GPU and there is none. If a GPU was only preferred and is missing, the app
+            chooses, and the settings' note says so.
     """
     try:
         return settings, device_label(settings.device)
@@ -50,9 +50,9 @@ def settle_device(settings: Settings) -> tuple[Settings, str]:
         if DEVICE in settings.given:
             raise
     gone = PreferencesError(
-        "the GPU that was chosen cannot be used",
+        "the chosen GPU cannot be used",
         expected="a CUDA device that PyTorch sees",
-        advice="The processor is used meanwhile. Repair the driver, or choose another device and save",
+        advice="The processor is used for now. Repair the driver, or choose another device and save",
     )
     settings = replace(settings, device="auto", note=gone)
     return settings, device_label(settings.device)
@@ -69,7 +69,7 @@ def header_html(device: str) -> str:
 
 
 def header(context: Context, device: str) -> gr.Button:
-    """Builds the strip, also as `context.top`; returns the lock button, hidden until there is something to lock."""
+    """Builds the strip, also as `context.top`; returns the lock button, hidden while the vault is locked."""
     context.device = device
     with gr.Row(elem_id="top", equal_height=True):
         context.top = gr.HTML(header_html(device), elem_classes="top-text", js_on_load=None)

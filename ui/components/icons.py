@@ -24,7 +24,7 @@ _PATHS = {
 
 
 def icon(name: str) -> Markup:
-    """One icon; decoration only, so a word must stand beside it."""
+    """One icon; decoration only, so it needs a word next to it."""
     return Markup(
         '<svg class="icon" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" '
         f'stroke-linecap="round" stroke-linejoin="round" aria-hidden="true" focusable="false">{_PATHS[name]}</svg>'

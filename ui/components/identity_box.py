@@ -1,4 +1,4 @@
-"""The vault's signing identity: its public key, how long it has been in use, and the way to replace it."""
+"""The vault's signing identity: its public key, since when it is in use, and how to replace it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ui.context import Context
 
 INTRO = """
 Every report is signed with this identity (Ed25519). Publish the first public key where others will find it, on your
-website or with a notary: whoever knows it can check every report of this vault, also those signed after a
+website or with a notary. Anyone who knows it can check every report of this vault, also those signed after a
 replacement, because each identity certifies the next.
 """
 NONE_YET = notices.empty_html(
@@ -30,7 +30,7 @@ def identity_box(context: Context, fill: list[Any]) -> None:
     """Builds the controls at this place of the page.
 
     Args:
-        fill: events after which the identity is shown anew.
+        fill: events after which the identity is shown again.
     """
     gr.Markdown(INTRO)
     shown = gr.HTML(elem_id="identity")
@@ -39,8 +39,8 @@ def identity_box(context: Context, fill: list[Any]) -> None:
         replace = gr.Button("Replace the identity…", elem_id="rotate-identity", visible=False, scale=0, min_width=220)
     with gr.Column(visible=False, elem_id="rotate-box") as box:
         gr.Markdown(
-            "From now on reports are signed with a new key, certified by the present one. Do it when people change, or "
-            "when the vault’s passphrase may have become known. Earlier reports stay valid. It cannot be undone."
+            "From now on reports are signed with a new key, which the current key certifies. Do this when people "
+            "change, or when the vault’s passphrase may be known. Earlier reports stay valid. It cannot be undone."
         )
         with gr.Row():
             confirm = gr.Button("Replace it now", variant="stop", elem_id="confirm-rotate", scale=0, min_width=180)
@@ -48,7 +48,7 @@ def identity_box(context: Context, fill: list[Any]) -> None:
     outputs = [shown, make, replace, box]
 
     def state(vault: Vault) -> tuple[Any, ...]:
-        """Without making one: a look at the page must not write into the vault."""
+        """The values of the page. Creates no identity, because viewing the page must not write to the vault."""
         try:
             known = vault.identities()
         except IrwmError as error:
@@ -104,7 +104,7 @@ def identity_html(identity: Identity) -> str:
 
 def _lost(count: int) -> IrwmError:
     return IrwmError(
-        "a signing identity of this vault is damaged or gone",
+        "a signing identity of this vault is damaged or missing",
         found=f"{count} of them",
-        advice="Restore the latest backup, or replace the identity; its chain of certificates then starts anew",
+        advice="Restore the latest backup, or replace the identity; a new chain of certificates then starts",
     )

@@ -1,4 +1,4 @@
-"""The form that adds an item to a case: where it lies, what to call it, from whom it came, since when it exists."""
+"""The form that adds an item to a case: its path, name and sender, and since when it exists."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ui.jobs.filing import logged_in
 
 DATE_LENGTH = 10
 SEEN = "When did it first appear? (optional)"
-SEEN_HELP = "Such as 2024-01-28; what counts is whether the key was time-stamped before"
+SEEN_HELP = "Such as 2024-01-28; it matters whether the key was time-stamped before this date"
 
 
 @dataclass(frozen=True, slots=True)
 class ItemForm:
-    """What a page gets.
+    """The parts of the form that a page uses.
 
     Attributes:
-        inputs: the components that `request` takes values of, in order.
+        inputs: the components whose values `request` takes, in order.
         path: what to hash.
         start: the button that starts it.
     """
@@ -37,7 +37,7 @@ class ItemForm:
         """A job's request from the values of `inputs`, without the case.
 
         Raises:
-            IrwmError: the path is missing or may not be used, or the date is none.
+            IrwmError: the path is missing or may not be used, or the date is invalid.
         """
         if not (path or "").strip():
             raise IrwmError("the item is missing", advice="Choose the file or folder that you received")
@@ -56,14 +56,14 @@ def item_form(context: Context) -> ItemForm:
     path = path_picker(
         context,
         label="Item",
-        info="Any file or folder; it is hashed where it is and not moved",
+        info="Any file or folder; it is hashed in place and not moved",
         purpose="item",
         kind="any",
     )
     with gr.Row():
         name = gr.Textbox(
-            label="What to call it (optional)",
-            info="If left empty: its own name; of recorded answers, who answered",
+            label="Name in the case (optional)",
+            info="If left empty: its file name; for recorded answers, the name of the model",
             max_length=200,
             elem_id="item-name",
         )
@@ -76,16 +76,16 @@ def item_form(context: Context) -> ItemForm:
             label=SEEN, info=SEEN_HELP, placeholder="2024-01-28", max_length=DATE_LENGTH, elem_id="item-seen"
         )
         who = examiner_field("item-examiner")
-    note = gr.Textbox(label="Note (optional)", info="How it reached you, and in what state", max_length=1000)
-    start = gr.Button("Hash and add it", elem_id="start-item")
+    note = gr.Textbox(label="Note (optional)", info="How you received it, and its condition", max_length=1000)
+    start = gr.Button("Hash and add", elem_id="start-item")
     return ItemForm(path, [path.field, name, source, seen, who, note], start)
 
 
 def examiner_field(elem_id: str) -> gr.Textbox:
-    """Who examines, as items and reports will name them."""
+    """The examiner's name for items and reports."""
     return gr.Textbox(
         label="Examiner (optional)",
-        info=f"Your name in items and reports. If left empty in a new case: {logged_in() or 'nobody'}",
+        info=f"Your name in items and reports. If left empty in a new case: {logged_in() or 'no name'}",
         max_length=200,
         elem_id=elem_id,
     )

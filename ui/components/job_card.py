@@ -1,4 +1,4 @@
-"""A running task: how far it is, how fast, how long still, the end of its log, and Stop."""
+"""A running task: progress, speed, remaining time, the end of its log, and Stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ui.jobs import runner
 POLL_SECONDS = 1.0
 # A speed over the last few seconds follows a disk that slows down; over one second it would flicker.
 SPEED_WINDOW_SECONDS = 8.0
-# Jobs whose speed is remembered at once; one or two run as a rule.
+# Jobs whose speed is remembered at once; usually one or two run.
 METERS = 32
 # After a reload the newest job of a page is shown again, running or not, if it is younger than this.
 SHOWN_AGAIN_SECONDS = 12 * 3600
@@ -45,13 +45,13 @@ ICONS = {"done": "done", "failed": "fault", "interrupted": "fault", "stopped": "
 
 
 class SpeedMeter:
-    """How fast a job moves, from what the page saw of it lately."""
+    """The speed of a job, from its recent progress on the page."""
 
     def __init__(self) -> None:
         self._seen: dict[str, deque[tuple[float, int]]] = {}
 
     def speed(self, job: JobLine, now: float) -> float | None:
-        """Units per second; None until two looks differ. A step that starts over at 0 starts the meter over."""
+        """Units per second; None until two readings differ. A step that starts over at 0 resets the meter."""
         seen = self._seen.setdefault(job.id, deque())
         if len(self._seen) > METERS:
             self._seen.pop(next(iter(self._seen)))
@@ -66,15 +66,15 @@ class SpeedMeter:
 
 @dataclass(frozen=True, slots=True)
 class JobCard:
-    """What a page gets.
+    """The parts of the card that a page uses.
 
     Attributes:
         job_id: a `gr.State` with the job shown, or None. A page that starts a job returns its id into this.
-        ended: a `gr.State` with the id of the shown job once it is over, else None. Its `change` event is where a page
-            shows the result; it also fires after a reload.
+        ended: a `gr.State` with the id of the shown job once it is over, else None. A page shows the result on its
+            `change` event; it also fires after a reload.
         box: the column around the card.
-        step: a `gr.State` with what the shown job is doing, "" while none runs. Its `change` event is where a page
-            shows what a job has found by then.
+        step: a `gr.State` with the current step of the shown job, "" while none runs. A page shows a job's findings so
+            far on its `change` event.
     """
 
     job_id: gr.State
@@ -91,9 +91,9 @@ def job_card(
     Args:
         kinds: the kinds of job that belong to this page; the newest of them is shown again after a reload. The first
             one also names the card's element.
-        unit: what the progress counts: "bytes", or a plural such as "recipients"; by the job's kind where it shows
-            jobs of several, bytes for one that is not named.
-        log_open: show the end of the log without being asked.
+        unit: the unit of progress: "bytes", or a plural such as "recipients"; a mapping by kind if the card shows jobs
+            of several kinds, with bytes for kinds that are not in it.
+        log_open: show the end of the log unfolded.
     """
     kinds = tuple(kinds)
     job_id = gr.State(None)
@@ -117,14 +117,14 @@ def job_card(
     stop.click(lambda: gr.Button("Stopping…", interactive=False), None, stop, **turn).then(
         guarded(handlers.end), about, shown, **turn
     ).then(lambda: gr.Button("Stop", interactive=True), None, stop, **turn)
-    # Looked at in any case: the same job may have stood here before the page was locked.
+    # Refreshed in any case: the same job may have been shown here before the page was locked.
     context.opened.change(handlers.restore, job_id, job_id, **turn).then(look, about, shown, **turn)
     return JobCard(job_id, ended, box, step)
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What a card's events call; the fields are those of `job_card`."""
+    """The handlers of a card's events; the fields are those of `job_card`."""
 
     context: Context
     kinds: tuple[str, ...]
@@ -132,7 +132,7 @@ class Handlers:
     meter: SpeedMeter = field(default_factory=SpeedMeter)
 
     def look(self, id: str | None, seen: str, request: gr.Request) -> Any:
-        """What the whole card becomes for this job, now; `seen` is the end of the log that it shows."""
+        """The current values of the whole card for this job; `seen` is the end of the log that it shows."""
         if id is None or not self.context.is_open(request):
             return gr.Column(visible=False), gr.skip(), gr.skip(), gr.skip(), "", gr.Timer(active=False), None, ""
         try:
@@ -147,7 +147,7 @@ class Handlers:
             gr.Column(visible=True),
             job_html(job, speed=speed, unit=counted, now=datetime.now(UTC), ahead=ahead),
             gr.Button(visible=not job.is_over, interactive=not job.is_over),
-            # Drawn anew only when it grew: a reader may have marked a line.
+            # Redrawn only when it grew: a reader may have selected a line.
             gr.skip() if tail == seen else log_html(tail),
             tail,
             gr.Timer(active=not job.is_over),
@@ -156,13 +156,13 @@ class Handlers:
         )
 
     def restore(self, present: str | None, request: gr.Request) -> Any:
-        """The job to show after a reload, from the table and not from anything the browser kept.
+        """The job to show after a reload, from the table of jobs and not from the browser's state.
 
-        One that is shown by now stays: an officer may have begun or chosen it before this was asked for.
+        A job that is already shown stays: an officer may have started or chosen it before this event arrived.
         """
         if present is not None or not self.context.is_open(request):
             return gr.skip()
-        # One that another vault sealed has nothing to show.
+        # A job that another vault sealed cannot be shown.
         jobs = [job for job in self.context.jobs_of(request).recent(LOOK_BACK) if isinstance(job, Job)]
         job = newest(jobs, self.kinds, datetime.now(UTC))
         return job.id if job else gr.skip()
@@ -175,7 +175,7 @@ class Handlers:
 
 
 def newest(jobs: Sequence[JobLine], kinds: Sequence[str], now: datetime) -> JobLine | None:
-    """The job that a page shows when it is opened: one that still runs, else the latest if it is not old."""
+    """The job that a page shows when it is opened: a running one, else the latest if it is not old."""
     own = [job for job in jobs if job.kind in kinds]
     running = next((job for job in own if not job.is_over), None)
     if running is not None:
@@ -185,7 +185,7 @@ def newest(jobs: Sequence[JobLine], kinds: Sequence[str], now: datetime) -> JobL
 
 
 def job_html(job: Job, *, speed: float | None, unit: str, now: datetime, ahead: Sequence[Ahead] = ()) -> str:
-    """The card as HTML: title and state, bar, step, numbers; for a failed job what went wrong.
+    """The card as HTML: title and state, bar, step, numbers; for a failed job its error.
 
     Args:
         ahead: the jobs that this one waits for.
@@ -204,7 +204,7 @@ def job_html(job: Job, *, speed: float | None, unit: str, now: datetime, ahead: 
 
 
 def log_html(tail: str) -> str:
-    """The end of a log, every character of it inert."""
+    """The end of a log as HTML, fully escaped."""
     lines = "\n".join(printable(line, 500) for line in tail.splitlines())
     return str(Markup('<pre class="log" tabindex="0" aria-label="End of the log">{}</pre>').format(lines or "Empty"))
 
@@ -224,7 +224,7 @@ def duration_text(seconds: float) -> str:
 def _bar(job: Job, part: float | None, ahead: Sequence[Ahead]) -> Markup:
     if job.state == "stopped":
         return Markup(
-            '<p class="job-what">Stopped as you asked. Nothing half-finished is left; what was finished is kept.</p>'
+            '<p class="job-what">Stopped as you asked. Partial output was removed; finished files are kept.</p>'
         )
     value = Markup(' aria-valuenow="{:.0f}"').format(part * 100) if part is not None else ""
     width = Markup(' style="width:{:.1f}%"').format(part * 100) if part is not None else ""

@@ -1,4 +1,4 @@
-"""The history of jobs as a table: what was asked, how it ended, when, how long it took. All pure HTML."""
+"""The history of jobs as a table: title, state, time, duration and result. All functions are pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ui.components.icons import icon
 from ui.components.job_card import ICONS, STATES, duration_text
 from ui.components.notices import empty_html
 
-# As that of the cases; besides, who walks the list by keyboard keeps their place when it is drawn anew, as it is every
+# Like the script of the list of cases. It also keeps the keyboard focus when the list is redrawn, which happens every
 # few seconds while a job runs.
 LIST_SCRIPT = """
 let held = null;
@@ -27,7 +27,7 @@ element.addEventListener('click', (event) => {
 });
 element.addEventListener('focusin', (event) => { held = of(event.target); });
 element.addEventListener('focusout', () => setTimeout(() => {
-  // A line that is taken away leaves the focus to the page; somebody who goes on takes it along.
+  // When a line is removed, the focus falls back to the page; when a user moves on, another element has it.
   if (document.activeElement !== document.body && !element.contains(document.activeElement)) held = null;
 }));
 watch('value', () => {
@@ -37,9 +37,9 @@ watch('value', () => {
 });
 """
 NO_JOBS = empty_html("No jobs yet", "Protect a model or investigate a suspect: long tasks are listed here.")
-# Of a job that was started under another vault, such as one that a backup took the place of.
+# Result of a job that was started under another vault, such as one that was replaced by a backup.
 SEALED = "Sealed by another vault"
-# A job that ended like this did not do what was asked, so it may be asked for once more.
+# A job in one of these states did not finish, so it may be run again.
 UNDONE = ("failed", "stopped", "interrupted")
 _HEADS = (("Job", ""), ("State", ""), ("Requested (UTC)", "snug"), ("Took", "number"), ("Result", ""))
 _LONGEST_RESULT = 90
@@ -59,7 +59,7 @@ def jobs_html(jobs: Sequence[JobLine], chosen: str | None, now: datetime) -> str
 
 
 def result_text(job: JobLine) -> str:
-    """What came of it, in a word or two; what went wrong where it failed."""
+    """The result of a job in a few words; its error if it failed."""
     if not isinstance(job, Job):
         return SEALED
     if job.state in ("failed", "interrupted"):
@@ -71,7 +71,7 @@ def result_text(job: JobLine) -> str:
 
 
 def took_text(job: JobLine, now: datetime) -> str:
-    """How long it ran, or has run so far; nothing while it waits."""
+    """How long a job ran, or has run so far; "" while it waits."""
     if job.started is None:
         return ""
     ended = datetime.fromisoformat(job.ended) if job.ended else now
@@ -79,7 +79,7 @@ def took_text(job: JobLine, now: datetime) -> str:
 
 
 def where_text(page: int, size: int, total: int) -> str:
-    """Which jobs are shown of how many.
+    """The range of the jobs shown, and their total number.
 
     Args:
         page: counts from 0.
@@ -107,7 +107,7 @@ def _word(kind: str, result: Mapping[str, Any]) -> str:
     if kind == "dispute":
         return printable(str(result.get("outcome", "")), _LONGEST_RESULT).capitalize()
     if kind == "item":
-        return "Added" if result.get("added", True) else "Known already"
+        return "Added" if result.get("added", True) else "Already in the case"
     if kind == "verify":
         return "Holds" if result.get("ok") else "Does not hold"
     return "Done"

@@ -1,7 +1,7 @@
-"""Which keys an investigation tries: a list to pick from while it can be read, else all that fit a few words.
+"""The keys that an investigation tries: a list to pick from if they are few, else a search by words.
 
-Keys are made while the page is open: in another tab, by a job, by a command. So the list is read again whenever the
-page comes into view, and whoever took nothing out of it asks for all keys that there are when the work starts.
+Keys may be made while the page is open: in another tab, by a job, by a command. So the list is read again each time the
+page comes into view, and if no key was removed from it, all keys that exist when the work starts are tried.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from storage.vault import Vault
 from ui.components import notices
 from ui.components.paged_table import damage_html
 
-# More keys are not read in a list but searched.
+# With more keys than this, a search replaces the list.
 MOST_LISTED = 24
-# Names that the summary of many keys shows, so that one sees what the words found.
+# Most names in the summary of many keys, which show what the search found.
 _EXAMPLES = 4
 NO_KEY = notices.empty_html(
     "No key fits this original",
-    "The vault holds no key that was made for exactly this model. Choose the unmarked original that the release was "
+    "The vault has no key that was made for exactly this model. Choose the unmarked original that the release was "
     "made from, or protect a model first.",
 )
 NO_READABLE_KEY = notices.empty_html(
     "No readable key fits this original",
-    "The vault holds damaged records; any of them may have been this model’s key.",
+    "The vault has damaged records; any of them may have been this model’s key.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChoice:
-    """What a page gets.
+    """The parts of the choice that a page uses.
 
     Attributes:
-        listed: the keys to pick from, where they are few.
-        words: what to search by, where they are many.
-        summary: how many keys will be tried; also what is missing or damaged.
-        offered: a `gr.State` with the keys that the list offers, by their ids; None where there is no list.
-        notice: where a page says what is wrong with the choice.
+        listed: the keys to pick from, if they are few.
+        words: the search field, if they are many.
+        summary: how many keys will be tried; also missing or damaged keys.
+        offered: a `gr.State` with the keys that the list offers, by their ids; None if there is no list.
+        notice: shows errors about the choice.
     """
 
     listed: gr.Dropdown
@@ -60,11 +60,11 @@ class KeyChoice:
 
     @property
     def inputs(self) -> list[Any]:
-        """The components that `chosen` and `again` take values of, in order."""
+        """The components whose values `chosen` and `again` take, in order."""
         return [self.listed, self.words, self.offered]
 
     def nothing(self) -> tuple[Any, ...]:
-        """While there is no original."""
+        """The values while there is no original."""
         return gr.Dropdown(visible=False), gr.Textbox(visible=False), gr.HTML(visible=False), None
 
     def fill(self, vault: Vault, fingerprint: str) -> tuple[tuple[Any, ...], bool]:
@@ -78,7 +78,7 @@ class KeyChoice:
     def again(
         self, vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None, offered: Any
     ) -> tuple[tuple[Any, ...], bool]:
-        """The choice once more: keys that were taken out stay out, and keys made since are chosen.
+        """The choice again: removed keys stay removed, and keys made since then are chosen.
 
         Args:
             listed, words, offered: the values of `inputs`.
@@ -114,11 +114,11 @@ class KeyChoice:
     def chosen(
         vault: Vault, fingerprint: str, listed: Sequence[str] | None, words: str | None, offered: Any
     ) -> dict[str, Any]:
-        """Which keys, as `ui.jobs.requests` takes them: those left in the list, or all that fit where nothing was taken
-        out of it, among them keys made since it was read.
+        """The keys, as `ui.jobs.requests` takes them: those left in the list, or all matching keys if none was removed
+        from it, including keys made since it was read.
 
         Raises:
-            IrwmError: none is left, or one is no longer in the vault.
+            IrwmError: the list is empty, or one of its keys is no longer in the vault.
         """
         if not offered or not set(offered) - set(listed or ()):
             return {"keys": None, "matching": "" if offered else words}
@@ -133,7 +133,7 @@ class KeyChoice:
 
 
 def key_choice() -> KeyChoice:
-    """Builds the choice at this place of the page; nothing of it is shown until there is an original."""
+    """Builds the choice at this place of the page; it is hidden until there is an original."""
     listed = gr.Dropdown(
         [],
         multiselect=True,
@@ -144,7 +144,7 @@ def key_choice() -> KeyChoice:
     )
     words = gr.Textbox(
         label="Keys",
-        info="All that were made for this original are tried; type to restrict them to some",
+        info="All keys made for this original are tried; type to try only some of them",
         placeholder="A recipient, owner, note, or the beginning of a fingerprint",
         max_length=200,
         elem_id="key-words",
@@ -158,11 +158,11 @@ def summary_html(page: Page[KeyRecord], words: str = "") -> str:
     """How many keys will be tried, and the first of them by name."""
     count = number(page.total)
     if not page.total:
-        said = Markup("<strong>No key</strong> of this original fits these words.")
+        said = Markup("<strong>No key</strong> of this original matches these words.")
     else:
         names = [record.recipient or record.owner for record in page.records[:_EXAMPLES]]
         rest = f" and {number(page.total - len(names))} more" if page.total > len(names) else ""
-        which = "fits these words" if page.total == 1 else "fit these words"
+        which = "matches these words" if page.total == 1 else "match these words"
         what = f"{count} {'key' if page.total == 1 else 'keys'}" if words.strip() else f"All {count} keys"
         said = Markup("<strong>{}</strong> {} will be tried: {}{}.").format(
             what, Markup(f"that {which}") if words.strip() else "", ", ".join(names), rest
@@ -171,7 +171,7 @@ def summary_html(page: Page[KeyRecord], words: str = "") -> str:
 
 
 def key_label(record: KeyRecord) -> str:
-    """A key in a list: whose, for whom, its fingerprint's beginning, the officer's words."""
+    """A key in a list: its owner and recipient, the start of its fingerprint, and its note."""
     whom = f"{record.owner} → {record.recipient}" if record.recipient else record.owner
     words = f" · {record.label}" if record.label else ""
     return f"{whom} · {record.commitment[:12]}{words}"

@@ -1,4 +1,4 @@
-"""Which attacks are tried, and how strong: two ready choices, and a tick for every strength of every attack."""
+"""The choice of attacks and strengths: two ready choices, and a tick for every strength of every attack."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ui.components.guarded import guarded
 from ui.context import Context
 
 QUICK, ALL, OWN = "quick", "all", "own"
-# One of each kind, none of which takes more than seconds on the demo model.
+# One of each kind; each takes only seconds on the demo model.
 QUICK_TRIALS: tuple[tuple[str, float | str], ...] = (
     ("prune", 0.3),
     ("prune", 0.7),
@@ -35,11 +35,11 @@ QUICK_TRIALS: tuple[tuple[str, float | str], ...] = (
     ("components", 0.75),
     ("serve", "float32"),
 )
-_ABOUT_ONCE = {True: "Each must prove by its logits that the model computes the same", False: "In one way each"}
+_ABOUT_ONCE = {True: "Each must prove by its logits that the model computes the same", False: "One strength each"}
 
 
 def token_of(attack: Attack, value: float | str) -> str:
-    """What stands for one attack at one strength in a list of ticks."""
+    """The value of one attack at one strength in a list of ticks."""
     return f"{attack.name}|{[strength.value for strength in attack.strengths].index(value)}"
 
 
@@ -47,12 +47,12 @@ def trial_of(token: str) -> dict[str, Any]:
     """A job's "attack" and "value".
 
     Raises:
-        IrwmError: no tick of this page.
+        IrwmError: this is not a tick of this page.
     """
     name, _, place = token.partition("|")
     attack = ATTACKS.get(name)
     if attack is None or not place.isdecimal() or int(place) >= len(attack.strengths):
-        raise IrwmError("there is no such attack", found=printable(token, 80))
+        raise IrwmError("this attack does not exist", found=printable(token, 80))
     return {"attack": name, "value": attack.strengths[int(place)].value}
 
 
@@ -65,14 +65,14 @@ def tokens(preset: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TickBox:
-    """One list of ticks: its component, what stands below its label, and every tick with its words."""
+    """One list of ticks: its component, the text below its label, and every tick with its label."""
 
     group: gr.CheckboxGroup
     about: str
     choices: list[tuple[str, str]]
 
     def offered(self, cannot: Set[str], ticked: Sequence[str] | None) -> Any:
-        """The list without what cannot run on the model; what else was ticked stays ticked."""
+        """The list without attacks that cannot run on the model; other ticks stay."""
         possible = [(words, token) for words, token in self.choices if token not in cannot]
         left = ", ".join(words for words, token in self.choices if token in cannot)
         about = f"{self.about}. Not on this model: {left}" if left else self.about
@@ -82,11 +82,11 @@ class TickBox:
 
 @dataclass(frozen=True, slots=True)
 class LabChoice:
-    """What a page gets.
+    """The parts of the choice that a page uses.
 
     Attributes:
         inputs: the ready choice, and the lists of ticks; `trials` and `offered` read their values.
-        obstacles: what cannot run on the model, and why; the page fills it in.
+        obstacles: the attacks that cannot run on the model, with reasons; the page fills it in.
         cannot: a `gr.State` with the ticks that cannot run on the model.
         lists: the lists of ticks.
     """
@@ -104,8 +104,8 @@ class LabChoice:
     def offered(
         self, found: Mapping[str, str], before: Sequence[str] | None, preset: str, *values: Sequence[str] | None
     ) -> tuple[Any, ...]:
-        """The lists without the ticks that cannot run. A list that offers the same as before is left alone,
-        because its ticks may have changed meanwhile.
+        """The lists without the ticks that cannot run. A list that offers the same as before is not changed,
+        because its ticks may have changed in the meantime.
 
         Args:
             found: from `obstacles_of`.
@@ -114,7 +114,7 @@ class LabChoice:
         """
         cannot = impossible(found)
         changed = cannot ^ set(before or ())
-        # A ready choice ticks again what an earlier model did not allow.
+        # A ready choice restores ticks that an earlier model did not allow.
         wanted = [list(values[i] or ()) if preset == OWN else tokens(preset) for i in range(len(self.lists))]
         lists = (
             gr.skip() if changed.isdisjoint(token for _, token in each.choices) else each.offered(cannot, ticked)
@@ -124,10 +124,10 @@ class LabChoice:
 
     @staticmethod
     def trials(preset: str, *values: Sequence[str] | None) -> list[dict[str, Any]]:
-        """The trials that the values of `inputs` stand for, in the catalogue's order.
+        """The trials for the values of `inputs`, in the catalogue's order.
 
         Raises:
-            IrwmError: none is ticked.
+            IrwmError: no attack is ticked.
         """
         # A list that was never unfolded may not have its ticks yet.
         ticked = {token for each in values for token in each or ()} if preset == OWN else set(tokens(preset))
@@ -135,7 +135,7 @@ class LabChoice:
             trial_of(token)
         found = [trial_of(token) for token in tokens(ALL) if token in ticked]
         if not found:
-            raise IrwmError("no attack was chosen", advice="Take Quick, or tick at least one strength")
+            raise IrwmError("no attack was chosen", advice="Choose Quick, or tick at least one strength")
         return found
 
 
@@ -192,7 +192,7 @@ def _box(label: str, about: str, choices: list[tuple[str, str]], first: set[str]
 
 
 def impossible(found: Mapping[str, str]) -> set[str]:
-    """The ticks that cannot run, from `obstacles_of`: all strengths of an attack that cannot, or the strength alone."""
+    """The ticks that cannot run, from `obstacles_of`: all strengths of an attack, or single strengths."""
     whole = {
         token_of(ATTACKS[name], each.value) for name in found if name in ATTACKS for each in ATTACKS[name].strengths
     }
@@ -200,12 +200,12 @@ def impossible(found: Mapping[str, str]) -> set[str]:
 
 
 def obstacles_of(original: Path, release: Path, parameters: Parameters, recipient: str = "") -> dict[str, str]:
-    """Why each attack cannot run on this model, by its name, or by its tick where only that strength cannot; those that
-    can are not in it."""
-    # What no attack asks of a key before it starts is left empty: it is the vault's, or not made yet.
+    """The reason why each attack cannot run on this model, by its name, or by its tick if only that strength cannot;
+    attacks that can run are omitted."""
+    # Fields of the key that no attack checks before it starts stay empty: they are in the vault, or not made yet.
     stand_in = Key(bytes(32), parameters, "", "", "", 0, 0, RowPool(0, ()), 0, 1.0, recipient=recipient)
     setup = Setup(original, release, stand_in, "", release)
-    with contextlib.suppress(IrwmError, OSError):  # each attack says below what else is wrong with it
+    with contextlib.suppress(IrwmError, OSError):  # each attack below reports other errors of the release
         if (problem := format_obstacle(release)) is not None:
             return dict.fromkeys(ATTACKS, problem)
     found: dict[str, str] = {}
@@ -219,7 +219,7 @@ def obstacles_of(original: Path, release: Path, parameters: Parameters, recipien
                         single[token_of(attack, strength.value)] = one
         except (IrwmError, OSError) as error:
             reason = str(error)
-        except (KeyError, ValueError, TypeError) as error:  # a config that is not what its model's type says
+        except (KeyError, ValueError, TypeError) as error:  # a config that does not fit its model type
             reason = f"Its config.json cannot be understood: {type(error).__name__} {error}"
         if reason is None and len(single) == len(attack.strengths) and len(set(single.values())) == 1:
             reason = next(iter(single.values()))
@@ -228,7 +228,7 @@ def obstacles_of(original: Path, release: Path, parameters: Parameters, recipien
 
 
 def words_of(name: str) -> str:
-    """An attack as people read it, and the strength where it is a tick."""
+    """The label of an attack, with the strength if `name` is a tick."""
     if name in ATTACKS:
         return ATTACKS[name].label
     one = trial_of(name)
@@ -237,12 +237,12 @@ def words_of(name: str) -> str:
 
 
 def _continued(sentence: str) -> str:
-    """A sentence as it goes on after a colon."""
+    """A sentence in the form that follows a colon."""
     return sentence[:1].lower() + sentence[1:]
 
 
 def obstacles_html(name: str, found: Mapping[str, str]) -> str:
-    """What cannot run on a model, in a list that is folded; "" where everything can."""
+    """The attacks that cannot run on a model, in a folded list; a note if all can run."""
     if not found:
         return str(Markup('<p class="note">Every attack can run on {}.</p>').format(printable(name, 80)))
     reasons = set(found.values())

@@ -1,4 +1,4 @@
-"""A lab's rows as a table, and what came of them in a sentence or two. All pure HTML."""
+"""A lab's rows as a table, and their result in one or two sentences. All functions are pure."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _STATES = {HELD: "found", LOST: "fault"}
 
 
 def summary_html(document: Mapping[str, Any], *, running: bool) -> str:
-    """What came of a lab so far."""
+    """The results of a lab so far."""
     done, total = len(all_rows(document)), document["trials"]
     said = remarks(document)
     if not document["complete"]:
-        how = "It is still under way" if running else "It ended early; press Continue to do the rest"
+        how = "The job is still running" if running else "The job ended early; press Continue to run the rest"
         said.insert(0, f"{how}: {done} of {total} rows are done.")
     if document["rehearsal"]:
         said.append(REHEARSAL)
@@ -68,7 +68,7 @@ def _mark(mark: Mapping[str, Any], *, several: bool) -> Markup:
     )
     heads = Markup(
         '<tr><th scope="col" rowspan="2">Attack</th><th scope="col" rowspan="2">Mark</th>'
-        '<th scope="colgroup" colspan="{}" class="over">Positions that count, of those there (chance: {:g} %)</th>'
+        '<th scope="colgroup" colspan="{}" class="over">Positions that count, of those present (chance: {:g} %)</th>'
         '<th scope="col" rowspan="2" class="number">Odds without the mark (p)</th>{}'
         '<th scope="col" rowspan="2">Perplexity</th><th scope="col" rowspan="2">Same token (KL)</th></tr><tr>{}</tr>'
     ).format(len(WAY_WORDS), 100 * beta, Markup('<th scope="col" rowspan="2">Recipient</th>') if noise else "", ways)
@@ -140,7 +140,7 @@ def _utility(row: Mapping[str, Any]) -> Markup:
         kl = "" if u["kl"] is None else _nats(number_of(u["kl"]))
         same = Markup('{}<span class="beneath">{}</span>').format(f"{100 * u['top1']:.1f}\u00a0%", kl)
     if change is None:
-        alike = f"hidden states alike by {u['similarity']:.4f}" if u.get("similarity") is not None else ""
+        alike = f"similarity of hidden states {u['similarity']:.4f}" if u.get("similarity") is not None else ""
         return Markup('<td>–<span class="beneath">{}</span></td><td>{}</td>').format(
             alike or printable(u["reason"], 200), same
         )
@@ -153,7 +153,7 @@ def _utility(row: Mapping[str, Any]) -> Markup:
 
 
 def _large(value: float) -> str:
-    """A large number as a person reads it."""
+    """A large number in readable form."""
     return "over a million" if value > 1e6 else number(round(value))
 
 

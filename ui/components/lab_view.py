@@ -27,7 +27,7 @@ from ui.context import Context
 from ui.jobs.kept import lab_of
 
 KIND = "lab"
-# Rows come every few seconds; a table that is drawn anew more often only flickers.
+# Rows come every few seconds; a table that is redrawn more often only flickers.
 POLL_SECONDS = 2.0
 LOOK_BACK = 200
 LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
@@ -37,14 +37,14 @@ _USUAL = [name for name, way in _WAYS.items() if way in lab_plots.USUAL_WAYS]
 
 @dataclass(frozen=True, slots=True)
 class LabView:
-    """What a page gets, and the handlers of what it shows.
+    """The parts of the view that a page uses, and their handlers.
 
     Attributes:
         shown: a `gr.State` with the id of the lab that is shown, or None.
-        go_on: the button that goes on with it where it ended early; the page says what it does.
-        seen: a `gr.State` with what tells the results that are shown from later ones.
+        go_on: the button that continues a lab that ended early; the page connects it.
+        seen: a `gr.State` that distinguishes the results that are shown from later ones.
         figures: mode, attack and both figures.
-        outputs: what `look` gives the values of.
+        outputs: the components that `look` gives values for.
     """
 
     context: Context
@@ -58,7 +58,7 @@ class LabView:
     outputs: list[Any]
 
     def connect(self, job: JobCard) -> None:
-        """Shows the job of `job` while it runs, and what is chosen."""
+        """Shows the job of `job` while it runs, and earlier labs when they are chosen."""
         context, shown, history = self.context, self.shown, self.history
         mode, attack, *_ = self.figures
         drawing = [context.dark, mode, attack, self.ways]
@@ -68,7 +68,7 @@ class LabView:
         shown.change(self.look, reading, self.outputs, **last)
         self.timer.tick(self.look, reading, self.outputs, **last)
         ended = job.ended.change(self.look, reading, self.outputs, **last)
-        offer_history = self.offer_history  # bound once: Gradio gives each function a queue of its own
+        offer_history = self.offer_history  # bound once: Gradio gives each function its own queue
         ended.then(offer_history, None, history, **PRIVATE)
         context.opened.change(offer_history, None, history, **PRIVATE)
         chosen = [context.dark.change, mode.input, attack.input, self.ways.input]
@@ -79,13 +79,13 @@ class LabView:
         self, id: str | None, before: Any, dark: bool, mode: str | None, attack: str | None, ways: list[str] | None,
         request: gr.Request,
     ) -> Any:  # fmt: skip
-        """Everything of a lab as it is now, where that is not what is shown already."""
+        """The current values of a lab, unless they are already shown."""
         if id is None or not self.context.is_open(request):
             return self._nothing()
         try:
             jobs = self.context.jobs_of(request)
             current, files = jobs.get(id), jobs.files(id)
-            # A task writes its first line once it has read the model; what is wrong with it the job's card says.
+            # A task writes its first line once it has read the model; errors before that are on the job's card.
             if before is None and LAB_JSON not in files:
                 return self._nothing()
             document = lab_of(files)
@@ -111,7 +111,7 @@ class LabView:
             return self._only(notices.error_html(damaged))
 
     def _nothing(self) -> tuple[Any, ...]:
-        """While there are no results; they may come."""
+        """The values while there are no results yet."""
         return gr.Column(visible=False), *(gr.skip(),) * (len(self.outputs) - 2), None
 
     def _only(self, said: str) -> tuple[Any, ...]:
@@ -122,7 +122,7 @@ class LabView:
         self, id: str | None, dark: bool, mode: str | None, attack: str | None, ways: list[str] | None,
         request: gr.Request,
     ) -> Any:  # fmt: skip
-        """The figures alone, after another choice."""
+        """Only the figures, after another choice."""
         if id is None or not self.context.is_open(request):
             return (gr.skip(),) * len(self.figures)
         return _figures(lab_of(self.context.jobs_of(request).files(id)), dark, mode, attack, ways)
@@ -132,7 +132,7 @@ class LabView:
         return id, gr.Timer(active=id is not None)
 
     def offer_history(self, request: gr.Request) -> Any:
-        # Of a locked browser none can be opened.
+        # A locked browser cannot open any of them.
         recent = self.context.jobs_of(request).recent(LOOK_BACK)
         labs = [each for each in recent if each.kind == KIND and isinstance(each, Job)]
         return gr.Dropdown(choices=[(_line(each), each.id) for each in labs], value=None, visible=bool(labs))
@@ -163,7 +163,7 @@ def lab_view(context: Context, job: JobCard) -> LabView:
             ways = gr.CheckboxGroup(
                 [(WAY_WORDS[way][0], name) for name, way in _WAYS.items()],
                 value=_USUAL,
-                label="Ways of reading (statistic, and whose attention scores)",
+                label="Ways of reading (statistic, and source of attention scores)",
                 elem_id="lab-ways",
             )
         curve = gr.Plot(show_label=False, elem_id="lab-curve")
@@ -178,7 +178,7 @@ def lab_view(context: Context, job: JobCard) -> LabView:
 
 
 def _files(files: JobFiles, *, complete: bool) -> tuple[Any, ...]:
-    """The buttons for what was signed; before that there are only numbers, which are not."""
+    """The buttons for the signed files; before signing there are only the unsigned numbers."""
     buttons = []
     for name in (LAB_HTML, f"{NAME}{ENDING}", LAB_JSON):
         there = (complete or name == LAB_JSON) and name in files
@@ -193,7 +193,7 @@ def _files(files: JobFiles, *, complete: bool) -> tuple[Any, ...]:
 def _figures(
     document: Mapping[str, Any], dark: bool, mode: str | None, attack: str | None, ways: Sequence[str] | None
 ) -> tuple[Any, ...]:
-    """Values for mode, attack and both figures; what was chosen stays chosen where it is there."""
+    """Values for mode, attack and both figures; chosen values stay if they still exist."""
     marks = {mark["mode"]: mark for mark in document["marks"]}
     if not marks:
         return gr.Radio(visible=False), gr.Dropdown(choices=[], value=None), None, None

@@ -1,4 +1,4 @@
-"""The note on a key or a release: read, changed, taken away; below the table that shows it."""
+"""The note on a key or a release: shown, changed or removed, below the table that shows it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ui.context import Context
 
 @dataclass(frozen=True, slots=True)
 class LabelBox:
-    """What a page gets.
+    """The parts of the box that a page uses.
 
     Attributes:
-        choice: which record; its choices are those that the table above shows, each with its id in the vault.
-        changed: a `gr.State` that counts the changes made here; its `change` event is where a table is drawn anew.
+        choice: the record; its choices are those that the table above shows, each with its id in the vault.
+        changed: a `gr.State` that counts the changes made here; a table is redrawn on its `change` event.
     """
 
     choice: gr.Dropdown
@@ -35,7 +35,7 @@ def label_box(context: Context, table: str, one: str) -> LabelBox:
 
     Args:
         table: of the vault, "keys" or "releases".
-        one: what its record is called, as in "key".
+        one: the singular name of a record, such as "key".
     """
     with gr.Accordion(f"Note on a {one}", open=False, elem_id=f"note-on-{one}"):
         with gr.Row(elem_classes="picker-row"):
@@ -44,7 +44,7 @@ def label_box(context: Context, table: str, one: str) -> LabelBox:
             )
             text = gr.Textbox(
                 label="Note",
-                info="Sealed; the search finds it. Leave it empty to remove the note",
+                info="Stored sealed, and found by the search. Leave it empty to remove the note",
                 max_length=LONGEST_LABEL,
                 max_lines=1,
                 elem_id=f"note-{one}-text",
@@ -66,10 +66,10 @@ def label_box(context: Context, table: str, one: str) -> LabelBox:
             raise IrwmError(f"no {one} was chosen", advice=f"choose the {one} first")
         words = (words or "").strip()
         if words == label_of(vault, table, id):
-            return notices.note_html("The note already says that."), count
+            return notices.note_html("The note is unchanged."), count
         vault.set_label(table, id, words)
-        done = "The note is removed." if not words else "The note is saved."
-        return notices.note_html(f"{done} The previous one stays in the sealed log of changes.", good=True), count + 1
+        done = "The note was removed." if not words else "The note was saved."
+        return notices.note_html(f"{done} The previous note stays in the sealed log of changes.", good=True), count + 1
 
     choice.change(show, choice, [text, said], **PRIVATE)
     gr.on([save.click, text.submit], keep, [choice, text, changed], [said, changed], **PRIVATE)
@@ -77,7 +77,7 @@ def label_box(context: Context, table: str, one: str) -> LabelBox:
 
 
 def label_of(vault: Vault, table: str, id: str) -> str:
-    """The note that a record has now.
+    """The current note of a record.
 
     Raises:
         VaultLockedError, StorageError

@@ -1,7 +1,7 @@
-"""Who may look: the first passphrase, the passphrase, and the way back out.
+"""The gate in front of the pages: creates the vault, asks for its passphrase, and locks it.
 
-Each browser proves the passphrase itself (`ui.sessions`). When the gate closes, what lies behind it leaves the
-document; nothing typed is lost. Hiding protects nothing, though: every handler asks `context.require(request)` itself.
+Each browser proves the passphrase separately (`ui.sessions`). When the gate closes, the pages are removed from the
+document; typed input is not lost. Hiding alone does not protect: every handler calls `context.require(request)`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from ui.passphrases import LEAST_CHARACTERS, check_new
 from ui.settings import HOME, without_home
 
 MOST_CHARACTERS = 1024
-# How often an open page asks whether it has been locked meanwhile.
+# How often an open page checks whether it has been locked in the meantime.
 WATCH_SECONDS = 20.0
-# Handlers that wait for their turn to try a passphrase, those that are refused for want of a place among them.
+# Handlers that wait to try a passphrase, including those that are refused because the queue is full.
 PASSPHRASES = 2 * MOST_WAITING
 TELL_TABS = "() => window.irwmLocked?.()"
 
 ABOUT = (
-    "IRWM Studio puts a different mark into the weights of each copy of your language model, and later shows from a "
-    "leaked model’s weights whose copy it was. Everything stays on this computer."
+    "IRWM Studio puts a different mark into the weights of each copy of your language model. Later, it finds out from "
+    "a leaked model’s weights whose copy it was. Everything stays on this computer."
 )
 FIRST = """
 # Choose a passphrase
 It seals the keys that prove which models are yours. Four or more unrelated words are good.
 
-**Nobody can reset it.** Without it the keys are lost, and with them the proof. Keep it where your company keeps such
-things.
+**It cannot be reset.** Without it the keys are lost, and with them the proof. Keep it where your company keeps its
+other important passwords.
 """
 AGAIN = """
 # Unlock
@@ -50,7 +50,7 @@ The vault is locked for this browser. Running jobs continue.
 
 @dataclass(frozen=True, slots=True)
 class LockGate:
-    """The gate's parts, to be joined with `wire` once the rest of the page is there."""
+    """The gate's parts; `wire` connects them once the rest of the page is built."""
 
     about: gr.HTML
     first_box: gr.Row
@@ -82,7 +82,7 @@ def _secret_field(
 
 
 def lock_gate(context: Context) -> LockGate:
-    """Builds the gate, all of it hidden until the page knows who is looking; also makes `context.dark`."""
+    """Builds the gate, hidden until the page knows whether this browser is unlocked; also makes `context.dark`."""
     context.dark = gr.State(False)
     with gr.Column(elem_classes="gate"):
         said = str(Markup("<p>{}</p>").format(ABOUT))
@@ -98,7 +98,7 @@ def lock_gate(context: Context) -> LockGate:
                     f"At least {LEAST_CHARACTERS} characters",
                     first=True,
                 )
-                second = _secret_field("Once more", "second-passphrase", "new-password")
+                second = _secret_field("Repeat the passphrase", "second-passphrase", "new-password")
                 create = gr.Button("Create the vault", variant="primary", elem_id="create-vault")
                 first_notice = gr.HTML(visible=False)
         with gr.Row(visible=False, elem_id="gate-again") as again_box:
@@ -108,9 +108,9 @@ def lock_gate(context: Context) -> LockGate:
                 passphrase = _secret_field("Passphrase", "passphrase", "current-password", first=True)
                 unlock = gr.Button("Unlock", variant="primary", elem_id="unlock-vault")
                 again_notice = gr.HTML(visible=False)
-        # Carries what only the browser knows; never shown.
+        # Passes values that only the browser knows; never shown.
         dark = gr.Checkbox(visible=False)
-        # Pressed by studio.js when another tab of this browser was locked; never seen.
+        # Pressed by studio.js when another tab of this browser was locked; never visible.
         follow = gr.Button("Locked in another tab", elem_id="follow-lock")
     return LockGate(
         about, first_box, first, second, create, first_notice, again_box, passphrase, unlock, again_notice, dark, follow
@@ -127,17 +127,17 @@ def wire(
     tabs: gr.Tabs,
     pages: Sequence[tuple[gr.Tab, gr.State]],
 ) -> None:
-    """Joins the gate with what lies behind it.
+    """Connects the gate with the pages behind it.
 
     Args:
-        outside: what is there while it is locked, below the gate; made with `visible=False`.
+        outside: shown below the gate while it is locked; made with `visible=False`.
         desk: everything that needs the passphrase; made with `visible=False`.
         lock: the button that locks.
-        tabs: gets the page that the address asks for, as in `/?tab=investigate`.
-        pages: of each page its tab and its own `Context.opened`.
+        tabs: gets the page that the address names, as in `/?tab=investigate`.
+        pages: each page's tab and its own `Context.opened`.
     """
-    # How often it was opened so far. What comes into view is told; the pages behind it are not: one event that had all
-    # their states for outputs would make each of them change in the browser, skipped or not, and so fill all at once.
+    # How often the gate was opened so far. Only the page that comes into view is notified: an event with the states of
+    # all pages as outputs would change each of them in the browser, skipped or not, and so fill all pages at once.
     count = gr.State(0)
     places = [gate.about, gate.first_box, gate.again_box, outside, desk, lock, count]
     keeper = Gatekeeper(context, [str(tab.id) for tab, _ in pages], places)
@@ -150,8 +150,8 @@ def wire(
     )
     for tab, own in pages:
         tab.select(come_to_front, count, own, **PRIVATE)
-    # Their turn comes where passphrases are counted (`storage.tries`), not in Gradio's queue: there a browser that
-    # proved the passphrase before goes first.
+    # They wait where passphrases are counted (`storage.tries`), not in Gradio's queue: there a browser that proved the
+    # passphrase before has priority.
     slow = {**PRIVATE, "concurrency_limit": PASSPHRASES, "concurrency_id": "passphrase"}
     fields = [gate.first, gate.second]
     gr.on(
@@ -168,8 +168,8 @@ def wire(
         [*places, gate.passphrase, gate.again_notice],
         **slow,
     )
-    # The other tabs of this browser are told once it is locked, and ask; every tab asks from time to time too, since a
-    # browser is also locked after a while without use.
+    # After a lock, the other tabs of this browser are notified and check their state. Every tab also checks from time
+    # to time, because a browser is also locked after a while without use.
     lock.click(keeper.do_lock, count, places, **PRIVATE).then(None, js=TELL_TABS)
     gr.on([gr.Timer(WATCH_SECONDS).tick, gate.follow.click], keeper.watch, count, places, **PRIVATE)
 
@@ -184,7 +184,7 @@ class Gatekeeper:
 
     Attributes:
         names: of the pages, as the address has them.
-        places: the components that `state` gives the values of.
+        places: the components that `state` gives values for.
     """
 
     context: Context
@@ -192,16 +192,16 @@ class Gatekeeper:
     places: Sequence[Any]
 
     def state(self, request: gr.Request, opened: int) -> tuple[Any, ...]:
-        """What the gate, the desk and the lock button become for this browser, now."""
+        """The current values of the gate, the desk and the lock button for this browser."""
         sessions, is_open = self.context.sessions, self.context.is_open(request)
-        # A lost vault of which there is a backup: nobody is led to begin a new one in its place.
+        # If the vault is lost but a backup exists, the form for a new vault stays hidden.
         there = sessions.vault_exists() or latest_backup(sessions.home) is not None
         return (
             gr.HTML(visible=not is_open),
             gr.Row(visible=not is_open and not there),
             gr.Row(visible=not is_open and there),
             gr.Column(visible=not is_open),
-            # Gradio takes what is invisible out of the document, and keeps what was typed for when it comes back.
+            # Gradio removes invisible components from the document, and keeps their input for when they come back.
             gr.Column(visible=is_open),
             gr.Button(visible=is_open),
             opened + 1 if is_open else opened,
@@ -227,7 +227,7 @@ class Gatekeeper:
         except IrwmError as error:
             return *self.state(request, opened), "", self.refused(error)
         for warning in warnings:
-            # Escaped, since Gradio renders the text of its toasts as HTML; it stays until it was read.
+            # Escaped, because Gradio renders the text of its toasts as HTML; it stays until the user closes it.
             gr.Warning(str(escape(warning)), duration=None)
         return *self.state(request, opened), "", gr.HTML("", visible=False)
 
@@ -241,7 +241,7 @@ class Gatekeeper:
         return self.state(request, was_visible)
 
     def refused(self, error: IrwmError) -> Any:
-        # Names of files are enough for who knows where they lie, and the gate is shown to anybody.
+        # The gate is shown to anyone, so it shows only names of files, without their folders.
         home = self.context.sessions.home
         told = {name: without_home(text, home) for name, text in notices.parts_of(error).items()}
         parts = {name: text.replace(f"{HOME}{os.sep}", "") for name, text in told.items()}

@@ -1,4 +1,4 @@
-"""What a checkpoint is, on one card: family, geometry, format, size, fingerprint and what to know about it."""
+"""A checkpoint on one card: family, geometry, format, size, fingerprint and notes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ui.amounts import size_text
 from ui.components.icons import icon
 from ui.components.notices import copyable, sentence
 
-# Telling the usable rows takes 9 s per GB of embedding; above this the page would keep its reader waiting.
+# Counting the usable rows takes 9 s per GB of embedding; above this size the user would wait too long.
 _MOST_COUNTED = 256 * 1024 * 1024
 _MOST_SHARDS = 12
 _MOST_FORMATS = 3
 _MOST_SAID = 24
-# Characters up to which a cell is not broken inside its words.
+# Up to this number of characters, words in a cell are not broken.
 _SNUG = 32
 _LONGEST_NOTE = 240
 _UNKNOWN = "not recognised"
@@ -32,13 +32,13 @@ _PENDING = Markup('<span class="pending">reading …</span>')
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What had to be read for.
+    """Facts that require reading the weights.
 
     Attributes:
         fingerprint: of the embedding.
         tokenizer: the tokenizer's counts.
-        usable: rows that can carry a mark; None where they were not counted.
-        problems: what is wrong with the tokenizer's files or the embedding's numbers; a model with any is not marked.
+        usable: rows that can carry a mark; None if they were not counted.
+        problems: errors in the tokenizer's files or the embedding's numbers; a model with errors is not marked.
     """
 
     fingerprint: str
@@ -48,7 +48,7 @@ class Measured:
 
 
 def measure(model: Checkpoint, *, rows: bool = False) -> Measured:
-    """Reads the embedding once for its fingerprint and, with `rows`, where it is small enough, for its usable rows.
+    """Reads the embedding once for its fingerprint and, with `rows` and if it is small enough, for its usable rows.
 
     Raises:
         CheckpointError: the embedding cannot be read.
@@ -58,7 +58,7 @@ def measure(model: Checkpoint, *, rows: bool = False) -> Measured:
     if rows and model.tensors[model.layout.embedding.name].nbytes <= _MOST_COUNTED:
         try:
             usable = row_pool(model).usable().size
-        except CheckpointError as error:  # the tokenizer's problem once more, or numbers that are not finite
+        except CheckpointError as error:  # the tokenizer's problem again, or numbers that are not finite
             problems.append(str(error))
     return Measured(fingerprint, tokenizer, usable, tuple(problem for problem in dict.fromkeys(problems) if problem))
 
@@ -68,8 +68,8 @@ def model_html(card: Card, measured: Measured | None = None, *, marking: bool = 
 
     Args:
         measured: None while it is being read.
-        marking: the model is to be marked, so say whether it can be, and how everything is stored, unfolded.
-        foldable: all but its name and size can be folded away, which studio.js does where a result comes first.
+        marking: the model will be marked, so show whether it can be, and unfold how everything is stored.
+        foldable: everything but its name and size can be folded; studio.js does so when a result is more important.
     """
     inside = _inside(card)
     stored = _table(("Role", "Tensor", "Shape", "Stored as"), map(_role, card.roles), wide=1)
@@ -110,7 +110,7 @@ def _model(card: Card) -> list[tuple[str, str | Markup]]:
 
 
 def _inside(card: Card) -> list[tuple[str, str | Markup]]:
-    layers = number(card.layers) if card.layers else "the tensors’ names do not tell"
+    layers = number(card.layers) if card.layers else "not known from the tensors’ names"
     if card.layers and card.stated_layers not in (None, card.layers):
         layers = f"{layers} in the files, {number(card.stated_layers or 0)} by its settings"
     fused = ", fused in one tensor" if card.fused else ""
@@ -127,7 +127,7 @@ def _inside(card: Card) -> list[tuple[str, str | Markup]]:
 def _head(card: Card) -> str:
     if card.tied:
         return "tied to the embedding" + ("; a copy is stored" if card.head_stored else "")
-    return "its own matrix" if card.head_stored else "its own matrix, which the files do not hold"
+    return "its own matrix" if card.head_stored else "its own matrix, which the files do not contain"
 
 
 def _files(card: Card, measured: Measured | None) -> list[tuple[str, str | Markup]]:
@@ -160,7 +160,7 @@ def _tokenizer(card: Card, measured: Measured | None) -> str | Markup:
     if tokenizer.problem:
         return Markup("cannot be read{}").format(files)
     if not tokenizer.tokens:
-        why = "none that names its tokens" if card.tokenizer_files else "none"
+        why = "none with token names" if card.tokenizer_files else "none"
         return Markup("{}: rows will be matched by content{}").format(why, files)
     missing = card.vocab_size - tokenizer.tokens
     named = f"{number(tokenizer.tokens)} tokens named" + (
@@ -170,7 +170,7 @@ def _tokenizer(card: Card, measured: Measured | None) -> str | Markup:
 
 
 def _read(card: Card, measured: Measured | None, marking: bool) -> list[tuple[str, str | Markup]]:
-    """What has to be read for, below the rest since it comes later."""
+    """Facts that require reading the weights, below the rest because they arrive later."""
     rows: list[tuple[str, str | Markup]] = []
     if marking and not card.refusal:
         rows.append(("Usable rows", _PENDING if measured is None else _usable(card, measured)))
@@ -191,7 +191,7 @@ def _usable(card: Card, measured: Measured) -> str:
     if measured.problems:
         return "not counted because of the problem below"
     if measured.usable is None:
-        return "counted when the release is made, since the embedding is large"
+        return "counted when the release is made, because the embedding is large"
     special = measured.tokenizer.special
     others = card.vocab_size - measured.usable - special
     kinds = ((special, "special or unused"), (others, "duplicate or near zero"))
@@ -218,7 +218,7 @@ def _notes(card: Card, measured: Measured | None, marking: bool) -> list[Markup]
 
 
 def _note(symbol: str, word: str, text: str) -> Markup:
-    """A sentence or two; a long one is cut at the end of a clause and folded in full."""
+    """One or two sentences; a long text is cut at the end of a clause, with the full text folded below."""
     text, whole = printable(text, 2000), Markup("")
     cut = max(text.rfind(mark, 0, _LONGEST_NOTE) for mark in (". ", "; ", ": "))
     if len(text) > _LONGEST_NOTE and cut > 0:
@@ -229,7 +229,7 @@ def _note(symbol: str, word: str, text: str) -> Markup:
 
 
 def _role(stored: Stored) -> tuple[str | Markup, ...]:
-    # A block's scales make a fraction; words such as "GPTQ, 4 bits" say it already.
+    # A block's scales make it a fraction; names such as "GPTQ, 4 bits" already contain the bits.
     told = stored.bits == round(stored.bits) or "bit" in stored.dtype
     return (
         stored.role,
@@ -240,7 +240,7 @@ def _role(stored: Stored) -> tuple[str | Markup, ...]:
 
 
 def _breaking(name: str) -> Markup:
-    """A tensor's name that may go on in the next line after a dot."""
+    """A tensor's name that may be broken after a dot."""
     return Markup(".<wbr>").join(printable(name).split("."))
 
 
@@ -281,7 +281,7 @@ def _facts(rows: Iterable[tuple[str, str | Markup]]) -> Markup:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str | Markup]], *, wide: int) -> Markup:
-    """A table whose column `wide` takes the room that is left; behind a first column that is wide stand numbers."""
+    """A table whose column `wide` takes the remaining width; if that is the first column, the others hold numbers."""
 
     def cell(text: str | Markup, n: int, tag: str) -> Markup:
         name = "number" if wide == 0 and n else ("" if n == wide or len(text) > _SNUG else ("snug" if n else "whole"))

@@ -1,6 +1,6 @@
-"""What to do with a release that was just written: examine it, time-stamp its key, keep the receipt.
+"""Next steps for a release that was just written: examine it, time-stamp its key, keep the receipt.
 
-Backing up is offered by the reminder that stands below (`ui.components.backup_reminder`), until a backup holds the key.
+The reminder below offers a backup (`ui.components.backup_reminder`) until one contains the key.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import gradio as gr
 
 from ui.components.uploads import offer
 
-# Opens another page of this document as a click on its tab does.
+# Opens another page of this document, like a click on its tab.
 OPEN_PAGE = "() => document.getElementById('page-{}-button')?.click()"
-# The time-stamp's part of the page Vault is folded, and far down.
+# The part of the page Vault for time-stamps is folded, and far down the page.
 OPEN_STAMPS = """
 () => {
   document.getElementById('page-vault-button')?.click();
@@ -25,24 +25,24 @@ OPEN_STAMPS = """
     if (fold && !fold.classList.contains('open')) fold.click();
     part?.scrollIntoView({block: 'start'});
   };
-  // Once more when the tables above it are filled in, which moves it down.
+  // Repeated, because the tables above it move it down when they are filled in.
   [200, 800, 1600].forEach((wait) => setTimeout(arrive, wait));
 }
 """
-# The receipt of a release that was asked for here is brought into view when it is there.
+# The receipt of a release that was started here is scrolled into view when it is ready.
 AWAIT_RECEIPT = "() => window.irwmAwaitReceipt?.()"
 TO_RECEIPT = "() => window.irwmToReceipt?.()"
 
 
 @dataclass(frozen=True, slots=True)
 class NextSteps:
-    """What a page gets, and what the pages that it leads to wire further.
+    """The parts that a page uses, and to which the linked pages connect their own events.
 
     Attributes:
         investigate: leads to the page Investigate, with the release as its suspect.
         stamp: leads to the key's commitment on the page Vault.
         done: a `gr.State` with the result of the job that wrote the release; None without one.
-        outputs: what `shown` gives the values of.
+        outputs: the components that `shown` gives values for.
     """
 
     investigate: gr.Button
@@ -52,10 +52,10 @@ class NextSteps:
 
     @staticmethod
     def shown(result: dict[str, Any] | None) -> tuple[Any, ...]:
-        """What `outputs` become for what a job wrote; None for nothing."""
+        """The values of `outputs` for the result of a job, or None."""
         if result is None:
             return gr.Column(visible=False), gr.skip(), None
-        if result.get("many"):  # the receipts have a table and a file of their own
+        if result.get("many"):  # the receipts have their own table and file
             return gr.Column(visible=True), gr.DownloadButton(visible=False), result
         text = json.dumps(result, ensure_ascii=False, indent=2) + "\n"
         name = f"receipt-{result['commitment'][:16]}.json"
@@ -64,7 +64,7 @@ class NextSteps:
 
 
 def next_steps() -> NextSteps:
-    """Builds the row at this place of the page, out of sight."""
+    """Builds the row at this place of the page, hidden at first."""
     with gr.Column(visible=False, elem_id="next-steps") as box:
         gr.Markdown("### Next steps")
         with gr.Row():

@@ -1,4 +1,4 @@
-"""Errors and empty states, each saying what to do next."""
+"""Errors and empty states, each with the next step."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ROWS = (("file", "File"), ("tensor", "Tensor"), ("expected", "Expected"), ("foun
 
 
 def parts_of(error: IrwmError | Mapping[str, Any]) -> dict[str, str]:
-    """An error's parts that are there, settings by their labels; also from a job's row, where they are a dict."""
+    """The parts of an error that are set, with labels of settings; also from a job's row, where they are a dict."""
     known = error if isinstance(error, Mapping) else {part: getattr(error, part) for part in PARTS}
     return in_words({part: str(known[part]) for part in PARTS if known.get(part)})
 
 
 def error_html(error: IrwmError | Mapping[str, Any]) -> str:
-    """A card with the problem, what it is about, what was expected and found, and the next step."""
+    """A card with the problem, its file and tensor, the expected and found values, and the next step."""
     parts = parts_of(error)
     rows = Markup("").join(
         Markup("<dt>{}</dt><dd>{}</dd>").format(label, copyable(parts[part]) if part in COPIED else _plain(parts[part]))
@@ -42,7 +42,7 @@ def error_html(error: IrwmError | Mapping[str, Any]) -> str:
 
 
 def empty_html(title: str, what_to_do: str) -> str:
-    """What stands where there is nothing yet."""
+    """A placeholder for an empty list."""
     return str(Markup('<section class="notice notice-empty"><h2>{}</h2><p>{}</p></section>').format(title, what_to_do))
 
 
@@ -54,7 +54,7 @@ def note_html(text: str, *, good: bool = False) -> str:
 def copyable(text: str) -> Markup:
     """A path or hash in monospace with a button that copies it; studio.js does the copying.
 
-    What is copied is what is shown: a line break or an escape hidden in a name must not reach somebody's terminal.
+    The copied text equals the shown text: a line break or an escape hidden in a name must not reach a terminal.
     """
     return Markup(
         '<span class="copyable"><code>{shown}</code>'
@@ -63,7 +63,7 @@ def copyable(text: str) -> Markup:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital at its start and a full stop at its end."""
+    """The text with a capital letter at its start and a full stop at its end."""
     text = printable(text.strip(), 2000)
     if not text:
         return ""
@@ -71,9 +71,9 @@ def sentence(text: str) -> str:
 
 
 def alarm(error: IrwmError) -> gr.Error:
-    """A short message in the corner, for a handler with nowhere to show a card: `raise alarm(error)`.
+    """A short message in the corner, for a handler that cannot show a card: `raise alarm(error)`.
 
-    Escaped here, since Gradio renders the text of its toasts as HTML.
+    Escaped here, because Gradio renders the text of its toasts as HTML.
     """
     parts = parts_of(error)
     text = " ".join(str(escape(sentence(parts[part]))) for part in ("problem", "advice") if part in parts)
@@ -81,5 +81,5 @@ def alarm(error: IrwmError) -> gr.Error:
 
 
 def _plain(text: str) -> str:
-    # Our own numbers are grouped by no-break spaces, which are as inert as others.
+    # Our own numbers are grouped by no-break spaces, which are harmless.
     return "\u00a0".join(printable(part, 2000) for part in text.split("\u00a0"))

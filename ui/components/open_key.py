@@ -1,4 +1,4 @@
-"""Opening a key: its file for one who examines again, or for the other side of a dispute; never through a page."""
+"""Opening a key: writes its file for another examiner or the other side of a dispute; never through a page."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ui.context import Context
 from ui.key_file import write_key
 
 INTRO = """
-Whoever has the key itself can find the marked rows and remove the mark from every copy made with it. Open one only to
-somebody who must examine again without your vault, an expert or a court.
+Anyone who has the key itself can find the marked rows and remove the mark from every copy made with it. Open a key only
+to someone who must examine again without your vault, such as an expert or a court.
 """
 
 
@@ -31,13 +31,13 @@ def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
     folder = path_picker(
         context,
         label="Folder for the key file",
-        info="One that nobody else can read; the file is never sent through the browser",
+        info="A folder that no one else can read; the file is never sent through the browser",
         purpose="open-key",
         kind="folder",
     )
     passphrase = gr.Textbox(
         label="Passphrase",
-        info="Asked again, because this cannot be undone",
+        info="Needed again, because this step cannot be undone",
         type="password",
         max_length=1024,
         elem_id="open-key-passphrase",
@@ -59,7 +59,7 @@ def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
             file = write_key(vault, id, target)
         except IrwmError as error:
             return notices.error_html(error), ""
-        return notices.note_html(f"The key is in {file}, unencrypted and readable by you alone.", good=True), ""
+        return notices.note_html(f"The key is in {file}, unencrypted and readable only by you.", good=True), ""
 
     start.click(
         write,

@@ -1,4 +1,4 @@
-"""A long list as a table of one page with a search field: however long it is, the browser holds a page of it."""
+"""A long list as a table of one page with a search field; the browser holds only one page of it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ui.components.guarded import guarded
 from ui.context import Context
 
 LONGEST_SEARCH = 200
-# A few say where to look; ten thousand of them would bury the advice.
+# A few names are enough; ten thousand of them would hide the advice.
 MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One page of what was looked for.
+    """One page of search results.
 
     Attributes:
-        rows: the page's rows, as many cells as the table has headers.
+        rows: the page's rows, with one cell for each header of the table.
         total: rows on all pages together.
-        damaged: records that do not authenticate, on whichever page they would stand.
-        also: values for the other components that the page of the app keeps in step with this table.
+        damaged: records of all pages that do not authenticate.
+        also: values for other components of the app's page that depend on this table.
     """
 
     rows: list[list[str]]
@@ -40,13 +40,13 @@ class Found:
     also: tuple[Any, ...] = ()
 
 
-# Looks for words in the vault: offset and limit say which rows are wanted.
+# Searches the vault for words; offset and limit select the rows.
 Find = Callable[[Vault, str, int, int], Found]
 
 
 @dataclass(frozen=True, slots=True)
 class PagedTable:
-    """The parts of the table, to be joined with `wire` once the components that follow it are there."""
+    """The parts of the table; `wire` connects them once the components that depend on it are built."""
 
     one: str
     several: str
@@ -65,11 +65,11 @@ class PagedTable:
     def wire(
         self, context: Context, find: Find, fill: Sequence[Any], also: Sequence[gr.components.Component] = ()
     ) -> None:
-        """Joins the table with what it shows.
+        """Connects the table with its data.
 
         Args:
-            find: looks into the vault.
-            fill: events after which the page that is shown is looked up anew.
+            find: searches the vault.
+            fill: events after which the current page is searched again.
             also: components that get `Found.also` with each page.
         """
 
@@ -78,7 +78,7 @@ class PagedTable:
             page = max(0, page)
             found = find(vault, words, page * PAGE_SIZE, PAGE_SIZE)
             last = max(0, (found.total - 1) // PAGE_SIZE)
-            if page > last:  # fewer are left than there were when this page was turned to
+            if page > last:  # there are fewer rows than when this page was opened
                 page = last
                 found = find(vault, words, page * PAGE_SIZE, PAGE_SIZE)
             nothing = "" if found.total else self.none_yet if not words else nothing_found_html(words, self.several)
@@ -108,7 +108,7 @@ class PagedTable:
         def go_forth(words: str | None, page: int, request: gr.Request) -> Any:
             return shown(request, words, page + 1)
 
-        # While one look is under way the next letters are typed; what counts is the last of them.
+        # More letters may be typed while one search runs; only the last text counts.
         turn = in_turn(str(self.table.elem_id))
         latest = {**turn, "trigger_mode": "always_last"}
         outputs = [
@@ -124,10 +124,10 @@ def paged_table(*, headers: list[str], info: str, one: str, several: str, none_y
     """Builds the table at this place of the page.
 
     Args:
-        info: what the search looks into.
-        one, several: what a row is, as in "1 key", "2 keys".
+        info: the columns that the search covers.
+        one, several: the name of a row, as in "1 key", "2 keys".
         none_yet: HTML in the table's place while there are no rows at all.
-        elem_id: of the table, and beginning of its controls' ids.
+        elem_id: of the table, and prefix of its controls' ids.
     """
     damaged = gr.HTML(visible=False)
     with gr.Row(elem_classes="picker-row", visible=False) as box:
@@ -147,7 +147,7 @@ def paged_table(*, headers: list[str], info: str, one: str, several: str, none_y
         )
     where = gr.HTML(visible=False, elem_id=f"{elem_id}-where")
     empty = gr.HTML(visible=False, elem_id=f"{elem_id}-empty")
-    # Not a Dataframe: the browser takes a second or two to draw fifty rows of one.
+    # Not a Dataframe: the browser takes one or two seconds to draw fifty rows of one.
     table = gr.HTML(visible=False, elem_id=elem_id)
     page, names = gr.State(0), tuple(headers)
     return PagedTable(one, several, box, words, back, forth, where, damaged, empty, table, page, none_yet, names)
@@ -169,11 +169,11 @@ def table_html(headers: Sequence[str], rows: Sequence[Sequence[str]], several: s
 
 
 def where_html(page: int, total: int, one: str, several: str, *, found: bool) -> str:
-    """Which rows are shown of how many; read out when it changes.
+    """The range of the rows shown and their total number; screen readers read it when it changes.
 
     Args:
         page: counts from 0.
-        found: whether the rows are those that a search found, or all there are.
+        found: whether the rows are the results of a search, or all rows.
     """
     text = rows = f"{counted(total, one, several)}{' found' if found else ''}"
     if total > PAGE_SIZE:
@@ -184,14 +184,14 @@ def where_html(page: int, total: int, one: str, several: str, *, found: bool) ->
 
 
 def nothing_found_html(words: str, several: str) -> str:
-    """Stands in the table's place when a search finds nothing."""
+    """Replaces the table when a search finds no rows."""
     return notices.empty_html(
-        "Nothing found", f"None of the {several} has “{printable(words, 100)}”. Try fewer or shorter words."
+        "Nothing found", f"None of the {several} contains “{printable(words, 100)}”. Try fewer or shorter words."
     )
 
 
 def damage_html(lost: Sequence[RecordName]) -> str:
-    """Says which records do not authenticate."""
+    """An error with the records that do not authenticate."""
     return notices.error_html(
         IrwmError("some records of the vault are damaged", found=named(lost), advice="Restore the latest backup")
     )

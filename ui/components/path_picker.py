@@ -1,4 +1,4 @@
-"""A field for a path on the server's disk, with a folder browser that opens below it. Nothing is uploaded or copied."""
+"""A field for a path on the server's disk, with a folder browser below it. Files are not uploaded or copied."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ui.components.icons import icon
 from ui.context import Context
 from ui.settings import DEMO
 
-# Sends which line was chosen, under "place": Gradio takes any dict with a "path" for an uploaded file. Puts the focus
-# back into the list after it was drawn anew, so that a reader who walks through folders by keyboard does not start at
-# the top of the page each time, and after a choice into the field.
+# Sends the chosen line under "place", because Gradio takes any dict with a "path" for an uploaded file. Returns the
+# focus to the list after it was redrawn, so that users who browse folders by keyboard do not start at the top of the
+# page each time; after a choice, the field gets the focus.
 LIST_SCRIPT = """
 let walking = false;
 element.addEventListener('click', (event) => {
@@ -41,14 +41,14 @@ _NOTHING = {"folder": "There are no folders here.", "model": "There are no folde
 
 @dataclass(frozen=True, slots=True)
 class PathPicker:
-    """What a page gets.
+    """The parts of the picker that a page uses.
 
     Attributes:
         field: the text field; its value is the path as typed. Use it as an input.
-        chosen: a `gr.State` with the last path that passed the check (str), or None. Its `change` event is where a page
-            looks into the model.
-        note: what is said below the field. A page that empties the field hides it.
-        purpose: under which the path is remembered.
+        chosen: a `gr.State` with the last path that passed the check (str), or None. A page reads the model on its
+            `change` event.
+        note: the text below the field. A page that empties the field hides it.
+        purpose: the name under which the path is remembered.
     """
 
     field: gr.Textbox
@@ -60,11 +60,11 @@ class PathPicker:
     suffixes: tuple[str, ...]
 
     def limits(self) -> Limits:
-        """Asked anew each time: an officer may change the roots on the page Settings."""
+        """Read each time, because an officer may change the roots on the page Settings."""
         return Limits.of(self.context.settings)
 
     def check(self, text: str) -> Path:
-        """The path if it may be used; every handler that acts on a path asks again, whatever the page showed.
+        """The path if it may be used; every handler that uses a path checks it again and does not trust the page.
 
         Raises:
             PathRefusedError
@@ -79,7 +79,7 @@ class PathPicker:
         return True, gr.Column(visible=True), self._showing(start_folder(text, self.limits())), gr.Button("Close")
 
     def settle(self, text: str, request: gr.Request) -> Any:
-        """What field, note and `chosen` become for this text."""
+        """The values of field, note and `chosen` for this text."""
         self.context.require(request)
         if not text.strip():
             return gr.skip(), gr.HTML(visible=False), None
@@ -87,14 +87,14 @@ class PathPicker:
             path = self.check(text)
         except IrwmError as error:
             return gr.skip(), gr.HTML(notices.error_html(error), visible=True), None
-        # Left alone where it says the same: by now another path may have been pasted over it, and that one counts.
+        # Not changed if it already has this path: another path may have been pasted in the meantime.
         tidy = gr.skip() if text.strip() == shown_path(path) else shown_path(path)
-        # Whether a model is sound is seen only when it is opened: no tick before.
+        # No tick here: only opening a model shows whether it can be used.
         said = notices.note_html(_about(path, self.kind, self.suffixes), good=self.kind != "model")
         return tidy, gr.HTML(said, visible=True), shown_path(path)
 
     def choose(self, event: gr.EventData, request: gr.Request) -> Any:
-        """Opens the folder of the line that was pressed, or takes what it names."""
+        """Opens the folder of the line that was pressed, or chooses its path."""
         self.context.require(request)
         path, act = str(event.place), str(event.act)
         if act == "open":
@@ -156,7 +156,7 @@ def path_picker(
     picker = PathPicker(field, gr.State(None), note, purpose, context, kind, tuple(suffixes))
 
     browse.click(guarded(picker.toggle), [shown, field], [shown, panel, listing, browse], **PRIVATE)
-    # Leaving the field and Enter may follow each other within a moment; the last text counts, never the first.
+    # Enter and leaving the field may follow each other closely; the last text counts, never the first.
     last = {**PRIVATE, "trigger_mode": "always_last"}
     settled = [field, note, picker.chosen]
     gr.on([field.submit, field.blur], guarded(picker.settle), field, settled, **last)
@@ -176,7 +176,7 @@ def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:
 
 
 def start_folder(text: str, limits: Limits) -> Path:
-    """Where the browser opens: at what is in the field if that is a place to look, else at the first root."""
+    """The folder where the browser opens: that of the field if it may be shown, else the first root."""
     try:
         path = use_path(text, limits, kind="model")
     except IrwmError:
@@ -213,7 +213,7 @@ def listing_html(listing: Listing, limits: Limits, kind: str) -> str:
 
 
 def places_html(limits: Limits, here: Path | None = None) -> Markup:
-    """The roots as a row of buttons, to start over from."""
+    """The roots as a row of buttons, to start again from one of them."""
     buttons = Markup("").join(
         Markup('<button type="button" class="place" data-act="open" data-place="{}"{}>{}</button>').format(
             str(root), Markup(' aria-current="true"') if root == here else "", place_name(root)
@@ -224,7 +224,7 @@ def places_html(limits: Limits, here: Path | None = None) -> Markup:
 
 
 def place_name(root: Path) -> str:
-    """What a root is called on its button."""
+    """The name of a root on its button."""
     if root == Path.home():
         return "Home"
     if root == DEMO:
@@ -233,7 +233,7 @@ def place_name(root: Path) -> str:
 
 
 def recent_html(paths: Sequence[str]) -> str:
-    """Recent paths as buttons; the last two parts tell them apart, the whole path is their title."""
+    """Recent paths as buttons with the last two parts of the path; the full path is the title."""
     buttons = Markup("").join(
         Markup('<button type="button" class="place" data-act="pick" data-place="{0}" title="{1}">{2}</button>').format(
             path, printable(path), printable("/".join(Path(path).parts[-2:]), 60)

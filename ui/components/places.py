@@ -1,7 +1,7 @@
-"""Errors beside what they are about, each in one place: below its field, or above the button that was pressed.
+"""Errors next to their field, each in one place: below the field, or above the button that was pressed.
 
-A message in the corner is for what has no place on the page. Here every handler of a form gets one output more for each
-place; what it refuses stands there until it is tried again, and nothing else of the form changes.
+Messages in the corner are for errors without a place on the page. Here every handler of a form gets one more output for
+each place. An error stays there until the next try, and the rest of the form does not change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORM = "form"
 
 
 class _At(Exception):
-    """An error, and the place where it is said."""
+    """An error, and the place where it is shown."""
 
     def __init__(self, place: str, error: IrwmError) -> None:
         super().__init__(place)
@@ -29,7 +29,7 @@ class _At(Exception):
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """What is refused inside is said at this place of the form."""
+    """Errors raised inside are shown at this place of the form."""
     try:
         yield
     except IrwmError as error:
@@ -37,11 +37,11 @@ def at(place: str) -> Iterator[None]:
 
 
 class Places:
-    """The places of one form, by name; `FORM` is the one for all that is about no field in particular.
+    """The places of one form, by name; `FORM` is the place for errors that are not about one field.
 
     Args:
-        kept: places that say other things too, and are not emptied: they change when their field does.
-        places: what shows an error there.
+        kept: places that also show other text and are not emptied: they change when their field does.
+        places: the component that shows an error at each place.
     """
 
     def __init__(self, kept: Collection[str] = (), **places: gr.HTML) -> None:
@@ -51,17 +51,17 @@ class Places:
 
     @property
     def outputs(self) -> list[gr.HTML]:
-        """What a handler that was `told` has for outputs after its own."""
+        """The additional outputs of a handler that was wrapped by `told`."""
         return list(self._places.values())
 
     def told(self, handler: Callable[..., Any], own: int) -> Callable[..., Any]:
-        """The handler with an output more for each place, all of them emptied but the one of what it refuses.
+        """The handler with one more output for each place; all are emptied except the one that shows an error.
 
         Args:
-            own: how many outputs the handler has itself; they stay as they are where it refuses.
+            own: number of the handler's own outputs; they do not change if it raises an error.
         """
 
-        @functools.wraps(handler)  # Gradio reads the signature to see which arguments it fills in itself
+        @functools.wraps(handler)  # Gradio reads the signature to see which arguments it must fill in
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             try:
                 found = handler(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Gradio's document, whose messages have no inner values, and whose answers end with Lock."""
+"""Gradio's document, without internal values in its messages and without answers after Lock."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import gradio as gr
 from ui.errors_seen import ErrorsSeen
 from ui.guard import UNANSWERED
 
-# How Gradio 6.31.0 refuses a choice that a list does not offer; the value and all others follow, keys' ids among them.
+# Gradio 6.31.0 refuses a choice that a list does not offer with these words, then prints all values, with keys' ids.
 _REFUSED = "is not in the list of choices"
-NOT_OFFERED = "What was chosen is no longer offered. Choose again, or reload the page."
+NOT_OFFERED = "This choice is no longer available. Choose again, or reload the page."
 
 
-LOCKED = "The vault was locked before this was answered."
+LOCKED = "The vault was locked before this request was answered."
 
 
 class PlainBlocks(gr.Blocks):
-    """`gr.Blocks` that says in words that a choice is gone, as one is after the app was started again.
+    """`gr.Blocks` with a clear message for choices that no longer exist, for instance after a restart of the app.
 
-    An answer that a handler gives after its browser was locked is withheld.
+    It withholds answers of handlers that finish after their browser was locked.
 
     Attributes:
         is_open: whether the browser behind a `gr.Request` is unlocked.
-        of_lock: names of handlers whose answer says that it is locked now.
+        of_lock: names of handlers whose answers show the locked state.
     """
 
     is_open: Callable[[Any], bool] = staticmethod(lambda request: False)
@@ -46,7 +46,7 @@ class PlainBlocks(gr.Blocks):
         except Exception as error:
             if was_open:
                 raise
-            # Gradio prints a traceback for each, such as for a call with too few values.
+            # Gradio prints a traceback for each error, such as for a call with too few values.
             self._seen.note(error)
             raise gr.Error(UNANSWERED, print_exception=False) from None
         if was_open and not self.is_open(request) and block_fn.name not in self.of_lock:

@@ -1,7 +1,7 @@
-"""What each preset is for, what it survives and what it costs, worked out for the model at hand.
+"""The purpose, robustness and cost of each preset, calculated for the current model.
 
-Each card is the label of one choice, in lines that the page's style keeps apart, so that mouse, arrow keys and screen
-readers meet three ordinary radio buttons.
+Each card is the label of one choice, in lines that the page's style separates, so that mouse, arrow keys and screen
+readers use three ordinary radio buttons.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ui.presets import PRESETS, preset_parameters
 
 USE_WHEN = {
     STANDARD: "each copy goes to one recipient, or the model is yours alone.",
-    MANY: "recipients may mix their copies: each one who did is named.",
+    MANY: "recipients may mix their copies: everyone who did is named.",
     PAPER: "you must repeat the published method exactly.",
 }
 _ALSO = {
-    STANDARD: "Nothing in one copy shows which rows are marked.",
-    MANY: "Nothing in one copy shows which rows are marked; the fingerprints survive mixing of copies.",
-    PAPER: "Whoever looks for the small numbers in its rows can find and remove it.",
+    STANDARD: "A single copy does not show which rows are marked.",
+    MANY: "A single copy does not show which rows are marked; the fingerprints survive mixing of copies.",
+    PAPER: "Anyone who looks for the small numbers in its rows can find and remove it.",
 }
 
 
@@ -33,16 +33,16 @@ def card_choices(hidden_size: int | None, keys: int = 1, copies: int = 1) -> lis
     """Label and value of each preset.
 
     Args:
-        hidden_size: d of the model that is to be marked; None before one is chosen.
-        keys: how many keys of this model there will be.
-        copies: how many copies are asked for now.
+        hidden_size: d of the model to be marked; None before one is chosen.
+        keys: number of keys that this model will have.
+        copies: number of copies that are requested now.
     """
     usual = MANY if copies > 1 else STANDARD
     return [(card_text(name, hidden_size, keys, usual=name == usual), name) for name in PRESETS]
 
 
 def card_text(preset: str, hidden_size: int | None, keys: int = 1, *, usual: bool = False) -> str:
-    """One card, a line for each thing that is said."""
+    """One card, with one line for each statement."""
     params = preset_parameters(preset, hidden_size)
     noise = Survival(params.constraints, params.permutations, max(1, keys)).noise(params.positions)
     return "\n".join(
@@ -56,22 +56,22 @@ def card_text(preset: str, hidden_size: int | None, keys: int = 1, *, usual: boo
 
 
 def cost_text(params: Parameters, hidden_size: int | None) -> str:
-    """What a preset changes in the model."""
+    """The changes that a preset makes to the model."""
     if not params.noise_coordinates:
         rows, t = number(params.positions), number(params.constraints)
-        return f"{rows} rows of the embedding change, in {t} numbers each; every other row stays as it is."
+        return f"{rows} rows of the embedding change, in {t} numbers each; the other rows do not change."
     if hidden_size is None:
         return "every row changes a little; choose the original to see how much."
     return f"every row changes by about {change_text(params, hidden_size)}."
 
 
 def change_text(params: Parameters, hidden_size: int) -> str:
-    """By how much of its length the fingerprint changes a row, in the embedding and in the output head."""
+    """The share of its length by which the fingerprint changes a row, in the embedding and in the output head."""
     in_embedding = percents(params, hidden_size)
     if "head" not in params.places:
         return f"{in_embedding} of its length in the embedding"
     in_head = percents(params.in_head, hidden_size)
-    return f"{in_embedding} of its length in the embedding, and by {in_head} in an output head of its own"
+    return f"{in_embedding} of its length in the embedding, and by {in_head} in an output head that is not tied"
 
 
 def percents(params: Parameters, hidden_size: int) -> str:
@@ -85,9 +85,9 @@ def preset_cards() -> gr.Radio:
 
 
 def drawn(hidden_size: int | None, keys: Any) -> gr.Radio:
-    """The same cards for this model; which of them is chosen stays.
+    """The same cards for this model; the chosen one stays.
 
     Args:
-        keys: (how many keys of that model there will be, how many copies are asked for now).
+        keys: (number of keys that the model will have, number of copies requested now).
     """
     return gr.Radio(choices=card_choices(hidden_size, *keys))

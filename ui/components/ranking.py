@@ -1,4 +1,4 @@
-"""The recipients of a tracing as a table: who is named, how strongly, and what the published rule says beside it."""
+"""The recipients of a tracing as a table: who is named, how strongly, and the result of the published rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ui.components.icons import icon
 
 
 def _unseen(text: str) -> Markup:
-    """A heading that is plain to see from what stands below it, for those who hear the table."""
+    """A heading for screen readers only; the column is clear without it to users who see the table."""
     return Markup('<span class="unseen">{}</span>').format(text)
 
 
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def ranking_html(document: Mapping[str, Any]) -> str:
-    """The section as HTML; "" where nobody was traced."""
+    """The section as HTML; "" if no recipient was traced."""
     found = document.get("tracing")
     if found is None:
         return ""
@@ -65,13 +65,13 @@ def ranking_html(document: Mapping[str, Any]) -> str:
 
 
 def _risk(found: Mapping[str, Any], accuses: bool) -> str:
-    needed = f"Whoever is named reached z = {decimal(found['z_needed'], 2)}, which"
+    needed = f"A recipient is named at z = {decimal(found['z_needed'], 2)} or more. This limit"
     if not found["named"]:
-        return f"Nobody is named: nobody reached z = {decimal(found['z_needed'], 2)}. {tracing_words.COMPARED}"
+        return f"No one is named: no one reached z = {decimal(found['z_needed'], 2)}. {tracing_words.COMPARED}"
     if not accuses:
         return f"{tracing_words.points_to(found['named']).capitalize()}."
     return (
-        f"{needed} keeps the odds of naming anybody who had no part at one in a million over all recipients together."
+        f"{needed} keeps the odds of naming anyone who took no part at one in a million over all recipients together."
     )
 
 
@@ -104,7 +104,7 @@ def _number(value: float | None, places: int) -> str:
     return "–" if value is None or math.isnan(value) else decimal(value, places)
 
 
-# Beside style.css, which holds what several pages share.
+# In addition to style.css, which several pages share.
 CSS = """
 .ranking { margin-top: 28px; padding-top: 28px; border-top: 1px solid var(--irwm-line); color: var(--irwm-ink); }
 .ranking h2 { font-size: 22px; line-height: 30px; font-weight: 600; margin: 0 0 12px; }

@@ -1,4 +1,4 @@
-"""The release receipt: what was written, whose mark it carries, and how that was verified."""
+"""The release receipt: the files, the owner of the mark, and how the mark was verified."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def receipt_html(receipt: Mapping[str, Any]) -> str:
         ("Changed", changed_text(receipt)),
         *_cost(receipt),
         ("Written", f"{size_text(receipt['bytes'])} in {len(receipt['files'])} files, listed in SHA256SUMS"),
-        ("Left out", ", ".join(receipt["left_out"]) or "nothing"),
+        ("Left out", ", ".join(receipt["left_out"]) or "none"),
         *_before(receipt),
     ]
     return _card(
@@ -48,7 +48,7 @@ def receipt_html(receipt: Mapping[str, Any]) -> str:
 
 
 def changed_text(receipt: Mapping[str, Any]) -> str:
-    """What differs from the original, by tensor and row."""
+    """The differences from the original, by tensor and row."""
     names = [printable(name) for name in receipt.get("changed_tensors", ())] or ["the embedding"]
     where = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     rows, vocabulary = receipt["changed_rows"], receipt["vocab_size"]
@@ -61,11 +61,11 @@ def changed_text(receipt: Mapping[str, Any]) -> str:
     if receipt.get("changed_head_rows"):
         head = printable(receipt["head_tensor"])
         together += f", and {number(receipt['changed_head_rows'])} rows of its output head, {head}"
-    return f"{text}{together}; every other byte is the original's"
+    return f"{text}{together}; all other bytes are the original's"
 
 
 def cost_text(certificate: Mapping[str, Any]) -> str:
-    """What a utility certificate says, in one sentence."""
+    """The content of a utility certificate in one sentence."""
     u = certificate["utility"]
     if u is None:
         return f"not measured: {printable(certificate['why'], 400)}"
@@ -81,11 +81,11 @@ def cost_text(certificate: Mapping[str, Any]) -> str:
         found = "the release's outputs are not numbers"
     else:
         found = f"perplexity {before:.2f} before, {after:.2f} after ({100 * change:+.2f} %"
-        found += f", give or take {200 * error:.2f} %)" if error is not None else ")"
+        found += f" ± {200 * error:.2f} %)" if error is not None else ")"
         if error is not None and abs(change) <= 2 * error:
             found += ", a difference that may be chance on this text"
-    agreement = f"the same likeliest word at {100 * u['top1']:.1f} % of {number(u['compared'])} places"
-    divergence = f"KL divergence {u['kl']:.2g} nats a token" if u["kl"] != "infinity" else "infinite KL divergence"
+    agreement = f"the same most likely token at {100 * u['top1']:.1f} % of {number(u['compared'])} places"
+    divergence = f"KL divergence {u['kl']:.2g} nats per token" if u["kl"] != "infinity" else "infinite KL divergence"
     return f"{found}; {agreement}; {divergence}; on {text}"
 
 
@@ -106,9 +106,9 @@ def receipt_rows(receipt: Mapping[str, Any]) -> list[list[str]]:
 def _many_html(receipt: Mapping[str, Any]) -> str:
     written, skipped, failed = receipt["written"], receipt["skipped"], receipt["failed"]
     example = receipt["example"]
-    copies = f"{counted(written, 'copy', 'copies')} of {number(receipt['recipients'])} asked for"
+    copies = f"{counted(written, 'copy', 'copies')} of {number(receipt['recipients'])} requested"
     if skipped:
-        copies += f"; {number(skipped)} had one already"
+        copies += f"; {number(skipped)} already existed"
     if failed:
         copies += f"; {number(failed)} could not be written; the table says why"
     rows: list[tuple[str, Any]] = [
@@ -121,8 +121,8 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
             ("Verified", "each copy was read back and its mark detected"),
             ("Changed in each", changed_text(example | {"vocab_size": receipt["vocab_size"]})),
             *_cost(receipt),
-            ("Room taken", _room_text(receipt)),
-            ("Left out", ", ".join(example["left_out"]) or "nothing"),
+            ("Disk space used", _room_text(receipt)),
+            ("Left out", ", ".join(example["left_out"]) or "none"),
         ]
     rows += [("Tracing", tracing_text(receipt["parameters"])), *_before(receipt)]
     title = f"The copies are ready: {number(written)} written" if written else "Every recipient already has a copy"
@@ -133,21 +133,21 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
         rows,
         Markup(
             "Every copy has its own key, in the vault, its own manifest and its own receipt. Each folder's name ends "
-            "with the beginning of its key's fingerprint; the receipts say whose it is. To add recipients later, "
+            "with the beginning of its key's fingerprint; the receipts name its recipient. To add recipients later, "
             "repeat these steps with the longer list; recipients who have a copy are skipped."
         ),
     )
 
 
 def tracing_text(parameters: Mapping[str, Any]) -> str:
-    """Whether a leak names its recipient when recipients conspire."""
+    """Whether a leak names its recipients if they collude."""
     if parameters.get("noise_coordinates"):
         return "each copy's own noise names its recipient, also in a mixture of several copies"
-    return "a copy as it was issued names its recipient; a mixture of several copies does not, for there is no noise"
+    return "an unmixed copy names its recipient; a mixture of several copies does not, because there is no noise"
 
 
 def _cost(receipt: Mapping[str, Any]) -> _Facts:
-    return [("What it costs the model", cost_text(receipt["utility"]))] if receipt.get("utility") else []
+    return [("Cost to the model", cost_text(receipt["utility"]))] if receipt.get("utility") else []
 
 
 def _room_text(receipt: Mapping[str, Any]) -> str:
@@ -162,7 +162,7 @@ def _before(receipt: Mapping[str, Any]) -> _Facts:
     if receipt.get("marked_before"):
         rows.append(("Marked before", f"for {'; '.join(receipt['marked_before'])}; both marks can be read"))
     if receipt.get("damaged"):
-        what = "records of the vault cannot be read; any may be about this model"
+        what = "records of the vault cannot be read; any of them may be about this model"
         rows.append(("Not known", f"{number(receipt['damaged'])} {what}"))
     return rows
 

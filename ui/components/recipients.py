@@ -1,4 +1,4 @@
-"""The list of recipients on a page: a field to type or paste into, a file in its place, and what was understood."""
+"""The list of recipients on a page: a field to type or paste into, an upload instead of it, and a preview."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ui.components.uploads import UploadRefusedError, browser_folder
 from ui.context import Context
 from ui.jobs.recipients import MAX_LIST_BYTES, Recipient, RecipientList, read_file
 
-# A few show that the right column was read; three hundred of them would push the buttons off the page.
+# A few names show that the right column was read; three hundred of them would push the buttons off the page.
 NAMES_SHOWN = 5
 FAULTS_SHOWN = 8
 EXAMPLE = "Example, Inc.\nBolt Ltd\n\nor a table from a spreadsheet:\n\nrecipient,note\nBolt Ltd,early access"
@@ -29,7 +29,7 @@ def recipients_field(context: Context) -> gr.Textbox:
     """Builds the field and the file chooser that fills it."""
     field = gr.Textbox(
         label="Recipients",
-        info="One name per line, or a table with a column “recipient” and, if you like, one “note”",
+        info="One name per line, or a table with the column “recipient” and, optionally, the column “note”",
         placeholder=EXAMPLE,
         lines=7,
         max_lines=12,
@@ -55,14 +55,14 @@ def recipients_field(context: Context) -> gr.Textbox:
 
 
 def text_of_upload(file: str) -> str:
-    """The text of an uploaded list; the uploaded file is removed, for it holds customers' names.
+    """The text of an uploaded list; the uploaded file is removed because it contains customers' names.
 
     Raises:
         UploadRefusedError: the path was not uploaded here.
-        RecipientListError: it is no list.
+        RecipientListError: it is not a list.
     """
     path = Path(file)
-    # A posted form can name any path; only what lies in the upload folder was uploaded.
+    # A posted form can name any path; only files in the upload folder were uploaded.
     if path.is_symlink() or not path.is_file() or not path.resolve().is_relative_to(browser_folder()):
         raise UploadRefusedError("this file was not uploaded here", file=path, advice="Choose it again")
     try:
@@ -74,10 +74,10 @@ def text_of_upload(file: str) -> str:
 
 
 def preview_html(found: RecipientList, released: Sequence[Recipient], damaged: int) -> str:
-    """What was understood of a list.
+    """A preview of a list.
 
     Args:
-        released: those of its recipients who have a copy of this model already.
+        released: those of its recipients who already have a copy of this model.
         damaged: records of the vault that cannot be read.
     """
     parts, new = [], len(found.recipients) - len(released)
@@ -88,10 +88,10 @@ def preview_html(found: RecipientList, released: Sequence[Recipient], damaged: i
         understood += f": {_some(found.recipients)}"
     parts.append(_faults_html(found, understood) if found.faults else notices.note_html(understood, good=bool(new)))
     if released:
-        rest = f"; {counted(new, 'copy', 'copies')} will be made" if new else "; no copies are left to make"
+        rest = f"; {counted(new, 'copy', 'copies')} will be made" if new else "; no new copies are needed"
         parts.append(
             notices.note_html(
-                f"Already released, so skipped: {counted(len(released), 'recipient')} ({_some(released)}){rest}"
+                f"Already released and skipped: {counted(len(released), 'recipient')} ({_some(released)}){rest}"
             )
         )
     if damaged:
@@ -100,12 +100,12 @@ def preview_html(found: RecipientList, released: Sequence[Recipient], damaged: i
 
 
 def damaged_html(damaged: int) -> str:
-    """That some of the vault cannot be read, and what that means here."""
+    """An error for records of the vault that cannot be read, and what that means here."""
     return str(
         Markup('<section class="notice notice-fault" role="alert"><div><h2>{}</h2><p>{}</p></div></section>').format(
             f"{counted(damaged, 'record')} of the vault cannot be read",
             "Each may be a mark on this model or a copy of it, so this list may be incomplete. "
-            "The Vault page names them; restore a backup to get them back.",
+            "The page Vault names them; restore a backup to recover them.",
         )
     )
 

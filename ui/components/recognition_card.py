@@ -1,4 +1,4 @@
-"""What was recognised and undone, step by step, and beside it the finding on lineage."""
+"""The recognised and undone changes, step by step, and the finding on lineage next to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
 from irwm.report import two_findings
 from ui.components.icons import icon
 
-# Lineage's answer, and the verdict whose icon it shares.
+# The answers on lineage, each with the verdict whose icon it shares.
 _SHAPES = {DERIVED: "found", NOT_DERIVED: "not found", CANNOT_TELL: "inconclusive"}
 
 
@@ -19,8 +19,8 @@ def recognition_html(document: Mapping[str, Any]) -> str:
     """Both findings of a document of `irwm.report` as HTML; the classes are in style.css."""
     return str(
         Markup(
-            '<section class="undoing" aria-label="What was recognised and undone">'
-            '<div><h2>What was recognised and undone</h2><dl class="facts">{facts}</dl>{undone}</div>'
+            '<section class="undoing" aria-label="Recognised and undone changes">'
+            '<div><h2>Recognised and undone changes</h2><dl class="facts">{facts}</dl>{undone}</div>'
             "{lineage}</section>"
         ).format(
             facts=_facts(two_findings.recognised(document)),

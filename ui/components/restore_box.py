@@ -1,7 +1,7 @@
-"""Putting a backup in the vault's place, from the gate: who lost the vault, or its file, cannot unlock it first.
+"""Restoring a backup of the vault, from the gate: users who lost the vault or its file cannot unlock it first.
 
-The backup's own passphrase is asked before anything is said of it. A vault that is there already is replaced by a
-backup of itself alone, and is set aside, never deleted.
+The form requires the backup's passphrase before it shows its content. An existing vault is replaced only by a backup of
+itself, and is set aside, never deleted.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ui.guard import UPLOAD_BYTES
 from ui.settings import without_home
 
 INTRO = """
-A backup is a sealed copy of the vault as it was at that time. It lacks everything added since: keys, and with them
-the proof for releases made later.
+A backup is a sealed copy of the vault at that time. It lacks everything added since then: keys, and with them the proof
+for later releases.
 """
 ENDING = ".sqlite3"
-# Of the folder of backups; the newest state is the one that somebody wants.
+# Most backups of the folder that are listed, newest first; the newest is usually the one to restore.
 MOST_LISTED = 20
 
 
@@ -51,7 +51,7 @@ def restore_box(context: Context) -> None:
         )
         passphrase = gr.Textbox(
             label="Passphrase of the backup",
-            info="The one that was in use when it was made",
+            info="The passphrase that was in use when the backup was made",
             type="password",
             max_length=1024,
             max_lines=1,
@@ -60,7 +60,7 @@ def restore_box(context: Context) -> None:
         )
         present = gr.Textbox(
             label="Passphrase of the current vault, if it is different",
-            info="A working vault can be replaced only by somebody who can open it",
+            info="A working vault can be replaced only by someone who can open it",
             type="password",
             max_length=1024,
             max_lines=1,
@@ -71,12 +71,12 @@ def restore_box(context: Context) -> None:
         said = gr.HTML(elem_id="restore-said")
         with gr.Row(visible=False) as sure:
             confirm = gr.Button("Restore it", variant="stop", elem_id="restore-now", scale=0, min_width=160)
-            cancel = gr.Button("Leave everything as it is", elem_id="restore-cancel", scale=0, min_width=200)
+            cancel = gr.Button("Cancel", elem_id="restore-cancel", scale=0, min_width=200)
         done = gr.Button("Continue to unlock", variant="primary", visible=False, elem_id="restore-done")
 
     handlers = Handlers(context)
     asked = [listed, file, passphrase]
-    # One at a time: a backup from elsewhere may take seconds to be read.
+    # One at a time: reading a backup from elsewhere may take seconds.
     slow = {**PRIVATE, "concurrency_limit": 1, "concurrency_id": "restore"}
     box.expand(handlers.offer, None, listed, **PRIVATE)
     compare, put_back = guarded(handlers.compare), guarded(handlers.put_back)
@@ -88,7 +88,7 @@ def restore_box(context: Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What the controls' events call."""
+    """The handlers of the controls' events."""
 
     context: Context
 
@@ -96,7 +96,7 @@ class Handlers:
         return gr.Dropdown(choices=backups(self.context.settings.home))
 
     def compare(self, which: str | None, posted: Any, typed: str, request: gr.Request) -> Any:
-        """Says what the backup would change, and shows the button that restores it."""
+        """Shows what the backup would change, and the button that restores it."""
         home = self.context.settings.home
         try:
             facts = self._inspected(source_of(home, which, posted), typed, request)
@@ -107,7 +107,7 @@ class Handlers:
         return notices.error_html({"problem": text[0], "advice": text[1]}), gr.Row(visible=True), gr.skip()
 
     def put_back(self, which: str | None, posted: Any, typed: str, opens: str | None, request: gr.Request) -> Any:
-        """Restores the backup. `opens`: the passphrase of the current vault, where it is another one."""
+        """Restores the backup. `opens`: the passphrase of the current vault, if it is different."""
         home = self.context.settings.home
         try:
             source = source_of(home, which, posted)
@@ -116,7 +116,7 @@ class Handlers:
             busy = [job for job in self.context.jobs.recent(200) if not job.is_over]
             if busy:
                 raise IrwmError(
-                    "a job may be writing into the vault",
+                    "a job may be writing to the vault",
                     found=f"{number(len(busy))} running or waiting",
                     advice="wait until it ends, or unlock and stop it on the page Jobs",
                 )
@@ -125,11 +125,11 @@ class Handlers:
         except IrwmError as error:
             return _told(error, home), gr.Row(visible=False), "", "", gr.skip()
         kept = f" The previous vault is kept as {aside.name} in the app’s folder." if aside else ""
-        text = f"The backup is restored.{kept} The next unlock records this in the audit log."
+        text = f"The backup was restored.{kept} The next unlock records this in the audit log."
         return notices.note_html(text, good=True), gr.Row(visible=False), "", "", gr.Button(visible=True)
 
     def _inspected(self, source: Path, typed: str, request: gr.Request) -> BackupFacts:
-        """What the backup holds. A wrong passphrase counts as one at the gate, since it may open the vault as well.
+        """The content of the backup. A wrong passphrase counts as one at the gate, because it may open the vault too.
 
         Raises:
             IrwmError
@@ -153,7 +153,7 @@ def source_of(home: Path, which: str | None, posted: Any) -> Path:
     """The backup that was chosen; an uploaded one counts before one of the list.
 
     Raises:
-        IrwmError: none was chosen, it is none of the list, or it was not uploaded here.
+        IrwmError: no backup was chosen, it is not in the list, or it was not uploaded here.
     """
     if posted:
         (path,) = uploaded([str(posted)])
@@ -166,10 +166,10 @@ def source_of(home: Path, which: str | None, posted: Any) -> Path:
 
 
 def comparison(home: Path, facts: BackupFacts) -> tuple[str, str]:
-    """What restoring this backup would change, in two sentences.
+    """The changes that restoring this backup would make, in two sentences.
 
     Raises:
-        IrwmError: it is a copy of another vault than the one that stands here.
+        IrwmError: it is a copy of another vault than the current one.
     """
     its = f"This backup ends with entry {number(facts.entries)} of the log, of {moment(facts.last)} UTC"
     known, count = _here(home)
@@ -189,18 +189,18 @@ def comparison(home: Path, facts: BackupFacts) -> tuple[str, str]:
     if missing > 0:
         lost = f"{counted(missing, 'later entry', 'later entries')} of the vault’s log"
         return (
-            f"{its}. Restoring it takes the vault back: {lost} will be missing, with the keys, cases and notes in them",
+            f"{its}. Restoring it loses newer records: {lost} will be missing, with the keys, cases and notes in them",
             "The current vault is set aside, not deleted, and the replacement is recorded in the log",
         )
-    return f"{its}, and so does the current vault", "That one is set aside, not deleted"
+    return f"{its}, and so does the current vault", "The current vault is set aside, not deleted"
 
 
 def require_present(home: Path, passphrase: str, tries: Tries, caller: str) -> None:
-    """Lets nobody replace a vault that opens who cannot open it: a passphrase that was changed may have been revoked.
+    """Requires the passphrase of a working vault before it is replaced: the backup's may have been revoked since.
 
     Raises:
-        IrwmError: the current vault is not damaged, and this passphrase does not open it, or it could not be
-            tried now: the vault is busy, of a newer version, or not to be touched as it lies.
+        IrwmError: the current vault is not damaged, and this passphrase does not open it or could not be tried now:
+            the vault is busy, of a newer version, or its file is not safe to open.
     """
     if not Vault.exists(home):
         return
@@ -211,14 +211,14 @@ def require_present(home: Path, passphrase: str, tries: Tries, caller: str) -> N
     except (WrongPassphraseError, PassphraseError):
         raise IrwmError(
             "this passphrase does not open the current vault",
-            advice="enter its passphrase too; if nobody knows it, move vault.sqlite3 out of the app’s folder first",
+            advice="enter its passphrase too; if no one knows it, move vault.sqlite3 out of the app’s folder first",
         ) from None
     except DatabaseDamagedError:
-        return  # that is what backups are for; a vault that is busy, newer or unsafe opens another time
+        return  # backups are for damaged vaults; a vault that is busy, newer or unsafe may open later
 
 
 def _here(home: Path) -> tuple[str | None, int]:
-    """The vault's identifier and the length of its log; what its witness remembers where the file cannot be read."""
+    """The vault's identifier and the length of its log; from its witness if the file cannot be read."""
     if not Vault.exists(home):
         return None, 0
     seen = witness.read(home)
@@ -231,6 +231,6 @@ def _here(home: Path) -> tuple[str | None, int]:
 
 
 def _told(error: IrwmError, home: Path) -> str:
-    # To a browser that proved nothing: what is wrong, and never where the files lie.
+    # For a browser that has not proved the passphrase: the error, but never the paths of files.
     parts = {part: without_home(text, home) for part, text in notices.parts_of(error).items() if part != "file"}
     return notices.error_html(parts)

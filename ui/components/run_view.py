@@ -1,4 +1,4 @@
-"""One run of a case: its verdict, or the outcome of a dispute or a lab, and the files of its report."""
+"""One run of a case: its verdict, or the outcome of a dispute or lab, and the files of its report."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ui.components.lab_table import summary_html, table_html
 from ui.components.uploads import offer_bytes
 from ui.components.verdict_card import verdict_html
 
-# Ending of a report's file, label of its button, its id. The signature's ending holds that of the numbers, so it
-# stands first.
+# Ending of a report's file, label of its button, its id. The signature's ending contains that of the numbers, so it
+# comes first.
 FILES = (
     (".zip", "For outsiders (ZIP)", "run-outside"),
     (".pdf", "Report (PDF)", "run-pdf"),
@@ -34,7 +34,7 @@ FILES = (
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What a page gets.
+    """The parts of the view that a page uses.
 
     Attributes:
         box: the column around it.
@@ -68,10 +68,10 @@ class RunView:
         except IrwmError as error:
             document, card, stem = None, notices.error_html(error), plain_name(f"report-{run_id[:6]}")
         content = {ending: files[name] for ending, name in named.items() if name is not None}
-        if document is not None and not content:  # filed before reports were kept beside the numbers
+        if document is not None and not content:  # filed before reports were stored with the numbers
             content = {".json": to_json(document), ".html": render_html(document).encode("utf-8")}
         buttons = (
-            # Under the names that the signature has them by, so that the downloaded files check each other.
+            # Under the names that the signature lists, so that the downloaded files check each other.
             gr.DownloadButton(value=offer_bytes(content[ending], named[ending] or stem + ending), visible=True)
             if ending in content
             else gr.DownloadButton(visible=False)
@@ -90,13 +90,13 @@ def run_view() -> RunView:
 
 
 def _ending(files: Mapping[str, bytes], ending: str) -> str | None:
-    """The file with this ending; one that ends in a longer one of `FILES` is that one."""
+    """The file with this ending, unless it has a longer ending of `FILES`."""
     longer = tuple(other for other, _, _ in FILES if other != ending and other.endswith(ending))
     return next((n for n in files if n.endswith(ending) and not (longer and n.endswith(longer))), None)
 
 
 def _document(vault: Vault, run_id: str, files: Mapping[str, bytes], name: str | None) -> dict[str, Any]:
-    """The run's document: as it was signed, or, where no files were filed with it, the finding itself."""
+    """The run's document: the signed one, or the finding itself if no files were filed with it."""
     data = files[name] if name is not None else vault.run_finding(run_id)
     read = dispute.from_json if dispute.is_dispute(data) else lab.from_json if lab.is_lab(data) else from_json
     return read(data)

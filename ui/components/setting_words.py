@@ -1,11 +1,11 @@
-"""What a setting is called where it is typed, for errors that the library names by its own names."""
+"""Labels of settings, for errors in which the library uses its own names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-# As the fields of Protect and Explore have it.
+# The labels of the fields in Protect and Explore.
 LABELS: Mapping[str, str] = {
     "positions": "Positions (l)",
     "constraints": "Constraints (t)",
@@ -29,7 +29,7 @@ _HIDDEN = re.compile(r"hidden=(?P<value>True|False)")
 
 
 def setting_of(problem: str) -> str:
-    """The setting that an error is about, by the library's name; "" for none of `LABELS`."""
+    """The setting that an error is about, by the library's name; "" if it is not in `LABELS`."""
     found = _OUT_OF_RANGE.fullmatch(problem)
     if found and found["name"] in LABELS:
         return found["name"]
@@ -37,7 +37,7 @@ def setting_of(problem: str) -> str:
 
 
 def in_words(parts: Mapping[str, str]) -> dict[str, str]:
-    """An error's parts, with a setting by its label and a value as it was typed, and no name or value of Python."""
+    """An error's parts, with labels of settings and typed values instead of Python names and values."""
     said = dict(parts)
     name = setting_of(said.get("problem", ""))
     if not name:

@@ -1,4 +1,4 @@
-"""The settings of a mark: a preset, and folded below it every parameter with the paper's symbol."""
+"""The settings of a mark: a preset, and a folded list of all parameters with the paper's symbols."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from ui.presets import (
 
 # The paper's example: each position still counts after an attack with these odds (its section 5.4).
 USUAL_SHARE = 0.8
-# What Protect offers to survive, in deviations of a row. The paper's rule then needs this share of the positions, which
-# are rounded up to tens.
+# The noise levels that Protect offers to survive, in deviations of a row. The paper's rule then needs this share of the
+# positions, which are rounded up to tens.
 SURVIVES = [
     ("Half as large as the weights: 0.5 σ", 0.5),
     ("As large as the weights: 1 σ", 1.0),
@@ -44,18 +44,18 @@ SURVIVES = [
     ("Twice as large: 2 σ", 2.0),
 ]
 USUAL_REQUIRED, ROUND_POSITIONS = 0.6, 10
-# A share of the computer's memory that a person should hear about.
+# Share of the computer's memory from which the page shows a warning.
 _MUCH = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsForm:
-    """What a page gets.
+    """The parts of the form that a page uses.
 
     Attributes:
         inputs: for its handlers; `parameters` reads their values.
         chosen: preset and the fields that a preset fills; `choose` gives their values.
-        drawn: the event in which the odds are drawn again, whatever changed in the form; for what follows a change.
+        drawn: the event in which the odds are redrawn after any change of the form; for handlers of changes.
     """
 
     context: Context
@@ -65,7 +65,7 @@ class SettingsForm:
 
     @staticmethod
     def parameters(_preset: str, *values: Any) -> Parameters:
-        """The parameters that the form's values stand for.
+        """The parameters for the form's values.
 
         Raises:
             ParameterError: a value is outside its range or missing.
@@ -86,17 +86,17 @@ class SettingsForm:
 
     @staticmethod
     def choose(preset: str, hidden_size: int | None) -> tuple[Any, ...]:
-        """The preset, and what it fills in for a model of this hidden size, in the order of `chosen`."""
+        """The preset, and the values that it fills in for a model of this hidden size, in the order of `chosen`."""
         p = preset_parameters(preset, hidden_size)
         filled = p.constraints, scale_text(p.scale), p.hidden, p.noise_coordinates, *noise_choice(p)
         return gr.Radio(value=preset), *filled
 
     @classmethod
     def refilled(cls, before: int | None, d: int | None, preset: str, *values: Any) -> tuple[Any, ...] | None:
-        """The fields of `chosen` for another model; None where they stay.
+        """The fields of `chosen` for another model; None if they stay.
 
-        They stay where they are not what the preset filled in for a model of hidden size `before`: somebody set them by
-        hand, or sent them from Explore.
+        They stay if they differ from what the preset filled in for a model of hidden size `before`: then the user set
+        them manually, or sent them from Explore.
         """
         if not d or preset == PAPER or values != cls.choose(preset, before)[1:]:
             return None
@@ -105,11 +105,11 @@ class SettingsForm:
     def connect(
         self, hidden_size: gr.State, keys: gr.State, survives: gr.Dropdown, odds: Sequence[gr.Component]
     ) -> SettingsForm:
-        """The form with its events.
+        """Connects the form's events.
 
         Args:
             survives: chooses the positions.
-            odds: what `draw` gives the values of.
+            odds: the components that `draw` gives values for.
         """
         context, preset, inputs = self.context, self.inputs[0], self.inputs
         always: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
@@ -144,7 +144,7 @@ class SettingsForm:
         return self.choose(preset, d)[1:]
 
     def survive(self, noise: float | None, keys: Sequence[int], request: gr.Request, *values: Any) -> Any:
-        """Positions and required positions for what the mark must survive."""
+        """Positions and required positions for the noise that the mark must survive."""
         self.context.require(request)
         if noise is None:
             return gr.skip(), gr.skip()
@@ -155,11 +155,11 @@ class SettingsForm:
 
 
 def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> SettingsForm:
-    """Builds preset, advanced settings and the odds that they buy, drawn as they change.
+    """Builds preset, advanced settings and their odds, which are redrawn when a setting changes.
 
     Args:
-        hidden_size: d of the model that is to be marked, None before one is chosen.
-        keys: (how many keys of that model there will be, how many copies are asked for now).
+        hidden_size: d of the model to be marked, None before one is chosen.
+        keys: (number of keys that the model will have, number of copies requested now).
     """
     usual = preset_parameters(STANDARD, None)
     preset = preset_cards()
@@ -167,8 +167,8 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
         survives = gr.Dropdown(
             SURVIVES,
             value=None,
-            label="Choose the positions by what the mark must survive",
-            info="White noise on the embedding, in deviations σ of a row; below, what your setting survives",
+            label="Choose the positions by the noise that the mark must survive",
+            info="White noise on the embedding, in deviations σ of a row. See below what your setting survives",
             elem_id="survives",
         )
         positions, constraints, required, threshold = _rule(usual)
@@ -184,7 +184,7 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
 
 
 def _rule(usual: Parameters) -> tuple[Any, ...]:
-    """Fields of what the paper's rule counts: positions, constraints, required positions, rank threshold."""
+    """Fields of the paper's rule: positions, constraints, required positions, rank threshold."""
     with gr.Row():
         return (
             gr.Number(usual.positions, label="Positions (l)", info="Rows that carry the mark", precision=0),
@@ -192,7 +192,7 @@ def _rule(usual: Parameters) -> tuple[Any, ...]:
             gr.Number(
                 usual.required_positions,
                 label="Required positions (ρ)",
-                info="How many must count for the paper's rule",
+                info="Minimum number of positions that count, for the paper's rule",
                 precision=0,
             ),
             gr.Number(usual.rank_threshold, label="Rank threshold (β)", info="Ranks below it count", step=0.01),
@@ -249,7 +249,7 @@ def _noise(usual: Parameters) -> tuple[Any, ...]:
 
 
 def odds_sentence(params: Parameters, keys: int = 1) -> str:
-    """What a setting buys by equations 1 to 3; `keys` is how many keys of this model there will be."""
+    """The odds of a setting by equations 1 to 3; `keys` is the number of keys that this model will have."""
     l, rho, beta = params.positions, params.required_positions, params.rank_threshold
     hit = 100 * success_probability(l, rho, USUAL_SHARE)
     text = (
@@ -260,27 +260,25 @@ def odds_sentence(params: Parameters, keys: int = 1) -> str:
     if keys < 2:
         return text + "."
     any_of = power_text(log10_wrong_user(l, rho, beta, keys))
-    return (
-        f"{text}; with the {number(keys)} keys that this model will have, the odds that any of them does are {any_of}."
-    )
+    return f"{text}; with the {number(keys)} keys of this model, the odds that any of them meets it are {any_of}."
 
 
 def consequences(params: Parameters, hidden_size: int | None, copies: int) -> list[str]:
-    """What else a setting brings with it, each in a sentence or two.
+    """Other consequences of a setting, each in one or two sentences.
 
     Args:
         hidden_size: d; None while unknown.
-        copies: how many recipients get one now.
+        copies: number of recipients who get a copy now.
     """
     m, t, notes = params.noise_coordinates, params.constraints, []
     if params.spread and hidden_size:
         text = (
             f"Fingerprint: every row changes by about {change_text(params, hidden_size)}: β·√({m}/{hidden_size}), and "
-            f"half of it in the head. It tells this copy from every other, and whoever leaks it is named."
+            f"half of it in the head. It distinguishes this copy from every other, and a leak names its recipient."
         )
         if copies > 1:
             text += (
-                " Recipients who compare their copies see which rows are marked. To hide that, write the noise over "
+                " Recipients who compare their copies see which rows are marked. To hide them, write the noise over "
                 "the rows’ numbers (Advanced settings); it costs the model far more."
             )
         notes.append(text)
@@ -289,23 +287,23 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
         hides = abs(m - t) <= max(1, t // 5) and params.scale == AUTO_SCALE
         notes.append(
             f"Noise: every row of the embedding changes by about {cost:.0f} % of its length (√(2·{m}/{hidden_size})); "
-            "measure what that costs your model before you hand out the copies. "
+            "measure what that costs your model before you distribute the copies. "
             + (
-                "Marked rows and all others change alike, so that two recipients who compare their copies cannot tell "
-                "them apart, and each copy's noise names its recipient, also in a mixture of several copies."
+                "Marked rows and all other rows change alike, so that two recipients who compare their copies cannot "
+                "distinguish them, and each copy's noise names its recipient, also in a mixture of several copies."
                 if hides
-                else f"It hides the marks only when the noise coordinates are about as many as the constraints "
-                f"(t = {t}) and the scale is automatic; as it is, they can be told apart."
+                else f"It hides the marks only if the number of noise coordinates is about the number of constraints "
+                f"(t = {t}) and the scale is automatic; with this setting, they can be distinguished."
             )
         )
     elif copies > 1:
         notes.append(
-            f"Without noise, {number(copies)} recipients: two who compare their copies see every mark, and nobody can "
+            f"Without noise, {number(copies)} recipients: two who compare their copies see every mark, and no one can "
             f"be named from a mixture of copies. Choose “{MANY}” for that."
         )
     needed = memory_needed(params, hidden_size)
     if needed > _MUCH * memory_there():
-        notes.append(f"So many permutations take about {size_text(needed)} of memory for each copy.")
+        notes.append(f"This number of permutations needs about {size_text(needed)} of memory for each copy.")
     return notes
 
 
@@ -313,23 +311,23 @@ def positions_for(noise: float, params: Parameters, keys: int = 1) -> tuple[int,
     """Positions and required positions with which the mark survives white noise of `noise` row deviations.
 
     Args:
-        keys: how many keys of this model there will be.
+        keys: number of keys that this model will have.
 
     Raises:
-        ParameterError: no mark of this kind does.
+        ParameterError: no mark of this kind survives it.
     """
     needed = Survival(params.constraints, params.permutations, max(1, keys)).positions(noise)
     if needed is None:
         raise ParameterError(
             f"no number of positions survives noise of {noise:g} σ with these settings",
-            advice="Take more constraints (t), or ask for less",
+            advice="Use more constraints (t), or choose less noise",
         )
     positions = max(preset_parameters(STANDARD, None).positions, -(-needed // ROUND_POSITIONS) * ROUND_POSITIONS)
     return positions, round(USUAL_REQUIRED * positions)
 
 
 def survival_sentence(params: Parameters, keys: int = 1) -> str:
-    """How much damage the mark of this setting survives; `keys` is how many keys of this model there will be."""
+    """The damage that the mark of this setting survives; `keys` is the number of keys that this model will have."""
     survival = Survival(params.constraints, params.permutations, max(1, keys))
     noise = survival.noise(params.positions)
     if not noise:
@@ -343,12 +341,12 @@ def survival_sentence(params: Parameters, keys: int = 1) -> str:
 
 
 def scale_text(scale: float | str) -> str:
-    """A scale as its field shows it."""
+    """A scale as text for its field."""
     return scale if isinstance(scale, str) else f"{scale:g}"
 
 
 def scale_of(text: Any) -> Any:
-    """The inverse of `scale_text`; what is no scale goes on to `Parameters`, which refuses it."""
+    """The inverse of `scale_text`; other text is passed to `Parameters`, which refuses it."""
     if str(text).strip().lower() == AUTO_SCALE:
         return AUTO_SCALE
     try:
@@ -358,5 +356,5 @@ def scale_of(text: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """A number field's value as an int where it is one; anything else goes on to `Parameters`, which refuses it."""
+    """A number field's value as an int if it is whole; other values are passed to `Parameters`, which refuses them."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,4 +1,4 @@
-"""One way to give a suspect: a path on this machine, or an upload in its place, and the card of what it is."""
+"""One way to give a suspect: a path on this machine, or an upload instead of it, and the suspect's card."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from ui.components.uploads import MOST_FILES, RECEIVED, receive
 from ui.context import Context
 from ui.guard import UPLOAD_BYTES
 
-# A card, and whether what it shows can be examined; once from headers and once more when all was read. Takes the
+# A card, and whether its suspect can be examined; first from headers and again when everything was read. Takes the
 # suspect's path and the original's.
 Described = Callable[[str | None, str | None], Iterator[tuple[str, bool]]]
 
 
 @dataclass(frozen=True, slots=True)
 class SuspectSource:
-    """What a page gets.
+    """The parts that a page uses.
 
     Attributes:
         picker: the field for a path.
-        upload: takes its place.
-        card: what was given.
-        uploaded: a `gr.State` with the path of what was uploaded; None where nothing was.
-        sound: a `gr.State`, whether what was given can be examined; True where nothing was given.
-        missing: what to do where nothing was given.
+        upload: an upload instead of a path.
+        card: the card of the suspect.
+        uploaded: a `gr.State` with the path of the uploaded files; None without an upload.
+        sound: a `gr.State`, whether the suspect can be examined; True if there is none.
+        missing: the advice if there is no suspect.
     """
 
     picker: PathPicker
@@ -48,14 +48,14 @@ class SuspectSource:
 
     @property
     def inputs(self) -> list[Any]:
-        """The components that `given` takes values of, in order."""
+        """The components whose values `given` takes, in order."""
         return [self.picker.field, self.picker.chosen, self.uploaded]
 
     def given(self, typed: str | None, looked_at: str | None, held: str | None) -> str:
-        """The path of the suspect that the page shows, and nothing else.
+        """The path of the suspect on the card.
 
         Raises:
-            IrwmError: none is shown, or the page holds another one than it shows.
+            IrwmError: there is no suspect, or the field and the card do not match.
         """
         typed = (typed or "").strip()
         if held:
@@ -64,35 +64,35 @@ class SuspectSource:
                 raise IrwmError("both a path and an upload are given", advice="Empty the field or remove the upload")
             home = (self.context.settings.home / RECEIVED).resolve()
             if not received.is_relative_to(home) or not received.exists():
-                raise PathRefusedError("the uploaded files are gone", file=received, advice="Upload it again")
+                raise PathRefusedError("the uploaded files no longer exist", file=received, advice="Upload them again")
             return str(received)
         if not typed:
             raise IrwmError("the suspect is missing", advice=self.missing)
         path = shown_path(self.picker.check(typed))
         if path != looked_at:
             raise IrwmError(
-                "the suspect in the field is not the one on the card",
+                "the suspect in the field does not match the card",
                 expected=looked_at,
                 found=path,
-                advice="Wait for its card below the field, then start again",
+                advice="Wait until its card appears below the field, then start again",
             )
         return path
 
     def connect(
         self, original: gr.State, results: gr.Column, described: Described, depends: Callable[[str], bool]
     ) -> None:
-        """Shows the card of what is given.
+        """Shows the suspect's card.
 
         Args:
             original: its path.
-            results: hidden whenever another suspect is shown: a verdict on one must not stand below another's card.
-            depends: whether another original makes something else of this suspect.
+            results: hidden when another suspect is shown: a verdict must not stay below another suspect's card.
+            depends: whether the card depends on the original.
         """
         context, picker, upload = self.context, self.picker, self.upload
         require = guarded(context.require)
 
         def look_at_suspect(path: str | None, base: str | None, held: str | None, request: gr.Request) -> Iterator[Any]:
-            """A path that was picked takes the place of an upload; a field that an upload emptied changes nothing."""
+            """A chosen path replaces an upload; a field that an upload emptied has no effect."""
             require(request)
             if not path and held:
                 yield (gr.skip(),) * 5
@@ -101,7 +101,7 @@ class SuspectSource:
                 yield *card, None, gr.File(value=None), gr.Column(visible=False)
 
         def look_again(path: str | None, held: str | None, base: str | None, request: gr.Request) -> Iterator[Any]:
-            """The suspect once more where another original makes another one of it."""
+            """Updates the card if it depends on the original, which changed."""
             require(request)
             source = held or path
             if source and depends(source):
@@ -110,10 +110,10 @@ class SuspectSource:
                 yield gr.skip(), gr.skip()
 
         def take_upload(files: list[str] | str | None, base: str | None, request: gr.Request) -> Any:
-            """An upload takes the place of a path: only one of the two is ever shown.
+            """An upload replaces a path: only one of the two is shown.
 
-            Nothing that yields: Gradio sends the last of it again at its end, and would empty the field of a path that
-            was pasted meanwhile. What takes long is looked at by `look_at_upload`.
+            Not a generator: Gradio sends the last value again at the end, which would clear a path that was pasted
+            in the meantime. `look_at_upload` does the slow part.
             """
             require(request)
             emptied = "", None, gr.HTML(visible=False), gr.Column(visible=False)
@@ -125,7 +125,7 @@ class SuspectSource:
             return *next(described(path, base)), path, *emptied
 
         def look_at_upload(held: str | None, base: str | None, request: gr.Request) -> Any:
-            """The card of what was uploaded, after all of it was read."""
+            """The card of an upload, after all of it was read."""
             require(request)
             return list(described(held, base))[-1] if held else (gr.skip(), gr.skip())
 
@@ -151,13 +151,13 @@ class SuspectSource:
 def suspect_source(
     context: Context, *, label: str, info: str, purpose: str, upload: str, missing: str, several: bool, **picking: Any
 ) -> SuspectSource:
-    """Builds it at this place of the page.
+    """Builds the components at this place of the page.
 
     Args:
-        purpose: as of `path_picker`; ids of elements have it too.
+        purpose: as for `path_picker`; also part of element ids.
         upload: the label of the upload.
         several: whether several files may be uploaded.
-        picking: what else `path_picker` takes.
+        picking: other arguments of `path_picker`.
     """
     picker = path_picker(context, label=label, info=info, purpose=purpose, **picking)
     with gr.Accordion("Upload it instead", open=False, elem_id=f"upload-{purpose}"):

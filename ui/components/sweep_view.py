@@ -1,4 +1,4 @@
-"""A swept folder on the page: what it holds before, what came of each suspect after."""
+"""A swept folder on the page: its suspects before the sweep, and their results after it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ui.components import notices
 from ui.components.uploads import offer
 from ui.jobs.kept import overview_of
 
-HEADERS = ["Suspect", "Result", "Outcome", "Odds without it", "Origin"]
-# Suspects of a folder that its card lists by name.
+HEADERS = ["Suspect", "Result", "Outcome", "Odds without the mark", "Origin"]
+# Most suspects of a folder that its card names.
 _MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SweepView:
-    """What a page gets.
+    """The parts of the view that a page uses.
 
     Attributes:
         box: the column around it.
-        summary, html_file, json_file, table: what came of the folder.
-        pick: which suspect's finding is shown below.
+        summary, html_file, json_file, table: the results of the folder.
+        pick: the suspect whose finding is shown below.
     """
 
     box: gr.Column
@@ -107,7 +107,7 @@ def sweep_view() -> SweepView:
 
 
 def folder_html(found: Candidates) -> str:
-    """What a folder of several suspects holds, before any of them is opened."""
+    """The card of a folder of several suspects, before any of them is opened."""
     names = [printable(found.name_of(path), 80) for path in found.paths]
     left = len(names) - _MOST_NAMED
     rows = [("Suspects", ", ".join(names[:_MOST_NAMED]) + (f" and {number(left)} more" if left > 0 else ""))]
@@ -116,18 +116,18 @@ def folder_html(found: Candidates) -> str:
     if found.too_deep:
         rows.append(("Too deep", f"{number(len(found.too_deep))} folders were not searched"))
     if found.cut:
-        rows.append(("Cut short", "It holds more than one sweep covers; sweep its parts one by one"))
+        rows.append(("Not complete", "The folder has more suspects than one sweep covers; sweep its parts separately"))
     facts = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, text) for label, text in rows)
     count = f"{number(len(names))} suspects in this folder" if len(names) != 1 else "One suspect in this folder"
     return str(
         Markup(
             '<section class="model-card" aria-label="Folder"><h2>{}</h2><p>{}</p><dl class="facts">{}</dl></section>'
-        ).format(shown_path(found.folder.name), f"{count}. Each is examined by itself, and filed in one case.", facts)
+        ).format(shown_path(found.folder.name), f"{count}. Each is examined separately and filed in one case.", facts)
     )
 
 
 def summary_html(found: Mapping[str, Any]) -> str:
-    """How far the sweep is and what it found, in a sentence or two."""
+    """The progress and the findings of the sweep, in one or two sentences."""
     rows = found["rows"]
     hits = sum(row["error"] is None and row["verdict"] == "found" for row in rows)
     failed = sum(row["error"] is not None for row in rows)
@@ -135,8 +135,8 @@ def summary_html(found: Mapping[str, Any]) -> str:
     more = f"{number(failed)} could not be examined; the table says why. " if failed else ""
     if not found["complete"]:
         more += (
-            f"The sweep ended early, after {number(len(rows))} of {number(found['suspects'])}. What is done is kept: "
-            "press Investigate again to go on with the rest. "
+            f"The sweep ended early, after {number(len(rows))} of {number(found['suspects'])}. Finished suspects are "
+            "kept: press Investigate again to continue with the rest. "
         )
     if "keys_held" in found:
         more += f"Keys tried on each: {number(found['keys'])} of {number(found['keys_held'])}. "
@@ -144,13 +144,13 @@ def summary_html(found: Mapping[str, Any]) -> str:
         more += f"{number(len(found['refused']))} links that lead out of the folder were not followed."
     return str(
         Markup('<section class="notice"><div><h2>{}</h2><p>{}</p></div></section>').format(
-            said, more or "Each is a run of its own in one case."
+            said, more or "Each is a separate run in one case."
         )
     )
 
 
 def table_row(row: Mapping[str, Any]) -> list[str]:
-    """One suspect, as the table shows it."""
+    """One suspect as a row of the table."""
     if row["error"] is not None:
         return [row["path"], "failed", outcome(row), "–", "–"]
     said = outcome(row) if row["verdict"] == "found" else "–"

@@ -1,4 +1,4 @@
-"""Files that come and go through the browser: suspects in, reports out. Everything else stays where it lies."""
+"""Files that are sent through the browser: suspects as uploads, reports as downloads. Other files are not moved."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from ui.guard import OFFERED, SESSION
 from ui.sessions import folder_of
 
 RECEIVED = "received"
-# Under this name several files that were uploaded together stand on cards and in reports.
+# The name of several files that were uploaded together, on cards and in reports.
 SEVERAL = "uploaded files"
-# Known to this process alone: see `_offered`.
+# Known only to this process: see `_offered`.
 _SECRET = secrets.token_bytes(32)
-# A model's folder has a handful of files; more is a mistake.
+# A model's folder has a few files; more is a mistake.
 MOST_FILES = 200
 
 
 class UploadRefusedError(IrwmError):
-    """What was posted is not a set of uploaded files."""
+    """The posted value is not a set of uploaded files."""
 
 
 def browser_folder() -> Path:
-    """The only folder that Gradio hands files out from and takes them into; private to this process."""
+    """The only folder that Gradio serves files from and uploads files to; private to this process."""
     return Path(os.environ["GRADIO_TEMP_DIR"]).resolve()
 
 
 def receive(files: Sequence[str], home: Path) -> Path:
-    """Moves uploaded files side by side into a new folder under `home` and returns what to open there.
+    """Moves uploaded files into a new folder under `home` and returns the path to open.
 
-    A single file is returned itself, several as their folder; a browser does not say what that was called.
+    For a single file, this is the file; for several, their folder. A browser does not send the folder's name.
 
     Raises:
         UploadRefusedError: a path was not uploaded here, two files share a name, or there are too many.
@@ -56,7 +56,7 @@ def receive(files: Sequence[str], home: Path) -> Path:
 
 
 def uploaded(files: Sequence[str]) -> list[Path]:
-    """The uploaded files where they lie, for what is read at once and kept nowhere.
+    """The uploaded files in their upload folder, for files that are read at once and not stored.
 
     Raises:
         UploadRefusedError: a path was not uploaded here, or there are none or too many.
@@ -66,22 +66,22 @@ def uploaded(files: Sequence[str]) -> list[Path]:
     folder = browser_folder()
     sources = [Path(file) for file in files]
     for source in sources:
-        # A posted form can name any path; only what lies in the upload folder was uploaded.
+        # A posted form can name any path; only files in the upload folder were uploaded.
         if source.is_symlink() or not source.is_file() or not source.resolve().is_relative_to(folder):
             raise UploadRefusedError("this file was not uploaded here", file=source, advice="Pick it by its path")
     return sources
 
 
 def new_offer(name: str) -> Path:
-    """A path under this name, in a folder of its own, from where the browser may fetch what is written to it."""
+    """A path with this name in its own folder, from which the browser may fetch the file written to it."""
     return _offered(secrets.token_hex(16)) / name
 
 
 def offer(content: bytes, name: str) -> str:
-    """A file with these bytes under `name` where the browser may fetch it from; the same one for the same bytes."""
+    """A file with these bytes under `name` that the browser may fetch; the same file for the same bytes."""
     path = _offered(hashlib.blake2b(name.encode() + b"\0" + content, key=_SECRET).hexdigest()[:32]) / name
     try:
-        # As good as new: what was offered is removed some hours after its last change.
+        # Updates the time of the file: offered files are removed some hours after their last change.
         os.utime(path)
     except FileNotFoundError:
         partial = path.with_name(f"{secrets.token_hex(8)}.partial")
@@ -91,8 +91,8 @@ def offer(content: bytes, name: str) -> str:
 
 
 def _offered(token: str) -> Path:
-    # The guard gives it to the session whose handler runs now, while that one is unlocked. A program without cookies is
-    # known by the path alone when it fetches, so no part of the token can be guessed.
+    # The guard serves it to the session whose handler runs now, while that session is unlocked. A program without
+    # cookies is identified by the path alone when it fetches, so no part of the token can be guessed.
     asked = getattr(LocalContext.request.get(None), "request", None)
     session = None if asked is None else asked.scope.get(SESSION)
     folder = browser_folder() / OFFERED / folder_of(session or "") / token
@@ -101,12 +101,12 @@ def _offered(token: str) -> Path:
 
 
 def offer_text(text: str, name: str) -> str:
-    """A new file with this text where the browser may fetch it from."""
+    """A new file with this text that the browser may fetch."""
     return offer_bytes(text.encode("utf-8"), name)
 
 
 def offer_bytes(content: bytes, name: str) -> str:
-    """A new file with these bytes where the browser may fetch it from."""
+    """A new file with these bytes that the browser may fetch."""
     path = new_offer(name)
     path.write_bytes(content)
     return str(path)

@@ -1,4 +1,4 @@
-"""The verdict, readable at arm's length: an icon and a word, one sentence, three figures, then why."""
+"""The verdict in large type: an icon and a word, one sentence, three figures, then the reasons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 from irwm.report.answer import WORDS
 from ui.components.icons import icon
 
-# More would not be read at arm's length.
+# More figures would be hard to read at a glance.
 FIGURES = 3
 
 
@@ -19,9 +19,9 @@ class Figure:
     """One number of a verdict.
 
     Attributes:
-        value: as it is read, such as "48 of 50" or "10⁻⁷⁷".
-        label: what it is, a few words.
-        help: what it means, one sentence, the paper's symbol last.
+        value: the text, such as "48 of 50" or "10⁻⁷⁷".
+        label: its name, a few words.
+        help: its meaning, one sentence, the paper's symbol last.
     """
 
     value: str
@@ -31,16 +31,16 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCard:
-    """A verdict to show. Texts are plain and escaped here; a `Markup` in `why` is taken as it is.
+    """A verdict to show. Texts are plain and escaped here; a `Markup` in `why` is used unchanged.
 
     Attributes:
         verdict: one of `irwm.report.answer.WORDS`.
         sentence: the answer in one sentence.
         figures: exactly three.
-        why: paragraphs, the weightiest first.
-        about: what was examined, shown small above the sentence.
-        fault: why none of it can be relied on, shown in red above the figures.
-        caution: what is not settled, shown in amber above the figures.
+        why: paragraphs, the most important first.
+        about: the examined models, in small type above the sentence.
+        fault: the reason why the result is not reliable, in red above the figures.
+        caution: what is still open, in amber above the figures.
     """
 
     verdict: str
@@ -53,7 +53,7 @@ class VerdictCard:
 
     def __post_init__(self) -> None:
         if self.verdict not in WORDS:
-            raise ValueError(f"no such verdict: {self.verdict!r}")
+            raise ValueError(f"unknown verdict: {self.verdict!r}")
         if len(self.figures) != FIGURES:
             raise ValueError(f"a verdict has {FIGURES} figures, not {len(self.figures)}")
 
@@ -95,7 +95,7 @@ def verdict_html(card: VerdictCard) -> str:
 
 
 def _first(card: VerdictCard) -> Markup:
-    """What must be read before any figure."""
+    """The notices above the figures."""
     lines = ((card.fault, "fault"), (card.caution, "amber"))
     return Markup("").join(
         Markup('<p class="verdict-first verdict-{}">{}<span>{}</span></p>').format(kind, icon("fault"), text)

@@ -1,10 +1,10 @@
-"""The utility certificate of a release: when it is measured, and that no protect task ever fails by it.
+"""The utility certificate of a release: when it is measured, so that no protect task fails because of it.
 
-It is measured after the receipt was filed in the vault: a machine that runs out of memory over it, or a Stop, then
-costs a figure and not the record of a release. It is kept in the task's result and, as `FILE_NAME`, in its folder.
+It is measured after the receipt was filed in the vault. If the machine runs out of memory, or Stop is pressed, only a
+figure is lost and not the record of a release. It is stored in the task's result and, as `FILE_NAME`, in its folder.
 
-The models are run beside the task, which looks for Stop meanwhile: opening a large model, or a single run of it, takes
-longer than a task has before it is ended the hard way, and one that is ended so cannot show its receipt.
+The models run in a thread while the task checks for Stop: opening a large model, or running it once, takes longer than
+the time before a task is killed, and a killed task cannot show its receipt.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ from ui.jobs.reporter import JobReporter
 
 FILE_NAME = "utility.json"
 NEVER, SMALL, ALWAYS = "no", "small", "yes"
-# What runs within a minute without a GPU; larger ones on request.
+# Models below this size run within a minute without a GPU; larger ones are measured only on request.
 SMALL_BYTES = 1 << 30
-# How often Stop is looked for; a task has 1.5 seconds for it (`ui.jobs.runner`).
+# Interval of checks for Stop; a task has 1.5 seconds to end (`ui.jobs.runner`).
 _LOOK_SECONDS = 0.1
 
 
 def certificate_of(
     request: Mapping[str, Any], model: Checkpoint, receipt: Mapping[str, Any] | None, device: str, report: JobReporter
 ) -> dict[str, Any] | None:
-    """The certificate as plain JSON; None where none was wanted or there is no release.
+    """The certificate as plain JSON; None if none was requested or there is no release.
 
     Args:
-        request: "utility": "yes", "small" (only a model of less than `SMALL_BYTES`), or "no", which is also meant where
-            it says nothing.
+        request: "utility": "yes", "small" (only a model of less than `SMALL_BYTES`), or "no" (default).
         receipt: `ui.jobs.releasing.receipt_of` the release.
     """
     wanted = request.get("utility", NEVER)
@@ -49,7 +48,7 @@ def certificate_of(
         try:
             certificate = _measured(model, wanted, Path(receipt["path"]), rows, device, report)
         except CancelledError:
-            certificate = _not_measured(rows, "the measurement was stopped; the release is whole")
+            certificate = _not_measured(rows, "the measurement was stopped; the release is complete")
     try:
         report.files.write(FILE_NAME, json.dumps(certificate, indent=2, ensure_ascii=False).encode("utf-8"))
     except StorageError as error:
@@ -60,10 +59,10 @@ def certificate_of(
 def _measured(
     model: Checkpoint, wanted: str, release: Path, rows: int, device: str, report: JobReporter
 ) -> dict[str, Any]:
-    """The certificate of a model that is to be run; on the processor where the GPU has not the memory.
+    """The certificate of a model that will be run; on the processor if the GPU has too little memory.
 
     Raises:
-        CancelledError: Stop was pressed. What runs then goes on to its next step, or until the process is ended.
+        CancelledError: Stop was pressed. The thread continues to its next step, or until the process ends.
     """
     step: tuple[int, int, str] = (0, 0, "Measuring what the mark costs the model")
     found: list[dict[str, Any] | Exception] = []
@@ -108,10 +107,10 @@ def _not_measured(changed_rows: int, why: str) -> dict[str, Any]:
 
 
 def _obstacle(model: Checkpoint, wanted: str, device: str) -> str:
-    """Why the model is not to be run; empty where it is."""
+    """The reason not to run the model; empty if it will be run."""
     size = sum(Path(shard).stat().st_size for shard in model.shards)
     if wanted == SMALL and size >= SMALL_BYTES:
-        return "the model is larger than 1 GB; it is measured when you ask for it"
+        return "the model is larger than 1 GB and is measured only on request"
     free = _free_bytes()
     # float32 of a file that may be 16-bit; one model is open at a time.
     if device == "cpu" and free is not None and 2.5 * size > free:
@@ -120,7 +119,7 @@ def _obstacle(model: Checkpoint, wanted: str, device: str) -> str:
 
 
 def _free_bytes() -> int | None:
-    """Memory that is free or can be freed; None where the system does not say."""
+    """Memory that is free or can be freed; None if the system does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

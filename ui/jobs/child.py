@@ -1,4 +1,4 @@
-"""What runs in a job's process: `python -m ui.jobs.child JOB_ID`, started by `ui.jobs.runner`.
+"""The program of a job's process: `python -m ui.jobs.child JOB_ID`, started by `ui.jobs.runner`.
 
 The request and the secrets come as one message on standard input: eight bytes of length, big-endian, then JSON. They
 are read before anything large is imported, and standard input is then empty, so nothing that the task starts can read
@@ -21,17 +21,17 @@ from typing import Any, BinaryIO
 LENGTH_BYTES = 8
 # A list of a few thousand recipients with their keys is a few MiB.
 MESSAGE_BYTES = 256 * 1024 * 1024
-# Shorter texts occur by chance in a traceback.
+# Shorter texts may occur in a traceback by chance.
 SHORTEST_SECRET = 6
-# Seconds between attempts to note a task's end; each attempt waits for a busy database itself.
+# Seconds between attempts to record a task's end; each attempt also waits for a busy database.
 PAUSES = (0.5, 1, 2, 4)
 
 
 def read_message(stream: BinaryIO) -> tuple[str, dict[str, Any], dict[str, Any], dict[str, str]]:
-    """The home folder, the request, the secrets, and what the job's words are sealed with.
+    """The home folder, the request, the secrets, and the keys that seal the job's text.
 
     Raises:
-        ValueError: the message is cut short, too long or not what the runner sends.
+        ValueError: the message is cut short, too long or not in the runner's format.
     """
     head = stream.read(LENGTH_BYTES)
     length = int.from_bytes(head, "big")
@@ -45,9 +45,9 @@ def read_message(stream: BinaryIO) -> tuple[str, dict[str, Any], dict[str, Any],
 
 
 def main(job_id: str) -> int:
-    """Runs one job to its end; the exit status is for the log only, the job's row says how it went."""
+    """Runs one job to its end; the exit status is only for the log, the job's row has the result."""
     home, request, secrets, seal = read_message(sys.stdin.buffer)
-    # Not only closed: the next file opened would get number 0, and a library that reads standard input would read it.
+    # Not closed: the next opened file would get number 0, and a library that reads standard input would read that file.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.umask(0o077)
 
@@ -60,7 +60,7 @@ def main(job_id: str) -> int:
     from ui.jobs.reporter import JobReporter
 
     jobs = Jobs(Path(home)).opened(JobKey(job_id, seal["key"], bytes.fromhex(seal["secret"])))
-    # Windows hands down no append mode, so what libraries print would overwrite lines that were logged meanwhile.
+    # On Windows, the append mode is not inherited, so output of libraries would overwrite lines logged in the meantime.
     log = open_to_append(jobs.log_path(job_id))
     for stream in (1, 2):
         os.dup2(log, stream)
@@ -91,10 +91,10 @@ def _run(jobs: Any, job_id: str, request: dict[str, Any], secrets: dict[str, Any
 
 
 def finish(jobs: Any, job_id: str, reporter: Any, state: str, **how: Any) -> int:
-    """Notes how the task ended, patiently: what it published must not be called failed because its row was busy.
+    """Records how the task ended, with retries: a published result must not count as failed because its row was busy.
 
     Returns:
-        The process's exit status; not 0 too where the row could not be written, which the log then says.
+        The process's exit status; also not 0 if the row could not be written, with a note in the log.
     """
     from irwm.errors import IrwmError
     from storage.errors import RecordValueError, StorageBusyError, StorageError, StorageFullError
@@ -105,14 +105,14 @@ def finish(jobs: Any, job_id: str, reporter: Any, state: str, **how: Any) -> int
         try:
             jobs.finish(job_id, state, **how)
             return 1 if state == "failed" else 0
-        except RecordValueError as error:  # a result that is not plain: no patience mends it
-            reporter.log(f"The task came to its end ({state}), and what it answered cannot be kept: {error}")
+        except RecordValueError as error:  # a result that is not plain JSON: retries do not help
+            reporter.log(f"The task ended ({state}), but its result cannot be stored: {error}")
             if "result" not in how:
                 return 1
             state, how = "failed", {"error": error_parts(error)}
         except StorageError as error:
             if pause is None or not isinstance(error, (StorageBusyError, StorageFullError)):
-                reporter.log(f"The task came to its end ({state}), and the job list could not be told: {error}")
+                reporter.log(f"The task ended ({state}), but the job list could not be updated: {error}")
                 return 1
             time.sleep(pause)
     return 1
@@ -129,34 +129,34 @@ def _task(kind: str) -> Any:
 
 
 def error_parts(error: Any) -> dict[str, str | None]:
-    """An `IrwmError` as the job's row keeps it and `ui.components.notices` shows it."""
+    """An `IrwmError` in the form of the job's row and of `ui.components.notices`."""
     parts = ("problem", "file", "tensor", "expected", "found", "advice")
     return {"type": type(error).__name__} | {part: getattr(error, part) for part in parts}
 
 
 def unexpected(error: Exception) -> dict[str, str]:
-    """What the row says about an error that nobody foresaw. Its text stays in the log: it may hold anything."""
+    """The row's entry for an unexpected error. Its text stays in the log because it may contain anything."""
     if isinstance(error, MemoryError):
         return {
             "type": "MemoryError",
             "problem": "the computer ran out of memory",
             "advice": "close other programs, then start again",
         }
-    if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported to be told
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, recognised without importing torch
         return {
             "type": "OutOfMemoryError",
             "problem": "the GPU ran out of memory",
-            "advice": "close what else uses it, or choose the processor in the settings, then start again",
+            "advice": "close other programs that use it, or choose the processor in the settings, then start again",
         }
     return {
         "type": type(error).__name__,
-        "problem": "an error that this app did not foresee ended the task",
-        "advice": "what was published before stays; the log on the page Jobs says where it happened, please report it",
+        "problem": "an unexpected error ended the task",
+        "advice": "published files stay; please report the error, the log on the page Jobs shows where it happened",
     }
 
 
 def without(text: str, secrets: Mapping[str, Any]) -> str:
-    """The text with every secret value taken out, in case a library put one into its message."""
+    """The text without any secret value, in case a library put one into its message."""
     for value in _texts(secrets):
         text = text.replace(value, "[secret]")
     return text

@@ -1,4 +1,4 @@
-"""Which device a task computes on, and what it takes of its memory."""
+"""The device that a task computes on, and how much of its memory it uses."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def device_of(wanted: str) -> str:
     """ "cpu" or "cuda" for the setting "auto", "cpu" or "cuda".
 
     Raises:
-        IrwmError: a GPU is asked for and there is none.
+        IrwmError: a GPU is requested and there is none.
     """
     if wanted == "cpu":
-        return wanted  # without the quarter of a gigabyte that asking torch takes: tasks wait their turn with it
+        return wanted  # without importing torch, which takes a quarter of a gigabyte also in tasks that wait
     import torch
 
     if wanted == "auto":
@@ -28,14 +28,14 @@ def device_of(wanted: str) -> str:
 
 
 def memory_in_use(device: str) -> int:
-    """Bytes: the most of the GPU's memory for "cuda", else the memory of this process and of those it started, now."""
+    """Bytes: the peak of the GPU's memory for "cuda", else the current memory of this process and its children."""
     if device == "cuda":
-        torch = sys.modules.get("torch")  # nothing is taken before it is loaded
+        torch = sys.modules.get("torch")  # no GPU memory is used before it is loaded
         return int(torch.cuda.max_memory_allocated()) if torch is not None and torch.cuda.is_initialized() else 0
     total = 0
     with contextlib.suppress(psutil.Error):
         own = psutil.Process()
         for process in (own, *own.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):  # one that has ended meanwhile
+            with contextlib.suppress(psutil.Error):  # a process that has ended in the meantime
                 total += process.memory_info().rss
     return total

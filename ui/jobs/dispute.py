@@ -1,4 +1,4 @@
-"""The task behind a dispute: every claimant's key on every model, who can show what, signed and filed in the case."""
+"""The task behind a dispute: tests every claimant's key on every model, then signs and files the outcome."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 from ui.stamps import StampFiles
 
-# The permutations of every test; anybody who knows it computes the same numbers.
+# Seed of the permutations of every test; anyone who knows it computes the same numbers.
 SEED = 0
 
 
 class DisputeError(IrwmError):
-    """What a claimant brings does not belong together."""
+    """The files of a claimant do not belong together."""
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         request: "ours" with "original" and "release" (paths) and "key" (its id in the vault); "theirs" with "name",
             "original", "key_file" and "release" (paths) and "stamp" (a folder with their commitment and its time-stamp,
             or ""); "exhibit" (a path, or ""); "case_id" and "device"; "case_title", "note", "examiner" and "roots" (a
-            .pem of the authorities that whoever asks trusts to date their claim; "" for none) may be missing.
+            .pem of the authorities that the user trusts to date their claim; "" for none) may be missing.
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
@@ -112,18 +112,18 @@ def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, dict[str, Any]
         files = StampFiles.of(sorted(path_from(asked["stamp"]).iterdir()))
         if files.commitment is None:
             raise DisputeError(
-                "their commitment is missing", advice="Give the .json that was time-stamped, beside the response"
+                "their commitment is missing", advice="Add the .json that was time-stamped to the response"
             )
         commitment = Commitment.from_bytes(files.commitment)
         if not commitment.opens(key):
             raise DisputeError(
-                "their commitment is not of the key that they opened",
+                "their commitment does not belong to the key that they opened",
                 expected=f"key {key.commitment}",
                 found=f"key {commitment.commitment}",
                 advice="Ask them for the commitment of this key",
             )
-        # Anybody can run an authority of their own, set its clock back and send its root along. So a root among their
-        # files proves nothing.
+        # Anyone can run their own authority, set its clock back and include its root. So a root among their files
+        # proves nothing.
         trusted = StampFiles.of([path_from(roots)]).roots if roots else None
         sent, answer, stamp = replace(files, roots=trusted).read(commitment)
         committed = stamp.time_utc if stamp.trusted else None
@@ -154,19 +154,19 @@ def _described(
 
 
 def _item(model: Checkpoint, report: JobReporter, original: Checkpoint) -> ItemDescription:
-    """Any item of the two; `original` is our own, with which the size of theirs is compared before it is hashed."""
+    """An item of either side; `original` is ours, and the size of their items is compared with it before hashing."""
     return described(model, hashes(model, report, original))
 
 
 def _items(claims: list[ClaimInfo], exhibits: list[tuple[str, ItemDescription]]) -> list[tuple[str, ItemDescription]]:
-    """Every model that was examined, with what it is in the dispute."""
+    """Every model that was examined, with its role in the dispute."""
     found = [(f"Original of {claim.claimant}", claim.original) for claim in claims]
     found += [(f"Release of {claim.claimant}", claim.release) for claim in claims if claim.release is not None]
     return found + [("In dispute", item) for _, item in exhibits]
 
 
 def _signed(document: dict[str, Any], filing: Filing) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The document as it is signed; numbers, page and the signature over both."""
+    """The signed document, and its files: numbers, page and the signature over both."""
     signer = filing.signer()
     signed = announced(document, signer)
     files = {f"{NAME}.json": to_json(signed), f"{NAME}.html": dispute_html(signed, f"{NAME}.json").encode("utf-8")}

@@ -1,4 +1,4 @@
-"""One suspect and many keys: tracing first, then the rank rule for whom it points to, then the controls."""
+"""One suspect and many keys: tracing first, then the rank rule for the most likely keys, then the controls."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from storage.records import RecordName
 from storage.vault import Vault
 from ui.jobs.reporter import JobReporter
 
-# Traced keys that are also read by the rank rule: whoever is named, and the next best.
+# Most traced keys that are also read by the rank rule: those named, and the next best.
 MOST_READ = 64
-# Positions of other keys whose readings a page can draw; some three megabytes of JSON.
+# Positions of other keys whose readings a page can draw; about three megabytes of JSON.
 MOST_POSITIONS = 4000
 # The sections of a document that are about one key; a page draws figures from them.
 OF_ONE_KEY = ("parameters", "reading", "paper", "odds")
 ALIGNING = "Aligning the suspect and ranking its marked rows"
-# A stranger's files are hashed up to so many times the original's bytes, and up to so many bytes in any case. A file of
-# holes claims terabytes and costs its sender nothing; a copy in float64 has four times the bytes.
+# Files received from others are hashed up to this multiple of the original's bytes, and up to this number of bytes in
+# any case. A sparse file may claim terabytes at no cost to its sender; a copy in float64 has four times the bytes.
 HASHED_SHARE, HASHED_BYTES = 16, 64 << 30
 
 
 class Stamp(Protocol):
-    """What an authority sent to date a key's commitment; `storage.records.TimestampRecord` is one."""
+    """An authority's time-stamp of a key's commitment; `storage.records.TimestampRecord` is one."""
 
     @property
     def commitment_document(self) -> bytes: ...
@@ -70,9 +70,9 @@ class Keys:
         ids: in the vault.
         keys: the keys themselves.
         damaged: records that could not be read and were left out.
-        held: how many keys with this original's embedding the vault holds, whether or not they are tried.
-        others: how many keys were left out because they were made for another original with the same embedding, such as
-            a fine-tune that kept it.
+        held: number of keys in the vault with this original's embedding, whether or not they are tried.
+        others: number of keys that were left out because they were made for another original with the same embedding,
+            such as a fine-tune that did not change it.
     """
 
     ids: tuple[str, ...]
@@ -83,12 +83,12 @@ class Keys:
 
     @classmethod
     def chosen(cls, vault: Vault, request: Mapping[str, Any], original: irwm.Checkpoint, report: JobReporter) -> Keys:
-        """The keys of a request as the vault holds them now, when the work starts: those listed under "keys", or all of
-        the original that fit the words "matching"; with "noisy", those of them that carry noise.
+        """The keys of a request, read from the vault when the work starts: those listed under "keys", or all of the
+        original that match the words "matching"; with "noisy", only those that carry noise.
 
         Raises:
             KeyMismatchError: none of them was made for this original.
-            IrwmError: none is left.
+            IrwmError: no key is left.
         """
         report.progress(0, 0, "Reading the keys from the vault")
         fingerprint, misfit = original.fingerprint, _Misfits(original)
@@ -97,7 +97,7 @@ class Keys:
         there = vault.key_ids(model_fingerprint=fingerprint)
         matching = request.get("matching", "")
         if listed is not None:
-            wanted: Iterable[str] = dict.fromkeys(listed)  # a key that is listed twice is tried, and paid for, once
+            wanted: Iterable[str] = dict.fromkeys(listed)  # a key listed twice is tried, and corrected for, once
         else:
             wanted = vault.key_ids(matching, model_fingerprint=fingerprint) if matching else there
         lost: list[RecordName] = []
@@ -112,22 +112,22 @@ class Keys:
             raise misfit.error
         if not keys:
             raise IrwmError(
-                "no key was chosen" if not lost else "no key that was chosen can be read",
+                "no key was chosen" if not lost else "none of the chosen keys can be read",
                 found=f"{len(lost)} damaged records" if lost else None,
                 advice="Choose at least one key that was made for this original",
             )
-        # Keys of another original may have been asked for by their ids.
+        # Keys of another original may have been requested by their ids.
         held = len({*there, *ids})
         return cls(tuple(ids), tuple(keys), tuple(dict.fromkeys((*damaged, *lost))), held, misfit.count)
 
     @property
     def places(self) -> int:
-        """Noise coordinates to look up for all of them: the work of a tracing."""
+        """Noise coordinates to look up for all keys: the work of a tracing."""
         return sum(key.vocab_size * key.parameters.noise_coordinates for key in self.keys)
 
 
 class _Misfits:
-    """Counts the keys that were made for another original, of which one with the same layer 0 and head is checked."""
+    """Counts keys made for another original; of keys with the same layer 0 and head, only one is checked."""
 
     def __init__(self, original: irwm.Checkpoint) -> None:
         self._original = original
@@ -150,17 +150,17 @@ class _Misfits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examined:
-    """What came of one suspect.
+    """The results for one suspect.
 
     Attributes:
         keys: the keys tried.
-        tracing: None where no key has noise.
+        tracing: None if no key has noise.
         traced: place among `keys` of each of the tracing's traces.
         findings: of the rank rule, by place among `keys`.
         best: the key that the report is about.
         supporting: other readings of that key.
         controls: the self-tests.
-        error_rates: what decoy keys and the neutral model read; None while they are not read.
+        error_rates: readings of decoy keys and the neutral model; None until they are read.
     """
 
     keys: Keys
@@ -188,13 +188,13 @@ class Examined:
         seen_of: Callable[[Mapping[str, str]], str] | None = None,
         hashed: bool = True,
     ) -> dict[str, Any]:
-        """Everything as a report's document; the items are hashed for it.
+        """The results as a report's document; the items are hashed for it.
 
         Args:
-            hashed: False leaves the items' hashes out, for a look at what was found before it is a report.
-            stamp_of: the vault's id of a key to what dates its commitment; None where nobody looked.
-            seen_of: the suspect's weight files and their SHA-256 to since when it is known to exist, ISO 8601 with its
-                zone; "" where nobody knows. None where nobody looked.
+            hashed: False omits the items' hashes, for findings that are shown before the report.
+            stamp_of: maps a key's id in the vault to the time-stamp of its commitment; None if not looked up.
+            seen_of: maps the suspect's weight files and their SHA-256 to the time since when it is known to exist, ISO
+                8601 with its zone, or "" if not known. None if not looked up.
         """
         traced = None
         if self.tracing is not None:
@@ -205,7 +205,7 @@ class Examined:
         if self.keys.damaged:
             said["Damaged records of the vault, left out"] = str(len(self.keys.damaged))
         if self.keys.others:
-            what = "Keys that were made for another original with the same embedding; examine with that one to try them"
+            what = "Keys made for another original with the same embedding; examine with that original to try them"
             said[what] = str(self.keys.others)
         received = hashes(suspect, report, original) if hashed else {}
         return finding_document(
@@ -227,9 +227,9 @@ class Examined:
         )
 
     def _standing(self, traced: Traced | None, stamp: Mapping[str, Any] | None, seen_utc: str) -> Standing:
-        """How the claim stands, by the odds of what the verdict rests on."""
+        """The standing of the claim, by the odds behind the verdict."""
         finding = self.findings[self.best]
-        risk = finding.log10_risk  # of the strongest form of evidence, wherever it was read
+        risk = finding.log10_risk  # of the strongest form of evidence, in any place
         if traced is not None:
             section = tracing_section(traced)
             verdict = after_controls(verdict_of(finding, section), [asdict(test) for test in self.controls])
@@ -238,8 +238,8 @@ class Examined:
         return standing(risk, stamp["time_utc"] if stamp is not None else None, seen_utc or None)
 
     def others(self) -> list[dict[str, Any]]:
-        """What was read with each key but the report's own, likeliest first, so that a page can draw its figures: the
-        parts of a document that are about one key, until they hold `MOST_POSITIONS`."""
+        """The readings of all keys but the report's own, most likely first, so that a page can draw their figures: the
+        parts of a document that are about one key, up to `MOST_POSITIONS` in total."""
         found: list[dict[str, Any]] = []
         left = MOST_POSITIONS
         for place in self._order():
@@ -256,7 +256,7 @@ class Examined:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row per key for a page, the likeliest first; of very many the first ones and whoever is named."""
+        """A row per key for a page, most likely first; with very many keys, only the first ones and those named."""
         traces, order = self._traces(), self._order()
         named = sum(trace.named for trace in traces.values())
         return [plain(self._row(place, traces.get(place))) for place in order[: max(SHOWN, named, len(self.findings))]]
@@ -265,7 +265,7 @@ class Examined:
         return dict(zip(self.traced, self.tracing.traces, strict=True)) if self.tracing is not None else {}
 
     def _order(self) -> list[int]:
-        """Places of the keys, whoever is named first, then the likeliest."""
+        """Places of the keys: named keys first, then the most likely."""
         traces = self._traces()
 
         def likeliest(place: int) -> tuple[bool, bool, float, float]:
@@ -307,15 +307,15 @@ class Examined:
 
 
 class Examiner:
-    """Examines one suspect after the other; what they share of the original is read and computed once.
+    """Examines one suspect after the other; data of the original is read and computed once for all.
 
     Args:
         original: the unmarked original.
         keys: tried on every suspect.
-        request: "statistic", "invariant" and "seed" of a reading beside the one that the verdict rests on; "decoys",
-            the number of wrong keys to rank on a suspect, may be missing.
+        request: "statistic", "invariant" and "seed" of an additional reading, on which the verdict does not depend;
+            "decoys", the number of wrong keys to rank on a suspect, may be missing.
         executor: runs the scoring of a tracing.
-        folder: the job's, whose scratch folder the neutral model lies in until the job ends.
+        folder: the job's folder, whose scratch folder holds the neutral model until the job ends.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class Examiner:
         """Trace every key with noise, then read the named and the next best, and every key without noise, by rank.
 
         Args:
-            first: told what was found before the controls are run, which take most of the time.
+            first: called with the findings before the controls are run, which take most of the time.
         """
         keys = self._keys
         examination = self._on(device).another(suspect)
@@ -363,7 +363,7 @@ class Examiner:
         beside = {name: self._request[name] for name in WAY}
         supporting: tuple[irwm.Finding, ...] = ()
         if beside != WAY:
-            report.progress(0, 0, "Reading the likeliest key in the way chosen beside")
+            report.progress(0, 0, "Reading the most likely key in the second way")
             supporting = tuple(detect_marks(examination, [keys.keys[best]], **beside, keys_tried=tried))
         if first is not None:
             first(Examined(keys, tracing, traced, findings, best, supporting, (), None))
@@ -378,13 +378,13 @@ class Examiner:
         return Examined(keys, tracing, traced, findings, best, supporting, tuple(controls), rates)
 
     def _on(self, device: str) -> irwm.Examination:
-        """The unmarked original against itself, the first control, which knows all that suspects share."""
+        """The unmarked original against itself, the first control, with the data that all suspects share."""
         if device not in self._unmarked:
             self._unmarked[device] = irwm.Examination(self._original, self._original, device)
         return self._unmarked[device]
 
     def _controls(self, device: str) -> Controls:
-        """The controls of all suspects on a device, whose neutral model lies in the job's scratch folder."""
+        """The controls of all suspects on a device; their neutral model is in the job's scratch folder."""
         if device not in self._of_device:
             scratch = self._folder / SCRATCH_NAME
             private_folder(scratch)
@@ -393,7 +393,7 @@ class Examiner:
 
 
 def _to_read(keys: Keys, traced: Sequence[int], tracing: Tracing | None) -> list[int]:
-    """Places of the keys to read by the rank rule: all without noise, and of the others the likeliest."""
+    """Places of the keys to read by the rank rule: all without noise, and the most likely of the others."""
     noisy = set(traced)
     plain_keys = [i for i in range(len(keys.keys)) if i not in noisy]
     if tracing is None:
@@ -414,31 +414,31 @@ def _best(findings: Mapping[int, irwm.Finding], traced: Sequence[int], tracing: 
 
 
 def decoy_test(tracing: Tracing) -> SelfTest:
-    """The control of a tracing: of the recipients who were never issued a copy none may be named."""
+    """The control of a tracing: no recipient who was never issued a copy may be named."""
     found = {"recipients": len(tracing.traces), "decoys": tracing.decoys.tolist()}
     names = ("tensors_read", "maps", "places", "looks", "risk")
     return SelfTest(**tracing_control(found | {name: getattr(tracing, name) for name in names}))
 
 
 def time_stamp(stamp: Stamp | None) -> dict[str, Any] | None:
-    """What a document holds of a time-stamp, read anew from its files; None where there is none."""
+    """The section of a document about a time-stamp, read again from its files; None if there is none."""
     if stamp is None:
         return None
     return StampedCommitment(stamp.commitment_document, stamp.request, stamp.response).section()
 
 
 def most_hashed(original: irwm.Checkpoint) -> int:
-    """Bytes of a stranger's files that are hashed."""
+    """Most bytes of files received from others that are hashed."""
     return max(HASHED_BYTES, HASHED_SHARE * original.bytes_total)
 
 
 def described(checkpoint: irwm.Checkpoint, received: Mapping[str, str]) -> ItemDescription:
-    """A stranger's item as a report describes it, with what was not hashed."""
+    """A received item as a report describes it, with a note on files that were not hashed."""
     item = ItemDescription.of(checkpoint, hashes=received)
     left_out = [file.name for file in item.files if not file.sha256]
     if not left_out:
         return item
-    note = f"These files claim to be so much larger than the original's that they were not hashed: {listed(left_out)}."
+    note = f"These files were not hashed because they are much larger than the original's: {listed(left_out)}."
     return replace(item, notes=(*item.notes, note))
 
 
@@ -446,8 +446,8 @@ def hashes(checkpoint: irwm.Checkpoint, report: JobReporter, original: irwm.Chec
     """SHA-256 of the weight files as received.
 
     Args:
-        original: what a stranger's files are compared with first: those beyond `most_hashed` bytes are left out, the
-            largest ones. None for files of our own.
+        original: received files are first compared with it: if they exceed `most_hashed` bytes, the largest ones are
+            left out. None for our own files.
     """
     what = "Hashing the items for the report"
     shards, total = [], 0

@@ -1,7 +1,7 @@
-"""Where a task's heavy part runs: in this process, on this machine's cores, or on a cluster.
+"""Executors for a task's heavy part: in this process, on this machine's cores, or on a cluster.
 
-Everything is written against `concurrent.futures.Executor`. What is handed out holds recipients' noise keys, so a
-cluster must be trusted with them and spoken to over TLS.
+The code uses only `concurrent.futures.Executor`. The submitted work contains recipients' noise keys, so a cluster must
+be trusted with them and reached over TLS.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from irwm.errors import CancelledError, IrwmError, printable
 from ui.jobs.reporter import JobReporter
 
-# Noise coordinates to look up from which further processes pay: they take seconds to start, and each core does some
+# Number of noise coordinates from which more processes save time: they take seconds to start, and each core does about
 # sixty million in a second.
 WORTH_A_POOL = 600_000_000
 CONNECT_SECONDS = 10
@@ -31,17 +31,17 @@ class SchedulerError(IrwmError):
 
 @contextlib.contextmanager
 def executor_for(work: int, scheduler: str, report: JobReporter) -> Iterator[Executor | None]:
-    """The executor for so much work, closed at the end of the block; None where this process is the place for it.
+    """The executor for this amount of work, closed at the end of the block; None if this process should do it.
 
     Args:
         work: noise coordinates that will be looked up, over all recipients and rows.
-        scheduler: address of a Dask scheduler, "" for none. A cluster that was set is used, however small the work.
-        report: asked whether Stop was pressed when a worker ends.
+        scheduler: address of a Dask scheduler, "" for none. A cluster that is set is used even for little work.
+        report: tells whether Stop was pressed when a worker ends.
 
     Raises:
-        SchedulerError: dask is not installed, nobody answers at the address, or it has no workers.
-        IrwmError: a worker process ended, as a rule for want of memory.
-        CancelledError: it ended because Stop was pressed.
+        SchedulerError: dask is not installed, no scheduler answers at the address, or it has no workers.
+        IrwmError: a worker process ended, usually because memory ran out.
+        CancelledError: a worker ended because Stop was pressed.
     """
     if scheduler:
         with _cluster(scheduler) as executor:
@@ -59,11 +59,11 @@ def executor_for(work: int, scheduler: str, report: JobReporter) -> Iterator[Exe
             if report.cancelled():
                 raise CancelledError("stopped on request") from None
             raise IrwmError(
-                "a process that scored recipients ended without saying how",
-                advice="As a rule the computer ran out of memory: close other programs, then start it again",
+                "a process that scored recipients ended without a result",
+                advice="Usually the computer ran out of memory: close other programs, then start it again",
             ) from error
         finally:
-            # Not to wait: after Stop the task must be gone at once, and what still runs ends with its process group.
+            # No waiting: after Stop the task must end at once, and running workers end with its process group.
             pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -99,7 +99,7 @@ def _cluster(address: str) -> Iterator[Executor]:
 
 def _unreachable(address: str, error: Exception) -> SchedulerError:
     return SchedulerError(
-        "the cluster that IRWM_SCHEDULER names does not answer, or has no workers",
+        "the cluster in IRWM_SCHEDULER does not answer, or has no workers",
         expected="a Dask scheduler with at least one worker, at tls://host:port or tcp://host:port",
         found=f"{address}: {printable(str(error), 200)}",
         advice="Start the scheduler and its workers, correct the address, or unset IRWM_SCHEDULER to compute here",
@@ -108,7 +108,7 @@ def _unreachable(address: str, error: Exception) -> SchedulerError:
 
 @contextlib.contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """One thread for every worker's libraries, which read these variables when they are loaded."""
+    """Limits every worker's libraries to one thread; they read these variables when they are loaded."""
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:
@@ -122,9 +122,9 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Have this worker end once the process that started it is gone, however that one ended.
+    """Ends this worker when the process that started it has ended for any reason.
 
-    A pool's workers wait for ever for one that was killed, with the keys that they were given in their memory.
+    A pool's workers wait forever for a killed parent, with keys in their memory.
     """
     parent = multiprocessing.parent_process()
     if parent is None:

@@ -1,6 +1,6 @@
-"""Filing in a case: what was received, who examined it, and the report, signed, with all its files.
+"""Filing in a case: the received items, the examiner, and the signed report with all its files.
 
-Items are filed before a report is signed, so that the head of the log that the signature names covers them.
+Items are filed before a report is signed, so that the log's head in the signature covers them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Filing:
     Attributes:
         vault: unlocked.
         case_id: the case.
-        examiner: who examines, as items and reports name them.
-        seen_utc: since when the suspect is known to exist, ISO 8601 with its zone; "" where nobody knows.
+        examiner: the examiner's name in items and reports.
+        seen_utc: since when the suspect is known to exist, ISO 8601 with its zone; "" if not known.
     """
 
     vault: Vault
@@ -45,10 +45,10 @@ class Filing:
         Args:
             request: "case_id" ("" opens a new case), "case_title" ("" names it after the suspect), "note"; "examiner"
                 and "seen_utc" may be missing.
-            case_id: takes the place of the request's.
+            case_id: replaces the request's.
         """
         title = request["case_title"]
-        # Looked up here too: another task under the same title may have waited in the queue before this one.
+        # Looked up here too: another task with the same title may have been ahead of this one in the queue.
         same = (case.id for case in vault.cases() if title and case.title == title)
         known = case_id or request["case_id"] or next(same, "")
         examiner = examiner_of(vault, known, request.get("examiner", ""))
@@ -56,7 +56,7 @@ class Filing:
         return cls(vault, id, examiner, request.get("seen_utc", ""))
 
     def item(self, described: Mapping[str, Any], *, note: str, received_from: str = "", seen_utc: str = "") -> None:
-        """Files an item of a report's document; once, however often it is examined.
+        """Files an item of a report's document; only once, even if it is examined several times.
 
         Args:
             described: the document's "items" entry: its name, and its files with sizes and hashes.
@@ -73,9 +73,9 @@ class Filing:
         received_from: str = "",
         seen_utc: str = "",
     ) -> bool:
-        """Files an item by its files; False where the same bytes are in the case already under the same names and note.
+        """Files an item by its files; False if the case already has the same bytes under the same names and note.
 
-        An item that is dated now and was not before is filed again: that it was known then is a statement of its own.
+        An item that had no date before and has one now is filed again: the date is a new statement.
         """
         for known in self.vault.case_items(self.case_id):
             same = {name: tuple(value) for name, value in known.files.items()} == dict(files)
@@ -98,8 +98,8 @@ class Filing:
         self.item(document["items"]["suspect"], note="Suspect", seen_utc=self.seen_utc)
 
     def signer(self) -> Signer:
-        """Who signs now, with the head of the log as it is now."""
-        identity = self.vault.identity()  # before the head is read: made at first use, it is an entry itself
+        """The signer, with the current head of the log."""
+        identity = self.vault.identity()  # before the head is read: creating an identity adds an entry
         return Signer(
             sign=self.vault.sign,
             identity=identity.first_public_key,
@@ -120,19 +120,19 @@ class Filing:
 
 
 def named_after(request: Mapping[str, Any]) -> str:
-    """What a case without a title is called: as the suspect or the folder of suspects that it is about."""
+    """The name of a case without a title: that of its suspect or its folder of suspects."""
     path = request.get("suspect") or request.get("folder")
     return printable(Path(path).name, LONGEST_TITLE) if path else "Untitled case"
 
 
 def known_since(vault: Vault, case_id: str, stated: str) -> Callable[[Mapping[str, str]], str]:
-    """Since when a suspect with these weight files (name to SHA-256) is known: the earliest that anybody stated.
+    """Since when a suspect with these weight files (name to SHA-256) is known: the earliest statement.
 
-    What was said when it was received counts too: a later day typed in afterwards could put a late commitment first.
+    The statement on receipt counts too: a later date that is typed afterwards could make a late commitment look early.
 
     Args:
         case_id: the case; "" for a new one.
-        stated: what is said now, ISO 8601 with its zone; "" for nothing.
+        stated: the current statement, ISO 8601 with its zone; "" for none.
     """
     items = vault.case_items(case_id) if case_id else []
 
@@ -145,7 +145,7 @@ def known_since(vault: Vault, case_id: str, stated: str) -> Callable[[Mapping[st
 
 
 def case_lines(request: Mapping[str, Any], examiner: str) -> dict[str, str]:
-    """What a report says of its case, by label."""
+    """A report's statements about its case, by label."""
     seen = request.get("seen_utc", "")
     lines = {
         "Case": request["case_title"] or "Not filed under a title",
@@ -157,13 +157,13 @@ def case_lines(request: Mapping[str, Any], examiner: str) -> dict[str, str]:
 
 
 def report_names(files: JobFiles, json_name: str) -> list[str]:
-    """The names of the files of the report with this JSON that are there, and of the one for outsiders."""
+    """The names of the existing files of the report with this JSON, and of its archive for outsiders."""
     stem = json_name.removesuffix(".json")
     return [stem + ending for ending in (*ENDINGS, f"{WITHOUT_ROWS}{ARCHIVE}") if stem + ending in files]
 
 
 def examiner_of(vault: Vault, case_id: str, typed: str = "") -> str:
-    """Who examines: as typed, else as in this case before, else whoever is logged in on this computer.
+    """The examiner: the typed name, else the last one in this case, else the user of this computer.
 
     Args:
         case_id: the case; "" for a new one.
@@ -175,7 +175,7 @@ def examiner_of(vault: Vault, case_id: str, typed: str = "") -> str:
 
 
 def logged_in() -> str:
-    """The operating system's name of the user; "" where it has none."""
+    """The operating system's name of the user; "" if it has none."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container without a user's entry
@@ -185,7 +185,7 @@ def logged_in() -> str:
 def earliest_timestamp(vault: Vault, key_id: str) -> TimestampRecord | None:
     """The earliest time at which an authority with a checked root dated this key's commitment.
 
-    Others count for nothing: anybody can run an authority of their own and set its clock back.
+    Other time-stamps do not count: anyone can run their own authority and set its clock back.
     """
     trusted = [stamp for stamp in vault.timestamps(key_id) if stamp.trusted]
     return min(trusted, key=lambda stamp: stamp.time_utc, default=None)

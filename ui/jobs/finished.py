@@ -1,6 +1,6 @@
-"""A copy that an earlier run finished and never filed: it was ended between its last rename and its receipt.
+"""A copy that an earlier run finished but did not file, because it ended between the last rename and the receipt.
 
-The key is in the vault and the release is whole, so running the same request again files it and writes nothing.
+The key is in the vault and the release is complete, so running the same request again files it without writing files.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def finished(
     """The finished copy in this key's folder, as `irwm.insert` returned it; None if the folder does not exist.
 
     Args:
-        also: further files that the copy holds, as for `irwm.insert`.
+        also: other files in the copy, as for `irwm.insert`.
 
     Raises:
-        OutputExistsError: what stands there is not that copy, and is left as it is.
+        OutputExistsError: the folder is not that copy, and is not changed.
         CancelledError: stopped on request.
     """
     if not os.path.lexists(folder):
@@ -55,7 +55,7 @@ def finished(
         check = verify_manifest(folder, cancelled=cancelled)
         if not check.ok:
             differing = [*check.changed, *check.missing, *check.extra]
-            raise _spoilt(folder, f"{len(differing)} files not as its manifest says, first {differing[0]}")
+            raise _spoilt(folder, f"{len(differing)} files that differ from its manifest, first {differing[0]}")
         _require_original(selection.files, patched, folder, set(manifest.files), cancelled)
         copy = irwm.open_checkpoint(folder)
         examination = irwm.Examination(copy, model, device)
@@ -69,7 +69,7 @@ def finished(
     except IrwmError as error:
         raise _spoilt(folder, error.problem) from error
     if wrong := [finding.verdict for finding in found if finding.verdict != "found"]:
-        raise _spoilt(folder, f"a model on which the key reads {wrong[0]}")
+        raise _spoilt(folder, f"a model with the verdict “{wrong[0]}” for the key")
     size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
     head, theirs = model.output_head if key.head is not None else None, copy.output_head
     head_rows = _changed_rows(head, theirs) if head is not None and theirs is not None else np.empty(0, np.int64)
@@ -80,11 +80,11 @@ def finished(
 
 def _spoilt(folder: Path, found: str) -> OutputExistsError:
     return OutputExistsError(
-        "Something else is already where this copy would be written",
+        "The folder for this copy contains something else",
         file=folder,
-        expected="nothing, or this recipient's finished copy",
+        expected="no folder, or this recipient's finished copy",
         found=found,
-        advice="Move it away or delete it, then start again with the same list: only what is missing is written",
+        advice="Move or delete it, then start again with the same list: only missing copies are written",
     )
 
 
@@ -116,19 +116,19 @@ def _require_original(
     listed: set[str],
     cancelled: Callable[[], bool],
 ) -> None:
-    """The manifest was written by whoever wrote the folder, so what a mark leaves alone is held against the original.
+    """Compares all bytes that a mark does not change with the original, because the manifest alone proves nothing.
 
     Raises:
-        OutputExistsError: a file more or less than a release has, or a byte differs that the mark does not change.
+        OutputExistsError: a file is missing or extra, or a byte differs that the mark does not change.
         CancelledError: stopped on request.
         CheckpointError: a file cannot be read.
     """
     names = {file.name for file in files}
     if listed != names:
-        raise _spoilt(folder, f"files that no copy of this model has, or too few, first {min(listed ^ names)}")
+        raise _spoilt(folder, f"extra or missing files, first {min(listed ^ names)}")
     for file in files:
         if not _same_outside(file, folder / file.name, patched.get(file.path, ()), cancelled):
-            raise _spoilt(folder, f"{file.name} differs from the original's where a mark changes nothing")
+            raise _spoilt(folder, f"{file.name} differs from the original's outside the mark")
 
 
 def _same_outside(
@@ -147,14 +147,14 @@ def _same_outside(
             first, second = (buffer[: end - begin] for buffer in buffers)
             read_into(one, file.path, begin, first)
             read_into(two, other, begin, second)
-            # As bytes, since comparing memoryviews goes number by number.
+            # As bytes, because memoryviews are compared number by number.
             if bytes(first) != bytes(second):
                 return False
     return True
 
 
 def _pieces(size: int, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What lies outside of the ranges, in pieces of at most `CHUNK` bytes."""
+    """The parts outside of the ranges, in pieces of at most `CHUNK` bytes."""
     begin = 0
     for start, stop in (*ranges, (size, size)):
         for first in range(begin, start, CHUNK):
@@ -163,7 +163,7 @@ def _pieces(size: int, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int,
 
 
 def _changed_rows(model: Checkpoint, copy: Checkpoint) -> np.ndarray:
-    """Ids of the embedding rows in which a copy differs from its original."""
+    """Ids of the embedding rows that differ between a copy and its original."""
     starts = range(0, model.vocab_size, _ROWS_AT_ONCE)
     blocks = [slice(start, min(start + _ROWS_AT_ONCE, model.vocab_size)) for start in starts]
     return np.flatnonzero(

@@ -19,28 +19,28 @@ from ui.jobs.kept import FIRST
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 
-# Of the report's files, without their endings.
+# Name of the report's files, without their endings.
 NAME = "report"
-# Readings of the keys that the report is not about, for the page alone.
+# Readings of the keys that the report is not about, only for the page.
 OTHERS = "other-keys.json"
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
-    """Trace the recipients of an original in one suspect, and look for the marks of the likeliest.
+    """Trace the recipients of an original in one suspect, and look for the marks of the most likely ones.
 
     Args:
-        request: "suspect" and "original" (paths), "keys" (ids in the vault, or None for all of this original that fit
-            the words "matching"), "seed", "statistic" and "invariant" of a reading beside the verdict's own, "case_id"
+        request: "suspect" and "original" (paths), "keys" (ids in the vault, or None for all of this original that match
+            the words "matching"), "seed", "statistic" and "invariant" of an additional reading, "case_id"
             ("" opens a new case), "case_title", "note", "device", "scheduler" (of a Dask cluster, or ""); "noisy"
             (whether only keys with noise are tried), "examiner", "seen_utc" (since when the suspect is known to exist,
             ISO 8601) and "answers" (whether the suspect must be a file of recorded answers) may be missing.
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
-        Plain JSON: a row per key, likeliest first ("rows", of very many the first ones), "keys_tried", "keys_held" (how
-        many of this original the vault holds), how many were "read" by the rank rule, "verdict", the "word" that lists
-        show for it, the names of the report's files in the job's folder and that of what was read with the "others" of
-        its keys, "case_id" and "run_id".
+        Plain JSON: a row per key, most likely first ("rows", with very many keys only the first ones), "keys_tried",
+        "keys_held" (number of keys of this original in the vault), how many were "read" by the rank rule, "verdict",
+        the "word" that lists show for it, the names of the report's files in the job's folder and of the file with the
+        readings of its "others" keys, "case_id" and "run_id".
     """
     started = time.monotonic()
     vault = vault_of(secrets, report)
@@ -67,7 +67,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         examine = partial(examiner.examine, suspect, report=report, first=first)
         examined, device = on_device(lambda place: examine(place), device, report.log)
     document = described(examined, extra={"Device": device, "Seconds": f"{time.monotonic() - started:.1f}"})
-    # Nothing is filed before all that can fail on the models has been done.
+    # Filed only after all steps that can fail because of the models.
     filing = Filing.begin(vault, request)
     filing.items(document)
     report.progress(0, 0, "Writing and signing the report")

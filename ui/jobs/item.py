@@ -1,4 +1,4 @@
-"""The task behind "Add an item": a file or a folder hashed where it lies and filed in a case."""
+"""The task behind "Add an item": hashes a file or folder in place and files it in a case."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ui.jobs.filing import Filing
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 
-# More is no item but a disk; a person would have to read the list.
+# Most files of one item; a person has to read the list, and a whole disk is not an item.
 MOST_FILES = 5000
 BLOCK_BYTES = 8 << 20
 LONGEST_NAME = 200
 
 
 class ItemError(IrwmError):
-    """What was to be filed cannot be hashed: gone, unreadable, empty, or too many files."""
+    """The item cannot be hashed: it is missing, unreadable, empty, or has too many files."""
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
@@ -54,10 +54,10 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
 
 
 def _own_name(path: Path) -> str:
-    """The file's or folder's name; recorded answers are called by who answered, as in reports."""
+    """The file's or folder's name; recorded answers have the name of the model, as in reports."""
     try:
         source = read_header(path).source if holds_answers(path) else None
-    except AnswersFileError:  # broken ones are items too
+    except AnswersFileError:  # damaged recordings are items too
         source = None
     return path.name if source is None else printable(answers_of(source.model, source.endpoint), LONGEST_NAME)
 
@@ -65,7 +65,7 @@ def _own_name(path: Path) -> str:
 def hash_files(path: Path, report: JobReporter) -> dict[str, tuple[int, str]]:
     """Size and SHA-256 of a file, or of every regular file below a folder, by its name within the item.
 
-    Links inside a folder are not followed: who put them there decides what they show.
+    Links inside a folder are not followed: their author decides where they lead.
 
     Raises:
         ItemError
@@ -87,10 +87,10 @@ def hash_files(path: Path, report: JobReporter) -> dict[str, tuple[int, str]]:
             "this item cannot be read",
             file=error.filename or path,
             found=error.strerror,
-            advice="Check that it is still there and may be read",
+            advice="Check that it still exists and can be read",
         ) from error
     if not found:
-        raise ItemError("there are no files in this folder", file=path, advice="Pick the folder that holds them")
+        raise ItemError("there are no files in this folder", file=path, advice="Choose the folder that has the files")
     return found
 
 
@@ -103,10 +103,10 @@ def _below(folder: Path) -> list[tuple[str, Path]]:
                 found.append((file.relative_to(folder).as_posix(), file))
         if len(found) > MOST_FILES:
             raise ItemError(
-                "this folder holds too many files for one item",
+                "this folder has too many files for one item",
                 file=folder,
                 expected=f"at most {MOST_FILES}",
-                advice="Pack them into one archive, or add its parts one by one",
+                advice="Pack them into one archive, or add its parts separately",
             )
     return sorted(found)
 

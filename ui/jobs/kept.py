@@ -1,4 +1,4 @@
-"""What a job keeps in its folder before it is finished, and how it is read back."""
+"""Intermediate results that a job stores in its folder, and how they are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from irwm.report.document import ReportError
 from storage.errors import RecordNotFoundError, StorageError
 from storage.job_files import JobFiles
 
-# What an investigation found before its controls were run, for the page alone: no report, and never signed or filed.
+# An investigation's findings before its controls, only for the page: not a report, and never signed or filed.
 FIRST = "first.json"
 
 
@@ -17,10 +17,10 @@ def overview_of(files: JobFiles) -> dict[str, Any]:
     """The overview of a sweep.
 
     Raises:
-        ReportError: there is none, or it is damaged, of another version or sealed.
+        ReportError: it is missing, damaged, of another version or sealed.
     """
     return sweep.from_json(
-        _content(files, sweep.OVERVIEW_JSON, "the overview of this sweep is gone", "the overview of this sweep")
+        _content(files, sweep.OVERVIEW_JSON, "the overview of this sweep is missing", "the overview of this sweep")
     )
 
 

@@ -1,8 +1,8 @@
-"""The task behind the Lab: attacks on a release, or on a trial mark before there is one, and what each leaves.
+"""The task behind the Lab: attacks on a release, or on a trial mark before there is one, and their results.
 
-A row is written down after each attack, in the job's folder. Stop, a crash or an attack that fails therefore loses
-nothing, and another job goes on where this one ended. Models that are written on the way lie in the job's scratch
-folder, which goes when the job does.
+After each attack, a row is written to the job's folder. So Stop, a crash or a failed attack loses no results, and
+another job continues where this one ended. Intermediate models are in the job's scratch folder, which is removed with
+the job.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from ui.jobs.lab_row import row_of
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import jobs_of, vault_of
 
-# Of every trial mark: public, since such a mark protects nothing, and the same each time, so that numbers come again.
+# The secret of every trial mark: public, because the mark protects nothing, and fixed, so that runs can be repeated.
 PUBLIC_SECRET = hashlib.sha256(b"irwm/v1/lab/trial mark").digest()
 TRIAL_OWNER, TRIAL_RECIPIENT = "Trial mark", "Trial recipient"
 BUNDLED = "the bundled text"
-# A longer text than this is not measured on: some thousand tokens are.
+# Longer texts are refused: only some thousand tokens are measured.
 MOST_TEXT_BYTES = 64 << 20
-# Halves of a shorter one say nothing.
+# Halves of a shorter text are too short to measure.
 LEAST_CHARACTERS = 200
 _ONCE = (Strength(0, ""),)
 _UNTOUCHED = Attack(
-    *NOT_AN_ATTACK[RELEASE], "The release as it is.", "", "", _ONCE,
+    *NOT_AN_ATTACK[RELEASE], "The release without an attack.", "", "", _ONCE,
     lambda setup, _value, _out: Attacked(setup.release), reads=(),
 )  # fmt: skip
 _UNMARKED = Attack(
@@ -61,7 +61,7 @@ _UNMARKED = Attack(
 
 
 class LabError(IrwmError):
-    """What is to be attacked, or with what, does not make sense."""
+    """The target of the attacks, an attack or the text cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _Mark:
     Attributes:
         mode: one of `MODES`.
         key: of the release, or the trial key.
-        release: the folder; None for a trial mark, whose copy is made when its turn comes.
+        release: the folder; None for a trial mark, whose copy is made when it is needed.
     """
 
     mode: str
@@ -86,17 +86,17 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         request: "original" (a path); "release" (a path) and "key" (its id in the vault), both "" for a rehearsal, which
             has "parameters" instead: by mode ("single", "many"), the settings of a trial mark. "trials" lists "attack"
             and "value"; "text" is a file's path, "" for the bundled one; "tokens", "seed", "device"; "case_id" ("" for
-            a new case), "case_title", "note", and "resume", the id of an earlier lab whose rows need not be computed
-            again ("" for none). "examiner" may be missing.
+            a new case), "case_title", "note", and "resume", the id of an earlier lab whose rows are reused ("" for
+            none). "examiner" may be missing.
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
-        "json", "html", "outcome" in a word, "said" in a sentence, "case_id" and "run_id".
+        "json", "html", "outcome" in one word, "said" in one sentence, "case_id" and "run_id".
 
     Raises:
-        LabError: no such attack, or a text that cannot be used.
-        KeyMismatchError: the key is of another original.
-        DiskSpaceError: there is no room for an attacked copy.
+        LabError: an attack does not exist, or the text cannot be used.
+        KeyMismatchError: the key was made for another original.
+        DiskSpaceError: there is not enough space for an attacked copy.
     """
     vault = vault_of(secrets, report)
     device = device_of(request["device"])
@@ -140,7 +140,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
 
 
 class _Lab:
-    """What is done so far, on the disk at every moment."""
+    """The results so far, which are always on the disk."""
 
     def __init__(self, report: JobReporter, request: Mapping[str, Any], vault: Vault, begun: dict[str, Any]) -> None:
         self._report = report
@@ -161,7 +161,7 @@ class _Lab:
         scratch: Path,
         device: str,
     ) -> None:
-        """Everything that is asked of one marked copy."""
+        """Runs all trials on one marked copy."""
         report, total = self._report, self._document["trials"]
         release = mark.release
         if release is None:
@@ -177,7 +177,7 @@ class _Lab:
             against = reference(release, measured, request["tokens"], device, request["seed"], running)
         except CancelledError:
             raise
-        except Exception as error:  # the mark can be read all the same, also where memory or the disk is too small
+        except Exception as error:  # the mark can still be read, also if memory or the disk is too small
             unmeasured = self._said(str(error) if isinstance(error, IrwmError) else _unforeseen(error), release)
         checkpoint = irwm.open_checkpoint(release)
         name = release.name if mark.release else f"{original.path.name}, with a trial mark"
@@ -187,11 +187,11 @@ class _Lab:
         known = known_rows(self._earlier, section)
         asked = [(RELEASE, _UNTOUCHED, 0), (CONTROL, _UNMARKED, 0), *((ATTACK, *each) for each in chosen)]
         order = [(attack.name, value) for _, attack, value in asked]
-        # At once, so that a second Stop before their turn does not lose them.
+        # Added at once, so that a second Stop does not lose them.
         section["rows"] += [known[each] for each in order if each in known]
         if self._earlier:
             self._taken += len(section["rows"])
-            self._say_taken("the marked copy is another one")
+            self._say_taken("the marked copy is different")
         for role, attack, value in asked:
             place = scratch / "trial"
             if (attack.name, value) not in known:
@@ -215,7 +215,7 @@ class _Lab:
             trial = try_attack(setup, attack, value, against)
         except CancelledError:
             raise
-        except Exception as error:  # a library's own, or a full disk: this row says so, and the others go on
+        except Exception as error:  # from a library, or a full disk: this row shows it, and the others continue
             trial = Trial(attack.name, value, reason=_unforeseen(error))
         finally:
             shutil.rmtree(setup.scratch, ignore_errors=True)
@@ -226,7 +226,7 @@ class _Lab:
         return row
 
     def _step(self, what: str) -> Any:
-        """An attack's own steps: they are named and ask for Stop, while the bar counts attacks."""
+        """Progress of an attack's own steps: shows their names and checks for Stop, while the bar counts attacks."""
 
         def step(_done: int, _total: int, said: str) -> None:
             self._report.progress(self._done, self._document["trials"], f"{what}: {said}")
@@ -234,20 +234,20 @@ class _Lab:
         return step
 
     def _say_taken(self, why: str) -> None:
-        """In log and report, how many rows stand here that another job measured; where none do, why."""
-        said = f"{self._taken} taken over" if self._taken or not why else f"none taken over: {why}"
+        """Records in log and report how many rows of another job are reused, or the reason if none is."""
+        said = f"{self._taken} reused" if self._taken or not why else f"none reused: {why}"
         self._document["extra"]["Rows of the earlier lab"] = said
         self._report.log(f"Rows of the earlier lab: {said}")
 
     def _said(self, text: str, *models: Path) -> str:
-        """A reason without paths of this machine: they say nothing to a reader, and scratch is gone by then."""
+        """A reason without paths of this machine: they do not help the reader, and scratch is removed by then."""
         for place, name in [(self._report.folder / SCRATCH_NAME, "(scratch)"), *((path, path.name) for path in models)]:
             for written in (place, place.resolve()):
                 text = text.replace(str(written), name)
         return text
 
     def close(self, vault: Vault, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Signs what is done and files it in the case."""
+        """Signs the results and files them in the case."""
         document = self._document
         self._report.progress(self._done, document["trials"], "Signing and filing the results")
         document["complete"] = True
@@ -282,17 +282,19 @@ class _Lab:
 def _attack(trial: Mapping[str, Any]) -> tuple[Attack, float | str]:
     attack, value = ATTACKS.get(str(trial["attack"])), trial["value"]
     if attack is None:
-        raise LabError("there is no such attack", expected=", ".join(ATTACKS), found=str(trial["attack"])[:80])
+        raise LabError("this attack does not exist", expected=", ".join(ATTACKS), found=str(trial["attack"])[:80])
     offered = [strength.value for strength in attack.strengths]
     if value not in offered:
-        raise LabError("this attack has no such strength", expected=", ".join(map(str, offered)), found=str(value)[:80])
+        raise LabError(
+            "this attack does not have this strength", expected=", ".join(map(str, offered)), found=str(value)[:80]
+        )
     return attack, value
 
 
 def _text(path: str) -> tuple[tuple[str, str], dict[str, Any]]:
-    """The half of a text that is measured on and the half that attacks train on, and what a document says of it.
+    """The half of a text for measuring and the half for training attacks, and a document's section about it.
 
-    A thief has not the text that his model is measured on; what he trained on would flatter it.
+    An attacker does not have the text for measuring. Measuring on the training text would give too good results.
     """
     name = Path(path).name if path else BUNDLED
     try:
@@ -332,20 +334,20 @@ def _marks(vault: Vault, request: Mapping[str, Any], original: irwm.Checkpoint, 
         key = irwm.generate_key(original, settings, PUBLIC_SECRET, TRIAL_OWNER, recipient, device)
         found.append(_Mark(mode, key, None))
     if not found:
-        raise LabError("there is nothing to attack", advice="Choose a release, or at least one kind of trial mark")
+        raise LabError("there is no model to attack", advice="Choose a release, or at least one kind of trial mark")
     return found
 
 
 def _require_room(folder: Path, models: Sequence[Path], *, trial_copy: bool) -> None:
-    """Refuses what the disk cannot hold: one attacked copy at a time, and the copy with the trial mark.
+    """Raises if the disk is too small for one attacked copy at a time, and the copy with the trial mark.
 
-    Some attacks need more on the way; where that is too much, their rows say so.
+    Some attacks need more space while they run; if that is too much, their rows show it.
     """
     needed = max(_size(model) for model in models) * (2 if trial_copy else 1)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DiskSpaceError(
-            "there is no room for the attacked copies",
+            "there is not enough disk space for the attacked copies",
             file=folder,
             expected=f"{needed / 1e9:.2f} GB",
             found=f"{free / 1e9:.2f} GB free",
@@ -354,8 +356,8 @@ def _require_room(folder: Path, models: Sequence[Path], *, trial_copy: bool) -> 
 
 
 def _require_room_for_outputs(folder: Path, model: irwm.Checkpoint, tokens: int) -> None:
-    """Refuses a text whose outputs, which are kept while attacked copies are held against them, no disk can hold."""
-    # An encoder without a head puts out its hidden states.
+    """Raises if the disk is too small for the text's outputs, which are kept for comparison with attacked copies."""
+    # An encoder without a head returns its hidden states.
     heads = [name for name in model.config.get("architectures") or () if not name.endswith("Model") or "Head" in name]
     needed = 4 * tokens * (model.vocab_size if heads else model.hidden_size)
     place = Path(tempfile.gettempdir())
@@ -366,10 +368,10 @@ def _require_room_for_outputs(folder: Path, model: irwm.Checkpoint, tokens: int)
         free -= _size(model.path)
     if free < needed:
         raise DiskSpaceError(
-            "there is no room to keep what the model says about the text",
+            "there is not enough disk space for the model's outputs on the text",
             file=place,
             expected=f"{needed / 1e9:.2f} GB",
-            found=f"{max(0, free) / 1e9:.2f} GB free beside an attacked copy",
+            found=f"{max(0, free) / 1e9:.2f} GB free in addition to an attacked copy",
             advice="Measure fewer tokens, or set TMPDIR to a folder on a larger disk",
         )
 
@@ -383,5 +385,5 @@ def _unforeseen(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "The computer ran out of memory."
     if isinstance(error, OSError) and error.strerror:
-        return f"The computer says: {error.strerror}."
-    return f"A library gave up: {type(error).__name__}: {str(error)[:300]}"
+        return f"Error of the operating system: {error.strerror}."
+    return f"Error in a library: {type(error).__name__}: {str(error)[:300]}"

@@ -1,4 +1,4 @@
-"""What two labs must have in common for the rows of one to stand in the other."""
+"""Checks that two labs are similar enough to reuse the rows of one in the other."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from storage.jobs import Jobs
 from ui.jobs.kept import lab_of
 
 _SETTINGS = {"companions_sha256": "config or tokenizer", "tokens": "number of tokens"}
-# Programs that change no number.
+# Programs that do not affect the numbers.
 _DRAWING = (LAYOUT, "plotly", "matplotlib", "typst", "cryptography")
-# Programs that the attacks and the measurement rest on, beside those behind every report.
+# Programs that the attacks and the measurement use, in addition to those behind every report.
 _TOOLS = (
     *("transformers", "tokenizers", "peft", "gguf", "libggml-python", "bitsandbytes", "accelerate"),
     "auto-round",
@@ -27,7 +27,7 @@ _TOOLS = (
 
 
 def tools() -> dict[str, str]:
-    """Versions of what the attacks and the measurement rest on, as installed here."""
+    """Installed versions of the programs that the attacks and the measurement use."""
     found = {}
     for name in _TOOLS:
         try:
@@ -38,8 +38,8 @@ def tools() -> dict[str, str]:
 
 
 def companions(*models: Path | None) -> str:
-    """One SHA-256 over all files beside these models' weights: configs and tokenizers decide what a model computes as
-    much as weights do."""
+    """One SHA-256 over all files of these models except the weights: configs and tokenizers also decide what a model
+    computes."""
     digest = hashlib.sha256()
     for model in models:
         folder = model if model is None or model.is_dir() else model.parent
@@ -51,9 +51,9 @@ def companions(*models: Path | None) -> str:
 
 
 def comparable(request: Mapping[str, Any], jobs: Jobs, begun: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """The marks of earlier labs, the oldest first, that asked the same of the same models with the same programs on the
-    same device: the one that the request names, the one that that one went on from, and so on. Where there are none,
-    why, in words that follow a colon; "" where none is named."""
+    """The marks of earlier labs, oldest first, with the same settings, models, programs and device: the lab that the
+    request names, the lab that it continued, and so on. If there are none, also the reason, in the form that follows a
+    colon; "" if the request names no lab."""
     marks: list[dict[str, Any]] = []
     why = ""
     for id in _line(request, jobs):
@@ -63,7 +63,7 @@ def comparable(request: Mapping[str, Any], jobs: Jobs, begun: Mapping[str, Any])
             different = _different(_asked(earlier), _asked(begun))
         except IrwmError as error:
             why = why or error.problem
-        except Exception:  # whatever a file that was changed brings out
+        except Exception:  # a changed file can raise any error
             why = why or "its results are damaged"
         else:
             marks = marks if different else [*earlier["marks"], *marks]
@@ -72,19 +72,19 @@ def comparable(request: Mapping[str, Any], jobs: Jobs, begun: Mapping[str, Any])
 
 
 def _line(request: Mapping[str, Any], jobs: Jobs) -> list[str]:
-    """The ids of the earlier labs, the newest first: one that was stopped early may hold less than the one before."""
+    """The ids of the earlier labs, newest first: one that was stopped early may have fewer rows than the one before."""
     ids: list[str] = []
     while (id := Path(str(request.get("resume") or "")).name) and id not in ids:
         ids.append(id)
         try:
             request = jobs.get(id).request
-        except IrwmError:  # its folder may be there all the same
+        except IrwmError:  # its folder may still exist
             break
     return ids
 
 
 def _asked(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the numbers of a lab beside the marked copy itself, by the name that a person reads."""
+    """The settings that decide a lab's numbers, in addition to the marked copy, by their readable names."""
     original = document["original"]["fingerprint"], document["original"]["files"]
     programs = {name: each for name, each in document["versions"].items() if name not in _DRAWING}
     return {
@@ -97,13 +97,13 @@ def _asked(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _different(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """The names of what is not the same in both; "" where all is."""
+    """The names of the settings that differ; "" if there are none."""
     names = dict.fromkeys((*one, *other))
     return ", ".join(name for name in names if one.get(name) != other.get(name))
 
 
 def known_rows(marks: Sequence[Mapping[str, Any]], section: Mapping[str, Any]) -> dict[tuple[str, Any], dict[str, Any]]:
-    """Rows of the very same copy and key, by attack and value; what failed is tried again."""
+    """Rows of exactly the same copy and key, by attack and value; failed trials are run again."""
 
     def copy_of(mark: Mapping[str, Any]) -> tuple[Any, ...]:
         files = [each["sha256"] for each in mark["release"]["files"]]

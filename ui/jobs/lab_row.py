@@ -14,7 +14,7 @@ from irwm.tracing import Tracing
 
 
 def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str, Any]:
-    """One attack at one strength, every number of it."""
+    """All numbers of one attack at one strength."""
     ways = []
     for (statistic, invariant), finding in trial.findings.items():
         reading = finding.reading
@@ -35,7 +35,7 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
             }
         )
     rested = trial.finding if trial.ran else None
-    # As an investigation concludes (`irwm.report.tracing.verdict`): who is named by the noise had this copy.
+    # As in an investigation (`irwm.report.tracing.verdict`): a recipient named by the noise had this copy.
     named = rested is not None and not rested.faults and _is_named(trial.traced)
     row: dict[str, Any] = plain(
         {
@@ -66,7 +66,7 @@ def _is_named(tracing: Tracing | None) -> bool:
 
 
 def _traced(tracing: Tracing) -> dict[str, Any]:
-    """What the noise says of the copy's own recipient, and what its odds paid for."""
+    """The tracing of the copy's own recipient, and the number of comparisons that its odds are corrected for."""
     (trace,) = tracing.traces
     places = {"tensors_read": tracing.tensors_read, "places": tracing.places}
     return {"z": trace.z, "named": trace.named, **places}

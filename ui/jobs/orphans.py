@@ -1,6 +1,6 @@
-"""What a protect task left half-written when it was ended the hard way: SIGKILL, a power cut, a Stop in a long fsync.
+"""Partial output of a protect task that was killed: by SIGKILL, a power cut, or Stop during a long fsync.
 
-A partial folder is as large as the model, and nobody but the next run into the same folder would take it away.
+A partial folder is as large as the model, and otherwise only the next run into the same folder would remove it.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ KIND = "protect"
 
 
 def sweep(job: Job) -> list[Path]:
-    """Removes what dead runs left half-written where this job wrote, and returns it; what a living run holds stays."""
+    """Removes and returns partial output of dead runs in this job's target folder; output of running jobs stays."""
     out = job.request.get("out_dir")
     if job.kind != KIND or not isinstance(out, str):
         return []
     try:
         return sweep_partials(Path(out) if "recipients" in job.request else Path(out).parent)
     except (IrwmError, OSError, ValueError):
-        return []  # the disk is not there any more, or it is a path that never was
+        return []  # the disk is not connected any more, or the path never existed
 
 
 def interrupt_dead(jobs: Jobs) -> list[JobLine]:
-    """Ends the jobs that nobody runs any more, and sweeps up after those that can be opened; called at start."""
+    """Marks jobs without a process as interrupted, and cleans up after those that can be opened; called at start."""
     dead = jobs.interrupt_dead()
     sweep_left(jobs)
     return dead
 
 
 def sweep_left(jobs: Jobs) -> None:
-    """Sweeps up after interrupted jobs; called after an unlocking too, for a locked app cannot read where they
-    wrote."""
-    with contextlib.suppress(StorageError):  # the list is busy: the next one who comes sweeps
+    """Cleans up after interrupted jobs; also called after unlocking, because a locked app cannot read their target
+    folders."""
+    with contextlib.suppress(StorageError):  # the list is busy: the next call cleans up
         for job in jobs.unswept():
             sweep(job)
             jobs.swept(job.id)

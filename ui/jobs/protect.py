@@ -1,9 +1,9 @@
 """The task behind Protect: key into the vault, marked copy onto the disk, receipt into the vault - in this order.
 
 The key is sealed before the first byte of the release is written: a release whose key is lost can never be proved.
-What can be refused is refused before that, so that a failure leaves no key of nothing in the vault. A run that was
-ended in between is taken up by the same request, and by no other: its key is used, a copy that it finished is filed,
-and one that it filed is answered with its receipt. Many recipients are `ui.jobs.protect_many`'s.
+All checks that can fail come before that, so that a failure leaves no unused key in the vault. Only the same request
+resumes a run that was interrupted: its key is used, a finished copy is filed, and for a filed copy the receipt is
+returned. `ui.jobs.protect_many` handles many recipients.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from ui.jobs.vault_access import vault_of
 
 
 def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
-    """Mark one model for one owner or recipient, or, where the request has "recipients", for many.
+    """Mark one model for one owner or recipient, or, if the request has "recipients", for many.
 
     Args:
         request: "model" and "out_dir" (paths), "parameters" (`irwm.Parameters.to_dict`), "owner", "recipient",
-            "label", "device", perhaps "also" (further files to copy), and, where what the mark costs is to be measured,
-            "utility" (`ui.jobs.certifying`).
+            "label", "device", optionally "also" (other files to copy) and "utility" (whether to measure the cost of
+            the mark, see `ui.jobs.certifying`).
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
-        What the page's receipt shows, `ui.jobs.releasing.receipt_of`; its "utility" is the certificate or None.
+        The content of the page's receipt, `ui.jobs.releasing.receipt_of`; its "utility" is the certificate or None.
     """
     if "recipients" in request:
         return protect_many.run(request, secrets, report)
@@ -68,7 +68,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
 def _released(
     request: dict[str, Any], model: Checkpoint, vault: Vault, device: str, report: JobReporter
 ) -> tuple[str, dict[str, Any]]:
-    """The identifier of the key and the receipt of the copy that was asked for, written or found finished."""
+    """The identifier of the key and the receipt of the requested copy, which was written or already finished."""
     params = irwm.Parameters.from_dict(request["parameters"])
     report.progress(0, 0, "Fingerprinting the embedding")
     owner, recipient = request["owner"], request["recipient"]
@@ -83,7 +83,7 @@ def _released(
     if waiting is not None:
         record, key = waiting
     else:
-        # Noise names a leaker only among recipients whose noise lies in one basis, which is the secret's.
+        # Noise names a leaker only among recipients whose noise uses the same basis, which depends on the secret.
         secret = secret_of(vault, known.settled if params.noise_coordinates and recipient else None)
         report.progress(0, 0, "Generating the key")
         record, key = None, irwm.generate_key(model, params, secret, owner, recipient, device=device)
@@ -92,7 +92,7 @@ def _released(
         preflight(model, out, also=request.get("also", ()))
         require_margin(model, key, device)
         if record is None:
-            # Before the key: one that is sealed without this is nobody's to take up, and costs nothing else.
+            # Before the key: no run can resume a key that was sealed without this note.
             note_folder(report.home, key.commitment, folder)
             report.progress(0, 0, "Sealing the key in the vault")
             record = seal(vault, model, key, request["label"])
@@ -110,7 +110,7 @@ def _released(
     marks = vault.marks_on(model.fingerprint)
     before = {"marked_before": [mark.whose for mark in marks], "damaged": len(marks.damaged)}
     receipt = receipt_of(model, key, release) | before
-    with contextlib.suppress(CancelledError):  # the copy stands; a Stop from here on must not cost its record
+    with contextlib.suppress(CancelledError):  # the copy is complete; a Stop after this must not lose its record
         report.progress(release.bytes_written, release.bytes_written, "Filing the receipt in the vault")
     vault.add_release(record.id, release.path, release.manifest.files, receipt)
     forget_folder(report.home, key.commitment)
@@ -119,7 +119,7 @@ def _released(
 
 @dataclass(frozen=True, slots=True)
 class _Earlier:
-    """What an earlier run of the very same request left, however far it came; another folder's is another request's."""
+    """The output of an earlier run of exactly the same request, finished or not; the folder is part of the request."""
 
     request: dict[str, Any]
     model: Checkpoint
@@ -130,18 +130,18 @@ class _Earlier:
     report: JobReporter
 
     def filed(self) -> tuple[str, dict[str, Any]] | None:
-        """The key's identifier and the receipt as filed of the copy that stands whole where this one goes."""
+        """The key's identifier and the filed receipt of a complete copy in the target folder."""
         pairs = self.known.filed.get(same_name(self.request["recipient"]), ())
         there = {record.id: release for record, release in pairs if release.path == str(self.folder)}
         for record in self._asked_for([record for record, _ in pairs if record.id in there]):
             copy = self._finished(self._key(record))
             if copy is not None and dict(copy.manifest.files) == there[record.id].manifest:
-                self.report.log(f"{self.folder.name} is finished and filed already; its receipt is given once more")
+                self.report.log(f"{self.folder.name} is already finished and filed; its receipt is returned again")
                 return record.id, dict(there[record.id].receipt)
         return None
 
     def unfiled(self) -> tuple[tuple[KeyRecord, irwm.Key] | None, irwm.Release | None]:
-        """The key that was sealed for this folder, if there is one, and its copy, if that was finished."""
+        """The key that was sealed for this folder, if any, and its copy, if that was finished."""
         waiting = self.known.waiting.get(same_name(self.request["recipient"]), ())
         home, first = self.report.home, None
         here = [record for record in waiting if sealed_for(home, record.commitment, self.folder)]
@@ -155,7 +155,7 @@ class _Earlier:
         return first, None
 
     def _asked_for(self, records: Sequence[KeyRecord]) -> list[KeyRecord]:
-        """Those with this request's recipient and note, as they were filed: a note may have been put to them later."""
+        """The records with this request's recipient and note, as they were filed: the note may have changed later."""
         wanted = self.request["recipient"], self.request["label"]
         ids = {record.id for record in records}
         return [r for r in self.vault.keys() if r.id in ids and (r.recipient, r.label) == wanted] if ids else []
@@ -174,4 +174,4 @@ class _Earlier:
                 also=self.request.get("also", ()),
             )
         except OutputExistsError:
-            return None  # somebody's own folder, or another copy: `preflight` says so in the words that fit
+            return None  # another folder or another copy: `preflight` reports it with a suitable message

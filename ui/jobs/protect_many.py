@@ -1,11 +1,11 @@
-"""The task behind Protect for many recipients: each gets a key, a copy, a manifest and a receipt of their own.
+"""The task behind Protect for many recipients: each gets their own key, copy, manifest and receipt.
 
 One recipient after the other, each as in `ui.jobs.protect`. Folders are named by the key's fingerprint and steps by
-their number; people are named only in what is sealed. All that makes a run resumable is in the vault and in the
-folders' names: a recipient with a release is passed over, one with a key and no release gets the copy that the key
-stands for, and a copy that was finished in the instant before its release was filed is looked at and filed. So the
-same list again, after a Stop, a full disk or a power cut, does only what is left, and so does a longer list. What goes
-wrong for one recipient alone, as a spoilt folder, is said in their line and keeps nobody else from their copy.
+their number; names of people are only in sealed data. Resuming needs only the vault and the folders' names: a recipient
+with a release is skipped, one with a key but no release gets the copy of that key, and a copy that was finished but not
+filed is checked and filed. So after a Stop, a full disk or a power cut, the same list (or a longer one) does only the
+remaining work. An error of a single recipient, such as a damaged folder, is shown in their line and does not affect the
+other copies.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 
 CSV_NAME = "receipts.csv"
-# As many receipts as a page shows; all of them are in the CSV.
+# Most receipts that a page shows; all of them are in the CSV.
 SHOWN = 50
 WRITTEN, SKIPPED, FAILED = "written", "already released", "failed"
 COLUMNS = (
     "recipient", "note", "state", "folder", "key_fingerprint", "verdict", "positions", "of", "log10_p",
     "release_fingerprint", "why",
 )  # fmt: skip
-# What may be wrong with one recipient's numbers or folder and not with anybody else's.
+# Errors that may affect the numbers or the folder of a single recipient.
 _THEIRS_ALONE = (InsertionError, OutputExistsError)
-# What makes a spreadsheet take a cell for a formula.
+# Characters at the start of a cell that a spreadsheet takes for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -70,15 +70,15 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
-        Counts, and the first `SHOWN` receipts in short. All of them are in `CSV_NAME` among the job's files, sealed;
-        each in full is in the vault.
+        Counts, and the first `SHOWN` receipts in short form. All short receipts are in `CSV_NAME` among the job's
+        files, sealed; the full receipts are in the vault.
 
     Raises:
         RecipientListError: a name cannot be used, or occurs twice.
         OutputExistsError: the folder is a release itself, or another run is writing.
-        DiskSpaceError: not enough room for all that are left; or, later, no room for the next.
-        InsertionError: the first copy could not be marked; then none of this model could with these settings.
-        OutputExistsError: of the first copy, too, where not one could be written.
+        DiskSpaceError: not enough space for all remaining copies; or, later, for the next one.
+        InsertionError: the first copy could not be marked; then no copy of this model can with these settings.
+        OutputExistsError: also that of the first copy, if no copy could be written.
     """
     vault = vault_of(secrets, report)
     device = device_of(request["device"])
@@ -102,7 +102,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
 
 
 def room_for(model: Checkpoint, out: Path, copies: int, also: Sequence[str] = ()) -> Preflight:
-    """What `copies` more copies in the folder `out` need; `out` need not exist.
+    """The space for `copies` more copies in the folder `out`, which need not exist.
 
     Raises:
         OutputExistsError: `out` is a release itself.
@@ -112,22 +112,22 @@ def room_for(model: Checkpoint, out: Path, copies: int, also: Sequence[str] = ()
         return preflight(model, out, copies, also)
     if (out / MANIFEST_NAME).exists() or not out.is_dir():
         raise OutputExistsError(
-            "This is a release or a file, and not a folder for the copies of many recipients",
+            "This is a release or a file, not a folder for the copies of many recipients",
             file=out,
-            advice="Choose a new name, or the folder that earlier copies were put into",
+            advice="Choose a new name, or the folder with earlier copies",
         )
     return preflight(model, out / folder_name(os.urandom(8).hex()), copies, also)
 
 
 @dataclass(slots=True)
 class _Receipts:
-    """All receipts in short: in a sealed table line by line, so that a run that ends early leaves those it got to.
+    """All receipts in short form, in a sealed table line by line, so that a run that ends early keeps its lines.
 
     Attributes:
         counts: lines of each state.
         first: the first `SHOWN` lines.
-        example: the receipt of the first copy that was written, in full.
-        written, cloned: bytes of all copies, and of those the ones that took no room.
+        example: the full receipt of the first copy that was written.
+        written, cloned: bytes of all copies, and the bytes of them that use no disk space.
     """
 
     files: JobFiles
@@ -138,14 +138,14 @@ class _Receipts:
     cloned: int = 0
 
     def __post_init__(self) -> None:
-        self._write(COLUMNS, "\ufeff")  # by which a spreadsheet tells UTF-8
+        self._write(COLUMNS, "\ufeff")  # so that a spreadsheet recognises UTF-8
 
     def add(self, recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str = "") -> None:
         """A recipient's line.
 
         Args:
-            receipt: theirs in full; empty where there is none.
-            why: what went wrong.
+            receipt: their full receipt; empty if there is none.
+            why: the error.
         """
         self.counts[state] += 1
         if state == WRITTEN:
@@ -159,7 +159,7 @@ class _Receipts:
 
     def _write(self, cells: Iterable[Any], before: str = "") -> None:
         row = io.StringIO(newline="")
-        # Every cell in quotes: a program that separates at semicolons would find a formula behind one.
+        # Every cell in quotes: a program that splits at semicolons could find a formula after one.
         csv.writer(row, quoting=csv.QUOTE_ALL).writerow(cells)
         self.files.append(CSV_NAME, before + row.getvalue())
 
@@ -178,7 +178,7 @@ class _Batch:
     layer0: Layer0
 
     def write(self, recipients: Sequence[Recipient], left: Sequence[Recipient], each: int) -> None:
-        """Makes the copies of those who are left, and a line for everybody, in their order."""
+        """Makes the remaining copies, and a line for every recipient, in their order."""
         secret = secret_of(self.vault, self.known.settled)
         shared: Mapping[str, ClonedFrom] = {}
         number, first = 0, None
@@ -195,7 +195,8 @@ class _Batch:
                 secret = key.secret
                 receipt, shared = self._copy(record, key, progress, shared)
             except _THEIRS_ALONE as error:
-                # One name's numbers may leave too little margin; with the first it is the model or the settings.
+                # One recipient's numbers may leave too little margin; if the first copy fails, it is the model or the
+                # settings.
                 if isinstance(error, InsertionError) and not self.receipts.counts[WRITTEN]:
                     raise
                 first = first or error
@@ -210,9 +211,9 @@ class _Batch:
             self.report.log(f"{failed} of {len(left)} copies could not be written; {CSV_NAME} says why")
 
     def _key(self, recipient: Recipient, secret: bytes | None) -> tuple[KeyRecord, irwm.Key]:
-        """The recipient's sealed key: the one that waits for its copy, else a new one."""
+        """The recipient's sealed key: one without a copy yet, else a new one."""
         for waiting in self.known.waiting.get(same_name(recipient.name), ()):
-            # One that was sealed for a folder of its own may have its copy there, finished and never filed.
+            # A key that was sealed for one folder may have its copy there, finished but not filed.
             if not sealed_for_one(self.report.home, waiting.commitment):
                 return waiting, irwm.Key.from_bytes(self.vault.key_bytes(waiting.id))
         key = irwm.generate_key(
@@ -224,7 +225,7 @@ class _Batch:
     def _copy(
         self, record: KeyRecord, key: irwm.Key, progress: _Progress, shared: Mapping[str, ClonedFrom]
     ) -> tuple[dict[str, Any], Mapping[str, ClonedFrom]]:
-        """The receipt of the copy that a key stands for, and what the next copy may be cloned from."""
+        """The receipt of a key's copy, and the files that the next copy may be cloned from."""
         progress.start()
         folder, cloned = self.out / folder_name(key.commitment), 0
         also = self.request.get("also", ())
@@ -242,7 +243,7 @@ class _Batch:
                 shared=shared,
                 also=also,
             )
-            # Always the newest: earlier copies may be on their way to their recipients by now.
+            # Always the newest: earlier copies may already have been moved to their recipients.
             release, shared, cloned = written.release, written.shared or shared, written.cloned
         receipt = receipt_of(self.model, key, release) | {"bytes_cloned": cloned}
         self.vault.add_release(record.id, release.path, release.manifest.files, receipt)
@@ -250,7 +251,7 @@ class _Batch:
         return receipt, shared
 
     def summary(self, recipients: int) -> dict[str, Any]:
-        """What the page shows."""
+        """The result for the page."""
         receipts, marks = self.receipts, self.vault.marks_on(self.model.fingerprint)
         fields = (
             *("changed_rows", "changed_tensors", "changed_values", "changed_share", "changed_head_rows", "head_tensor"),
@@ -282,7 +283,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Progress:
-    """One copy's progress as a part of the whole: `before` bytes come before it, and it has `each`."""
+    """One copy's progress as a part of the whole: `before` bytes precede it, and it has `each` bytes."""
 
     report: JobReporter
     before: int
@@ -292,7 +293,7 @@ class _Progress:
     reached: int = 0
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        # A copy's last step, reading it back, has no bytes to count and no line of its own: there may be thousands.
+        # Reading a copy back, its last step, has no byte count and gets no log line: there may be thousands.
         if total > 1:
             self.reached = self.each * done // total
         self.report.progress(self.before + self.reached, self.total, self.what)
@@ -305,14 +306,14 @@ class _Progress:
 
 
 def _why(error: IrwmError) -> str:
-    """An error in one table cell: what is wrong, with which folder, and what to do."""
+    """An error in one table cell: the problem, the folder and the advice."""
     where = f" ({printable(Path(error.file).name, 120)})" if error.file and isinstance(error, PublishError) else ""
     found = f": {printable(error.found, 120)}" if error.found else ""
     return f"{error.problem.rstrip('.')}{where}{found}" + (f". {error.advice.rstrip('.')}" if error.advice else "")
 
 
 def _line(recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str) -> dict[str, Any]:
-    """A receipt in short, in the order of `COLUMNS`."""
+    """A receipt in short form, in the order of `COLUMNS`."""
     return {
         "recipient": receipt.get("recipient") or recipient.name,
         "note": recipient.note,
@@ -329,21 +330,21 @@ def _line(recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str
 
 
 def _harmless(cell: Any) -> Any:
-    """A cell that a spreadsheet shows as it is: one that begins as a formula gets an apostrophe before it."""
+    """A cell that a spreadsheet shows unchanged: cells that look like formulas get an apostrophe before them."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def _made(out: Path) -> Path:
-    """The folder of all copies, made if it is missing, without what killed runs left in it.
+    """The folder of all copies, created if it is missing, without leftovers of killed runs.
 
     Raises:
-        PublishError: it cannot be made.
+        PublishError: it cannot be created.
     """
     try:
         if not os.path.lexists(out):
             out.mkdir()
             sync_folder(out.parent)
     except OSError as error:
-        raise PublishError("The folder for the copies cannot be made", file=out, found=error.strerror) from error
+        raise PublishError("The folder for the copies cannot be created", file=out, found=error.strerror) from error
     sweep_partials(out)
     return out.resolve()

@@ -1,8 +1,8 @@
-"""The queue: of the tasks that need a device for themselves one runs at a time, the oldest first.
+"""The queue: tasks that need a device exclusively run one at a time, the oldest first.
 
-Two that share a processor or a GPU take longer than one after the other, and may both run out of memory. A task waits
-in its own process, so that what it was given stays with it, whatever becomes of the app that started it; the order is
-the job list's, which the pages and the command line share.
+Two tasks that share a processor or a GPU take longer than one after the other, and may both run out of memory. A task
+waits in its own process, so that it keeps its request and secrets even if the app ends; the order is that of the job
+list, which the pages and the command line share.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from storage.jobs import Jobs
 from ui.jobs.device import device_of
 from ui.jobs.reporter import JobReporter
 
-# Tasks that read a file from end to end and compute next to nothing.
+# Tasks that read whole files and compute almost nothing.
 LIGHT = ("item",)
 SECONDS_BETWEEN_LOOKS = 0.25
 
 
 def lane_of(kind: str, request: Mapping[str, Any]) -> str:
-    """What a task needs for itself: the device that it computes on, or "" for nothing.
+    """The device that a task needs exclusively, or "" for none.
 
     Raises:
-        IrwmError: it asks for a GPU and there is none.
+        IrwmError: it requires a GPU and there is none.
     """
     if kind in LIGHT:
         return ""
@@ -37,7 +37,7 @@ def wait_for_turn(jobs: Jobs, job_id: str, report: JobReporter) -> None:
     """Returns once the job runs.
 
     Raises:
-        CancelledError: it was stopped meanwhile.
+        CancelledError: it was stopped while it waited.
     """
     told = ""
     while (state := jobs.take_turn(job_id)) == QUEUED:

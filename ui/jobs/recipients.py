@@ -1,4 +1,4 @@
-"""Lists of recipients as people have them: names one per line, or a table from a spreadsheet."""
+"""Lists of recipients: names one per line, or a table from a spreadsheet."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ NAME_COLUMNS = ("recipient", "recipients", "name")
 NOTE_COLUMNS = ("note", "notes")
 # Characters of the key's fingerprint in a folder's name.
 _MARK = 12
-# Without a form of their own, but Persian and many Indian names need them.
+# Invisible joiners, which Persian and many Indian names need.
 _JOINERS = "\u200c\u200d"
 _SHOWN = 60
 
 
 class RecipientListError(IrwmError):
-    """A list of recipients that cannot be used as it is; the message names the first line that is wrong."""
+    """A list of recipients that cannot be used; the message names the first faulty line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """Who gets a copy: the name that the key records, and the officer's own words about it."""
+    """The recipient of a copy: the name that the key records, and the officer's note."""
 
     name: str
     note: str = ""
@@ -41,10 +41,10 @@ class Recipient:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with one line of a list.
+    """The error in one line of a list.
 
     Attributes:
-        line: counted from 1; where a cell spans lines, its last one.
+        line: counted from 1; if a cell spans lines, its last one.
         value: the name in question, or the line.
         what: the reason, as the end of a sentence that begins with the value.
     """
@@ -61,11 +61,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class RecipientList:
-    """A list as it was understood.
+    """A parsed list.
 
     Attributes:
-        recipients: the sound lines, in order.
-        faults: the others, in order.
+        recipients: the valid lines, in order.
+        faults: the other lines, in order.
         table: how a table was read, in words; empty for a plain list of names.
     """
 
@@ -74,7 +74,7 @@ class RecipientList:
     table: str = ""
 
     def require(self) -> tuple[Recipient, ...]:
-        """The recipients, where nothing is wrong with the list.
+        """The recipients, if the list has no errors.
 
         Raises:
             RecipientListError: it is empty, too long, or a line is faulty.
@@ -82,15 +82,15 @@ class RecipientList:
         if self.faults:
             more = len(self.faults) - 1
             raise RecipientListError(
-                "the list of recipients cannot be used as it is",
+                "the list of recipients has faulty lines",
                 found=self.faults[0].text + (f"; and {more} more faulty lines" if more else ""),
-                advice="Correct the list, then go on",
+                advice="Correct the list, then continue",
             )
         if not self.recipients:
             raise RecipientListError("there are no recipients", advice="Type or paste one name per line, or a table")
         if len(self.recipients) > MOST_RECIPIENTS:
             raise RecipientListError(
-                "these are too many recipients at once",
+                "these are too many recipients for one list",
                 expected=f"at most {MOST_RECIPIENTS}",
                 found=str(len(self.recipients)),
                 advice="Split the list; later parts continue the same release",
@@ -129,10 +129,10 @@ def decoded(content: bytes, file: str | Path) -> str:
 def read_list(text: str) -> RecipientList:
     """A list as typed or pasted: names one per line, or a table whose first line names a column "recipient" or "name".
 
-    Without such a line every line is one name, commas included ("Example, Inc."). Blank lines are left out.
+    Without a header line, every line is one name, including commas ("Example, Inc."). Blank lines are ignored.
 
     Raises:
-        RecipientListError: no list at all: a table without a line of headers, or a quote that never ends.
+        RecipientListError: not a list: a table without a header line, or a quote that never ends.
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_LIST_BYTES:
@@ -145,8 +145,8 @@ def read_file(content: bytes, file: str | Path) -> str:
     """The text of a list's file, known to be a list of names or a table with headers.
 
     Raises:
-        RecipientListError: see `decoded` and `read_list`; also a table of commas without a line of headers, which in
-            a file is a table and not names with commas in them.
+        RecipientListError: see `decoded` and `read_list`; also a comma-separated table without a header line, because
+            in a file this is a table and not a list of names with commas.
     """
     text = decoded(content, file)
     rows, table = _rows(text)
@@ -157,18 +157,18 @@ def read_file(content: bytes, file: str | Path) -> str:
 
 
 def same_name(name: str) -> str:
-    """What two names have in common that people take for one: capitals, joiners, the ways to write an accent."""
+    """A form in which equivalent names are equal: without case, joiners and different encodings of accents."""
     bare = name.translate(dict.fromkeys(map(ord, _JOINERS)))
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", bare).casefold())
 
 
 def tidy(name: str) -> str:
-    """A name as the key records it: each run of white space one space, accents composed."""
+    """A name as the key records it: runs of white space become one space, accents are composed."""
     return unicodedata.normalize("NFC", " ".join(name.split()))
 
 
 def checked(pairs: Iterable[Sequence[str]]) -> tuple[Recipient, ...]:
-    """Recipients from (name, note) pairs that came from anywhere.
+    """Recipients from (name, note) pairs of any source.
 
     Raises:
         RecipientListError: see `RecipientList.require`.
@@ -177,17 +177,17 @@ def checked(pairs: Iterable[Sequence[str]]) -> tuple[Recipient, ...]:
 
 
 def folder_name(commitment: str) -> str:
-    """The name of a recipient's folder: the beginning of their key's fingerprint, and nothing of their name.
+    """The name of a recipient's folder: the beginning of their key's fingerprint, without any part of their name.
 
-    Whoever may list the folders learns nobody's name; the receipts and the vault say whose each is. It is the same each
-    time the same key is used, which is how an interrupted run finds its folders again.
+    So a list of the folders reveals no names; the receipts and the vault show whose copy each is. The name is the same
+    for the same key, so that an interrupted run finds its folders again.
     """
     return f"copy-{commitment[:_MARK]}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line that is not blank: what stands where the name and the note belong, and what is wrong with the line."""
+    """A line that is not blank: the text in the places of name and note, and the error in the line."""
 
     line: int
     name: str
@@ -196,16 +196,16 @@ class _Row:
 
 
 def _rows(text: str) -> tuple[list[_Row], str]:
-    """Every line that is not blank, and how a table was read; that is empty for a plain list."""
+    """Every line that is not blank, and how a table was read ("" for a plain list)."""
     first = next((line for line in text.splitlines() if line.strip()), "")
-    if re.fullmatch(r"\s*sep=.\s*", first, re.IGNORECASE):  # how a spreadsheet tells its own separator
+    if re.fullmatch(r"\s*sep=.\s*", first, re.IGNORECASE):  # a spreadsheet declares its separator this way
         text = text[text.index(first) + len(first) :]
     best: tuple[int, int, str, list[str]] | None = None
     for separator in SEPARATORS:
         names = [cell.strip().casefold() for cell in next(_parsed(text, separator), (0, []))[1]]
         if not any(name in names for name in NAME_COLUMNS):
             continue
-        # With the names' column alone known, the separator that finds more columns is the table's.
+        # If only the names' column is known, the separator that gives more columns is used.
         known = 1 + any(name in names for name in NOTE_COLUMNS)
         if best is None or (known, len(names)) > best[:2]:
             best = known, len(names), separator, names
@@ -245,7 +245,7 @@ def _plain(text: str) -> list[_Row]:
 
 
 def _parsed(text: str, separator: str, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of every row that has something in it."""
+    """Line number and cells of every row that is not empty."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=strict)
     try:
         for cells in reader:
@@ -255,17 +255,17 @@ def _parsed(text: str, separator: str, strict: bool = False) -> Iterator[tuple[i
         raise RecipientListError(
             "the table cannot be read",
             found=f"line {reader.line_num}: {error}",
-            advice="Look for a quotation mark that is opened and never closed",
+            advice="Look for an opening quotation mark without a closing one",
         ) from error
 
 
 def _no_headers(separator: str, file: str | Path | None = None) -> RecipientListError:
     return RecipientListError(
-        "this is a table, and nothing says which column holds the names",
+        "this is a table without a header for the column of names",
         file=file,
         expected="a first line with “recipient” or “name” above the names, and “note” above notes if there are any",
-        found=f"columns parted by a {separator}, without that line",
-        advice="Add the line of headers, or leave only the names",
+        found=f"columns separated by a {separator}, without that line",
+        advice="Add the header line, or keep only the names",
     )
 
 
@@ -287,11 +287,11 @@ def _checked(rows: Iterable[_Row], table: str) -> RecipientList:
 
 def _wrong(name: str, note: str) -> str:
     if not name:
-        return "stands where a name is needed"
+        return "is in the place of a name"
     if len(name) > MAX_NAME:
-        return f"is too long: {len(name)} characters, at most {MAX_NAME} fit into a key"
+        return f"is too long: {len(name)} characters; a key can store at most {MAX_NAME}"
     if holds_controls(name) or not name.translate(dict.fromkeys(map(ord, _JOINERS))).isprintable():
-        return "holds a character that cannot be seen"
+        return "contains an invisible character"
     if len(note) > MAX_NOTE:
-        return f"has a note of {len(note)} characters; at most {MAX_NOTE} are kept"
+        return f"has a note of {len(note)} characters; at most {MAX_NOTE} are allowed"
     return ""

@@ -1,4 +1,4 @@
-"""What marking one copy and marking many have in common: the key's way into the vault, and what a receipt certifies."""
+"""Shared code of marking one copy and marking many: storing the key in the vault, and the content of a receipt."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from ui.jobs.recipients import same_name
 from ui.jobs.reporter import JobReporter
 
 LOCK_NAME = "many-recipients.lock"
-# One small file for each key that was sealed for one folder and whose copy is not filed yet.
+# Folder with a small file for each key that was sealed for one folder and whose copy is not filed yet.
 UNFILED_NAME = "unfiled"
 SECONDS_BETWEEN_LOOKS = 0.25
 
-# Rows behind "by about so much": the middle of some thousand is known to a hundredth.
+# Rows sampled for the usual change of a row: with some thousand rows, the median is accurate to one percent.
 SAMPLED_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What the vault knows about an owner's copies of one original.
+    """The vault's records of an owner's copies of one original.
 
     Attributes:
-        released: the release of each recipient who was issued a copy, whatever its settings; by `same_name`.
-        waiting: each recipient's keys, with these settings, sealed and have no filed copy; oldest first.
+        released: the release of each recipient who was issued a copy, with any settings; by `same_name`.
+        waiting: each recipient's sealed keys with these settings and without a filed copy; oldest first.
         filed: each recipient's keys with these settings and the copy that was filed for them; oldest first.
         settled: a key with these settings, whose secret the next recipients share; None for the first.
         damaged: keys and releases in the vault that do not authenticate: any may have been one of these.
@@ -64,10 +64,10 @@ def issued(
     parameters: irwm.Parameters | None = None,
     among: Collection[str] | None = None,
 ) -> Issued:
-    """Looks through the vault for the copies of one original that were issued by `owner`.
+    """Searches the vault for the copies of one original that were issued by `owner`.
 
     Args:
-        parameters: settings of the copies to come; without them nothing is waiting or settled.
+        parameters: settings of the next copies; without them, `waiting` and `settled` are empty.
         among: the recipients in question, by `same_name`; all of them for None.
 
     Raises:
@@ -76,7 +76,7 @@ def issued(
     keys = vault.keys_for(model_fingerprint)
     own = [key for key in keys if key.owner == owner]
     asked = [key for key in own if among is None or same_name(key.recipient) in among]
-    # Opening every release takes a while in a large vault; where there is no key there is no release.
+    # Opening every release is slow in a large vault; without a key there is no release.
     releases = vault.releases() if asked else None
     by_key = {release.key_id: release for release in releases or ()}
     settings = parameters.to_dict() if parameters else None
@@ -99,16 +99,16 @@ def issued(
 
 
 def secret_of(vault: Vault, record: KeyRecord | None) -> bytes | None:
-    """The secret that a new recipient shares with those before: the basis of the noise follows from it.
+    """The secret that a new recipient shares with earlier ones: the basis of the noise depends on it.
 
     Raises:
-        DamagedRecordError: the key was changed. A fresh secret would part the recipients into two groups in silence.
+        DamagedRecordError: the key was changed. A new secret would silently split the recipients into two groups.
     """
     return irwm.Key.from_bytes(vault.key_bytes(record.id)).secret if record else None
 
 
 def require_margin(model: Checkpoint, key: irwm.Key, device: str) -> None:
-    """Refuses a mark that this model could not carry, before its key is sealed.
+    """Raises if this model cannot carry the mark, before its key is sealed.
 
     Raises:
         MarginError
@@ -118,7 +118,7 @@ def require_margin(model: Checkpoint, key: irwm.Key, device: str) -> None:
 
 
 def seal(vault: Vault, model: Checkpoint, key: irwm.Key, label: str) -> KeyRecord:
-    """Puts the key into the vault. From here on its release can be proved, so only now may it be written."""
+    """Puts the key into the vault. Only after this may the release be written, because now it can be proved."""
     return vault.add_key(
         key.to_bytes(),
         owner=key.owner,
@@ -134,22 +134,20 @@ def seal(vault: Vault, model: Checkpoint, key: irwm.Key, label: str) -> KeyRecor
 
 @contextlib.contextmanager
 def alone(home: Path, waiting: JobReporter | None = None) -> Iterator[None]:
-    """Keeps two runs from making two keys for one name, or two secrets; the system lets go of it however a run ends.
+    """Lock so that two runs do not make two keys for one name, or two secrets; the system releases it when a run ends.
 
     Args:
-        waiting: the report of a run that waits until the other one has ended; without it that is an error.
+        waiting: the report of a run that waits until the other run has ended; without it another run is an error.
 
     Raises:
-        OutputExistsError: another run is under way.
+        OutputExistsError: another run is active.
         CancelledError: stopped while waiting.
     """
     descriptor = open_to_append(home / LOCK_NAME)
     try:
         while not lock_descriptor(descriptor, blocking=False):
             if waiting is None:
-                raise OutputExistsError(
-                    "Other copies are being written already", advice="Wait until that run has ended"
-                )
+                raise OutputExistsError("Another run is already writing copies", advice="Wait until that run has ended")
             waiting.progress(0, 0, "Waiting for another run that writes copies")
             time.sleep(SECONDS_BETWEEN_LOOKS)
         yield
@@ -158,9 +156,9 @@ def alone(home: Path, waiting: JobReporter | None = None) -> Iterator[None]:
 
 
 def note_folder(home: Path, commitment: str, folder: Path) -> None:
-    """Notes for which folder a key is about to be sealed: only a run into that folder may ever take it up.
+    """Stores a note on the folder for which a key will be sealed: only a run into that folder may use the key.
 
-    The note holds a digest of the folder's path, for the path may name people.
+    The note contains a digest of the folder's path, because the path may name people.
 
     Raises:
         StorageError
@@ -174,7 +172,7 @@ def note_folder(home: Path, commitment: str, folder: Path) -> None:
 
 
 def sealed_for_one(home: Path, commitment: str) -> bool:
-    """Whether a key was sealed for one folder, whichever that is, and its copy is not filed yet."""
+    """Whether a key was sealed for any one folder, and its copy is not filed yet."""
     return _note(home, commitment).is_file()
 
 
@@ -187,7 +185,7 @@ def sealed_for(home: Path, commitment: str, folder: Path) -> bool:
 
 
 def forget_folder(home: Path, commitment: str) -> None:
-    """The key's copy is filed: nobody will ask for its folder again."""
+    """Removes the note when the key's copy is filed, because it is not needed any more."""
     with contextlib.suppress(OSError):
         _note(home, commitment).unlink()
 
@@ -205,9 +203,9 @@ class Written:
     """A copy on the disk.
 
     Attributes:
-        release: what `irwm.insert` returned.
-        shared: what the next copy may be cloned from.
-        cloned: bytes of this one that were.
+        release: the result of `irwm.insert`.
+        shared: the files that the next copy may be cloned from.
+        cloned: cloned bytes of this copy.
     """
 
     release: irwm.Release
@@ -234,7 +232,7 @@ def write(
 
 
 def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> dict[str, Any]:
-    """What the page's receipt shows, plain JSON, without anything that derives from the secret but the commitment."""
+    """The content of the page's receipt as plain JSON; of values derived from the secret, only the commitment."""
     found, p = release.verification, key.parameters
     copy = irwm.open_checkpoint(release.path)
     return {
@@ -267,15 +265,15 @@ def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> dict[
 def changes(
     model: Checkpoint, copy: Checkpoint, rows: NDArray[np.int64], head_rows: NDArray[np.int64], *, exact: bool
 ) -> dict[str, Any]:
-    """What differs between an original and its copy, read back from both.
+    """The differences between an original and its copy, read from both.
 
     Args:
         rows: ids of the embedding rows that were changed.
         head_rows: ids of the rows of the output head that were changed; none where it is not marked.
-        exact: count every number in these rows; without it, as for noise in all of them, a sample says how much.
+        exact: count every number in these rows; otherwise, as for noise in all rows, estimate from a sample.
 
     Returns:
-        As `_changes` of the embedding; "changed_head_rows", and "head_tensor", the output head's name, None where it is
+        As `_changes` of the embedding; "changed_head_rows", and "head_tensor", the output head's name, None if it is
         not marked; "changed_values" counts both.
     """
     found = _changes(model, copy, rows, exact=exact)
@@ -289,12 +287,12 @@ def changes(
 
 
 def _changes(model: Checkpoint, copy: Checkpoint, rows: NDArray[np.int64], *, exact: bool) -> dict[str, Any]:
-    """What differs in the embedding, or in the output head that stands in its place.
+    """The differences in the embedding, or in the output head passed in its place.
 
     Returns:
-        "changed_rows"; "changed_tensors", their names: the embedding and, where they were its equals, a tied head that
-        is stored as well and copies; "changed_values", numbers that differ in all of them together, None if not
-        counted; "changed_share", the middle row's change as a share of its length.
+        "changed_rows"; "changed_tensors", their names: the embedding, and a stored tied head and copies if they were
+        equal to it; "changed_values", the number of values that differ in all of them together, None if not counted;
+        "changed_share", the median row's change as a share of its length.
     """
     layout = model.layout
     head = layout.head if model.tied else None

@@ -1,4 +1,4 @@
-"""How a running task tells the page where it is."""
+"""Progress and log of a running task, for the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.errors import StorageBusyError, StorageError, StorageFullError
 from storage.job_files import JobFiles
 from storage.jobs import Jobs
 
-# The page looks once a second; five writes in that time are enough for a smooth bar and cost next to nothing.
+# The page refreshes once a second; five writes in that time give a smooth bar and cost almost nothing.
 SECONDS_BETWEEN_WRITES = 0.2
 
 
@@ -21,10 +21,10 @@ class JobReporter:
     """Given to a task's `run`.
 
     Attributes:
-        folder: the job's own folder, for what is taken away again; what stays goes into `files`.
-        home: the app's folder, for a task that writes into the vault.
+        folder: the job's own folder, for temporary files; results go into `files`.
+        home: the app's folder, for a task that writes to the vault.
 
-    What `memory` says, in bytes, is noted beside the progress; 0 for a task that shares its process with others.
+    The result of `memory`, in bytes, is stored with the progress; 0 for a task that shares its process with others.
     """
 
     def __init__(
@@ -47,21 +47,21 @@ class JobReporter:
 
     @property
     def files(self) -> JobFiles:
-        """Where results go that are too large for the returned dict, and reports; each is sealed."""
+        """Sealed files for reports, and for results that are too large for the returned dict."""
         if self._files is None:
             self._files = self._jobs.files(self._id)
         return self._files
 
     def progress(self, done: int, total: int, what: str) -> None:
-        """Notes how far the task is; call it as often as you like.
+        """Stores the task's progress; may be called as often as needed.
 
         Args:
-            done, total: in one unit, bytes where bytes are moved; total 0 while unknown.
-            what: the step, as a person reads it ("Copying shard 2 of 4"); each new step also goes to the log, so
-                fast-moving numbers belong into `done`.
+            done, total: in the same unit, bytes if bytes are moved; total 0 while unknown.
+            what: the step in readable form ("Copying shard 2 of 4"); each new step also goes to the log, so numbers
+                that change fast belong in `done`.
 
         Raises:
-            CancelledError: Stop was pressed. Let it rise: it leaves nothing half-made.
+            CancelledError: Stop was pressed. Do not catch it: partial output is then removed.
         """
         self._pending = (int(done), int(total), what)
         if what != self._step:
@@ -73,21 +73,21 @@ class JobReporter:
             raise CancelledError("stopped on request")
 
     def log(self, line: str) -> None:
-        """Adds a line, with the time, to the log that the page shows the end of."""
-        # A full disk stops the task where it writes its results, with a better message than this one.
+        """Adds a line, with the time, to the log; the page shows its end."""
+        # On a full disk, the task fails when it writes its results, with a better message than here.
         with contextlib.suppress(StorageError):
             self._jobs.log(self._id, f"{time.strftime('%H:%M:%S', time.gmtime())} {line}")
 
     def cancelled(self) -> bool:
-        """Whether Stop was pressed; a task that loops without `progress` asks now and then."""
+        """Whether Stop was pressed; a task that loops without `progress` must check it regularly."""
         return self._stop.is_set()
 
     def cancel(self) -> None:
-        """Stop was pressed; called from the signal handler, so it only sets a flag."""
+        """Records that Stop was pressed; called from the signal handler, so it only sets a flag."""
         self._stop.set()
 
     def flush(self) -> None:
-        """Writes what `progress` held back."""
+        """Writes progress that was held back."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None

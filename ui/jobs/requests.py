@@ -1,8 +1,8 @@
-"""What is asked of a job, from plain arguments: the pages, the command line and the programs' endpoints all ask here.
+"""Requests of jobs from plain arguments, for the pages, the command line and the endpoints for programs.
 
-Everything that can be refused before a process is started is refused here, in the same words for all three. Which
-folders may be used at all is not: a page and an endpoint check that before (`ui.components.browsing`), and whoever
-types a command may read what their account may.
+All checks that are possible before a process starts are here, with the same messages for all three. The check of
+allowed folders is not: pages and endpoints do it before (`ui.components.browsing`), and a command may read everything
+that the user's account may read.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from ui.presets import check_memory
 STATISTICS = ("joint", "sum", "difference")
 INVARIANTS = ("original", "suspect")
 UTILITIES = (SMALL, ALWAYS, NEVER)
-# What the public permutations are drawn from takes sixteen bytes; no one needs to type more than this.
+# The generator of the public permutations takes a seed of sixteen bytes; users do not need to type more than this.
 LARGEST_SEED = 2**31 - 1
 MOST_TITLE, MOST_RUN_NOTE, MOST_EXAMINER = 200, 1000, 200
-# Shorter beginnings of a fingerprint fit keys by chance.
+# Shorter beginnings of a fingerprint match keys by chance.
 LEAST_OF_FINGERPRINT = 8
-# How many of the newest jobs are looked through for a sweep to go on with.
+# Number of the newest jobs that are searched for a sweep to continue.
 _LOOK_BACK = 50
 
 
@@ -49,8 +49,8 @@ class Asked:
 
     Attributes:
         kind: one of `ui.jobs.KINDS`.
-        title: what a person reads in lists.
-        request: what the task's `run` takes, plain JSON.
+        title: shown in lists.
+        request: the argument of the task's `run`, plain JSON.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Asked:
 
 
 class NoNoiseError(IrwmError):
-    """No key in question carries noise, so there is nobody to trace."""
+    """None of the keys carries noise, so no recipient can be traced."""
 
 
 # Protect
@@ -91,13 +91,13 @@ def protect(
         model: the original, its full path.
         out: the release's new folder; of many recipients, the folder that their copies go into.
         recipients: who gets a copy; None for the one copy of `recipient`.
-        utility: of `UTILITIES`, whether what the mark costs is measured.
-        also: names of files of the model's folder that the release holds too, see `irwm.insert`.
+        utility: one of `UTILITIES`, whether the cost of the mark is measured.
+        also: names of files of the model's folder to add to the release, see `irwm.insert`.
 
     Raises:
         RecipientListError: the list is empty, or each of them has a copy of this model.
-        ParameterError: the parameters are more than this computer can compute with, or `also` names no file of the
-            model.
+        ParameterError: the parameters are too large for this computer, or `also` names a file that the model does not
+            have.
         PublishError, DiskSpaceError, OutputExistsError: `out` cannot take the release.
         IrwmError: the owner is missing, a text is too long, or the model cannot be opened.
     """
@@ -128,37 +128,39 @@ def protect(
 
 
 def check_names(vault: Vault, fingerprint: str | None, owner: str | None, people: Sequence[Recipient] | None) -> None:
-    """Whether copies of an original may be made for these.
+    """Checks that copies of an original may be made for these recipients.
 
     Args:
-        fingerprint: of the original; None where it is not known yet.
+        fingerprint: of the original; None if it is not known yet.
         people: None for a single copy.
 
     Raises:
-        RecipientListError: there is nobody, or each of them has a copy.
+        RecipientListError: there are no recipients, or each of them has a copy.
         IrwmError: the owner is missing.
     """
     check_owner(owner)
     if people is not None and not people:
         raise RecipientListError("there are no recipients", advice="Type or paste one name per line, or a table")
     if people and len(released(vault, fingerprint, owner, people)[0]) == len(people):
-        raise RecipientListError("each of these recipients has a copy of this model", advice="Add who has none")
+        raise RecipientListError(
+            "each of these recipients has a copy of this model", advice="Add a recipient who has no copy"
+        )
 
 
 def check_owner(owner: str | None) -> None:
-    """Whether it is said whose model it is.
+    """Checks that the owner of the model is given.
 
     Raises:
-        IrwmError: it is not.
+        IrwmError: the owner is missing.
     """
     if not (owner or "").strip():
-        raise IrwmError("the owner is missing", advice="Say whose model it is; the key records it")
+        raise IrwmError("the owner is missing", advice="Enter who owns the model; the key records it")
 
 
 def released(
     vault: Vault, fingerprint: str | None, owner: str | None, people: Sequence[Recipient]
 ) -> tuple[list[Recipient], int]:
-    """Those of a list who have a copy of this model already, and how many records of the vault cannot be read."""
+    """The recipients of a list who already have a copy of this model, and the number of unreadable vault records."""
     if not fingerprint:
         return [], 0
     among = {same_name(person.name) for person in people}
@@ -193,14 +195,14 @@ def investigate(
     """Look for the marks of an original in a suspect, or in each suspect of a folder.
 
     Args:
-        suspect, original: full paths; what they hold is opened by the job.
+        suspect, original: full paths; the job opens the files.
         fingerprint: the original's.
         keys: see `chosen_keys`.
         matching: see `chosen_keys`.
-        case: the title to file under; a case of that title is gone on with.
+        case: the title to file under; an existing case with that title is continued.
         seen: the day since when the suspect is known to exist, such as "2024-01-28".
         scheduler: address of a Dask cluster, or "".
-        answers: whether the suspect must be a file of recorded answers; else that is told by its contents.
+        answers: whether the suspect must be a file of recorded answers; otherwise its content decides.
         noisy: whether only keys with noise are tried.
 
     Raises:
@@ -233,10 +235,10 @@ def investigate(
 
 
 def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path, fingerprint: str, **settings: Any) -> Asked:
-    """Ask whose copy a suspect is: an investigation of the keys that carry noise; arguments as `investigate`.
+    """Trace whose copy a suspect is: an investigation with keys that carry noise; arguments as `investigate`.
 
     Raises:
-        NoNoiseError: none of them does.
+        NoNoiseError: no key carries noise.
         IrwmError: see `investigate`.
     """
     _require_noise(vault, chosen_keys(vault, fingerprint, settings.get("keys"), settings.get("matching")), fingerprint)
@@ -247,14 +249,14 @@ def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path, fingerprint: 
 def chosen_keys(
     vault: Vault, fingerprint: str, keys: Sequence[str] | None = None, matching: str | None = ""
 ) -> dict[str, Any]:
-    """The part of a request that says which keys of an original are tried.
+    """The part of a request with the keys of an original to try.
 
     Args:
-        keys: identifiers, or beginnings of fingerprints; None for all that fit the words `matching`.
-        matching: words of an owner, recipient or note; all keys of this original fit none.
+        keys: identifiers, or beginnings of fingerprints; None for all that match the words `matching`.
+        matching: words of an owner, recipient or note; "" matches all keys of this original.
 
     Raises:
-        IrwmError: no key is left, or one is no key of this original.
+        IrwmError: no key is left, or one is not a key of this original.
     """
     if keys is not None:
         if not keys:
@@ -263,9 +265,9 @@ def chosen_keys(
     words = (matching or "").strip()
     if not vault.find_keys(words, model_fingerprint=fingerprint, limit=1).total:
         if words:
-            raise IrwmError("no key fits these words", found=words, advice="Shorten them, or empty the field for all")
+            raise IrwmError("no key matches these words", found=words, advice="Use fewer words, or none for all keys")
         raise IrwmError(
-            "the vault holds no key that was made for exactly this original",
+            "the vault has no key that was made for exactly this original",
             found=f"a model with the fingerprint {fingerprint}",
             advice="Choose the unmarked original that the release was made from, or protect a model first",
         )
@@ -286,7 +288,7 @@ def _identifiers(vault: Vault, fingerprint: str, keys: Sequence[str]) -> list[st
         fitting = {id for mark, id in of_fingerprint.items() if long_enough and mark.startswith(key.lower())}
         if len(fitting) != 1:
             raise IrwmError(
-                "several keys have this fingerprint" if fitting else "this is no key of this original",
+                "several keys have this fingerprint" if fitting else "this is not a key of this original",
                 expected=f"an identifier, or at least {LEAST_OF_FINGERPRINT} characters of a fingerprint",
                 found=key,
                 advice="Copy it from the Vault page or from the release's receipt",
@@ -302,14 +304,14 @@ def _require_noise(vault: Vault, chosen: Mapping[str, Any], fingerprint: str) ->
     records = vault.key_records(ids)
     if not any(record.parameters.get("noise_coordinates") for record in records):
         raise NoNoiseError(
-            "no key of this original carries noise, so there is nobody to trace",
+            "no key of this original carries noise, so no recipient can be traced",
             found=f"{number(len(records))} keys without noise",
             advice="Investigate it instead; every preset but “Paper” makes releases that can be traced",
         )
 
 
 def to_resume(jobs: Jobs, asked: Mapping[str, Any]) -> str:
-    """The newest sweep of this folder that ended early, to go on with; "" for none.
+    """The newest sweep of this folder that ended early, which can be continued; "" for none.
 
     Args:
         jobs: opened.
@@ -329,7 +331,7 @@ def checked_seed(seed: float | None) -> int:
     """A seed as typed.
 
     Raises:
-        IrwmError: not a whole number, or a larger one than permutations are drawn from.
+        IrwmError: not a whole number, or out of range.
     """
     value = 0 if seed is None else seed
     if not 0 <= value <= LARGEST_SEED or value != int(value):  # not finite fails the first comparison
@@ -350,5 +352,5 @@ def _text(what: str, text: str | None, most: int) -> str:
 
 def _one_of(what: str, value: object, known: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in known:
-        raise IrwmError(f"there is no such {what}", expected=", ".join(known), found=printable(str(value), 80))
+        raise IrwmError(f"this {what} does not exist", expected=", ".join(known), found=printable(str(value), 80))
     return value

@@ -1,9 +1,8 @@
-"""What came of a job, for programs: one word, and plain JSON.
+"""The result of a job for programs: one word, and plain JSON.
 
-The parts of an error may name files in the app's own folder: the command line gives them to whoever typed it, and the
-endpoints have to take them out.
+Errors may name files in the app's own folder: the command line shows these names, and the endpoints must remove them.
 
-docs/headless.md describes every field. The command line and the programs' endpoints give the same.
+docs/headless.md describes every field. The command line and the endpoints for programs return the same fields.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from ui.jobs.protect_many import CSV_NAME
 WRITTEN, FOUND, NOT_FOUND, INCONCLUSIVE, STOPPED, ERROR = (
     "written", "found", "not found", "inconclusive", "stopped", "error",
 )  # fmt: skip
-# Of the other kinds of job, whose results are their pages' own.
+# Outcome of the other kinds of job, whose results are only for their pages.
 DONE = "done"
-# Of an error, as `irwm.errors.IrwmError` names them.
+# The parts of an error, with their names in `irwm.errors.IrwmError`.
 PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
 _RECEIPT = (
     "model_fingerprint", "release_fingerprint", "family", "dtype", "owner", "recipient", "key_id", "parameters",
@@ -38,13 +37,13 @@ _KEY = (
     "key_id", "owner", "recipient", "verdict", "count", "present", "log10_p", "log10_risk", "lineage", "named", "z",
     "trace_log10_risk", "share",
 )  # fmt: skip
-# As `irwm.report.tracing` has it, whose import takes seconds.
+# Same as in `irwm.report.tracing`, whose import takes seconds.
 _TRACING = "tracing"
 _SUSPECT = ("verdict", "rests_on", "whose", "log10_risk", "copies_estimated", "lineage", "fingerprint", "bytes")
 
 
 def state_of(job: JobLine) -> dict[str, Any]:
-    """A job as a line of a list; without a title where it is sealed."""
+    """A job as a line of a list; without a title if it is sealed."""
     return {
         "id": job.id,
         "kind": job.kind,
@@ -57,10 +56,10 @@ def state_of(job: JobLine) -> dict[str, Any]:
 
 
 def outcome_of(job: Job) -> str | None:
-    """What came of a job in one word; None while it is not over.
+    """The result of a job in one word; None while it is not over.
 
-    Of a folder of suspects it is "found" where one is, else "inconclusive" where one is, could not be examined, or
-    was passed over.
+    For a folder of suspects it is "found" if one suspect is, else "inconclusive" if one is, could not be examined or
+    was skipped.
     """
     if not job.is_over:
         return None
@@ -79,7 +78,7 @@ def outcome_of(job: Job) -> str | None:
 
 
 def result_of(job: Job) -> dict[str, Any] | None:
-    """The result of a job of protect, investigate or trace; None where it has none."""
+    """The result of a job of protect, investigate or trace; None if it has none."""
     result = job.result
     if job.state != "done" or result is None:
         return None
@@ -111,7 +110,7 @@ def result_of(job: Job) -> dict[str, Any] | None:
 
 
 def error_of(job: Job) -> dict[str, str | None] | None:
-    """Why a job came to no result, in the parts of an `IrwmError`; None where it did, or was stopped."""
+    """The error of a failed job, in the parts of an `IrwmError`; None if it succeeded or was stopped."""
     if outcome_of(job) != ERROR:
         return None
     parts: dict[str, str | None] = dict.fromkeys(PARTS)
@@ -121,14 +120,14 @@ def error_of(job: Job) -> dict[str, str | None] | None:
     failed, recipients = result.get("failed", 0), result.get("recipients", 0)
     own = {
         "type": "InsertionError",
-        "problem": f"{number(failed)} of {number(recipients)} copies are not written",
-        "advice": "The rows say why; start again with the same list, and only what is missing is written",
+        "problem": f"{number(failed)} of {number(recipients)} copies were not written",
+        "advice": "The rows show the reasons; start again with the same list, and only missing copies are written",
     }
     return parts | own
 
 
 def whose(verdict: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Whom a finding points to: those who are named by their noise, else whoever the likeliest mark was made for."""
+    """The recipients that a finding points to: those named by their noise, else the one of the most likely mark."""
     if verdict != FOUND:
         return []
     listed = list(rows)
@@ -138,7 +137,7 @@ def whose(verdict: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def names_somebody(job: Job) -> bool:
-    """Whether the finding rests on noise that names a recipient, and not on the mark alone."""
+    """Whether the finding depends on noise that names a recipient, and not only on the mark."""
     result = job.result or {}
     if job.kind == "sweep":
         rows = [row for row in result["rows"] if not row["error"]]
@@ -147,18 +146,18 @@ def names_somebody(job: Job) -> bool:
 
 
 def passed_over(result: Mapping[str, Any]) -> bool:
-    """Whether a folder holds what a sweep did not look into, by what `result_of` says of it."""
+    """Whether a sweep skipped parts of its folder, according to `result_of`."""
     return bool(result["links_not_followed"] or result["too_deep"] or result["cut_short"])
 
 
 def files_of(job: Job, jobs: Jobs) -> dict[str, bytes]:
-    """The files that a job wrote for people, opened, by name: reports with their signatures, or receipts.
+    """The files that a job wrote for users, opened, by name: reports with their signatures, or receipts.
 
     Raises:
         DamagedRecordError: one was changed after it was written.
         StorageError
     """
-    # Two seconds' import, which a command does not need before its job is over.
+    # This import takes two seconds, and a command does not need it before its job is over.
     from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE
     from ui.jobs.filing import report_names
 
@@ -175,7 +174,7 @@ def files_of(job: Job, jobs: Jobs) -> dict[str, bytes]:
 
 
 def _finished(files: JobFiles) -> list[Mapping[str, Any]]:
-    """The suspects that a sweep examined, also one that ended early."""
+    """The suspects that a sweep examined, also if the sweep ended early."""
     from irwm.report.document import ReportError
     from ui.jobs.kept import overview_of
 

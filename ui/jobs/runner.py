@@ -1,4 +1,4 @@
-"""Starting and stopping jobs, from the app's side."""
+"""Starting and stopping jobs, on the app's side."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ from ui.jobs.queue import lane_of
 from ui.jobs.vault_access import secrets_for
 from ui.settings import REPOSITORY
 
-# How long a task may take to clean up after Stop before it is ended the hard way.
+# Time that a task has to clean up after Stop before it is killed.
 GRACE_SECONDS = 1.5
 LOCK_NAME = "starting.lock"
-# Each waits in a process of its own, of 80 MB or, with a GPU to ask for, some 300 MB.
+# Each waits in its own process, of 80 MB or, if it uses a GPU, about 300 MB.
 MOST_WAITING = 16
-# The task gets what it needs by pipe; whatever else looks like a secret is not its business.
+# The task gets its secrets through a pipe; variables that look like other secrets are removed from its environment.
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_?KEY|AUTH", re.IGNORECASE)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 _STARTING = threading.Lock()
-# A console of its own, without a window, so that neither Ctrl+C nor closing the app's window ends the task.
+# A separate console without a window, so that neither Ctrl+C nor closing the app's window ends the task.
 _WINDOWS_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
-# Jobs that `stop` is ending; their end is its to tell, whatever signal they die of.
+# Jobs that `stop` is ending; only `stop` records their end, no matter which signal ended them.
 _STOPPING: set[str] = set()
 
 
 class QueueFullError(IrwmError):
-    """More tasks wait than this computer should hold the processes of."""
+    """Too many tasks wait; each needs a process."""
 
 
 class JobRunningError(IrwmError):
-    """The same task is under way already.
+    """The same task is already running.
 
     Attributes:
-        job: that one.
+        job: the running job.
     """
 
     def __init__(self, job: Job) -> None:
@@ -71,28 +71,28 @@ class JobRunningError(IrwmError):
 
 
 def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[str, Any] | None, jobs: Jobs) -> Job:
-    """Starts a task in a process of its own and returns its row, which says "queued" where it waits for its turn.
+    """Starts a task in its own process and returns its row, with the state "queued" if it waits.
 
     Args:
         kind: one of `ui.jobs.KINDS`.
-        title: what a person reads in lists.
-        request: plain JSON without secrets; kept in the row.
-        secrets: plain JSON, bytes as hex; goes through a pipe and is kept nowhere.
+        title: shown in lists.
+        request: plain JSON without secrets; stored in the row.
+        secrets: plain JSON, bytes as hex; sent through a pipe and not stored.
         jobs: opened with the keys of an unlocked vault (`Vault.jobs_keys_to_seal`).
 
     Raises:
-        JobRunningError: the same request runs or waits already; nothing was started.
+        JobRunningError: the same request is already running or waiting; no job was started.
         RecordValueError: request or secrets are not plain JSON.
         JobSealedError: the vault is locked.
-        QueueFullError: too many wait already.
-        IrwmError: no such kind, no such device, or the process could not be started.
+        QueueFullError: too many tasks are already waiting.
+        IrwmError: unknown kind, missing device, or the process could not be started.
     """
     if kind not in KINDS:
         raise IrwmError("there is no such task", expected=", ".join(KINDS), found=kind)
-    _message(jobs, request, secrets or {}, None)  # what cannot be sent is refused before there is a job
+    _message(jobs, request, secrets or {}, None)  # raises before there is a job if the message cannot be sent
     lane = lane_of(kind, request)
     with _one_at_a_time(jobs):
-        # A task whose process and starter are both gone is told by nobody that it ended.
+        # If a task's process and its starter are both gone, no process has recorded its end.
         orphans.interrupt_dead(jobs)
         same = _running_twin(kind, request, jobs)
         if same is not None:
@@ -104,20 +104,20 @@ def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[st
         job, process = _started(jobs.create(kind, title, request, lane), jobs)
     own = jobs.key_of(job.id)
     message = _message(jobs, request, secrets or {}, own)
-    # With the job's own key alone: the vault may be locked long before the job ends.
+    # Only with the job's own key: the vault may be locked long before the job ends.
     args = (process, message, job.id, jobs.opened(own))
     threading.Thread(target=_attend, args=args, daemon=True, name=f"job {job.id}").start()
     return job
 
 
 def again(job: Job, vault: Vault, jobs: Jobs, today: Mapping[str, Any] | None = None) -> Job:
-    """Runs the request of a job that is over once more. A sweep or a lab goes on with what the job left undone.
+    """Runs the request of a job that is over again. A sweep or a lab continues with the remaining work.
 
     Args:
-        today: what the app's settings say now, such as "device"; it takes the place of what the request says of it.
+        today: current settings of the app, such as "device"; they replace those of the request.
 
     Raises:
-        JobRunningError: it is not over, or the same request runs already.
+        JobRunningError: it is not over, or the same request is already running.
         IrwmError: see `start`.
     """
     if not job.is_over:
@@ -129,18 +129,18 @@ def again(job: Job, vault: Vault, jobs: Jobs, today: Mapping[str, Any] | None = 
 
 
 def with_vault(jobs: Jobs) -> list[JobLine]:
-    """The tasks that run or wait now, and that were handed the vault's data key."""
+    """The running or waiting tasks that have the vault's data key."""
     orphans.interrupt_dead(jobs)
     return [job for job in jobs.under_way() if job.kind in OPENS_VAULT]
 
 
 def stop(job_id: str, jobs: Jobs) -> JobLine:
-    """Ends a job with all that it started, within two seconds, and returns its row.
+    """Ends a job and all processes that it started within two seconds, and returns its row.
 
-    It is asked first, so that the task can take away what it had half-written, and ended the hard way soon after.
+    The task first gets a request to stop, so that it can remove partial output, and is killed soon after.
 
     Raises:
-        RecordNotFoundError: no such job.
+        RecordNotFoundError: the job does not exist.
     """
     job = jobs.line(job_id)
     if job.is_over:
@@ -169,7 +169,7 @@ def _message(jobs: Jobs, request: Mapping[str, Any], secrets: Mapping[str, Any],
 
 @contextlib.contextmanager
 def _one_at_a_time(jobs: Jobs) -> Iterator[None]:
-    """Holds off other starts, of this app and of another one on the same home folder, between look and start."""
+    """Blocks other starts, of this app and of another one on the same home folder, between check and start."""
     with _STARTING:
         descriptor = open_to_append(jobs.home / LOCK_NAME)
         try:
@@ -186,7 +186,7 @@ def _one_at_a_time(jobs: Jobs) -> Iterator[None]:
 def _running_twin(kind: str, request: Mapping[str, Any], jobs: Jobs) -> Job | None:
     wanted = json_bytes(dict(request), "the request")
     for job in jobs.under_way():
-        # One without a process failed to start, and its end could not be written.
+        # A job without a process failed to start, and its end could not be written.
         if (
             isinstance(job, Job)
             and job.kind == kind
@@ -198,17 +198,17 @@ def _running_twin(kind: str, request: Mapping[str, Any], jobs: Jobs) -> Job | No
 
 
 def _started(job: Job, jobs: Jobs) -> tuple[Job, subprocess.Popen[bytes]]:
-    """The job in a process of its own; one that fails to start, as on a full disk, is over and holds nobody up."""
+    """The job in its own process; a job that fails to start, as on a full disk, is over and does not block others."""
     process = None
     try:
         process = _spawn(job, jobs)
-        # It waits for its message, so the row says whose it is before the task can say "done".
+        # The process waits for its message, so the row has its number before the task can record "done".
         jobs.start(job.id, process.pid)
         return jobs.get(job.id), process
     except BaseException as error:
         if process is not None:
             _end_all(process.pid)
-            if isinstance(error, RecordValueError):  # stopped in this very moment
+            if isinstance(error, RecordValueError):  # stopped at this moment
                 return jobs.get(job.id), process
         with contextlib.suppress(IrwmError):
             jobs.finish(job.id, "failed", error={"problem": "the task could not be started", "found": str(error)})
@@ -234,7 +234,7 @@ def _spawn(job: Job, jobs: Jobs) -> subprocess.Popen[bytes]:
 
 
 def child_environment() -> dict[str, str]:
-    """This process's environment without what looks like a secret, with the network off and threads bounded."""
+    """This process's environment without variables that look like secrets, offline and with limited threads."""
     kept = {name: value for name, value in os.environ.items() if not SECRET_NAME.search(name)}
     # All cores but one, so that the pages stay quick.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -244,14 +244,14 @@ def child_environment() -> dict[str, str]:
 
 
 def _attend(process: subprocess.Popen[bytes], message: bytes, job_id: str, jobs: Jobs) -> None:
-    """Hands over the message, waits for the end, and says so when the task could not say it itself."""
+    """Sends the message, waits for the end, and records it if the task could not."""
     assert process.stdin is not None
-    with contextlib.suppress(OSError):  # it ended before it read
+    with contextlib.suppress(OSError):  # the process ended before it read the message
         process.stdin.write(message)
     with contextlib.suppress(OSError):
         process.stdin.close()
     code = process.wait()
-    if code < 0:  # it had no time to clean up
+    if code < 0:  # the process had no time to clean up
         with contextlib.suppress(IrwmError):
             orphans.sweep(jobs.get(job_id))
     if job_id in _STOPPING:
@@ -265,17 +265,17 @@ def _sudden_end(code: int) -> dict[str, str]:
     how = f"signal {name}" if name else f"exit status {code}"
     advice = "look at the log, then start it again"
     if name == "SIGKILL":
-        advice = "as a rule the computer ran out of memory: close other programs, then start it again"
-    advice += "; what it had finished by then stays, and what was half-written is gone"
+        advice = "usually the computer ran out of memory: close other programs, then start it again"
+    advice += "; finished files are kept, and partial output was removed"
     return {
-        "problem": "the process that worked on this ended without saying how",
+        "problem": "the process that worked on this ended without a result",
         "found": how,
         "advice": advice,
     }
 
 
 def _is_ours(job: JobLine) -> bool:
-    """Whether the process with this number is still the job's, so that no stranger is ended in its place."""
+    """Whether the process with this number is still the job's, so that no other process is ended by mistake."""
     try:
         return job.pid is not None and job.id in psutil.Process(job.pid).cmdline()
     except psutil.Error:
@@ -283,7 +283,7 @@ def _is_ours(job: JobLine) -> bool:
 
 
 def _end_all(pid: int) -> None:
-    """Ends a process and what it started."""
+    """Ends a process and all processes that it started."""
     mark, groups = process_mark(pid), hasattr(os, "killpg")
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if groups:
@@ -292,14 +292,14 @@ def _end_all(pid: int) -> None:
         while time.monotonic() < deadline and still_runs(pid, mark):
             time.sleep(0.02)
         if groups:
-            # Also when the task itself has ended: what it started may not have.
+            # Also if the task itself has ended: processes that it started may still run.
             os.killpg(pid, signal.SIGKILL)
         elif still_runs(pid, mark):
             _end_tree(pid)
 
 
 def _end_tree(pid: int) -> None:
-    """Windows has no groups of processes. On POSIX a group also holds those whose parent is gone, which this misses."""
+    """For Windows, which has no process groups. Unlike a POSIX group, it misses processes whose parent has ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         for each in (*process.children(recursive=True), process):

@@ -1,7 +1,7 @@
 """The task behind Investigate for a folder: many suspects times many keys, one case, a run per suspect.
 
-What is done is written down after each suspect, in the job's folder and in the vault. Stop, a crash or a broken suspect
-therefore loses nothing, and another job goes on where this one ended.
+The results are written after each suspect, to the job's folder and to the vault. So Stop, a crash or a damaged suspect
+loses no results, and another job continues where this one ended.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     """Examine every checkpoint in a folder.
 
     Args:
-        request: as of `ui.jobs.investigate`, with "folder" for "suspect", and "resume", the id of an earlier sweep
-            whose suspects need not be examined again where they are unchanged ("" for none).
+        request: as for `ui.jobs.investigate`, with "folder" for "suspect", and "resume", the id of an earlier sweep
+            whose unchanged suspects are not examined again ("" for none).
         secrets: see `ui.jobs.vault_access`.
 
     Returns:
-        The overview (`irwm.report.sweep`) without its rows' documents; the same stands in the job's folder from the
-        first suspect on.
+        The overview (`irwm.report.sweep`) without its rows' documents; the same is in the job's folder after the first
+        suspect.
 
     Raises:
-        SweepFolderError: the folder holds no checkpoint.
+        SweepFolderError: the folder has no checkpoint.
     """
     vault = vault_of(secrets, report)
     device = device_of(request["device"])
@@ -112,7 +112,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
                 continue
             filing.items(document)
             document, files = sweep.publish(row, document, filing.signer())
-            # Filed before it is listed: a crash between the two files it twice when resumed, and never not at all.
+            # Filed before it is listed: after a crash between the two, a resumed sweep files it twice instead of never.
             filing.run(document, files, shown_path(path), word_of(document), request["note"])
             sweep.add(row | summary(document))
     report.progress(len(found.paths), len(found.paths), "Writing the overview")
@@ -128,10 +128,10 @@ def _suspects(folder: str) -> Candidates:
     found = find_checkpoints(path_from(folder))
     if not found.paths:
         raise SweepFolderError(
-            "this folder holds no checkpoint",
+            "there is no checkpoint in this folder",
             file=folder,
             found=f"{len(found.refused)} links that lead out of it were not followed" if found.refused else None,
-            advice="Pick a folder with models' folders or weights files in it",
+            advice="Choose a folder that contains models' folders or weights files",
         )
     return found
 
@@ -168,7 +168,7 @@ class _SuspectExaminer:
 
 
 class _Sweep:
-    """What is done so far, on the disk at every moment."""
+    """The results so far, which are always on the disk."""
 
     def __init__(self, resumed: JobFiles | None, report: JobReporter, begun: dict[str, Any]) -> None:
         self._files, self._resumed = report.files, resumed
@@ -182,9 +182,9 @@ class _Sweep:
     def publish(
         self, row: Mapping[str, Any], document: Mapping[str, Any], signer: Signer
     ) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Writes a suspect's report beside the overview: numbers, PDF and the signature over both.
+        """Writes a suspect's report next to the overview: numbers, PDF and the signature over both.
 
-        Not the HTML, which a page draws from the numbers and which is five megabytes for each suspect.
+        Not the HTML, which a page draws from the numbers and which has five megabytes for each suspect.
 
         Returns:
             The document as written, and the files.
@@ -196,7 +196,7 @@ class _Sweep:
         return from_json(files[f"{stem}.json"]), files
 
     def take_over(self, before: dict[str, Any], row: dict[str, Any]) -> bool:
-        """Adds a suspect from an earlier sweep with its report; False where that is gone or another suspect's."""
+        """Adds a suspect from an earlier sweep with its report; False if that is missing or another suspect's."""
         if self._resumed is None or before["json"] != row["json"]:
             return False
         try:
@@ -227,7 +227,7 @@ class _Sweep:
 
 
 class _Inner(JobReporter):
-    """A suspect's own steps: they name the step and ask for Stop, while the bar counts suspects."""
+    """Progress of a suspect's own steps: shows their names and checks for Stop, while the bar counts suspects."""
 
     def __init__(self, outer: JobReporter, done: int, total: int) -> None:
         self.folder, self.home, self._files = outer.folder, outer.home, outer.files
@@ -249,16 +249,16 @@ def _row(name: str, stamp: str) -> dict[str, Any]:
 
 
 def _resumed(request: Mapping[str, Any], vault: Vault, report: JobReporter) -> JobFiles | None:
-    """The files of the sweep to go on with; None where there is none."""
+    """The files of the sweep to continue; None if there is none."""
     if not request.get("resume"):
         return None
-    with contextlib.suppress(StorageError):  # it is not in the list any more
+    with contextlib.suppress(StorageError):  # it is no longer in the list
         return jobs_of(vault, report).files(str(request["resume"]))
     return None
 
 
 def _earlier(request: Mapping[str, Any], resumed: JobFiles | None, original: str, tried: str) -> dict[str, Any] | None:
-    """The overview of the sweep to go on with, if it asked the same of the same folder, original and keys."""
+    """The overview of the sweep to continue, if it has the same settings, folder, original and keys."""
     if resumed is None:
         return None
     try:
@@ -275,17 +275,17 @@ def _settings(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unreadable(path: Path, error: OSError) -> NotACheckpointError:
-    """One suspect of many that went away, or cannot be read, while it was examined."""
+    """The error for one suspect of many that disappeared or became unreadable while it was examined."""
     return NotACheckpointError(
         "the suspect cannot be read",
         file=path,
         found=error.strerror or type(error).__name__,
-        advice="Check that it is still there and may be read, then sweep again",
+        advice="Check that it still exists and can be read, then sweep again",
     )
 
 
 def _stamp(path: Path, weights: Iterable[Path]) -> str:
-    """What changes when a suspect changes: sizes and times of its files."""
+    """A stamp that changes with the suspect: sizes and times of its files."""
     files = {*weights, path}
     with contextlib.suppress(OSError):
         files |= set(path.iterdir() if path.is_dir() else (path.parent / name for name in SETTINGS))

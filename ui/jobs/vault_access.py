@@ -1,4 +1,4 @@
-"""The vault inside a task's process: unlocked by what came through the pipe, and by nothing else."""
+"""The vault inside a task's process: unlocked only by the key from the pipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEVER = float("inf")
 
 
 def secrets_for(vault: Vault) -> dict[str, str]:
-    """What a task that writes into the vault needs, for `ui.jobs.runner.start`.
+    """The secrets that a task needs to write to the vault, for `ui.jobs.runner.start`.
 
     Raises:
         VaultLockedError: the vault is locked.
@@ -25,10 +25,10 @@ def secrets_for(vault: Vault) -> dict[str, str]:
 
 
 def vault_of(secrets: Mapping[str, Any], report: JobReporter) -> Vault:
-    """The unlocked vault that `secrets_for` handed over.
+    """The vault, unlocked with the key from `secrets_for`.
 
     Raises:
-        IrwmError: nothing usable came through the pipe.
+        IrwmError: the pipe did not deliver a usable key.
         StorageError: see `Vault.take_over`.
     """
     try:
@@ -39,5 +39,5 @@ def vault_of(secrets: Mapping[str, Any], report: JobReporter) -> Vault:
 
 
 def jobs_of(vault: Vault, report: JobReporter) -> Jobs:
-    """The list of jobs, with all that this vault opens: for a task that goes on where an earlier one ended."""
+    """The list of jobs, with all jobs that this vault opens: for a task that continues an earlier one."""
     return Jobs(report.home).opened(vault.jobs_keys())

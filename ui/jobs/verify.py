@@ -1,4 +1,4 @@
-"""The task behind Verify where models are given: every number of a report run again, without the vault."""
+"""The task behind Verify if models are given: computes every number of a report again, without the vault."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
 
     Args:
         request: "report" (one of its files, or their folder), "identity" (the expected public key, or ""), "device",
-            "roots" (trusted certificates, PEM; may be missing), and as far as they are given "suspect", "original",
+            "roots" (trusted certificates, PEM; may be missing), and, if given, "suspect", "original",
             "models", "keys" (a file or a folder) and "audit_log" (paths) and "seen" (a time).
-        secrets: none; nothing of the vault is needed.
+        secrets: none; the vault is not needed.
 
     Returns:
         The verification as `irwm.report.judged.to_json` writes it, and its "ok" and "exit_code".

@@ -1,4 +1,4 @@
-"""About: what this program does, where its data are, the versions for a bug report, and everybody's licence."""
+"""About: what this program does, where its data are, the versions for a bug report, and all licences."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ui.licences import Bundled, Library, bundled, libraries, version_lines
 
 INTRO = f"""
 # About {NAME}
-It puts a mark into a language model’s weights before release, and later tells from a suspect checkpoint
-whose copy it was.
+It puts a mark into a language model’s weights before release, and later finds out whose copy a suspect
+checkpoint is.
 """
 PAPER = "Invariant-based Robust Weights Watermark for LLMs"
 PAPER_ID = "arXiv:2507.08288"
 NOT_PROMISED = (
-    "A mark in the weights does not survive training from scratch or distillation: whoever copies only a model’s "
-    "answers has none of its weights."
+    "A mark in the weights does not survive training from scratch or distillation: a model that was trained only on "
+    "another model’s answers has none of its weights."
 )
 
 
@@ -35,7 +35,7 @@ def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
     del tab  # nothing changes while the app runs
     gr.Markdown(INTRO)
-    # Filled in when it is opened: what is installed here, and where, is nobody's business before the passphrase.
+    # Filled in when the vault is opened: installed versions and paths are shown only after the passphrase.
     shown = gr.HTML(elem_id="about")
     gr.Markdown(f"## {TITLE}")
     gr.HTML(glossary_html(), elem_id="about-glossary")
@@ -70,7 +70,7 @@ def about_html(context: Context) -> str:
     return str(
         Markup(
             '<div class="about"><dl class="facts">{}</dl>'
-            "<h2>Versions</h2><p>For bug reports. The list holds no paths and no names.</p>"
+            "<h2>Versions</h2><p>For bug reports. The list contains no paths or names.</p>"
             '<p class="copyable"><button type="button" class="use" data-copy="{}" data-shown="version-list">'
             "Copy the list</button></p>"
             '<pre class="log" id="version-list" tabindex="0" aria-label="Versions">{}</pre>'
@@ -81,7 +81,7 @@ def about_html(context: Context) -> str:
 
 
 def bundled_html(parts: Iterable[Bundled]) -> Markup:
-    """Each part with its licence, whose text unfolds."""
+    """Each part with its licence, whose text can be unfolded."""
     return Markup("").join(
         Markup(
             '<details class="licence"><summary><strong>{}</strong> <span class="quiet">{}</span>'

@@ -1,9 +1,9 @@
-"""The same work for programs: endpoints under stable names, for `gradio_client` and whatever speaks its protocol.
+"""The same work for programs: endpoints under stable names, for `gradio_client` and other clients of its protocol.
 
-Nothing of it is seen on the page. A program proves the passphrase as a browser does, and is told from others by its
-session hash (`ui.sessions`), which `gradio_client` draws at random for each `Client`. Anybody who can reach the port
-may call, so every handler looks at its values itself and uses only the folders that the pages may use. docs/headless.md
-describes values and answers.
+The page shows none of them. A program gives the passphrase as a browser does, and is identified by its session hash
+(`ui.sessions`), which `gradio_client` draws at random for each `Client`. Anyone who can reach the port may call, so
+every handler checks its own values and uses only the folders that the pages may use. docs/headless.md describes values
+and answers.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ MOST_JOBS = 200
 def build(context: Context) -> None:
     """Adds the endpoints to the open document."""
     endpoints = Endpoints(context)
-    # What is not visible is not built in the browser.
+    # The browser does not build components that are not visible.
     with gr.Column(visible=False):
         for name in NAMES:
-            # As the gate has it: each derivation takes much memory on purpose.
+            # The same limit as in the gate: each derivation uses much memory on purpose.
             slow: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "passphrase"} if name == "unlock" else {}
             events.api(_answering(getattr(endpoints, name), context.settings.home), api_name=name, **slow)
 
@@ -61,7 +61,7 @@ class Endpoints:
         return {"unlocked": True}
 
     def lock(self, request: gr.Request) -> dict[str, Any]:
-        """Locks the vault for this program. Running jobs go on."""
+        """Locks the vault for this program. Running jobs continue."""
         self.context.require(request)
         self.context.sessions.lock(self.context.session(request))
         return {"unlocked": False}
@@ -130,12 +130,12 @@ class Endpoints:
         examiner: str = "",
         seed: int = 0,
     ) -> dict[str, Any]:
-        """As investigate, with those keys alone that carry noise: whose copy is it?"""
+        """Like investigate, but only with keys that carry noise: whose copy is it?"""
         settings = (keys, matching, case, note, seen, examiner, seed)
         return self._examine(requests.trace, request, suspect, original, *settings)
 
     def job(self, request: gr.Request, id: str) -> dict[str, Any]:
-        """A job as it is now: its state and progress, and once it is over what came of it."""
+        """The current state and progress of a job, and its result when it is over."""
         self.context.require(request)
         return self._told(_text("id", id), request)
 
@@ -148,7 +148,7 @@ class Endpoints:
         return newest
 
     def stop(self, request: gr.Request, id: str) -> dict[str, Any]:
-        """Ends a job with all that it started; one that is over stays as it is."""
+        """Ends a job and all processes that it started; a job that is over does not change."""
         self.context.require(request)
         return self._told(runner.stop(_text("id", id), self.context.jobs).id, request)
 
@@ -201,7 +201,7 @@ class Endpoints:
 
 
 def without(answer: Any, home: Path) -> Any:
-    """An answer in every text of which the app's own folder is named by its variable."""
+    """The answer, with the app's own folder replaced by its variable in every text."""
     if isinstance(answer, str):
         return without_home(answer, home)
     if isinstance(answer, dict):
@@ -210,7 +210,7 @@ def without(answer: Any, home: Path) -> Any:
 
 
 def _answering(handler: Callable[..., Any], home: Path) -> Callable[..., Any]:
-    """The handler with every `IrwmError` turned into an exception of the program that called, whoever that is."""
+    """The handler, with every `IrwmError` turned into an exception in the calling program."""
 
     @functools.wraps(handler)  # Gradio reads names, types and defaults from the signature
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -224,7 +224,7 @@ def _answering(handler: Callable[..., Any], home: Path) -> Callable[..., Any]:
 
 
 def _file(name: str, content: bytes) -> dict[str, Any]:
-    """A file where a program may fetch it from, in the form that `gradio_client` knows."""
+    """A file that a program may fetch, in the form that `gradio_client` knows."""
     return {"path": offer(content, name), "orig_name": name, "meta": {"_type": "gradio.FileData"}}
 
 

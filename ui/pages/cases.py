@@ -1,4 +1,4 @@
-"""Cases: what was received, examined and noted in one matter, its custody log, and all of it as one archive."""
+"""Cases: items, examinations and notes of one matter, its custody log, and all of it as one archive."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ui.jobs.vault_access import secrets_for
 
 INTRO = """
 # Cases
-What you received, what you examined and what came of it, case by case.
+Each case holds the items that you received, what you examined, and the results.
 """
 ARCHIVE = (
     "One .zip: items with their hashes, notes, every run with its signed report, the custody log, and SHA256SUMS to "
@@ -52,7 +52,7 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 
 class Layout:
-    """What is on the page, from top to bottom."""
+    """The components of the page, from top to bottom."""
 
     def __init__(self, context: Context) -> None:
         gr.Markdown(INTRO)
@@ -111,15 +111,15 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """What the page's events do."""
+    """The handlers of the page's events."""
 
     context: Context
     page: Layout
 
     def connect(self, tab: gr.Tab) -> None:
-        """Which event calls which handler."""
+        """Connects each event to its handler."""
         page, case, run, turn = self.page, self.page.case_id, self.page.run.outputs, in_turn("cases")
-        # It is selected too when it is in front and the vault is opened.
+        # The tab is also selected when it is in front and the vault is opened.
         tab.select(self.fill, case, page.shown, trigger_mode="always_last", **turn)
         page.listed.chosen(self.choose, None, [*page.shown, *run], **turn)
         page.runs.chosen(self.open_run, None, run, **turn)
@@ -188,7 +188,7 @@ class Cases:
 
     @guarded
     def finished(self, ended: str | None, id: str | None, request: gr.Request) -> Any:
-        """The case anew when a task about it is over; a dispute's outcome is opened. Another one chosen since stays."""
+        """The updated case when a task about it is over; a dispute's outcome is opened. Another chosen case stays."""
         run = self.page.run
         if ended is None or not self.context.is_open(request):
             return unchanged([*self.page.shown, *run.outputs])
@@ -208,7 +208,7 @@ class Cases:
 
 
 def shown_case(vault: Vault, wanted: str | None) -> tuple[Any, ...]:
-    """Everything of `Layout.shown`, with the case wanted; with the newest where that one is gone or none is named."""
+    """All values of `Layout.shown` for the wanted case; for the newest if that one is gone or `wanted` is None."""
     cases = vault.cases()
     lines = case_lines(vault)
     case = next((case for case in cases if case.id == wanted), cases[-1] if cases else None)
@@ -227,13 +227,13 @@ def shown_case(vault: Vault, wanted: str | None) -> tuple[Any, ...]:
         runs_html(file.runs),
         notes_html(file.notes),
         custody_html(file.entries),
-        # What was exported is of another moment now.
+        # An earlier export no longer shows the current case.
         gr.DownloadButton(value=None, visible=False),
     )
 
 
 def _title_field(label: str, elem_id: str, button: str) -> tuple[gr.Textbox, gr.Button]:
-    """A folded field for a case's title, and the button beside it."""
+    """A folded field for a case's title, and the button next to it."""
     with gr.Accordion(label, open=False, elem_id=elem_id), gr.Row(elem_classes="picker-row"):
         field = gr.Textbox(label="Title", max_length=LONGEST_TITLE, max_lines=1, elem_id=f"{elem_id}-title")
         press = gr.Button(button, elem_id=f"{elem_id}-button", elem_classes="beside-field", scale=0, min_width=112)
@@ -241,10 +241,10 @@ def _title_field(label: str, elem_id: str, button: str) -> tuple[gr.Textbox, gr.
 
 
 def _title(words: str | None) -> str:
-    """What was typed as a case's title.
+    """The title of a case, as typed.
 
     Raises:
-        IrwmError: nothing was.
+        IrwmError: the field is empty.
     """
     if not (words or "").strip():
         raise IrwmError("the title is empty", advice="Write it first")
@@ -277,7 +277,7 @@ def _required(id: str | None) -> str:
     """The case that the page shows.
 
     Raises:
-        IrwmError: it shows none.
+        IrwmError: it shows no case.
     """
     if not id:
         raise IrwmError("no case is open", advice="Choose a case in the list first")

@@ -1,4 +1,4 @@
-"""Explore: what a setting buys and costs, before anything is written."""
+"""Explore: the strength and the cost of a setting, before any file is written."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from ui.settings import DEMO
 LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
 INTRO = """
 # Explore
-What a setting buys, and what it costs, before anything is written. Every control redraws the figures at once.
+See how strong a setting is and what it costs, before any file is written. Every control redraws the figures at once.
 """
 WANTED = """
 ## Which setting meets both demands?
-Say which risk you accept and how surely the mark must be found; equations 1 to 3 give the smallest mark for it.
+Enter the risk that you accept and how reliably the mark must be found. Equations 1 to 3 give the smallest mark.
 """
 MODEL = """
 ## On your model
-Theory beside trials on some of the model's own rows, with public draws. Nothing is written, and no key is made.
+Theory compared with trials on some of the model's own rows, with public draws. No file is written and no key is made.
 """
 SHARE = """
 ## Share or use
@@ -57,14 +57,14 @@ VIEWS = (
     ("fingerprint", "Fingerprint"),
     ("answers", "Answers needed"),
 )
-# The groups of controls, and the settings in each by the library's names; what is about no one setting stands first.
+# The groups of controls, and the settings in each by the library's names. The first also shows errors about no setting.
 ODDS, WISH, MODEL_VIEW = "odds", "wish", "model"
 CONTROLS = {
     ODDS: ("positions", "required_positions", "rank_threshold", "survival", "recipients"),
     WISH: ("risk", "success"),
     MODEL_VIEW: ("constraints", "scale", "condition_limit", "noise_coordinates", "spread", "noise", "colluders"),
 }
-# Where the values of each group stand among those of all controls.
+# The position of each group's values among those of all controls.
 PLACES = {ODDS: (0, 5), WISH: (5, 7), MODEL_VIEW: (7, 17)}
 TO_PROTECT = "() => document.getElementById('page-protect-button')?.click()"
 
@@ -104,7 +104,7 @@ def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """How surely a mark is found, and how seldom by accident."""
+    """How reliably a mark is found, and how rarely by accident."""
 
     controls: tuple[Any, ...]
     said: gr.HTML
@@ -124,7 +124,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class OnModel:
-    """Theory beside trials on a model."""
+    """Theory compared with trials on a model."""
 
     picker: PathPicker
     solved: tuple[Any, ...]  # the controls of a marked row's equations
@@ -139,7 +139,7 @@ class OnModel:
 class Share:
     """All settings as JSON, and the way to Protect."""
 
-    permutations: gr.State  # of the mark, but nothing that is drawn here depends on it; it travels with the rest
+    permutations: gr.State  # of the mark; no figure here depends on it, but it is passed on with the rest
     text: gr.Textbox
     load: gr.Button
     send: gr.Button
@@ -179,7 +179,7 @@ def odds_part(usual: ExploreSettings) -> Odds:
         with gr.Column(scale=3, min_width=280):
             positions = _number(p.positions, "Positions (l)", "Rows of the model that carry the mark", "l")
             required = _number(
-                p.required_positions, "Required positions (ρ)", "The mark is found when at least this many count", "rho"
+                p.required_positions, "Required positions (ρ)", "Minimum number of positions that must count", "rho"
             )
             threshold = _slider(
                 0.01, 0.5, p.rank_threshold, "Rank threshold (β)", "Chance that an unmarked row counts", "beta"
@@ -191,7 +191,7 @@ def odds_part(usual: ExploreSettings) -> Odds:
             along = gr.Radio(
                 [(f"{axis.title} ({axis.symbol})", axis.name) for axis in explore_plots.AXES],
                 value=explore_plots.AXES[0].name,
-                label="Draw over",
+                label="Horizontal axis",
                 elem_id="explore-axis",
             )
             figure = gr.Plot(show_label=False, elem_id="explore-odds")
@@ -237,7 +237,7 @@ def model_controls(usual: ExploreSettings) -> tuple[tuple[Any, ...], tuple[Any, 
     p = usual.parameters
     fewest = int(RANGES["constraints"][0])
     constraints = _number(p.constraints, "Constraints (t)", "Numbers changed in each marked row", "t", least=fewest)
-    scale = _text(scale_text(p.scale), "Scale (scale_wm)", "Their divisor; auto hides them best", "scale")
+    scale = _text(scale_text(p.scale), "Scale (scale_wm)", "Divisor of these numbers; auto hides them best", "scale")
     limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is more stable, but slower to meet", "tau", None)
     coordinates = _number(
         p.noise_coordinates,
@@ -263,7 +263,7 @@ def model_controls(usual: ExploreSettings) -> tuple[tuple[Any, ...], tuple[Any, 
 
 
 def share_part(usual: ExploreSettings, *, send: bool) -> Share:
-    """Builds it. `send`: whether there is a form in Protect to send the settings to."""
+    """Builds the part. `send`: whether Protect has a form to send the settings to."""
     permutations = gr.State(usual.parameters.permutations)
     text = gr.Textbox(
         label="All settings as JSON",
@@ -301,7 +301,7 @@ class Explore:
 
     @property
     def controls(self) -> list[Any]:
-        """The components that `settings_of` takes values of, in order."""
+        """The components whose values `settings_of` takes, in order."""
         model = self.model
         return [*self.odds.controls, *self.wanted.controls, *model.solved, self.share.permutations, *model.added]
 
@@ -312,7 +312,7 @@ class Explore:
         rule = odds.controls[:2]
         for index, button in enumerate(buttons):
             button.click(self.chooser(index), model.picker.chosen, controls, **PRIVATE)
-        # What the controls say goes through one state: its change comes once, however many of them moved together.
+        # All controls go through one state, which changes once even if several of them moved together.
         gr.on([part.change for part in controls], lambda *values: values, controls, now, **LAST)
         shown = [now.change, context.opened.change]
         seen = [context.dark, odds.along, now]
@@ -374,7 +374,7 @@ class Explore:
             return gr.skip()
         try:
             return settings_of(*values).to_json()
-        except IrwmError:  # said beside the controls; what stood here is not what they say
+        except IrwmError:  # shown next to the controls; the earlier text here no longer matches them
             return ""
 
     def chooser(self, index: int) -> Any:
@@ -420,17 +420,17 @@ def group_of(error: IrwmError) -> str:
 
 
 def said_at(group: str, error: IrwmError) -> str:
-    """The error where it stands beside the controls that it is about; "" beside the others."""
+    """The error, for the group of controls that it is about; "" for the other groups."""
     return notices.error_html(error) if group_of(error) == group else ""
 
 
 def settings_for(group: str, values: Sequence[Any], *others: str) -> ExploreSettings:
-    """The settings as far as a figure rests on them: what is wrong in a group that it does not rest on changes nothing.
+    """The settings that a figure depends on; errors in groups that it does not depend on are ignored.
 
     Args:
         group: the figure's own group of controls.
         values: of all controls.
-        others: the groups that it rests on besides.
+        others: the other groups that it depends on.
 
     Raises:
         ParameterError: a value of the group or of one of the others is missing or outside its range.

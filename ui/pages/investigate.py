@@ -42,24 +42,24 @@ __all__ = ["build", "key_label"]
 
 INTRO = """
 # Investigate a suspect
-Looks for your marks in a checkpoint, in every checkpoint of a folder, or in the answers of a served model, and says
-what the evidence is worth.
+Looks for your marks in a checkpoint, in every checkpoint of a folder, or in the answers of a served model, and states
+how strong the evidence is.
 """
-# studio.js has them: models' cards fold when the work has begun, and the verdict that was asked for here is brought
-# into view when it is there.
+# Defined in studio.js: models' cards fold when the work has begun, and the verdict that was requested here is scrolled
+# into view when it is ready.
 AWAIT_VERDICT = "() => window.irwmAwaitVerdict?.()"
 FOLD_MODELS = "() => window.irwmFoldModels?.()"
 TO_VERDICT = "() => window.irwmToVerdict?.()"
-# What there is of a suspect.
+# The two forms in which a suspect can be available.
 WEIGHTS, ANSWERS = "weights", "answers"
 WAYS = [("Its weights", WEIGHTS), ("It is only reachable through an API", ANSWERS)]
-SECOND_READING = "Reads the likeliest key a second way, as support. The verdict does not rest on it."
+SECOND_READING = "Reads the most likely key in a second way, as support. The verdict does not depend on it."
 STATISTICS = [
     ("joint: all equations together", "joint"),
     ("sum: the paper's", "sum"),
     ("difference: the change from the original", "difference"),
 ]
-INVARIANTS = [("the original's", "original"), ("the suspect's, as the paper has it", "suspect")]
+INVARIANTS = [("the original's", "original"), ("the suspect's, as in the paper", "suspect")]
 LAST: dict[str, Any] = {"trigger_mode": "always_last"}
 
 
@@ -69,7 +69,7 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 
 class Layout:
-    """What is on the page, from top to bottom."""
+    """The components of the page, from top to bottom."""
 
     def __init__(self, context: Context) -> None:
         gr.Markdown(INTRO)
@@ -94,7 +94,7 @@ class Layout:
         with gr.Column(visible=False) as self.results:
             self.sweep = sweep_view()
             self.view = finding_view()
-        # What the page holds of the original beside its field: what was read, and whether there is a key for it.
+        # Kept with the original's field: the original that was read, and whether there is a key for it.
         self.known, self.keyed = gr.State(None), gr.State(False)
         pickers = {"suspect": self.suspect.picker, "answers": self.recorded.picker, "original": self.original}
         notes = {place: picker.note for place, picker in pickers.items()}
@@ -102,8 +102,8 @@ class Layout:
         self.places = Places(kept=notes, form=told, **fields, **notes)
 
     def _suspect(self, context: Context) -> None:
-        """The two ways to give a suspect, of which one is shown."""
-        self.way = gr.Radio(WAYS, value=WEIGHTS, label="What you have of the suspect", elem_id="suspect-way")
+        """The two ways to give a suspect; one of them is shown."""
+        self.way = gr.Radio(WAYS, value=WEIGHTS, label="Access to the suspect", elem_id="suspect-way")
         with gr.Column() as self.of_weights:
             self.suspect = suspect_source(
                 context,
@@ -148,13 +148,13 @@ class Layout:
         gr.Markdown(SECOND_READING, elem_classes="caption")
         with gr.Row():
             self.statistic = gr.Dropdown(
-                STATISTICS, value="joint", label="Statistic", info="What is ranked at each position"
+                STATISTICS, value="joint", label="Statistic", info="The quantity that is ranked at each position"
             )
             self.invariant = gr.Dropdown(
                 INVARIANTS,
                 value="original",
                 label="Invariant (A)",
-                info="Whose attention scores stand in the equations",
+                info="The model whose attention scores are used in the equations",
             )
             self.seed = gr.Number(
                 0, label="Seed", info="Same seed, same numbers", precision=0, minimum=0, maximum=LARGEST_SEED
@@ -164,13 +164,13 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Investigate:
-    """What the page's events do."""
+    """The handlers of the page's events."""
 
     context: Context
     page: Layout
 
     def connect(self, tab: gr.Tab) -> None:
-        """Which event calls which handler."""
+        """Connects each event to its handler."""
         self._connect_models(tab)
         self._connect_start()
         self._connect_results()
@@ -195,7 +195,7 @@ class Investigate:
         page.way.change(self.choose_way, ready, shown, **PRIVATE)
         sound = [suspect.sound.change, page.recorded.sound.change]
         gr.on([*sound, page.keyed.change], may_start, ready, page.start, **PRIVATE)
-        # What an officer types, not what another original empties the field of: that one says itself which keys fit.
+        # Only when an officer types, not when another original clears the field: that event shows the matching keys.
         keys.words.input(self.search, [keys.words, known], keys.summary, **PRIVATE, **LAST)
 
     def _connect_start(self) -> None:
@@ -220,7 +220,7 @@ class Investigate:
 
     @guarded
     def take_release(self, done: dict[str, Any] | None, request: gr.Request) -> Any:
-        """The release that Protect just wrote, beside its original."""
+        """The release that Protect just wrote, and its original."""
         self.context.require(request)
         if done is None:
             return (gr.skip(),) * 5
@@ -230,7 +230,7 @@ class Investigate:
     def choose_way(
         self, chosen: str, weights_sound: bool, answers_sound: bool, has_key: bool, request: gr.Request
     ) -> Any:
-        """The fields of one way to give a suspect; a verdict on one must not stand below another's card."""
+        """The fields of one way to give a suspect; a verdict on one must not stay below another suspect's card."""
         self.context.require(request)
         fields = gr.Column(visible=chosen == WEIGHTS), gr.Column(visible=chosen == ANSWERS)
         return *fields, gr.Column(visible=False), may_start(chosen, weights_sound, answers_sound, has_key)
@@ -242,7 +242,7 @@ class Investigate:
         return how_html(path)
 
     def look_at_original(self, path: str | None, request: gr.Request) -> Iterator[Any]:
-        """Its card, from headers first, and which keys fit it."""
+        """The original's card, from headers first, and which keys fit it."""
         vault, keys = guarded(self.context.require)(request), self.page.keys  # a generator itself cannot be guarded
         nothing = *keys.nothing(), False, None, gr.Column(visible=False)
         if not path:
@@ -263,7 +263,7 @@ class Investigate:
     def read_keys_again(
         self, request: gr.Request, path: str | None, original: tuple[str, str] | None, *chosen: Any
     ) -> Any:
-        """The keys of the original once more, when the page comes into view; not while another one is looked at."""
+        """The original's keys again, when the page comes into view; not while another original is being read."""
         keys = self.page.keys
         if original is None or path != original[0] or not self.context.is_open(request):
             return unchanged([*keys.shown, self.page.keyed])
@@ -343,22 +343,22 @@ class Investigate:
         """Path and fingerprint of the original that the page shows.
 
         Raises:
-            IrwmError: none is shown, or the page holds another one than it shows.
+            IrwmError: the field is empty, or the card below it belongs to another original.
         """
         if not (reference or "").strip():
             raise IrwmError("the original is missing", advice="Choose the unmarked model first")
         if read is None or shown_path(self.page.original.check(reference or "")) != read[0]:
             raise IrwmError(
-                "the original in the field is not the one on the card",
+                "the original in the field does not match the card",
                 expected=read[0] if read else None,
                 found=reference,
-                advice="Wait for its card below the field, then start again",
+                advice="Wait until its card appears below the field, then start again",
             )
         return read
 
     @guarded
     def show_first(self, id: str | None, step: str, request: gr.Request) -> Any:
-        """What a running investigation has found so far; `show` takes it away when there is more."""
+        """The findings of a running investigation so far; `show` replaces them when there is more."""
         if id is None or not step or not self.context.is_open(request):
             return gr.skip()
         said = first_html(self.context.jobs_of(request).files(id), FIRST)
@@ -366,7 +366,7 @@ class Investigate:
 
     @guarded
     def show(self, ended: str | None, dark: bool, request: gr.Request) -> Any:
-        """What a job found when it is over."""
+        """The results of a job that is over."""
         view, sweep = self.page.view, self.page.sweep
         over, nothing = gr.HTML("", visible=False), (gr.Column(visible=False), *view.hidden(), *sweep.hidden())
         if ended is None or not self.context.is_open(request):
@@ -406,8 +406,8 @@ class Investigate:
 
 
 def described(path: str | None, base: str | None = None) -> Iterator[tuple[str, bool]]:
-    """A model's card, and whether it can be opened: what headers tell at once, then what has to be read for. An
-    adapter's is that of `base` with the adapter on it."""
+    """A model's card, and whether it can be opened: first from headers, then from the weights. An adapter's card is
+    that of `base` with the adapter applied."""
     if not path:
         yield "", True
         return
@@ -426,7 +426,7 @@ def described(path: str | None, base: str | None = None) -> Iterator[tuple[str, 
 
 
 def described_answers(path: str | None, base: str | None = None) -> Iterator[tuple[str, bool]]:
-    """A recording's card, from its header, and whether it can be examined beside this original."""
+    """A recording's card, from its header, and whether it can be examined with this original."""
     if not path:
         yield "", True
         return
@@ -441,11 +441,11 @@ def described_answers(path: str | None, base: str | None = None) -> Iterator[tup
             check_header(path_from(path), header, irwm.open_checkpoint(base))
     except AnswersError as error:
         problem = error
-    except IrwmError:  # what is wrong with the original is said on its own card
+    except IrwmError:  # the original's own card shows what is wrong with it
         pass
     yield answers_html(Path(path).name, header, problem), problem is None
 
 
 def may_start(chosen: str, weights_sound: bool, answers_sound: bool, has_key: bool) -> Any:
-    """The button, which can be pressed when the suspect of the chosen way is sound and there is a key."""
+    """The button, enabled when the suspect of the chosen way can be used and there is a key."""
     return gr.Button(interactive=has_key and (answers_sound if chosen == ANSWERS else weights_sound))

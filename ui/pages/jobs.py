@@ -1,4 +1,4 @@
-"""Jobs: everything that ran, runs or waits in this home folder, also what the command line started."""
+"""Jobs: all jobs of this home folder, finished, running or waiting, including those from the command line."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Long tasks run in the background and continue when you close this page. Each dev
 the others wait, oldest first.
 """
 PAGE_SIZE = 10
-# A page that shows a job which is not over looks again after so long; the chosen one is looked at every second.
+# Interval after which a page that shows an unfinished job refreshes; the chosen job is refreshed every second.
 LOOK_SECONDS = 3.0
-# The card stands below the list, so that the list does not move under the pointer.
+# The card is below the list, so that the list does not move under the pointer.
 INTO_VIEW = "() => setTimeout(() => document.getElementById('chosen-job')?.scrollIntoView({block: 'nearest'}), 250)"
 # Opens the page that shows jobs of the chosen one's kind, as a click on its tab does.
 OPEN_PAGE = """
 () => {
   const kind = document.querySelector('#chosen-job .job-head')?.dataset.kind;
   const page = PAGES[kind];
-  // A verdict and a receipt are brought into view when they are there; what else came of it stands below the job.
+  // A verdict and a receipt are scrolled into view when they are ready; other results are shown below the job.
   if (page === 'investigate') window.irwmAwaitVerdict?.();
   else if (page === 'protect') window.irwmAwaitReceipt?.();
   else setTimeout(() => document.querySelector(`#page-${page} .job`)?.scrollIntoView({block: 'start'}), 400);
@@ -54,20 +54,20 @@ def build(context: Context, tab: gr.Tab) -> None:
         refresh = gr.Button("Refresh", elem_id="jobs-refresh", size="sm", scale=0, min_width=96)
     listed = gr.HTML(js_on_load=LIST_SCRIPT, elem_id="jobs-list")
     with gr.Column(elem_id="chosen-job"):
-        # Of no kind that exists, so that nothing is shown until somebody chooses.
+        # A kind that does not exist, so that the card stays empty until a job is chosen.
         card = job_card(context, ("chosen",), unit=UNITS, log_open=True)
         with gr.Row():
             again = gr.Button("Run again", visible=False, elem_id="run-again", scale=0, min_width=160)
             result = gr.Button("Open the result", visible=False, elem_id="open-result", scale=0, min_width=180)
     page, timer = gr.State(0), gr.Timer(LOOK_SECONDS, active=False)
-    # The card of this page shows jobs of every kind and is nobody's result.
+    # The card of this page shows jobs of every kind, so "Open the result" never leads to it.
     cards = {kind: each for kind, each in context.cards.items() if each[0] != context.page}
     outputs = [listed, where, back, forth, page, timer, again, result]
     handlers = Handlers(context, cards, outputs)
 
     about = [page, card.job_id]
     listing = in_turn("jobs")
-    # It is selected too when it is in front and the vault is opened.
+    # The tab is also selected when it is in front and the vault is opened.
     looks = [tab.select, refresh.click, card.ended.change, timer.tick]
     gr.on(looks, guarded(handlers.fill), about, outputs, trigger_mode="always_last", **listing)
     chosen = listed.chosen(guarded(handlers.choose), page, [card.job_id, *outputs], **listing)
@@ -82,11 +82,11 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What the page's events call.
+    """The handlers of the page's events.
 
     Attributes:
         cards: by kind of job, the other page that shows it and the `gr.State` of that page's card with the job shown.
-        outputs: what `shown` gives the values of.
+        outputs: the components that `shown` gives values for.
     """
 
     context: Context
@@ -95,11 +95,11 @@ class Handlers:
 
     @property
     def shown_by(self) -> list[gr.State]:
-        """The states of all those cards, each once."""
+        """The states of all those cards, without duplicates."""
         return list(dict.fromkeys(state for _, state in self.cards.values()))
 
     def shown(self, wanted: int, chosen: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """Everything of `outputs`, with this page of the list or the last one there is."""
+        """The values of `outputs`, with this page of the list, or with the last page if there are fewer."""
         total = self.context.jobs.count()
         last = max(0, (total - 1) // PAGE_SIZE)
         at = max(0, min(wanted, last))
@@ -135,20 +135,20 @@ class Handlers:
         if job.state not in UNDONE:
             raise IrwmError(
                 "this job has finished or is still running",
-                advice="To run it once more, set it up again on its own page",
+                advice="To run it again, start it from its own page",
             )
         today = {"device": context.settings.device, "scheduler": context.settings.scheduler}
         started = runner.again(job, vault, context.jobs, today).id
         return started, *self.shown(0, started, request)
 
     def open_result(self, chosen: str | None, request: gr.Request) -> Any:
-        """The chosen job for the page that shows its kind; every other page keeps what it shows."""
+        """The chosen job, for the page that shows its kind; the other pages do not change."""
         self.context.require(request)
         if chosen is None:
             raise IrwmError("no job is chosen", advice="choose one in the list first")
         job = self.context.jobs_of(request).get(chosen)
         if job.state != "done" or job.kind not in self.context.cards:
-            raise IrwmError("this job has no result to open", advice="Its log says how it ended")
+            raise IrwmError("this job has no result to open", advice="Its log shows how it ended")
         of_kind = self.context.cards[job.kind][1]
         return [chosen if state is of_kind else gr.skip() for state in self.shown_by]
 

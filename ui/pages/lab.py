@@ -1,4 +1,4 @@
-"""Lab: attack your own release before a thief does, or rehearse with a trial mark before there is one."""
+"""Lab: attack your own release before someone else does, or rehearse with a trial mark before the release exists."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ui.settings import DEMO
 
 INTRO = """
 # Lab
-Attack your own model before a thief does, and see which dies first: the mark, or the model.
+Attack your own model before someone else does, and see which fails first: the mark or the model.
 """
 REHEARSE, RELEASE = "rehearse", "release"
 TRIAL_MARK = (
@@ -46,7 +46,7 @@ STANDARD, PAPER = "standard", "paper"
 TEXTS = (".txt", ".md")
 LEAST_TOKENS, USUAL_TOKENS, MOST_TOKENS = 64, 1024, 65_536
 LARGEST_SEED = 2**31 - 1
-# Keys of one original that are offered in a list; the release's own stands first, however many there are.
+# Most keys of one original that the list offers; the release's own key is always first.
 MOST_KEYS = 200
 # Bundled, so that "Start" does something useful in the first minute.
 DEMO_NAME = "the demo model"
@@ -54,7 +54,7 @@ DEMO_NAME = "the demo model"
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
-    """What is attacked: a rehearsal's trial marks, or a release with its key."""
+    """The target of the attacks: a rehearsal's trial marks, or a release with its key."""
 
     what: gr.Radio
     original: PathPicker
@@ -82,9 +82,9 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 def attacked_part(context: Context) -> Attacked:
     what = gr.Radio(
-        [("A rehearsal: a trial mark, before there is a release", REHEARSE), ("A release of mine", RELEASE)],
+        [("A rehearsal: a trial mark, before there is a release", REHEARSE), ("One of my releases", RELEASE)],
         value=REHEARSE,
-        label="What is attacked",
+        label="Attack target",
         elem_id="lab-what",
     )
     with gr.Row(equal_height=False):
@@ -100,7 +100,7 @@ def attacked_part(context: Context) -> Attacked:
                 [(words, name) for name, words in MODES.items()],
                 value=[SINGLE, MANY],
                 label="Trial marks",
-                info="Each is attacked in turn",
+                info="They are attacked one after the other",
                 elem_id="lab-modes",
             )
             gr.Markdown(TRIAL_MARK, elem_classes="caption")
@@ -173,7 +173,7 @@ class Lab:
     start: gr.Button
 
     def connect(self, tab: gr.Tab, told: gr.HTML, job: JobCard, view: LabView) -> None:
-        """`told`: where a refusal stands that is about no field in particular."""
+        """`told`: shows errors that are not about one field."""
         part, choice, original, release = self.attacked, self.choice, self.attacked.original, self.attacked.release
         notes = {"original": original.note, "release": release.note}
         places = Places(kept=notes, form=told, key=part.key_note, **notes)
@@ -201,10 +201,11 @@ class Lab:
     def look_at_model(
         self, request: gr.Request, what: str, base: str | None, copy: str | None, modes: list[str] | None, *present: Any
     ) -> Any:
-        """What cannot run on the model that would be attacked, and so cannot be ticked; a broken one starts nothing.
+        """The attacks that cannot run on the chosen model and cannot be ticked; with a damaged model none starts.
 
         Args:
-            present: what could not run before, and the values of the choice, as `LabChoice.offered` takes them.
+            present: the attacks that could not run before, and the values of the choice, as `LabChoice.offered` takes
+                them.
         """
         kept = (gr.skip(),) * len(self.choice.outputs)
         if not self.context.is_open(request):
@@ -212,7 +213,7 @@ class Lab:
         try:
             path = Path(base) if base else DEMO
             attacked = Path(copy) if what == RELEASE and copy else path
-            # What only a mark for many recipients allows is offered where there is, or may be, one.
+            # Attacks that need a mark for many recipients are offered if there is one, or may be one.
             several = what == RELEASE or MANY in (modes or ())
             d = irwm.open_checkpoint(path).hidden_size
             found = obstacles_of(path, attacked, many_recipients(d), "anybody" if several else "")
@@ -223,7 +224,7 @@ class Lab:
         return said, possible, *self.choice.offered(found, *present)
 
     def offer_keys(self, what: str, base: str | None, copy: str | None, chosen: str | None, request: gr.Request) -> Any:
-        """The keys of the original, read again whenever the page comes into view."""
+        """The keys of the original, read again each time the page comes into view."""
         if what != RELEASE or not base or not self.context.is_open(request):
             return gr.Dropdown(visible=False), ""
         try:
@@ -231,7 +232,7 @@ class Lab:
         except IrwmError as error:
             return gr.Dropdown(visible=False), notices.error_html(error)
         if not choices:
-            said = "The vault holds no key that was made for this original."
+            said = "The vault has no key that was made for this original."
             return gr.Dropdown(visible=False), notices.empty_html("No key fits this original", said)
         kept = chosen if chosen in [id for _, id in choices] and own is None else own
         return gr.Dropdown(choices=choices, value=kept, visible=True), ""
@@ -274,7 +275,7 @@ class Lab:
         return self.start_lab(asked, vault)
 
     def released(self, copy: str | None, key: str | None) -> dict[str, Any]:
-        """What a request says of a release and its key."""
+        """The part of a request about a release and its key."""
         with at("release"):
             if not (copy or "").strip():
                 raise IrwmError("the release is missing", advice="Choose it, or rehearse without it")
@@ -299,7 +300,7 @@ class Lab:
 
 
 def keys_for(vault: Vault, original: str, release: str | None) -> tuple[list[tuple[str, str]], str | None]:
-    """Keys made for this original, label and id, those that the release was marked with first; and that one of them.
+    """Label and id of each key made for this original, the release's own keys first; and the key to preselect.
 
     Raises:
         IrwmError: a model or the vault cannot be read.
@@ -314,10 +315,10 @@ def keys_for(vault: Vault, original: str, release: str | None) -> tuple[list[tup
 
 
 def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | None) -> dict[str, dict[str, Any]]:
-    """By mode, the settings of each trial mark that is asked for.
+    """The settings of each requested trial mark, by mode.
 
     Raises:
-        IrwmError: none is, or the settings cannot be read.
+        IrwmError: none is requested, or the settings cannot be read.
     """
     if not modes:
         raise IrwmError("no trial mark was chosen", advice="Tick one owner, many recipients, or both")
@@ -337,7 +338,7 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
 
 
 def _with_request(begin: Any) -> Any:
-    """Gradio fills in a request by its place, which a handler with any number of inputs has not."""
+    """Gradio fills in a request by its position, and a handler with any number of inputs has no fixed position."""
 
     def begun(request: gr.Request, *values: Any) -> Any:
         return begin(*values, request=request)

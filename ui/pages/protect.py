@@ -1,4 +1,4 @@
-"""Protect: mark a model before it leaves the house."""
+"""Protect: mark a model before release."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ from ui.settings import DEMO
 
 INTRO = """
 # Protect a model
-Writes a copy of your model that carries a mark only your key can show. The original is not touched.
+Writes a copy of your model with a mark that only your key can reveal. The original is not changed.
 """
 
 ONE, SEVERAL = "One owner or recipient", "Many recipients"
-# What the offered name of the release's folder ends in.
+# Endings of the suggested names of release folders.
 ENDINGS = {ONE: "-marked", SEVERAL: "-copies"}
 ENDED_EARLY = (
-    "Copies finished before it ended are complete and kept; the table lists them. Start again with the same list: "
-    "finished copies are skipped, and keys already in the vault are used again."
+    "Copies finished before the job ended are complete and kept; the table lists them. Start again with the same "
+    "list: finished copies are skipped, and keys already in the vault are used again."
 )
 ALREADY_MARKED = (
     "This model is one of your releases and already carries a mark, for {}. A second mark is read against this "
-    "release, the first against its own original; both stay readable. To mark a copy for somebody else, choose the "
+    "release, the first against its own original; both stay readable. To mark a copy for someone else, choose the "
     "unmarked original."
 )
-# Says to whoever drives the page that the wizard stands where this browser left it, and will not move by itself.
+# Tells programs that drive the page that the wizard is back at this browser's last step and will not move on its own.
 NOW_AS_LEFT = "() => document.body.dataset.protect = 'as left'"
 LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
 
@@ -70,16 +70,16 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 
 class Layout:
-    """What is on the page, from top to bottom."""
+    """The components of the page, from top to bottom."""
 
     def __init__(self, context: Context) -> None:
         gr.Markdown(INTRO)
-        # Of the original that was looked at: its fingerprint and d. Then how many keys it will have, and copies now.
+        # Of the original that was read: its fingerprint and d. Then the numbers of keys it will have and of copies now.
         self.fingerprint, self.hidden_size, self.in_use = gr.State(None), gr.State(None), gr.State((1, 1))
         self.filled_for = gr.State(None)  # d of the model that the preset's fields were filled in for
         self.at_step = gr.State(1)
-        # The original that a reload gave back together with its place. A state, as `chosen` is: both change at once on
-        # the server, where the page's fields get their values one after the other, and each change keeps a draft.
+        # The original that a reload restored together with its target folder. A state, like `chosen`: both change at
+        # once on the server, while the page's fields change one after the other, and each change stores a draft.
         self.given_back = gr.State(None)
         with gr.Walkthrough(selected=1, elem_id="protect-steps") as self.steps:
             with gr.Step("Original", id=1) as first:
@@ -94,10 +94,10 @@ class Layout:
         self.each_step = first, second, third, fourth
         self.job = job_card(context, ("protect",), log_open=True)
         self._results(context)
-        # Whom it is for goes last: it has a value from the start.
+        # The choice of recipients comes last: it has a value from the start.
         self.written: list[Any] = [self.owner, self.recipient, self.names, self.label, self.whom]
         self.place = [self.folder.field, self.name, self.cost]
-        # What `keep_draft` takes, and what `give_back` gives values for.
+        # The components that `keep_draft` takes, and those that `give_back` gives values for.
         source, settings = self.original, self.form.inputs
         self.draft = [source.chosen, self.at_step, self.filled_for, *self.written, *self.place, *settings]
         self.returned = [*self.written, source.field, source.chosen, self.steps, self.filled_for, self.folder.field]
@@ -107,7 +107,7 @@ class Layout:
         self.original = path_picker(
             context,
             label="Original model",
-            info="The unmarked model: its folder, or one .safetensors file with config.json beside it",
+            info="The unmarked model: its folder, or one .safetensors file with config.json in the same folder",
             purpose="original",
         )
         with gr.Row():
@@ -149,18 +149,18 @@ class Layout:
             [("If the model is under 1 GB", SMALL), ("Yes", ALWAYS), ("No", NEVER)],
             value=SMALL,
             label="Measure what the mark costs the model",
-            info="Runs both models on a text and puts perplexity and agreement on the receipt",
+            info="Runs both models on a text and records perplexity and agreement on the receipt",
             elem_id="measure-cost",
         )
         self.check = gr.HTML(elem_id="preflight")
         self.left_out = gr.State([])  # the files that `also` offers
         self.also = gr.CheckboxGroup(
-            label="Files that are left out",
+            label="Files left out of the release",
             info="They may hold unmarked weights, keys or other secrets. Select those that the release needs",
             visible=False,
             elem_id="also",
         )
-        # What refuses the release stands where the check of its place stands.
+        # Errors of the release are shown in the place of the check of its folder.
         self.of_place = Places(kept=("form",), form=self.check)
         self.start = _steps_row(self.steps, back=3, next_id="start-protect", text="Write the release")
 
@@ -177,14 +177,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Protect:
-    """What the page's events do."""
+    """The handlers of the page's events."""
 
     context: Context
     page: Layout
 
     def connect(self) -> None:
-        """Which event calls which handler."""
-        # One object for all its events, which then wait for each other: `self.keep_filled` is a new one each time.
+        """Connects each event to its handler."""
+        # One object for all its events, so that they wait for each other: `self.keep_filled` is a new object each time.
         keep_filled = self.keep_filled
         self._connect_draft(keep_filled)
         self._connect_original()
@@ -226,7 +226,7 @@ class Protect:
         page.to_setting.click(page.of_names.told(self.check_names, 1), people, checked, **PRIVATE)
         page.to_place.click(self.check_setting, [d, *page.form.inputs], page.steps, **PRIVATE)
         placed = [page.folder.field.change, page.folder.chosen.change, name.change, name.blur]
-        # Kept first: what the check shows has survived a reload by then.
+        # Stored first, so that what the check shows survives a reload.
         kept = gr.on([*placed, source.change, page.in_use.change], keep_filled, page.draft, None, **LAST)
         asked = [source, page.folder.field, name, page.whom, page.in_use, page.left_out, page.also]
         kept.then(self.check_place, asked, [page.check, page.left_out, page.also], **LAST)
@@ -241,7 +241,7 @@ class Protect:
         job.ended.change(self.show, job.ended, page.results, **PRIVATE).then(None, js=TO_RECEIPT)
 
     def keep_draft(self, request: gr.Request, source: str | None, step: int, d: int | None, *rest: Any) -> None:
-        """What stands in the wizard, for this browser after a reload."""
+        """Stores the wizard's fields for this browser, for after a reload."""
         if not self.context.is_open(request):
             return
         end = len(self.page.written)
@@ -251,12 +251,12 @@ class Protect:
         self.context.drafts.keep(self.context.session(request), draft)
 
     def keep_filled(self, request: gr.Request, source: str | None, *rest: Any) -> None:
-        """What the page itself fills in counts once a model is chosen; what it fills in while it is drawn does not."""
+        """Stores fields that the page fills in, but only once a model is chosen, not while the page is drawn."""
         if source:
             self.keep_draft(request, source, *rest)
 
     def give_back(self, request: gr.Request, source: str | None, *texts: str | None) -> Any:
-        """The wizard as this browser left it before a reload, unless something was filled in since."""
+        """The wizard as this browser left it before a reload, unless a field was filled in since then."""
         left = self.context.drafts.of(self.context.session(request)) if self.context.is_open(request) else None
         *typed, _ = texts
         if left is None or source or any(typed):
@@ -264,7 +264,7 @@ class Protect:
         try:
             path = shown_path(self.page.original.check(left.original)) if left.original else None
         except IrwmError:
-            path = None  # it is gone: it has to be chosen again
+            path = None  # it no longer exists and has to be chosen again
         owner, recipient, names, label, who = left.texts
         parent, name, cost = left.place
         several = who == SEVERAL
@@ -275,7 +275,7 @@ class Protect:
         )
 
     def look(self, path: str | None, given_back: str | None, request: gr.Request) -> Iterator[Any]:
-        """What headers tell at once, then what has to be read for. A place that a reload gave back stays."""
+        """Information from headers first, then from the weights. A target folder that a reload restored stays."""
         guarded(self.context.require)(request)  # a generator itself cannot be guarded
         nothing = gr.skip(), gr.skip()
         if not path:
@@ -325,7 +325,7 @@ class Protect:
 
     @guarded
     def understand(self, who: str, owner: str | None, text: str | None, mark: str | None, request: gr.Request) -> Any:
-        """What the list says, and how many keys and copies that makes."""
+        """A summary of the list, and the numbers of keys and copies that result."""
         if not self.context.is_open(request):
             return gr.skip(), gr.skip()
         vault = self.context.require(request)
@@ -347,7 +347,7 @@ class Protect:
             requests.check_owner(owner)
         try:
             found = read_list(text or "") if who == SEVERAL else None
-        except RecipientListError:  # it stands below the list already, as faulty lines do
+        except RecipientListError:  # already shown below the list, as faulty lines are
             return gr.skip()
         if found is not None and found.faults:
             return gr.skip()
@@ -356,7 +356,7 @@ class Protect:
 
     @guarded
     def check_setting(self, request: gr.Request, d: int | None, *values: Any) -> Any:
-        """On to the next step, unless the settings cannot be used, which then stands below them already."""
+        """On to the next step, unless the settings cannot be used; the error is already shown below them."""
         self.context.require(request)
         try:
             check_memory(self.page.form.parameters(*values), d)
@@ -376,7 +376,7 @@ class Protect:
         chosen: Sequence[str] | None,
         request: gr.Request,
     ) -> Any:
-        """The space that the release needs, or why it cannot go there; and the files that it would leave out."""
+        """The space that the release needs, or why it cannot be written there; and the files that are left out."""
         if not self.context.is_open(request) or not source or not (parent or "").strip() or not (name or "").strip():
             return "", gr.skip(), gr.skip()  # a step that was never shown has no values yet
         try:
@@ -388,7 +388,7 @@ class Protect:
         others = [file for file in ready.left_out if not file.endswith("/")]
         said = notices.note_html(room_text(ready, copies, out), good=True)
         if others == list(offered):
-            return said, gr.skip(), gr.skip()  # the selection may have changed meanwhile
+            return said, gr.skip(), gr.skip()  # the selection may have changed in the meantime
         kept = [file for file in chosen or () if file in others]
         return said, others, gr.CheckboxGroup(choices=others, value=kept, visible=bool(others))
 
@@ -435,7 +435,7 @@ class Protect:
         return new_folder(parent or "", name or "", Limits.of(self.context.settings))
 
     def show(self, ended: str | None, request: gr.Request) -> Any:
-        """What a job wrote when it is over."""
+        """The output of a job that is over."""
         no_table = gr.Dataframe(visible=False), gr.DownloadButton(visible=False)
         if ended is None or not self.context.is_open(request):
             return nothing_yet()
@@ -466,16 +466,16 @@ def nothing_yet() -> tuple[Any, ...]:
 
 
 def room_text(ready: Preflight, copies: int, out: Path) -> str:
-    """What the release needs of the disk, and what stays behind."""
-    room = f"Needs {size_text(ready.needed)}"
+    """The disk space that the release needs, and the folders that are left out."""
+    needs = f"Needs {size_text(ready.needed)}"
     if copies > 1:
         each = f"{number(copies)} copies of {size_text(ready.each)}"
         if ready.clones and ready.same:
-            each += f", of which {size_text(ready.same)} are the same in all and written once"
-        room += f" for {each}"
+            each += f", of which {size_text(ready.same)} are the same in all copies and written once"
+        needs += f" for {each}"
     there = f"; {size_text(ready.free)} are free at {out}"
     folders = [name for name in ready.left_out if name.endswith("/")]  # the files are listed to be selected
-    return room + there + (f". Left out: {', '.join(folders)}" if folders else "")
+    return needs + there + (f". Left out: {', '.join(folders)}" if folders else "")
 
 
 def _steps_row(steps: gr.Walkthrough, *, back: int, next_id: str, text: str = "Next") -> gr.Button:
@@ -487,7 +487,7 @@ def _steps_row(steps: gr.Walkthrough, *, back: int, next_id: str, text: str = "N
 
 
 def _home_for(model: Path, context: Context) -> str:
-    """Where a release is offered to go: where the last one went, else beside the original if that may be written to."""
+    """The suggested target folder: that of the last release, else the original's folder if it is writable."""
     recent = context.recent.paths("target")
     if recent:
         return recent[0]

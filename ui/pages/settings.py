@@ -1,4 +1,4 @@
-"""Settings: what an officer chooses for this computer, and what was fixed when the app was started."""
+"""Settings: those that an officer chooses for this computer, and those that were fixed when the app was started."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from ui.settings import DEVICE, HOME, HOST, PORT, ROOTS, SCHEDULER
 
 INTRO = """
 # Settings
-Settings apply to everybody who opens the app on this computer. They take effect at once, without a restart; a job
-that has already started keeps the settings it started with.
+Settings apply to everyone who opens the app on this computer. They take effect at once, without a restart. A job that
+has already started keeps its settings.
 """
-# Everything there is, and what the system only shows as files: memory of processes, devices.
+# The whole file system, and folders in which the system shows other things as files: process memory, devices.
 NEVER_ROOTS = ("/", "/proc", "/sys", "/dev")
 DEVICES = [("The app chooses", "auto"), ("Processor (CPU)", "cpu"), ("GPU (CUDA)", "cuda")]
 THEMES = [("Same as the system", "system"), ("Light", "light"), ("Dark", "dark")]
-# Gradio's switch is a class that studio's theme.js sets; the figures' colours are drawn here, so the answer is sent on.
+# Gradio switches by a class, which studio's theme.js sets. The server draws the figures, so it gets the answer.
 SHOW_THEME = """
 (theme) => [theme, theme ? window.irwmTheme(theme) : document.body.classList.contains('dark')]
 """
@@ -45,7 +45,7 @@ SHOW_THEME = """
 
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
-    del tab  # what was typed and not saved stays, wherever one looked meanwhile
+    del tab  # unsaved input stays when the user changes to another page and back
     gr.Markdown(INTRO)
     damaged = gr.HTML(visible=False, elem_id="settings-note")
     with gr.Column(elem_classes="settings"):
@@ -54,7 +54,7 @@ def build(context: Context, tab: gr.Tab) -> None:
         saved = gr.HTML(elem_id="settings-saved")
         gr.Markdown("## Fixed while the app runs")
         fixed = gr.HTML(elem_id="settings-fixed")
-        # Carry to and fro what only the browser knows; never shown.
+        # Pass values that only the browser knows; never shown.
         chosen_theme, is_dark = gr.Textbox(visible=False, value=""), gr.Checkbox(visible=False)
     handlers = Handlers(context)
     shown, turn = [damaged, *fields, fixed], in_turn("settings")
@@ -67,7 +67,7 @@ def choices(given: frozenset[str]) -> list[gr.Component]:
     """The fields that an officer fills in: theme, idle minutes, device, folders.
 
     Args:
-        given: the variables of the environment that are set; nobody can choose here what one of them says.
+        given: the environment variables that are set; their settings cannot be changed here.
     """
     theme = gr.Radio(THEMES, label="Light or dark", info="How the pages and figures are drawn", elem_id="set-theme")
     idle = gr.Number(
@@ -81,14 +81,14 @@ def choices(given: frozenset[str]) -> list[gr.Component]:
     device = gr.Radio(
         DEVICES,
         label="Compute on",
-        info=_by(DEVICE, given) or "By itself the app uses a GPU if there is one",
+        info=_by(DEVICE, given) or "If the app chooses, it uses a GPU if there is one",
         interactive=DEVICE not in given,
         elem_id="set-device",
     )
     roots = gr.Textbox(
         label="Folders that may be used",
         info=_by(ROOTS, given)
-        or "One full path per line; models are looked for in these folders only. If empty: your home folder, the "
+        or "One full path per line. The app looks for models only in these folders. If empty: your home folder, the "
         "folder the app was started in, and the demo model",
         lines=3,
         max_lines=12,
@@ -103,12 +103,12 @@ def choices(given: frozenset[str]) -> list[gr.Component]:
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What the page's events call."""
+    """The handlers of the page's events."""
 
     context: Context
 
     def state(self) -> tuple[Any, ...]:
-        """The note on damage, the fields and what is fixed, as they are now."""
+        """The note on damage, the fields and the fixed settings, with their current values."""
         now = self.context.settings
         note = gr.HTML(notices.error_html(now.note), visible=True) if now.note else gr.HTML(visible=False)
         shown = now.roots if ROOTS in now.given else now.preferences.roots
@@ -135,26 +135,26 @@ class Handlers:
                 device=before.device if DEVICE in given else device,
                 roots=before.roots if ROOTS in given else named_roots(roots or "", before.roots),
             )
-            # Before anything is kept: it refuses a GPU that is not there.
+            # Before any setting is stored: this raises if the chosen GPU does not exist.
             label = _label(context, chosen)
             if chosen == before:
                 context.prefer(chosen)
             else:
-                # Neither without the other: nobody shall widen the folders unseen.
+                # Stored and logged together, so that no one can add folders without a log entry.
                 with vault.logged("settings changed", chosen.to_dict()):
                     context.prefer(chosen)
             context.device = label
         except IrwmError as error:
             return (gr.skip(),) * 6 + (gr.skip(), gr.skip(), notices.error_html(error))
-        said = notices.note_html("Saved. It applies from now on, also after a restart.", good=True)
+        said = notices.note_html("Saved. The settings apply from now on, also after a restart.", good=True)
         return *self.state(), chosen.theme, header_html(context.device), said
 
 
 def whole_minutes(typed: float | None) -> int:
-    """What was typed as minutes; `Preferences` checks the range.
+    """The number of minutes that was typed; `Preferences` checks the range.
 
     Raises:
-        PreferencesError: nothing was typed, or part of a minute.
+        PreferencesError: the field is empty, or its number is not whole.
     """
     if not isinstance(typed, (int, float)) or isinstance(typed, bool) or typed != typed or typed % 1:
         raise PreferencesError(
@@ -169,10 +169,10 @@ def named_roots(typed: str, known: Sequence[str]) -> tuple[str, ...]:
     """The folders in these lines, each once, as full paths.
 
     Args:
-        known: those that were set before; one of them may be missing now, as a disk that is not plugged in.
+        known: those that were set before; one of them may be missing now, such as a disk that is not plugged in.
 
     Raises:
-        PreferencesError: a line names no folder, or the whole computer, or what is no disk at all.
+        PreferencesError: a line names no folder, or the whole computer, or a system folder that is not on a disk.
     """
     found = []
     for line in filter(None, (line.strip().strip('"').strip() for line in typed.splitlines())):
@@ -202,16 +202,16 @@ def named_roots(typed: str, known: Sequence[str]) -> tuple[str, ...]:
 
 def _is_too_much(resolved: Path) -> bool:
     top, *inner = map(Path, NEVER_ROOTS)
-    # The top of another drive too, where there are drives.
+    # The top of another drive too, on systems with drives.
     return resolved in (top, Path(resolved.anchor)) or any(each in (resolved, *resolved.parents) for each in inner)
 
 
 def fixed_html(context: Context) -> str:
-    """What only the environment sets, with the variable's name."""
+    """The settings that only the environment sets, with the variables' names."""
     settings, given = context.settings, context.settings.given
 
     def source(variable: str) -> str:
-        return f"Set by {variable}" if variable in given else f"Usual value; {variable} changes it at the next start"
+        return f"Set by {variable}" if variable in given else f"Default; {variable} changes it at the next start"
 
     rows = (
         ("Vault, tasks and cases", notices.copyable(str(settings.home)), source(HOME)),
@@ -219,7 +219,7 @@ def fixed_html(context: Context) -> str:
         ("Cluster for tracing", settings.scheduler or "None: this computer", source(SCHEDULER)),
         (
             "Uploads",
-            f"{size_text(UPLOAD_BYTES)} a file, {size_text(UPLOADS_TOTAL_BYTES)} in all",
+            f"{size_text(UPLOAD_BYTES)} per file, {size_text(UPLOADS_TOTAL_BYTES)} in total",
             "Choose larger models by their path",
         ),
     )
@@ -240,7 +240,7 @@ def _label(context: Context, chosen: Preferences) -> str:
         return device_label(wanted)
     except IrwmError as error:
         raise PreferencesError(
-            "there is no GPU that can be used here",
+            "no GPU can be used here",
             expected="a CUDA device that PyTorch sees",
             advice="let the app choose, or repair the driver",
         ) from error

@@ -1,4 +1,4 @@
-"""Vault: the keys and their commitments, what was released under them, the signing identity, and the log of it all."""
+"""Vault: the keys and their commitments, the releases marked with them, the signing identity, and the audit log."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from ui.passphrases import check_new
 
 INTRO = """
 # Vault
-A key leaves it only if you open it for an expert or a court. What is shown here is its fingerprint, which may be
-printed and published.
+A key leaves the vault only if you open it for an expert or a court. This page shows fingerprints of keys, which may
+be printed and published.
 """
 KEYS = ["Owner", "Recipient", "Model", "Made (UTC)", "Key fingerprint", "Note"]
 RELEASES = ["Marked for", "Folder", "Written (UTC)", "Verified", "Note"]
 RESEALING = "Encrypting the vault again"
 CHANGED = (
-    "The passphrase and the vault’s encryption key are changed. Earlier backups still open with the old passphrase: "
-    "make a new backup, and delete those that somebody else could open. Other browsers must unlock the vault again."
+    "The passphrase and the vault’s encryption key were changed. Earlier backups still open with the old passphrase: "
+    "make a new backup, and delete those that someone else could open. Other browsers must unlock the vault again."
 )
 NO_KEYS = notices.empty_html(
     "No keys yet", "Protect a model: its key is made and sealed here before the release is written."
@@ -59,13 +59,13 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 
 class Layout:
-    """What is on the page, from top to bottom."""
+    """The components of the page, from top to bottom."""
 
     def __init__(self, context: Context, tab: gr.Tab) -> None:
         gr.Markdown(INTRO)
         refresh = gr.Button("Refresh", elem_id="vault-refresh")
         looked = gr.State(0)
-        # It is selected too when it is in front and the vault is opened. One event tells all that look anew
+        # The tab is also selected when it is in front and the vault is opened. One event refreshes all parts
         # (`events.py`).
         gr.on([tab.select, refresh.click], lambda times: times + 1, looked, looked, **PRIVATE)
         self.looks = [looked.change]
@@ -92,7 +92,7 @@ class Layout:
         with gr.Accordion("Backup and passphrase", open=False):
             self.backup = gr.Button("Back up the vault", elem_id="backup")
             self.backed_up = gr.HTML()
-            self.old = _secret("Present passphrase", "current-password")
+            self.old = _secret("Current passphrase", "current-password")
             self.new = _secret("New passphrase", "new-password")
             self.again = _secret("Repeat the new passphrase", "new-password")
             self.change = gr.Button("Change the passphrase", elem_id="change-passphrase")
@@ -101,16 +101,16 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class VaultPage:
-    """What the page's events do."""
+    """The handlers of the page's events."""
 
     context: Context
     page: Layout
 
     def connect(self) -> None:
-        """Which event calls which handler."""
+        """Connects each event to its handler."""
         context, page, of_release = self.context, self.page, self.context.next_steps
         of_release.stamp.click(self.choose_key, of_release.done, page.chosen, **PRIVATE).success(None, js=OPEN_STAMPS)
-        # A release is found by its key's names, so both tables follow a change of a key's note.
+        # The search for releases uses their keys' names and notes, so a changed note refreshes both tables.
         key_noted, release_noted = page.key_note.changed.change, page.release_note.changed.change
         page.keys.wire(context, _find_keys, [*page.looks, key_noted], also=[page.chosen, page.key_note.choice])
         page.releases.wire(
@@ -126,7 +126,7 @@ class VaultPage:
 
     @guarded
     def choose_key(self, done: dict[str, Any] | None, request: gr.Request) -> Any:
-        """The key of the release that Protect just wrote; copies for many have one each, of which none comes first."""
+        """The key of the release that Protect just wrote; of copies for many recipients, no key is selected."""
         vault = self.context.require(request)
         records = vault.key_records([done["key_id"]]) if done and "key_id" in done else []
         return gr.Dropdown([(key_label(r), r.id) for r in records], value=records[0].id) if records else gr.skip()
@@ -146,12 +146,12 @@ class VaultPage:
         vault = self.context.require(request)
         log, records = vault.verify_audit(), vault.check()
         if log.ok and records.ok:
-            return notices.note_html("No entry and no record was changed since it was written.", good=True)
+            return notices.note_html("No entry or record was changed since it was written.", good=True)
         return notices.error_html(altered(vault.path, log, records))
 
     @guarded
     def export_log(self, request: gr.Request) -> Any:
-        """The log for whoever verifies a report: no entry says what was done to whom."""
+        """The log for people who verify a report; it holds only hashes and times."""
         vault = self.context.require(request)
         vault.log("audit log exported", {})
         name = f"audit-log-{vault.audit_count}{LOG_ENDING}"
@@ -176,7 +176,7 @@ class VaultPage:
             check_new(new, again)
             if tasks := runner.with_vault(self.context.jobs_of(request)):
                 raise IrwmError(
-                    "jobs that use the vault are not finished, and could no longer write to it",
+                    "unfinished jobs use the vault and could no longer write to it",
                     found="; ".join(job.title if isinstance(job, Job) else job.kind for job in tasks[:3]),
                     advice="wait until they are done, or stop them; then change the passphrase",
                 )
@@ -192,10 +192,10 @@ class VaultPage:
 
 
 def altered(path: Path, log: AuditCheck, records: VaultCheck) -> IrwmError:
-    """What a check of the whole vault found wrong, with the records' names."""
-    kinds = (("changed", records.damaged), ("gone", records.missing), ("unknown to the log", records.unlogged))
+    """The errors that a check of the whole vault found, with the records' names."""
+    kinds = (("changed", records.damaged), ("missing", records.missing), ("not in the log", records.unlogged))
     return IrwmError(
-        f"the vault was altered: {log.reason or 'records differ from what the log says of them'}",
+        f"the vault was altered: {log.reason or 'records do not match the log'}",
         file=path,
         found="; ".join((*records.structure, *(f"{kind}: {named(lost)}" for kind, lost in kinds if lost))),
         advice="Restore the latest backup",
@@ -203,7 +203,7 @@ def altered(path: Path, log: AuditCheck, records: VaultCheck) -> IrwmError:
 
 
 def _table(headers: list[str], one: str, info: str, none_yet: str) -> PagedTable:
-    """A searchable table of this page; `info` says what the search looks into."""
+    """A searchable table of this page; `info` names the searched columns."""
     several = f"{one}s"
     return paged_table(
         headers=headers,
@@ -221,7 +221,7 @@ def _find_keys(vault: Vault, words: str, offset: int, limit: int) -> Found:
         [r.owner, r.recipient or "–", r.model_name, _time(r.created), r.commitment[:16], r.label] for r in page.records
     ]
     choices = [(key_label(record), record.id) for record in page.records]
-    # What was chosen stays: this may come a moment after somebody chose.
+    # The chosen value stays: this may arrive a moment after the user chose it.
     return Found(rows, page.total, page.damaged, (gr.Dropdown(choices=choices), gr.Dropdown(choices=choices)))
 
 

@@ -1,4 +1,4 @@
-"""Verify: does this report hold? Signature, files and, given the models, every number. The vault is not asked."""
+"""Verify: checks a report's signature, its files and, given the models, every number. The vault is not used."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from ui.jobs import runner
 
 INTRO = """
 # Verify a report
-Checks a report of this app, whoever made it: its signature, its files and, given the models and the opened key, every
-number. Nothing of it needs the vault.
+Checks a report that anyone made with this app: its signature, its files and, given the models and the opened key,
+every number. The check does not need the vault.
 """
 OUTSIDE = """
-Upload the report’s archive, or all its files together: its JSON, HTML and PDF and the signature. To run its numbers
-again as well, unlock the vault and open the page Verify, or use the installed command `irwm verify`.
+Upload the report’s archive, or all its files together: its JSON, HTML and PDF and the signature. To compute its numbers
+again, unlock the vault and open the page Verify, or use the installed command `irwm verify`.
 """
 UPLOAD_LABEL = "One report, 64 MiB at most: its archive (.zip), or all its files (.json, .html, .pdf, .signature.json)"
-# A report's largest file, its HTML, has some five megabytes.
+# A report's largest file, its HTML, has about five megabytes.
 LARGEST_BYTES = 64 * 1024 * 1024
 ENDINGS = (".json", ".html", ".pdf", ARCHIVE)
 
@@ -50,14 +50,14 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 
 class Layout:
-    """What is on the page, from top to bottom."""
+    """The components of the page, from top to bottom."""
 
     def __init__(self, context: Context) -> None:
         gr.Markdown(INTRO)
         self.report = path_picker(
             context,
             label="Report",
-            info="Its archive, or any one of its files; the others are looked for beside it",
+            info="Its archive, or any one of its files; the others must be in the same folder",
             purpose="report",
             kind="file",
             suffixes=ENDINGS,
@@ -67,17 +67,17 @@ class Layout:
         self.identity = _identity_field("verify-identity")
         with gr.Accordion("Time-stamps: authorities that you trust", open=False):
             self.roots = _roots_field("verify-roots")
-        with gr.Accordion("Run its numbers again", open=False, elem_id="verify-models"):
+        with gr.Accordion("Compute its numbers again", open=False, elem_id="verify-models"):
             self._models(context)
         self.start = gr.Button("Verify", variant="primary", elem_id="start-verify")
         self.job = job_card(context, ("verify",))
         self.result = gr.HTML(elem_id="verified")
-        self.told = gr.State(None)  # the `About` of what `result` says, once anything was chosen or asked
+        self.told = gr.State(None)  # the `About` of the text in `result`, once a report was chosen or checked
 
     def _models(self, context: Context) -> None:
         gr.Markdown(
             "With the models and the keys that their owners opened, everything is examined again, and each number is "
-            "compared with the one in the report. Of a sweep, the suspect is the folder that was swept.",
+            "compared with the one in the report. For a sweep, choose the folder of suspects.",
             elem_classes="caption",
         )
         with gr.Row(equal_height=False):
@@ -93,7 +93,7 @@ class Layout:
         keys = path_picker(
             context,
             label="Keys (optional)",
-            info="The key as its owner opened it, or a folder of all keys that were tried; they are not kept",
+            info="The key file that its owner opened, or a folder of all keys that were tried; they are not stored",
             purpose="verify-key",
             kind="any",
             suffixes=(),
@@ -109,7 +109,7 @@ class Layout:
             log = path_picker(
                 context,
                 label="Audit log (optional)",
-                info="The signer’s log, as their page Vault exports it",
+                info="The signer’s log, exported on their page Vault",
                 purpose="verify-log",
                 kind="file",
                 suffixes=(LOG_ENDING,),
@@ -121,19 +121,19 @@ class Layout:
                 max_lines=1,
                 elem_id="verify-seen",
             )
-        # By the names that the task has for them, in the order of the handler's arguments.
+        # Under the task's own names, in the order of the handler's arguments.
         self.pickers = {"suspect": suspect, "original": original, "keys": keys, "models": models, "audit_log": log}
 
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """What the page's events do."""
+    """The handlers of the page's events."""
 
     context: Context
     page: Layout
 
     def connect(self) -> None:
-        """Which event calls which handler."""
+        """Connects each event to its handler."""
         page, job, turn = self.page, self.page.job, in_turn("verify")
         models = [picker.field for picker in page.pickers.values()]
         asked = [page.report.field, page.upload, page.identity, page.roots, page.seen, *models]
@@ -171,7 +171,7 @@ class Verify:
         about = About.of(shown_path(place) if place else None, files)
         if not given:
             return gr.skip(), look_at(files, place, known, trusted), about
-        # The task gets nothing of the vault: no secrets go with it.
+        # The task gets no access to the vault: no secrets are passed to it.
         place = place or receive(files or [], self.context.settings.home)
         asked = {
             "report": shown_path(place),
@@ -186,7 +186,7 @@ class Verify:
 
     @guarded
     def show(self, ended: str | None, about: About | None, request: gr.Request) -> Any:
-        """What a task found; after a reload, when nothing was asked since, what the last one did."""
+        """The results of a task; after a reload, those of the last task if none was started since then."""
         if ended is None or not self.context.is_open(request) or (about is not None and about.job != ended):
             return gr.skip()
         done = self.context.jobs_of(request).get(ended)
@@ -197,12 +197,12 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Which report the page tells of.
+    """The report that the page describes.
 
     Attributes:
-        path: of one of its files, where it was chosen by its path.
-        files: what was uploaded, in order of their names.
-        job: the task that computes its numbers again, where one was begun.
+        path: of one of its files, if it was chosen by its path.
+        files: the uploaded files, in order of their names.
+        job: the task that computes its numbers again, if one was started.
     """
 
     path: str | None
@@ -215,12 +215,13 @@ class About:
 
 
 def forget(path: str | None, files: list[str] | None, about: About | None) -> Any:
-    """What was said of another report must not stand below this one.
+    """Removes the results of another report.
 
-    Of this one it stays: whoever pastes a path and presses Verify at once is told about the path after the answer.
+    Results of this report stay: if a path is pasted and Verify is pressed at once, the event for the path arrives after
+    the answer.
     """
     present = About.of(path, files)
-    # Before anything was chosen or asked, a field that is empty says nothing of what a reload shows again.
+    # Before a report was chosen or checked, an empty field does not mean that the restored result is of another one.
     before = About.of(None, None) if about is None else replace(about, job=None)
     return (gr.skip(), gr.skip()) if present == before else ("", present)
 
@@ -239,18 +240,18 @@ def build_outside() -> None:
     def begin(files: list[str] | None, known: str | None, trusted: list[str] | None) -> Any:
         return look_at(files, None, known, trusted)
 
-    # One at a time: anybody on this computer may ask.
+    # One at a time: anyone on this computer may request it.
     start.click(begin, [upload, identity, roots], result, concurrency_limit=1, **PRIVATE)
 
 
 def look_at(
     files: Sequence[str] | None, path: Path | None, identity: str | None, trusted: Sequence[str] | None = None
 ) -> str:
-    """The checks that need neither models nor key, as HTML; what cannot be read at all is said in their place.
+    """The checks that need neither models nor key, as HTML; if the report cannot be read, the error instead.
 
     Args:
-        files: what was uploaded; put side by side for as long as it takes, under their own names.
-        path: one of the report's files, where nothing was uploaded.
+        files: the uploaded files; put into one folder under their own names while they are checked.
+        path: one of the report's files, if no file was uploaded.
         trusted: uploaded root certificates of time-stamping authorities.
     """
     try:
@@ -272,7 +273,7 @@ def certificates(files: Sequence[str] | None) -> str:
     """Uploaded certificates as PEM; "" for none.
 
     Raises:
-        IrwmError: a file is too large, or holds none.
+        IrwmError: a file is too large, or contains no certificate.
     """
     given = uploaded(files) if files else []
     found = [root_certificates(read_small(file, MAX_ROOTS_BYTES, "certificate")) for file in given]
@@ -285,10 +286,10 @@ def checks_of(path: Path, identity: str | None, roots_pem: bytes | None = None) 
 
 
 def _main_file(folder: Path) -> Path:
-    """The file by which a report is told: its signature, else its numbers.
+    """The file that identifies a report: its signature, or its numbers if there is none.
 
     Raises:
-        IrwmError: there is none, or there are those of several: what is said of one would be taken for all.
+        IrwmError: there is no such file, or there are several: the result for one report would be taken for all.
     """
     files = list(folder.iterdir())
     names = sorted({report_name(file.name) for file in files} - {""})
@@ -297,13 +298,13 @@ def _main_file(folder: Path) -> Path:
         raise IrwmError(
             "these files belong to several reports",
             found=", ".join(names),
-            advice="Give the files of one report alone, under the names that they had when it was signed",
+            advice="Give the files of one report only, under the names that they had when it was signed",
         )
     for ending in (".signature.json", *ENDINGS):
         found = sorted(file for file in files if file.name.endswith(ending))
         if found:
             return found[0]
-    raise IrwmError("none of these files is a report’s", expected=", ".join(ENDINGS))
+    raise IrwmError("these files do not belong to a report", expected=", ".join(ENDINGS))
 
 
 def _report_files(elem_id: str) -> gr.File:

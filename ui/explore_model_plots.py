@@ -33,7 +33,7 @@ SIMULATED_COLLUDERS = (1, 2, 4, 8)
 NEIGHBOURS = (5, 10, 20)
 _SCALES = (0.1, 1e5)
 # Noise on every log-probability of an answer, in nats; what rounding to one decimal adds is as much as the first.
-ANSWER_NOISE = {0.03: "one decimal is told", 0.2: "0.2 nats of noise", 0.5: "0.5 nats of noise"}
+ANSWER_NOISE = {0.03: "one decimal reported", 0.2: "0.2 nats of noise", 0.5: "0.5 nats of noise"}
 USUAL_ANSWER_NOISE = 0.2
 # So many answers, in widths of the model, are drawn.
 MOST_ANSWER_WIDTHS = 10

@@ -113,7 +113,7 @@ def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
 
     if not has_tokenizer(folder):
         raise UnsupportedCheckpointError(
-            "no tokenizer beside the weights",
+            "no tokenizer next to the weights",
             file=folder,
             expected="a tokenizer.json or the like",
             advice="Copy the original's tokenizer files into the folder",

@@ -71,7 +71,7 @@ def match(reference: Reference, other: Path, rows: int, token_map: TokenMap | No
     theirs = token_ids(open_checkpoint(other))
     if not theirs:
         raise UnsupportedCheckpointError(
-            "no tokenizer beside the weights, so the tokens cannot be matched",
+            "no tokenizer next to the weights, so the tokens cannot be matched",
             file=other,
             advice="Copy the original's tokenizer files into the folder, or say where each token went",
         )

@@ -99,7 +99,7 @@ def test_a_model_without_a_tokenizer_cannot_be_trained(released: Any, tmp_path: 
     bare.mkdir()
     for name in ("model.safetensors", "config.json"):
         (bare / name).write_bytes((released[2] / name).read_bytes())
-    with pytest.raises(UnsupportedCheckpointError, match="no tokenizer beside the weights"):
+    with pytest.raises(UnsupportedCheckpointError, match="no tokenizer next to the weights"):
         finetune(bare, tmp_path / "out", TEXT, steps=1)
 
 

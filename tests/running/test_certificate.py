@@ -46,7 +46,7 @@ def test_a_text_of_ones_own_is_named(demo_path: Path) -> None:
 def test_a_model_that_cannot_be_run_says_why(tiny_path: Path, demo_path: Path) -> None:
     without = certify(tiny_path, tiny_path, 50)
     assert without.utility is None
-    assert "no tokenizer beside the weights" in without.why
+    assert "no tokenizer next to the weights" in without.why
     assert "too short" in certify(demo_path, demo_path, 0, "").why
 
 

@@ -111,7 +111,7 @@ def test_of_a_trimmed_vocabulary_what_is_left_is_compared_and_the_text_written_a
 def test_without_a_tokenizer_a_map_is_needed_and_enough(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
     state = apply(read_state(demo_path), [("trim_tokens", {"fraction": 0.1, "tokenizer": "drop"})], seed=5)
     out = write_state(state, tmp_path / "out")
-    with pytest.raises(UnsupportedCheckpointError, match="no tokenizer beside the weights"):
+    with pytest.raises(UnsupportedCheckpointError, match="no tokenizer next to the weights"):
         compare(demo, out)
     found = compare(demo, out, state.token_ids)
     assert found.tokens == found.compared < TOKENS - 1

@@ -1,4 +1,4 @@
-"""Editing a state: tensors are replaced only here, so that none is ever changed in place."""
+"""Editing a state: tensors are replaced only here and never changed in place."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Draft:
 
 
 def generator(seed: int) -> torch.Generator:
-    """A source of randomness that depends on nothing but the seed."""
+    """A random generator that depends only on the seed."""
     return torch.Generator().manual_seed(seed)
 
 

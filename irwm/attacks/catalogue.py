@@ -188,7 +188,7 @@ def _cannot_serve(setup: Setup) -> str | None:
         return "This key has no mark in the output head, and answers show no other part of the model."
     anatomy = anatomy_of(str(original.config.get("model_type")))
     if anatomy is not None and anatomy.encoder:
-        return "An encoder answers no prompts."
+        return "An encoder cannot answer prompts."
     return None if has_tokenizer(setup.release) else "It cannot answer prompts without a tokenizer next to its weights."
 
 

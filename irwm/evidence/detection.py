@@ -378,9 +378,7 @@ class _Detection:
                 f"{self.tensors_read} tensors fit the embedding; each was read, the likeliest to be marked is shown"
             )
         if over := self.examination.passed_over:
-            said.append(
-                f"{over} more tensors that might be the embedding were skipped: their rows are less like it"
-            )
+            said.append(f"{over} more tensors that might be the embedding were skipped: their rows are less like it")
         return tuple(said)
 
     def _conclude(

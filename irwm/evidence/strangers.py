@@ -24,8 +24,8 @@ CLEAR_SIMILARITY = 0.6
 # one random start reach 0.05, unrelated models 0.14, descendants under noise of 0.3 deviations 0.3.
 SUPPORTING_ATTENTION, ABOVE_DECOYS = 0.2, 2.0
 # Rows that agree better than this in all components, after a rotation or under an affine map, rule out "not derived"
-# for any minor components. Unrelated models of the original's width reach 0.63 under the map; models three times as wide
-# reach 0.653.
+# for any minor components. Unrelated models of the original's width reach 0.63 under the map; models three times as
+# wide reach 0.653.
 MOST_WHOLE = 0.65
 STRANGER, DESCENDANT = "stranger", "descendant"
 

@@ -304,6 +304,6 @@ def remarks(claimants: Sequence[str], tests: Sequence[Tested]) -> Iterator[str]:
                 state = "is not" if each.absent else "cannot be shown to be"
                 yield f"The mark of {who} {state} in the release of {who}."
             if each.kind == EXHIBIT:
-                yield f"The {each.model} equals a model of {who} bit for bit, so it shows nothing as a model in dispute."
+                yield f"The {each.model} equals a model of {who} bit for bit, so it shows nothing as model in dispute."
             if each.kind == ORIGINAL and each.found:
                 yield f"The original of {who} carries {who}'s own mark, so it is not the unmarked original."

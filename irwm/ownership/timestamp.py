@@ -133,9 +133,7 @@ def _digest(digest_hex: str) -> bytes:
     except (TypeError, ValueError):
         digest = b""
     if len(digest) != 32 or digest.hex() != digest_hex:
-        raise TimestampError(
-            "this is not a digest", expected="a SHA-256 in lower-case hex", found=str(digest_hex)[:80]
-        )
+        raise TimestampError("this is not a digest", expected="a SHA-256 in lower-case hex", found=str(digest_hex)[:80])
     return digest
 
 

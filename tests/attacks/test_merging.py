@@ -1,4 +1,4 @@
-"""Merging: each method against its formula, what the mark becomes, and what is refused."""
+"""Merging: each method compared with its formula, the effect on the mark, and refused inputs."""
 
 from __future__ import annotations
 

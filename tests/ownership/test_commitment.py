@@ -73,7 +73,7 @@ def test_no_other_key_opens_it(key: irwm.Key, document: Commitment, change: str)
 @pytest.mark.parametrize(
     "change",
     [
-        {"owner": "Thief"},
+        {"owner": "Attacker"},
         {"model_fingerprint": "1" * 64},
         {"layer0_digest": "1" * 64},
         {"vocab_size": 7},

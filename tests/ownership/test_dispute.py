@@ -68,7 +68,7 @@ def demo_world(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Wor
 @pytest.fixture(scope="module")
 def thief_s_key(world: World) -> irwm.Key:
     """A key for the owner's release, the only model that the attacker has."""
-    return key_of(world.release, "Thief", 2)
+    return key_of(world.release, "Attacker", 2)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def twice(world: World, thief_s_key: irwm.Key) -> irwm.Checkpoint:
 @pytest.fixture(scope="module")
 def of_public(world: World) -> tuple[irwm.Key, irwm.Checkpoint]:
     """An attacker's key for the unmarked original, which is public, and its mark written over the owner's release."""
-    key = key_of(world.original, "Thief", 3)
+    key = key_of(world.original, "Attacker", 3)
     choices = key.choices()
     embedding = world.release.embedding()
     embedding[torch.from_numpy(choices.marked_rows)] = marked_rows(world.original, key, choices).float()
@@ -99,7 +99,7 @@ def test_whoever_marks_our_release_once_more_calls_our_mark_his_original(
     world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
     """The paper's first attack, M12."""
-    claims = [world.claim(), Claim("Thief", world.release, thief_s_key, twice)]
+    claims = [world.claim(), Claim("Attacker", world.release, thief_s_key, twice)]
     outcome = resolve(claims, [("leak", twice)])
     assert outcome.to_dict() == resolve(claims[::-1], [("leak", twice)]).to_dict()
     ruling = one(outcome)
@@ -107,26 +107,26 @@ def test_whoever_marks_our_release_once_more_calls_our_mark_his_original(
     assert ruling.margin_bits is not None
     assert ruling.margin_bits > 50  # without any date
     assert outcome.test("Owner", "leak").found
-    assert outcome.test("Thief", "leak").found
-    assert outcome.test("Owner", "original of Thief").found
-    assert not outcome.test("Thief", "original of Owner").found
-    assert "The original of Thief carries the mark of Owner" in outcome.sentence
+    assert outcome.test("Attacker", "leak").found
+    assert outcome.test("Owner", "original of Attacker").found
+    assert not outcome.test("Attacker", "original of Owner").found
+    assert "The original of Attacker carries the mark of Owner" in outcome.sentence
     assert outcome.remarks == (
-        "The leak equals a model of Thief bit for bit, so it shows nothing as a model in dispute.",
+        "The leak equals a model of Attacker bit for bit, so it shows nothing as model in dispute.",
     )
 
 
 def computed_back(world: World, noise: float) -> Outcome:
     """The paper's second attack: subtracting the attacker's own mark gives Mo', marking that gives M1'."""
-    key = key_of(world.release, "Thief", 2)
+    key = key_of(world.release, "Attacker", 2)
     choices = key.choices()
     embedding, rows = world.release.embedding(), torch.from_numpy(choices.marked_rows)
     embedding[rows] = 2 * embedding[rows] - marked_rows(world.release, key, choices).float()
     back = write_embedding(world.release, with_noise(embedding, noise), world.folder / "Mo-back")
     with pytest.raises(KeyMismatchError):  # the key of the removed mark was made for another model
         irwm.detect(world.release, back, key)
-    key = key_of(back, "Thief", 4)
-    return resolve([world.claim(), Claim("Thief", back, key, world.marked(back, key, "M1-back"))])
+    key = key_of(back, "Attacker", 4)
+    return resolve([world.claim(), Claim("Attacker", back, key, world.marked(back, key, "M1-back"))])
 
 
 @pytest.mark.slow
@@ -136,10 +136,10 @@ def test_an_original_computed_back_from_our_release_carries_our_mark(
 ) -> None:
     outcome = computed_back(request.getfixturevalue(model), noise)
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ORIGINAL_MARKED)
-    assert outcome.test("Owner", "original of Thief").found
-    assert outcome.test("Owner", "release of Thief").found
-    assert outcome.test("Thief", "release of Thief").found
-    assert not outcome.test("Thief", "release of Owner").found
+    assert outcome.test("Owner", "original of Attacker").found
+    assert outcome.test("Owner", "release of Attacker").found
+    assert outcome.test("Attacker", "release of Attacker").found
+    assert not outcome.test("Attacker", "release of Owner").found
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_a_mark_over_ours_gives_itself_away_by_our_release(
 ) -> None:
     """The stronger attack on a public original: it holds no mark of ours, but our mark is in the attacker's release."""
     key, both = of_public
-    outcome = resolve([world.claim(LATE), Claim("Thief", world.original, key, both, EARLY)])
+    outcome = resolve([world.claim(LATE), Claim("Attacker", world.original, key, both, EARLY)])
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.RELEASE_MARKED)
 
 
@@ -156,7 +156,7 @@ def test_a_mark_over_ours_gives_itself_away_by_our_release(
 def undated(world: World, of_public: tuple[irwm.Key, irwm.Checkpoint]) -> tuple[list[Claim], Outcome]:
     """Both marks in one leaked model, and no other evidence."""
     key, both = of_public
-    claims = [world.claim(released=False), Claim("Thief", world.original, key)]
+    claims = [world.claim(released=False), Claim("Attacker", world.original, key)]
     return claims, resolve(claims, [("leak", both)])
 
 
@@ -170,7 +170,7 @@ def dated(claims: Sequence[Claim], tested: Outcome, ours: str | None, theirs: st
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "winner"),
-    [(EARLY, LATE, "Owner"), (LATE, EARLY, "Thief"), (EARLY, None, None), (None, EARLY, None)],
+    [(EARLY, LATE, "Owner"), (LATE, EARLY, "Attacker"), (EARLY, None, None), (None, EARLY, None)],
 )
 def test_where_one_model_carries_both_marks_the_earlier_of_two_commitments_decides(
     undated: tuple[list[Claim], Outcome], ours: str | None, theirs: str | None, winner: str | None
@@ -248,11 +248,11 @@ def test_a_key_that_does_not_fit_its_own_original_is_named(
     world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
     """The attacker shows the true original, to hide that the key was made for our release."""
-    outcome = resolve([world.claim(), Claim("Thief", world.original, thief_s_key, twice)])
+    outcome = resolve([world.claim(), Claim("Attacker", world.original, thief_s_key, twice)])
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
     (remark,) = outcome.remarks
-    assert "The key of Thief does not fit the original of Thief" in remark
-    assert outcome.test("Thief", "release of Owner").finding is None
+    assert "The key of Attacker does not fit the original of Attacker" in remark
+    assert outcome.test("Attacker", "release of Owner").finding is None
 
 
 @pytest.mark.fault(87)
@@ -265,10 +265,10 @@ def test_an_original_with_an_absurd_row_is_none(
     embedding[300] *= factor
     spoilt = write_embedding(world.release, embedding, world.folder / f"spoilt {factor}")
     with pytest.raises(CorruptCheckpointError, match=r"no training makes|not finite"):
-        key_of(spoilt, "Thief", 4)
-    outcome = resolve([world.claim(), Claim("Thief", spoilt, thief_s_key, None, EARLY)], [("leak", leak)])
+        key_of(spoilt, "Attacker", 4)
+    outcome = resolve([world.claim(), Claim("Attacker", spoilt, thief_s_key, None, EARLY)], [("leak", leak)])
     assert outcome.test("Owner", "leak").found
-    assert outcome.test("Owner", "original of Thief").found
+    assert outcome.test("Owner", "original of Attacker").found
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
     assert "rows that no training makes" in outcome.remarks[0] or "not finite" in outcome.remarks[0]
 
@@ -278,16 +278,16 @@ def test_an_original_with_an_absurd_row_is_none(
 def test_our_release_without_a_quarter_of_its_components_is_no_original(
     world: World, tmp_path: Path, turned: bool
 ) -> None:
-    """The components that alignment is scored in are gone, so alignment fails, and the attacker has the earlier date."""
+    """The components that alignment is scored in are gone, so it fails, and the attacker has the earlier date."""
     folder = drop_components(world.release.path, tmp_path / "bare", 0.75)
     if turned:
         folder = disguise(folder, tmp_path / "turned", ["rotate"], seed=1)
     his = irwm.open_checkpoint(folder)
-    claims = [world.claim(LATE), Claim("Thief", his, key_of(his, "Thief", 2), None, EARLY)]
+    claims = [world.claim(LATE), Claim("Attacker", his, key_of(his, "Attacker", 2), None, EARLY)]
     outcome = resolve(claims)
-    assert outcome.test("Owner", "original of Thief").found
-    assert not outcome.test("Thief", "original of Owner").found
-    assert not outcome.test("Thief", "release of Owner").found
+    assert outcome.test("Owner", "original of Attacker").found
+    assert not outcome.test("Attacker", "original of Owner").found
+    assert not outcome.test("Attacker", "release of Owner").found
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ORIGINAL_MARKED)
 
 
@@ -301,7 +301,7 @@ def test_two_keys_that_fit_nothing_show_nothing(world: World, thief_s_key: irwm.
 @pytest.mark.slow
 def test_an_altered_key_is_refused_on_its_own_original(world: World) -> None:
     for change in ({"attempt": world.key.attempt + 1}, {"scale": 1.0}, {"layer0_digest": "0" * 64}):
-        outcome = resolve([world.claim(), Claim("Thief", world.original, replace(world.key, **change))])
+        outcome = resolve([world.claim(), Claim("Attacker", world.original, replace(world.key, **change))])
         assert one(outcome).rule == rules.UNFIT
         assert not outcome.test("Owner", "release of Owner").refused
 
@@ -319,12 +319,12 @@ def test_every_finding_pays_for_every_key_on_every_model(contested: tuple[list[C
 
 def test_three_claims_are_ruled_two_by_two(world: World, thief_s_key: irwm.Key, rival: Claim) -> None:
     steps: list[tuple[int, int, str]] = []
-    claims = [world.claim(EARLY, released=False), Claim("Thief", world.release, thief_s_key), rival]
+    claims = [world.claim(EARLY, released=False), Claim("Attacker", world.release, thief_s_key), rival]
     outcome = resolve(claims, progress=lambda *step: steps.append(step))
     by_pair = {ruling.claimants: ruling for ruling in outcome.rulings}
-    assert by_pair["Owner", "Thief"].winner == "Owner"
+    assert by_pair["Owner", "Attacker"].winner == "Owner"
     assert by_pair["Owner", "Rival"].winner is None
-    assert by_pair["Rival", "Thief"].winner is None
+    assert by_pair["Rival", "Attacker"].winner is None
     assert outcome.winner is None
     assert [step[:2] for step in steps] == [(i + 1, 12) for i in range(12)]
 
@@ -387,12 +387,12 @@ def test_an_original_without_the_mark_is_known_by_its_fingerprint(demo_path: Pat
     embedding[rows] = drawn / drawn.norm(dim=1, keepdim=True) * lengths
     written = write_embedding(release, embedding, tmp_path / "written")
     his = _with_head(written, original, tmp_path / "his")
-    theirs = irwm.generate_key(his, irwm.one_owner(his.hidden_size), bytes([2]) * 32, "Thief")
-    outcome = resolve([Claim("Owner", original, key, release), Claim("Thief", his, theirs)])
-    tested = outcome.test("Owner", "original of Thief")
+    theirs = irwm.generate_key(his, irwm.one_owner(his.hidden_size), bytes([2]) * 32, "Attacker")
+    outcome = resolve([Claim("Owner", original, key, release), Claim("Attacker", his, theirs)])
+    tested = outcome.test("Owner", "original of Attacker")
     assert tested.finding is not None
     assert tested.finding.evidence[0].log10_p > -3  # the mark is gone
     assert tested.log10_risk < -30
     ruling = one(outcome)
     assert (ruling.winner, ruling.rule) == ("Owner", rules.ORIGINAL_MARKED)
-    assert not outcome.test("Thief", "original of Owner").found
+    assert not outcome.test("Attacker", "original of Owner").found

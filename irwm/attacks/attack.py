@@ -34,7 +34,7 @@ class Setup:
         scratch: an existing folder for temporary files; the caller removes it.
         seed: the seed of every draw.
         device: where models are trained and marked.
-        progress: called with steps done, steps in all and what is being done.
+        progress: called with steps done, the total of steps and a description of the step.
     """
 
     original: Path

@@ -47,7 +47,7 @@ def finetune(
         steps: optimizer steps; the rate falls from `learning_rate` to 0 by a half cosine over them.
         what: "all" weights; "lora": adapters of rank `lora_rank` on every linear layer, merged at the end; "layer 0":
             only the first layer, from which the invariant is computed.
-        progress: called with steps done, steps in all and what is being done.
+        progress: called with steps done, the total of steps and a description of the step.
 
     Raises:
         ParameterError: a number out of range, another `what`, or a text of fewer than `length` + 1 tokens.

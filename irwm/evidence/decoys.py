@@ -55,7 +55,7 @@ DOING = "Ranking decoy keys on the suspect"
 _CHUNK_FLOATS = 16 << 20
 # The number of close comparisons that are repeated at a time.
 _PAIRS = 256
-# Rounding of a float32 dot product in units of eps |W| |e|; far above what sums of a few thousand numbers show.
+# Rounding of a float32 dot product in units of eps |W| |e|; far above the values for sums of a few thousand numbers.
 _ROUNDING = 8.0
 
 

@@ -321,7 +321,7 @@ class _Detection:
                 break
         spoiled = self.choices.marked_rows.size - gone - best.present
         if spoiled and best.present and statistic != "difference":
-            warnings += (f"{spoiled} of the marked rows are lost: they hold NaN or Inf, or one number throughout",)
+            warnings += (f"{spoiled} of the marked rows are lost: they hold NaN or Inf, or are constant",)
         if gone:
             warnings += (f"{gone} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
         return self._conclude(best, paper, faults, warnings)

@@ -1,7 +1,7 @@
 """The results of a detection, which pages, reports and tests read.
 
 A `Reading` is one statistic with one invariant (Algorithm 3). A `Finding` holds the reading that the verdict rests on,
-the paper's own reading, and what else was established: alignment, lineage, lost rows.
+the paper's own reading, and further results: alignment, lineage, lost rows.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Reading:
 
     Attributes:
         statistic: "joint", "sum" (the paper's) or "difference".
-        invariant: whose A was used, "original" or "suspect" (the paper's).
+        invariant: the model whose A was used, "original" or "suspect" (the paper's).
         by: the map under which the rows were read, one of `examination.MAPS`.
         observed: (l,) float64, the statistic at the key; NaN where the marked row is gone or unusable.
-        null: (l, permutations) float64, the statistic under random permutations; NaN rows likewise.
-        ranks: (l,) float64 in (0, 1], (1 + #{null <= observed}) / (1 + N); NaN likewise.
+        null: (l, permutations) float64, the statistic under random permutations; NaN for the same rows.
+        ranks: (l,) float64 in (0, 1], (1 + #{null <= observed}) / (1 + N); NaN for the same rows.
         count: positions whose rank is below rank_threshold.
         present: positions that could be ranked.
         passes: the paper's rule, count >= required_positions.
         log10_p_count: log10 of the exact binomial tail of `count` among `present` positions.
-        log10_p: log10 of Fisher's combination of all ranks; 0 when nothing could be ranked.
+        log10_p: log10 of Fisher's combination of all ranks; 0 if there are no ranks.
     """
 
     statistic: str

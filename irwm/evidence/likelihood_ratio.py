@@ -51,7 +51,7 @@ def likelihood_ratio_log10(ranks: ArrayLike) -> float:
     It is an *e-value*: its mean under H2 is at most 1. For r uniform on (0, 1) the integrand's mean is
     prod ∫ a r^(a - 1) dr = 1 for every a. A permutation rank is (1 + floor(N' u)) / N' with N' = N + 1 for a uniform u,
     and so never below u; the ratio falls where a rank grows, so its mean over such ranks can only be smaller. By
-    Markov's inequality P(LR >= c | H2) <= 1 / c, whatever N and m are.
+    Markov's inequality P(LR >= c | H2) <= 1 / c, for any N and m.
 
     Raises:
         ParameterError: a rank outside (0, 1].
@@ -59,7 +59,7 @@ def likelihood_ratio_log10(ranks: ArrayLike) -> float:
     r = np.asarray(ranks, dtype=np.float64)
     r = r[~np.isnan(r)]
     if not np.all((r > 0.0) & (r <= 1.0)):
-        raise ParameterError("ranks must lie in (0, 1]", found="a value outside")
+        raise ParameterError("ranks must be in (0, 1]", found="a value outside")
     if not r.size:
         return 0.0
     x, s = float(-np.log(r).sum()), r.size + 1
@@ -71,7 +71,7 @@ def likelihood_ratio_log10(ranks: ArrayLike) -> float:
 
 
 def per_comparison_log10(log10_lr: float, comparisons: int) -> float:
-    """log10 of the ratio for "one of the marks looked for is in it", `comparisons` of them (keys tried × tensors read).
+    """log10 of the ratio for "one of the tested marks is in it", `comparisons` of them (keys tried × tensors read).
 
     That proposition's ratio is the mean of the ratios of all comparisons. All are positive, so LR / K is at most as
     large. It is valid even if the key with the largest ratio was chosen afterwards.

@@ -1,7 +1,7 @@
 """From a reading to found, not found or inconclusive.
 
 One number bounds the risk of a false "found" for every setting: after corrections for the two ways of combining ranks,
-for every key tried and for every tensor read, less than one model in a million without the mark gives such a reading.
+for every key tried and for every tensor read, less than one model in a million without the mark gives this reading.
 The paper's rule (count >= rho) is `Reading.passes`.
 """
 

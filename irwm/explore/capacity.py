@@ -121,7 +121,7 @@ def naming_z(risk: float, comparisons: int) -> float:
 
 
 def most_colluders(case: Collusion, z: float) -> int:
-    """The greatest c whose weakest copy has a mean z of at least `z`, by bisection, since z falls with c; 0 if none."""
+    """The largest c whose weakest copy has a mean z of at least `z`, by bisection, since z falls with c; 0 if none."""
     if replace(case, colluders=1).weakest_z < z:
         return 0
     low, high = 1, MOST_COLLUDERS + 1

@@ -2,8 +2,8 @@
 
 For one l everything is monotone. T(l, rho, q) = P(Binomial(l, q) >= rho) falls with rho, so
 
-* the risk, 1 - (1 - T(l, rho, beta))^n, is kept from some least rho on, `low(l)`;
-* the success, T(l, rho, p), is kept up to some greatest rho, `high(l)`;
+* the risk, 1 - (1 - T(l, rho, beta))^n, is kept for every rho of at least `low(l)`;
+* the success, T(l, rho, p), is kept for every rho of at most `high(l)`;
 
 and the settings that keep both are low(l) <= rho <= high(l). This is not monotone in l: with one more position a
 possible setting may become impossible (rho is an integer, so both bounds rise in steps). But neither bound rises by
@@ -39,7 +39,7 @@ ROUNDING = 1e-12
 MOST_POSITIONS = 5000
 # The most keys in use; no company has more.
 MOST_RECIPIENTS = 10**12
-# The smallest risk that can be asked for; the range of doubles ends a little below.
+# The smallest allowed risk; the range of doubles ends a little below.
 LEAST_RISK = 1e-300
 # An advised survival is given to a thousandth.
 _STEPS = 1000
@@ -146,7 +146,7 @@ def plan(wish: Wish) -> Plan:
     """The smallest l, and the rho, that keep both promises.
 
     Raises:
-        ParameterError: there is none up to `most_positions`; the error names the failing promise and possible changes.
+        ParameterError: no setting up to `most_positions` is possible; names the failing promise and possible changes.
     """
     found = smallest(wish)
     if found is None:

@@ -204,7 +204,7 @@ class Rehearsal:
 
     @cached_property
     def sizes(self) -> NDArray[np.float64]:
-        """(n * t,) |stored entry| over the RMS of its own row: 1 is as large as the row's own numbers."""
+        """(n * t,) |stored entry| over the RMS of its row: 1 is as large as the row's own numbers."""
         solved = solved_entries(self.sample.rows, self.permuted, self.row_orders)
         usual = np.sqrt(np.mean(self.sample.rows**2, axis=1, keepdims=True))
         found: NDArray[np.float64] = np.abs(solved / self.scale_used / usual).ravel()
@@ -220,7 +220,7 @@ class Rehearsal:
     ) -> dict[str, NDArray[np.float64]]:
         """Share of marked rows that count after each noise of k row deviations, by simulation, for `joint` and `sum`.
 
-        Each row gets normal noise of its own deviation times k, and is ranked by A of the original among `orders`
+        Each row gets normal noise of the row's deviation times k, and is ranked by A of the original among `orders`
         random orders, as a detection ranks it.
 
         Returns:

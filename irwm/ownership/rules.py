@@ -236,7 +236,7 @@ def _by_date(a: _Side, b: _Side) -> Ruling | None:
         return None
     said = f"{where} The commitment of {earlier.who} was time-stamped first, on {earlier.committed_utc}; that of "
     said += f"{later.who}, on {later.committed_utc}."
-    said += " That dates the mark and the original it was made for; it does not say who trained the model."
+    said += " That dates the mark and the original it was made for; it does not show who trained the model."
     best = max(earlier.bits(t) for t in earlier.tests if earlier.shows(t))
     return Ruling((a.name, b.name), EARLIER, earlier.name, said, margin_bits=best)
 

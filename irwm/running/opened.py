@@ -87,7 +87,7 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
             file=folder,
             tensor=(body or missing)[0],
             found=f"{len(missing)} tensors missing",
-            advice="A model whose tensors were renamed runs only under their original names",
+            advice="Restore the original tensor names; a model with renamed tensors cannot be run",
         )
     return Weights(model.to(device).eval(), masked, _stored(Path(folder), config, bool(named)), bool(missing))
 
@@ -181,7 +181,7 @@ def typed(file: Path, problem: str) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars and load reports on the terminal; errors name what is missing."""
+    """No progress bars and load reports on the terminal; errors name missing tensors."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

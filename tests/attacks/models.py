@@ -23,7 +23,7 @@ _SHARED = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-# What each tiny model adds: every bias, tie, fusion and partial rotation that the transforms must respect.
+# The features of each tiny model: every bias, tie, fusion and partial rotation that the transforms must preserve.
 TINY = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "mistral": {"sliding_window": None, "head_dim": 16},

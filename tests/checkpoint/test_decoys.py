@@ -129,7 +129,7 @@ def test_nothing_is_cleared_where_not_every_tensor_was_read(marked, tmp_path: Pa
     assert "the suspect's embedding alone does not show this key's mark" in found.warnings
     found = verdict(many, marked)
     assert found.verdict == "inconclusive"
-    assert "read them all" in found.reason
+    assert "read all of them" in found.reason
 
 
 @pytest.mark.fault(84)

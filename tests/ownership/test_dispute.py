@@ -177,7 +177,7 @@ def test_where_one_model_carries_both_marks_the_earlier_of_two_commitments_decid
 ) -> None:
     outcome = dated(*undated, ours, theirs)
     assert (outcome.winner, one(outcome).rule) == (winner, rules.EARLIER if winner else rules.UNDECIDED)
-    assert ("does not say who trained the model" in outcome.sentence) == (winner is not None)
+    assert ("does not show who trained the model" in outcome.sentence) == (winner is not None)
     assert ("has a date; that does not show that" in outcome.sentence) == (winner is None)
 
 

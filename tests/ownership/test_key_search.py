@@ -72,8 +72,8 @@ def altered(key: irwm.Key) -> dict[str, irwm.Key]:
     pool = RowPool(key.pool.size, ((0, 7),))
     return {
         "secret": replace(key, secret=bytes([1]) * 32),
-        "owner": replace(key, owner="Somebody else"),
-        "recipient": replace(key, recipient="Somebody"),
+        "owner": replace(key, owner="Another owner"),
+        "recipient": replace(key, recipient="Another recipient"),
         "attempt": replace(key, attempt=key.attempt + 1),
         "scale": replace(key, scale=key.scale * 1.001),
         "pool": replace(key, pool=pool),

@@ -31,7 +31,7 @@ class Draft:
         return whole if ref.rows is None else whole[slice(*ref.rows)]
 
     def write(self, ref: TensorRef | str, value: torch.Tensor) -> None:
-        """Replaces what `read` gives."""
+        """Replaces the tensor that `read` returns."""
         if isinstance(ref, str):
             self.tensors[ref] = value
             return

@@ -14,7 +14,7 @@ def settle_head(state: State) -> State:
     """The state as transformers would load it if the config ties the head although the files hold one.
 
     A copy that equals the embedding is dropped. One that differs stays, and the config is set to untied, since
-    transformers leaves two different tensors as they are.
+    transformers does not change two different tensors.
 
     Raises:
         CheckpointError, NotApplicableError: as `structure_of`, for the model types known here.

@@ -1,7 +1,7 @@
 """Changes of the residual stream: its coordinates' order, signs, rotation and scale, its norms' gains, its tables.
 
 An RMSNorm model with folded gains sees its stream only through inner products and norms, so any orthogonal Q and any
-scale c cancel between what writes the stream (W -> Q^T W) and what reads it (W -> W Q). A LayerNorm also subtracts the
+scale c cancel between the writers of the stream (W -> Q^T W) and its readers (W -> W Q). A LayerNorm also subtracts the
 mean over the coordinates, so Q has to keep the direction of all ones (GPT-2); and where its gain stays on the stream
 (BERT), only permutations and one global sign remain. In return, if every reader of the embedding has a LayerNorm in
 front, a constant per row cancels, and so does a vector that is added to one table and subtracted from another.
@@ -157,7 +157,7 @@ def _scale_pre_norm_stream(state: State, c: float) -> State:
         draft.change([last.gain], lambda g: (g + offset) / c - offset)
         draft.change([last.bias] if last.bias is not None else [], lambda b: b / c)
     if structure.head_norms:
-        # The norms of single heads share the eps, so what they see is scaled alike.
+        # The norms of single heads share the eps, so their inputs are scaled in the same way.
         projections = [ref for layer in structure.layers for ref in (*layer.q.refs, *layer.k.refs)]
         draft.change(projections, lambda w: w * c)
     _square_into_eps(draft, structure, c)

@@ -72,7 +72,7 @@ class Structure:
         head: the output head (s, d) if it is a separate tensor, else None.
         head_name: the head's name, also where it is not stored.
         tied: the model has a head and uses W_e for it, since the files hold no other.
-        config_ties: the config says so, or leaves it out and its default says so.
+        config_ties: the config ties them, or leaves this out and ties them by default.
         head_biases: vectors (s,).
         layers: from the first to the last.
         norms: of the stream, in the order they run.
@@ -369,7 +369,7 @@ class _Surveyor:
         return names
 
     def _ending(self, ending: str, *, required: bool = False) -> str:
-        """The one tensor whose name is `ending` or ends in it after a dot; "" where there is none."""
+        """The one tensor whose name is `ending` or ends in it after a dot; "" if there is none."""
         names = [name for name in self.tensors if name == ending or name.endswith("." + ending)]
         if len(names) == 1 or not (names or required):
             return names[0] if names else ""

@@ -3,7 +3,7 @@
     python -m benchmarks.adaptive [--models demo gemma phi3 gpt2] [--presets one many] [--groups listed tuned]
                                   [--compositions 20] [--write]
 
-"listed": every attack of the catalogue's group "By somebody who has read the manual" at every strength, then random
+"listed": every attack of the catalogue's group "By someone who has read the manual" at every strength, then random
 compositions of two or three attacks with disguises; in models whose output head is a matrix of its own also attacks
 that spare the head, where they cost most. He has the release and this repository; he lacks key and original.
 One preset is `irwm.one_owner`, the other `irwm.many_recipients`, where the column "leak" says whether the copy's

@@ -61,7 +61,7 @@ def test_all_conspirators_are_named_and_nobody_else(model, keys, held, tmp_path:
         suspect = irwm.open_checkpoint(damage(plain.path, tmp_path / name)) if damage else plain
         tracing = trace_each(irwm.Examination(suspect, model), everybody)
         assert {trace.recipient for trace in tracing.named} == {key.recipient for key in keys}, name
-        assert tracing.reason == f"The suspect was made from the copies of {COPIES} recipients, at least."
+        assert tracing.reason == f"The suspect was made from the copies of at least {COPIES} recipients."
         # A share is read with a relative error of 1 / z, so their mean cannot be more precise.
         readable = 3 / math.sqrt(sum(trace.z**2 for trace in tracing.named))
         assert tracing.colluders == pytest.approx(COPIES, rel=max(ESTIMATE[how], readable)), name

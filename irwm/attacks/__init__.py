@@ -1,10 +1,10 @@
 """Attacks on a release: each takes a model folder and writes a model folder, the same for tests, lab and benchmarks.
 
-`prune`, `prune_neurons`, `quantize`, `add_noise`, `finetune` and `drop_layers` change the model a little; `collude`
-makes one of several copies, and `merge` one of several fine-tuned models; `mark_again` puts a rival's mark over ours;
-`equivalence` holds the transforms that lose nothing, `adaptive` what somebody does who has read the manual. Real tools
-quantise: `to_gguf`, `to_bitsandbytes` and `autoround`; `dequantised` writes the numbers of a quantised copy as a folder
-that can be run.
+`prune`, `prune_neurons`, `quantize`, `add_noise`, `finetune` and `drop_layers` change the model a little. `collude`
+combines several copies into one, and `merge` several fine-tuned models. `mark_again` adds a rival's mark to a release.
+`equivalence` holds the lossless transforms, `adaptive` the attacks by someone who has read the manual. `to_gguf`,
+`to_bitsandbytes` and `autoround` quantise with real tools; `dequantised` writes the numbers of a quantised copy as a
+folder that can be run.
 """
 
 from irwm.attacks import adaptive, catalogue, equivalence

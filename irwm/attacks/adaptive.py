@@ -1,9 +1,9 @@
-"""Attacks by somebody who has read the manual: on the embedding and the output head, without key or original.
+"""Attacks by someone who has read the manual: on the embedding and the output head, without key or original.
 
-Each of the two is changed by what it holds itself. `drop_components` takes away what alignment is scored in,
-`flatten_seldom` most of what stands in the rows that a text seldom uses. `redraw_small` and `redraw_outliers` look for
-the entries that a mark has written and draw them anew. `store_otherwise` keeps the rows as other numbers, which the
-thief's own loader turns back.
+Each tensor is changed using its own content alone. `drop_components` removes the components that alignment is scored
+in. `flatten_seldom` removes most of the content of rarely used rows. `redraw_small` and `redraw_outliers` look for the
+entries that a mark has written and redraw them. `store_otherwise` stores the rows as other numbers, which the
+attacker's own loader converts back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from irwm.errors import ParameterError
 
 # An entry below this many of its row's deviations may be one that a mark at scale 1000 has written.
 SMALL = 0.08
-# Share of the components that is left of a flattened row.
+# Share of the components that a flattened row keeps.
 FLAT = 0.1
 # Ridge of the covariance that predicts an entry from its row's others, in units of the mean variance.
 RIDGE = 1e-3
@@ -45,9 +45,9 @@ def drop_components(model_dir: str | Path, out_dir: str | Path, kept: float) -> 
 
 
 def flatten_seldom(model_dir: str | Path, out_dir: str | Path, rows: float) -> Path:
-    """Leave of the last share `rows` of the rows, those of the least used tokens, a tenth of the principal components.
+    """Keep a tenth of the principal components in the last share `rows` of the rows, those of the least used tokens.
 
-    Marks avoid the most frequent rows, and the others can be harmed at a small price.
+    Marks avoid the most frequent rows, and damage to the other rows costs the model little.
 
     Raises:
         ParameterError: a share outside (0, 1].
@@ -66,7 +66,7 @@ def flatten_seldom(model_dir: str | Path, out_dir: str | Path, rows: float) -> P
 
 
 def redraw_small(model_dir: str | Path, out_dir: str | Path, rows: float, seed: int = 0) -> Path:
-    """In the share `rows` of the rows, those with most of them, draw the small entries anew from the row's deviation.
+    """Redraw the small entries, from the row's deviation, in the share `rows` of the rows that have most of them.
 
     Raises:
         ParameterError: a share outside (0, 1].
@@ -86,7 +86,7 @@ def redraw_small(model_dir: str | Path, out_dir: str | Path, rows: float, seed: 
 
 
 def redraw_outliers(model_dir: str | Path, out_dir: str | Path, share: float) -> Path:
-    """Replace the share of all entries that are farthest from what their row's others predict by that prediction.
+    """Replace the share of all entries farthest from their prediction by the other entries of the row.
 
     The prediction is that of a normal law with the embedding's own covariance.
 
@@ -114,7 +114,7 @@ def redraw_outliers(model_dir: str | Path, out_dir: str | Path, share: float) ->
 def store_otherwise(model_dir: str | Path, out_dir: str | Path, power: float, seed: int = 0) -> Path:
     """Store the embedding E, and an output head, as E C^-power Q, with its own covariance C and a random rotation Q.
 
-    The folder's model does not run: the thief's loader undoes both, exactly.
+    The folder's model does not run: the attacker's loader undoes both, exactly.
 
     Raises:
         ParameterError: a power outside (0, 1].
@@ -162,7 +162,7 @@ def _most(values: torch.Tensor, share: float) -> torch.Tensor:
 
 
 def _quantile(values: torch.Tensor, level: float) -> float:
-    """`torch.quantile` without its limit on how many values there are."""
+    """`torch.quantile` without its limit on the number of values."""
     flat = values.flatten()
     return float(flat.kthvalue(max(1, min(flat.numel(), round(level * flat.numel())))).values)
 

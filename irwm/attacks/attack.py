@@ -1,4 +1,4 @@
-"""What an attack of the catalogue is: its name, its strengths, and the function that runs it on a release."""
+"""An attack of the catalogue: its name, its strengths, and the function that runs it on a release."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from irwm.keys.key import Key
 from irwm.running.measure import Told
 from irwm.running.reference import Progress
 
-# What an attack takes of a `Setup`, by the names of its attributes.
+# The models of a `Setup` that an attack reads, by the names of its attributes.
 RELEASE: tuple[str, ...] = ("release",)
 BOTH: tuple[str, ...] = ("release", "original")
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is attacked, and what the attacker has.
+    """The attacked release and the attacker's resources.
 
     Attributes:
-        original: folder of the unmarked model. A thief does not have it, but attacks that it makes stronger use it, so
-            that their figures are the worst case.
+        original: folder of the unmarked model. An attacker does not have it, but attacks that it makes stronger use it,
+            so that their figures are the worst case.
         release: folder of the marked copy under attack.
-        key: of the release.
-        text: what an attacker trains on.
+        key: the key of the release.
+        text: the text that an attacker trains on.
         scratch: an existing folder for temporary files; the caller removes it.
-        seed: of every draw.
+        seed: the seed of every draw.
         device: where models are trained and marked.
-        progress: called with steps done, steps in all and what is being done.
+        progress: called with steps done, the total of steps and a description of the step.
     """
 
     original: Path
@@ -49,7 +49,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """One setting of an attack: the value that it gets, and what a person reads."""
+    """One setting of an attack: its value and its label."""
 
     value: float | str
     label: str
@@ -57,16 +57,16 @@ class Strength:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attacked:
-    """What an attack wrote.
+    """The output of an attack.
 
     Attributes:
         path: the suspect: a model folder or file, or a file of its answers.
         runnable: a folder with the same numbers that can be run, where `path` itself cannot; None where it can.
-        exact: a folder with the numbers as they were before they were rounded to the file's dtype, on which an attack
-            that keeps the function proves it; None where that is `path`, or too large.
+        exact: a folder with the numbers before they were rounded to the file's dtype, on which a function-preserving
+            attack is verified; None where that is `path`, or too large.
         token_ids: (n,) int64, the row of each of the release's tokens, -1 for one that is gone; None where every token
-            kept its row or the tokenizer beside the weights says where it went.
-        told: where `path` holds answers of a served copy: what the server makes of the logits of `runnable`.
+            kept its row or the tokenizer next to the weights shows where it went.
+        told: where `path` holds answers of a served copy: the server's transformation of the logits of `runnable`.
     """
 
     path: Path
@@ -82,15 +82,15 @@ class Attack:
 
     Attributes:
         name: stable, for requests and records.
-        label, about: for a person; `about` is one sentence.
-        group: the heading it stands under.
-        symbol: what its strengths measure, with the unit ("share of weights", "bits").
+        label, about: shown to users; `about` is one sentence.
+        group: the heading under which it is listed.
+        symbol: the quantity that its strengths measure, with the unit ("share of weights", "bits").
         strengths: weakest first; a choice of "all" runs all of them.
-        keeps_function: whether the model computes the same afterwards, which then has to be proved.
+        keeps_function: whether the model computes the same afterwards; this is then verified.
         carry_out: (setup, value of the strength, out_dir) -> Attacked; `out_dir` does not exist yet.
         obstacle: (setup) -> why it cannot run on this model, in a sentence, or None; reads no weights. `why_not` calls
             it after checking the models in `reads`.
-        strength_obstacle: (setup, value of the strength) -> why it cannot run at that strength alone, likewise.
+        strength_obstacle: the same for one strength: (setup, value of the strength) -> why it cannot run at it.
         reads: which models it reads, `RELEASE`, `BOTH` or (); they have to be safetensors.
     """
 
@@ -112,10 +112,10 @@ class Attack:
         """Why it cannot run on this model, in a sentence; None if it can. Reads no weights.
 
         Args:
-            value: of the strength that it would run at; None for what holds at every strength.
+            value: the value of the strength; None for a reason that holds at every strength.
 
         Raises:
-            CheckpointError: a model is not a checkpoint that is read.
+            CheckpointError: a model is not a readable checkpoint.
         """
         for model in dict.fromkeys(getattr(setup, name) for name in self.reads):
             if (problem := format_obstacle(model)) is not None:
@@ -124,7 +124,7 @@ class Attack:
         return found if found is not None or value is None else self.strength_obstacle(setup, value)
 
     def label_of(self, value: float | str) -> str:
-        """What a person reads for a strength, also for one that is not offered."""
+        """The label of a strength, also for one that is not offered."""
         return next((strength.label for strength in self.strengths if strength.value == value), str(value))
 
 
@@ -132,7 +132,7 @@ def format_obstacle(model_dir: Path) -> str | None:
     """Why no attack can rewrite this model, in a sentence: attacks read and write safetensors. None if they can.
 
     Raises:
-        CheckpointError: it is not a checkpoint that is read.
+        CheckpointError: it is not a readable checkpoint.
     """
     model = open_checkpoint(model_dir)
     try:

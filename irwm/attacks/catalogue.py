@@ -1,4 +1,4 @@
-"""Every attack with the strengths that are tried, as data: what the Lab offers and `make reproduce` runs."""
+"""Every attack and its strengths, as data: the Lab offers them and `make reproduce` runs them."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ from irwm.running.serving import Serving, answers
 
 DAMAGE, QUANTISATION, TRAINING = "Damage", "Quantisation", "Training"
 MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same)"
-ADAPTIVE, SERVED = "By somebody who has read the manual", "Served, and known by its answers alone"
+ADAPTIVE, SERVED = "By someone who has read the manual", "Served, known only by its answers"
 GROUPS = (DAMAGE, QUANTISATION, TRAINING, MIXING, DISGUISE, ADAPTIVE, SERVED)
-# Of full fine-tuning; the paper's 2e-5 is for models a thousand times larger, whose weights change less per step.
+# For full fine-tuning. The paper's 2e-5 is for models a thousand times larger, whose weights change less per step.
 _RATE = 1e-4
 _LORA_RATE = 1e-3
 _STRATEGY_COPIES = 4
-# Releases up to this many bytes are written a second time, as float32, for the proof. In bfloat16 a disguise cannot be
-# told from a change of two percent of the weights; in float32 the proof is some 5 000 times sharper (docs/utility.md).
+# Releases up to this many bytes are written a second time, as float32, to verify that the function is preserved. In
+# bfloat16 a disguise is indistinguishable from a change of two percent of the weights; in float32 the check is some
+# 5 000 times sharper (docs/utility.md).
 _MOST_TWICE = 4 << 30
 
 
@@ -114,7 +115,7 @@ def _drop(setup: Setup, value: float | str, out: Path) -> Attacked:
 
 
 def _mark_again(setup: Setup, value: float | str, out: Path) -> Attacked:
-    """Rivals one after another; each takes the model that he finds for an original."""
+    """Rivals one after another; each treats the model that he receives as an original."""
     model = setup.release
     for number in range(int(value)):
         last = number == int(value) - 1
@@ -137,7 +138,7 @@ def _collude(how: str, copies: int | None, setup: Setup, value: float | str, out
 
 @contextmanager
 def _copies(setup: Setup, original: Checkpoint, count: int) -> Iterator[list[Path]]:
-    """Copies for recipients besides the release's own, so that there are `count`; they are removed afterwards."""
+    """`count` copies, the release and copies for other recipients, which are removed afterwards."""
     others = []
     try:
         for number in range(1, count):
@@ -151,7 +152,7 @@ def _copies(setup: Setup, original: Checkpoint, count: int) -> Iterator[list[Pat
             shutil.rmtree(folder, ignore_errors=True)
 
 
-# How a copy is served, by the strength's value; the rounded ones are rounded before.
+# How a copy is served, by the strength's value. Rounded copies are rounded beforehand.
 SERVINGS: Mapping[str, Serving] = {
     "float32": Serving(), "bfloat16": Serving("bfloat16"), "int8": Serving(), "int4": Serving(),
     "decimals": Serving(decimals=1), "temperature": Serving(temperature=0.7),
@@ -159,7 +160,7 @@ SERVINGS: Mapping[str, Serving] = {
     "noise": Serving(noise=0.2), "flat": Serving(flat=0.8), "turns": Serving(),
 }  # fmt: skip
 ROUNDED: Mapping[str, int] = {"int8": 8, "int4": 4}
-# Numbers of a table of answers; where the whole vocabulary would be more, tokens are chosen.
+# Maximum numbers in a table of answers. If the whole vocabulary needs more, a subset of the tokens is chosen.
 _MOST_ANSWERED = 1 << 26
 
 
@@ -184,11 +185,11 @@ def _serve(setup: Setup, value: float | str, out: Path) -> Attacked:
 def _cannot_serve(setup: Setup) -> str | None:
     original = open_checkpoint(setup.original)
     if not original.tied and not setup.key.marks_head:
-        return "This key has no mark in the output head, and answers show nothing else of the model."
+        return "This key has no mark in the output head, and answers show no other part of the model."
     anatomy = anatomy_of(str(original.config.get("model_type")))
     if anatomy is not None and anatomy.encoder:
-        return "An encoder answers no prompts."
-    return None if has_tokenizer(setup.release) else "Without a tokenizer beside its weights it can be asked nothing."
+        return "An encoder cannot answer prompts."
+    return None if has_tokenizer(setup.release) else "It cannot answer prompts without a tokenizer next to its weights."
 
 
 def _single_copy(setup: Setup) -> str | None:
@@ -210,19 +211,19 @@ def _disguise(step: Step | None, setup: Setup, _value: float | str, out: Path) -
 
 # Transform, its label, one sentence. The paper's appendix B: permutation, scaling and invertible matrices.
 _DISGUISES: tuple[tuple[Step, str, str], ...] = (
-    ("permute_residual", "Columns permuted", "The residual stream's coordinates change places in every layer."),
+    ("permute_residual", "Columns permuted", "The coordinates of the residual stream are permuted in every layer."),
     ("flip_signs", "Signs flipped", "Random coordinates of the residual stream change their sign."),
-    ("rotate", "Rotated", "The residual stream is turned by a random dense rotation."),
+    ("rotate", "Rotated", "A random dense rotation is applied to the residual stream."),
     ("rescale", "Rescaled", "The residual stream is multiplied by one factor."),
-    ("fold_gains", "Gains folded", "The norms' gains go into the matrices behind them."),
-    ("regain", "Gains drawn anew", "The norms get random gains, and the matrices make up for it."),
+    ("fold_gains", "Gains folded", "The gains of the norms are folded into the matrices that follow them."),
+    ("regain", "Gains redrawn", "The norms get random gains, and the matrices compensate for them."),
     ("map_qk", "Queries and keys mapped", "Queries are multiplied by invertible matrices and keys by their inverses."),
     ("map_vo", "Values and outputs mapped", "Values are multiplied by invertible matrices, outputs by their inverses."),
-    ("reorder_heads", "Heads reordered", "Attention heads change places."),
-    ("reorder_neurons", "Neurons reordered", "Hidden units of the MLPs change places and sizes."),
+    ("reorder_heads", "Heads reordered", "Attention heads are permuted."),
+    ("reorder_neurons", "Neurons reordered", "Hidden units of the MLPs are permuted and rescaled."),
     ("shift_key_bias", "Key bias shifted", "A vector that the softmax ignores is added to the key bias."),
     ("shift_rows", "A constant per row", "A number that the norm ignores is added to each row of the embedding."),
-    ("shift_tables", "Tables shifted", "A vector moves from the position rows to the token rows."),
+    ("shift_tables", "Tables shifted", "A vector is subtracted from the position rows and added to the token rows."),
     ("reorder_tokens", "Tokens reordered", "Token ids are permuted, in the tokenizer too."),
     (("trim_tokens", {"fraction": 0.2}), "Vocabulary trimmed", "A fifth of the tokens are dropped."),
     ("pad_tokens", "Vocabulary padded", "Rows that no text uses are added."),
@@ -231,7 +232,7 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
 
 
 def _then_turned(attack: Callable[[Path, Path], Path], setup: Setup, out: Path) -> Attacked:
-    """What is left of the release after an attack, its residual stream turned, so that columns tell nothing either."""
+    """The release after an attack, with its residual stream rotated, so that columns are not informative either."""
     bare = attack(setup.release, setup.scratch / "bare")
     try:
         return Attacked(equivalence.rotate(bare, out, seed=setup.seed))
@@ -248,14 +249,14 @@ def _outliers(setup: Setup, value: float | str, out: Path) -> Attacked:
 
 
 def _cannot(transform: str, setup: Setup) -> str | None:
-    """Why this disguise, or what needs the same of a model as it does, cannot be carried out."""
+    """Why this disguise, or an attack with the same requirements, cannot be carried out."""
     return equivalence.applicable(setup.release)[transform]
 
 
 _cannot_turn = partial(_cannot, "rotate")
 
 
-# What a thief may put together, by name: attacks of this catalogue, each on what the last one left.
+# Combinations that an attacker may use, by name: attacks of this catalogue, each on the output of the previous one.
 Steps = Sequence[tuple[str, float | str]]
 COMPOSITIONS: Mapping[str, Steps] = {
     "entries": (("outliers", 0.01), ("small-entries", 0.2), ("components", 0.9)),
@@ -265,8 +266,8 @@ COMPOSITIONS: Mapping[str, Steps] = {
 
 
 def composed(setup: Setup, steps: Steps, out: Path) -> Attacked:
-    """The release after these attacks, each on what the last one left, which is removed; it does not run by itself
-    where one of them leaves what does not."""
+    """The release after these attacks, each on the output of the previous one, which is removed. It cannot be run alone
+    if the output of one of them cannot."""
     model, runnable = setup.release, None
     for number, (name, value) in enumerate(steps):
         last = number == len(steps) - 1
@@ -282,7 +283,7 @@ def composed(setup: Setup, steps: Steps, out: Path) -> Attacked:
     return Attacked(model, runnable, token_ids=attacked.token_ids)
 
 
-# Not part of "everything": they change the vocabulary, and so what can be compared, or the family.
+# Not part of "everything": they change the family, or the vocabulary and with it the tokens that can be compared.
 _ALONE = ("trim_tokens", "pad_tokens", "as_llama")
 
 
@@ -326,15 +327,15 @@ def _catalogue() -> Iterator[Attack]:
         _too_few_layers,
     )  # fmt: skip
     yield Attack(
-        "round", "Rounded to nearest", "Every matrix passes through few bits and comes back.", QUANTISATION, "bits",
+        "round", "Rounded to nearest", "Every matrix is quantised to few bits and dequantised.", QUANTISATION, "bits",
         _numbers("bit", 8, 4, 3), lambda setup, value, out: Attacked(quantize(setup.release, out, int(value))),
     )  # fmt: skip
     yield Attack(
-        "gguf", "As a GGUF file", "The model becomes a GGUF file, as llama.cpp converts and quantises it.",
+        "gguf", "As a GGUF file", "The model is converted to a GGUF file and quantised as by llama.cpp.",
         QUANTISATION, "kind of file",
         _labelled(F16="16 bits (F16)", Q8_0="8 bits (Q8_0)", Q4_K_M="4 bits (Q4_K_M)", Q4_0="4 bits (Q4_0)"),
         _gguf, lambda setup: gguf_obstacle(setup.release, "F16"),
-        # Only the files of 4 bits hold K-quants, which need GGML's own library.
+        # Only the 4-bit files hold K-quants, which need GGML's own library.
         strength_obstacle=lambda setup, kind: gguf_obstacle(setup.release, str(kind)),
     )  # fmt: skip
     yield Attack(
@@ -343,19 +344,19 @@ def _catalogue() -> Iterator[Attack]:
         lambda _setup: bitsandbytes_obstacle(),
     )  # fmt: skip
     yield Attack(
-        "autoround", "GPTQ or AWQ (AutoRound)", "Layers get 4 bits, rounded to answer as before on a text.",
+        "autoround", "GPTQ or AWQ (AutoRound)", "Layers get 4 bits; rounding keeps their outputs on a text.",
         QUANTISATION, "layout", _labelled(gptq="GPTQ, 4 bits", awq="AWQ, 4 bits"), _autoround,
         lambda setup: autoround_obstacle(setup.release),
     )  # fmt: skip
     for name, what, rate, label in (
         ("finetune", ALL, _RATE, "Fine-tuned"),
         ("lora", LORA, _LORA_RATE, "Fine-tuned with LoRA"),
-        ("layer0", LAYER_0, 10 * _RATE, "First layer trained anew"),
+        ("layer0", LAYER_0, 10 * _RATE, "First layer retrained"),
     ):
         about = {
             ALL: "All weights are trained on a text.",
             LORA: "Adapters on every linear layer are trained on a text, and merged.",
-            LAYER_0: "The layer that the invariant is made of is trained alone, ten times as fast.",
+            LAYER_0: "Only the layer of the invariant is trained, at ten times the learning rate.",
         }[what]
         yield Attack(name, label, about, TRAINING, "steps", _numbers("step", 20, 100), partial(_finetune, what, rate))
     for name, method in (("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic"), ("ties", "ties")):
@@ -364,7 +365,7 @@ def _catalogue() -> Iterator[Attack]:
             MIXING, "share of the other", _shares(0.25, 0.5, 0.75), partial(_merge, method), reads=BOTH,
         )  # fmt: skip
     yield Attack(
-        "rival", "Marked again", "Rivals mark the release with keys of their own.", MIXING, "rivals",
+        "rival", "Marked again", "Rivals mark the release with their own keys.", MIXING, "rivals",
         _numbers("rival", 1, 3), _mark_again,
     )  # fmt: skip
     yield Attack(
@@ -373,7 +374,7 @@ def _catalogue() -> Iterator[Attack]:
         reads=BOTH,
     )  # fmt: skip
     yield Attack(
-        "collude-other", "Copies put together", f"{_STRATEGY_COPIES} recipients combine their copies entry by entry.",
+        "collude-other", "Copies combined", f"{_STRATEGY_COPIES} recipients combine their copies entry by entry.",
         MIXING, "way", tuple(Strength(how, how) for how in STRATEGIES if how != "mean"),
         lambda setup, value, out: _collude(str(value), _STRATEGY_COPIES, setup, value, out), _single_copy,
         reads=BOTH,
@@ -391,17 +392,17 @@ def _catalogue() -> Iterator[Attack]:
     )  # fmt: skip
     yield Attack(
         "components", "Minor components dropped, rotated",
-        "The components that alignment is scored in become zero, and the residual stream is turned.",
+        "The components that alignment is scored in become zero, and the residual stream is rotated.",
         ADAPTIVE, "share of components kept", _shares(0.9, 0.75, 0.5), _components, _cannot_turn,
     )  # fmt: skip
     yield Attack(
-        "seldom-rows", "Seldom used rows flattened",
-        "Nine tenths of the components of the least used tokens' rows become zero.",
+        "seldom-rows", "Rarely used rows flattened",
+        "Nine tenths of the components become zero in the rows of the least used tokens.",
         ADAPTIVE, "share of rows", _shares(0.5, 0.75),
         lambda setup, value, out: Attacked(adaptive.flatten_seldom(setup.release, out, float(value))),
     )  # fmt: skip
     yield Attack(
-        "small-entries", "Small entries drawn anew", "Where a row has many entries near zero they are drawn anew.",
+        "small-entries", "Small entries redrawn", "Entries near zero are redrawn in the rows that have many of them.",
         ADAPTIVE, "share of rows", _shares(0.05, 0.2),
         lambda setup, value, out: Attacked(
             adaptive.redraw_small(setup.release, out, float(value), setup.seed)
@@ -409,20 +410,20 @@ def _catalogue() -> Iterator[Attack]:
     )  # fmt: skip
     yield Attack(
         "outliers", "Outliers replaced, rotated",
-        "Entries far from what their row's others predict become the prediction, and the residual stream is turned.",
+        "Entries far from their prediction by the rest of the row are replaced, and the residual stream is rotated.",
         ADAPTIVE, "share of entries", _shares(0.002, 0.01, 0.03), _outliers, _cannot_turn,
     )  # fmt: skip
     yield Attack(
-        "stored-otherwise", "Embedding stored otherwise",
-        "The embedding is whitened and turned in the file; the thief's own loader undoes it.",
+        "stored-otherwise", "Embedding stored in another form",
+        "The embedding is whitened and rotated in the file; the attacker's own loader undoes it.",
         ADAPTIVE, "power of the covariance", (Strength(0.5, "a half"), Strength(0.75, "three quarters")),
         lambda setup, value, out: Attacked(
             adaptive.store_otherwise(setup.release, out, float(value), setup.seed), setup.release
         ),
     )  # fmt: skip
     yield Attack(
-        "composed", "Several of these, one after another", "Each attack works on what the last one left.",
-        ADAPTIVE, "what is put together",
+        "composed", "Several of these, one after another", "Each attack works on the output of the previous one.",
+        ADAPTIVE, "which attacks",
         _labelled(
             entries="entries and components", components="components, entries, 4 bits, columns permuted",
             everything="components, entries, noise, every disguise",
@@ -430,13 +431,13 @@ def _catalogue() -> Iterator[Attack]:
         lambda setup, value, out: composed(setup, COMPOSITIONS[str(value)], out), _cannot_turn,
     )  # fmt: skip
     yield Attack(
-        "serve", "Served", "The copy answers over an API, one and a half times as many prompts as it is wide.",
+        "serve", "Served", "The copy answers prompts over an API, 1.5 times as many as its hidden size.",
         SERVED, "how it is served",
         _labelled(
-            float32="with 32 bits", bfloat16="in bfloat16", int8="rounded to 8 bits", int4="rounded to 4 bits",
-            decimals="one decimal is told", temperature="at a temperature of 0.7", system="behind a system prompt",
+            float32="in float32", bfloat16="in bfloat16", int8="rounded to 8 bits", int4="rounded to 4 bits",
+            decimals="one decimal reported", temperature="at a temperature of 0.7", system="with a system prompt",
             noise="0.2 nats of noise on every answer",
-            flat="the least likely 80 % are told as equally likely", turns="with another copy by turns",
+            flat="the least likely 80 % reported as equally likely", turns="alternating with another copy",
         ),
         _serve, _cannot_serve,
         lambda setup, how: _single_copy(setup) if how == "turns" else None, reads=BOTH,

@@ -1,4 +1,4 @@
-"""Collusion: recipients put their copies together, so that what marks each is diluted or outvoted."""
+"""Collusion: recipients combine their copies, so that each copy's mark is diluted or outvoted."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ def collude(
     weights: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Path:
-    """Write one model folder, `out_dir`, out of several copies of a model.
+    """Combine several copies of a model into one model folder, `out_dir`.
 
-    Every floating tensor is combined entry by entry; the result keeps the first copy's names, dtypes and files. Where
-    all copies are equal they are copied bit for bit.
+    Every floating tensor is combined entry by entry; the result keeps the first copy's names, dtypes and files. Tensors
+    that are equal in all copies are copied bit for bit.
 
     Args:
-        model_dirs: at least two model folders of equal tensors' names and shapes.
+        model_dirs: at least two model folders with equal tensor names and shapes.
         out_dir: must not exist.
         how: "mean", "median" (of an even number, the mean of the middle two), "max", "min-max" (the midpoint of the
             smallest and the largest) or "copy-paste" (each entry from a copy drawn at random).
-        weights: of a mean: each copy's weight, not negative; their sum is divided out.
+        weights: for "mean": each copy's weight, not negative; they are normalised to sum to 1.
         seed: seed of the draws.
 
     Raises:
         ParameterError: an unknown strategy, weights that do not fit, or copies of unequal tensors.
         OutputExistsError: `out_dir` exists.
         UnsupportedCheckpointError: a copy is in another format than safetensors.
-        CheckpointError: a folder is not a checkpoint that is read.
+        CheckpointError: a folder is not a readable checkpoint.
     """
     return combine_folders(model_dirs, out_dir, strategy(how, len(model_dirs), weights, seed))
 
 
 def strategy(how: str, copies: int, weights: Sequence[float] | None = None, seed: int = 0) -> Callable[..., Combine]:
-    """What `collude` does to one tensor: a function that is called afresh for every tensor.
+    """The combination that `collude` applies to one tensor: a function that is called once for every tensor.
 
     Raises:
         ParameterError: an unknown strategy, fewer than two copies, or weights that do not fit.
     """
     if copies < 2:
-        raise ParameterError("it takes at least two copies to collude", found=str(copies))
+        raise ParameterError("collusion needs at least two copies", found=str(copies))
     if how not in STRATEGIES:
         raise ParameterError("unknown strategy", expected=" or ".join(STRATEGIES), found=repr(how))
     shares = _shares(how, copies, weights)
@@ -60,11 +60,11 @@ def strategy(how: str, copies: int, weights: Sequence[float] | None = None, seed
         return weighed
 
     def middle(values: torch.Tensor) -> torch.Tensor:
-        ordered = values.sort(dim=0).values  # torch.median would take the lower one of an even number
+        ordered = values.sort(dim=0).values  # for an even number torch.median would use the lower one
         return (ordered[(copies - 1) // 2] + ordered[copies // 2]) / 2
 
     def begin(_blocks: Blocks | None = None) -> Combine:
-        # All tensors of one shape get the same draws, so that a head stored beside the embedding stays equal to it.
+        # All tensors of one shape get the same draws, so that a head stored next to the embedding stays equal to it.
         generator = torch.Generator().manual_seed(seed)
 
         def copy_paste(values: torch.Tensor) -> torch.Tensor:

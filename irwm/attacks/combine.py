@@ -1,4 +1,4 @@
-"""Writing one model folder from several models with equal tensors, a block of rows at a time."""
+"""Write one model folder from several models with the same tensors, a block of rows at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from irwm.checkpoint import Checkpoint, TensorEntry, read_tensor
 from irwm.checkpoint.dtypes import TORCH
 from irwm.errors import ParameterError
 
-# Numbers of all models combined at once; bounds memory at about 0.3 GB beside the shard being written.
+# Numbers of all models combined at once; bounds memory at about 0.3 GB in addition to the shard being written.
 _NUMBERS_AT_ONCE = 32 << 20
 
 # From (models, rows, ...) to (rows, ...).
@@ -29,13 +29,13 @@ Begin = Callable[[Blocks], Combine]
 def combine_folders(model_dirs: Sequence[str | Path], out_dir: str | Path, begin: Begin) -> Path:
     """Combine every floating tensor; the result keeps the first model's names, dtypes and files.
 
-    Where all models are equal they are copied bit for bit.
+    Tensors that are equal in all models are copied bit for bit.
 
     Raises:
-        ParameterError: models of unequal tensors.
+        ParameterError: models with different tensors.
         OutputExistsError: `out_dir` exists.
         UnsupportedCheckpointError: a model is in another format than safetensors.
-        CheckpointError: a folder is not a checkpoint that is read.
+        CheckpointError: a folder is not a readable checkpoint.
     """
     models = [open_safetensors(folder) for folder in model_dirs]
     entries = [_entries(model) for model in models]
@@ -56,7 +56,7 @@ def _entries(model: Checkpoint) -> dict[str, TensorEntry]:
 
 
 def _check_alike(models: Sequence[Checkpoint], entries: Sequence[dict[str, TensorEntry]]) -> None:
-    """Refuse models of unequal geometry, naming the first tensor that differs."""
+    """Raise if the models differ in geometry; the error names the first tensor that differs."""
     first = entries[0]
     for model, other in zip(models[1:], entries[1:], strict=True):
         for name in (*first, *other):
@@ -77,7 +77,7 @@ def _combined(parts: Sequence[TensorEntry], begin: Begin) -> torch.Tensor:
     first = parts[0]
     dtype = TORCH.get(first.dtype)
     if dtype is None or not dtype.is_floating_point:
-        return read_tensor(first)  # which refuses a dtype that torch lacks
+        return read_tensor(first)  # raises for a dtype that torch lacks
     precise = torch.float64 if dtype == torch.float64 else torch.float32
     places = list(_places(first.shape, len(parts)))
 
@@ -98,7 +98,7 @@ def _combined(parts: Sequence[TensorEntry], begin: Begin) -> torch.Tensor:
 
 
 def _places(shape: tuple[int, ...], models: int) -> Iterator[slice | EllipsisType]:
-    """What to read at a time: some rows of every model; of a single number, all of it."""
+    """The parts to read at a time: some rows of every model; a scalar is read whole."""
     if not shape:
         yield ...
         return

@@ -38,23 +38,23 @@ def finetune(
 ) -> Path:
     """Train the model further with AdamW, in float32, and write it in its own dtype.
 
-    A causal model learns to tell the next token; a masked one (BERT) the 15 % of tokens that are hidden from it.
+    A causal model learns to predict the next token; a masked one (BERT) the 15 % of tokens that are masked.
 
     Args:
         model_dir: a model folder in safetensors that transformers opens, with its tokenizer.
         out_dir: must not exist.
-        text: what to train on; each step takes `batch` pieces of `length` tokens, drawn by `seed`.
-        steps: of the optimizer; the rate falls from `learning_rate` to 0 by a half cosine over them.
+        text: the training text; each step uses `batch` pieces of `length` tokens, drawn by `seed`.
+        steps: optimizer steps; the rate falls from `learning_rate` to 0 by a half cosine over them.
         what: "all" weights; "lora": adapters of rank `lora_rank` on every linear layer, merged at the end; "layer 0":
-            the first layer alone, which is where the invariant lives.
-        progress: called with steps done, steps in all and what is being done.
+            only the first layer, from which the invariant is computed.
+        progress: called with steps done, the total of steps and a description of the step.
 
     Raises:
         ParameterError: a number out of range, another `what`, or a text of fewer than `length` + 1 tokens.
         UnsupportedCheckpointError: another format, a model or tokenizer that transformers cannot open, or LoRA without
             the package peft.
         OutputExistsError: `out_dir` exists.
-        CheckpointError: `model_dir` is not a checkpoint that is read.
+        CheckpointError: `model_dir` is not a readable checkpoint.
     """
     numbers = {"steps": steps, "lora_rank": lora_rank, "batch": batch, "length": length - 1}
     wrong = [name for name, value in numbers.items() if value < 1]
@@ -63,7 +63,7 @@ def finetune(
     if what not in WHAT:
         raise ParameterError("unknown part to train", expected=" or ".join(WHAT), found=repr(what))
     checkpoint = open_safetensors(model_dir)
-    require_absent(Path(out_dir))  # before the work and not after it
+    require_absent(Path(out_dir))  # before the work starts
     opened = open_model(checkpoint.path, device)
     tokenizer = opened.tokenizer
     ids = torch.tensor(tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"], dtype=torch.long)
@@ -122,8 +122,8 @@ def _train(
 
 
 def _hidden(ids: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a masked model is shown, and what it has to guess; torch's loss ignores -100."""
+    """The inputs and the labels of a masked model; torch's loss ignores -100."""
     drawn = torch.rand(ids.shape) < _MASKED
-    drawn[:, 0] = True  # at least one in each row: the loss of none is NaN
+    drawn[:, 0] = True  # at least one in each row: without labels the loss is NaN
     drawn = drawn.to(ids.device)
     return ids.masked_fill(drawn, tokenizer.mask_token_id), ids.masked_fill(~drawn, -100)

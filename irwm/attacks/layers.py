@@ -1,4 +1,4 @@
-"""Dropping transformer layers ("depth pruning", Men et al., arXiv:2403.03853): a smaller model of the other layers."""
+"""Dropping transformer layers ("depth pruning", Men et al., arXiv:2403.03853): a smaller model without them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from irwm.families.family import layer_counts, layer_words
 
 
 def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[int]) -> Path:
-    """Leave layers out and renumber the others; embedding, head and norms are copied.
+    """Drop layers and renumber the others; embedding, head and norms are copied.
 
     Args:
         model_dir: a model folder in safetensors with a config.json that states the number of layers.
         out_dir: must not exist.
-        layers: numbers of the layers to leave out, from 0; at least one layer has to stay.
+        layers: numbers of the layers to drop, from 0; at least one layer has to remain.
 
     Raises:
         ParameterError: a layer that the model does not have, or all of them.
-        UnsupportedCheckpointError: another format, or the folder does not say what its layers are.
+        UnsupportedCheckpointError: another format, or the folder does not state its layers.
         OutputExistsError: `out_dir` exists.
-        CheckpointError: `model_dir` is not a checkpoint that is read.
+        CheckpointError: `model_dir` is not a readable checkpoint.
     """
     model = open_safetensors(model_dir)
     count, config = count_layers(model.path), _config(model.path)
@@ -56,10 +56,10 @@ def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[i
 
 
 def count_layers(model_dir: str | Path) -> int:
-    """How many layers a model folder's config.json states.
+    """The number of layers that a model folder's config.json states.
 
     Raises:
-        UnsupportedCheckpointError: it states none.
+        UnsupportedCheckpointError: it does not state the number.
     """
     file = Path(model_dir) / CONFIG_NAME
     config = _config(Path(model_dir))
@@ -74,7 +74,7 @@ def count_layers(model_dir: str | Path) -> int:
 def _config(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG_NAME
     if not file.is_file():
-        raise UnsupportedCheckpointError("layers can only be dropped where a config.json counts them", file=folder)
+        raise UnsupportedCheckpointError("layers can only be dropped if config.json states their number", file=folder)
     config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return config
 

@@ -1,4 +1,4 @@
-"""A rival marks our release again with a key of his own (the paper's second mark, M12)."""
+"""A rival marks our release again with their own key (the paper's second mark, M12)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from irwm.release.insertion import insert
 
 
 def mark_again(model_dir: str | Path, out_dir: str | Path, key: Key | None = None) -> Path:
-    """Take a release for an original and insert a mark into it.
+    """Treat a release as an original and insert a mark into it.
 
     Args:
         model_dir: the release.

@@ -14,7 +14,7 @@ from irwm.errors import ParameterError
 METHODS = ("linear", "slerp", "task arithmetic", "ties", "dare")
 # Those that add differences to a base.
 _BASED = ("task arithmetic", "ties", "dare")
-# Two tensors whose directions differ by less are interpolated linearly, which then gives the same.
+# Two tensors whose directions differ by less are interpolated linearly, with the same result.
 _PARALLEL = 1e-6
 
 
@@ -27,29 +27,29 @@ def merge(
     density: float = 0.5,
     seed: int = 0,
 ) -> Path:
-    """Write one model folder, `out_dir`, out of several fine-tuned copies of one base.
+    """Merge several fine-tuned copies of one base into one model folder, `out_dir`.
 
     Every floating tensor is merged; the result keeps the first model's names, dtypes and files.
 
     Args:
-        model_dirs: model folders of equal tensors' names and shapes; two for "slerp", two or more for "linear", one or
+        model_dirs: model folders with equal tensor names and shapes; two for "slerp", two or more for "linear", one or
             more with a base.
         out_dir: must not exist.
         method: "linear": sum of w_i theta_i over the sum of the w_i (Wortsman et al., arXiv:2203.05482). "slerp": each
             tensor along the great circle between two, at the share w_2 / (w_1 + w_2) (Shoemake 1985). "task
-            arithmetic": theta_0 + sum of w_i (theta_i - theta_0) (Ilharco et al., arXiv:2212.04089). "ties": of each
-            difference only the share `density` of the largest numbers, and of these only those with the sign of their
-            weighted sum (Yadav et al., arXiv:2306.01708). "dare": the same with numbers drawn at random and
+            arithmetic": theta_0 + sum of w_i (theta_i - theta_0) (Ilharco et al., arXiv:2212.04089). "ties": keeps only
+            the share `density` of the largest numbers of each difference, and of these only those with the sign of
+            their weighted sum (Yadav et al., arXiv:2306.01708). "dare": the same with numbers drawn at random and
             divided by `density` (Yu et al., arXiv:2311.03099).
-        weights: one number for each model; equal ones that add up to 1 when None. Those of the methods with a base are
-            not divided by their sum, and may be negative.
-        base_dir: theta_0, the common base; for "task arithmetic", "ties" and "dare" alone.
+        weights: one number for each model; equal weights that sum to 1 if None. For methods with a base they are not
+            normalised and may be negative.
+        base_dir: theta_0, the common base; only for "task arithmetic", "ties" and "dare".
         density: for "ties" and "dare", above 0 and at most 1.
         seed: seed of the draws of "dare".
 
     Raises:
-        ParameterError: an unknown method, weights, a base, a density or a number of models that do not fit, or unequal
-            tensors.
+        ParameterError: an unknown method, weights, a base, a density or a number of models that do not fit, or
+            different tensors.
         OutputExistsError, UnsupportedCheckpointError, CheckpointError: as `irwm.attacks.combine.combine_folders`.
     """
     if method not in METHODS:
@@ -58,10 +58,10 @@ def merge(
     fewest, most = (1, math.inf) if based else (2, 2 if method == "slerp" else math.inf)
     if not fewest <= len(model_dirs) <= most:
         expected = f"{fewest}" if fewest == most else f"{fewest} or more"
-        raise ParameterError(f"{method} merges another number of models", expected=expected, found=str(len(model_dirs)))
+        raise ParameterError(f"{method} needs another number of models", expected=expected, found=str(len(model_dirs)))
     if based != (base_dir is not None):
         raise ParameterError(
-            f"a base is what {', '.join(_BASED)} start from, and nothing else does",
+            f"a base is needed for {', '.join(_BASED)}, and only for these",
             expected="a base folder" if based else "none",
             found=str(base_dir),
         )

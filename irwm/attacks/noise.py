@@ -28,7 +28,7 @@ def add_noise(model_dir: str | Path, out_dir: str | Path, share: float, seed: in
         if tensor.ndim < 2:
             return tensor
         values = tensor.float()
-        # In place: an embedding of a billion numbers is held once as float32 beside its noise.
+        # In place: an embedding of a billion numbers is held once as float32, in addition to its noise.
         return torch.randn(values.shape, generator=generator).mul_(share * values.std()).add_(values)
 
     return rewrite(model_dir, out_dir, add)

@@ -1,4 +1,4 @@
-"""Round-to-nearest quantisation (paper, section 5.3): every matrix passes through few bits and comes back."""
+"""Round-to-nearest quantisation (paper, section 5.3): every matrix is quantised to few bits and dequantised."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from irwm.errors import ParameterError
 def quantize(model_dir: str | Path, out_dir: str | Path, bits: int, group_size: int = 32) -> Path:
     """Quantise every matrix, embedding included, to `bits` with one absolute-maximum scale per `group_size` entries.
 
-    The result is stored in the original dtype with at most 2**bits - 1 levels per group, which is what a
-    dequantised integer copy holds.
+    The result is stored in the original dtype with at most 2**bits - 1 levels per group, as in a dequantised integer
+    copy.
 
     Raises:
         ParameterError: bits outside 2 to 8, or a group size below 1.

@@ -1,4 +1,4 @@
-"""Reading a model folder and writing another one: what every attack on folders shares."""
+"""Read a model folder and write another one; shared by all attacks on folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from irwm.checkpoint.model import folder_of
 from irwm.release.partial import require_absent
 
 Transform = Callable[[str, torch.Tensor], torch.Tensor]
-# Endings of what lies beside the weights: config, tokenizer, chat template.
+# Endings of the files next to the weights: config, tokenizer, chat template.
 COMPANIONS = (".json", ".txt", ".model", ".jinja")
 
 
@@ -25,7 +25,7 @@ def open_safetensors(model_dir: str | Path) -> Checkpoint:
 
     Raises:
         UnsupportedCheckpointError: it is in another format than safetensors.
-        CheckpointError: it is not a checkpoint that is read.
+        CheckpointError: it is not a readable checkpoint.
     """
     model = open_checkpoint(model_dir)
     require_safetensors(model.format, model.path, "attacked")
@@ -52,8 +52,8 @@ def new_folder(out_dir: str | Path) -> Iterator[Path]:
 def rewrite(model_dir: str | Path, out_dir: str | Path, transform: Transform) -> Path:
     """Copy `model_dir` to the new folder `out_dir` with every floating tensor passed through `transform`.
 
-    Tensors keep their names, shapes and dtypes. Companion files (config, tokenizer) are copied. One shard at a time is
-    in memory.
+    Tensors keep their names, shapes and dtypes. Companion files (config, tokenizer) are copied. Only one shard at a
+    time is in memory.
 
     Raises:
         OutputExistsError: `out_dir` exists.
@@ -72,8 +72,8 @@ def rewrite(model_dir: str | Path, out_dir: str | Path, transform: Transform) ->
 
 
 def add_companions(model: Checkpoint, out: Path) -> None:
-    """Copy the tokenizer and the like beside weights that a library saved. The library's config stays, and so does its
-    shard index; where it wrote no index, there is none afterwards."""
+    """Copy the tokenizer and other companions next to weights that a library saved. The library's config and shard
+    index are kept; if it wrote no index, no index is added."""
     config = (out / CONFIG_NAME).read_bytes()
     index = (out / INDEX_NAME).read_bytes() if (out / INDEX_NAME).exists() else None
     copy_companions(model, out)
@@ -85,7 +85,7 @@ def add_companions(model: Checkpoint, out: Path) -> None:
 
 
 def copy_companions(model: Checkpoint, out: Path) -> None:
-    """Copy config, tokenizer and the like beside the weights."""
+    """Copy config, tokenizer and other companions next to the weights."""
     for file in sorted(folder_of(model).iterdir()):
         if file.is_file() and file.suffix in COMPANIONS:
             shutil.copyfile(file, out / file.name)

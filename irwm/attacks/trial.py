@@ -1,4 +1,4 @@
-"""One attack carried out on a release, and what is left of the mark, by each way of reading, and of the model."""
+"""One attack carried out on a release, and its effect on the mark, in each way of reading, and on the model."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Trial:
     Attributes:
         attack: its name.
         value: the strength.
-        findings: by (statistic, invariant), the verdict's way first; empty where the attack could not be carried out.
-        traced: the tracing of the release's own recipient alone; None where the key has no noise.
-        utility: against the release; None where it was not asked for or cannot be measured.
+        findings: by (statistic, invariant), the verdict's way first; empty if the attack could not be carried out.
+        traced: the tracing of the release's own recipient only; None if the key has no noise.
+        utility: compared with the release; None if it was not requested or cannot be measured.
         proof: whether the model computes the same as before; None for attacks that do not claim it.
-        reason: why the attack, or the measurement, was not possible; "" where all was.
+        reason: why the attack, or the measurement, was not possible; "" if both were.
     """
 
     attack: str
@@ -55,15 +55,15 @@ class Trial:
 
 
 def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Reference | None = None) -> Trial:
-    """Attack the release, read what is left of the mark, and measure what is left of the model.
+    """Attack the release, read the mark from the result, and measure the utility of the model.
 
-    What the attack writes lies in `setup.scratch`, whose whole content is removed at the end.
+    The attack writes to `setup.scratch`, whose whole content is removed at the end.
 
     Args:
-        reference: the release, run on a text; None where nothing is to be measured.
+        reference: the release, run on a text; None to skip the measurement.
 
     Raises:
-        CancelledError: a progress callback asked for it.
+        CancelledError: a progress callback requested it.
     """
     obstacle = attack.why_not(setup, value)
     if obstacle is not None:
@@ -103,7 +103,7 @@ def try_attack(setup: Setup, attack: Attack, value: float | str, reference: Refe
 
 
 def _proof(reference: Reference, attacked: Attacked, runnable: Path) -> SameFunction:
-    """For the suspect itself, as sharp as its dtype, and, sharper, for its numbers before they were rounded to it."""
+    """Checks the suspect itself, limited by its dtype, and, if stored, its numbers before rounding, more sharply."""
     stored = same_function(reference, runnable, attacked.token_ids)
     if attacked.exact is None:
         return stored

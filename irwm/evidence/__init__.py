@@ -1,19 +1,19 @@
-"""What a suspect shows: whether it carries the mark, whether it descends from the original, and how sure that is.
+"""Evidence in a suspect: whether it carries the mark, whether it descends from the original, and with what certainty.
 
-    examination        one suspect against one original: what is read and aligned, once for every question
+    examination        one suspect against one original: read and aligned once for all questions
     detection          ranks at the key among random permutations (Algorithm 3); many users' keys (Algorithm 6)
-    fingerprint        the noise of one key in all rows, a form of evidence of its own
+    fingerprint        the noise of one key in all rows, a separate form of evidence
     differences        how the suspect differs from the original, in the bases of a release
     sign_sums          the sums of keys' signs over the differences
-    finding            what a detection found, as plain results
+    finding            the results of a detection
     verdict            from a reading to found, not found or inconclusive
-    lineage            whether the suspect descends from the original, mark or no mark
-    strangers          its p-value: how many models trained apart agree as well
-    attention          how similar the layer-0 attention of two models is, which lineage rests on
+    lineage            whether the suspect descends from the original, with or without a mark
+    strangers          its p-value: how many unrelated models agree as well
+    attention          the similarity of the layer-0 attention of two models, used by lineage
     likelihood_ratio   the weight of the ranks as evidence, and the words for it
     decoys             error rates measured on the suspect itself, with wrong keys
-    neutral            a model of the original's size without anything of the original
-    devices            the processor in place of a GPU with too little memory
+    neutral            a model of the original's size that shares no structure with the original
+    devices            falling back to the processor if a GPU has too little memory
     parallel           many keys at the same time, on all cores
 
 No model is run here, and no release is written.

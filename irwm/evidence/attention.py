@@ -1,9 +1,9 @@
 """How similar the layer-0 attention of two models is: the agreement of A(suspect) with A(original) on public tokens.
 
-A is the invariant of Algorithm 1, so it needs no alignment of coordinates, only which row is which token. Its plain
-correlation is no evidence: models trained apart on one language reach 0.75, because the attention of frequent tokens is
-similar in all of them. That agreement lies in the leading singular directions of A. In the others models trained apart
-agree to 0.14 at most, and a descendant under noise of 0.3 deviations to 0.3 and more (benchmarks/lineage.py). An
+A is the invariant of Algorithm 1, so it needs no alignment of coordinates, only the token of each row. Its plain
+correlation is no evidence: unrelated models of one language reach 0.75, because the attention of frequent tokens is
+similar in all of them. That agreement is in the leading singular directions of A. In the other directions unrelated
+models agree to 0.14 at most, and a descendant under noise of 0.3 deviations to 0.3 or more (benchmarks/lineage.py). An
 ill-conditioned map between q and k followed by coarse quantisation lowers the agreement, so a low value alone does not
 show that a model is not derived.
 """
@@ -25,7 +25,7 @@ from irwm.scheme.permutations import permutations
 from irwm.scheme.row_pool import NEAR_ZERO_SHARE
 
 QUERY_TOKENS, REFERENCE_TOKENS = 64, 512
-# With fewer tokens too few singular directions are left to compare.
+# With fewer tokens too few singular directions remain for a comparison.
 FEWEST_TOKENS = 96
 DECOYS = 99
 # Share of A's singular directions that count as leading.
@@ -58,10 +58,10 @@ def attention(
     alignment: Alignment,
     layers: tuple[Layer0, Layer0] | None = None,
 ) -> Attention | None:
-    """The agreement on public tokens that both models have; None where it cannot be computed.
+    """The agreement on public tokens that both models have; None if it cannot be computed.
 
     Args:
-        alignment: says which row of the suspect is which token; its coordinates are not used.
+        alignment: gives the token of each row of the suspect; its coordinates are not used.
         layers: layer 0 of the suspect and of the original, if the caller has them.
     """
     if suspect.layout.scores != "attention" or model.layout.scores != "attention":
@@ -91,7 +91,7 @@ def attention(
 
 def _tokens(suspect: Checkpoint, model: Checkpoint, alignment: Alignment) -> NDArray[np.int64]:
     """Tokens whose rows hold usable numbers in both models, in a fixed random order; from the alignment's sample, whose
-    rows are read already, unless it has too few."""
+    rows were already read, unless it has too few."""
     key = derive(bytes(32), b"irwm", b"irwm/v1/attention-sample")
     order: NDArray[np.int64] = permutations(key, 1, model.vocab_size)[0]
     order = order[alignment.rows[order] >= 0]

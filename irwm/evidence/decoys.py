@@ -1,7 +1,7 @@
-"""Error rates measured on the suspect itself: thousands of wrong keys, read on its aligned rows as the right one was.
+"""Error rates measured on the suspect itself: thousands of wrong keys, read on its aligned rows like the right key.
 
-A wrong key names rows, orders and equations that nobody has written. Making ten thousand whole keys would take hours on
-a large model. So the decoys share what is expensive, and have of their own what makes ranks independent:
+A wrong key has rows, orders and equations that were never inserted. Making ten thousand whole keys would take hours on
+a large model. So the decoys share the expensive parts, and have separate parts where ranks must be independent:
 
 * a *bank* of the suspect's rows in the original's coordinates (and, for a key with noise, in its bases), without the
   marked rows of the right key;
@@ -10,13 +10,13 @@ a large model. So the decoys share what is expensive, and have of their own what
 * on each map two hundred *decoys* with as many positions as the key has; each decoy has its own rows from the bank and
   its own order for each of them.
 
-All decoys of a map are ranked among the same N random orders, as all positions of a key are. Each row of the bank is
-shuffled first, so that the effective orders differ from row to row; a decoy shuffles it once more. The N + 1 orders
-that a rank compares are therefore independent and uniform, and the rank of a position is exactly uniform if the suspect
-holds no mark of this kind.
+All decoys of a map are ranked among the same N random orders, like all positions of a key. Each row of the bank is
+shuffled first, so that the effective orders differ from row to row; a decoy shuffles it again. The N + 1 orders that a
+rank compares are therefore independent and uniform, and the rank of a position is exactly uniform if the suspect holds
+no mark of this kind.
 
-Every choice follows from a public seed, and comparisons that are too close for float32 are made again in float64, so
-the same seed gives the same ranks on every machine.
+Every choice follows from a public seed, and comparisons that are too close for float32 are repeated in float64, so the
+same seed gives the same ranks on every machine.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
 Progress = Callable[[int, int, str], None]
 
 NUMBER = 10_000
-# Decoys that share a map and its null orders. With more, each would cost less and they would depend on each other more.
+# Decoys that share a map and its null orders. With more, each decoy costs less, but they are less independent.
 PER_MAP = 200
 # Rows of the suspect that all decoys draw from, and those of one map.
 BANK_ROWS, MAP_ROWS = 2048, 512
-# Limits on the cost of a run where a key's settings are far above the paper's; the result states both numbers.
+# Limits on the cost of a run if a key's settings are far above the paper's; the result states both numbers.
 MOST_POSITIONS, MOST_PERMUTATIONS = 500, 1000
 DOING = "Ranking decoy keys on the suspect"
 _CHUNK_FLOATS = 16 << 20
-# How many close comparisons are repeated at a time.
+# The number of close comparisons that are repeated at a time.
 _PAIRS = 256
-# Rounding of a float32 dot product in units of eps |W| |e|; far above what sums of a few thousand numbers show.
+# Rounding of a float32 dot product in units of eps |W| |e|; far above the values for sums of a few thousand numbers.
 _ROUNDING = 8.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoys:
-    """What wrong keys read on one suspect; arrays run over the decoys in the order they were made.
+    """The readings of wrong keys on one suspect; arrays are in the order in which the decoys were made.
 
     Attributes:
         seed: the public seed that every choice follows from.
         maps: sets of equations that the decoys share.
-        bank_rows: rows of the suspect that they drew from.
+        bank_rows: rows of the suspect from which they drew.
         positions, permutations: l and N of each.
         counts: (n,) int64, positions whose rank is below beta.
         log10_p: (n,) log10 of Fisher's combination of the ranks.
@@ -100,14 +100,14 @@ def decoys(
     """Rank `number` wrong keys on the suspect, aligned and mapped as for `finding`.
 
     Args:
-        examination, key: what the finding was made from.
-        finding: gives the alignment; its own numbers are not used.
+        examination, key: those of the finding.
+        finding: gives the alignment; its numbers are not used.
         number: decoys; rounded up to whole maps.
         per_map: decoys that share a map and its null; another number gives other decoys for the same seed.
-        progress: called with decoys done, decoys in all and what is being done.
+        progress: called with decoys done, the total of decoys and a description of the step.
 
     Returns:
-        The decoys, or None where there can be none: the suspect cannot be judged, too few of its rows are left, the key
+        The decoys, or None if they cannot be made: the suspect cannot be judged, too few of its rows are left, the key
         has too few permutations, or too few draws meet its condition limit.
     """
     params = key.parameters
@@ -145,8 +145,8 @@ def ranked(
     """`decoys` on given rows.
 
     Args:
-        rows: (n, d) float64 rows of a suspect in the original's coordinates; those that are not finite are left out.
-        tokens: (n,) their tokens, which choose their bases.
+        rows: (n, d) float64 rows of a suspect in the original's coordinates; rows that are not finite are left out.
+        tokens: (n,) their tokens, which determine their bases.
         a_m: (t, d) standardised invariant of the original.
         scale: scale_wm as a number.
         basis: the release's, for a key with noise.
@@ -178,7 +178,7 @@ def ranked(
 
 @dataclass(frozen=True, slots=True)
 class _Map:
-    """One set of equations and the decoys on it; `stream` is the key that its choices are derived from."""
+    """One set of equations and its decoys; `stream` is the key from which its choices are derived."""
 
     stream: bytes
     a_m: NDArray[np.float64]
@@ -207,7 +207,7 @@ class _Map:
         """(number, positions) float64 statistic of each decoy's rows in its own orders.
 
         A decoy's i-th row is ordered by the decoy's own order and then by that of place i. Given the decoy's order, the
-        orders of its rows are independent and uniform, and little has to be sorted.
+        orders of its rows are independent and uniform, and this needs little sorting.
         """
         d = bank.shape[1]
         of_decoy = torch.as_tensor(permutations(self._key("decoys"), len(chosen), d), device=self.device)
@@ -252,7 +252,7 @@ def _below(
         asked = torch.zeros((len(bank), int(seen.max()) + 1), dtype=torch.float32, device=observed.device)
         asked[chosen, place] = bound.float()
         counts.copy_(torch.searchsorted(ascending, asked, right=True)[chosen, place])
-    # Null values within rounding of the observed one are computed again.
+    # Null values within rounding of the observed value are computed again.
     whose = torch.repeat_interleave(torch.arange(len(chosen), device=chosen.device), upto - below)
     first = torch.cumsum(upto - below, 0) - (upto - below)
     at = below[whose] + torch.arange(len(whose), device=chosen.device) - first[whose]

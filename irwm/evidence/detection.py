@@ -1,8 +1,8 @@
 """Detection (Algorithm 3): rank the statistic at the key among random permutations, position by position.
 
-`detect_each` asks for each of many users' keys on one suspect (Algorithm 6): a key with noise is read in the release's
-basis, with the noise added to the original that A is computed from, and its fingerprint is looked for too.
-`detect_marks` looks for the marks alone, where `irwm.tracing` looks for the fingerprints of all users together.
+`detect_each` tests each of many users' keys on one suspect (Algorithm 6): a key with noise is read in the release's
+basis, with the noise added to the original from which A is computed, and its fingerprint is searched for too.
+`detect_marks` searches only for the marks, if `irwm.tracing` searches for the fingerprints of all users together.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_log10
 INVARIANTS = ("original", "suspect")
 # The verdict's way first, the paper's second.
 WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint", "suspect"))
-# From here on no other map is asked: it could add nothing to the verdict, and little to its weight.
+# Below this value no other map is tried: it could not change the verdict, and would add little to its weight.
 ENOUGH_LOG10_RISK = -30.0
-NOT_ALL_READ = "Too many tensors might be the suspect's embedding to read them all, so nothing is cleared."
+NOT_ALL_READ = "Too many tensors might be the suspect's embedding to read all of them, so no key is ruled out."
 NOT_ALL_OPENED = "Not all weights that came with the suspect could be read, so no key is ruled out."
 NOT_READ = "not read: "
-NO_EMBEDDING = "it is an adapter without an embedding of its own, and what was read is the original's"
+NO_EMBEDDING = "it is an adapter without its own embedding, and the rows that were read are the original's"
 
 
 def detect(
@@ -55,17 +55,17 @@ def detect(
     invariant: str = "original",
     keys_tried: int = 1,
 ) -> Finding:
-    """Look for `key`'s mark in `suspect` (Algorithm 3) and, where that is not clear enough, for its fingerprint.
+    """Search `suspect` for `key`'s mark (Algorithm 3) and, if that is not clear enough, for its fingerprint.
 
     Args:
         suspect: the checkpoint under examination.
         model: the unmarked original that the key was generated from.
         key: the key; its parameters decide beta, rho and the number of permutations.
         device: where the alignment, the invariant and the null are computed. If a GPU's memory is not enough, the
-            processor computes them and a warning of the finding says so.
+            processor computes them and the finding has a warning.
         seed: seed of the public permutations; the same seed gives the same ranks on every machine.
         statistic: "joint" (default), "sum" (the paper's) or "difference".
-        invariant: whose A is used, "original" (default) or "suspect" (the paper's).
+        invariant: the model whose A is used, "original" (default) or "suspect" (the paper's).
         keys_tried: how many keys were tried on this suspect; the verdict's risk is multiplied by it.
 
     Returns:
@@ -93,13 +93,13 @@ def detect_each(
     Args:
         examination: the suspect and the original.
         keys: the keys.
-        keys_tried: how many keys were tried on this suspect; all of `keys` for None.
+        keys_tried: how many keys were tried on this suspect; None for the number of `keys`.
         seed, statistic, invariant: as `detect`.
 
     Raises:
         ParameterError, KeyMismatchError, CheckpointError: as `detect`.
     """
-    # A fingerprint is looked for only with the reading that verdicts rest on. Other readings serve to compare.
+    # A fingerprint is searched for only with the reading that verdicts use. Other readings are for comparison.
     both = (statistic, invariant) == WAYS[0]
     unread = listed(examination.suspect.unread)  # once: it searches the suspect's folder
     for finding in _detect(examination, keys, seed, (statistic, invariant), keys_tried, both):
@@ -114,7 +114,7 @@ def detect_marks(
     invariant: str = "original",
     keys_tried: int | None = None,
 ) -> Iterator[Finding]:
-    """As `detect_each` by the marks alone, for a caller that reads the fingerprints by `irwm.tracing`."""
+    """As `detect_each`, but only by the marks, for a caller that reads the fingerprints by `irwm.tracing`."""
     yield from _detect(examination, keys, seed, (statistic, invariant), keys_tried, False)
 
 
@@ -142,13 +142,13 @@ def _detect(
             return finding
         return replace(finding, warnings=(*finding.warnings, NOT_ENOUGH))
 
-    # The first key alone, with all cores: all further keys share what it computes.
+    # The first key alone, on all cores: all further keys reuse its results.
     yield from map(found, keys[:1])
     yield from in_order(found, keys[1:], place)
 
 
 def _with_fingerprint(examination: Examination, key: Key, finding: Finding) -> Finding:
-    """The finding with the key's fingerprint, where that is looked for and the mark is not clear enough."""
+    """The finding with the key's fingerprint, if that is searched for and the mark is not clear enough."""
     if finding.forms == 1 or log10_risk(finding.reading, finding.comparisons) <= ENOUGH_LOG10_RISK:
         return finding
     enough = ENOUGH_LOG10_RISK - math.log10(finding.comparisons)
@@ -164,7 +164,7 @@ def detect_ways(
 ) -> dict[tuple[str, str], Finding]:
     """`detect` by several pairs of statistic and invariant on one suspect, which is aligned once.
 
-    It serves to compare the ways, not to choose among them: only the verdict of the default way, read alone, is
+    Use it to compare the ways, not to choose among them: only the verdict of the default way, read alone, is
     calibrated.
     """
     _check(keys_tried, *ways)
@@ -174,11 +174,11 @@ def detect_ways(
 
 
 def _places(examination: Examination, key: Key) -> tuple[str, ...]:
-    """Where this key's mark is looked for, in this order."""
+    """The places that are searched for this key's mark, in this order."""
     places = tuple(place for place in examination.places if key.at(place) is not None)
     if not places:
         raise KeyMismatchError(
-            "this key has no mark in the output head, and nothing else is known of the suspect",
+            "this key has no mark in the output head, and no other part of the suspect is known",
             expected="a key whose settings name the places embedding and head",
             found=f"places: {', '.join(key.parameters.places)}",
             advice="Examine the suspect's weights",
@@ -188,12 +188,12 @@ def _places(examination: Examination, key: Key) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Question:
-    """What is asked of every key.
+    """The settings of the test that every key gets.
 
     Attributes:
         seed, orders: the public permutations of the null, by their number.
-        keys_tried: how many keys every verdict is corrected for.
-        both: whether the fingerprint of a key with noise is looked for too.
+        keys_tried: the number of keys for which every verdict is corrected.
+        both: whether the fingerprint of a key with noise is searched for too.
     """
 
     seed: int
@@ -203,7 +203,7 @@ class _Question:
 
 
 def _read(examination: Examination, key: Key, question: _Question, way: tuple[str, str]) -> Finding:
-    """The mark of one key, place by place until there is enough; all of them are paid for."""
+    """The mark of one key, place by place until the evidence is sufficient; corrected for all places."""
     places = _places(examination, key)
     found: Finding | None = None
     for place in places:
@@ -231,7 +231,7 @@ def _check(keys_tried: int, *ways: tuple[str, str]) -> None:
                 found=f"{statistic!r}, {invariant!r}",
             )
     if keys_tried < 1:
-        raise ParameterError("keys_tried counts this key too", expected="at least 1", found=str(keys_tried))
+        raise ParameterError("keys_tried includes this key", expected="at least 1", found=str(keys_tried))
 
 
 def _null_orders(examination: Examination, keys: Sequence[Key], seed: int) -> dict[int, NullOrders]:
@@ -246,8 +246,8 @@ def _null_orders(examination: Examination, keys: Sequence[Key], seed: int) -> di
 def _detections(
     examination: Examination, key: Key, question: _Question, place: str, places: int
 ) -> tuple[_Detection, ...]:
-    """A detection for each tensor that may be what the suspect has in this place."""
-    choices = key.choices()  # one key at a time: those of a thousand keys of a large model take gigabytes
+    """A detection for each tensor of the suspect that may be in this place."""
+    choices = key.choices()  # one key at a time: for a thousand keys of a large model they take gigabytes
     return tuple(
         _Detection(examination, each.placed(choices), key, choices, question, place, places)
         for each in examination.aligned
@@ -255,7 +255,7 @@ def _detections(
 
 
 def _strength(finding: Finding) -> tuple[int, float]:
-    """A tensor of which nothing can be said outweighs one without the mark: the model may use it."""
+    """A tensor that cannot be judged outweighs one without the mark: the model may use it."""
     return (NOT_FOUND, INCONCLUSIVE, FOUND).index(finding.verdict), -log10_risk(finding.reading)
 
 
@@ -307,11 +307,11 @@ class _Detection:
             warnings += (f"the paper's own reading needs the suspect's layer-0 q and k: {error.problem}",)
 
         best, paper, gone = self._unread(statistic, invariant), None, 0
-        # A change is looked for in the rows as aligned: a fitted map changes all of them a little.
+        # Changes are detected in the aligned rows: a fitted map changes all rows a little.
         for by in MAPS[:1] if statistic == "difference" else MAPS:
             # Recover the original order of W_e'.
             rows, lost = self.aligned.rows(self.choices.marked_rows, by, self.samples)
-            # Sum results, compute the distribution of products, rank and count: beside the paper's way, the one asked.
+            # Sum results, compute the distribution of products, rank and count: the paper's way and the requested one.
             ways = [way for way in dict.fromkeys((("sum", "suspect"), (statistic, invariant))) if way[1] in a_m]
             readings = self._read(ways, a_m, rows, noise.basis, by)
             reading = readings.get((statistic, invariant))
@@ -321,7 +321,7 @@ class _Detection:
                 break
         spoiled = self.choices.marked_rows.size - gone - best.present
         if spoiled and best.present and statistic != "difference":
-            warnings += (f"{spoiled} of the marked rows are lost: they hold NaN or Inf, or one number throughout",)
+            warnings += (f"{spoiled} of the marked rows are lost: they hold NaN or Inf, or are constant",)
         if gone:
             warnings += (f"{gone} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
         return self._conclude(best, paper, faults, warnings)
@@ -366,7 +366,7 @@ class _Detection:
         return {way: reading_of(*way, *values[way], self.key.parameters, by) for way in ways}
 
     def _unread(self, statistic: str, invariant: str) -> Reading:
-        """The reading of a suspect that has nothing to read."""
+        """The reading of a suspect without readable rows."""
         params = self.key.parameters
         nothing = np.full((params.positions, 1 + params.permutations), np.nan)
         return reading_of(statistic, invariant, nothing[:, 0], nothing[:, 1:], params)
@@ -378,9 +378,7 @@ class _Detection:
                 f"{self.tensors_read} tensors fit the embedding; each was read, the likeliest to be marked is shown"
             )
         if over := self.examination.passed_over:
-            said.append(
-                f"{over} more tensors that might be the embedding were passed over: their rows are less like it"
-            )
+            said.append(f"{over} more tensors that might be the embedding were skipped: their rows are less like it")
         return tuple(said)
 
     def _conclude(
@@ -414,11 +412,11 @@ class _Detection:
 
 
 def judge_opened(finding: Finding, unread: str) -> Finding:
-    """The finding with its verdict resting on all that came with the suspect: what was not read is named, and then no
+    """The finding with a verdict on all files that came with the suspect: if some were not read, they are named and no
     key is dismissed.
 
     Args:
-        unread: what was not read, in words; "" for nothing.
+        unread: the files that were not read, in words; "" if all were read.
     """
     if not unread:
         return finding
@@ -430,7 +428,7 @@ def judge_opened(finding: Finding, unread: str) -> Finding:
 
 
 def not_all_read(reason: str, why: str = NOT_ALL_READ) -> tuple[str, str]:
-    """The verdict and its reason where no mark is found, for this reason, in what was read.
+    """The verdict and its reason if no mark was found in the parts that were read.
 
     Args:
         why: `NOT_ALL_READ` or `NOT_ALL_OPENED`.

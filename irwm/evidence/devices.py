@@ -1,4 +1,4 @@
-"""If a GPU's memory is not enough, the processor does the same work, and the user is told."""
+"""If a GPU's memory is not enough, the processor does the same work, and the user is notified."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from irwm.errors import DeviceMemoryError
 
 Result = TypeVar("Result")
-NOT_ENOUGH = "the GPU's memory was not enough; what follows was computed on the processor, with the same result"
+NOT_ENOUGH = "the GPU's memory was not enough; the rest was computed on the processor, with the same result"
 
 
 def on_device(
@@ -19,7 +19,7 @@ def on_device(
     """`work` on a device, or on the processor if the device's memory is not enough.
 
     Args:
-        work: called with the device; it may be called a second time.
+        work: called with the device; may be called twice.
         told: called with `NOT_ENOUGH`.
 
     Returns:
@@ -30,7 +30,7 @@ def on_device(
     except (torch.OutOfMemoryError, DeviceMemoryError):
         if torch.device(device).type == "cpu":
             raise
-    # Outside the handler, whose traceback keeps tensors in the GPU's memory alive.
+    # Outside the handler, because its traceback keeps tensors in the GPU's memory alive.
     torch.cuda.empty_cache()
     told(NOT_ENOUGH)
     return work("cpu"), "cpu"

@@ -1,4 +1,4 @@
-"""How a suspect differs from the original, in the basis of a release; tracing looks for noise in these numbers."""
+"""How a suspect differs from the original, in the basis of a release; tracing searches these numbers for noise."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from irwm.checkpoint import Checkpoint
 from irwm.scheme.basis import Basis
 from irwm.scheme.noise import LEAST_VARIANCE
 
-# A row with more times the usual variance was rewritten and does not show how copies were mixed.
+# A row with more than this multiple of the usual variance was rewritten and does not show how copies were mixed.
 MOST_VARIANCE = 100.0
 # No model works with a larger difference, and its square may be out of float32's range.
 LARGEST = 1e15
-# The mean of fewer changed rows would say nothing about all rows, and would remove these rows' own noise.
+# The mean of fewer changed rows is not representative of all rows, and would remove the noise of these rows.
 ROWS_OF_CENTRE = 32
 
 
@@ -27,7 +27,7 @@ class Difference:
 
     Attributes:
         values: (n, d) float32, (suspect - original) B, less the usual difference of each coordinate.
-        weights: (n,) float64, the weight of each row: large where noise would be large and all else is small.
+        weights: (n,) float64, the weight of each row: large if noise would be large and other differences are small.
         units: (n,) float64, each original row's own deviation ||row|| / sqrt(d); 0 for a row that is not compared.
         gauges: (n,) float64, `units`, but 0 for rows that were rewritten. Shares are measured with them, since the
             weights are smallest in the rows where a copy's noise happens to be large.
@@ -48,9 +48,9 @@ class Differences:
 
     Attributes:
         suspect, model: the checkpoints.
-        alignment: which row is which, and how the suspect's coordinates become the original's.
-        fitted: the map that takes the alignment's place for the coordinates, where one was fitted.
-        basis: the release's.
+        alignment: the token of each row, and the map from the suspect's coordinates to the original's.
+        fitted: the map that replaces the alignment's map of coordinates, if one was fitted.
+        basis: the basis of the release.
         centre: (d,) mean difference of each coordinate in ordinary rows, which no recipient's noise changes.
         usual: the median row's variance.
     """
@@ -79,8 +79,8 @@ class Differences:
         changed = np.flatnonzero((units > 0) & (np.ptp(values, axis=1) > 0))
         if not changed.size:
             return bare
-        # Planted or broken rows take no part in the mean: one such row, of a token that nobody uses, could move the
-        # centre by more than all noise.
+        # Planted or broken rows are excluded from the mean: a single one, of an unused token, could move the centre by
+        # more than all noise.
         sizes = np.square(values[changed]).mean(axis=1)
         ordinary = values[changed][sizes <= MOST_VARIANCE * np.median(sizes)]
         centre = ordinary.mean(axis=0) if len(ordinary) >= ROWS_OF_CENTRE else bare.centre
@@ -88,7 +88,7 @@ class Differences:
         return replace(bare, centre=centre, usual=usual)
 
     def read(self, tokens: NDArray[np.int64]) -> Difference:
-        """The differences of these tokens (n,); for a row that is gone or broken they are 0, with weight 0."""
+        """The differences of these tokens (n,); 0 with weight 0 for a row that is gone or broken."""
         values, units = self._raw(tokens)
         # A row that equals the original's stays 0: it is no evidence.
         values[(values != 0).any(axis=1)] -= self.centre

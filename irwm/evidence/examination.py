@@ -1,7 +1,7 @@
-"""One suspect against one original: what is read and aligned of the two, once for every question.
+"""One suspect against one original: both are read and aligned once for all questions.
 
 An `Examination` owns the rows, the maps from the suspect's coordinates to the original's, and A of both. Detection,
-tracing, decoys and lineage take it; no other object keeps any of it.
+tracing, decoys and lineage use it; no other object keeps any of these.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from irwm.scheme.invariant import Added, InvariantError, Layer0
 from irwm.scheme.parameters import EMBEDDING, HEAD, PLACES
 
 BORROWED = Lineage(
-    CANNOT_TELL, math.nan, math.nan, "an adapter without an embedding of its own shows no descent, whoever made it"
+    CANNOT_TELL, math.nan, math.nan, "an adapter without its own embedding shows no descent, no matter who made it"
 )
-# How many rows of a key may look out of place before every row is looked for by its content.
+# How many rows of a key may seem misplaced before every row is searched for by its content.
 FEW_MISPLACED = 1
 
-# The maps under which a suspect's rows are read, in this order, until one shows the mark. All are paid for. The first
-# is how the alignment explains the suspect: as it stands, with columns reordered, or turned.
+# The maps under which a suspect's rows are read, in this order, until one shows the mark. Verdicts are corrected for
+# all of them. The first is the map of the alignment: the identity, a reordering of columns, or a rotation.
 ALIGNED, LEAST_SQUARES = "aligned", "least squares"
 MAPS = (ALIGNED, LEAST_SQUARES)
 Value = TypeVar("Value")
@@ -65,7 +65,7 @@ class Examination:
         self._opening = Lock()
 
     def another(self, suspect: Checkpoint) -> Examination:
-        """The examination of another suspect, with what is known of the original."""
+        """The examination of another suspect, which reuses the results for the original."""
         other = Examination(suspect, self.original, self.device)
         other._side = self._side
         other._side_of_head = self._side_of_head if self._head is None else self._head._side
@@ -73,8 +73,8 @@ class Examination:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Which places of the two can be compared, of `irwm.scheme.parameters.PLACES`. Where the original's output
-        head is its embedding, a suspect's head is compared with that."""
+        """The places of `irwm.scheme.parameters.PLACES` in which the two can be compared. If the original's output head
+        is its embedding, a suspect's head is compared with the embedding."""
         if self.original.output_head is None:
             return (EMBEDDING,)
         return (HEAD,) if self.suspect.head_alone else PLACES
@@ -87,7 +87,7 @@ class Examination:
             if self._head is None:
                 head = self.original.output_head
                 if head is None:
-                    raise ParameterError("the original has no output head of its own", expected=EMBEDDING, found=place)
+                    raise ParameterError("the original has no separate output head", expected=EMBEDDING, found=place)
                 self._head = Examination(self.suspect.likeliest_head, head, self.device)
                 self._head._side = self._side_of_head or self._head._side
                 if EMBEDDING in self.places and (fits := self.aligned[0].alignment).aligned and fits.settled:
@@ -104,10 +104,10 @@ class Examination:
         return self._elsewhere[device]
 
     def check(self, keys: Sequence[Key]) -> None:
-        """Make sure that the original is the one of these keys.
+        """Verify that the keys belong to this original.
 
-        Hashing a large original takes seconds, and the alignment needs no digest, so it begins at the same time. The
-        long part waits until the keys' rows are hashed: with a wrong original it could take minutes for nothing.
+        Hashing a large original takes seconds, and the alignment needs no digest, so both start at the same time. The
+        long part waits until the keys' rows are hashed: with a wrong original it could waste minutes.
 
         Raises:
             KeyMismatchError: it is another original.
@@ -120,7 +120,7 @@ class Examination:
 
             def hashed() -> None:
                 for check in checking:
-                    check.result()  # with a wrong original nothing more is hashed
+                    check.result()  # with a wrong original hashing stops here
                 self._check_each(check_fingerprint, keys)
 
             hashing = hasher.submit(hashed)
@@ -135,7 +135,7 @@ class Examination:
     @cached_property
     def aligned(self) -> tuple[Aligned, ...]:
         """The suspect in the original's coordinates, once for every tensor that may be its embedding and fits, best
-        first; where none fits, once, not aligned.
+        first; if none fits, once, not aligned.
 
         Raises:
             CheckpointError: an embedding, or the original's tokenizer file, cannot be read.
@@ -171,7 +171,7 @@ class Examination:
 
 
 class _Last(Generic[Value]):
-    """The value of the tokens that were asked for last, since all keys of an owner have the same tokens."""
+    """Caches the value for the last tokens, since all keys of an owner have the same tokens."""
 
     def __init__(self) -> None:
         self._known: tuple[tuple[bytes, bytes], Value] | None = None
@@ -184,7 +184,7 @@ class _Last(Generic[Value]):
 
 
 class _Original:
-    """What is computed of an original for all its suspects."""
+    """The results for an original that all its suspects share."""
 
     def __init__(self, model: Checkpoint, device: str) -> None:
         self.model, self.device = model, device
@@ -202,7 +202,7 @@ class _Original:
 
 
 class Aligned:
-    """A suspect in the original's coordinates, one of its tensors taken for the embedding."""
+    """A suspect in the original's coordinates, with one of its tensors used as the embedding."""
 
     def __init__(self, found: Candidate, original: _Original) -> None:
         self.suspect, self.model, self.alignment = found.search.suspect, original.model, found.alignment
@@ -214,8 +214,8 @@ class Aligned:
         self._last: _Last[tuple[NDArray[np.float64], tuple[str, ...]]] = _Last()
 
     def lineage(self, secret: bytes = PUBLIC) -> Lineage:
-        """Whether the suspect descends from the original, mark or no mark. "Not derived" needs `least_squares` of this
-        secret to agree."""
+        """Whether the suspect descends from the original, with or without a mark. "Not derived" also requires
+        `least_squares` of this secret."""
         if not self.holds_embedding:
             return BORROWED
 
@@ -224,7 +224,7 @@ class Aligned:
             return math.nan if fit is None else fit.agreement
 
         found = lineage(self.alignment, self._attention, fitted)
-        # The kept models were compared by their embeddings, and say nothing about output heads.
+        # The kept models were compared by their embeddings, so they are no reference for output heads.
         return found if self.model.whole is None else replace(found, among=None, place=HEAD)
 
     @cached_property
@@ -235,13 +235,13 @@ class Aligned:
 
     @property
     def holds_embedding(self) -> bool:
-        """Whether the embedding is in the suspect's own files; most adapters use their base's, which is ours."""
+        """Whether the embedding is in the suspect's own files; most adapters use that of their base, the original."""
         parts = self.suspect.tensors[self.suspect.layout.embedding.name].parts
         return {Path(part.file) for part in parts} <= set(self.suspect.shards)
 
     def placed(self, choices: Choices) -> Aligned:
-        """The same with every row looked for by its content, if rows that a key reads were moved; the order of keys
-        does not matter. A sample of rows does not show that a few were exchanged, and those few may be a key's.
+        """The same with every row searched for by its content, if rows that a key reads were moved; the order of keys
+        does not matter. A sample of rows does not show that a few were exchanged, and a key may use those few.
         """
         if not self.alignment.aligned or self.alignment.settled or self.suspect.tokens is not None:
             return self
@@ -250,10 +250,10 @@ class Aligned:
 
     @cached_property
     def borne_out(self) -> Aligned:
-        """The same with every row where its content says, if a name puts any row anywhere but at its own id.
+        """The same with every row placed by its content, if a name places any row at another id than its own.
 
-        It is for evidence that is spread over all rows: the person who shows the original could write into its
-        tokenizer which rows are "gone", and so keep only those that support the accusation.
+        This is for evidence that is spread over all rows: the person who provides the original could edit its tokenizer
+        so that rows count as "gone", and keep only those that support the accusation.
         """
         if not self.alignment.aligned or self.alignment.settled:
             return self
@@ -261,8 +261,8 @@ class Aligned:
 
     @property
     def settled(self) -> Aligned:
-        """The same with every row where its content says, whatever its id and name."""
-        with self._settling:  # it takes minutes, and several keys may ask at the same time
+        """The same with every row placed by its content, independent of its id and name."""
+        with self._settling:  # it takes minutes, and several keys may need it at the same time
             return self._settled
 
     @cached_property
@@ -279,7 +279,7 @@ class Aligned:
         """(n, d) rows of these tokens in the original's coordinates, NaN where gone, and the ids that are gone.
 
         Args:
-            by: one of `MAPS`. Under a map that cannot be made of this suspect all rows are NaN.
+            by: one of `MAPS`. Under a map that cannot be made for this suspect all rows are NaN.
             secret: as for `least_squares`.
         """
         fitted = self.least_squares(secret) if by == LEAST_SQUARES else None
@@ -288,7 +288,7 @@ class Aligned:
         restored = np.full((tokens.size, self.model.hidden_size), np.nan)
         if here.size and (fitted is not None or (by == ALIGNED and self.readable(by))):
             theirs = self.suspect.embedding(where[here]).double().numpy()
-            # One number throughout is no row, and no map may make one of it.
+            # A constant row is not valid, and no map may turn it into a valid one.
             theirs[np.ptp(theirs, axis=1) == 0] = np.nan
             if by == ALIGNED:
                 originals = self.model.embedding(tokens[here]).double().numpy()
@@ -304,8 +304,8 @@ class Aligned:
         return self.suspect.hidden_size == self.model.hidden_size or self.alignment.rotation is not None
 
     def least_squares(self, secret: bytes = PUBLIC) -> LeastSquares | None:
-        """The affine map of `irwm.alignment.least_squares`, fitted to samples that follow from `secret`, and kept until
-        another secret is asked for; None where too few rows are left."""
+        """The affine map of `irwm.alignment.least_squares`, fitted to samples that follow from `secret`, and cached
+        until another secret is used; None if too few rows are left."""
         with self._settling:
             if self._fit is None or self._fit[0] != secret:
                 self._fit = secret, self._search.least_squares(self.alignment.rows, secret)
@@ -315,7 +315,7 @@ class Aligned:
         self, query: NDArray[np.int64], reference: NDArray[np.int64], own: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
         """A of the suspect (t, d), once for all keys with the same tokens, and warnings. Entries of lost tokens are
-        those of the original's A `own`, which a warning says."""
+        those of the original's A `own`, with a warning."""
         if self.suspect.body.layout.scores != self.model.body.layout.scores:
             raise InvariantError("layer 0's q and k are not known in this model")
         where = self.alignment.rows
@@ -331,7 +331,7 @@ class Aligned:
         gone = query.size + reference.size - q.size - r.size
         if not gone:
             return self._layer0.invariant(query, reference).cpu().numpy(), ()
-        said = (f"{gone} of the invariant's tokens are gone; the original's values stand in for them",)
+        said = (f"{gone} of the invariant's tokens are gone; the original's values are used for them",)
         mixed = own.copy()
         if q.size and r.size > 1:
             part = self._layer0.invariant(query[q], reference[r]).cpu().numpy()

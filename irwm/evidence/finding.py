@@ -1,7 +1,7 @@
 """The results of a detection, which pages, reports and tests read.
 
 A `Reading` is one statistic with one invariant (Algorithm 3). A `Finding` holds the reading that the verdict rests on,
-the paper's own reading, and what else was established: alignment, lineage, lost rows.
+the paper's own reading, and further results: alignment, lineage, lost rows.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Reading:
 
     Attributes:
         statistic: "joint", "sum" (the paper's) or "difference".
-        invariant: whose A was used, "original" or "suspect" (the paper's).
+        invariant: the model whose A was used, "original" or "suspect" (the paper's).
         by: the map under which the rows were read, one of `examination.MAPS`.
         observed: (l,) float64, the statistic at the key; NaN where the marked row is gone or unusable.
-        null: (l, permutations) float64, the statistic under random permutations; NaN rows likewise.
-        ranks: (l,) float64 in (0, 1], (1 + #{null <= observed}) / (1 + N); NaN likewise.
+        null: (l, permutations) float64, the statistic under random permutations; NaN for the same rows.
+        ranks: (l,) float64 in (0, 1], (1 + #{null <= observed}) / (1 + N); NaN for the same rows.
         count: positions whose rank is below rank_threshold.
         present: positions that could be ranked.
         passes: the paper's rule, count >= required_positions.
         log10_p_count: log10 of the exact binomial tail of `count` among `present` positions.
-        log10_p: log10 of Fisher's combination of all ranks; 0 when nothing could be ranked.
+        log10_p: log10 of Fisher's combination of all ranks; 0 if there are no ranks.
     """
 
     statistic: str
@@ -61,13 +61,13 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One form of evidence by itself.
+    """One form of evidence, on its own.
 
     Attributes:
         form: "mark", the ranks of the marked rows, or "fingerprint", the noise of all rows.
         place: where in the suspect it was read, "embedding" or "head".
-        log10_p: log10 of a bound on the odds that a model without this key's release shows so much of this form there,
-            before the corrections of `Finding.comparisons`.
+        log10_p: log10 of a bound on the odds that a model not made from this key's release shows this much of this form
+            there, before the corrections of `Finding.comparisons`.
         by: the map under which it was read, one of `examination.MAPS`.
         z: of a fingerprint, the sum of its signs in units of its deviation under random ones; NaN for a mark.
         rows: rows that it was read from.
@@ -87,26 +87,26 @@ class Finding:
 
     Attributes:
         verdict: "found", "not found" or "inconclusive".
-        reason: one sentence for a person.
+        reason: one sentence for the user.
         reading: the reading behind the verdict.
-        paper: the paper's own reading (`sum`, A of the suspect), or None where the suspect cannot give it.
-        alignment: how the suspect's coordinates were put back.
-        lineage: whether the suspect descends from the original, mark or no mark.
+        paper: the paper's own reading (`sum`, A of the suspect), or None if it cannot be made.
+        alignment: how the suspect's coordinates were restored.
+        lineage: whether the suspect descends from the original, with or without a mark.
         parameters: the key's parameters.
         commitment: hex SHA-256 commitment of the key; never the key.
         marked_rows: (l,) int64, the token ids of the positions.
         seed: seed of the permutations; the same seed gives the same ranks.
-        keys_tried: how many keys the verdict pays for.
-        tensors_read: how many of the suspect's tensors were read as its embedding; paid for like keys.
-        maps: under how many maps they are read; paid for like keys, whether or not the last was needed.
-        forms: how many forms of evidence are looked at; paid for like keys, whether or not the second was needed.
-        places: in how many places they are looked for; paid for like keys, whether or not the second was needed.
+        keys_tried: the number of keys for which the verdict is corrected.
+        tensors_read: how many of the suspect's tensors were read as its embedding; part of the correction.
+        maps: under how many maps they are read, needed or not; part of the correction.
+        forms: how many forms of evidence are considered, needed or not; part of the correction.
+        places: in how many places they are searched for, needed or not; part of the correction.
         place: where `reading` was read, "embedding" or "head"; alignment, marked rows and lineage are of that place.
-        elsewhere: the reading of the mark in the other place, where it was looked for there.
-        fingerprint: what was read of the key's noise, in the place that shows more of it; None where it has none, or
-            where the mark was enough.
-        faults: what about the suspect itself makes that no key can be judged on it.
-        warnings: sentences a reader must see (lost tokens, replaced rows, low power).
+        elsewhere: the reading of the mark in the other place, if that was searched.
+        fingerprint: the reading of the key's noise, in the place that shows more of it; None if the key has no noise,
+            or if the mark was sufficient.
+        faults: properties of the suspect itself that prevent judging any key on it.
+        warnings: sentences that the user must see (lost tokens, replaced rows, low power).
     """
 
     verdict: str
@@ -132,18 +132,18 @@ class Finding:
 
     @property
     def comparisons(self) -> int:
-        """How often this suspect was asked: `keys_tried` on each of `tensors_read` under each of `maps`, for each of
+        """The number of tests on this suspect: `keys_tried` on each of `tensors_read` under each of `maps`, for each of
         `forms` in each of `places`."""
         return self.keys_tried * self.tensors_read * self.maps * self.forms * self.places
 
     @property
     def log10_risk(self) -> float:
-        """log10 of the odds that a model without this key's release shows as much in any form, all corrections paid."""
+        """log10 of the odds that a model not made from this key's release shows as much in any form, corrected."""
         return min(0.0, min(each.log10_p for each in self.evidence) + math.log10(self.comparisons))
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """Each form of evidence that was looked at, with its own p."""
+        """Each form of evidence that was considered, with its own p."""
         marks = [_mark(self.reading, self.place)]
         if self.elsewhere is not None:
             marks.append(_mark(self.elsewhere, other_place(self.place)))
@@ -202,5 +202,5 @@ def _mark(reading: Reading, place: str) -> Evidence:
 
 
 def other_place(place: str) -> str:
-    """The place of `PLACES` that this one is not."""
+    """The other one of the two `PLACES`."""
     return HEAD if place == EMBEDDING else EMBEDDING

@@ -1,7 +1,7 @@
-"""The fingerprint of one key in a suspect: a form of evidence of its own beside the mark's ranks.
+"""The fingerprint of one key in a suspect: a separate form of evidence, in addition to the mark's ranks.
 
-Both rest on the key alone, and neither on the other's survival: a mark stands in a few rows, the noise of Algorithm 4
-in all of them. Who of many recipients had a part is `irwm.tracing`'s question.
+Both depend only on the key, and one can survive without the other: a mark is in a few rows, the noise of Algorithm 4 in
+all rows. `irwm.tracing` determines which of many recipients were involved.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ FIRST_PASS_RUNS, FIRST_PASS_RUN = 8, 256
 
 
 def fingerprint(examination: Examination, key: Key, enough: float) -> Evidence | None:
-    """What the suspect shows of the noise of `key`; None where nothing can be read.
+    """The evidence for the noise of `key` in the suspect; None if no row can be read.
 
-    The best of all places, and of all tensors that may be what stands there, under every map of `MAPS`, until log10 p
-    is at most `enough`. The caller pays for all of them.
+    The best over all places, all tensors that may be in each place, and all maps of `MAPS`, until log10 p is at most
+    `enough`. The caller corrects for all of them.
 
     Args:
         key: a key with noise.
-        enough: log10 of a p from which nothing else is asked.
+        enough: log10 of the p at which the search stops.
 
     Raises:
         CheckpointError: a file cannot be read.
@@ -91,8 +91,8 @@ def task_of(differences: Differences, stream_keys: Sequence[bytes], params: Para
 def first_pass_spans(s: int, secret: bytes) -> tuple[Span, ...]:
     """Runs of rows, one in each part of a vocabulary of `s` rows; the whole vocabulary if it is small.
 
-    Their places follow from the release's secret: a thief who knew them could spoil just these few rows, and with them
-    the first pass and the centre of the differences.
+    Their places follow from the release's secret: an attacker who knew them could corrupt just these few rows, and with
+    them the first pass and the centre of the differences.
     """
     part = s // FIRST_PASS_RUNS
     if part <= FIRST_PASS_RUN:

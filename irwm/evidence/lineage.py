@@ -1,10 +1,10 @@
-"""Lineage: whether the suspect descends from the original at all, mark or no mark.
+"""Lineage: whether the suspect descends from the original at all, with or without a mark.
 
-"Derived from ours" and "carries this key's mark" are two findings and are never merged into one. There are two kinds of
-evidence: the aligned rows against wrong rows aligned the same way, and the agreement of layer 0's attention in the two
-models (`attention`). After a rotation both are computed in the minor components, where models trained apart share
-least. Some similarity there is not enough: benchmarks/lineage.py measures the values of strangers, and the thresholds
-are above them. Beside the word stands how many of these strangers agree as well (`strangers`).
+"Derived from ours" and "carries this key's mark" are two findings and are never merged. There are two kinds of
+evidence: the aligned rows compared with wrong rows aligned the same way, and the agreement of layer 0's attention in
+the two models (`attention`). After a rotation both are computed in the minor components, where unrelated models share
+least. Some similarity there is not sufficient: benchmarks/lineage.py measures unrelated models, and the thresholds are
+above their values. In addition to the word, the result states how many of these models agree as well (`strangers`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DERIVED, NOT_DERIVED, CANNOT_TELL = "derived", "not derived", "cannot tell"
 # The median cosine must be this many standard errors above that of wrong rows. With thousands of rows any similarity
 # is; a handful of rows must not decide anything.
 FEWEST_DEVIATIONS = 10.0
-# Models that have nothing in common are below this share of the similarity that "aligned" needs.
+# Unrelated models are below this share of the similarity that "aligned" needs.
 UNRELATED_SHARE = 0.6
 # If a smaller share of the smaller model's rows has a counterpart, most of it is not ours.
 LEAST_MATCHED = 0.5
@@ -40,10 +40,10 @@ LEAST_MATCHED = 0.5
 MOST_NEARLY_EQUAL = 0.02
 # The similarity that "aligned" needs, by whether it is taken in the minor components.
 NEEDED = {False: ALIGNED_COSINE, True: MINOR_COSINE}
-# What is said of a status that numbers of a report decide, before what was compared.
+# The first part of the reason, for a status that the numbers of a report determine.
 SAID = {
     DERIVED: "derived from the original, or both from a common ancestor, or the original from the suspect",
-    NOT_DERIVED: "the tokens' rows show no resemblance, however their coordinates are turned",
+    NOT_DERIVED: "the tokens' rows show no resemblance under any rotation of their coordinates",
 }
 
 
@@ -53,18 +53,18 @@ class Lineage:
 
     Attributes:
         status: "derived", "not derived" or "cannot tell".
-        similarity: median cosine of the aligned rows with the original's; NaN when nothing could be compared. After
-            a rotation, in the original's minor components.
+        similarity: median cosine of the aligned rows with the original's; NaN if no rows could be compared. After a
+            rotation, in the original's minor components.
         decoy_similarity: the same with wrong rows.
-        reason: one sentence for a person.
-        attention: agreement of layer 0's attention scores in their minor components, in [-1, 1]; NaN where the
-            suspect's q and k cannot be read.
-        attention_decoy: the largest of 99 such values with wrong tokens; NaN likewise.
-        fitted: the cosine with the original's that a quarter of the rows reach under an affine map that was fitted to
-            other rows; NaN where neither status nor p depends on it, or none could be fitted.
-        among: the suspect's place among models trained apart, and its p; None where nothing could be compared, and in
-            an output head, of which no model trained apart was kept.
-        place: whose rows were compared, those of the "embedding" or of the "head".
+        reason: one sentence for the user.
+        attention: agreement of layer 0's attention scores in their minor components, in [-1, 1]; NaN if the suspect's
+            q and k cannot be read.
+        attention_decoy: the largest of 99 values with wrong tokens; NaN if `attention` is.
+        fitted: the cosine with the original's that a quarter of the rows reach under an affine map fitted to other
+            rows; NaN if neither status nor p depends on it, or no map could be fitted.
+        among: the suspect's place among unrelated models, and its p; None if no rows could be compared, and for an
+            output head, for which the package has no unrelated models.
+        place: the compared rows, those of the "embedding" or of the "head".
     """
 
     status: str
@@ -79,7 +79,7 @@ class Lineage:
 
     @property
     def p(self) -> float:
-        """The chance that a model trained apart agrees as well; NaN where nothing could be compared."""
+        """The chance that an unrelated model agrees as well; NaN if no rows could be compared."""
         return math.nan if self.among is None else self.among.p
 
 
@@ -89,19 +89,19 @@ def lineage(
     fitted: Callable[[], float] | None = None,
     kept: Kept | None = None,
 ) -> Lineage:
-    """The lineage that an alignment, and the agreement of attention where it can be computed, support.
+    """The lineage supported by an alignment and, if it can be computed, by the agreement of attention.
 
     Args:
-        fitted: gives `LeastSquares.agreement`, from samples that a thief cannot know, NaN where there is none. It takes
-            time, so it is asked for only where all else says "not derived", which is not said without it, or where
-            some model trained apart agrees as well without it.
+        fitted: gives `LeastSquares.agreement`, from samples that an attacker cannot know, NaN if there is none. It
+            is slow, so it is called only if all other evidence gives "not derived", which requires it, or if some
+            unrelated model agrees as well without it.
         kept: the models to rank it among; by default those of the package.
 
     "Derived" includes a common ancestor and the other direction: two fine-tunes of one base are as similar as a parent
-    and its child, and similarity does not say which of the two came first.
-    "Not derived" is said only if the tokenizers name the rows, no row resembles the one of its name, and some model
-    trained apart agrees as well; where only content could have paired the rows, a failure shows nothing. It is about
-    the embedding: a model whose embedding was replaced, or which was distilled from ours, gives the same result.
+    and its child, and similarity does not show which of the two came first.
+    "Not derived" requires that the tokenizers name the rows, no row resembles the row of its name, and some unrelated
+    model agrees as well; if only content could have paired the rows, a failure shows nothing. It is about the
+    embedding: a model whose embedding was replaced, or which was distilled from ours, gives the same result.
     """
     agreement = math.nan if attention is None else attention.agreement
     wrong = math.nan if attention is None else attention.largest_decoy
@@ -122,32 +122,36 @@ def lineage(
     above = (similarity - decoy) / max(deviation, 1e-12)
     if alignment.aligned and alignment.matched < LEAST_MATCHED:
         status = CANNOT_TELL
-        said = f"only {100 * alignment.matched:.0f} % of the rows have a counterpart, and those are alike"
+        said = f"only {100 * alignment.matched:.0f} % of the rows have a counterpart, but these are similar"
     elif alignment.aligned and above >= FEWEST_DEVIATIONS:
         if similarity >= CLEAR_SIMILARITY or seen.supported >= 1:  # false for NaN
             status = DERIVED
             said = SAID[DERIVED]
         else:
             status = CANNOT_TELL
-            said = "the rows are somewhat alike, but layer 0's attention does not support it"
+            said = "the rows are somewhat similar, but layer 0's attention does not support this"
     elif not alignment.aligned and alignment.nearly_equal > MOST_NEARLY_EQUAL:
         status = CANNOT_TELL
-        said = f"{100 * alignment.nearly_equal:.0f} % of the rows nearly equal the original's, the others do not"
+        said = f"{100 * alignment.nearly_equal:.0f} % of the rows nearly equal the original's, but the others do not"
     elif not alignment.aligned and alignment.whole > MOST_WHOLE:
         status = CANNOT_TELL
         said = (
-            f"in all components the rows agree ({alignment.whole:.2f}) better than a stranger's, in the minor ones not"
+            f"in all components the rows agree ({alignment.whole:.2f}) better than those of an unrelated model, "
+            "but not in the minor ones"
         )
     elif unlike:
         if fit > MOST_WHOLE:
             status = CANNOT_TELL
-            said = f"under the best affine map a quarter of the rows agree ({fit:.2f}) better than a stranger's"
+            said = (
+                f"under the best affine map a quarter of the rows agree ({fit:.2f}) better than those of an unrelated "
+                "model"
+            )
         elif math.isnan(fit):
             status = CANNOT_TELL
-            said = "the tokens' rows show no resemblance, but no affine map could be fitted that would bear this out"
+            said = "the tokens' rows show no resemblance, but no affine map could be fitted to confirm this"
         elif not among.as_alike:
             status = CANNOT_TELL
-            said = "the tokens' rows show no clear resemblance, but no model trained apart agrees as well"
+            said = "the tokens' rows show no clear resemblance, but no unrelated model agrees as well"
         else:
             status = NOT_DERIVED
             said = SAID[NOT_DERIVED]
@@ -158,19 +162,19 @@ def lineage(
 
 
 def compared(similarity: float, decoy: float, *, minor: bool) -> str:
-    """The second part of every reason: what was compared, after a rotation in the minor components alone."""
+    """The second part of every reason: the compared values; after a rotation, only the minor components."""
     where = " in the minor components" if minor else ""
     return f"the median row has cosine {similarity:.3f} with the original's{where}, {decoy:.3f} with a wrong row"
 
 
 def possible(status: str, seen: Agreement, *, aligned: bool, exhausted: bool, as_alike: int) -> bool:
-    """Whether these numbers allow a status; the others that it rests on are those of the rows themselves.
+    """Whether these numbers allow a status, which also depends on numbers of the rows themselves.
 
     Args:
-        status: as of a `Lineage`.
-        seen: what was read of the suspect.
-        aligned, exhausted: of the alignment.
-        as_alike: how many models trained apart agree at least as well.
+        status: as in `Lineage`.
+        seen: the agreement of the suspect.
+        aligned, exhausted: as in the alignment.
+        as_alike: how many unrelated models agree at least as well.
     """
     if status == DERIVED:
         return aligned and (seen.similarity >= CLEAR_SIMILARITY or seen.supported >= 1)  # false for NaN

@@ -1,8 +1,8 @@
-"""A neutral model for the controls beside a verdict: the original's own numbers in an order that means nothing.
+"""A neutral model for the controls of a verdict: the original's own numbers in a random order.
 
 Every row has the original's entries in its own random order, and the rows are shuffled. Lengths, sizes and outliers are
-those of the original, but no row, no column and no relation between rows is left. A check that takes this model for a
-descendant, or finds a mark in it, would do so with any model of this size.
+those of the original, but no row, no column and no relation between rows remains. A check that classifies this model as
+a descendant, or finds a mark in it, would do so with any model of this size.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from irwm.checkpoint import Checkpoint
 from irwm.scheme.keystream import public_key, words
 from irwm.scheme.permutations import permutations
 
-# Rows of the neutral model. With more rows the search for an alignment takes longer; for a wide original these are too
-# few to look for a rotation.
+# Rows of the neutral model. With more rows the search for an alignment takes longer; for a wide original they are too
+# few to search for a rotation.
 MOST_ROWS = 2048
 _ROWS_AT_ONCE = 1024
 

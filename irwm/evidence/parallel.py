@@ -12,15 +12,15 @@ import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# With fewer items a pool is not worth its cost.
+# With fewer items a pool costs more than it saves.
 FEWEST = 8
 
 
 def in_order(work: Callable[[Item], Result], items: Sequence[Item], device: str) -> Iterator[Result]:
-    """`work` of each item, in order; on a CPU in as many threads as torch may use, each with one core.
+    """`work` of each item, in order; on a CPU in as many threads as torch may use, each on one core.
 
-    The work for a key takes milliseconds: too little to share between two cores, and enough to keep each of them busy.
-    Only a few results are computed ahead. Errors are those of `work`, raised when their item is reached.
+    The work for a key takes milliseconds: too little to split between two cores, but enough to keep each of them busy.
+    Only a few results are computed ahead. Errors of `work` are raised when their item is reached.
     """
     threads = torch.get_num_threads()
     if threads < 2 or len(items) < FEWEST or torch.device(device).type != "cpu":

@@ -14,7 +14,7 @@ from irwm.scheme.noise import MEAN_SIZE, adds, place_words, placed
 # Numbers of a block of differences, 16 MB as float64, and its rows: all places of one recipient in them fit into a
 # core's nearest cache.
 _BLOCK_NUMBERS, _BLOCK_ROWS = 2 << 20, 512
-# Rows of places computed at once, for several recipients if a block has few rows: a call costs as much as 100 rows.
+# Rows of places computed at once, for several recipients if a block has few rows: one call costs as much as 100 rows.
 _ROWS_AT_ONCE = 2048
 
 Span = tuple[int, int]
@@ -25,9 +25,9 @@ class Task:
     """Some recipients over some rows.
 
     Attributes:
-        differences: where the rows are read.
+        differences: the source of the rows.
         spans: half-open ranges of token ids.
-        stream_keys: the recipients' noise keys; secret, so a task goes to trusted workers only.
+        stream_keys: the recipients' noise keys; secret, so a task is sent only to trusted workers.
         coordinates: num_noise.
         size: `noise_size` of `Parameters`.
         deviation: sigma_E where noise has that size, else None.
@@ -47,9 +47,9 @@ class Sums:
 
     Attributes:
         signed: (r,) weighted sum of the difference at the recipient's places, each with the noise's sign there.
-        squares: (r,) sum of squares of the terms that have a random sign each: those of places where noise is added,
-            those of rows where it is written over with signs in turn. Its root is the deviation of `signed`.
-        gauged: (r,) the same sum as `signed` with gauges for weights.
+        squares: (r,) sum of squares of the terms with an independent random sign: one per place if noise is added, one
+            per row if noise overwrites entries with alternating signs. Its root is the deviation of `signed`.
+        gauged: (r,) the same sum as `signed`, with gauges as weights.
         whole: the mean of `gauged` for the recipient's own copy.
         rows: rows that were compared.
     """
@@ -71,7 +71,7 @@ class Sums:
 
     @property
     def z(self) -> NDArray[np.float64]:
-        """(r,) `signed` in units of its deviation; NaN where nothing differs."""
+        """(r,) `signed` in units of its deviation; NaN without any difference."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.squares > 0, self.signed / np.sqrt(self.squares), np.nan)
 
@@ -84,9 +84,9 @@ class Sums:
 def score(task: Task) -> Sums:
     """The sums of one task; pure, so that it may run in any process.
 
-    A stream that nobody without the key can tell from fair coins decides every sign, or with which sign a recipient's
-    noise begins in each row. So for a recipient whose copy had no part in the suspect the terms of `signed` have random
-    signs, whatever the suspect is. The odds rest on nothing else.
+    A stream that is indistinguishable from fair coins without the key gives every sign, or the first sign of a
+    recipient's noise in each row. So for a recipient whose copy was not used in the suspect the terms of `signed` have
+    random signs, for any suspect. The odds depend only on this.
     """
     signed, squares, gauged = (np.zeros(len(task.stream_keys)) for _ in range(3))
     total = Sums(signed, squares, gauged, whole=0.0, rows=0)

@@ -1,10 +1,10 @@
-"""How likely a model trained apart is to agree with the original as well as a suspect does.
+"""How likely an unrelated model is to agree with the original as well as a suspect does.
 
-The package keeps what was measured on strangers, models trained apart from the originals that they were compared with,
-and on descendants, damaged and disguised (`data/strangers.json`, which `python -m benchmarks.lineage --write` writes).
-A suspect's agreement is ranked among the strangers': if it was trained apart as they were, its p is at most any given
-value with just that chance, whatever the agreement is distributed like. There is no p below 1 / (strangers + 1), and
-it speaks of models like those that were kept.
+The package contains measurements of unrelated models, which were trained independently of the originals that they were
+compared with, and of damaged and disguised descendants (`data/strangers.json`, written by `python -m benchmarks.lineage
+--write`). A suspect's agreement is ranked among those of the unrelated models. If the suspect was trained independently
+too, its p is at most any given value with just that chance, for any distribution of the agreement. p cannot be below
+1 / (unrelated models + 1), and it is valid for models like those in the file.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-# From this similarity on the rows alone are enough for "derived". Below it, models from one random start, or models
-# trained apart for long enough, may be as similar, but not in their attention.
+# At this similarity or above, the rows alone are sufficient for "derived". Below it, models from one random start, or
+# models that were trained separately for long enough, may be as similar, but not in their attention.
 CLEAR_SIMILARITY = 0.6
 # Agreement of attention that supports less similar rows, and how many times the largest decoy it must be: models from
-# one random start reach 0.05, strangers 0.14, descendants under noise of 0.3 deviations 0.3.
+# one random start reach 0.05, unrelated models 0.14, descendants under noise of 0.3 deviations 0.3.
 SUPPORTING_ATTENTION, ABOVE_DECOYS = 0.2, 2.0
-# Rows that agree better than this in all components, once turned or under an affine map, acquit nobody, whatever was
-# done to the minor ones. Strangers of the original's width reach 0.63 under the map, and three times as wide 0.653.
+# Rows that agree better than this in all components, after a rotation or under an affine map, rule out "not derived"
+# for any minor components. Unrelated models of the original's width reach 0.63 under the map; models three times as
+# wide reach 0.653.
 MOST_WHOLE = 0.65
 STRANGER, DESCENDANT = "stranger", "descendant"
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What lineage reads of a suspect beside an original, under every map; NaN where it was not read.
+    """The agreement of a suspect with an original, under every map; NaN where it was not read.
 
     Attributes:
         similarity, needed: of the alignment, as in `Alignment`.
@@ -49,15 +50,15 @@ class Agreement:
 
     @property
     def supported(self) -> float:
-        """Agreement of attention as a share of what supports less similar rows; NaN where it was not read."""
+        """Agreement of attention as a share of the value that supports less similar rows; NaN if it was not read."""
         if math.isnan(self.attention):
             return math.nan
         return self.attention / max(SUPPORTING_ATTENTION, ABOVE_DECOYS * self.attention_decoy)
 
     @property
     def value(self) -> float:
-        """The best agreement under any map, in units of the limit that it must reach to be no stranger's; NaN where
-        nothing was read. Whatever is "derived" has 1 or more.
+        """The best agreement under any map, in units of the limit above which a model is not unrelated; NaN if no rows
+        were read. Every "derived" model has 1 or more.
         """
         supported = math.nan if math.isnan(self.supported) else min(self.similarity / self.needed, self.supported)
         shares = (self.similarity / CLEAR_SIMILARITY, supported, self.whole / MOST_WHOLE, self.fitted / MOST_WHOLE)
@@ -69,12 +70,12 @@ class AmongStrangers:
     """A suspect's agreement among those of the kept models.
 
     Attributes:
-        agreement: `Agreement.value` of the suspect. Where an early map lies above all strangers, later ones are not
+        agreement: `Agreement.value` of the suspect. If an early map is above all unrelated models, later maps are not
             read, so that it is a lower bound.
-        strangers: how many models trained apart are kept.
+        strangers: the number of unrelated models in the file.
         as_alike: how many of these agree at least as well.
-        p: (1 + as_alike) / (1 + strangers), the chance that a model trained apart agrees so well.
-        descendants: how many damaged or disguised descendants are kept.
+        p: (1 + as_alike) / (1 + strangers), the chance that an unrelated model agrees as well.
+        descendants: the number of damaged or disguised descendants in the file.
         as_unlike: how many of these agree no better.
         table: hex SHA-256 of the file of kept models.
     """
@@ -93,7 +94,7 @@ class Kept:
     """The models that the package keeps.
 
     Attributes:
-        strangers: the agreement of each, with the original that it resembles most of those it was compared with.
+        strangers: the agreement of each unrelated model, with the compared original that it resembles most.
         descendants: the agreement of each with its own original.
         table: hex SHA-256 of the file.
     """
@@ -103,7 +104,7 @@ class Kept:
     table: str
 
     def place(self, agreement: float) -> AmongStrangers:
-        """Where an agreement stands among these, counted so that ties are against the accusation."""
+        """The place of an agreement among these, counted so that ties are against the accusation."""
         alike = sum(value >= agreement for value in self.strangers)
         return AmongStrangers(
             agreement=agreement,
@@ -117,7 +118,7 @@ class Kept:
 
 
 def kept_models() -> Kept:
-    """The strangers and descendants of `data/strangers.json`."""
+    """The unrelated models and descendants of `data/strangers.json`."""
     data = (resources.files("irwm.evidence") / "data" / "strangers.json").read_bytes()
     best: dict[str, float] = {}
     descendants = []
@@ -131,6 +132,6 @@ def kept_models() -> Kept:
 
 
 def agreement_of(recorded: Mapping[str, Any]) -> Agreement:
-    """What was recorded of two models in the file, null where it was not read."""
+    """The record of two models in the file, with null for values that were not read."""
     names = ("similarity", "needed", "attention", "attention_decoy", "whole", "fitted")
     return Agreement(*(math.nan if recorded[name] is None else float(recorded[name]) for name in names))

@@ -1,7 +1,7 @@
 """From a reading to found, not found or inconclusive.
 
 One number bounds the risk of a false "found" for every setting: after corrections for the two ways of combining ranks,
-for every key tried and for every tensor read, less than one model in a million without the mark gives such a reading.
+for every key tried and for every tensor read, less than one model in a million without the mark gives this reading.
 The paper's rule (count >= rho) is `Reading.passes`.
 """
 
@@ -19,7 +19,7 @@ from irwm.scheme.probabilities import fisher_floor_log10
 # Found at or below the first log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
 FOUND_LOG10_RISK = -6.0
 DISMISSED_LOG10_RISK = -3.0
-# What two places say of descent: the first that either says.
+# The descent of two places: the first of these that either place has.
 KINSHIP = (DERIVED, CANNOT_TELL, NOT_DERIVED)
 NAMES = {EMBEDDING: "embedding", HEAD: "output head"}
 
@@ -46,9 +46,9 @@ def judge(
     Args:
         reading: the reading that the verdict rests on.
         params: the key's parameters.
-        alignment: the suspect's alignment. A mark is found whatever it scored: ranks are uniform under any map that was
-            chosen without the key's orders. Without a mark a failed alignment is inconclusive.
-        faults: why no key can be judged on the suspect, such as an adapter that borrows the original's embedding.
+        alignment: the suspect's alignment. A mark is found for any score of it: ranks are uniform under any map that
+            was chosen without the key's orders. Without a mark a failed alignment is inconclusive.
+        faults: why no key can be judged on the suspect, such as an adapter that uses the original's embedding.
         comparisons: `Finding.comparisons`, for the correction.
         place: where the rows were read.
     """
@@ -83,19 +83,19 @@ def judge(
         return INCONCLUSIVE, f"The evidence is too weak to accuse and too strong to dismiss: {seen}; {odds(risk)}."
     if reading.passes:
         return INCONCLUSIVE, (
-            f"The counting rule is met, but this setting of beta and rho is met by chance too often to mean anything: "
+            f"The counting rule is met, but with this setting of beta and rho chance alone meets it too often: "
             f"{seen}; {odds(risk)}."
         )
     return NOT_FOUND, f"This key's mark is not in the suspect: {inside}{seen}; {odds(risk)}."
 
 
 def of_both_places(one: Finding, other: Finding) -> Finding:
-    """The finding of two places in which a key's mark was looked for: the one that decides, with the other as evidence.
+    """The finding of two places that were searched for a key's mark: the one that decides, with the other as evidence.
 
-    Found in either is found. Not found is said only where both were read and neither shows it. The suspect descends
-    from the original if either place says so, and is no stranger unless both do. Of two places that say the same the
-    first is shown, and only of two that show the mark the clearer: were it the stronger one always, the ranks and the
-    p-value that are shown would not be uniform without a mark.
+    A mark in either place is found. "Not found" requires that both were read and neither shows it. The suspect descends
+    from the original if either place shows it, and is unrelated only if both show that. If both places give the same
+    verdict, the result shows the first one, or the clearer one if both show the mark. If it always showed the stronger
+    one, its ranks and p-value would not be uniform without a mark.
     """
 
     def weight(finding: Finding) -> tuple[int, float]:
@@ -106,13 +106,13 @@ def of_both_places(one: Finding, other: Finding) -> Finding:
     lineage = min((first.lineage, second.lineage), key=lambda each: KINSHIP.index(each.status))
     warnings = first.warnings
     if (first.verdict, second.verdict) == (INCONCLUSIVE, NOT_FOUND):
-        warnings += (f"the suspect's {NAMES[second.place]} by itself does not show this key's mark",)
+        warnings += (f"the suspect's {NAMES[second.place]} alone does not show this key's mark",)
     return replace(first, elsewhere=second.reading, lineage=lineage, warnings=warnings)
 
 
 def judge_both(finding: Finding) -> Finding:
-    """The finding with its verdict resting on the fingerprint too, where one was read: found by either form, and not
-    dismissed while either is between. Faults of the suspect outweigh both."""
+    """The finding with a verdict that also uses the fingerprint, if one was read: found by either form, and not
+    dismissed while either is between the limits. Faults of the suspect override both."""
     read = finding.fingerprint
     if read is None or finding.faults:
         return finding
@@ -138,4 +138,4 @@ def odds(log10: float) -> str:
     if log10 > -6.0:
         return f"one in {round(10**-log10):,} models without the mark would look the same".replace(",", " ")
     raised = str(math.floor(-log10)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"a model without the mark looks like this less often than one time in 10{raised}"
+    return f"fewer than one in 10{raised} models without the mark would look the same"

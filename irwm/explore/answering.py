@@ -1,20 +1,20 @@
-"""How much noise is left on the rows that answers give away, and how many answers a mark takes (docs/answers.md).
+"""The remaining noise on rows recovered from answers, and the number of answers that a mark needs (docs/answers.md).
 
 With n answers, H (n, d) the last layer's outputs and Gaussian noise of `nats` on every log-probability, a row of the
-output head comes back with an error of covariance nats² (H^T H)^-1. The map to the original's coordinates that a
-detection fits weakens each direction in proportion to its noise (Wiener). What it leaves unexplained of a row is, as a
-share of the row's variance, k² = sum over the directions of w / (1 + c r / nats²): w is the share of that variance in a
-direction, r the variance that the direction gives to the logits of an answer. Of n answers some are used up in finding
-d directions, so they are worth c = n / (1 + sum of (r / nats²) / (1 + c r / nats²)) (the deterministic equivalent of a
-sample covariance's resolvent: Marchenko and Pastur 1967).
+output head is recovered with an error of covariance nats² (H^T H)^-1. The map to the original's coordinates that a
+detection fits weakens each direction in proportion to its noise (Wiener). The unexplained share of the row's variance
+is k² = sum over the directions of w / (1 + c r / nats²): w is the share of that variance in a direction, r the variance
+that the direction contributes to the logits of an answer. Some of the n answers are used up to find d directions, so
+they are worth c = n / (1 + sum of (r / nats²) / (1 + c r / nats²)) (the deterministic equivalent of a sample
+covariance's resolvent: Marchenko and Pastur 1967).
 
-What comes back of a row then has 1 - k² of its variance, and of a marked row it meets the equations but for the k² that
-are missing: V = k² / (1 - k²) in place of 1. White noise of K row deviations gives V = K² / (1 + K²)
-(`irwm.explore.survival`), so it counts as K² = k² / (1 - 2k²), and from k² = 1/2 on no mark is to be seen.
+A recovered row then has 1 - k² of its variance, and a marked row meets the equations except for the missing k²:
+V = k² / (1 - k²) in place of 1. White noise of K row deviations gives V = K² / (1 + K²) (`irwm.explore.survival`), so
+it counts as K² = k² / (1 - 2k²), and at k² = 1/2 or more the mark is not detectable.
 
-Neither is known of a large model before it was run. They are taken from four small models that were
-(`python -m benchmarks.answers --parts directions`), which differ, so a prediction is a range. A wider model's logits
-vary as much in all, so each of its directions gives them less.
+w and r are not known for a large model before it is run. They are taken from four small models
+(`python -m benchmarks.answers --parts directions`), which differ, so a prediction is a range. The logits of a wider
+model have the same total variance, so each of its directions contributes less.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from numpy.typing import NDArray
 from irwm.errors import ParameterError
 from irwm.scheme.parameters import require_whole
 
-# Directions stand in parts, strongest first: where each part begins and ends, as shares of d.
+# Directions are grouped into parts, strongest first: start and end of each part, as shares of d.
 EDGES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Directions:
-    """What the directions of a model's last layer are good for, part by part.
+    """The contributions of the directions of a model's last layer, part by part.
 
     Attributes:
-        of_logits: the variance of a token's logits over answers, in nats², that a part gives.
-        of_rows: the share of the variance of the head's rows that lies in it.
+        of_logits: the variance that a part contributes to a token's logits over answers, in nats².
+        of_rows: its share of the variance of the head's rows.
     """
 
     of_logits: tuple[float, ...]
     of_rows: tuple[float, ...]
 
 
-# Of the bundled model and of the small Gemma, Phi-3 and GPT-2 of the tests.
+# Measured on the bundled model and on the small Gemma, Phi-3 and GPT-2 of the tests.
 KNOWN = (
     Directions(
         (2.1, 0.44, 0.6, 0.44, 0.47, 0.24, 0.12, 0.047, 0.013, 0.0049, 0.0026, 0.001, 0.00041),
@@ -66,12 +66,12 @@ KNOWN = (
     ),
 )
 _HALVINGS = 60
-# More than so many times the width is not looked for.
+# The largest number of answers considered, as a multiple of the width.
 MOST_WIDTHS = 100
 
 
 def noise_left(answers: Sequence[int], width: int, nats: float) -> NDArray[np.float64]:
-    """(2, a) the least and the largest K, in row deviations, over the known models; infinite where no mark is seen.
+    """(2, a) the least and the largest K, in row deviations, over the known models; infinite if no mark is detectable.
 
     Args:
         answers: (a,) numbers of answers, n.
@@ -79,13 +79,13 @@ def noise_left(answers: Sequence[int], width: int, nats: float) -> NDArray[np.fl
         nats: standard deviation of the noise on every log-probability; 0 for none.
 
     Raises:
-        ParameterError: not more answers than the model is wide, or a noise that is negative or not finite.
+        ParameterError: no more answers than the width, or a noise that is negative or not finite.
     """
     require_whole("the width", width, 1, 1 << 20)
     for number in answers:
         require_whole("the number of answers", number, width + 1, MOST_WIDTHS * width)
     if not (math.isfinite(nats) and nats >= 0):
-        raise ParameterError("not a noise", expected="0 or more nats", found=f"{nats:g}")
+        raise ParameterError("the noise is out of range", expected="0 or more nats", found=f"{nats:g}")
     if nats == 0:
         return np.zeros((2, len(answers)))
     every = np.array([as_white_noise(_unexplained(each, np.array(answers), width, nats)) for each in KNOWN])
@@ -93,13 +93,13 @@ def noise_left(answers: Sequence[int], width: int, nats: float) -> NDArray[np.fl
 
 
 def as_white_noise(unexplained: NDArray[np.float64]) -> NDArray[np.float64]:
-    """K of the shares k² of a row's variance that the map leaves unexplained."""
+    """K for the shares k² of a row's variance that the map does not explain."""
     seen = np.maximum(1 - 2 * unexplained, 0.0)
     return np.sqrt(np.divide(unexplained, seen, out=np.full_like(unexplained, np.inf), where=seen > 0))
 
 
 def _unexplained(known: Directions, answers: NDArray[np.int64], width: int, nats: float) -> NDArray[np.float64]:
-    """(a,) k² after so many answers (a,)."""
+    """(a,) k² after these numbers of answers (a,)."""
     directions = np.maximum(np.diff(EDGES) * width, 1.0)
     clearness = np.array(known.of_logits) / directions / nats**2
     worth, high = np.zeros(len(answers)), answers.astype(np.float64)
@@ -113,12 +113,12 @@ def _unexplained(known: Directions, answers: NDArray[np.int64], width: int, nats
 
 
 def answers_needed(width: int, nats: float, survived: float, damage: float = 0.0) -> int | None:
-    """The least n after which the noise of answers and the damage to the served weights, together, are what a mark
-    survives, on every known model; None where not even `MOST_WIDTHS` times the width are enough.
+    """The least n at which a mark survives the noise of the answers together with the damage to the served weights, on
+    every known model; None if even `MOST_WIDTHS` times the width is not sufficient.
 
     Args:
         survived: the white noise that the mark survives, in row deviations (`Survival.noise`).
-        damage: that of the served weights.
+        damage: the damage to the served weights, in the same unit.
 
     Raises:
         ParameterError: as `noise_left`.

@@ -1,26 +1,26 @@
-"""How many colluders tracing withstands: z by theory, and by real noise on real rows (see `irwm.evidence.sign_sums`).
+"""How many colluders tracing can handle: z by theory, and by real noise on real rows (see `irwm.evidence.sign_sums`).
 
 In units of a row's own deviation a copy's noise sets m of d coordinates to ± r, with r² = 1 on average. There it
 differs from the original by ± r - e, where e is the overwritten entry. Each of the c - 1 other copies has noise at the
-same place with odds m / d. So N of them do, by a binomial law of mean q = (c - 1) m / d and variance q (1 - m / d),
-each with its own sign but with the same - e. The mean of c copies plus white noise of k then has, at the m places of
-one copy, an alternating sum with mean and variance
+same place with odds m / d. So the number N of these copies is binomial with mean q = (c - 1) m / d and variance
+q (1 - m / d), each with its own sign but with the same - e. The mean of c copies plus white noise of k then has, at the
+m places of one copy, an alternating sum with mean and variance
 
     m r / c   and   m v,   v = ( E(1 + N)² + q ) / c² + k² = ( (1 + q)² + q (1 - m / d) + q ) / c² + k².
 
-z adds it over s rows and divides by the root of the squares that it adds up, its own mean among them:
+z sums it over s rows and divides by the root of the sum of squares, which includes its own mean:
 
     z = √s · m r̄ / c / √( m² / c² + m v ),
 
 with r̄ = √π / 2 if sizes follow Rayleigh's law (`noise_level` "row"), 1 if all are equal ("global").
 
-Noise of size b that is added (`noise_level` b) leaves e alone and has a sign for each place, so that z adds m times as
-many terms, each of mean b / c and variance q b² / c² + k²:
+Noise of size b that is added (`noise_level` b) keeps e and has a sign for each place, so z sums m times as many terms,
+each of mean b / c and variance q b² / c² + k²:
 
     z = √(s m) b / c / √( (1 + q) b² / c² + k² ).
 
-The weakest of the c guilty lies below this by as much as the smallest of c normal numbers lies below 0. The theory
-ignores the weights of rows, which makes little difference; `simulated` has them.
+The weakest of the c guilty copies is below this by the amount by which the smallest of c normal numbers is below 0. The
+theory ignores the weights of rows, which makes little difference; `simulated` includes them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MOST_COLLUDERS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Collusion:
-    """The case that theory computes.
+    """One case for the theory.
 
     Attributes:
         rows: s, rows that carry noise.
@@ -76,14 +76,16 @@ class Collusion:
             )
         if not 1 <= self.colluders <= MOST_COLLUDERS or not 0.0 <= self.noise < math.inf:
             raise ParameterError(
-                "not a collusion", expected=f"1 to {MOST_COLLUDERS} copies, noise from 0", found=f"{self.colluders}"
+                "collusion out of range",
+                expected=f"1 to {MOST_COLLUDERS} copies, noise from 0",
+                found=f"{self.colluders}",
             )
         if isinstance(self.noise_level, str) and self.noise_level not in NOISE_LEVELS:
             raise ParameterError("unknown noise level", expected=" or ".join(NOISE_LEVELS), found=self.noise_level)
 
     @property
     def expected_z(self) -> float:
-        """The mean z of one of the guilty."""
+        """The mean z of one guilty copy."""
         m, c, d = self.noise_coordinates, self.colluders, self.hidden_size
         q = (c - 1) * m / d
         if isinstance(self.noise_level, float):
@@ -95,23 +97,23 @@ class Collusion:
 
     @property
     def weakest_z(self) -> float:
-        """The mean z of the weakest of the guilty: the smallest of c normal numbers by Blom's rule."""
+        """The mean z of the weakest guilty copy: the smallest of c normal numbers by Blom's rule."""
         return self.expected_z + float(ndtri((1 - 0.375) / (self.colluders + 0.25)))
 
 
 def naming_z(risk: float, comparisons: int) -> float:
-    """The z from which tracing names a recipient: the odds over all comparisons are then at most `risk`.
+    """The z at which tracing names a recipient: the odds over all comparisons are then at most `risk`.
 
     Args:
-        comparisons: `irwm.Tracing.comparisons`: recipients, times the maps that each is read under.
+        comparisons: `irwm.Tracing.comparisons`: recipients times the maps for each.
 
     Raises:
-        ParameterError: not a risk, or nobody to name.
+        ParameterError: the risk is out of range, or there is no recipient.
     """
     if not 0.0 < risk < 1.0 or comparisons < 1:
-        raise ParameterError("not a risk", expected="between 0 and 1, one recipient or more", found=f"{risk}")
+        raise ParameterError("risk out of range", expected="between 0 and 1, one recipient or more", found=f"{risk}")
     allowed = math.log10(risk) - math.log10(comparisons)
-    low, high = 0.0, 4.0 + math.sqrt(-5.0 * allowed)  # above it Hoeffding's bound alone is below what is allowed
+    low, high = 0.0, 4.0 + math.sqrt(-5.0 * allowed)  # above it Hoeffding's bound alone is below the allowed odds
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if rademacher_tail_log10(middle) <= allowed else (middle, high)
@@ -119,7 +121,7 @@ def naming_z(risk: float, comparisons: int) -> float:
 
 
 def most_colluders(case: Collusion, z: float) -> int:
-    """The greatest c whose weakest copy has a mean z of at least `z`, by bisection, since z falls with c; 0 if none."""
+    """The largest c whose weakest copy has a mean z of at least `z`, by bisection, since z falls with c; 0 if none."""
     if replace(case, colluders=1).weakest_z < z:
         return 0
     low, high = 1, MOST_COLLUDERS + 1
@@ -132,13 +134,13 @@ def most_colluders(case: Collusion, z: float) -> int:
 def simulated(
     rows: NDArray[np.float64], tokens: NDArray[np.int64], case: Collusion, seed: int = 0
 ) -> NDArray[np.float64]:
-    """(c,) z of each of the guilty on real rows: c copies with the noise of c keys, their mean, noise, tracing's sum.
+    """(c,) z of each guilty copy on real rows: c copies with the noise of c keys, their mean, noise, tracing's sum.
 
     Args:
         rows: (n, d) original rows.
-        tokens: (n,) their ids, which each key's places follow from.
-        case: the z are scaled to its number of `rows`, by the root, as if there were so many rows like these.
-        seed: of keys and noise.
+        tokens: (n,) their ids, which determine each key's places.
+        case: the z are scaled by the root to its number of `rows`, as if there were that many rows like these.
+        seed: the seed of keys and noise.
     """
     d, m = case.hidden_size, case.noise_coordinates
     keys = [public_key(seed, f"irwm/explore/noise/{i}") for i in range(case.colluders)]

@@ -1,21 +1,21 @@
-"""Inverse design: which rho and l keep both promises, success (equation 1) and risk (equations 2 and 3).
+"""Inverse design: the rho and l that keep both promises, success (equation 1) and risk (equations 2 and 3).
 
 For one l everything is monotone. T(l, rho, q) = P(Binomial(l, q) >= rho) falls with rho, so
 
-* the risk, 1 - (1 - T(l, rho, beta))^n, is kept from some least rho on, `low(l)`;
-* the success, T(l, rho, p), is kept up to some greatest rho, `high(l)`;
+* the risk, 1 - (1 - T(l, rho, beta))^n, is kept for every rho of at least `low(l)`;
+* the success, T(l, rho, p), is kept for every rho of at most `high(l)`;
 
-and the settings that keep both are low(l) <= rho <= high(l). Over l this is not monotone: one position more may undo
-what the one before it allowed (rho is whole, so both bounds climb in steps). What holds is that neither climbs by more
-than one. Couple l + 1 coins with the first l of them, B' = B + c with c in {0, 1}:
+and the settings that keep both are low(l) <= rho <= high(l). This is not monotone in l: with one more position a
+possible setting may become impossible (rho is an integer, so both bounds rise in steps). But neither bound rises by
+more than one. Couple l + 1 coins with the first l of them, B' = B + c with c in {0, 1}:
 
     B' >= rho + 1 implies B >= rho, so T(l + 1, rho + 1, q) <= T(l, rho, q), and low(l + 1) <= low(l) + 1;
     B >= rho implies B' >= rho,     so T(l + 1, rho, q)     >= T(l, rho, q), and high(l + 1) >= high(l);
     by the first again high(l + 1) <= high(l) + 1, by the second low(l + 1) >= low(l).
 
-So the room high - low grows by at most one with each position: where it is -k, no l below l + k has any, and the search
-jumps there without missing the smallest l. If no rho keeps the risk, low is l + 1, and the inequalities still hold;
-rho = 0 always succeeds, so high is at least 0, and never keeps a risk, so low is at least 1.
+So the margin high - low grows by at most one with each position: if it is -k, no l below l + k is possible, and the
+search jumps there without missing the smallest l. If no rho keeps the risk, low is l + 1, and the inequalities still
+hold; rho = 0 always succeeds, so high is at least 0, and never keeps a risk, so low is at least 1.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from irwm.errors import ParameterError
 from irwm.scheme.parameters import require_whole
 from irwm.scheme.probabilities import log10_wrong_user, success_probability
 
-# Tolerance in ln of a chance, so that a promise that is met exactly, as by one position with beta = risk, is met.
+# Tolerance in ln of a chance, so that a promise that is met exactly, for example by one position with beta = risk,
+# counts as met.
 ROUNDING = 1e-12
-# Nobody uses a mark of more rows than this, and answers must come while somebody types.
+# Marks with more rows than this are not used, and results must appear while a user types.
 MOST_POSITIONS = 5000
 # The most keys in use; no company has more.
 MOST_RECIPIENTS = 10**12
-# The smallest risk that can be asked for; the range of doubles ends a little below.
+# The smallest allowed risk; the range of doubles ends a little below.
 LEAST_RISK = 1e-300
 # An advised survival is given to a thousandth.
 _STEPS = 1000
@@ -50,11 +51,11 @@ class Wish:
 
     Attributes:
         recipients: keys in use, n of equation 3.
-        risk: the greatest accepted odds that any of them, never inserted, meets the rule (equation 3).
+        risk: the largest accepted odds that any of them, never inserted, meets the rule (equation 3).
         survival: p, share of the positions that still count after an attack.
-        success: the least odds with which the true key must meet the rule (equation 1).
+        success: the smallest odds with which the true key must meet the rule (equation 1).
         rank_threshold: beta.
-        most_positions: the greatest l to consider.
+        most_positions: the largest l to consider.
 
     Raises:
         ParameterError: a value is outside its range.
@@ -77,7 +78,7 @@ class Wish:
 
     @property
     def log_user_risk(self) -> float:
-        """ln of the greatest accepted odds of one key alone, 1 - (1 - risk)^(1/n)."""
+        """ln of the largest accepted odds of one key alone, 1 - (1 - risk)^(1/n)."""
         each = -math.log1p(-self.risk) / self.recipients
         if each < 1e-290:  # 1 - exp(-x) is x to all digits; x itself may be below the range of doubles
             return math.log(-math.log1p(-self.risk)) - math.log(self.recipients)
@@ -85,8 +86,8 @@ class Wish:
 
     @property
     def fewest(self) -> int:
-        """With fewer positions one promise alone is out of reach: the risk if all must count, or the success if one is
-        enough."""
+        """The least number of positions with which each promise alone is possible: the risk if all must count, and the
+        success if one is sufficient."""
         for_risk = self.log_user_risk / math.log(self.rank_threshold)
         for_success = math.log1p(-self.success) / math.log1p(-self.survival)
         return max(1, math.floor(max(for_risk, for_success)))
@@ -98,8 +99,8 @@ class Range:
 
     Attributes:
         positions: l.
-        least: the smallest such rho; the risk is kept and success is greatest.
-        greatest: the greatest such rho; the success is kept and the risk is smallest.
+        least: the smallest of these rho; success is largest.
+        greatest: the largest of these rho; the risk is smallest.
     """
 
     positions: int
@@ -109,11 +110,11 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer.
+    """The recommended setting.
 
     Attributes:
         range: the smallest l that can keep both promises, with its rho.
-        required: the advised rho, the least, with which success is greatest.
+        required: the recommended rho, the smallest, with which success is largest.
         success: equation 1 at it.
         log10_risk: log10 of equation 3 at it.
     """
@@ -126,7 +127,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Odds:
-    """Equations of many settings.
+    """The equations for many settings.
 
     Attributes:
         success: equation 1.
@@ -145,7 +146,7 @@ def plan(wish: Wish) -> Plan:
     """The smallest l, and the rho, that keep both promises.
 
     Raises:
-        ParameterError: there is none up to `most_positions`; the error says which promise fails and what would help.
+        ParameterError: no setting up to `most_positions` is possible; names the failing promise and possible changes.
     """
     found = smallest(wish)
     if found is None:
@@ -155,7 +156,7 @@ def plan(wish: Wish) -> Plan:
 
 
 def smallest(wish: Wish) -> Range | None:
-    """The smallest l up to `most_positions` at which some rho keeps both promises; None where there is none."""
+    """The smallest l up to `most_positions` at which some rho keeps both promises; None if there is none."""
     l = wish.fewest
     while l <= wish.most_positions:
         low, high = bounds(wish, l)
@@ -166,9 +167,9 @@ def smallest(wish: Wish) -> Range | None:
 
 
 def bounds(wish: Wish, l: int) -> tuple[int, int]:
-    """The least rho from 1 that keeps the risk, l + 1 if none does; the greatest that keeps the success, 0 if none."""
+    """The smallest rho >= 1 that keeps the risk, or l + 1; and the largest that keeps the success, or 0."""
     risks = tails(l, wish.rank_threshold)[0]
-    # The odds of failure and not of success: near certainty they have more digits.
+    # The odds of failure, not of success: near certainty they have more digits.
     misses = tails(l, wish.survival)[1]
     low = int(np.argmax(np.append(risks[1:] <= wish.log_user_risk + ROUNDING, True))) + 1
     high = int(np.count_nonzero(misses[1:] <= math.log1p(-wish.success) + ROUNDING))
@@ -187,7 +188,7 @@ def tails(l: int, p: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def odds(
     positions: ArrayLike, required: ArrayLike, rank_threshold: ArrayLike, survival: ArrayLike, recipients: ArrayLike
 ) -> Odds:
-    """Equations 1 to 3 for many settings at once, to draw them: arrays that broadcast, 1 <= rho <= l.
+    """Equations 1 to 3 for many settings at once, for plots: arrays that broadcast, 1 <= rho <= l.
 
     It uses the regularised incomplete beta function, P(X >= rho) = I_p(rho, l - rho + 1), in plain doubles: a chance
     below 1e-300 is 0 here, while `irwm.scheme.probabilities` still has its logarithm.
@@ -201,35 +202,35 @@ def odds(
 
 
 def _impossible(wish: Wish) -> ParameterError:
-    """Why no setting up to `most_positions` keeps both promises, and what would."""
+    """Why no setting up to `most_positions` keeps both promises, with possible changes."""
     l, beta = wish.most_positions, wish.rank_threshold
     low, high = bounds(wish, l)
     if wish.survival <= beta:
         return ParameterError(
-            "success cannot be told from chance: after such an attack a marked position counts no more often than an "
-            "unmarked one does",
+            "success is indistinguishable from chance: after this attack a marked position counts no more often than "
+            "an unmarked one",
             expected=f"a survival (p) above the rank threshold, β = {beta:g}",
             found=f"p = {wish.survival:g}",
-            advice=f"Lower the rank threshold (β) below {wish.survival:g}, or expect a lighter attack",
+            advice=f"Lower the rank threshold (β) below {wish.survival:g}, or assume a weaker attack",
         )
     if low > l:
         least = math.ceil(wish.log_user_risk / math.log(beta))
         return ParameterError(
-            f"the risk cannot be kept with {_rows(l)}: even if all of them must count, chance does it too often",
+            f"the risk cannot be kept with {_rows(l)}: even if all of them must count, chance achieves this too often",
             expected=f"a risk of at most {wish.risk:.3g} over {_keys(wish.recipients)}",
             found=_power(log10_wrong_user(l, l, beta, wish.recipients)),
-            advice=f"Allow at least {least} positions (l), accept a greater risk, or lower the rank threshold (β)",
+            advice=f"Allow at least {least} positions (l), accept a higher risk, or lower the rank threshold (β)",
         )
     if high < 1:
         return ParameterError(
-            f"the success cannot be kept with {_rows(l)}: even if one that counts is enough, none does too often",
+            f"the success cannot be kept with {_rows(l)}: even if one that counts is sufficient, often none counts",
             expected=f"a success of at least {wish.success}",
             found=f"{success_probability(l, 1, wish.survival):.6g}",
-            advice="Allow more positions (l), ask for less success, or expect a lighter attack (a greater p)",
+            advice="Allow more positions (l), require less success, or assume a weaker attack (a larger p)",
         )
     reached = success_probability(l, low, wish.survival)
     return ParameterError(
-        f"both cannot be kept with {_rows(l)}: the risk needs ρ of at least {low}, the success one of at most {high}",
+        f"both cannot be kept with {_rows(l)}: the risk needs ρ of at least {low}, the success ρ of at most {high}",
         expected=f"a success of at least {wish.success} at a risk of at most {wish.risk:.3g} over "
         f"{_keys(wish.recipients)}",
         found=f"with ρ = {low} the risk is kept and the success is {reached:.6g}",
@@ -246,22 +247,22 @@ def _what_would(wish: Wish, reached: float) -> str:
             ways.append(f"allow {more.positions} positions (l)")
     survival = _least_step(lambda p: _possible(replace(wish, survival=p)), wish.survival)
     if survival is not None:
-        ways.append(f"expect a survival (p) of {survival:g} or more")
+        ways.append(f"assume a survival (p) of {survival:g} or more")
     if reached > 0.0005:
-        ways.append(f"ask for a success of at most {math.floor(1000 * reached) / 1000:g}")
-    ways.append("accept a greater risk" if wish.recipients == 1 else "accept a greater risk or fewer recipients")
+        ways.append(f"require a success of at most {math.floor(1000 * reached) / 1000:g}")
+    ways.append("accept a higher risk" if wish.recipients == 1 else "accept a higher risk or fewer recipients")
     ways[0] = ways[0][0].upper() + ways[0][1:]
     return ways[0] if len(ways) == 1 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
 
 
 def _possible(wish: Wish) -> bool:
-    """Whether the greatest l allows it."""
+    """Whether the largest l allows it."""
     low, high = bounds(wish, wish.most_positions)
     return low <= high
 
 
 def _least_step(works: Callable[[float], bool], above: float) -> float | None:
-    """The least multiple of a thousandth in (above, 1) at which `works`, which is monotone; by bisection."""
+    """The smallest multiple of 0.001 in (above, 1) for which the monotone `works` is true, by bisection."""
     first, last = math.floor(above * _STEPS) + 1, _STEPS - 1
     if first > last or not works(last / _STEPS):
         return None

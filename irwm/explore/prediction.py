@@ -1,16 +1,16 @@
-"""A mark before it is made: ranks under noise, sizes of stored entries and conditions, from a model's own rows.
+"""Prediction of a mark: ranks under noise, sizes of stored entries and conditions, from a model's own rows.
 
 Ranks. A marked row e, in the key's order, satisfies M e = 0, where M is A' with its last t columns times scale. An
-attack that adds white noise n of k times the row's own deviation s leaves M (e + n) = M n. Under a random order the
-same noisy row, of deviation s sqrt(1 + k²), gives a vector of covariance s² (1 + k²) C, C = M M^T up to the entries'
-mean; at the key the covariance is s² k² C. So with V = k² / (1 + k²), for entries that are nearly normal,
+attack that adds white noise n of k times the row's own deviation s gives M (e + n) = M n. Under a random order the same
+noisy row, of deviation s sqrt(1 + k²), gives a vector of covariance s² (1 + k²) C, C = M M^T up to the entries' mean;
+at the key the covariance is s² k² C. So with V = k² / (1 + k²), for entries that are nearly normal,
 
     joint²: V times chi-square of t degrees at the key, chi-square of t degrees by chance;
     sum²:   V times chi-square of 1 degree at the key,  chi-square of 1 degree by chance,
 
-and a position's rank falls below beta with odds F_f(F_f^-1(beta) / V), where F_f is the law of chi-square of f degrees:
+and a position's rank is below beta with odds F_f(F_f^-1(beta) / V), where F_f is the law of chi-square of f degrees:
 t for `joint`, 1 for `sum`. It depends neither on the scale nor on the model. This is for the original's A; the noise
-changes the suspect's own A too, so with it fewer positions count.
+also changes the suspect's own A, so with that fewer positions count.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from irwm.scheme.permutations import NullOrders, permutations
 from irwm.scheme.row_pool import NEAR_ZERO_SHARE, require
 from irwm.scheme.solution import marked_values, natural_scale, solved_entries
 
-# Rows read of a model, spread evenly over its vocabulary: they show its entries and cost a megabyte or two.
+# Rows read from a model, spread evenly over its vocabulary: they represent its entries and take one or two megabytes.
 SAMPLE_ROWS = 512
 # Rows for a simulated share (its standard error is .035 at most), and random orders for each of their ranks.
 SIMULATED_ROWS, SIMULATED_ORDERS = 200, 200
-# Rows that give the size of a try's solved entries.
+# Rows used to estimate the size of a try's solved entries.
 SIZED_ROWS = 64
 # Rows read beyond those needed, and rows read at a time.
 _SPARE, _ROWS_PER_READ = 64, 1024
@@ -60,7 +60,7 @@ def counting_share(noise: ArrayLike, constraints: int, rank_threshold: float, st
     k = np.asarray(noise, dtype=np.float64)
     freedom = _freedom(statistic, constraints)
     if not np.all(k >= 0.0) or not np.all(np.isfinite(k)) or not 0.0 < rank_threshold < 1.0:
-        raise ParameterError("not a noise or a rank threshold", expected="noise from 0, beta between 0 and 1")
+        raise ParameterError("noise or rank threshold out of range", expected="noise from 0, beta between 0 and 1")
     counts_below = chdtri(freedom, 1.0 - rank_threshold)  # by chance; chdtri inverts the upper tail
     with np.errstate(divide="ignore"):
         return np.asarray(chdtr(freedom, counts_below * (1.0 + k**-2.0)))
@@ -76,14 +76,14 @@ def _freedom(statistic: str, constraints: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """Some rows of a model and its invariant, with public draws: typical of what any key of the model uses.
+    """Some rows of a model and its invariant, with public draws: typical of the rows that any key of the model uses.
 
     Attributes:
         tokens: (n,) ascending token ids of rows that could be marked.
         rows: (n, d) float64, the rows of these tokens.
         a_m: (T, d) standardised invariant of T query tokens; the first t rows serve t constraints.
         vocab_size: s of the model.
-        seed: of every draw.
+        seed: the seed of every draw.
     """
 
     tokens: NDArray[np.int64]
@@ -127,7 +127,7 @@ def sample(model: Checkpoint, constraints: int, rows: int = SAMPLE_ROWS, device:
     """A sample of `model`: at most `rows` of its rows, and A_m of `constraints` query tokens.
 
     Reads these rows, those of d reference tokens, and layer 0's q and k; never the whole embedding. Special, near-zero
-    and doubled rows are left out, as in a key.
+    and duplicate rows are left out, as in a key.
 
     Raises:
         ParameterError: the model has too few usable rows.
@@ -135,8 +135,8 @@ def sample(model: Checkpoint, constraints: int, rows: int = SAMPLE_ROWS, device:
     """
     d, size = model.hidden_size, model.vocab_size
     if not 1 <= constraints < d:
-        raise ParameterError("not a number of constraints (t)", expected=f"1 to {d - 1}", found=str(constraints))
-    # Half as many again as are needed, since some are not usable.
+        raise ParameterError("the constraints (t) are out of range", expected=f"1 to {d - 1}", found=str(constraints))
+    # 1.5 times the needed number, since some rows are not usable.
     looked_at = min(size, _SPARE + (rows + d + constraints) * 3 // 2)
     wanted = np.unique(np.linspace(0, size - 1, looked_at).astype(np.int64))
     wanted = np.setdiff1d(wanted, np.array(sorted(special_token_ids(model)), dtype=np.int64))
@@ -150,7 +150,7 @@ def sample(model: Checkpoint, constraints: int, rows: int = SAMPLE_ROWS, device:
 
 
 def _usable(model: Checkpoint, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(n,) which of these rows could be marked: finite, not near zero, and no copy of an earlier one."""
+    """(n,) which of these rows could be marked: finite, not near zero, and not a copy of an earlier row."""
     lengths, seen, first = np.empty(tokens.size), set(), np.empty(tokens.size, dtype=bool)
     for start in range(0, tokens.size, _ROWS_PER_READ):
         here = slice(start, start + _ROWS_PER_READ)
@@ -172,10 +172,10 @@ class Rehearsal:
     """A mark on a sample's rows in memory, exactly as insertion would write it, before rounding.
 
     Attributes:
-        sample: where it is made.
+        sample: the sample of rows.
         constraints: t.
         condition_limit: tau.
-        scale: scale_wm; None for "auto", with which stored entries are as large as the rows' own.
+        scale: scale_wm; None for "auto", which makes stored entries as large as the rows' own.
     """
 
     sample: Sample
@@ -204,7 +204,7 @@ class Rehearsal:
 
     @cached_property
     def sizes(self) -> NDArray[np.float64]:
-        """(n * t,) |stored entry| over the RMS of its own row: 1 is as large as the row's own numbers."""
+        """(n * t,) |stored entry| over the RMS of its row: 1 is as large as the row's own numbers."""
         solved = solved_entries(self.sample.rows, self.permuted, self.row_orders)
         usual = np.sqrt(np.mean(self.sample.rows**2, axis=1, keepdims=True))
         found: NDArray[np.float64] = np.abs(solved / self.scale_used / usual).ravel()
@@ -220,7 +220,7 @@ class Rehearsal:
     ) -> dict[str, NDArray[np.float64]]:
         """Share of marked rows that count after each noise of k row deviations, by simulation, for `joint` and `sum`.
 
-        Each row gets normal noise of its own deviation times k, and is ranked by A of the original among `orders`
+        Each row gets normal noise of the row's deviation times k, and is ranked by A of the original among `orders`
         random orders, as a detection ranks it.
 
         Returns:
@@ -246,8 +246,8 @@ class Rehearsal:
         return {name: np.array(shares) for name, shares in found.items()}
 
     def seen(self, noise_coordinates: int, noise_level: float | str) -> float:
-        """How well two recipients who compare copies distinguish marked rows from others by the length of the
-        difference, as area under the curve: 0.5 not at all, 1 perfectly. A marked row has noise in the other copy;
+        """How well two recipients who compare copies can distinguish marked rows from others by the length of the
+        difference, as area under the curve: 0.5 not at all, 1 perfectly. A marked row has noise only in the other copy;
         other rows have noise in both."""
         rows, tokens = self.sample.rows, self.sample.tokens
         deviation = float(rows.std()) if noise_level == "global" else None
@@ -259,7 +259,7 @@ class Rehearsal:
         marked = marked_values(rows, self.permuted, self.row_orders, self.scale_used)
         lengths = np.concatenate([np.square(each - other).sum(axis=1) for each in (marked, one)])
         # Ties, such as between rows that do not differ at all, get their mean rank and so count half.
-        from scipy.stats import rankdata  # takes a second to import, and only this needs it
+        from scipy.stats import rankdata  # a slow import that is needed only here
 
         ranks = rankdata(lengths)[: len(rows)]
         return float((ranks.sum() / len(rows) - (len(rows) + 1) / 2) / len(rows))
@@ -269,8 +269,8 @@ def tries(sample: Sample, constraints: int, count: int, sized: int) -> tuple[NDA
     """The results of tries of the constraint permutations (Algorithm 2, lines 1 to 12).
 
     Returns:
-        (count,) cond(A2) of each try in order, and (sized,) the RMS of the entries that each of the first tries would
-        solve, over the RMS of the rows' own.
+        (count,) cond(A2) of each try in order, and (sized,) for each of the first tries the RMS of its solved entries
+        over the RMS of the rows' own entries.
     """
     a_m = sample.invariant_of(constraints)
     rows = sample.rows[:SIZED_ROWS]

@@ -1,10 +1,10 @@
-"""How many positions a mark needs to be found after damage, and how much damage a mark of so many positions survives.
+"""How many positions a mark needs to be found after damage, and how much damage a mark with l positions survives.
 
-Damage is counted as white noise of k times a row's own deviation. After it a position's joint² is V = k² / (1 + k²)
-times chi-square of t degrees, where any other order of the entries gives chi-square of t degrees
+Damage is measured as white noise of k times a row's own deviation. After it a position's joint² is V = k² / (1 + k²)
+times chi-square of t degrees, while any other order of the entries gives chi-square of t degrees
 (`irwm.explore.prediction`). Its rank among N others is then about (N u + 1) / (N + 1), u the law of chi-square at that
-value. The verdict adds up -2 ln rank of all positions (Fisher), which by chance is chi-square of 2l degrees. The mean
-and the variance of one position's part say how often the sum of many is large enough.
+value. The verdict sums -2 ln rank of all positions (Fisher), which by chance is chi-square of 2l degrees. The mean and
+the variance of one position's term determine how often the sum is large enough.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from irwm.errors import ParameterError
 from irwm.explore.planning import MOST_POSITIONS, MOST_RECIPIENTS
 from irwm.scheme.parameters import RANGES, require_whole
 
-# The p-value that a verdict needs: 10^-6, after it paid for two ways of combining ranks, two maps and two forms of
+# The p-value that a verdict needs: 10^-6, corrected for two ways of combining ranks, two maps and two forms of
 # evidence.
 NEEDED_LOG10_P = -6.0 - math.log10(8)
-# In so many of the cases the mark is to be found.
+# The share of cases in which the mark must be found.
 SUCCESS = 0.99
-# Quantiles by which a position's mean and variance are computed.
+# Quantiles from which a position's mean and variance are computed.
 _QUANTILES = 2000
 _HALVINGS = 24
-# White noise beyond this leaves nothing of a model.
+# White noise beyond this destroys a model.
 MOST_NOISE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """A mark of t constraints that is read with N permutations, and how surely it is to be found.
+    """A mark of t constraints that is read with N permutations, and the required success rate.
 
     Attributes:
         constraints: t.
         permutations: N.
-        keys: how many keys a verdict pays for.
-        success: the share of the cases in which the mark is to be found.
+        keys: the number of keys for which a verdict is corrected.
+        success: the share of cases in which the mark must be found.
     """
 
     constraints: int
@@ -54,11 +54,11 @@ class Survival:
         require_whole("the number of permutations (N)", self.permutations, *RANGES["permutations"])
         require_whole("the number of keys", self.keys, 1, MOST_RECIPIENTS)
         if not 0.0 < self.success < 1.0:
-            raise ParameterError("not a share", expected="between 0 and 1", found=f"{self.success:g}")
+            raise ParameterError("the success is out of range", expected="between 0 and 1", found=f"{self.success:g}")
 
     def positions(self, noise: float) -> int | None:
-        """The least l with which the mark is found after white noise of `noise` row deviations; None where not even
-        `MOST_POSITIONS` are enough.
+        """The smallest l with which the mark is found after white noise of `noise` row deviations; None if even
+        `MOST_POSITIONS` are not sufficient.
 
         Raises:
             ParameterError: a noise that is negative or not finite.
@@ -73,7 +73,7 @@ class Survival:
         return [int(found.argmax()) + 1 if found.any() else None for found in enough]
 
     def noise(self, positions: int) -> float:
-        """The largest white noise, in row deviations, after which a mark of l `positions` is found; 0 where none is,
+        """The largest white noise, in row deviations, after which a mark of l `positions` is found; 0 if there is none,
         and at most `MOST_NOISE`."""
         l = np.array([positions])
         needed, low, high = self._needed(l), 0.0, MOST_NOISE
@@ -89,7 +89,7 @@ class Survival:
     def _reached(self, noise: float, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n,) the sum that is reached in all but 1 - `success` of the cases."""
         if not 0.0 <= noise < math.inf:
-            raise ParameterError("not a noise", expected="0 or more row deviations", found=f"{noise:g}")
+            raise ParameterError("the noise is out of range", expected="0 or more row deviations", found=f"{noise:g}")
         chances = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         values = chdtri(self.constraints, 1.0 - chances) * noise**2 / (1.0 + noise**2)
         ranks = (self.permutations * chdtr(self.constraints, values) + 1.0) / (self.permutations + 1.0)

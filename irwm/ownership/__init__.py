@@ -1,9 +1,9 @@
-"""Ownership (the paper's "Multiple Claims"): commitments and their dates, what a search could forge, disputes.
+"""Ownership (the paper's "Multiple Claims"): commitments and their dates, evidence forged by a search, disputes.
 
 commitment   the public document of a key
 timestamp    an authority's signed date of a document (RFC 3161);  cms, its structures and its signature
-key_search   how far a search for a key could have forged the evidence
-dispute      the tests of two or more claims;  rules, who of two claimants can show what
+key_search   how much of the evidence a search for a key could have forged
+dispute      the tests of two or more claims;  rules, the ruling between two claimants
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The structures of a time-stamp (RFC 3161, RFC 5652), and the check of its signature.
 
-`cryptography`'s strict DER reads and writes them: definite lengths, and no byte left over. A token may hold several
-certificates. The one that counts verifies the signature with its key and has its digest among the signed attributes
-(RFC 5035, RFC 5816), so that nobody can replace it by one of the same name.
+`cryptography`'s strict DER reads and writes them: definite lengths, and no trailing bytes. A token may hold several
+certificates. The signing certificate verifies the signature with its key and has its digest among the signed attributes
+(RFC 5035, RFC 5816), so that it cannot be replaced by another one of the same name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cryptography.x509 import ObjectIdentifier
 SIGNED_DATA = ObjectIdentifier("1.2.840.113549.1.7.2")
 TST_INFO = ObjectIdentifier("1.2.840.113549.1.9.16.1.4")
 SHA256 = ObjectIdentifier("2.16.840.1.101.3.4.2.1")
-# A SHA-1 or MD5 signature can be made to fit two contents, so it proves no date.
+# A SHA-1 or MD5 signature can be forged to fit two contents, so it proves no date.
 _HASHES: Mapping[ObjectIdentifier, Any] = {
     SHA256: hashes.SHA256,
     ObjectIdentifier("2.16.840.1.101.3.4.2.2"): hashes.SHA384,
@@ -74,7 +74,7 @@ class Attribute:
 
 @asn1.sequence
 class Signer:
-    """SignerInfo; the signature is over the attributes' own bytes."""
+    """SignerInfo; the signature is over the bytes of the attributes."""
 
     version: int
     identifier: asn1.TLV
@@ -87,7 +87,7 @@ class Signer:
 
 @asn1.sequence
 class SignedData:
-    """The certificates are a SET. Authorities write them in any order, which a strict SET OF would refuse."""
+    """The certificates are a SET. Authorities write them in any order, which a strict SET OF would reject."""
 
     version: int
     digest_algorithms: asn1.TLV
@@ -137,20 +137,20 @@ class _SigningCertificate:
 
 
 def sort_certificates(token: Token) -> None:
-    """Puts a token's certificates into DER's order, which strict readers require and the signature does not cover."""
+    """Sorts a token's certificates into DER's order, which strict readers require and the signature does not cover."""
     if token.signed.certificates is not None:
         token.signed.certificates.sort(key=asn1.encode_der)
 
 
 def signing_certificate(token: Token) -> x509.Certificate:
-    """The certificate inside the token that verifiably signed its content.
+    """The certificate in the token that verifiably signed its content.
 
     Raises:
-        ValueError: it is not signed data over one TSTInfo with one signer, no certificate inside signed the content, or
-            the signature does not say which certificate did.
+        ValueError: it is not signed data over one TSTInfo with one signer, no certificate in it signed the content, or
+            the signature does not identify the certificate that did.
     """
     if token.kind != SIGNED_DATA or token.signed.content.kind != TST_INFO:
-        raise ValueError("what is signed is not a time-stamp")
+        raise ValueError("the signed content is not a time-stamp")
     signers = token.signed.signers.as_list()
     if len(signers) != 1:
         raise ValueError(f"{len(signers)} signers where one was expected")
@@ -173,22 +173,22 @@ def signing_certificate(token: Token) -> x509.Certificate:
         try:
             _verify(certificate, kind, signer.signature, message, algorithm)
         except InvalidSignature as error:
-            raise ValueError("the signature does not fit what was signed") from error
+            raise ValueError("the signature does not fit the signed content") from error
         return certificate
-    raise ValueError("the certificate of the signer is not inside")
+    raise ValueError("the certificate of the signer is missing")
 
 
 def _attributes(found: asn1.TLV) -> dict[ObjectIdentifier, asn1.TLV]:
-    """Signed attributes, each with its one value; one that occurs twice is refused, since either might be meant."""
+    """Signed attributes, each with a single value; duplicates are rejected as ambiguous."""
     attributes: dict[ObjectIdentifier, asn1.TLV] = {}
     for each in asn1.decode_der(_Attributes, asn1.encode_der(_Only(value=found))).each:
         (only,) = each.values.as_list()
         if attributes.setdefault(each.kind, only) is not only:
-            raise ValueError("a signed attribute stands twice")
+            raise ValueError("a signed attribute occurs twice")
     if not {_CONTENT_TYPE, _MESSAGE_DIGEST} <= set(attributes):
-        raise ValueError("the signature leaves out what it is over")
+        raise ValueError("the signature does not state the signed content")
     if not {_SIGNING_CERTIFICATE, _SIGNING_CERTIFICATE_V2} & set(attributes):
-        raise ValueError("the signature does not say by which certificate it was made")
+        raise ValueError("the signature does not state its certificate")
     return attributes
 
 
@@ -203,7 +203,7 @@ def _names(signed: Mapping[ObjectIdentifier, asn1.TLV], certificate: bytes) -> b
         answers.append(first.parse(bytes) == hashlib.new(algorithm, certificate).digest())
     if _SIGNING_CERTIFICATE in signed:
         first, *_ = signed[_SIGNING_CERTIFICATE].parse(_SigningCertificate).entries[0]
-        digest = hashlib.sha1(certificate, usedforsecurity=False).digest()  # the only hash RFC 2634 knows here
+        digest = hashlib.sha1(certificate, usedforsecurity=False).digest()  # the only hash that RFC 2634 allows here
         answers.append(first.parse(bytes) == digest)
     return all(answers)
 
@@ -228,4 +228,4 @@ def _verify(
     elif isinstance(key, ed25519.Ed25519PublicKey):
         key.verify(signature, message)
     else:
-        raise ValueError(f"a signature of a kind that is not read ({type(key).__name__})")
+        raise ValueError(f"unsupported kind of signature ({type(key).__name__})")

@@ -1,9 +1,8 @@
 """The public document of a key, which its owner publishes, notarises or has time-stamped on the day the key is made.
 
 It names the original by its digests, the scheme, the parameters and the owner, and holds `Key.commitment`, a SHA-256
-over the whole key. It reveals nothing of the secret and does not name the recipient, though it is bound to both. An
-owner who later opens the key shows that this document was made from it; a time-stamp on the document shows when it
-existed.
+over the whole key. It does not reveal the secret or name the recipient, though it is bound to both. An owner who later
+opens the key shows that this document was made from it; a time-stamp on the document proves that it existed by then.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from irwm.scheme.parameters import Parameters
 FORMAT = "irwm-commitment"
 VERSION = 2
 SCHEME = "irwm/v3"
-MAX_BYTES = 16 << 10  # a real one has less than 2 KiB; limits what a hostile file can make us parse
+MAX_BYTES = 16 << 10  # a real document has less than 2 KiB; limits the bytes parsed from a hostile file
 MAX_FAMILY = 100
-# Fields that a document holds as they are.
+# Fields that a document holds unchanged.
 _OF_KEY = ("commitment", "model_fingerprint", "layer0_digest", "vocab_size", "hidden_size", "owner")
 _PLAIN = (*_OF_KEY, "family", "made_utc")
 
@@ -36,7 +35,7 @@ class CommitmentError(IrwmError):
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """What is public about one key.
+    """The public data of one key.
 
     Attributes:
         commitment: `Key.commitment`, hex SHA-256 over the whole key with its secret and its recipient.
@@ -45,8 +44,8 @@ class Commitment:
         parameters: the mark's parameters.
         owner: the name that the key records.
         family: the original's model family, for the reader, or "".
-        made_utc: when the maker says that he made it, ISO 8601 with its zone, or "". This proves nothing; a time-stamp
-            does.
+        made_utc: the creation time according to the maker, ISO 8601 with its zone, or "". It proves nothing; a
+            time-stamp does.
     """
 
     commitment: str
@@ -70,7 +69,7 @@ class Commitment:
         """The commitment to `key`.
 
         Raises:
-            CommitmentError: the family is no name, or the time is not ISO 8601 with its zone.
+            CommitmentError: the family is not a valid name, or the time is not ISO 8601 with its zone.
         """
         of_key = {name: getattr(key, name) for name in _OF_KEY}
         return cls(parameters=key.parameters, family=family, made_utc=made_utc, **of_key)
@@ -95,7 +94,7 @@ class Commitment:
 
         Raises:
             CommitmentError: not a commitment, another version, a field out of its range, or not in canonical form: the
-                digest is over bytes, so only one spelling of the same values is valid.
+                digest is over bytes, so only one encoding of the same values is valid.
         """
         if len(data) > MAX_BYTES:
             raise _malformed(f"{len(data)} bytes", expected=f"at most {MAX_BYTES} bytes")
@@ -110,7 +109,7 @@ class Commitment:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise _malformed(type(error).__name__) from error
         if not same:
-            raise _malformed("another spelling of the same values", expected="canonical JSON, byte for byte")
+            raise _malformed("another encoding of the same values", expected="canonical JSON, byte for byte")
         return document
 
 
@@ -131,7 +130,7 @@ def _check_kind(values: dict[str, Any]) -> None:
             "the commitment has another version",
             expected=f"version {VERSION} of {SCHEME}",
             found=f"version {values['version']!r} of {values['scheme']!r}"[:80],
-            advice="Export the commitment anew from the vault, or use the program version that wrote it",
+            advice="Export the commitment again from the vault, or use the program version that wrote it",
         )
 
 
@@ -143,13 +142,13 @@ def _check(document: Commitment) -> None:
         if type(value) is not int or not 0 < value < top:
             raise ValueError(f"{name} is out of range")
     if not isinstance(document.parameters, Parameters):
-        raise TypeError("the parameters are not parameters")
+        raise TypeError("the parameters have the wrong type")
     for name, longest in (("owner", MAX_NAME), ("family", MAX_FAMILY)):
         text = getattr(document, name)
         if not isinstance(text, str) or len(text) > longest:
-            raise ValueError(f"{name} is no name of at most {longest} characters")
+            raise ValueError(f"{name} is not a name of at most {longest} characters")
         text.encode("utf-8")
     if not isinstance(document.made_utc, str) or len(document.made_utc) > 40:
-        raise ValueError("made_utc is no time")
+        raise ValueError("made_utc is not a time")
     if document.made_utc and datetime.fromisoformat(document.made_utc).tzinfo is None:
-        raise ValueError("made_utc names no time zone")
+        raise ValueError("made_utc has no time zone")

@@ -1,9 +1,9 @@
 """Two claims on one model (the paper's "Multiple Claims of Ownership"): every key tested on every model.
 
-A claimant brings the original that he says he trained, the key made for it, and the copy he released. A thief can bring
-the same: he marks our release once more (M12), or calls an altered copy of it his original and marks that (Mo', M1').
-But *our* mark is then in what he calls his original, and his mark is not in ours. This module makes the tests; `rules`
-says who can show what.
+Claimants provide the original that they claim to have trained, the key made for it, and the copy that they released. An
+attacker can provide the same: a second mark on our release (M12), or an altered copy of our release as "original" with
+a mark on it (Mo', M1'). But then *our* mark is in the attacker's "original", and the attacker's mark is not in ours.
+This module makes the tests; `rules` decides between the claimants.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Claim:
-    """What one claimant brings.
+    """The material of one claimant.
 
     Attributes:
         claimant: a name, different for every claim.
-        original: the unmarked model that the claimant says is the original.
+        original: the unmarked model that is the original according to the claimant.
         key: the key made for it.
-        released: the claimant's own marked copy, where there is one.
+        released: the claimant's own marked copy, if there is one.
         committed_utc: when an independent authority dated the key's commitment (`read_response`, trusted), ISO 8601
-            with its zone; None if nobody did.
+            with its zone; None without a date.
     """
 
     claimant: str
@@ -52,12 +52,12 @@ class Test:
     """One claimant's key on one model.
 
     Attributes:
-        claimant: whose key.
+        claimant: the owner of the key.
         model: the model's name, "original of …", "release of …" or the exhibit's.
         kind: "original", "release" or "exhibit".
-        brought_by: the claimant whose original or release it is; "" for an exhibit that nobody brings as his own.
+        brought_by: the claimant whose original or release it is; "" for an exhibit that is not a claimant's own model.
         finding: the finding, corrected for all comparisons of the dispute; None if the key was refused.
-        refused: why the key does not fit its own claimant's original, or that is none; "" if it does.
+        refused: why the key does not fit its claimant's original, or why that is not a valid original; "" if it fits.
     """
 
     __test__ = False  # pytest must not collect it
@@ -85,16 +85,16 @@ class Test:
 
     @property
     def unrelated(self) -> bool:
-        """Whether the two are known not to descend from each other; false also where that cannot be told."""
+        """Whether the two are known not to descend from each other; also false if that is unknown."""
         return self.finding is not None and self.finding.lineage.status == NOT_DERIVED
 
     @property
     def log10_risk(self) -> float:
-        """log10 of the corrected odds of the stronger form of evidence without the mark; 0 if nothing was read."""
+        """log10 of the corrected odds of the stronger form of evidence without the mark; 0 without a finding."""
         return 0.0 if self.finding is None else self.finding.log10_risk
 
     def standing(self, committed_utc: str | None, seen_utc: str | None) -> Standing:
-        """The value of this test against a claimant who searched for his key."""
+        """The value of this test against a claimant who searched for the key."""
         return standing(self.log10_risk, committed_utc, seen_utc)
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Test:
 
 
 def _in_short(reading: Reading) -> dict[str, Any]:
-    """The mark's reading in the other place, in a few numbers."""
+    """A summary of the mark's reading in the other place."""
     return {name: getattr(reading, name) for name in ("count", "present", "log10_p", "log10_p_count")}
 
 
@@ -138,7 +138,7 @@ class Outcome:
         tests: every key on every model, by claimant and model.
         comparisons: how many tests each finding is corrected for.
         rulings: one for every two claimants.
-        remarks: a sentence for each claim that fails by itself, without any other claim.
+        remarks: a sentence for each claim that fails independently of the other claims.
         winner: the claimant who won every ruling against another, or None.
         sentence: the outcome in plain words.
     """
@@ -182,15 +182,15 @@ def resolve(
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Outcome:
-    """Test every claimant's key on every model and say who can show what.
+    """Test every claimant's key on every model and decide between the claimants.
 
     Args:
         claims: two or more; their order does not matter.
-        exhibits: models in dispute that nobody calls his own, each with a name. If a claimant brings the same
-            embedding, bit for bit, the exhibit is tested but decides nothing, and a remark says so.
+        exhibits: models in dispute that are not a claimant's own, each with a name. If a claimant provides the same
+            embedding, bit for bit, the exhibit is tested but decides nothing, and a remark states this.
         device, seed: as for `irwm.detect`.
-        progress: called with tests done, tests in all and what is being tested.
-        cancelled: asked between tests; true stops the work with CancelledError.
+        progress: called with tests done, the total of tests and a description of the current test.
+        cancelled: called between tests; true stops the work with CancelledError.
 
     Raises:
         ParameterError: fewer than two claims or too many, two of one name, or a date without a zone.
@@ -207,7 +207,7 @@ def resolve(
         if progress:
             progress(len(tests), total, f"the key of {test.claimant} on the {test.model}")
         if cancelled and cancelled():
-            raise CancelledError("the dispute was stopped; nothing was decided")
+            raise CancelledError("the dispute was stopped without a decision")
     return decide(claims, tests)
 
 
@@ -243,16 +243,16 @@ def _brought(claims: Sequence[Claim]) -> Iterator[_Model]:
 
 
 def _whose(exhibit: Checkpoint, brought: Sequence[_Model]) -> str:
-    """The claimant who brings the same embedding himself, so that the exhibit shows nothing; "" for none."""
+    """The claimant who provides the same embedding, so that the exhibit shows nothing; "" for none."""
     return next((each.brought_by for each in brought if each.checkpoint.fingerprint == exhibit.fingerprint), "")
 
 
 def _check(claims: Sequence[Claim], models: Sequence[_Model]) -> None:
     if not 2 <= len(claims) <= MOST_CLAIMS:
-        raise ParameterError("a dispute has claimants", expected=f"2 to {MOST_CLAIMS}", found=str(len(claims)))
+        raise ParameterError("wrong number of claimants", expected=f"2 to {MOST_CLAIMS}", found=str(len(claims)))
     for what, names in (("claimants", [c.claimant for c in claims]), ("models", [m.name for m in models])):
         if len(set(names)) != len(names) or not all(name.strip() for name in names):
-            raise ParameterError(f"the {what} of a dispute need names, each its own", found=", ".join(names)[:200])
+            raise ParameterError(f"the {what} of a dispute need distinct names", found=", ".join(names)[:200])
     _check_dates(claims)
 
 
@@ -267,13 +267,13 @@ def _check_dates(claims: Sequence[Claim]) -> None:
 def _tests(claims: Sequence[Claim], models: Sequence[_Model], total: int, device: str, seed: int) -> Iterator[Test]:
     for claim in claims:
         refused = _spoilt(claim.original)
-        # The claimant's own original first: a key that was not made for it is refused before it accuses anybody.
+        # The claimant's own original first: a key that was not made for it is refused before it accuses anyone.
         own_first = sorted(models, key=lambda model: (model.brought_by, model.kind) != (claim.claimant, ORIGINAL))
         for model in own_first:
             finding = None
             if not refused:
                 try:
-                    # A dispute is about the weights that were brought, not about what lies next to them.
+                    # A dispute is about the weights themselves, not about other files next to them.
                     brought = replace(model.checkpoint, given=None)
                     finding = detect(brought, claim.original, claim.key, device=device, seed=seed, keys_tried=total)
                 except KeyMismatchError as error:
@@ -291,19 +291,19 @@ def _spoilt(original: Checkpoint) -> str:
 
 
 def remarks(claimants: Sequence[str], tests: Sequence[Tested]) -> Iterator[str]:
-    """A sentence for each claim that fails by itself; every claimant's own original is tested first."""
+    """A sentence for each claim that fails independently of the others; each claimant's original is tested first."""
     for claimant in claimants:
         who = printable(claimant)
         own = [each for each in tests if each.claimant == claimant]
         if own[0].refused:
-            yield f"The key of {who} does not fit the original that {who} brings, so it shows nothing: {own[0].refused}"
+            yield f"The key of {who} does not fit the original of {who}, so it shows nothing: {own[0].refused}"
         for each in own:
             if each.brought_by != claimant:
                 continue
             if each.kind == RELEASE and not each.found and not each.refused:
                 state = "is not" if each.absent else "cannot be shown to be"
-                yield f"The mark of {who} {state} in the release that {who} brings."
+                yield f"The mark of {who} {state} in the release of {who}."
             if each.kind == EXHIBIT:
-                yield f"The {each.model} is what {who} brings, bit for bit, so as a model in dispute it shows nothing."
+                yield f"The {each.model} equals a model of {who} bit for bit, so it shows nothing as model in dispute."
             if each.kind == ORIGINAL and each.found:
-                yield f"The original that {who} brings carries {who}'s own mark, so it is not the unmarked original."
+                yield f"The original of {who} carries {who}'s own mark, so it is not the unmarked original."

@@ -1,9 +1,9 @@
-"""How far a search for a key could have forged the evidence, in bits.
+"""How much of the evidence a search for a key could have forged, in bits.
 
-Nothing in a key is chosen freely. So to get a key that "finds" itself in a stranger's model somebody has to try whole
-keys, about 2^b of them for evidence of b bits. A commitment that somebody else dated before the claimant had access to
-the suspect ends the search. Only the day since which the suspect is said to be known is compared here: a claimant who
-had it earlier could search earlier, and no date shows whether he had it.
+No part of a key can be chosen freely. So to get a key that "finds" itself in another party's model, a forger has to try
+whole keys, about 2^b of them for evidence of b bits. A commitment that a third party dated before the claimant had
+access to the suspect ends the search. Only the stated date of the suspect's first appearance is compared here: a
+claimant who had the suspect earlier could search earlier, and no date shows whether this was the case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Standing:
 
     Attributes:
         status: "committed before" the suspect appeared, "committed too late", "suspect not dated" (there is a
-            commitment, but nobody said when the suspect appeared), or "not committed".
+            commitment, but no date for the suspect), or "not committed".
         evidence_bits: -log2 of the corrected odds that a model without the mark gives this reading.
         search_bits: log2 of the keys that the claimant could have tried; 0 if committed before, provided that he had no
             access to the suspect until then.
@@ -44,12 +44,12 @@ class Standing:
 
     @property
     def margin_bits(self) -> float:
-        """The bits left; below zero a search alone explains the finding."""
+        """The remaining bits; below zero a search alone explains the finding."""
         return self.evidence_bits - self.search_bits
 
     @property
     def searched_bits(self) -> float:
-        """The bits left against a claimant who had access to the suspect before he committed to his key."""
+        """The remaining bits against a claimant who had access to the suspect before committing to the key."""
         return self.evidence_bits - SEARCH_BITS
 
 
@@ -64,10 +64,10 @@ def standing(log10_risk: float, committed_utc: str | None = None, suspect_seen_u
     Args:
         log10_risk: `irwm.evidence.verdict.log10_risk` of the finding.
         committed_utc: when an independent authority dated the key's commitment, ISO 8601 with its zone; None for never.
-        suspect_seen_utc: since when the suspect is known to have existed, likewise; None if nobody knows.
+        suspect_seen_utc: since when the suspect is known to have existed, in the same format; None if unknown.
 
     Raises:
-        ValueError: a time is not ISO 8601 or names no zone.
+        ValueError: a time is not ISO 8601 or has no zone.
     """
     committed, seen = _time(committed_utc), _time(suspect_seen_utc)
     if committed is None:
@@ -90,5 +90,5 @@ def _time(text: str | None) -> datetime | None:
         return None
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
-        raise ValueError(f"{text!r} names no time zone")
+        raise ValueError(f"{text!r} has no time zone")
     return time.astimezone(UTC)

@@ -1,15 +1,15 @@
-"""Who of two claimants can show what: the rules of a dispute, each with its numbers and its sentence.
+"""The rules of a dispute between two claimants, each with its numbers and its sentence.
 
 The rules, in this order:
 
 1. A key that does not fit its own original shows nothing.
-2. If a claimant's "original" carries the other's mark, he made it from the other's release.
-3. If a claimant's release carries the other's mark, and the other's release does not carry his, he made his from it.
+2. If a claimant's "original" carries the other's mark, it was made from the other's release.
+3. If a claimant's release carries the other's mark, and not the reverse, it was made from the other's release.
 4. If one model carries both marks, or the originals are related, the earlier of two time-stamped commitments decides.
 5. If the originals are known to be unrelated, the mark in the exhibit decides.
 
-Everything else stays undecided, and the ruling says what would decide it. A mark counts only if a search for a key
-could not have found it (`key_search.Standing`). No rule looks at the order of the claimants.
+Everything else remains undecided, and the ruling states what would decide it. A mark counts only if a search for a key
+could not have found it (`key_search.Standing`). No rule depends on the order of the claimants.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Party = tuple[str, str | None]
 
 
 class Tested(Protocol):
-    """What the rules read of a `dispute.Test`, or of its record in a report."""
+    """The attributes of a `dispute.Test`, or of its record in a report, that the rules read."""
 
     @property
     def claimant(self) -> str: ...
@@ -63,10 +63,11 @@ class Ruling:
     Attributes:
         claimants: the two names.
         rule: the rule that decided, or "undecided".
-        winner: the claimant it decided for, or None.
+        winner: the claimant in whose favour it decided, or None.
         sentence: the result in plain words, with its numbers.
-        would_decide: what would decide it; "" if it is decided.
-        margin_bits: bits of evidence for the decision, less what a search could have forged; None for a date alone.
+        would_decide: what would decide the case; "" if it is decided.
+        margin_bits: bits of evidence for the decision, minus those that a search could have forged; None for a date
+            alone.
     """
 
     claimants: tuple[str, str]
@@ -82,7 +83,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One of the two claimants, with the tests of his key."""
+    """One of the two claimants, with the tests of their key."""
 
     name: str
     committed_utc: str | None
@@ -111,7 +112,7 @@ class _Side:
 
     @property
     def exhibits(self) -> tuple[Tested, ...]:
-        """The models in dispute, without those that a claimant also brings as his own."""
+        """The models in dispute, without those that are also a claimant's own."""
         return tuple(each for each in self.tests if each.kind == "exhibit" and not each.brought_by)
 
     @property
@@ -119,15 +120,15 @@ class _Side:
         return None if self.committed_utc is None else datetime.fromisoformat(self.committed_utc)
 
     def bits(self, test: Tested) -> float:
-        """Evidence less what a search could have gained. Dates do not count: the other's commitment says that his model
-        existed by then, but it may have existed, and been searched against, long before."""
+        """Evidence minus the bits that a search could have gained. Dates do not count: the other's commitment shows
+        that the other's model existed by then, but it may have existed, and been searched against, long before."""
         return test.standing(None, None).margin_bits
 
     def shows(self, test: Tested) -> bool:
         return test.found and self.bits(test) >= 0
 
     def shown(self) -> set[str]:
-        """Models that carry his mark."""
+        """Models that carry the claimant's mark."""
         return {each.model for each in self.tests if self.shows(each)}
 
 
@@ -156,7 +157,7 @@ def winner_of(claimants: Sequence[str], rulings: Sequence[Ruling]) -> str | None
 
 
 def _side(party: Party, other: Party, tests: Sequence[Tested]) -> _Side:
-    """One side, without a third claimant's models: only what the two bring decides between them."""
+    """One side, without a third claimant's models: only the models of the two decide between them."""
     kept = [t for t in tests if t.claimant == party[0] and t.brought_by in (party[0], other[0], "")]
     kept.sort(key=lambda test: (test.kind, test.model))
     return _Side(*party, other[0], tuple(kept))
@@ -166,16 +167,16 @@ def _unfit(a: _Side, b: _Side) -> Ruling | None:
     if not (a.unfit or b.unfit):
         return None
     if a.unfit and b.unfit:
-        return _open(a, b, "Neither key fits the original that its claimant brings, so neither shows anything.", "keys")
+        return _open(a, b, "Neither key fits its claimant's original, so neither shows anything.", "keys")
     bad, good = (a, b) if a.unfit else (b, a)
-    said = f"The key of {bad.who} was not made for the original that {bad.who} brings, so {bad.who} shows nothing."
-    # A mark in an exhibit may be a second one, written over the mark of the claimant whose key could not be tried.
+    said = f"The key of {bad.who} was not made for the original of {bad.who}, so {bad.who} shows nothing."
+    # A mark in an exhibit may be a second one, written over the mark of the claimant whose key could not be tested.
     at_stake = [t for t in good.tests if t.brought_by == bad.name and good.shows(t)]
     if not at_stake:
         shown = [t for t in good.exhibits if good.shows(t)]
         if shown:
-            said += f" The {shown[0].model} carries the mark of {good.who}; whether that of {bad.who} is in it too, "
-            said += "nobody could try."
+            said += f" The {shown[0].model} carries the mark of {good.who}. Whether it also carries the mark of "
+            said += f"{bad.who} could not be tested."
         would = f"the original that the key of {bad.who} was made for, or the key that was made for this one"
         return Ruling((a.name, b.name), UNFIT, None, said, _would(would))
     best = min(at_stake, key=lambda t: t.log10_risk)
@@ -190,31 +191,31 @@ def _original_marked(a: _Side, b: _Side) -> Ruling | None:
         return None
     if len(shown) == 2:
         said = (
-            f"What {a.who} calls the original carries the mark of {b.who}, and what {b.who} calls the original that of "
-            f"{a.who}. Both cannot be: one of the originals, or one of the keys, is not what it is said to be."
+            f"The original of {a.who} carries the mark of {b.who}, and the original of {b.who} carries the mark of "
+            f"{a.who}. Both cannot be true: one of the originals, or one of the keys, is not as claimed."
         )
-        return _open(a, b, said, "originals whose dates others can vouch for")
+        return _open(a, b, said, "originals with dates that third parties confirm")
     (side,) = shown
     test, other = side.in_their_original, b if side is a else a
     back = other.in_their_original
     reverse = "is not in" if back.absent else "is not shown in"
     said = (
-        f"What {other.who} calls the original carries the mark of {side.who} ({_odds(test)}), so it was made from a "
-        f"copy that {side.who} had marked. The mark of {other.who} {reverse} the original of {side.who}."
+        f"The original of {other.who} carries the mark of {side.who} ({_odds(test)}), so it was made from a copy that "
+        f"{side.who} had marked. The mark of {other.who} {reverse} the original of {side.who}."
     )
     return Ruling((a.name, b.name), ORIGINAL_MARKED, side.name, said, margin_bits=side.bits(test))
 
 
 def _release_marked(a: _Side, b: _Side) -> Ruling | None:
-    """Nobody can put his mark into what the other brings, so a mark on one side only shows who used whose copy."""
+    """A claimant cannot mark the models of the other side, so a mark on one side only shows who used whose copy."""
     for side, other in ((a, b), (b, a)):
         own, test, back = side.own_release, side.in_their_release, other.in_their_release
         if own is None or test is None or back is None:
             return None
         if side.shows(own) and side.shows(test) and back.absent:
             said = (
-                f"What {other.who} released carries the mark of {side.who} ({_odds(test)}), and what {side.who} "
-                f"released does not carry that of {other.who}. So {other.who} worked on a copy of {side.who}."
+                f"The release of {other.who} carries the mark of {side.who} ({_odds(test)}), and the release of "
+                f"{side.who} does not carry the mark of {other.who}. So {other.who} used a copy of {side.who}."
             )
             return Ruling((a.name, b.name), RELEASE_MARKED, side.name, said, margin_bits=side.bits(test))
     return None
@@ -230,12 +231,12 @@ def _by_date(a: _Side, b: _Side) -> Ruling | None:
     if both:
         where = f"The {both[0]} carries both marks, and neither original carries the other's."
     elif _related(a, b) and any(map(earlier.shows, earlier.exhibits)) and not any(t.found for t in later.exhibits):
-        where = f"The two originals are related, and what is in dispute carries the mark of {earlier.who} alone."
+        where = f"The two originals are related, and the models in dispute show only the mark of {earlier.who}."
     else:
         return None
     said = f"{where} The commitment of {earlier.who} was time-stamped first, on {earlier.committed_utc}; that of "
-    said += f"{later.who} on {later.committed_utc}."
-    said += " That dates the mark and the original it was made for; it does not say who trained the model."
+    said += f"{later.who}, on {later.committed_utc}."
+    said += " That dates the mark and the original it was made for; it does not show who trained the model."
     best = max(earlier.bits(t) for t in earlier.tests if earlier.shows(t))
     return Ruling((a.name, b.name), EARLIER, earlier.name, said, margin_bits=best)
 
@@ -249,7 +250,7 @@ def _only_one(a: _Side, b: _Side) -> Ruling | None:
             best = min(mine, key=lambda t: t.log10_risk)
             said = (
                 f"The {best.model} carries the mark of {side.who} ({_odds(best)}) and not that of {other.who}, whose "
-                f"original has nothing to do with that of {side.who}."
+                f"original is unrelated to that of {side.who}."
             )
             return Ruling((a.name, b.name), ONLY_ONE, side.name, said, margin_bits=side.bits(best))
     return None
@@ -260,7 +261,7 @@ def _undecided(a: _Side, b: _Side) -> Ruling:
     dates = "a commitment that an authority time-stamped before the other's"
     if both:
         said = f"The {both[0]} carries both marks, neither original carries the other's, and "
-        said += "no date says which came first." if a.time == b.time else "the dates do not decide."
+        said += "no date shows which came first." if a.time == b.time else "the dates do not decide."
         said += f" {_one_date(a, b)}" if (a.time is None) != (b.time is None) else ""
         return _open(a, b, said, dates)
     weak = [(side, t) for side in (a, b) for t in side.tests if t.found and not side.shows(t)]
@@ -273,9 +274,9 @@ def _undecided(a: _Side, b: _Side) -> Ruling:
     if _unrelated(a, b):
         return _open(a, b, said, "a model in dispute that carries one of the marks")
     if not _related(a, b):
-        said += " Whether the two originals have to do with each other cannot be told."
-        return _open(a, b, said, "a mark in what the other brings, or records of the training")
-    said += " The originals are related, and no mark says which of them came first."
+        said += " Whether the two originals are related is unknown."
+        return _open(a, b, said, "a mark in a model of the other side, or records of the training")
+    said += " The originals are related, and no mark shows which of them came first."
     if (a.time is None) != (b.time is None):
         said += f" {_one_date(a, b)}"
     return _open(a, b, said, f"{dates}, or records of the training")
@@ -289,7 +290,7 @@ def _carried(a: _Side, b: _Side) -> str:
             sentences.append(
                 f"The mark of {side.who} is in the {' and the '.join(beyond)}; that of {other.who} is not."
             )
-    return " ".join(sentences) or "No model outside each claimant's own carries a mark."
+    return " ".join(sentences) or "Neither mark is in a model other than its claimant's own."
 
 
 def _related(a: _Side, b: _Side) -> bool:
@@ -297,23 +298,23 @@ def _related(a: _Side, b: _Side) -> bool:
 
 
 def _unrelated(a: _Side, b: _Side) -> bool:
-    """Whether the originals are known to be unrelated, whichever of the two is compared with the other. That nobody can
-    tell is not enough, and one direction alone may only show that somebody spoilt what he calls his original."""
+    """Whether the originals are known to be unrelated in both directions of the comparison. Unknown is not sufficient,
+    and one direction alone may only show that a claimant damaged the model provided as original."""
     return a.in_their_original.unrelated and b.in_their_original.unrelated
 
 
 def _earlier(a: _Side, b: _Side) -> _Side | None:
-    """The side with the earlier commitment, if both are dated: anybody can have a key stamped today, and a missing date
-    says nothing about when a key was made."""
+    """The side with the earlier commitment, if both are dated: anyone can have a key stamped today, and a missing date
+    shows nothing about when a key was made."""
     if a.time is None or b.time is None or a.time == b.time:
         return None
     return a if a.time < b.time else b
 
 
 def _one_date(a: _Side, b: _Side) -> str:
-    """Why the one date that there is does not decide."""
+    """Why a single date does not decide."""
     dated, other = (b, a) if a.time is None else (a, b)
-    return f"Only {dated.who} has a date; that does not say that {other.who} came later."
+    return f"Only {dated.who} has a date; that does not show that {other.who} came later."
 
 
 def _open(a: _Side, b: _Side, said: str, would: str) -> Ruling:

@@ -1,9 +1,9 @@
 """Time-stamps by file (RFC 3161): an independent authority signs that a digest existed at a time.
 
-`request` makes the file that is sent to any authority. `read_response` checks the answer without a network: it must be
-granted, for this digest and this request, and signed by the certificate inside, which must be for time-stamping and
-valid at that time. Anyone can make such a certificate. Only a chain to a root that the reader gives makes a time-stamp
-`trusted`. Revocation is not looked up.
+`request` makes the file to send to an authority. `read_response` checks the answer offline: it must be granted, for
+this digest and this request, and signed by the certificate in it, which must be for time-stamping and valid at that
+time. Anyone can make a certificate like this. Only a chain to a root that the reader provides makes a time-stamp
+`trusted`. Revocation is not checked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STATUS = ("granted", "granted with changes", "rejected", "waiting", "revocation
 
 
 class TimestampError(IrwmError):
-    """A time-stamp request or response that dates nothing: the message says what does not fit."""
+    """A time-stamp request or response that is not valid; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Timestamp:
     Attributes:
         time_utc: when the authority signed, ISO 8601, UTC.
         authority: the name in the signing certificate.
-        trusted: whether that certificate leads to one of the roots given. If not, the time is only what an unknown
-            signer says.
+        trusted: whether that certificate leads to one of the roots given. If not, the time is only the statement of an
+            unknown signer.
         serial: the authority's number of this time-stamp.
-        policy: under which policy the authority made it, an object identifier.
+        policy: the policy under which the authority made it, an object identifier.
         accuracy_s: the error in seconds that the authority states; 0 if it states none.
     """
 
@@ -68,7 +68,7 @@ def request(digest_hex: str, nonce: int | None = None) -> bytes:
 
     Args:
         digest_hex: hex SHA-256, `Commitment.digest`.
-        nonce: a number that nobody else uses; None for 64 bits from the operating system.
+        nonce: a unique number; None for 64 random bits from the operating system.
 
     Raises:
         TimestampError: not a SHA-256, or a nonce that is negative or too long.
@@ -85,13 +85,13 @@ def request(digest_hex: str, nonce: int | None = None) -> bytes:
 
 
 def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: bytes | None = None) -> Timestamp:
-    """What a time-stamp response proves about a digest.
+    """The time-stamp of a digest, read from a verified response.
 
     Args:
         request: the request as it was sent.
         response: the authority's answer (TimeStampResp, DER).
-        digest_hex: hex SHA-256 that must be the one dated.
-        roots_pem: certificates that the reader trusts, PEM; None to leave the authority unproven.
+        digest_hex: hex SHA-256 of the dated document.
+        roots_pem: certificates that the reader trusts, PEM; None to skip the check of the authority.
 
     Raises:
         TimestampError: the answer does not belong to this request and digest, it was altered, or its certificate is
@@ -106,14 +106,14 @@ def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: b
     info = parsed.tst_info
     _check_info(info, digest, asked)
     with warnings.catch_warnings():
-        # Newer library versions warn of old certificates that break rules; they are checked here nevertheless.
+        # Newer library versions warn about old certificates that violate rules; they are still checked here.
         warnings.simplefilter("ignore", CryptographyDeprecationWarning)
         try:
             certificate = cms.signing_certificate(token)
             _check_certificate(certificate, info)
             _check_names(certificate, parsed)
         except (KeyError, IndexError, TypeError, ValueError, x509.ExtensionNotFound) as error:
-            raise _refused("its signature does not stand", found=_words(error)) from error
+            raise _refused("its signature is not valid", found=_words(error)) from error
         trusted = bool(roots) and _leads_to(roots, parsed, digest)
     accuracy = info.accuracy
     seconds = ((accuracy.seconds or 0) + (accuracy.millis or 0) / 1e3 + (accuracy.micros or 0) / 1e6) if accuracy else 0
@@ -133,14 +133,12 @@ def _digest(digest_hex: str) -> bytes:
     except (TypeError, ValueError):
         digest = b""
     if len(digest) != 32 or digest.hex() != digest_hex:
-        raise TimestampError(
-            "this is no digest to date", expected="a SHA-256 in lower-case hex", found=str(digest_hex)[:80]
-        )
+        raise TimestampError("this is not a digest", expected="a SHA-256 in lower-case hex", found=str(digest_hex)[:80])
     return digest
 
 
 def _read_request(request: bytes, digest: bytes) -> cms.Request:
-    """The request, once it is known to ask for `digest`."""
+    """The request, after checking that it is for `digest`."""
     try:
         if len(request) > MAX_REQUEST_BYTES:
             raise ValueError(f"{len(request)} bytes")
@@ -169,14 +167,14 @@ def _take_apart(response: bytes) -> tuple[cms.Token, TimeStampResponse]:
     try:
         answer = asn1.decode_der(cms.Response, response)
     except ValueError as error:
-        raise _refused("these bytes are none", found=_words(error)) from error
+        raise _refused("these bytes are not a response", found=_words(error)) from error
     number, token = answer.status.code, answer.token
     if number != 0:
         said = _STATUS[number] if 0 <= number < len(_STATUS) else f"status {number}"
         raise _refused("the authority did not grant it", "granted", said + _why(response))
     try:
         if token is None:
-            raise ValueError("there is none")
+            raise ValueError("the token is missing")
         cms.sort_certificates(token)
         parsed = decode_timestamp_response(asn1.encode_der(answer))
         _ = parsed.tst_info
@@ -186,7 +184,7 @@ def _take_apart(response: bytes) -> tuple[cms.Token, TimeStampResponse]:
 
 
 def _why(response: bytes) -> str:
-    """What the authority wrote beside its refusal."""
+    """The authority's text about its refusal."""
     try:
         said = decode_timestamp_response(response).status_string
     except (TypeError, ValueError):
@@ -210,7 +208,7 @@ def _check_info(info: TimeStampTokenInfo, digest: bytes, asked: cms.Request) -> 
 def _check_certificate(certificate: x509.Certificate, info: TimeStampTokenInfo) -> None:
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
     if not usage.critical or list(usage.value) != [ExtendedKeyUsageOID.TIME_STAMPING]:
-        raise ValueError("its certificate is not for time-stamping, and for that alone (RFC 3161, 2.3)")
+        raise ValueError("its certificate is not for time-stamping only (RFC 3161, 2.3)")
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not first <= info.gen_time.astimezone(UTC) <= last:
         raise ValueError(
@@ -219,7 +217,7 @@ def _check_certificate(certificate: x509.Certificate, info: TimeStampTokenInfo) 
 
 
 def _check_names(certificate: x509.Certificate, parsed: TimeStampResponse) -> None:
-    """The library finds the chain by issuer and number, which must name the certificate that was checked here."""
+    """The library finds the chain by issuer and number, which must identify the certificate that was checked here."""
     name = (certificate.issuer, certificate.serial_number)
     inside = [x509.load_der_x509_certificate(each) for each in parsed.signed_data.certificates]
     signers = [(each.issuer, each.serial_number) for each in parsed.signed_data.signer_infos]
@@ -229,13 +227,13 @@ def _check_names(certificate: x509.Certificate, parsed: TimeStampResponse) -> No
 
 def _leads_to(roots: list[x509.Certificate], parsed: TimeStampResponse, digest: bytes) -> bool:
     """Whether the signing certificate leads to one of the roots, all valid at the time."""
-    # All certificates inside, and not only those that seem to form the chain: there are several ways to compare names.
+    # All certificates in it, not only those that seem to form the chain: there are several ways to compare names.
     inside = [x509.load_der_x509_certificate(each) for each in parsed.signed_data.certificates]
     roots = [each for each in roots if _may_lead_to_dates(each)]
     if not roots or not all(map(_may_lead_to_dates, inside)):
         return False
-    # Together, since one may be between another and the signer; and each alone, since of two of one name only the first
-    # is looked at.
+    # Together, since one may be between another and the signer; and each alone, since the library uses only the first
+    # of two with the same name.
     return any(_verified(some, parsed, digest) for some in (roots, *([each] for each in roots)))
 
 
@@ -258,10 +256,10 @@ def _may_lead_to_dates(authority: x509.Certificate) -> bool:
 
 
 def root_certificates(data: bytes) -> bytes:
-    """Certificates that a reader trusts, as PEM and nothing else, of a file that holds some as PEM, or one as DER.
+    """Certificates that a reader trusts, as pure PEM, from a file that holds some as PEM, or one as DER.
 
     Raises:
-        TimestampError: there is none in it.
+        TimestampError: it contains no certificate.
     """
     with contextlib.suppress(ValueError):
         if len(data) <= MAX_ROOTS_BYTES:
@@ -278,7 +276,7 @@ def _roots(pem: bytes | None) -> list[x509.Certificate]:
         return list(dict.fromkeys(x509.load_pem_x509_certificates(pem)))
     except ValueError as error:
         raise TimestampError(
-            "these are no certificates to trust",
+            "no certificates found",
             expected="one or more certificates in PEM form",
             found=_words(error),
             advice="Give the root certificate that the authority publishes",

@@ -1,15 +1,15 @@
-"""Models that are run: what an attack, or a mark, costs the model.
+"""Running models: the cost of an attack, or of a mark, for the model.
 
-This package alone opens models with transformers; a verdict never runs one.
+Only this package opens models with transformers; a verdict never runs one.
 
     opened      a model folder opened with transformers, and its tokenizer
-    text        how a text is given to a model
+    text        how a text is split into inputs of a model
     reference   a model run once over a text, with its outputs
-    pair        another model shown the same text, also under other token ids
-    measure     another model against the reference: perplexity, divergence, agreement
+    pair        another model run on the same text, also with other token ids
+    measure     another model compared with the reference: perplexity, divergence, agreement
     function    whether two models compute the same function
-    certificate what a mark cost, for the release receipt
-    harness     lm-evaluation-harness on a model folder, where it is installed
+    certificate the cost of a mark, for the release receipt
+    harness     lm-evaluation-harness on a model folder, if it is installed
 """
 
 from irwm.running.certificate import Certificate, certify

@@ -21,15 +21,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     two.add_argument("original", type=Path)
     two.add_argument("other", type=Path)
     two.add_argument("--text", type=Path, help="a text file in UTF-8 (default: the bundled text)")
-    two.add_argument("--tokens", type=int, default=4096, help="of the text, at most (default: %(default)s)")
-    two.add_argument("--same-function", action="store_true", help="also whether all logits are equal, up to rounding")
-    some = commands.add_parser("benchmark", help="tasks of lm-evaluation-harness on one model or several")
+    two.add_argument("--tokens", type=int, default=4096, help="maximum tokens of the text (default: %(default)s)")
+    two.add_argument("--same-function", action="store_true", help="also check that all logits are equal up to rounding")
+    some = commands.add_parser("benchmark", help="tasks of lm-evaluation-harness on one or more models")
     some.add_argument("models", type=Path, nargs="+")
-    some.add_argument("--tasks", required=True, help="names, with commas between them")
+    some.add_argument("--tasks", required=True, help="names of the tasks, separated by commas")
     some.add_argument("--task-folder", type=Path, help="a folder of your own tasks")
-    some.add_argument("--limit", type=int, help="questions of each task (default: all)")
-    some.add_argument("--batch", type=int, default=1, help="questions at once (default: %(default)s)")
-    some.add_argument("--download", action="store_true", help="let the harness fetch data that are not here")
+    some.add_argument("--limit", type=int, help="maximum questions of each task (default: all)")
+    some.add_argument("--batch", type=int, default=1, help="questions per batch (default: %(default)s)")
+    some.add_argument("--download", action="store_true", help="let the harness download missing data")
     for command in (two, some):
         command.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
     options = parser.parse_args(arguments)
@@ -54,7 +54,7 @@ def _compare(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _benchmark(options: argparse.Namespace) -> dict[str, object]:
-    if not options.download:  # before the libraries that read it
+    if not options.download:  # set before the libraries that read it are imported
         os.environ.update({"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"})
     from irwm.running.harness import evaluate
 

@@ -1,4 +1,4 @@
-"""What a mark cost its model, measured on original and release: the receipt's utility certificate."""
+"""The utility certificate of a receipt: the cost of a mark, measured on original and release."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from irwm.running.measure import Utility, compare
 from irwm.running.reference import Progress, reference
 from irwm.running.text import default_text
 
-# Enough to see a change of perplexity by 1 %, and read within seconds by a small model.
+# Enough to detect a change of perplexity by 1 %; takes a small model a few seconds.
 TOKENS = 1024
 BUNDLED = "the bundled text (documentation of Python)"
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A release against its original.
+    """A release compared with its original.
 
     Attributes:
-        changed_rows: of the embedding.
+        changed_rows: changed rows of the embedding.
         text: the text's name.
-        text_sha256: of its UTF-8 bytes, hex.
-        utility: None where it was not measured.
+        text_sha256: hex SHA-256 of its UTF-8 bytes.
+        utility: None if it was not measured.
         why: why it was not measured; "" otherwise.
     """
 
@@ -55,11 +55,11 @@ def certify(
 ) -> Certificate:
     """Run both models over the beginning of a text.
 
-    A model that cannot be run is not an error: the certificate says why it holds no figures.
+    A model that cannot be run is not an error: the certificate then states why it holds no figures.
 
     Args:
-        text: the bundled one if None.
-        progress: as `reference` and `compare`, one after the other; a `CancelledError` that it raises goes through.
+        text: None for the bundled text.
+        progress: as for `reference` and then `compare`; a `CancelledError` that it raises is propagated.
 
     Raises:
         DeviceMemoryError, torch.OutOfMemoryError: the device has too little memory (`irwm.evidence.devices.on_device`).
@@ -74,7 +74,7 @@ def certify(
         raise  # the caller may try again on the processor
     except IrwmError as error:
         why = str(error)
-    # Too large for this machine, a full temporary folder: whatever it is, the release is valid.
+    # For example too large for this machine, or a full temporary folder. In any case the release is valid.
     except Exception as error:
         why = f"running the model failed: {str(error)[:200]}"
     return Certificate(changed_rows, name, digest, utility, why)

@@ -1,15 +1,15 @@
-"""Whether two models compute the same function: the proof behind an attack that claims to change nothing.
+"""Whether two models compute the same function: the check of attacks that claim to preserve it.
 
-A function-preserving transform is exact in float64; what is written is rounded to the dtype of the file. So the logits
-of the two models differ, and the question is whether by more than that rounding explains. How far rounding moves the
-logits depends on the model: its depth, its norms, its weights. It is therefore measured on the model itself: every
-weight of the reference gets a random rounding error (uniform, up to half the distance to its neighbour in the other
-file's dtype, and as much again as float32's, because the arithmetic rounds too and not in the same order), and the
-model is run again. Two models are the same where neither the largest difference of a logit nor the root mean square of
-all is more than `SLACK` times what that makes.
+A function-preserving transform is exact in float64, but the written weights are rounded to the dtype of the file. So
+the logits of the two models differ, and the question is whether rounding explains the difference. The effect of
+rounding on the logits depends on the model: its depth, its norms, its weights. It is therefore measured on the model
+itself: every weight of the reference gets a random rounding error (uniform, up to half the distance to its neighbour in
+the other file's dtype, plus the same for float32, because the arithmetic also rounds, in another order), and the model
+is run again. Two models are the same if neither the largest difference of a logit nor the root mean square of all
+differences is more than `SLACK` times the effect of this error.
 
-The proof is as sharp as the dtype. In bfloat16 a change smaller than rounding to 8 bits cannot be told from it; the
-same transform written as float32 is compared with float32's rounding, which is some 5000 times smaller.
+The dtype limits the precision of the check. In bfloat16 a change smaller than rounding to 8 bits cannot be detected;
+the same transform written as float32 is compared with float32's rounding, which is some 5000 times smaller.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from irwm.running.opened import open_weights
 from irwm.running.pair import Pair, TokenMap, common_order, pair_of, states
 from irwm.running.reference import Reference, run
 
-# Measured (docs/utility.md): 1.5 at most over all transforms and their compositions on three trained models, written as
-# bfloat16 and as float32; pruning a tenth of the weights makes 5.6 at least.
+# Measured (docs/utility.md): at most 1.5 over all transforms and their compositions on three trained models, written as
+# bfloat16 and as float32; pruning a tenth of the weights gives at least 5.6.
 SLACK = 3.0
 
 
@@ -37,11 +37,11 @@ class SameFunction:
     Attributes:
         largest: the largest difference between two logits; of encoders, between two coordinates of a hidden state.
         typical: the root mean square of all differences.
-        scale: the largest of the reference's logits, without its sign.
-        tolerance, typical_tolerance: how large `largest` and `typical` may be for rounding to explain them.
-        same: whether both are that small.
+        scale: the largest absolute logit of the reference.
+        tolerance, typical_tolerance: the limits of `largest` and `typical` that rounding explains.
+        same: whether both are within their limits.
         positions: places of the text at which all logits were compared.
-        dtype: the other model's dtype, whose rounding the tolerances allow for.
+        dtype: the other model's dtype; the tolerances allow for its rounding.
     """
 
     largest: float
@@ -84,7 +84,7 @@ def same_function(reference: Reference, other_dir: str | Path, token_ids: TokenM
 
 @dataclass(slots=True)
 class _Difference:
-    """Gathered block by block."""
+    """Accumulates the difference block by block."""
 
     largest: float = 0.0
     scale: float = 0.0
@@ -126,8 +126,8 @@ def _encoders(pair: Pair) -> _Difference:
 
 
 def rounding(reference: Reference, dtype: torch.dtype) -> tuple[float, float]:
-    """The largest and the root mean square change of a logit, or of a hidden state's coordinate, when every number of
-    the reference's model is moved by a random rounding error of `dtype`."""
+    """The largest and the root mean square change of a logit, or of a hidden state's coordinate, if every number of the
+    reference's model gets a random rounding error of `dtype`."""
     if dtype not in reference.roundings:
         weights = open_weights(reference.folder, reference.device)
         source = torch.Generator(weights.model.device).manual_seed(reference.seed)
@@ -143,7 +143,7 @@ def rounding(reference: Reference, dtype: torch.dtype) -> tuple[float, float]:
 
 def _rounding_error(value: torch.Tensor, dtype: torch.dtype, source: torch.Generator) -> torch.Tensor:
     """Numbers drawn uniformly between minus and plus half the distance of each number to its neighbour in `dtype`,
-    and half that in float32, in which models are run: sums in another order, or on another processor, differ by it.
+    and half of it in float32, in which models are run: sums in another order, or on another processor, differ by this.
     """
     exponent = torch.frexp(value).exponent  # value = mantissa * 2^exponent, mantissa in [0.5, 1)
     eps = torch.finfo(dtype).eps + torch.finfo(torch.float32).eps

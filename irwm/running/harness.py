@@ -1,4 +1,4 @@
-"""Benchmarks of lm-evaluation-harness [1] on a model folder, for users who have it and its data at hand.
+"""Benchmarks of lm-evaluation-harness [1] on a model folder, for users who have it and its data.
 
 [1] https://github.com/EleutherAI/lm-evaluation-harness, the package lm-eval (requirements-harness.txt).
 """
@@ -27,10 +27,10 @@ class Score:
 
     Attributes:
         task: its name.
-        metric: "acc", "word_perplexity" and the like; after a comma the filter's name where there is one.
+        metric: such as "acc" or "word_perplexity", with the filter's name, if any, after a comma.
         value: the figure.
-        error: its standard error, as the harness estimates it; None where it does not.
-        samples: questions asked; None where the harness does not say.
+        error: its standard error as estimated by the harness; None without an estimate.
+        samples: number of questions; None if the harness does not report it.
     """
 
     task: str
@@ -51,22 +51,22 @@ def evaluate(
 ) -> tuple[Score, ...]:
     """Run tasks of the harness on a model, in float32 on the weights as stored.
 
-    The harness looks for a task's data where the task says. To keep it off the network, set HF_HUB_OFFLINE=1 before
-    Python starts, as `python -m irwm.running benchmark` does.
+    The harness loads a task's data from the location in the task. To prevent network access, set HF_HUB_OFFLINE=1
+    before Python starts, as `python -m irwm.running benchmark` does.
 
     Args:
         model_dir: a model folder that transformers opens.
         tasks: names that the harness knows, or of the YAML files in `task_folder`.
-        task_folder: tasks of your own.
-        limit: so many questions of each task only.
-        batch: questions at once.
+        task_folder: a folder of your own tasks.
+        limit: maximum questions of each task.
+        batch: questions per batch.
 
     Returns:
         Every figure of every task, in the order of their names.
 
     Raises:
         HarnessMissingError: lm-eval is not installed.
-        HarnessError: it failed; the message says with what.
+        HarnessError: it failed; the message gives its error.
         ParameterError: no task is named.
         NotACheckpointError: `model_dir` is not a folder.
     """
@@ -107,7 +107,7 @@ def evaluate(
 
 
 def _scores(found: Any) -> tuple[Score, ...]:
-    """The harness's results: figures stand under "metric,filter", their errors under "metric_stderr,filter"."""
+    """The harness's results: figures are under "metric,filter", their errors under "metric_stderr,filter"."""
     scores = []
     for task, figures in sorted(found["results"].items()):
         samples = (found.get("n-samples", {}).get(task) or {}).get("effective")

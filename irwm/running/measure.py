@@ -1,4 +1,4 @@
-"""What a change of a model costs: perplexity, divergence and agreement against the model it was made from."""
+"""The cost of a change of a model: perplexity, divergence and agreement compared with the model it was made from."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from irwm.running.reference import Progress, Reference, blocks, loss_of, losses,
 from irwm.running.text import exp_mean, token_list
 
 Told = Callable[[torch.Tensor], torch.Tensor]
-# Neighbouring tokens are easy or hard together. Sums over blocks of so many are nearly independent of each other.
+# The losses of neighbouring tokens are correlated. Sums over blocks of this length are nearly independent.
 BLOCK = 32
 _HEADLESS = "an encoder without an output head predicts nothing: its last hidden states were compared"
 
 
 @dataclass(frozen=True, slots=True)
 class Utility:
-    """A model against the reference, on the same text.
+    """A model compared with the reference, on the same text.
 
-    Every standard error is of the mean over the text's tokens, from the sums of blocks of 32 neighbouring ones, and
-    None where there are fewer than 2 blocks. It says how far another text of this kind would move the figure, and
-    nothing about other kinds of texts.
+    Every standard error is of the mean over the text's tokens, from the sums of blocks of 32 neighbouring tokens, and
+    None with fewer than 2 blocks. It measures how much another text of the same kind would change the figure, not
+    other kinds of texts.
 
     Attributes:
         tokens: predicted tokens behind the perplexities; of an encoder, hidden states compared.
         perplexity_reference, perplexity: exp of the mean loss in nats; of a masked model the pseudo-perplexity. None
-            for an encoder without an output head, which predicts nothing. Infinite where a model's outputs are no
+            for an encoder without an output head, which predicts nothing. Infinite if a model's outputs are not
             numbers.
         change: their ratio - 1.
         change_error: standard error of `change`, from the differences token by token.
         kl: mean over the predicted tokens of KL(reference || other), in nats, over the tokens that both models have:
             the reference's probabilities of these are made to sum to 1, the other model's are its own.
         kl_error: its standard error.
-        top1: share of places at which both models hold the same token for the likeliest.
+        top1: share of places at which both models predict the same token as the likeliest.
         compared: places behind `kl` and `top1`.
         similarity: mean cosine between the two models' last hidden states; encoders without an output head only.
-        reason: what could not be measured, or not in full, and why; empty otherwise.
+        reason: why figures are missing or incomplete; empty otherwise.
     """
 
     tokens: int
@@ -72,22 +72,22 @@ def compare(
 ) -> Utility:
     """Measure another model on the reference's text.
 
-    Where the other model's vocabulary was reordered or padded, its tokens are found by their texts or by `token_ids`.
-    Where tokens of the text are gone, divergence and agreement are measured on the other tokens. For the perplexity the
-    other model's own tokenizer writes the whole text, and its loss is divided by the reference's number of tokens, so
-    that both figures are about the same text. Without a tokenizer the perplexities, too, are about the other tokens.
+    If the other model's vocabulary was reordered or padded, its tokens are found by their texts or by `token_ids`. If
+    tokens of the text are gone, divergence and agreement are measured on the other tokens. For the perplexity the
+    other model's own tokenizer encodes the whole text, and its loss is divided by the reference's number of tokens, so
+    that both figures are about the same text. Without a tokenizer the perplexities are also about the other tokens.
 
     Args:
-        reference: what `irwm.running.reference` found.
+        reference: the result of `irwm.running.reference`.
         other_dir: a model folder or GGUF file that transformers opens, of the reference's kind.
-        token_ids: new id of each old one, -1 where it is gone; needed where the tokenizer was not rewritten.
-        progress: called with runs done, runs in all, and what is being done.
-        told: of a model that is served: what its server makes of logits (m, v) before anybody sees them.
+        token_ids: new id of each old one, -1 for removed tokens; needed if the tokenizer was not rewritten.
+        progress: called with runs done, the total of runs, and a description of the step.
+        told: for a served model: the transformation that its server applies to logits (m, v).
 
     Raises:
         UnsupportedCheckpointError: transformers cannot run it, it is of another kind, or its tokens cannot be matched.
-        ParameterError: `token_ids` does not fit, or nothing is left of the text.
-        CheckpointError: it is not a checkpoint that is read.
+        ParameterError: `token_ids` does not fit, or no tokens of the text are left.
+        CheckpointError: it is not a readable checkpoint.
     """
     pair = pair_of(reference, Path(other_dir), token_ids)
     if reference.headless:
@@ -104,7 +104,7 @@ def compare(
 
 def _distance(expected: torch.Tensor, outputs: torch.Tensor, matched: Match) -> tuple[torch.Tensor, torch.Tensor]:
     """KL divergence, float64 (m,), and whether the likeliest token is the same, bool (m,), of two tables of logits
-    (m, columns). A row with a NaN or infinite logit diverges infinitely and agrees with nothing."""
+    (m, columns). A row with a NaN or infinite logit has infinite divergence and no agreement."""
     there = (matched.new >= 0).nonzero().flatten()
     ours = slice(None) if matched.plain else there
     theirs = slice(None) if matched.plain else matched.new[there]
@@ -134,7 +134,7 @@ def _utility(pair: Pair, after: torch.Tensor, kl: torch.Tensor, equal: torch.Ten
             before = pair.asked.losses
             means = before.mean().item(), rewritten / len(before)
             change, error = means[1] - means[0], None
-            reason.append("perplexity of the whole text as its own tokenizer writes it, per token of the reference")
+            reason.append("perplexity of the whole text as encoded by its own tokenizer, per token of the reference")
     if not math.isfinite(means[1]):
         reason.insert(0, "its outputs are not numbers")
     ratio = exp_mean(change)
@@ -153,7 +153,7 @@ def _utility(pair: Pair, after: torch.Tensor, kl: torch.Tensor, equal: torch.Ten
 
 
 def _own_loss(pair: Pair) -> float | None:
-    """The whole text's loss in nats, as the other model's own tokenizer writes it; None without a tokenizer."""
+    """The whole text's loss in nats, as encoded by the other model's own tokenizer; None without a tokenizer."""
     asked = pair.asked
     try:
         tokenizer = open_tokenizer(pair.other)

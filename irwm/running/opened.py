@@ -1,4 +1,4 @@
-"""A model folder opened with transformers: to be run, to be trained, or to be saved in another number format."""
+"""Opening a model folder with transformers: to run it, to train it, or to save it in another number format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
-# Nothing is downloaded, and code in a model's folder is never run; by default transformers asks on standard input.
+# No downloads, and code in a model's folder is never run; by default transformers asks on standard input.
 OURS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -30,10 +30,10 @@ class Weights:
 
     Attributes:
         model: float32, in evaluation mode; masked or causal.
-        masked: whether it guesses hidden tokens (BERT) instead of the next one.
-        dtype: in which the weights are stored.
-        headless: no output head is stored (an encoder for embeddings, "BertModel"): the model's is a fresh random one,
-            there to be trained, and what it guesses means nothing.
+        masked: whether it predicts masked tokens (BERT) instead of the next one.
+        dtype: the dtype of the stored weights.
+        headless: no output head is stored (an encoder for embeddings, "BertModel"): the model's head is new and random,
+            for training, and its predictions have no meaning.
     """
 
     model: PreTrainedModel
@@ -44,21 +44,21 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Opened(Weights):
-    """A model that can be run, with the tokenizer beside its weights."""
+    """A model that can be run, with the tokenizer in its folder."""
 
     tokenizer: PreTrainedTokenizerBase
 
 
 def open_model(folder: str | Path, device: str = "cpu") -> Opened:
-    """Open a local folder of weights, config and tokenizer; nothing is downloaded and no code in it is run.
+    """Open a local folder of weights, config and tokenizer, without downloads and without running code in it.
 
-    The arithmetic is float32 on the weights as stored: bfloat16 sums would differ from machine to machine.
+    The arithmetic is float32 on the weights as stored: bfloat16 sums would differ between machines.
 
     Args:
-        folder: a model folder, or a .gguf file, whose weights transformers puts together again.
+        folder: a model folder, or a .gguf file, whose weights transformers dequantises.
 
     Raises:
-        UnsupportedCheckpointError: transformers cannot open the model or its tokenizer, or finds only a part of the
+        UnsupportedCheckpointError: transformers cannot open the model or its tokenizer, or finds only some of the
             weights under the names that it knows.
     """
     weights = open_weights(folder, device)
@@ -76,7 +76,7 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
         masked = any(name.endswith("ForMaskedLM") for name in config.architectures or ())
         masked = masked or (anatomy is not None and anatomy.encoder)
         kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
-        with torch.random.fork_rng():  # a fresh head is drawn at random
+        with torch.random.fork_rng():  # a new head is drawn at random
             torch.manual_seed(0)
             model, loaded = kind.from_pretrained(place, dtype=torch.float32, output_loading_info=True, **OURS, **named)
     missing = sorted(loaded["missing_keys"])
@@ -87,7 +87,7 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
             file=folder,
             tensor=(body or missing)[0],
             found=f"{len(missing)} tensors missing",
-            advice="A model whose tensors were renamed runs only under their original names",
+            advice="Restore the original tensor names; a model with renamed tensors cannot be run",
         )
     return Weights(model.to(device).eval(), masked, _stored(Path(folder), config, bool(named)), bool(missing))
 
@@ -98,13 +98,13 @@ def embedding_rows(model: PreTrainedModel) -> int:
 
 
 def has_tokenizer(folder: str | Path) -> bool:
-    """Whether a tokenizer's file is beside the weights; a GGUF file has its own."""
+    """Whether there is a tokenizer file next to the weights; a GGUF file has its own tokenizer."""
     place, named = _place(folder)
     return bool(named) or any((place / name).is_file() for name in _TOKENIZER_FILES)
 
 
 def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer beside the weights, or in the GGUF file.
+    """The tokenizer next to the weights, or in the GGUF file.
 
     Raises:
         UnsupportedCheckpointError: it is missing, or transformers cannot open it.
@@ -113,9 +113,9 @@ def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
 
     if not has_tokenizer(folder):
         raise UnsupportedCheckpointError(
-            "no tokenizer beside the weights",
+            "no tokenizer next to the weights",
             file=folder,
-            expected="a tokenizer.json or the like",
+            expected="a tokenizer.json or a similar file",
             advice="Copy the original's tokenizer files into the folder",
         )
     place, named = _place(folder)
@@ -141,14 +141,14 @@ def save_quantised(
     folder = Path(model_dir)
     with typed(folder, "transformers cannot quantise this model"), quiet():
         config = AutoConfig.from_pretrained(folder, **OURS)
-        # The class that the model was saved as: a bare encoder gets no fresh head.
+        # The class that the model was saved as: a bare encoder does not get a new head.
         kind = getattr(transformers, (config.architectures or [""])[0], AutoModelForCausalLM)
         model = kind.from_pretrained(folder, **OURS, quantization_config=dict(settings), device_map={"": device})
         model.save_pretrained(out_dir)
 
 
 def _place(folder: str | Path) -> tuple[Path, dict[str, str]]:
-    """The folder that transformers is given, and the name of the GGUF file in it."""
+    """The folder to pass to transformers, and the name of the GGUF file in it."""
     path = Path(folder)
     if path.suffix == ".gguf":
         return path.parent, {"gguf_file": path.name}
@@ -159,7 +159,7 @@ def _place(folder: str | Path) -> tuple[Path, dict[str, str]]:
 
 
 def _stored(path: Path, config: Any, gguf: bool) -> torch.dtype:
-    """The dtype that the config names; of a GGUF file the embedding's, and float16 for blocks, as their scales are."""
+    """The dtype in the config. For a GGUF file: the embedding's dtype, or float16, the dtype of scales, for blocks."""
     if gguf:
         kept = getattr(torch, open_checkpoint(path).dtype, None)
         return kept if isinstance(kept, torch.dtype) else torch.float16
@@ -168,20 +168,20 @@ def _stored(path: Path, config: Any, gguf: bool) -> torch.dtype:
 
 @contextmanager
 def typed(file: Path, problem: str) -> Iterator[None]:
-    """Turns a library's error about a file into a typed one."""
+    """Converts a library's error about a file to a typed one."""
     try:
         yield
     except (json.JSONDecodeError, SafetensorError) as error:
         raise CorruptCheckpointError(problem, file=file, found=str(error)[:300]) from error
     except (IrwmError, MemoryError):
         raise
-    except Exception as error:  # tokenizers raises bare Exceptions, and hostile configs cause any other
+    except Exception as error:  # tokenizers raises bare Exceptions, and hostile configs can cause any type
         raise UnsupportedCheckpointError(problem, file=file, found=str(error)[:300]) from error
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars and load reports on the terminal; errors name what is missing."""
+    """No progress bars and load reports on the terminal; errors name missing tensors."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""Two models shown the same text: which token of one is which of the other's, and what each puts out.
+"""Two models run on the same text: the correspondence of their tokens, and their outputs.
 
 The vocabulary of the other model may have been reordered, trimmed or padded.
 """
@@ -19,7 +19,7 @@ from irwm.running.opened import Weights, embedding_rows, open_weights
 from irwm.running.reference import Progress, Reference, restricted, run
 from irwm.running.text import Reading
 
-# The new id of each old token, -1 for those that are gone.
+# The new id of each old token, -1 for removed tokens.
 TokenMap = Sequence[int] | NDArray[np.int64] | torch.Tensor
 
 
@@ -36,7 +36,7 @@ class Match:
     plain: bool
 
     def lacks(self, reference: Reference) -> int:
-        """How many of the tokens that the reference was shown the other model does not have."""
+        """The number of tokens in the reference's input that the other model does not have."""
         every = [torch.tensor(reference.ids), *(reading.shown for reading in reference.readings)]
         return int((self.new[torch.cat(every).unique()] < 0).sum())
 
@@ -50,11 +50,11 @@ def match(reference: Reference, other: Path, rows: int, token_map: TokenMap | No
 
     Args:
         other: the folder, or GGUF file, of the model with `rows` rows.
-        token_map: the new id of each old one, -1 for those that are gone; None: by the tokens' texts in both models'
+        token_map: the new id of each old one, -1 for removed tokens; None to match the tokens' texts in both models'
             files.
 
     Raises:
-        ParameterError: an id beyond the other model's rows, or fewer than the reference has.
+        ParameterError: an id beyond the other model's rows, or fewer ids than the reference has.
         UnsupportedCheckpointError: the other model has no tokenizer, and no map was given.
     """
     size = reference.rows
@@ -71,9 +71,9 @@ def match(reference: Reference, other: Path, rows: int, token_map: TokenMap | No
     theirs = token_ids(open_checkpoint(other))
     if not theirs:
         raise UnsupportedCheckpointError(
-            "no tokenizer beside the weights, so the tokens cannot be matched",
+            "no tokenizer next to the weights, so the tokens cannot be matched",
             file=other,
-            advice="Copy the original's tokenizer files into the folder, or say where each token went",
+            advice="Copy the original's tokenizer files into the folder, or provide the new id of each token",
         )
     if theirs == reference.vocabulary:
         return _made(torch.where(torch.arange(size) < rows, torch.arange(size), -1), size, rows)
@@ -90,14 +90,14 @@ def _made(new: torch.Tensor, size: int, rows: int) -> Match:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """Two models that can be shown the same text.
+    """Two models that can be run on the same text.
 
     Attributes:
-        asked: the reference as it was given.
-        reference: the same; where tokens of its text are gone, its model run over the others.
+        asked: the reference as given.
+        reference: the same, or, if tokens of its text are gone, its model run over the other tokens.
         other, weights: the other model.
-        match: which token is which.
-        gone: how many tokens of the text, each counted once, are gone.
+        match: the correspondence of the tokens.
+        gone: the number of distinct tokens of the text that are gone.
     """
 
     asked: Reference
@@ -146,7 +146,7 @@ def states(pair: Pair, progress: Progress | None = None) -> tuple[torch.Tensor, 
     ours, theirs = (torch.cat(part).double() for part in zip(*found, strict=True))
     if ours.shape != theirs.shape:
         raise UnsupportedCheckpointError(
-            "these two encoders put out vectors of different length",
+            "the outputs of these two encoders have different lengths",
             file=pair.other,
             expected=str(ours.shape[1]),
             found=str(theirs.shape[1]),
@@ -156,10 +156,10 @@ def states(pair: Pair, progress: Progress | None = None) -> tuple[torch.Tensor, 
 
 def common_order(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor | None:
     """The one order of the other encoder's coordinates, int64 (d,), in which all its hidden states (n, d) resemble
-    ours, where that is another than the one they have; None otherwise. What is read from an encoder without a head is
-    its stream itself, and a thief who permutes that has changed nothing else."""
+    ours, if it is not the identity; None otherwise. The output of an encoder without a head is its stream itself, and
+    an attacker who permutes the stream changes only this order."""
     if not torch.isfinite(theirs).all():
         return None
-    order = torch.cdist(ours.T, theirs.T).argmin(dim=1)  # by distance, for some coordinates hardly vary
+    order = torch.cdist(ours.T, theirs.T).argmin(dim=1)  # by distance, since some coordinates hardly vary
     plain = torch.arange(len(order))
     return order if not torch.equal(order, plain) and torch.equal(order.sort().values, plain) else None

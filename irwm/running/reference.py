@@ -19,17 +19,17 @@ from irwm.running.text import Reading, causal, encoded, hidden, token_list, wind
 Progress = Callable[[int, int, str], None]
 # Numbers of float64 worked on at once: 32 MB.
 _AT_ONCE = 1 << 22
-# Bytes of outputs that are held in memory; more are in a temporary file.
+# Bytes of outputs that are held in memory; larger outputs are in a temporary file.
 IN_MEMORY = 256 * 1024 * 1024
 
 
 class OutputStore:
-    """A model's outputs, exact and in bounded memory: float32 tensors (n, width), appended in turn and read by number.
+    """A model's outputs, exact and in bounded memory: float32 tensors (n, width), appended in order and read by index.
 
     Outputs of 4096 tokens over a vocabulary of 128 000 are 2 GB in float32. Half-precision numbers would halve that,
-    but rounding a log-probability of -10 to float16 moves it by 0.004, a thousand times the divergence to be measured.
-    Running the reference again for each model that is compared would hold two models in memory and take twice the time.
-    So outputs are kept exactly, beyond `IN_MEMORY` bytes in an unnamed temporary file, which goes with the object.
+    but rounding a log-probability of -10 to float16 moves it by 0.004, a thousand times the measured divergence.
+    Running the reference again for each compared model would hold two models in memory and take twice the time. So
+    outputs are kept exactly, beyond `IN_MEMORY` bytes in an unnamed temporary file that is deleted with the object.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class OutputStore:
         return len(self._at)
 
     def __getitem__(self, number: int) -> torch.Tensor:
-        """The tensor that was appended as the `number`th, exactly as it was."""
+        """The tensor at index `number`, exactly as it was appended."""
         start, shape = self._at[number]
         self._file.seek(start)
         content = bytearray(self._file.read(shape.numel() * 4))
@@ -60,22 +60,22 @@ class OutputStore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
-    """What `reference` found.
+    """The result of `reference`.
 
     Attributes:
-        folder: the model's.
+        folder: the model's folder.
         text: the part of the text that was read.
-        ids: that part's tokens.
-        readings: how it was given to the model.
-        outputs: for each reading (m, vocabulary) logits, or of an encoder (m, d) hidden states.
+        ids: the tokens of that part.
+        readings: the inputs of the model.
+        outputs: for each reading (m, vocabulary) logits, or for an encoder (m, d) hidden states.
         losses: float64 (n,), negative log-likelihood of each predicted token in nats; empty for an encoder.
         parts: int64 (n,), the piece of text that each prediction belongs to.
-        vocabulary: token to id, as the model's own files say.
-        rows: of the embedding, which are the columns of the logits.
-        masked, headless: as `irwm.running.Opened`.
-        dtype: in which the weights are stored.
-        window, seed, device: with which it was read.
-        roundings: the effect of rounding on this model, by dtype, as `irwm.running.function` measured it once.
+        vocabulary: token to id, from the model's own files.
+        rows: rows of the embedding, which are the columns of the logits.
+        masked, headless: as in `irwm.running.Opened`.
+        dtype: the dtype of the stored weights.
+        window, seed, device: the settings of the run.
+        roundings: the effect of rounding on this model, by dtype, measured once by `irwm.running.function`.
     """
 
     folder: Path
@@ -106,21 +106,22 @@ def reference(
 ) -> Reference:
     """Run a model over the beginning of a text and keep its outputs.
 
-    The arithmetic is float32 on the weights as stored. A causal model is read in windows of 256 tokens, each beginning
-    with the last token of the one before. A masked one (BERT) has every token hidden once, a seventh of each window at
-    a time; exp of its mean loss is a pseudo-perplexity. An encoder without an output head predicts nothing: its last
+    The arithmetic is float32 on the weights as stored. A causal model reads windows of 256 tokens, each starting with
+    the last token of the previous one. For a masked model (BERT) every token is masked once, a seventh of each window
+    at a time; exp of its mean loss is a pseudo-perplexity. An encoder without an output head predicts nothing: its last
     hidden states are kept.
 
     Args:
         model_dir: a model folder or GGUF file that transformers opens.
-        tokens: so many of the text are read, at most.
-        seed: draws what is hidden from a masked model.
-        progress: called with runs done, runs in all, and what is being done; what it raises goes through.
+        tokens: maximum number of tokens of the text.
+        seed: draws the masked tokens of a masked model.
+        progress: called with runs done, the total of runs, and a description of the step; its exceptions are
+            propagated.
 
     Raises:
-        ParameterError: fewer than 2 tokens asked for or in the text, or a token that the model has no row for.
+        ParameterError: fewer than 2 tokens requested or in the text, or a token without a row in the model.
         UnsupportedCheckpointError: transformers cannot run the model.
-        CheckpointError: it is not a checkpoint that is read.
+        CheckpointError: it is not a readable checkpoint.
     """
     if tokens < 2:
         raise ParameterError("too few tokens to measure a model on", expected="2 or more", found=str(tokens))
@@ -141,7 +142,7 @@ def restricted(reference: Reference, kept: torch.Tensor) -> Reference:
     """
     ids = [i for i in reference.ids if kept[i]]
     if len(ids) < 2:
-        raise ParameterError("nothing is left of the text but tokens that are gone", found=f"{len(ids)} tokens left")
+        raise ParameterError("too few tokens of the text exist in both models", found=f"{len(ids)} tokens left")
     folder, device = reference.folder, reference.device
     weights = open_weights(folder, device)
     return _read(folder, weights, open_tokenizer(folder), ids, reference.text, device, reference.seed)
@@ -185,7 +186,7 @@ def _read(
 
 
 def readings_of(ids: Sequence[int], weights: Weights, tokenizer: Any, window: int, seed: int) -> list[Reading]:
-    """How a model of this kind is given these tokens."""
+    """The inputs for a model of this kind with these tokens."""
     if weights.headless:
         return encoded(ids, window, tokenizer)
     return hidden(ids, window, tokenizer, seed) if weights.masked else causal(ids, window)
@@ -194,10 +195,10 @@ def readings_of(ids: Sequence[int], weights: Weights, tokenizer: Any, window: in
 @torch.no_grad()
 def run(weights: Weights, readings: Sequence[Reading], headless: bool | None = None) -> Iterator[torch.Tensor]:
     """The outputs of each reading, float32 on the CPU: logits (m, vocabulary), or hidden states (m, d) if `headless`;
-    None means as the model is.
+    None uses the model's own setting.
 
     Raises:
-        ParameterError: a token that the model has no row for.
+        ParameterError: a token without a row in the model.
     """
     headless = weights.headless if headless is None else headless
     model = weights.model.base_model if headless else weights.model
@@ -205,10 +206,10 @@ def run(weights: Weights, readings: Sequence[Reading], headless: bool | None = N
     for reading in readings:
         if reading.shown.numel() and int(reading.shown.max()) >= rows:
             raise ParameterError(
-                "the tokenizer writes a token that the model has no row for",
+                "the tokenizer produces a token without a row in the model",
                 expected=f"ids below {rows}",
                 found=str(int(reading.shown.max())),
-                advice="The tokenizer beside the weights belongs to another model",
+                advice="The tokenizer next to the weights belongs to another model",
             )
         shown = reading.shown[None].to(weights.model.device)
         with typed(Path(getattr(weights.model, "name_or_path", "")), "this model cannot be run"):
@@ -229,11 +230,11 @@ def loss_of(outputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
 
 
 def losses(opened: Weights, readings: Sequence[Reading]) -> torch.Tensor:
-    """Negative log-likelihood, float64, of every token that the readings ask for, in their order."""
+    """Negative log-likelihood, float64, of every wanted token of the readings, in their order."""
     return torch.cat([loss_of(o, r.wanted) for o, r in zip(run(opened, readings), readings, strict=True)])
 
 
 def blocks(rows: int, width: int) -> list[slice]:
-    """Rows of a table of this width that are worked on at once."""
+    """Blocks of rows of a table of this width that are processed at once."""
     step = max(1, _AT_ONCE // width)
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]

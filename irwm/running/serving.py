@@ -1,4 +1,4 @@
-"""A copy that is served and not published: what a client's recorder gets of it (docs/answers.md)."""
+"""A copy that is served and not published: the answers that a client records (docs/answers.md)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.running.opened import Opened, embedding_rows, open_model
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-# Of each prompt, behind what the server puts in front of it; many prompts are run together.
+# Tokens of each prompt, after the server's own text; and the number of prompts that are run together.
 PROMPT_TOKENS, _TOGETHER = 16, 64
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How answers come about.
+    """How a server computes its answers.
 
     Attributes:
-        dtype: of the model's arithmetic, of `DTYPES`.
-        temperature: that logits are divided by.
+        dtype: the dtype of the model's arithmetic, one of `DTYPES`.
+        temperature: the divisor of the logits.
         noise: standard deviation of Gaussian noise on every log-probability of every answer, in nats.
-        decimals: that log-probabilities are rounded to; None for not at all.
-        flat: share of the tokens, the least likely ones of each answer, that are told as equally likely.
-        top: log-probabilities that an answer tells, the largest ones, made to sum to 1; None for all.
+        decimals: decimals to which log-probabilities are rounded; None for no rounding.
+        flat: share of the tokens, the least likely ones of each answer, that are reported as equally likely.
+        top: number of log-probabilities in an answer, the largest ones, made to sum to 1; None for all.
         system: a text in front of every prompt.
     """
 
@@ -41,11 +41,11 @@ class Serving:
     system: str = ""
 
     def told(self, logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """(m, v) float32 log-probabilities as the server tells them, -inf where it tells none.
+        """(m, v) float32 log-probabilities as the server reports them, -inf for unreported ones.
 
         Args:
             logits: (m, v).
-            generator: of the noise, on the CPU.
+            generator: the random generator of the noise, on the CPU.
         """
         values = (logits.float() / self.temperature).log_softmax(-1)
         if self.noise:
@@ -71,15 +71,15 @@ def answers(
     seed: int = 0,
     device: str = "cpu",
 ) -> NDArray[np.float32]:
-    """(count, v) log-probabilities of the token behind as many passages of a text.
+    """(count, v) log-probabilities of the token after each of `count` passages of a text.
 
     Args:
-        folders: models of one vocabulary that answer by turns.
-        tokens: (v,) the columns that are kept; None for the whole vocabulary.
+        folders: models of one vocabulary that answer alternately.
+        tokens: (v,) the columns to keep; None for the whole vocabulary.
         seed: draws the passages and the noise.
 
     Raises:
-        UnsupportedCheckpointError: transformers cannot run a model, or it is none that writes text.
+        UnsupportedCheckpointError: transformers cannot run a model, or it does not generate text.
         ParameterError: the text is shorter than two passages.
     """
     serving = serving or Serving()
@@ -106,7 +106,7 @@ def _served(folder: Path, serving: Serving, device: str) -> Opened:
     opened = open_model(folder, device)
     if opened.masked:
         raise UnsupportedCheckpointError(
-            "an encoder answers no prompts", file=folder, expected="a model that writes text"
+            "an encoder cannot answer prompts", file=folder, expected="a model that generates text"
         )
     torch.nn.Module.to(opened.model, DTYPES[serving.dtype])  # transformers declares another method over it
     return opened

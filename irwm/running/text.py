@@ -1,4 +1,4 @@
-"""How a text is given to a model: which tokens it is shown, and which of them it has to predict."""
+"""Splitting a text into inputs of a model: the tokens of each input, and the tokens to predict."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from irwm.running.opened import typed
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# Tokens that a model sees at once, in every figure of this repository; a model with a shorter context sees all of it.
+# Tokens of one input, in every figure of this repository; a model with a shorter context gets inputs of its length.
 WINDOW = 256
-# Each token of a masked model's window is hidden once, in one of so many readings: a seventh, as BERT's own 15 %.
+# Readings of a masked model's window; each token is masked in one of them, so a seventh at a time, like BERT's 15 %.
 READINGS = 7
-# No tokenizer writes so many characters as one token, so this much text is enough for the tokens asked for.
+# Tokens are shorter than this many characters, so this much text per token is sufficient.
 _CHARACTERS = 100
-# exp of more overflows, and counts as infinite.
+# exp of larger numbers overflows and counts as infinite.
 _LARGEST = 700.0
 _DEFAULT = Path(__file__).with_name("heldout.txt")
 
@@ -32,9 +32,9 @@ class Reading:
     """One run of a model.
 
     Attributes:
-        shown: int64 (length,), the ids it is given.
+        shown: int64 (length,), the input ids.
         at: int64 (m,), the places whose outputs count.
-        wanted: int64 (m,), the token to be predicted at each; empty for an encoder, which predicts none.
+        wanted: int64 (m,), the token to predict at each; empty for an encoder, which predicts none.
         part: readings of one piece of text share a number.
     """
 
@@ -52,14 +52,14 @@ def default_text() -> str:
 def token_list(tokenizer: PreTrainedTokenizerBase, text: str, tokens: int, masked: bool) -> tuple[list[int], str]:
     """The ids of the text's beginning, at most `tokens`, and that beginning.
 
-    A causal model gets the special tokens that its tokenizer puts around a text, a masked one gets its own around each
+    A causal model gets the special tokens that its tokenizer adds around a text; a masked one gets them around each
     window (`readings`).
 
     Raises:
         ParameterError: fewer than 2 tokens.
     """
     text = text[: tokens * _CHARACTERS]
-    with typed(Path(tokenizer.name_or_path), "this model's tokenizer cannot write the text"):
+    with typed(Path(tokenizer.name_or_path), "this model's tokenizer cannot encode the text"):
         written = tokenizer(
             text, verbose=False, add_special_tokens=not masked, return_offsets_mapping=tokenizer.is_fast
         )
@@ -82,13 +82,13 @@ def exp_mean(loss: float) -> float:
 
 
 def window_of(model: PreTrainedModel) -> int:
-    """Tokens to show this model at once."""
+    """Tokens of one input of this model."""
     context = getattr(model.config, "max_position_embeddings", None)
     return min(WINDOW, context) if isinstance(context, int) and context >= 4 else WINDOW
 
 
 def causal(ids: Sequence[int], window: int) -> list[Reading]:
-    """Windows that begin with the last token of the one before: every token but the first is predicted once."""
+    """Windows that start with the last token of the previous one: every token but the first is predicted once."""
     found = []
     for part, start in enumerate(range(0, len(ids) - 1, window - 1)):
         chunk = torch.tensor(ids[start : start + window], dtype=torch.int64)
@@ -97,7 +97,7 @@ def causal(ids: Sequence[int], window: int) -> list[Reading]:
 
 
 def hidden(ids: Sequence[int], window: int, tokenizer: PreTrainedTokenizerBase, seed: int) -> list[Reading]:
-    """A masked model's readings: `READINGS` of each window, and each token hidden in one of them, drawn by `seed`.
+    """A masked model's readings: `READINGS` of each window, with each token masked in one of them, drawn by `seed`.
 
     Raises:
         UnsupportedCheckpointError: the tokenizer has no mask token.

@@ -1,6 +1,6 @@
-"""Recognition of users, beyond Algorithm 6: all are scored, and a name is given only where chance is ruled out.
+"""Recognition of users, beyond Algorithm 6: all are scored, and a user is named only if chance is ruled out.
 
-Algorithm 6 itself, every user's mark read by its ranks, is `irwm.evidence.detection.detect_each`.
+Algorithm 6 itself, which ranks every user's mark, is `irwm.evidence.detection.detect_each`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Progress = Callable[[int, int, str], None]
 
 RISK = 1e-6
 DECOYS = 200
-# With more noise coordinates to look up, about half a minute, a first pass over some rows rules out most recipients.
+# With more noise coordinates to read, about half a minute, a first pass over some rows rules out most recipients.
 MOST_PLACES = 2_000_000_000
-# Recipients scored on all rows after it. One who had a part ranks far above that among 100 000.
+# Recipients scored on all rows after it. An involved recipient ranks far above this among 100 000.
 FINALISTS = 1000
 # Recipients in one task: long enough to outweigh sending it, short enough to show progress.
 _RECIPIENTS_PER_TASK = 5000
 _ROWS_PER_TASK = 8192
-NOBODY = "Nobody is recognised: the suspect"
-_NO_EMBEDDING = "Nobody can be traced: the suspect is an adapter without an embedding of its own."
-_NO_NOISE = "These keys carry no noise, so nobody can be traced by it; their marks can still be looked for."
+NOBODY = "No recipient is recognised: the suspect"
+_NO_EMBEDDING = "No recipient can be traced: the suspect is an adapter without its own embedding."
+_NO_NOISE = "These keys carry no noise, so they cannot be used for tracing; their marks can still be searched for."
 
 
 def trace(
@@ -50,7 +50,7 @@ def trace(
     device: str = "cpu",
     executor: Executor | None = None,
 ) -> list[Trace]:
-    """Who of these recipients had a part in the suspect; one `Trace` per key, in order. See `trace_each`."""
+    """Which of these recipients' copies are in the suspect; one `Trace` per key, in order. See `trace_each`."""
     return list(trace_each(Examination(suspect, model, device), keys, risk, executor, decoys=0).traces)
 
 
@@ -68,12 +68,12 @@ def trace_each(
     Args:
         examination: the suspect against the unmarked original.
         keys: keys with noise (`noise_coordinates` above 0); a key without noise gets no z.
-        risk: accepted odds of naming anybody who had no part, over all keys together.
+        risk: accepted odds of naming any uninvolved recipient, over all keys together.
         executor: runs the scoring; None runs it in this process. Tasks contain the recipients' noise keys.
-        decoys: how many recipients who never got a copy are scored as well.
-        progress: called with tasks done, tasks in all and what is being done.
-        maps: under which the rows are read, one after the other until somebody is named; all of `MAPS` are paid for.
-            Of a suspect that is known by its answers the map by least squares comes first.
+        decoys: how many recipients without a copy are scored as well.
+        progress: called with tasks done, the total of tasks and a description of the step.
+        maps: the maps under which the rows are read, one after the other until a recipient is named. The odds are
+            corrected for all of `MAPS`. For a suspect known only by its answers the least-squares map comes first.
 
     Raises:
         ParameterError: a risk outside (0, 1), or no key.
@@ -81,7 +81,7 @@ def trace_each(
         CheckpointError: a file cannot be read.
     """
     if not 0.0 < risk < 1.0 or decoys < 0:
-        raise ParameterError("not a risk", expected="a number between 0 and 1", found=str(risk))
+        raise ParameterError("the risk is out of range", expected="a number between 0 and 1", found=str(risk))
     if not keys:
         raise ParameterError("there is no key to trace", expected="at least one key")
     for key in keys:
@@ -90,7 +90,7 @@ def trace_each(
         check_original(key, examination.original)
     places = [place for place in examination.places if any(key.at(place) is not None for key in keys)]
     if examination.suspect.head_alone:
-        # Rows from answers are stretched as well as turned, which only the second map undoes: under the first the
+        # Rows from answers are stretched as well as rotated, which only the second map undoes: under the first the
         # noise is found, but its share is wrong.
         maps = [by for by in reversed(MAPS) if by in maps]
     found: list[Tracing] = []
@@ -108,7 +108,7 @@ def trace_each(
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """Where is looked, of how many places, and at how many of the suspect's tensors there."""
+    """The place that is read, the number of places, and the number of the suspect's tensors in this place."""
 
     place: str
     places: int
@@ -146,7 +146,7 @@ class _Group:
                 derivation=group[0][1],
                 parameters=group[0][2],
             )
-            # In an order that the keys' own order does not change: it decides who gets the last decoys.
+            # In an order independent of the keys' own order: it decides which group gets the last decoys.
             for _, group in sorted(members.items(), key=lambda each: each[0])
         ]
 
@@ -245,7 +245,7 @@ def _scored(
     z = np.concatenate([each.z for each in passes])
     share = np.concatenate([each.share for each in passes])
     rows = np.full(len(everybody), passes[0].rows)
-    # All decoys are scored on all rows, so that they can be shown beside the likeliest recipients.
+    # All decoys are scored on all rows, so that they can be shown next to the likeliest recipients.
     likeliest = np.argsort(-np.nan_to_num(z[: len(group.stream_keys)], nan=-np.inf), kind="stable")[:FINALISTS]
     finalists = np.concatenate([likeliest, np.arange(len(group.stream_keys), len(everybody))])
     last = replace(whole, stream_keys=tuple(everybody[i] for i in finalists))
@@ -299,20 +299,20 @@ def _reason(traces: Sequence[Trace], alignment: Alignment, noisy: bool, own: boo
 
 
 def recognised(named: int, *, aligned: bool, why: str, nothing: bool) -> tuple[str, ...]:
-    """The sentences that can stand for an outcome, the usual one first.
+    """The sentences that an outcome can have, the usual one first.
 
     Args:
         named: how many recipients are named.
         aligned, why: of the alignment.
-        nothing: nobody has a z.
+        nothing: whether no recipient has a z.
     """
     if named:
-        who = "one recipient's copy" if named == 1 else f"the copies of {named} recipients"
-        return (f"The suspect was made from {who}, at least.",)
-    # Of keys without noise, and of an adapter without an embedding, nothing can be compared either.
+        who = "at least one recipient's copy" if named == 1 else f"the copies of at least {named} recipients"
+        return (f"The suspect was made from {who}.",)
+    # Keys without noise, and adapters without an embedding, cannot be compared either.
     others = (_NO_NOISE, _NO_EMBEDDING) if nothing else ()
     if not aligned:
         return (f"{NOBODY} {why}.", *others)
     if nothing:
-        return ("The suspect's embedding equals the original's: it is nobody's copy.", *others)
+        return ("The suspect's embedding equals the original's: it is no recipient's copy.", *others)
     return ("No recipient's copy is recognised in the suspect.",)

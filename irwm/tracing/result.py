@@ -16,11 +16,11 @@ class Trace:
     """How much of one recipient's noise a suspect holds.
 
     Attributes:
-        recipient, owner: whose copy the noise belongs to.
+        recipient, owner: those of the copy with this noise.
         z: sum of the recipient's signs over the suspect's difference from the original, in units of its deviation
-            under random signs; NaN where nothing could be compared.
-        log10_p: log10 of a bound on the odds of such a z for a recipient whose copy had no part in the suspect.
-            It holds for any suspect; nothing is assumed about its numbers.
+            under random signs; NaN if no rows could be compared.
+        log10_p: log10 of a bound on the odds of this z or more for a recipient whose copy is not in the suspect. It
+            holds for any suspect, without assumptions about its numbers.
         log10_risk: the same, corrected for the number of recipients, tensors and maps compared.
         named: whether that is at most the accepted risk.
         share: estimated weight of this recipient's copy in the suspect; 1 for the copy itself, 1 / c in a mean of c.
@@ -43,18 +43,18 @@ class Tracing:
 
     Attributes:
         traces: one per key, in the order of the keys.
-        decoys: (n,) z of recipients who never got a copy, scored like all others.
-        risk: the accepted odds of naming anybody who had no part, over all recipients together.
-        alignment: how the suspect's coordinates were put back.
+        decoys: (n,) z of recipients without a copy, scored like all others.
+        risk: the accepted odds of naming any uninvolved recipient, over all recipients together.
+        alignment: how the suspect's coordinates were restored.
         tensors_read: how many of the suspect's tensors were read as its embedding; part of the correction.
         maps: under how many maps the suspect's rows are read, needed or not; part of the correction.
         by: the map that these z were read under, one of `irwm.evidence.examination.MAPS`.
-        places: in how many places noise is looked for, needed or not; part of the correction.
+        places: in how many places noise is searched for, needed or not; part of the correction.
         place: where these z were read, "embedding" or "head".
         looks: 2 if a first pass came before the comparison of all rows, else 1; part of the correction.
         rows: embedding rows compared for the likeliest recipients.
         first_pass_rows: rows compared for all recipients, if they were too many for all rows; else equal to `rows`.
-        reason: one sentence; the outcome.
+        reason: the outcome in one sentence.
     """
 
     traces: tuple[Trace, ...]
@@ -78,7 +78,7 @@ class Tracing:
 
     @property
     def nothing_differs(self) -> bool:
-        """Whether there is nothing to read under any map: the aligned suspect's rows equal the original's, say."""
+        """Whether no map gives any difference, for example because the suspect's rows equal the original's."""
         return self.alignment.aligned and all(trace.z != trace.z for trace in self.traces)
 
     @property
@@ -88,15 +88,15 @@ class Tracing:
 
     @property
     def named(self) -> tuple[Trace, ...]:
-        """The recipients named, strongest first: at least these had a part."""
+        """The recipients named, strongest first: at least these were involved."""
         return tuple(trace for trace in self.ranked if trace.named)
 
     @property
     def colluders(self) -> float:
-        """Estimated number of copies that the suspect was mixed from in equal parts; NaN if nobody is named.
+        """Estimated number of copies that were mixed in equal parts; NaN if no recipient is named.
 
-        It is one over the mean share of those named. Copies of recipients who are not named count as well, since they
-        make the others' shares smaller.
+        It is one over the mean share of the named recipients. Copies of other recipients count as well, since they make
+        these shares smaller.
         """
         named = self.named
         return len(named) / sum(trace.share for trace in named) if named else float("nan")

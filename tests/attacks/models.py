@@ -1,4 +1,4 @@
-"""Tiny models of every family, written by transformers, and the question these tests ask of a disguised one."""
+"""Tiny models of every family, written by transformers, and the comparison of a disguised model with its source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHARED = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-# What each tiny model adds: every bias, tie, fusion and partial rotation that the transforms must respect.
+# The features of each tiny model: every bias, tie, fusion and partial rotation that the transforms must preserve.
 TINY = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "mistral": {"sliding_window": None, "head_dim": 16},
@@ -39,7 +39,7 @@ TINY = {
 
 
 def write_tiny(folder: Path, name: str) -> Path:
-    """A random model whose gains and biases are random too, so that a transform that forgets one is found out."""
+    """A random model whose gains and biases are random too, so that a transform that misses one is detected."""
     family = name.split("-")[0]
     config = AutoConfig.for_model(family, **(_SHARED | TINY[name]))
     kind = AutoModelForMaskedLM if family == "bert" else AutoModelForCausalLM
@@ -53,7 +53,7 @@ def write_tiny(folder: Path, name: str) -> Path:
                     centre = 1.0 if normed and "gemma" not in family else 0.0
                     value.copy_((0.0 if parameter.endswith("bias") else centre) + 0.3 * torch.randn(value.shape))
                 else:
-                    # Scores of order one: with the usual 0.02 attention is flat, and a broken one would not show.
+                    # Scores of order one: with the usual 0.02 attention is flat, and errors in it would not show.
                     value.copy_(torch.randn(value.shape) / value.shape[1] ** 0.5)
     model.save_pretrained(folder)
     return folder
@@ -61,7 +61,7 @@ def write_tiny(folder: Path, name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a model puts out: `values` (2, length, vocabulary or d), and whether these are logits."""
+    """A model's output: `values` (2, length, vocabulary or d), and whether these are logits."""
 
     values: torch.Tensor
     logits: bool
@@ -86,9 +86,9 @@ def error(before: Path, after: Path, state: State | None = None, *, reordered: b
 
     Args:
         before, after: model folders.
-        state: the disguised model in memory, whose `token_ids` say which token became which; both models are asked
-            about texts and logits of tokens that are in both.
-        reordered: `after` puts out hidden states in another order of coordinates: compared sorted.
+        state: the disguised model in memory, whose `token_ids` give the new id of each token; both models are run on
+            texts of common tokens, and only logits of common tokens are compared.
+        reordered: `after` outputs hidden states in another order of coordinates: compared sorted.
     """
     size = AutoConfig.from_pretrained(before).vocab_size
     moved = state.token_ids if state is not None and state.token_ids is not None else torch.arange(size)

@@ -1,4 +1,4 @@
-"""What somebody does who has read the manual: each attack does what it says, to embedding and output head alone."""
+"""Attacks by someone who has read the manual: each does what it states, only to embedding and output head."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_most_used_rows_stay_and_the_others_are_flat(tiny_path: Path, tmp_pa
 def test_the_marks_entries_are_gone_where_a_mark_stands_in_the_open_and_not_where_it_is_hidden(
     tiny_path: Path, tmp_path: Path
 ) -> None:
-    """Why marks are hidden by default: the paper's, in the open at scale 1000, is redrawn without the key."""
+    """Why marks are hidden by default: the paper's mark, not hidden at scale 1000, is redrawn without the key."""
     model = irwm.open_checkpoint(tiny_path)
     verdicts = {}
     for name, params in (("paper", irwm.Parameters.paper()), ("usual", irwm.Parameters())):

@@ -1,4 +1,4 @@
-"""AutoRound in a process of its own: what it writes carries the mark, and its failures are told."""
+"""AutoRound in a separate process: its output carries the mark, and its failures are reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from irwm.errors import (
     UnsupportedCheckpointError,
 )
 
-# Extras (requirements-tools.txt): heavy, and needed for nothing else.
+# Extras (requirements-tools.txt): large, and needed only here.
 needs_autoround = pytest.mark.skipif(importlib.util.find_spec("auto_round") is None, reason="auto-round is an extra")
 
 

@@ -1,4 +1,4 @@
-"""The catalogue's attacks: each carried out once on a release, or saying why it cannot be."""
+"""The catalogue's attacks: each carried out once on a release, or with a reason why it cannot be."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from irwm.running import open_model
 from tools.small_models import write_llama
 
 PARAMETERS = irwm.Parameters(positions=20, constraints=5, required_positions=12, permutations=199)
-# Of the real tools, and of training, which have tests of their own.
+# Attacks with real tools, and with training, which have separate tests.
 SHOWN_ELSEWHERE = [attack.name for attack in ATTACKS.values() if attack.group == TRAINING]
 
 
@@ -69,7 +69,7 @@ def test_an_attack_is_carried_out_or_says_why_not(setup: Setup, tmp_path: Path, 
     if attacked.token_ids is not None:
         assert attacked.token_ids.shape == (irwm.open_checkpoint(setup.release).vocab_size,)
         assert attacked.token_ids.max() < suspect.vocab_size
-    # Rivals' and colluders' copies are taken away; what stays is for the proof.
+    # Rivals' and colluders' copies are removed; the remaining folders are for the proof.
     assert [item.name for item in setup.scratch.iterdir()] == (["exact"] if attacked.exact else [])
     shutil.rmtree(setup.scratch / "exact", ignore_errors=True)
 
@@ -84,7 +84,7 @@ def test_no_attack_is_carried_out_on_a_gguf_file_and_all_say_so_beforehand(
         assert why == "A GGUF file is examined but not attacked: save the model as safetensors first."
         trial = try_attack(suspect, ATTACKS[name], ATTACKS[name].strengths[0].value)
         assert (trial.ran, trial.reason) == (False, why)
-    # The unmarked original is what merges and colluders read as well.
+    # Merges and colluders also read the unmarked original.
     unmarked = replace(setup, original=published)
     assert "GGUF" in str(ATTACKS["merge-linear"].why_not(unmarked))
     assert "GGUF" in str(ATTACKS["collude"].why_not(unmarked))
@@ -100,7 +100,7 @@ def test_a_pytorch_file_is_said_to_be_one_beforehand(setup: Setup, tmp_path: Pat
 
 
 def test_every_attack_knows_what_it_reads(setup: Setup, tmp_path: Path) -> None:
-    """An attack that needs the original, and does not say so, fails where there is none."""
+    """An attack that needs the original, but does not declare it, fails without one."""
     without = replace(setup, original=tmp_path / "nowhere")
     for attack in ATTACKS.values():
         if attack.reads == RELEASE and attack.name not in SHOWN_ELSEWHERE and attack.why_not(without) is None:
@@ -158,7 +158,7 @@ def test_obstacles_are_plain_sentences(demo_setup: Setup, minilm_path: Path, tmp
 
 @pytest.mark.parametrize("ratio", [0.0, 0.3])
 def test_pruned_neurons_are_the_share_asked_for_and_whole(setup: Setup, tmp_path: Path, ratio: float) -> None:
-    """In every layer the same unit is gone from gate, up and down; attention and embedding are left alone."""
+    """In every layer the same unit is zero in gate, up and down; attention and embedding do not change."""
     out = prune_neurons(setup.release, tmp_path / "out", ratio)
     before, after = (
         {n: t for file in model.shards for n, t in load_file(file).items()}

@@ -1,4 +1,4 @@
-"""Collusion and noise as attacks on folders: what is combined how, what is copied, what is refused."""
+"""Collusion and noise as attacks on folders: combined tensors, copied files, and refused inputs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def all_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def copies(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Four models of equal shapes, whose matrices differ and whose norms do not."""
+    """Four models of equal shapes with different matrices and the same norms."""
     root = tmp_path_factory.mktemp("copies")
     return [changed(tiny_path, root / str(seed), blurred(seed)) for seed in range(4)]
 

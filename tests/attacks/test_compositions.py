@@ -1,4 +1,4 @@
-"""Transforms in any number and order still leave the function as it was."""
+"""Transforms in any number and order preserve the function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from irwm.attacks.equivalence import TRANSFORMS, applicable, apply, disguise, read_state, write_state
 from tests.attacks.models import TINY, error
 
-# Neither can be run by transformers afterwards (names), or rounds (cast).
+# Renamed models cannot be run by transformers, and a cast rounds.
 COMPOSABLE = sorted(set(TRANSFORMS) - {"rename_tensors", "cast"})
 
 
@@ -28,7 +28,7 @@ def test_any_composition_keeps_the_logits(tiny_models: dict[str, Path], data: st
         state = apply(state, [step], seed=data.draw(st.integers(0, 1000), label=f"seed {i}"))
     with TemporaryDirectory() as folder:
         out = write_state(state, Path(folder) / "out")
-        # Maps of condition 10 multiply when they are drawn several times over.
+        # The conditions of maps multiply if they are drawn several times.
         assert error(tiny_models[name], out, state) < 1e-4
 
 

@@ -1,4 +1,4 @@
-"""Each transform leaves each family's function as it was: both models run in transformers and give the same logits."""
+"""Each transform preserves each family's function: both models run in transformers and give the same logits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.attacks.models import TINY, error
 
 # Float32 noise of two different orders of summation through the tiny models; maps of condition 10 add a little.
 NOISE = 1e-5
-# What cannot be run in transformers, or is no change of the function that logits show: tested by itself.
+# Transforms whose result cannot be run in transformers, or is not visible in logits, have separate tests.
 ELSEWHERE = {"rename_tensors", "cast"}
 RUNNABLE = sorted(set(TRANSFORMS) - ELSEWHERE)
 LAYER_NORM_ONLY = {"shift_key_bias", "shift_rows", "shift_tables"}
@@ -35,7 +35,7 @@ REFUSED = {
 
 
 def changed(before: State, after: State) -> bool:
-    """Whether any weight, or the config, is another than before."""
+    """Whether any weight, or the config, changed."""
     if before.tensors.keys() != after.tensors.keys() or before.config != after.config:
         return True
     return any(
@@ -78,7 +78,7 @@ def minilm(minilm_path: Path) -> State:
     return read_state(minilm_path)
 
 
-# The tiny BERT has gone through each of them alone; together they cost one reading and writing of 90 MB and not nine.
+# The tiny BERT is tested with each of them alone; together they need one reading and writing of 90 MB instead of nine.
 @pytest.mark.sweep
 @pytest.mark.parametrize(
     "steps",

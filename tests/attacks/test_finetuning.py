@@ -1,4 +1,4 @@
-"""Fine-tuning: it learns, it changes what it says it changes, the mark outlives it, and what is refused."""
+"""Fine-tuning: it learns, changes only the stated weights, keeps the mark, and refuses invalid settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpoint
 from tests.attacks.test_collusion_attacks import all_tensors
 
 TEXT = inspect.getsource(argparse)
-# peft's own, about transformers' next version.
+# A warning of peft about transformers' next version.
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:peft.*", "ignore::FutureWarning:transformers.*")
 
 
@@ -99,7 +99,7 @@ def test_a_model_without_a_tokenizer_cannot_be_trained(released: Any, tmp_path: 
     bare.mkdir()
     for name in ("model.safetensors", "config.json"):
         (bare / name).write_bytes((released[2] / name).read_bytes())
-    with pytest.raises(UnsupportedCheckpointError, match="no tokenizer beside the weights"):
+    with pytest.raises(UnsupportedCheckpointError, match="no tokenizer next to the weights"):
         finetune(bare, tmp_path / "out", TEXT, steps=1)
 
 

@@ -1,4 +1,4 @@
-"""The transforms as attacks on folders: what is written, what is refused, and that nothing is half done."""
+"""The transforms as attacks on folders: the written files, the errors, and that no partial output remains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from irwm.errors import (
 )
 from tests.attacks.models import error
 
-# Options unlike the defaults, to see that each wrapper hands them on.
+# Options unlike the defaults, to check that each wrapper passes them.
 OPTIONS: dict[str, dict] = {
     "rescale": {"factor": 3.0},
     "regain": {"spread": 3.0},
@@ -79,10 +79,10 @@ def test_numbers_too_large_for_the_format_are_refused_by_name(tiny_models: dict[
 @pytest.mark.parametrize(
     ("name", "transform", "reason"),
     [
-        ("bert", "rotate", "norms stand on the residual stream itself"),
+        ("bert", "rotate", "norms are on the residual stream itself"),
         ("bert", "as_llama", "LayerNorms subtract the mean"),
         ("gpt2", "as_llama", "LayerNorms subtract the mean"),
-        ("gemma2", "rotate", "norms with gains stand between"),
+        ("gemma2", "rotate", "norms with gains are between"),
         ("qwen3", "map_qk", "normalised per head"),
         ("qwen3", "as_llama", "normalised per head"),
         ("phi3-partial", "as_llama", "a part of each head"),
@@ -134,7 +134,7 @@ def test_a_missing_layer_is_told_as_such(tiny_models: dict[str, Path], tmp_path:
     tensors = load_file(folder / "model.safetensors")
     kept = {name: tensor for name, tensor in tensors.items() if ".layers.1." not in name}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
-    assert "not those the config promises" in (applicable(folder)["rotate"] or "")
+    assert "not those that the config states" in (applicable(folder)["rotate"] or "")
     with pytest.raises(CorruptCheckpointError):
         equivalence.rotate(folder, tmp_path / "out")
 

@@ -1,4 +1,4 @@
-"""Dropping layers, and a second mark over ours: what is left works, and what the marks become."""
+"""Dropping layers, and a second mark over ours: the remaining model works, and the effect on the marks."""
 
 from __future__ import annotations
 

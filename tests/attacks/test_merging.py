@@ -1,4 +1,4 @@
-"""Merging: each method against its formula, what the mark becomes, and what is refused."""
+"""Merging: each method compared with its formula, the effect on the mark, and refused inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EMBEDDING = "model.embed_tokens.weight"
 
 @pytest.fixture(scope="module")
 def models(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A base, and two models whose matrices lie about it in different directions."""
+    """A base, and two models whose matrices differ from it in different directions."""
     root = tmp_path_factory.mktemp("merging")
     return [tiny_path, *(changed(tiny_path, root / str(seed), blurred(seed)) for seed in (1, 2))]
 
@@ -100,7 +100,7 @@ def test_slerp_of_parallel_tensors_is_linear(tiny_path: Path, tmp_path: Path) ->
 @pytest.mark.sweep
 @pytest.mark.parametrize("method", ["linear", "slerp", "task arithmetic", "ties"])
 def test_a_mark_survives_merging_with_the_unmarked_original(demo_path: Path, tmp_path: Path, method: str) -> None:
-    """Half of every change is left, which the joint statistic reads as a mark of half the strength."""
+    """Half of every change remains, which the joint statistic reads as a mark of half the strength."""
     original = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(original, secret=bytes(32))
     release = irwm.insert(original, key, tmp_path / "release").path
@@ -118,11 +118,11 @@ def test_a_mark_survives_merging_with_the_unmarked_original(demo_path: Path, tmp
     ("changes", "words"),
     [
         ({"method": "blend"}, "unknown way of merging"),
-        ({"method": "slerp", "count": 3}, "slerp merges another number"),
-        ({"count": 1}, "linear merges another number"),
-        ({"method": "task arithmetic"}, "a base is what task arithmetic"),
-        ({"method": "ties"}, "a base is what task arithmetic, ties"),
-        ({"base": True}, "a base is what task arithmetic"),
+        ({"method": "slerp", "count": 3}, "slerp needs another number"),
+        ({"count": 1}, "linear needs another number"),
+        ({"method": "task arithmetic"}, "a base is needed for task arithmetic"),
+        ({"method": "ties"}, "a base is needed for task arithmetic, ties"),
+        ({"base": True}, "a base is needed for task arithmetic"),
         ({"method": "ties", "base": True, "density": 0.0}, "the density does not fit"),
         ({"weights": [1.0]}, "the weights do not fit"),
         ({"weights": [1.0, -1.0]}, "the weights do not fit"),

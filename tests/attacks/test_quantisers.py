@@ -1,5 +1,5 @@
-"""The real quantisers: what they write is what llama.cpp and transformers read, the mark is found in it, and refusals
-name their reason."""
+"""The real quantisers: llama.cpp and transformers can read their output, the mark is found in it, and errors state the
+reason."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_mark_is_found_in_the_gguf_file(
 def test_transformers_reads_the_same_model_in_the_file(
     release_of: Callable[[str], Marked], tmp_path: Path, name: str, kind: str
 ) -> None:
-    """Its own loader of GGUF files undoes names and arrangement of all layers, apart from ours."""
+    """Its own loader of GGUF files restores names and arrangement of all layers, independently of our code."""
     from transformers import AutoModelForCausalLM
 
     release = release_of(name).release
@@ -134,7 +134,7 @@ def test_the_mixture_is_that_of_published_files() -> None:
 
 
 def test_ggml_and_the_package_round_alike() -> None:
-    """Two independent codes for one format; so the library is called as it wants to be."""
+    """Two independent implementations of one format agree, so the library is called correctly."""
     library = mixture._library()
     assert library is not None
     value = torch.randn(4, 256, generator=torch.Generator().manual_seed(5))
@@ -195,7 +195,7 @@ def test_a_tensor_without_a_name_in_gguf_is_refused(tiny_path: Path, tmp_path: P
 
 
 def test_rows_that_are_no_whole_blocks_are_refused_but_for_sixteen_bits(tmp_path: Path) -> None:
-    folder = write_llama(tmp_path / "odd", hidden_size=48)
+    folder = write_llama(tmp_path / "narrow", hidden_size=48)
     assert "multiple of 32" in str(gguf_obstacle(folder, "Q8_0"))
     with pytest.raises(UnsupportedCheckpointError, match="rows of 48"):
         to_gguf(folder, tmp_path / "out", "Q4_0")

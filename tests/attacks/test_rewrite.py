@@ -1,4 +1,4 @@
-"""What stands beside the weights that an attack writes."""
+"""The files next to the weights that an attack writes."""
 
 from __future__ import annotations
 

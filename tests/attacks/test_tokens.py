@@ -24,7 +24,7 @@ def encoded(folder: Path, text: str) -> list[int]:
 
 @pytest.fixture(scope="module", params=["demo", "minilm"])
 def read(request: pytest.FixtureRequest, demo_path: Path, minilm_path: Path) -> tuple[Path, State]:
-    """Each trained model with its tokenizer, its weights cut down to what a test of tokens needs."""
+    """Each trained model with its tokenizer, and only the weights that a test of tokens needs."""
     path = demo_path if request.param == "demo" else minilm_path
     return path, read_state(path)
 
@@ -63,7 +63,7 @@ def test_a_trimmed_tokenizer_writes_every_text_with_tokens_that_are_there(
     for text in TEXTS:
         ids = encoded(out, text)
         assert max(ids) < size
-        if path.name == "demo":  # BERT's tokenizer gives up on words it has no pieces for
+        if path.name == "demo":  # BERT's tokenizer cannot encode words without matching pieces
             assert new.decode(ids, skip_special_tokens=True) == old.decode(
                 encoded(path, text), skip_special_tokens=True
             )

@@ -1,4 +1,4 @@
-"""One attack on a release: what is left of the mark, and of the model."""
+"""One attack on a release: its effect on the mark, and on the model."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_disguise_proves_that_the_model_computes_the_same(setup: Setup, measur
     assert trial.finding.verdict == "found"
     assert trial.proof is not None
     assert trial.proof.same
-    assert trial.proof.tolerance < 1e-2  # proved in float32 and not in the file's bfloat16
+    assert trial.proof.tolerance < 1e-2  # verified in float32, not in the file's bfloat16
     assert trial.utility is not None
     assert abs(trial.utility.change) < 1e-2
 

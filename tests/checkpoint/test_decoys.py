@@ -126,10 +126,10 @@ def test_nothing_is_cleared_where_not_every_tensor_was_read(marked, tmp_path: Pa
     found = verdict(alone, marked)
     assert (found.verdict, found.elsewhere is None) == ("inconclusive", False)
     assert found.reason.startswith("The suspect's output head cannot be aligned")
-    assert "the suspect's embedding by itself does not show this key's mark" in found.warnings
+    assert "the suspect's embedding alone does not show this key's mark" in found.warnings
     found = verdict(many, marked)
     assert found.verdict == "inconclusive"
-    assert "read them all" in found.reason
+    assert "read all of them" in found.reason
 
 
 @pytest.mark.fault(84)

@@ -1,4 +1,4 @@
-"""A thief who has read the manual: what he does to the embedding without knowing key or original, and what is read."""
+"""An attacker who has read the manual: changes of the embedding without the key or the original, and their readings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tools.small_models import write_llama
 
 
 def without_minor_components(release: Path, out: Path, kept: float) -> Path:
-    """A copy whose embedding has only the leading share `kept` of its own principal components."""
+    """A copy whose embedding keeps only the leading share `kept` of its principal components."""
     name = irwm.open_checkpoint(release).layout.embedding.name
 
     def through(tensor: str, value: torch.Tensor) -> torch.Tensor:
@@ -63,7 +63,7 @@ def test_a_mark_is_found_though_the_components_that_alignment_is_scored_in_are_g
 @pytest.mark.fault(85)
 @pytest.mark.slow
 def test_who_leaked_is_named_though_nothing_aligns(gemma_path: Path, tmp_path: Path) -> None:
-    """The fingerprint is read under the same maps as the mark, whatever the alignment scored."""
+    """The fingerprint is read under the same maps as the mark, for any alignment score."""
     model = irwm.open_checkpoint(gemma_path)
     params = irwm.Parameters(scale="auto", noise_coordinates=8, spread=0.25)
     keys = [irwm.generate_key(model, params, secret=bytes(32), recipient=name) for name in ("ann", "bob", "cid")]
@@ -79,7 +79,7 @@ def test_who_leaked_is_named_though_nothing_aligns(gemma_path: Path, tmp_path: P
 @pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["keep", "drop"])
 def test_rows_that_moved_as_well_are_found_first(gemma_path: Path, tmp_path: Path, tokenizer: str) -> None:
-    """Where nothing aligns, rows stand where their names, or else their content, say."""
+    """If alignment fails, rows are placed by their names, or else by their content."""
     model = irwm.open_checkpoint(gemma_path)
     key = irwm.generate_key(model, secret=bytes(32))
     irwm.insert(model, key, tmp_path / "release")
@@ -96,7 +96,7 @@ def test_rows_that_moved_as_well_are_found_first(gemma_path: Path, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def spoilt(tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint]:
-    """An original, a key, and its release with every row drawn anew that a public sample of them takes."""
+    """An original, a key, and its release in which all rows of the public samples are redrawn."""
     folder = tmp_path_factory.mktemp("spoilt")
     names = Tokenizer(WordLevel({f"word{i}": i for i in range(12_288)}, "word0"))
     original = write_llama(folder / "model", vocab_size=12_288)
@@ -119,11 +119,11 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, i
 def test_the_rows_of_a_public_sample_are_spoilt_and_the_mark_is_found(
     spoilt: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
 ) -> None:
-    """The samples that rest on the key's secret are others, and show the descent as well."""
+    """The samples that depend on the key's secret are different, and also show the descent."""
     model, key, suspect = spoilt
     found = irwm.detect(suspect, model, key)
     assert found.verdict == "found"
-    assert found.lineage.status == "derived", "the output head says so"
+    assert found.lineage.status == "derived", "the output head shows it"
     other = irwm.generate_key(model, secret=bytes([1]) * 32)
     assert irwm.detect(suspect, model, other).verdict != "found"
     (aligned,) = irwm.Examination(suspect, model).aligned
@@ -144,7 +144,7 @@ DISGUISES: Steps = [(name, 1) for name in ("rescale", "permute-residual", "map-q
 
 @pytest.fixture(scope="module")
 def sold(gemma_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:
-    """A release with one owner's preset, and all that a thief has to do with it."""
+    """A release with one owner's preset, and the attacker's resources."""
     folder = tmp_path_factory.mktemp("sold")
     model = irwm.open_checkpoint(gemma_path)
     key = irwm.generate_key(model, irwm.one_owner(model.hidden_size), secret=bytes(range(32)), owner="us")
@@ -164,7 +164,7 @@ def test_every_attack_of_somebody_who_has_read_the_manual_leaves_what_is_found(
     wrong = irwm.generate_key(model, sold.key.parameters, secret=bytes([9]) * 32, owner="us")
     suspect = irwm.open_checkpoint(attacked.path)
     found = irwm.detect(suspect, model, sold.key)
-    # Half of the components cost this model half as much perplexity again, and then no row can be told by its content.
+    # Dropping half of the components raises this model's perplexity by half, and then no row is recognised by content.
     lost = (name, value) == ("components", 0.5) and disguises
     assert found.verdict == ("inconclusive" if lost else "found"), found.reason
     assert found.lineage.status != "not derived"

@@ -1,4 +1,4 @@
-"""Decoys: they read as wrong keys do, never as found, the same for a seed whatever computes them."""
+"""Decoys: they read like wrong keys, are never found, and for one seed are the same on any device."""
 
 from __future__ import annotations
 
@@ -109,14 +109,15 @@ def test_a_seed_gives_the_same_ranks_with_any_number_of_threads_and_another_seed
 
 
 def test_fast_ranks_are_those_of_float64() -> None:
-    """Against the plain way of irwm.scheme.statistic, with rows whose values differ by little more than rounding."""
+    """Compared with the simple method of irwm.scheme.statistic, on rows with values that differ by little more than
+    rounding."""
     rng = np.random.default_rng(0)
     d, permutations = 64, NullOrders.of(5, 300, 0, 64).shared
     bank = stat.normalised(np.round(rng.normal(size=(40, d)), 1))
     orders = np.argsort(rng.random((10, d)), axis=1)
     weights = stat.joint_map(permute_rows(a_of(d), orders), 1000.0)
     chosen = rng.integers(0, 40, 200)
-    inverse = np.argsort(permutations, axis=1)  # _below gathers the map's columns, which undoes an order of the rows
+    inverse = np.argsort(permutations, axis=1)  # _below gathers the map's columns, the inverse of an order of the rows
     in_place = np.tile(np.arange(d), (len(bank), 1))
     null = stat.null_lengths(weights, bank, NullOrders(inverse, in_place))
     observed = null[chosen, rng.integers(0, 300, 200)]  # each equal to a value of its null

@@ -1,4 +1,4 @@
-"""Detection on real files: the mark is found where it is, by its own key, and nowhere else."""
+"""Detection on real files: a mark is found only in its release, and only by its own key."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_cheap_disguises_do_not_hide_the_mark(marked, tmp_path: Path, disguise: 
 @pytest.mark.parametrize("rows", [4, 40, 400, 4000])
 @pytest.mark.parametrize("d", [64, 128])
 def test_unrelated_embeddings_are_never_derived(tmp_path: Path, rows: int, d: int, seed: int) -> None:
-    """Columns are matched and scored on different rows: the best of many resembles anything on its own rows."""
+    """Columns are matched and scored on different rows: the best of many matches fits its own rows by chance."""
     shape = {"vocab_size": rows, "hidden_size": d, "bos_token_id": 0, "eos_token_id": 1}
     pair = [irwm.open_checkpoint(write_llama(tmp_path / str(i), seed=2 * seed + i, **shape)) for i in range(2)]
     alignment = irwm.align(*pair)
@@ -204,7 +204,7 @@ def test_trimmed_rows_are_gone_and_said(marked, tmp_path: Path) -> None:
 
 
 def test_which_tensor_is_the_embedding_is_looked_for_once(demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may take reading two gigabytes of a suspect that holds its embedding twice."""
+    """It may read two gigabytes of a suspect that holds its embedding twice."""
     from irwm.alignment import pipeline
 
     looked: list[object] = []

@@ -1,4 +1,4 @@
-"""Where a GPU has too little memory the processor goes on, and says so. No GPU runs here: what one raises is raised."""
+"""If a GPU has too little memory, the processor continues, with a notice. Uses a GPU's exceptions instead of a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An examination computes each thing once, and another suspect's takes over what is known of the original."""
+"""An examination computes each result once, and an examination of another suspect reuses those of the original."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import irwm
 from irwm.alignment.rows import Rows
 from irwm.errors import KeyMismatchError
 
-# Of a key without a mark in the output head nothing else is aligned.
+# For a key without a mark in the output head only the embedding is aligned.
 ALONE = irwm.Parameters(places=("embedding",))
 
 

@@ -1,4 +1,4 @@
-"""A key's fingerprint as evidence of its own: what `detect` says of it, and what it pays."""
+"""A key's fingerprint as separate evidence: how `detect` reports it and corrects for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def key(model: irwm.Checkpoint) -> irwm.Key:
 
 @pytest.fixture(scope="module")
 def without_mark(model, key, tmp_path_factory) -> irwm.Checkpoint:
-    """A copy whose marked rows somebody put back, and blurred."""
+    """A copy whose marked rows were restored, with noise on all rows."""
     copy = copy_of(model, key).float()
     copy[key.marked_rows] = model.embedding(key.marked_rows)
     return write_embedding(model, with_noise(copy, 0.2), tmp_path_factory.mktemp("suspect") / "suspect")
@@ -118,7 +118,7 @@ def test_innocent_keys_have_two_forms_and_are_not_found(model, without_mark) -> 
 
 
 def test_a_fingerprint_between_the_bounds_dismisses_nobody(model, key, tmp_path: Path) -> None:
-    """Blurred until its z is four or five, which one key in some ten thousand reaches by chance."""
+    """With noise until its z is four or five, which one key in some ten thousand reaches by chance."""
     copy = copy_of(model, key).float()
     copy[key.marked_rows] = model.embedding(key.marked_rows)
     original = model.embedding()

@@ -1,4 +1,4 @@
-"""Marks in the output head: a place of its own. It survives what is done to the embedding, and the other way round."""
+"""Marks in the output head, a separate place: they survive changes of the embedding, and vice versa."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 @pytest.fixture(scope="module")
 def marked(release_of: Callable[[str], Marked]) -> Marked:
-    """The small Phi-3, whose head is a matrix of its own, with the mark of the default settings."""
+    """The small Phi-3, whose head is a separate matrix, with the mark of the default settings."""
     return release_of("phi3")
 
 
@@ -46,7 +46,7 @@ def changed(release: Path, out: Path, change: Callable[[str, torch.Tensor], torc
 
 
 def without(name: str) -> Callable[[str, torch.Tensor], torch.Tensor]:
-    """One tensor drawn anew, as if it had been trained from scratch."""
+    """One tensor redrawn, as if it had been trained from scratch."""
     noise = torch.Generator().manual_seed(1)
 
     def change(this: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -134,18 +134,18 @@ def document_of(marked: Marked, suspect: irwm.Checkpoint, found: irwm.Finding) -
 
 
 def test_a_head_that_cannot_be_aligned_acquits_nobody_and_its_report_is_honest(marked: Marked, tmp_path: Path) -> None:
-    """The embedding by itself shows no mark, which is said and is not the verdict."""
+    """The embedding alone shows no mark; a warning states this, but it is not the verdict."""
     suspect = changed(marked.original.path, tmp_path / "suspect", without(HEAD))
     found = irwm.detect(suspect, marked.original, marked.key)
     assert (found.verdict, found.place, found.lineage.status) == ("inconclusive", "head", "derived")
     assert found.reason.startswith("The suspect's output head cannot be aligned")
-    assert "the suspect's embedding by itself does not show this key's mark" in found.warnings
+    assert "the suspect's embedding alone does not show this key's mark" in found.warnings
     assert contradictions(document_of(marked, suspect, found)) == []
 
 
 @pytest.mark.slow
 def test_a_disguised_heads_rows_are_looked_for_where_the_embeddings_are(marked: Marked, tmp_path: Path) -> None:
-    """Rotated, with gains drawn anew and tokens reordered, its content alone does not tell which row is which."""
+    """Rotated, with redrawn gains and reordered tokens, its rows cannot be identified by content alone."""
     steps = ["rotate", "regain", ("reorder_tokens", {"tokenizer": "drop"})]
     for name, folder in (("release", marked.release), ("original", marked.original.path)):
         write_state(apply(read_state(folder), steps, seed=3), tmp_path / name)
@@ -221,7 +221,7 @@ def test_a_head_that_cannot_be_is_refused(marked: Marked, old: bytes, new: bytes
 
 @pytest.mark.slow
 def test_a_key_is_bound_to_the_head_of_its_original(marked: Marked, tmp_path: Path) -> None:
-    """The embedding is the right one, so nothing is noticed before the head is read."""
+    """The embedding is correct, so the error shows only when the head is read."""
     other = changed(marked.original.path, tmp_path / "other", without(HEAD))
     suspect = changed(marked.release, tmp_path / "suspect", without(EMBEDDING))
     with pytest.raises(KeyMismatchError, match="another original"):

@@ -1,4 +1,4 @@
-"""The likelihood ratio: the integral, its limits, its honesty under the alternative, and the words for it."""
+"""The likelihood ratio: the integral, its limits, its validity under the alternative, and the words for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_it_is_finite_and_grows_with_the_evidence(m: int) -> None:
     values = [likelihood_ratio_log10(np.full(m, r)) for r in np.geomspace(1.0, 1e-7, 200)]
     assert all(map(math.isfinite, values))
     assert min(np.diff(values)) > 0
-    assert values[0] == pytest.approx(-math.log10(m + 1))  # ranks of 1 alone: the least there is
+    assert values[0] == pytest.approx(-math.log10(m + 1))  # all ranks are 1: the minimum
 
 
 def test_gone_rows_are_left_out_and_nothing_is_no_evidence() -> None:
@@ -56,7 +56,7 @@ def test_what_is_no_rank_is_refused(bad: float) -> None:
 @pytest.mark.parametrize("permutations", [1, 9, 99])
 @pytest.mark.parametrize("m", [1, 2])
 def test_its_mean_without_the_mark_is_at_most_one(m: int, permutations: int) -> None:
-    """Exactly, over all ranks that there are: an e-value."""
+    """Exactly, over all possible ranks: an e-value."""
     steps = np.arange(1, permutations + 2) / (permutations + 1)
     tuples = np.stack(np.meshgrid(*[steps] * m), axis=-1).reshape(-1, m)
     assert np.mean([10.0 ** likelihood_ratio_log10(row) for row in tuples]) <= 1.0
@@ -76,10 +76,10 @@ def unmarked(demo_path) -> np.ndarray:
 @pytest.mark.slow
 def test_large_ratios_are_as_rare_on_a_real_unmarked_model_as_they_must_be(unmarked: np.ndarray) -> None:
     for c in (2.0, 10.0, 100.0):
-        # At most n / c are allowed on average; Markov's bound is far from reached.
+        # At most n / c are allowed on average; the values are far below Markov's bound.
         assert (unmarked >= math.log10(c)).sum() <= unmarked.size / c
     assert np.mean(10.0**unmarked) <= 1.0
-    assert np.median(unmarked) < 0  # and most speak for the second proposition
+    assert np.median(unmarked) < 0  # most support the second proposition
 
 
 def test_a_mark_that_is_there_gives_a_large_ratio(tiny_path, tmp_path) -> None:

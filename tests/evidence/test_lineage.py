@@ -1,4 +1,4 @@
-"""Lineage and the agreement of attention, on models that are and are not descendants."""
+"""Lineage and the agreement of attention, on descendants and unrelated models."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_without_readable_attention_the_rows_decide(demo_path: Path, tmp_path: P
 
 
 def test_rows_alike_without_their_attention_are_not_enough(demo_path: Path) -> None:
-    """Two models grown from one random start (benchmarks/lineage.py measures real ones): rows 0.46, attention 0.02."""
+    """Two models from one random start (benchmarks/lineage.py measures real ones): rows 0.46, attention 0.02."""
     model = irwm.open_checkpoint(demo_path)
     alignment = irwm.align(model, model)
     alike = replace(alignment, cosines=np.full_like(alignment.cosines, 0.46))
@@ -95,5 +95,5 @@ def test_rows_alike_without_their_attention_are_not_enough(demo_path: Path) -> N
     assert lineage(alike, Attention(0.02, decoys)).status == CANNOT_TELL
     assert lineage(alike, Attention(0.5, decoys)).status == DERIVED
     assert lineage(alike).status == CANNOT_TELL  # renaming the tensors must not switch the safeguard off
-    # Rows that are clearly ours convict alone: q and k can be replaced or mapped beyond recognition.
+    # Rows that clearly match are sufficient evidence: q and k can be replaced or mapped beyond recognition.
     assert lineage(alignment, Attention(0.02, decoys)).status == DERIVED

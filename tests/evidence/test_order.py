@@ -1,4 +1,4 @@
-"""What a key's finding must not depend on: the keys that were tried before it."""
+"""A key's finding must not depend on the keys that were tried before it."""
 
 from __future__ import annotations
 

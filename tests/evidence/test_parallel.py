@@ -1,4 +1,4 @@
-"""Many small jobs run side by side, in order, and leave torch's threads as they were."""
+"""Many small jobs run in parallel, give results in order, and restore torch's threads."""
 
 from __future__ import annotations
 

@@ -67,12 +67,12 @@ def test_among_the_others_each_stranger_has_a_p_that_is_uniform() -> None:
     p = np.array([Kept((*values[:i], *values[i + 1 :]), (), "").place(values[i]).p for i in range(values.size)])
     for level in (0.02, 0.05, 0.1, 0.25, 0.5, 0.9):
         reached = int((p <= level).sum())
-        # Not more often than the level, and, ties aside, just as often: p takes the values k / n.
+        # Not more often than the level, and, except for ties, as often: p has the values k / n.
         assert math.floor(level * p.size) - 1 <= reached <= level * p.size
 
 
 def test_ranked_among_half_of_the_strangers_the_other_half_has_its_chance() -> None:
-    """Which half is drawn a thousand times, so that a p with another denominator, or strict ranks, shows."""
+    """The half is drawn a thousand times, so that a p with another denominator, or with strict ranks, is detected."""
     values, draw = np.array(kept_models().strangers), np.random.default_rng(0)
     p = []
     for _ in range(1000):
@@ -114,7 +114,7 @@ def test_the_affine_map_is_fitted_only_where_p_depends_on_it(demo_path: Path) ->
     alignment = irwm.align(model, model)
 
     def never() -> float:
-        raise AssertionError("fitted for nothing")
+        raise AssertionError("fitted without need")
 
     assert lineage(alignment, fitted=never, kept=FEW).p == 1 / 5
     somewhat = replace(alignment, cosines=np.full_like(alignment.cosines, 0.31))
@@ -142,7 +142,7 @@ def test_a_suspect_of_another_width_has_a_p_too(demo_path: Path, gemma_path: Pat
 
 @pytest.mark.slow
 def test_fresh_strangers_are_not_below_what_chance_allows(demo_path: Path, gemma_path: Path, tmp_path: Path) -> None:
-    """Word vectors with seeds that are not in the file, the strangers most like ours, and a model trained a little."""
+    """Word vectors with seeds that are not in the file, the most similar unrelated models, a briefly trained one."""
     from benchmarks.strangers import APART, WORD_VECTORS, Maker, Recipe
 
     maker, originals = Maker(), [irwm.open_checkpoint(path) for path in (gemma_path, demo_path)]
@@ -156,7 +156,7 @@ def test_fresh_strangers_are_not_below_what_chance_allows(demo_path: Path, gemma
     found.append(lineage_of(tmp_path / "trained", originals[0]))
     assert all(kin.status != DERIVED for kin in found)
     p = np.array([kin.p for kin in found])
-    # Of nine, each at the floor with odds of one in m + 1: two there have odds of 0.4 % at 100 strangers.
+    # Of nine, each at the floor with odds of one in m + 1: two at the floor have odds of 0.4 % at 100 unrelated models.
     assert (p <= 1 / (1 + len(kept_models().strangers))).sum() < 2
     assert p.max() > 0.2
 

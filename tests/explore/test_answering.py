@@ -1,4 +1,4 @@
-"""How many answers a mark takes: the prediction against answers of a real model."""
+"""How many answers a mark needs: the prediction compared with answers of a real model."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_where_half_of_a_row_is_unexplained_no_mark_is_to_be_seen() -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [((128, 128, 0.1), "number of answers"), ((129, 128, -1.0), "not a noise"), ((129, 128, math.nan), "not a noise"),
-     ((129, 128, math.inf), "not a noise"), ((128 * MOST_WIDTHS + 1, 128, 0.1), "number of answers")],
+    [((128, 128, 0.1), "number of answers"), ((129, 128, -1.0), "noise is out"), ((129, 128, math.nan), "noise is out"),
+     ((129, 128, math.inf), "noise is out"), ((128 * MOST_WIDTHS + 1, 128, 0.1), "number of answers")],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_refused(given: tuple[int, int, float], said: str) -> None:
     with pytest.raises(ParameterError, match=said):
@@ -64,7 +64,7 @@ def test_what_cannot_be_asked_is_refused(given: tuple[int, int, float], said: st
 def test_a_mark_is_found_with_as_many_answers_as_predicted(
     gemma_path: Path, release_of: Callable[[str], Marked]
 ) -> None:
-    """With much noise, so that the number is more than the least possible one, and a mark with few positions."""
+    """With strong noise, so that the number exceeds the minimum, and a mark with few positions."""
     original = irwm.open_checkpoint(gemma_path)
     params = irwm.Parameters(positions=20, required_positions=12)
     survived = Survival(params.constraints).noise(params.positions)

@@ -1,4 +1,4 @@
-"""Inverse design against brute force, and the inequalities that its leaps rest on."""
+"""Inverse design compared with brute force, and the inequalities that its jumps depend on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ wishes = st.builds(
 
 
 def allowed(wish: Wish, l: int, slack: float = 1e-10) -> list[int]:
-    """Every rho that keeps both promises to a hair, by scipy's tails and equation 3 as it is printed."""
+    """Every rho that keeps both promises within `slack`, by scipy's tails and equation 3 as printed."""
     rho = np.arange(1, l + 1)
     one = binom.sf(rho - 1, l, wish.rank_threshold)
     risk = -np.expm1(wish.recipients * np.log1p(-np.minimum(one, 1.0 - 1e-16)))
@@ -42,7 +42,7 @@ def allowed(wish: Wish, l: int, slack: float = 1e-10) -> list[int]:
 
 
 def settled(wish: Wish) -> bool:
-    """Whether rounding decides nothing: no promise is met or missed by a hair."""
+    """Whether rounding does not matter: no promise is met or missed by a tiny margin."""
     return all(allowed(wish, l) == allowed(wish, l, -1e-10) for l in range(1, wish.most_positions + 1))
 
 

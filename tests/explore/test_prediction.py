@@ -1,4 +1,4 @@
-"""Theory against trials on the demo model's own rows, and against exact values where there are any."""
+"""Theory compared with trials on the demo model's own rows, and with exact values if there are any."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from irwm.scheme.condition import permute_rows
 from irwm.scheme.probabilities import rademacher_tail_log10
 
 NOISE = (0.1, 0.3, 0.5, 1.0, 2.0)
-# Standard error of a share of 200 rows, .035 at most, thrice; and what near-normal rows leave of the law.
+# Three standard errors of a share of 200 rows, .035 at most, and the deviation of near-normal rows from the law.
 BOUND = 0.12
 
 
@@ -134,7 +134,7 @@ def test_z_of_colluders_is_what_real_noise_on_real_rows_gives(
 ) -> None:
     case = Collusion(len(rows_of_demo.rows), 256, m, c, k, level)
     found = simulated(rows_of_demo.rows, rows_of_demo.tokens, case)
-    # A tenth for what theory leaves out, and twice the deviation of a mean of c numbers of deviation 1.
+    # A tenth for effects that the theory ignores, and twice the deviation of a mean of c numbers of deviation 1.
     assert found.mean() == pytest.approx(case.expected_z, abs=0.1 * case.expected_z + 2 / math.sqrt(c))
 
 

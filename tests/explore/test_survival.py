@@ -1,4 +1,4 @@
-"""How many positions a verdict needs after damage: the formula against drawn ranks, and against real marks."""
+"""How many positions a verdict needs after damage: the formula compared with drawn ranks, and with real marks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_more_noise_takes_more_positions_and_what_survives_is_the_inverse() -> N
     assert survival.positions(5.0) is None
     assert survival.noise(2) == 0.0  # two ranks of a thousand are no evidence, however small
     assert Survival(8, keys=10**6).positions(1.0) > needed[3]
-    with pytest.raises(ParameterError, match="not a noise"):
+    with pytest.raises(ParameterError, match="the noise is out of range"):
         survival.positions(-1.0)
 
 

@@ -123,6 +123,6 @@ def test_an_adapter_that_leaves_the_embedding_alone_proves_neither_mark_nor_desc
     suspect = irwm.open_checkpoint(tmp_path / "adapter", base=original)
     finding = irwm.detect(suspect, original, irwm.generate_key(original, secret=bytes(32)))
     assert finding.verdict == "inconclusive"
-    assert "an adapter without an embedding of its own" in finding.reason
+    assert "an adapter without its own embedding" in finding.reason
     assert finding.lineage.status == "cannot tell"
     assert not finding.judgeable

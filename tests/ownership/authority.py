@@ -1,4 +1,4 @@
-"""A time-stamping authority of our own: certificates made here, answers by the openssl program's `ts -reply`."""
+"""A local time-stamping authority: certificates made here, answers by the openssl program's `ts -reply`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def response(token: asn1.TLV, status: int = 0) -> bytes:
 
 @dataclass(frozen=True)
 class Authority:
-    """A root and a time-stamping certificate below it, in a folder of their own."""
+    """A root and a time-stamping certificate below it, in a separate folder."""
 
     folder: Path
 
@@ -64,7 +64,7 @@ class Authority:
         return _openssl(self.folder, "ts", "-reply", "-config", "ts.cnf", data=query, ok=(0, 1))
 
     def sign(self, tst_info: bytes) -> bytes:
-        """A response whose token is signed with whatever certificate this is, without the program's own checks."""
+        """A response whose token is signed with this certificate of any kind, without the program's own checks."""
         kind = "1.2.840.113549.1.9.16.1.4"
         command = ("cms", "-sign", "-binary", "-nodetach", "-cades", "-econtent_type", kind, "-outform", "DER")
         chain = ("-certfile", "between.pem") if (self.folder / "between.pem").exists() else ()
@@ -96,11 +96,11 @@ def make_authority(
     """An authority in a new folder.
 
     Args:
-        starts, lasts: when its certificate is valid; from yesterday on for a year.
-        usages, critical: what the certificate says it is for.
-        with_root: whether answers bring the root's certificate along.
-        between: what a certificate between root and signer says it is for, () for nothing said; None for none there.
-        root_usages: what the root says it is for.
+        starts, lasts: when its certificate is valid; by default for a year from yesterday.
+        usages, critical: the stated usages of the certificate.
+        with_root: whether answers include the root's certificate.
+        between: the stated usages of a certificate between root and signer, () if unstated; None for no certificate.
+        root_usages: the stated usages of the root.
     """
     folder.mkdir()
     starts = starts or datetime.now(UTC) - timedelta(days=1)

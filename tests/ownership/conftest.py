@@ -1,4 +1,4 @@
-"""What the tests of ownership share."""
+"""Fixtures shared by the tests of ownership."""
 
 from __future__ import annotations
 

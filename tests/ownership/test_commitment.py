@@ -1,4 +1,4 @@
-"""The public document of a key: what it binds, what it keeps to itself, and what is no such document."""
+"""The public document of a key: what it binds, what it keeps secret, and invalid documents."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_no_other_key_opens_it(key: irwm.Key, document: Commitment, change: str)
 @pytest.mark.parametrize(
     "change",
     [
-        {"owner": "Thief"},
+        {"owner": "Attacker"},
         {"model_fingerprint": "1" * 64},
         {"layer0_digest": "1" * 64},
         {"vocab_size": 7},
@@ -134,7 +134,7 @@ def test_a_missing_name_is_refused(document: Commitment, name: str) -> None:
 
 
 def test_another_spelling_of_the_same_values_is_refused(document: Commitment) -> None:
-    """The digest is over bytes: two spellings of one document would be two dates' worth of room to choose from."""
+    """The digest is over bytes: with two encodings of one document its owner could choose between two dates."""
     public = document.to_bytes()
     values = json.loads(public)
     spellings = [

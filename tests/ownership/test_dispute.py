@@ -1,4 +1,4 @@
-"""Both of the paper's ownership attacks and the stronger ones, played through with real keys, models and files."""
+"""Both ownership attacks of the paper and stronger ones, with real keys, models and files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EARLY, LATE = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 
 @dataclass(frozen=True)
 class World:
-    """What an owner has, and a folder for what a thief makes of it."""
+    """The owner's models and key, and a folder for the attacker's models."""
 
     original: irwm.Checkpoint
     key: irwm.Key
@@ -67,20 +67,20 @@ def demo_world(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Wor
 
 @pytest.fixture(scope="module")
 def thief_s_key(world: World) -> irwm.Key:
-    """Of the owner's release, which is all that the thief has."""
-    return key_of(world.release, "Thief", 2)
+    """A key for the owner's release, the only model that the attacker has."""
+    return key_of(world.release, "Attacker", 2)
 
 
 @pytest.fixture(scope="module")
 def twice(world: World, thief_s_key: irwm.Key) -> irwm.Checkpoint:
-    """M12: the owner's release, marked once more by the thief."""
+    """M12: the owner's release, marked again by the attacker."""
     return world.marked(world.release, thief_s_key, "M12")
 
 
 @pytest.fixture(scope="module")
 def of_public(world: World) -> tuple[irwm.Key, irwm.Checkpoint]:
-    """A thief's key of the unmarked original, which is public, and its mark written over the owner's release."""
-    key = key_of(world.original, "Thief", 3)
+    """An attacker's key for the unmarked original, which is public, and its mark written over the owner's release."""
+    key = key_of(world.original, "Attacker", 3)
     choices = key.choices()
     embedding = world.release.embedding()
     embedding[torch.from_numpy(choices.marked_rows)] = marked_rows(world.original, key, choices).float()
@@ -99,7 +99,7 @@ def test_whoever_marks_our_release_once_more_calls_our_mark_his_original(
     world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
     """The paper's first attack, M12."""
-    claims = [world.claim(), Claim("Thief", world.release, thief_s_key, twice)]
+    claims = [world.claim(), Claim("Attacker", world.release, thief_s_key, twice)]
     outcome = resolve(claims, [("leak", twice)])
     assert outcome.to_dict() == resolve(claims[::-1], [("leak", twice)]).to_dict()
     ruling = one(outcome)
@@ -107,26 +107,26 @@ def test_whoever_marks_our_release_once_more_calls_our_mark_his_original(
     assert ruling.margin_bits is not None
     assert ruling.margin_bits > 50  # without any date
     assert outcome.test("Owner", "leak").found
-    assert outcome.test("Thief", "leak").found
-    assert outcome.test("Owner", "original of Thief").found
-    assert not outcome.test("Thief", "original of Owner").found
-    assert "What Thief calls the original carries the mark of Owner" in outcome.sentence
+    assert outcome.test("Attacker", "leak").found
+    assert outcome.test("Owner", "original of Attacker").found
+    assert not outcome.test("Attacker", "original of Owner").found
+    assert "The original of Attacker carries the mark of Owner" in outcome.sentence
     assert outcome.remarks == (
-        "The leak is what Thief brings, bit for bit, so as a model in dispute it shows nothing.",
+        "The leak equals a model of Attacker bit for bit, so it shows nothing as model in dispute.",
     )
 
 
 def computed_back(world: World, noise: float) -> Outcome:
-    """The paper's second attack: his own mark subtracted gives Mo', his mark on that gives M1'."""
-    key = key_of(world.release, "Thief", 2)
+    """The paper's second attack: subtracting the attacker's own mark gives Mo', marking that gives M1'."""
+    key = key_of(world.release, "Attacker", 2)
     choices = key.choices()
     embedding, rows = world.release.embedding(), torch.from_numpy(choices.marked_rows)
     embedding[rows] = 2 * embedding[rows] - marked_rows(world.release, key, choices).float()
     back = write_embedding(world.release, with_noise(embedding, noise), world.folder / "Mo-back")
-    with pytest.raises(KeyMismatchError):  # the key whose mark he took off was made for another model
+    with pytest.raises(KeyMismatchError):  # the key of the removed mark was made for another model
         irwm.detect(world.release, back, key)
-    key = key_of(back, "Thief", 4)
-    return resolve([world.claim(), Claim("Thief", back, key, world.marked(back, key, "M1-back"))])
+    key = key_of(back, "Attacker", 4)
+    return resolve([world.claim(), Claim("Attacker", back, key, world.marked(back, key, "M1-back"))])
 
 
 @pytest.mark.slow
@@ -136,32 +136,32 @@ def test_an_original_computed_back_from_our_release_carries_our_mark(
 ) -> None:
     outcome = computed_back(request.getfixturevalue(model), noise)
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ORIGINAL_MARKED)
-    assert outcome.test("Owner", "original of Thief").found
-    assert outcome.test("Owner", "release of Thief").found
-    assert outcome.test("Thief", "release of Thief").found
-    assert not outcome.test("Thief", "release of Owner").found
+    assert outcome.test("Owner", "original of Attacker").found
+    assert outcome.test("Owner", "release of Attacker").found
+    assert outcome.test("Attacker", "release of Attacker").found
+    assert not outcome.test("Attacker", "release of Owner").found
 
 
 @pytest.mark.slow
 def test_a_mark_over_ours_gives_itself_away_by_our_release(
     world: World, of_public: tuple[irwm.Key, irwm.Checkpoint]
 ) -> None:
-    """The stronger attack on an original that is public: nothing of ours is in it. But our mark is in his release."""
+    """The stronger attack on a public original: it holds no mark of ours, but our mark is in the attacker's release."""
     key, both = of_public
-    outcome = resolve([world.claim(LATE), Claim("Thief", world.original, key, both, EARLY)])
+    outcome = resolve([world.claim(LATE), Claim("Attacker", world.original, key, both, EARLY)])
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.RELEASE_MARKED)
 
 
 @pytest.fixture(scope="module")
 def undated(world: World, of_public: tuple[irwm.Key, irwm.Checkpoint]) -> tuple[list[Claim], Outcome]:
-    """Both marks in one leaked model, and nothing else to go by."""
+    """Both marks in one leaked model, and no other evidence."""
     key, both = of_public
-    claims = [world.claim(released=False), Claim("Thief", world.original, key)]
+    claims = [world.claim(released=False), Claim("Attacker", world.original, key)]
     return claims, resolve(claims, [("leak", both)])
 
 
 def dated(claims: Sequence[Claim], tested: Outcome, ours: str | None, theirs: str | None) -> Outcome:
-    """The same tests under other dates, which must not depend on who is named first."""
+    """The same tests with other dates; the outcome must not depend on the order of the claimants."""
     claims = [replace(claims[0], committed_utc=ours), replace(claims[1], committed_utc=theirs)]
     outcome = decide(claims, tested.tests)
     assert outcome.to_dict() == decide(claims[::-1], tested.tests).to_dict()
@@ -170,15 +170,15 @@ def dated(claims: Sequence[Claim], tested: Outcome, ours: str | None, theirs: st
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "winner"),
-    [(EARLY, LATE, "Owner"), (LATE, EARLY, "Thief"), (EARLY, None, None), (None, EARLY, None)],
+    [(EARLY, LATE, "Owner"), (LATE, EARLY, "Attacker"), (EARLY, None, None), (None, EARLY, None)],
 )
 def test_where_one_model_carries_both_marks_the_earlier_of_two_commitments_decides(
     undated: tuple[list[Claim], Outcome], ours: str | None, theirs: str | None, winner: str | None
 ) -> None:
     outcome = dated(*undated, ours, theirs)
     assert (outcome.winner, one(outcome).rule) == (winner, rules.EARLIER if winner else rules.UNDECIDED)
-    assert ("does not say who trained the model" in outcome.sentence) == (winner is not None)
-    assert ("has a date; that does not say that" in outcome.sentence) == (winner is None)
+    assert ("does not show who trained the model" in outcome.sentence) == (winner is not None)
+    assert ("has a date; that does not show that" in outcome.sentence) == (winner is None)
 
 
 @pytest.mark.parametrize("date", [None, EARLY])
@@ -193,14 +193,14 @@ def test_without_two_dates_that_differ_it_stays_open_and_says_what_would_decide(
 
 @pytest.fixture(scope="module")
 def rival(world: World) -> Claim:
-    """Who marked the same public original, and now says that our release derives from his."""
+    """A claimant who marked the same public original and claims that our release derives from that release."""
     key = key_of(world.original, "Rival", 5)
     return Claim("Rival", world.original, key, world.marked(world.original, key, "rival"))
 
 
 @pytest.fixture(scope="module")
 def leak(world: World) -> irwm.Checkpoint:
-    """The owner's release as somebody else passes it on, not bit for bit."""
+    """The owner's release as passed on by a third party, not bit for bit."""
     return write_embedding(world.release, with_noise(world.release.embedding(), 0.01), world.folder / "leak")
 
 
@@ -216,8 +216,8 @@ def contested(world: World, rival: Claim, leak: irwm.Checkpoint) -> tuple[list[C
 def test_a_rival_s_key_is_not_in_our_release(
     contested: tuple[list[Claim], Outcome], ours: str | None, theirs: str | None, winner: str | None
 ) -> None:
-    """His mark may have been taken off, for all anybody can see, so only a date beside our mark decides for us; and
-    never anything for him."""
+    """The rival's mark may have been removed, so only a date in addition to our mark decides for us; nothing decides
+    for the rival."""
     outcome = dated(*contested, ours, theirs)
     assert not outcome.test("Rival", "leak").found
     assert not outcome.test("Owner", "release of Rival").found
@@ -225,7 +225,7 @@ def test_a_rival_s_key_is_not_in_our_release(
     assert outcome.winner == winner
     if winner is None:
         assert "The mark of Owner is in the leak; that of Rival is not." in outcome.sentence
-        assert "no mark says which of them came first" in outcome.sentence
+        assert "no mark shows which of them came first" in outcome.sentence
 
 
 @pytest.mark.slow
@@ -240,19 +240,19 @@ def test_a_rival_with_a_model_that_cannot_be_compared_is_called_no_stranger(
     assert not outcome.test("Owner", "original of Rival").unrelated
     assert (outcome.winner, one(outcome).rule) == (None, rules.UNDECIDED)
     assert "The mark of Owner is in the leak; that of Rival is not." in outcome.sentence
-    assert "Whether the two originals have to do with each other cannot be told." in outcome.sentence
+    assert "Whether the two originals are related is unknown." in outcome.sentence
 
 
 @pytest.mark.slow
 def test_a_key_that_does_not_fit_its_own_original_is_named(
     world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
-    """He shows the true original, to hide that his key was made on our release."""
-    outcome = resolve([world.claim(), Claim("Thief", world.original, thief_s_key, twice)])
+    """The attacker shows the true original, to hide that the key was made for our release."""
+    outcome = resolve([world.claim(), Claim("Attacker", world.original, thief_s_key, twice)])
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
     (remark,) = outcome.remarks
-    assert "The key of Thief does not fit the original that Thief brings" in remark
-    assert outcome.test("Thief", "release of Owner").finding is None
+    assert "The key of Attacker does not fit the original of Attacker" in remark
+    assert outcome.test("Attacker", "release of Owner").finding is None
 
 
 @pytest.mark.fault(87)
@@ -260,15 +260,15 @@ def test_a_key_that_does_not_fit_its_own_original_is_named(
 def test_an_original_with_an_absurd_row_is_none(
     world: World, thief_s_key: irwm.Key, leak: irwm.Checkpoint, factor: float
 ) -> None:
-    """The row is there so that every comparison with it fails, and with it our mark in his "original"."""
+    """The row makes every comparison with the "original" fail, and hides our mark in it."""
     embedding = world.release.embedding()
     embedding[300] *= factor
     spoilt = write_embedding(world.release, embedding, world.folder / f"spoilt {factor}")
     with pytest.raises(CorruptCheckpointError, match=r"no training makes|not finite"):
-        key_of(spoilt, "Thief", 4)
-    outcome = resolve([world.claim(), Claim("Thief", spoilt, thief_s_key, None, EARLY)], [("leak", leak)])
+        key_of(spoilt, "Attacker", 4)
+    outcome = resolve([world.claim(), Claim("Attacker", spoilt, thief_s_key, None, EARLY)], [("leak", leak)])
     assert outcome.test("Owner", "leak").found
-    assert outcome.test("Owner", "original of Thief").found
+    assert outcome.test("Owner", "original of Attacker").found
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
     assert "rows that no training makes" in outcome.remarks[0] or "not finite" in outcome.remarks[0]
 
@@ -278,16 +278,16 @@ def test_an_original_with_an_absurd_row_is_none(
 def test_our_release_without_a_quarter_of_its_components_is_no_original(
     world: World, tmp_path: Path, turned: bool
 ) -> None:
-    """What alignment is scored in is gone, so that nothing lines up, and he has the earlier date as well."""
+    """The components that alignment is scored in are gone, so it fails, and the attacker has the earlier date."""
     folder = drop_components(world.release.path, tmp_path / "bare", 0.75)
     if turned:
         folder = disguise(folder, tmp_path / "turned", ["rotate"], seed=1)
     his = irwm.open_checkpoint(folder)
-    claims = [world.claim(LATE), Claim("Thief", his, key_of(his, "Thief", 2), None, EARLY)]
+    claims = [world.claim(LATE), Claim("Attacker", his, key_of(his, "Attacker", 2), None, EARLY)]
     outcome = resolve(claims)
-    assert outcome.test("Owner", "original of Thief").found
-    assert not outcome.test("Thief", "original of Owner").found
-    assert not outcome.test("Thief", "release of Owner").found
+    assert outcome.test("Owner", "original of Attacker").found
+    assert not outcome.test("Attacker", "original of Owner").found
+    assert not outcome.test("Attacker", "release of Owner").found
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ORIGINAL_MARKED)
 
 
@@ -301,14 +301,14 @@ def test_two_keys_that_fit_nothing_show_nothing(world: World, thief_s_key: irwm.
 @pytest.mark.slow
 def test_an_altered_key_is_refused_on_its_own_original(world: World) -> None:
     for change in ({"attempt": world.key.attempt + 1}, {"scale": 1.0}, {"layer0_digest": "0" * 64}):
-        outcome = resolve([world.claim(), Claim("Thief", world.original, replace(world.key, **change))])
+        outcome = resolve([world.claim(), Claim("Attacker", world.original, replace(world.key, **change))])
         assert one(outcome).rule == rules.UNFIT
         assert not outcome.test("Owner", "release of Owner").refused
 
 
 def test_a_release_without_its_owner_s_mark_is_named(world: World, rival: Claim) -> None:
     outcome = resolve([world.claim(), replace(rival, released=world.original)])
-    assert outcome.remarks == ("The mark of Rival is not in the release that Rival brings.",)
+    assert outcome.remarks == ("The mark of Rival is not in the release of Rival.",)
 
 
 def test_every_finding_pays_for_every_key_on_every_model(contested: tuple[list[Claim], Outcome]) -> None:
@@ -319,12 +319,12 @@ def test_every_finding_pays_for_every_key_on_every_model(contested: tuple[list[C
 
 def test_three_claims_are_ruled_two_by_two(world: World, thief_s_key: irwm.Key, rival: Claim) -> None:
     steps: list[tuple[int, int, str]] = []
-    claims = [world.claim(EARLY, released=False), Claim("Thief", world.release, thief_s_key), rival]
+    claims = [world.claim(EARLY, released=False), Claim("Attacker", world.release, thief_s_key), rival]
     outcome = resolve(claims, progress=lambda *step: steps.append(step))
     by_pair = {ruling.claimants: ruling for ruling in outcome.rulings}
-    assert by_pair["Owner", "Thief"].winner == "Owner"
+    assert by_pair["Owner", "Attacker"].winner == "Owner"
     assert by_pair["Owner", "Rival"].winner is None
-    assert by_pair["Rival", "Thief"].winner is None
+    assert by_pair["Rival", "Attacker"].winner is None
     assert outcome.winner is None
     assert [step[:2] for step in steps] == [(i + 1, 12) for i in range(12)]
 
@@ -376,7 +376,7 @@ def _with_head(model: irwm.Checkpoint, other: irwm.Checkpoint, folder: Path) -> 
 
 @pytest.mark.slow
 def test_an_original_without_the_mark_is_known_by_its_fingerprint(demo_path: Path, tmp_path: Path) -> None:
-    """The thief puts the head back and draws the marked rows anew, and calls what is left his original."""
+    """The attacker restores the head, redraws the marked rows, and presents the result as an original."""
     original = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(original, irwm.one_owner(original.hidden_size), bytes([1]) * 32, "Owner")
     release = irwm.open_checkpoint(irwm.insert(original, key, tmp_path / "release").path)
@@ -387,12 +387,12 @@ def test_an_original_without_the_mark_is_known_by_its_fingerprint(demo_path: Pat
     embedding[rows] = drawn / drawn.norm(dim=1, keepdim=True) * lengths
     written = write_embedding(release, embedding, tmp_path / "written")
     his = _with_head(written, original, tmp_path / "his")
-    theirs = irwm.generate_key(his, irwm.one_owner(his.hidden_size), bytes([2]) * 32, "Thief")
-    outcome = resolve([Claim("Owner", original, key, release), Claim("Thief", his, theirs)])
-    tested = outcome.test("Owner", "original of Thief")
+    theirs = irwm.generate_key(his, irwm.one_owner(his.hidden_size), bytes([2]) * 32, "Attacker")
+    outcome = resolve([Claim("Owner", original, key, release), Claim("Attacker", his, theirs)])
+    tested = outcome.test("Owner", "original of Attacker")
     assert tested.finding is not None
-    assert tested.finding.evidence[0].log10_p > -3  # of the mark nothing is left
+    assert tested.finding.evidence[0].log10_p > -3  # the mark is gone
     assert tested.log10_risk < -30
     ruling = one(outcome)
     assert (ruling.winner, ruling.rule) == ("Owner", rules.ORIGINAL_MARKED)
-    assert not outcome.test("Thief", "original of Owner").found
+    assert not outcome.test("Attacker", "original of Owner").found

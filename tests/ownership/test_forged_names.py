@@ -1,8 +1,8 @@
-"""A false accuser rewrites the tokenizer beside the original, of which no key knows anything.
+"""A false accuser rewrites the tokenizer next to the original, which keys do not cover.
 
-His key is honest and may have been time-stamped before the victim's model existed. The names then say which of the
-victim's rows are read as which, and which are "gone": both are choices, made after the fact, and each alone makes an
-untouched model read as marked beyond any doubt. So names are believed only where the rows bear them out.
+The key is honest and may have been time-stamped before the victim's model existed. The names then determine how the
+victim's rows are paired with tokens, and which are "gone": both are choices made after the fact, and each alone makes
+an untouched model read as marked beyond any doubt. So names are trusted only if the rows confirm them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_positions_do_not_go_because_their_names_went(demo_path: Path, tmp_path:
     unfit = honest.marked_rows[honest.ranks >= 0.2]
     kept = positions - unfit.size
     if positions == 400:
-        assert kept * np.log10(0.2) < -40  # what it would be worth to be believed
+        assert kept * np.log10(0.2) < -40  # the evidence if the names were trusted
     forged = irwm.detect(victim, renamed(victim, unfit, tmp_path / "model"), key)
     assert forged.present == positions
     assert forged.verdict != "found"
@@ -45,10 +45,10 @@ def test_positions_do_not_go_because_their_names_went(demo_path: Path, tmp_path:
 
 
 def exchanged(model: irwm.Checkpoint, key: irwm.Key) -> dict[int, int]:
-    """Which of its marked rows each position should read to fit the key best, among rows that look alike enough.
+    """The marked row that each position should read to fit the key best, among sufficiently similar rows.
 
-    Rows so moved are told from others by their resemblance, but a long key's own rows are the measure: where most of
-    what it reads was moved, little resemblance is usual.
+    Moved rows are recognised by their low resemblance, but the reference is the key's own rows: if most of the rows of
+    a long key were moved, low resemblance is usual.
     """
     choices = key.choices()
     a_m = invariant(model, choices.query_tokens, choices.reference_tokens).cpu().numpy()
@@ -78,7 +78,7 @@ def with_names(model: irwm.Checkpoint, moved: dict[int, int], folder: Path) -> i
 
 
 def count_where(model: irwm.Checkpoint, key: irwm.Key, rows: NDArray[np.int64]) -> int:
-    """Positions below .2 where the names are believed: the bare arithmetic on the rows that they lead to."""
+    """Positions below .2 if the names are trusted: the plain arithmetic on the rows to which they lead."""
     choices = key.choices()
     a_m = invariant(model, choices.query_tokens, choices.reference_tokens).cpu().numpy()
     weights = stat.joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
@@ -96,7 +96,7 @@ def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Pat
     choices = key.choices()
     forged = with_names(victim, exchanged(victim, key), tmp_path / "model")
     alignment = align(victim, forged)
-    assert alignment.aligned  # so few of 30 522 rows do not show in a sample
+    assert alignment.aligned  # a sample does not show this few of 30 522 rows
     assert not alignment.settled
     believed = count_where(victim, key, alignment.rows)
     assert believed > 450
@@ -106,9 +106,9 @@ def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Pat
 
 
 def test_names_choose_no_rows_of_a_model_that_has_nothing_to_do_with_ours(demo_path: Path, tmp_path: Path) -> None:
-    """Where nothing aligns no row contradicts a name, so names that differ from the ids are not believed at all."""
+    """If alignment fails, no row contradicts a name, so names that differ from the ids are not trusted at all."""
     original = irwm.open_checkpoint(demo_path)
-    # Of a few secrets the forger takes the one that the names serve best.
+    # Of a few secrets the forger uses the one that benefits most from the names.
     secret = bytes([1]) * 32
     key = irwm.generate_key(original, irwm.Parameters.paper(scale="auto"), secret=secret, owner="False accuser")
     write_neutral(original, tmp_path / "victim")
@@ -124,7 +124,7 @@ def test_names_choose_no_rows_of_a_model_that_has_nothing_to_do_with_ours(demo_p
     for token, row in zip(choices.marked_rows.tolist(), fitting.tolist(), strict=True):
         here = int(np.flatnonzero(rows == row)[0])
         rows[token], rows[here] = rows[here], rows[token]
-    assert count_where(victim, key, rows) > 40  # what it would be worth to be believed
+    assert count_where(victim, key, rows) > 40  # the evidence if the names were trusted
     moved = {i: int(row) for i, row in enumerate(rows) if i != row}
     forged = with_names(original, moved, tmp_path / "original")
     found = irwm.detect(victim, forged, key)
@@ -135,7 +135,7 @@ def test_names_choose_no_rows_of_a_model_that_has_nothing_to_do_with_ours(demo_p
 
 @pytest.mark.slow
 def test_a_recipient_is_not_framed_by_names(demo_path: Path, tmp_path: Path) -> None:
-    """An owner drops the names of all rows that speak against the recipient he wants to accuse."""
+    """A dishonest owner drops the names of all rows that exonerate a recipient."""
     original = irwm.open_checkpoint(demo_path)
     params = irwm.many_recipients(original.hidden_size)
     keys = [irwm.generate_key(original, params, bytes(32), "Owner", name) for name in ("Leaker", "Innocent")]

@@ -1,4 +1,4 @@
-"""What a search can forge: with permutations to choose from, anything; with keys as they are, luck, and counted."""
+"""Forging by search: with freely chosen permutations it forges anything; with whole keys, only as much as chance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRIES = 300  # per row; docs/ownership.md has a million in all
 
 @pytest.fixture(scope="module")
 def model(gemma_path: Path) -> irwm.Checkpoint:
-    """Unmarked, so that whatever is found in it is forged."""
+    """Unmarked, so any mark that is found in it is forged."""
     return irwm.open_checkpoint(gemma_path)
 
 
@@ -51,7 +51,7 @@ def test_whole_keys_that_are_tried_find_what_chance_gives(model: irwm.Checkpoint
 def test_permutations_that_could_be_chosen_would_pass_any_rule_on_any_model(
     model: irwm.Checkpoint, key: irwm.Key, statistic: str
 ) -> None:
-    """Under the paper's free choice a forged key passes the paper's rule at all 50 positions, and ours as well."""
+    """With the paper's free choice a forged key passes the paper's rule at all 50 positions, and our rule too."""
     assert not read(model, key, statistic).passes
     forged = read(model, key, statistic, best_permutations(model, key, statistic, TRIES))
     assert forged.passes
@@ -72,8 +72,8 @@ def altered(key: irwm.Key) -> dict[str, irwm.Key]:
     pool = RowPool(key.pool.size, ((0, 7),))
     return {
         "secret": replace(key, secret=bytes([1]) * 32),
-        "owner": replace(key, owner="Somebody else"),
-        "recipient": replace(key, recipient="Somebody"),
+        "owner": replace(key, owner="Another owner"),
+        "recipient": replace(key, recipient="Another recipient"),
         "attempt": replace(key, attempt=key.attempt + 1),
         "scale": replace(key, scale=key.scale * 1.001),
         "pool": replace(key, pool=pool),
@@ -96,7 +96,7 @@ def test_a_key_with_a_field_altered_is_refused(model: irwm.Checkpoint, key: irwm
 
 @pytest.mark.parametrize("field", ["secret", "owner", "recipient", "pool", "parameters"])
 def test_with_its_digest_made_to_fit_it_is_another_whole_key(model: irwm.Checkpoint, key: irwm.Key, field: str) -> None:
-    """Every choice has changed with the field: this is one more try of a search, and chooses nothing."""
+    """Every choice changed with the field: this is one more try of a search, and gives no free choice."""
     forged = altered(key)[field]
     choices, before = forged.choices(), key.choices()
     digest = rows_digest(model, choices.query_tokens, choices.reference_tokens, choices.marked_rows)

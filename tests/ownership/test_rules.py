@@ -1,4 +1,4 @@
-"""The rules by themselves, over every table of findings that two claims could lead to."""
+"""The rules alone, over every table of findings that two claims could produce."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_nobody_wins_without_a_mark_that_no_search_explains_and_somebody_must_sa
 
 
 def table_of(**found: float) -> list[Row]:
-    """Rows in which nothing is found but what is named, such as A_original_B=-60."""
+    """Rows in which only the named findings are found, such as A_original_B=-60."""
     rows = []
     for claimant in "AB":
         for kind, by in MODELS:
@@ -107,7 +107,7 @@ def table_of(**found: float) -> list[Row]:
 
 
 def test_a_find_that_a_search_explains_decides_nothing_whatever_the_dates() -> None:
-    """A mark searched for in another's published model until it is "found", and committed to before the other did."""
+    """A mark searched for in another's published model until it is "found", with an earlier commitment than theirs."""
     for date in DATES:
         ruling = rules.rule(("A", date), ("B", DATES[2]), table_of(A_original_B=WEAK, A_release_A=STRONG))
         assert (ruling.rule, ruling.winner) == (rules.UNDECIDED, None)
@@ -130,19 +130,19 @@ TWO_MARKS = {"A_release_A": STRONG, "B_release_B": STRONG, "A_exhibit": STRONG, 
 
 
 def test_a_date_wins_nothing_against_a_claimant_who_has_none() -> None:
-    """A thief can have a key stamped after the dispute began; the honest party's release is older than any stamp."""
+    """An attacker can have a key stamped after the dispute began; the honest release is older than any stamp."""
     ruling = rules.rule(("A", None), ("B", DATES[2]), table_of(**TWO_MARKS))
     assert (ruling.rule, ruling.winner) == (rules.UNDECIDED, None)
-    assert "Only B has a date; that does not say that A came later." in ruling.sentence
+    assert "Only B has a date; that does not show that A came later." in ruling.sentence
     one_mark = {name: risk for name, risk in TWO_MARKS.items() if name != "A_exhibit"}
     ruling = rules.rule(("A", None), ("B", DATES[2]), table_of(**one_mark))
     assert (ruling.rule, ruling.winner) == (rules.UNDECIDED, None)
-    assert "Only B has a date; that does not say that A came later." in ruling.sentence
+    assert "Only B has a date; that does not show that A came later." in ruling.sentence
     assert rules.rule(("A", DATES[1]), ("B", DATES[2]), table_of(**TWO_MARKS)).winner == "A"
 
 
 def of_strangers(rows: list[Row], unrelated: bool = True) -> list[Row]:
-    """The same where each key finds the other's models to be no kin, or cannot tell what they are."""
+    """The same with models of the other side that are unrelated to each key's original, or of unknown origin."""
     return [row if row.claimant == row.brought_by else replace(row, related=False, unrelated=unrelated) for row in rows]
 
 
@@ -154,8 +154,8 @@ def test_originals_are_strangers_only_where_that_is_known() -> None:
         )
         assert (known.rule, known.winner) == (rules.ONLY_ONE, "B")
         assert (unknown.rule, unknown.winner) == (rules.UNDECIDED, None)
-        assert "nothing to do with" not in unknown.sentence
-        assert "cannot be told" in unknown.sentence
+        assert "unrelated" not in unknown.sentence
+        assert "is unknown" in unknown.sentence
 
 
 def test_an_exhibit_that_a_key_cannot_be_read_in_is_not_free_of_its_mark() -> None:
@@ -178,10 +178,10 @@ def test_what_a_claimant_brings_himself_shows_nothing_as_an_exhibit() -> None:
 
 
 def test_a_key_that_does_not_fit_loses_nothing_to_a_mark_in_an_exhibit() -> None:
-    """An honest owner whose original was saved anew, and a thief whose mark went over his in the exhibit."""
+    """An honest owner whose original was saved again, and an attacker who marked the exhibit over the owner's mark."""
     for place, winner in (("B_exhibit", None), ("B_release_A", "B"), ("B_original_A", "B")):
         table = [
-            replace(row, verdict="refused", log10_risk=0.0, refused="saved anew") if row.claimant == "A" else row
+            replace(row, verdict="refused", log10_risk=0.0, refused="saved again") if row.claimant == "A" else row
             for row in table_of(**{"B_release_B": STRONG, place: STRONG})
         ]
         for dates in product(DATES, DATES):

@@ -41,7 +41,7 @@ def traced(world: dict[str, Any]) -> dict[str, Any]:
     tracing = Tracing(
         traces=(recipient("Northwind", 12.0), recipient("", 0.5)), decoys=np.array([0.5, -0.25]), risk=1e-6,
         alignment=irwm.align(world["copy"], world["model"]), tensors_read=1, maps=2, by="aligned", looks=1, rows=500,
-        first_pass_rows=500, reason="The suspect was made from one recipient's copy, at least.",
+        first_pass_rows=500, reason="The suspect was made from at least one recipient's copy.",
     )  # fmt: skip
     keys = [world["key"], world["other"]]
     document = examine(world, "copy", "other", traced=Traced(tracing, keys, {})).document

@@ -245,7 +245,7 @@ def test_a_file_without_certificates_is_an_error_and_no_root(
 ) -> None:
     (tmp_path / "root.pem").write_bytes(content)
     assert main(["verify", str(tmp_path), "--tsa-root", str(tmp_path / "root.pem")]) == 2
-    assert "no certificates to trust" in capsys.readouterr().err
+    assert "no certificates found" in capsys.readouterr().err
 
 
 def test_a_key_of_the_vault_is_dated_by_what_the_authority_sent(found: Examined, authority: Authority) -> None:

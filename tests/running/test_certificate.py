@@ -1,4 +1,4 @@
-"""The utility certificate: measured where the model runs, said in words where it does not, never an error."""
+"""The utility certificate: figures if the model runs, a reason if it does not, never an error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_release_is_certified_against_its_original(demo_path: Path, release: i
     assert found.text_sha256 == hashlib.sha256(default_text().encode()).hexdigest()
     assert found.utility.tokens == 299
     assert abs(found.utility.change) < 0.01
-    # Both runs ask whether to go on.
+    # Both runs check whether to continue.
     assert [step for step in steps if step == (2, 2)] == [(2, 2)] * 2
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert document["changed_rows"] == 50
@@ -46,7 +46,7 @@ def test_a_text_of_ones_own_is_named(demo_path: Path) -> None:
 def test_a_model_that_cannot_be_run_says_why(tiny_path: Path, demo_path: Path) -> None:
     without = certify(tiny_path, tiny_path, 50)
     assert without.utility is None
-    assert "no tokenizer beside the weights" in without.why
+    assert "no tokenizer next to the weights" in without.why
     assert "too short" in certify(demo_path, demo_path, 0, "").why
 
 

@@ -78,7 +78,7 @@ def test_a_little_noise_is_another_function(model: tuple[Path, Reference], tmp_p
 
 @pytest.mark.slow
 def test_the_tolerance_is_what_rounding_really_does(demo_path: Path, tmp_path: Path) -> None:
-    """Numbers of full precision, rounded by torch itself, move the logits by what the drawn errors said."""
+    """Numbers of full precision, rounded by torch itself, move the logits as much as the drawn errors predict."""
     state = apply(read_state(demo_path), ["regain"], seed=3)
     made = reference(write_state(state, tmp_path / "fine", dtype="float32"), default_text(), TOKENS)
     for dtype in ("float16", "bfloat16"):

@@ -1,7 +1,7 @@
-"""lm-evaluation-harness on a model: a real run where it is installed, and a plain word where it is not.
+"""lm-evaluation-harness on a model: a real run if it is installed, and a clear error if it is not.
 
-lm-eval is no requirement of the tests. Where it is not installed the real runs are skipped, and only they:
-`pip install -r requirements-harness.txt` brings it.
+The tests do not require lm-eval. Without it only the real runs are skipped. To install it, run
+`pip install -r requirements-harness.txt`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ metadata:
 
 @pytest.fixture
 def task_folder(tmp_path: Path) -> Path:
-    """A task of three questions, with its data beside it: nothing is fetched."""
+    """A task of three questions with local data, so that no download is needed."""
     folder = tmp_path / "tasks"
     folder.mkdir()
     data = folder / "questions.jsonl"
@@ -100,7 +100,7 @@ def test_the_pinned_version_is_the_same_everywhere() -> None:
 
 @needs_harness
 def test_a_task_of_ones_own_runs_on_the_demo_model(demo_path: Path, task_folder: Path) -> None:
-    """In a process of its own, by the command: the harness sets global seeds and prints."""
+    """In a separate process, by the command: the harness sets global seeds and prints."""
     command = [sys.executable, "-m", "irwm.running", "benchmark", str(demo_path), "--tasks", "two_choices"]
     root = Path(__file__).parents[2]
     done = subprocess.run(

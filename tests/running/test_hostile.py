@@ -1,4 +1,4 @@
-"""Model folders made to do harm, or broken: nothing in them runs, and every end is a typed error or a reason."""
+"""Malicious or broken model folders: code in them never runs, and each gives a typed error or a reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder_of(demo_path: Path, out: Path, **config) -> Path:
 
 
 def test_code_in_a_models_folder_is_never_run(demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a word transformers would ask on standard input, and a "y" would do."""
+    """By default transformers would ask on standard input, and a "y" would run the code."""
     flag, asked = tmp_path / "ran", []
     monkeypatch.setattr("builtins.input", lambda *words: asked.append(words) or "y")
     classes = {"AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.Evil", "AutoTokenizer": "evil.Evil"}
@@ -64,7 +64,7 @@ def test_a_certificate_says_why_it_holds_no_figures(
 
 
 def test_rounding_moves_no_zero() -> None:
-    """Zero is exact in every dtype; moved like a number of size one it would excuse what rounding does not."""
+    """Zero is exact in every dtype. Moved like a number of size one, it would excuse changes beyond rounding."""
     value = torch.tensor([0.0, 0.02, 1.0])
     error = _rounding_error(value, torch.bfloat16, torch.Generator().manual_seed(0))
     assert error[0] == 0

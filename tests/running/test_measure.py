@@ -1,4 +1,4 @@
-"""What a change of a model costs, against definitions computed here the plain way."""
+"""The cost of a change of a model, compared with definitions that are computed here directly."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_moved_vocabulary_is_matched(
     found = compare(demo, write_state(state, tmp_path / "out"), state.token_ids if told else None)
     assert found.compared == TOKENS - 1
     assert found.top1 > 0.99
-    # Rows that were added take probability from the others, and nothing else has happened.
+    # Added rows take probability from the others; there is no other change.
     assert 0 <= found.kl == pytest.approx(math.log1p(found.change), abs=1e-3)
     assert (found.kl < 1e-9) == (steps == ["reorder_tokens"])
 
@@ -101,8 +101,8 @@ def test_of_a_trimmed_vocabulary_what_is_left_is_compared_and_the_text_written_a
     out = disguise(demo_path, tmp_path / "out", [("trim_tokens", {"fraction": 0.1})], 5)
     found = compare(demo, out)
     assert found.tokens == TOKENS - 1 > found.compared > TOKENS / 2
-    assert found.kl == pytest.approx(0, abs=1e-6)  # of what both have, nothing changed
-    assert found.perplexity > 3 * found.perplexity_reference  # but its tokenizer writes texts it was not trained on
+    assert found.kl == pytest.approx(0, abs=1e-6)  # no change in the common tokens
+    assert found.perplexity > 3 * found.perplexity_reference  # but its tokenizer gives texts it was not trained on
     assert found.change_error is None
     assert "tokens of the text are gone" in found.reason
 
@@ -111,7 +111,7 @@ def test_of_a_trimmed_vocabulary_what_is_left_is_compared_and_the_text_written_a
 def test_without_a_tokenizer_a_map_is_needed_and_enough(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
     state = apply(read_state(demo_path), [("trim_tokens", {"fraction": 0.1, "tokenizer": "drop"})], seed=5)
     out = write_state(state, tmp_path / "out")
-    with pytest.raises(UnsupportedCheckpointError, match="no tokenizer beside the weights"):
+    with pytest.raises(UnsupportedCheckpointError, match="no tokenizer next to the weights"):
         compare(demo, out)
     found = compare(demo, out, state.token_ids)
     assert found.tokens == found.compared < TOKENS - 1
@@ -228,7 +228,7 @@ def test_the_mark_costs_less_than_the_noise_of_the_text(demo: Reference, demo_pa
 
 
 def test_the_standard_error_covers_what_it_says() -> None:
-    """Blocks carry the dependence of neighbours: with it, the true mean lies within two errors 95 times in 100."""
+    """Blocks include the dependence of neighbours, so the true mean is within two errors 95 times in 100."""
     source = torch.Generator().manual_seed(0)
     hits = []
     for _ in range(400):
@@ -240,7 +240,7 @@ def test_the_standard_error_covers_what_it_says() -> None:
 
 
 def test_outputs_beyond_memory_come_back_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("irwm.running.reference")  # in the package's namespace that is the function
+    module = importlib.import_module("irwm.running.reference")  # in the package's namespace this name is the function
     monkeypatch.setattr(module, "IN_MEMORY", 1000)
     store = module.OutputStore()
     tensors = [torch.randn(n, 37) for n in (5, 1, 30)]

@@ -1,4 +1,4 @@
-"""A copy that is served: what its answers tell, and the Lab's reading of them."""
+"""A copy that is served: the content of its answers, and the Lab's reading of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_a_server_tells_of_logits() -> None:
 
 
 def test_answers_are_the_models_own(gemma_path: Path) -> None:
-    """Against transformers, asked for one prompt at a time."""
+    """Compared with transformers, one prompt at a time."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     found = answers([gemma_path], default_text(), 70, seed=3)
@@ -71,7 +71,7 @@ def test_models_answer_by_turns(gemma_path: Path, release_of: Callable[[str], Ma
 def test_what_cannot_be_asked_is_refused(gemma_path: Path, minilm_path: Path) -> None:
     with pytest.raises(ParameterError, match="too short"):
         answers([gemma_path], "A few words.", 3)
-    with pytest.raises(UnsupportedCheckpointError, match="answers no prompts"):
+    with pytest.raises(UnsupportedCheckpointError, match="cannot answer prompts"):
         answers([minilm_path], default_text(), 3)
 
 
@@ -91,7 +91,7 @@ def test_the_lab_finds_the_mark_in_answers_and_measures_what_is_told(setup: Setu
     noisy = try_attack(setup, ATTACKS["serve"], "noise", outputs)
     assert noisy.utility is not None
     assert noisy.utility.change is not None
-    assert noisy.utility.change > 0.005, "noise on what is told costs the customer something"
+    assert noisy.utility.change > 0.005, "noise on the answers has a cost for the customer"
     assert not list(setup.scratch.iterdir())
 
 
@@ -106,7 +106,7 @@ def test_why_a_copy_cannot_be_known_by_its_answers(
     assert "output head" in str(serve.why_not(replace(setup, original=demo_path, release=demo_path, key=alone)))
     minilm = release_of("minilm")
     encoder = replace(setup, original=minilm_path, release=Path(minilm.release), key=minilm.key)
-    assert serve.why_not(encoder) == "An encoder answers no prompts."
+    assert serve.why_not(encoder) == "An encoder cannot answer prompts."
 
 
 def test_where_the_vocabulary_is_large_tokens_are_chosen(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The fingerprint, noise added instead of written over: who is named by it, and that innocents are not."""
+"""The fingerprint, with added instead of overwriting noise: guilty recipients are named, innocent ones are not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARAMETERS = irwm.Parameters(
     positions=20, required_positions=12, constraints=4, scale="auto", noise_coordinates=PLACES, spread=SPREAD
 )
 Mixture = Callable[[torch.Tensor], torch.Tensor]
-# What colluders may make of their copies (c, s, d), entry by entry.
+# Combinations of the colluders' copies (c, s, d), entry by entry.
 MIXTURES: dict[str, Mixture] = {
     "mean": lambda copies: copies.mean(0),
     "median": lambda copies: copies.median(0).values,
@@ -60,7 +60,7 @@ def test_a_row_changes_by_the_spread_and_no_more(model, keys, copies) -> None:
 
 
 def test_every_place_has_a_sign_of_its_own(model, keys, copies, tmp_path) -> None:
-    """z reaches the root of the number of places, which with one sign for a row would be that of rows."""
+    """z reaches the root of the number of places; with one sign for each row it would be that of the rows."""
     suspect = write_embedding(model, copies[0], tmp_path / "ann")
     tracing = trace_each(irwm.Examination(suspect, model), keys)
     (ann,) = tracing.named

@@ -1,4 +1,4 @@
-"""Tracing by noise: who is named, who never is, and that neither depends on how the work is cut."""
+"""Tracing by noise: recipients who are named or not, independent of how the work is split."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> irwm.Checkpoint:
 
 @pytest.fixture(scope="module")
 def keys(model: irwm.Checkpoint) -> list[irwm.Key]:
-    """With noise that is written over; `test_fingerprint` has noise that is added."""
+    """With noise that overwrites entries; `test_fingerprint` has noise that is added."""
     return keys_for(model, NAMES, irwm.many_recipients(model.hidden_size, hides_rows=True))
 
 
@@ -55,7 +55,7 @@ def names(traces) -> list[str]:
     return [trace.recipient for trace in traces if trace.named]
 
 
-# The bound on a sum of random signs, on which every name rests.
+# The bound on a sum of random signs, on which every name depends.
 
 
 def all_sums(a: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ def all_sums(a: np.ndarray) -> np.ndarray:
 def test_the_bound_is_never_below_the_true_tail(a: np.ndarray) -> None:
     sums = all_sums(np.abs(a)) / np.linalg.norm(a)
     for z in np.concatenate((np.unique(np.abs(sums)), np.linspace(0.01, 4, 60))):
-        true = (sums >= z - 1e-12).mean()  # rounding must not hide a sum that just reaches z
+        true = (sums >= z - 1e-12).mean()  # rounding must not hide a sum that only just reaches z
         assert 10.0 ** rademacher_tail_log10(z) >= true * (1 - 1e-9)
 
 
@@ -116,7 +116,7 @@ def test_the_leaker_is_named_and_nobody_else(model, keys, anns) -> None:
     assert [trace.recipient for trace in tracing.named] == ["ann"]
     assert tracing.ranked[0] is tracing.named[0]
     assert tracing.colluders == pytest.approx(1.0, abs=0.1)
-    assert tracing.reason == "The suspect was made from one recipient's copy, at least."
+    assert tracing.reason == "The suspect was made from at least one recipient's copy."
     assert tracing.decoys.shape == (200,)
     assert np.abs(tracing.decoys).max() < 4.5
 
@@ -182,7 +182,7 @@ def test_an_unrelated_model_names_nobody_and_says_why(tiny_path: Path, tmp_path:
     model, other = (irwm.open_checkpoint(path) for path in (tiny_path, write_llama(tmp_path / "other", seed=5)))
     tracing = trace_each(irwm.Examination(other, model), keys_for(model, NAMES))
     assert names(tracing.traces) == []
-    assert tracing.reason.startswith("Nobody is recognised: the suspect cannot be aligned")
+    assert tracing.reason.startswith("No recipient is recognised: the suspect cannot be aligned")
 
 
 def test_another_originals_key_and_an_impossible_risk_are_refused(model, keys, anns, tiny_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_first_pass_names_the_same_recipients(model, keys, copies, tmp_path: P
     # Equal up to the centre, which comes from other rows.
     assert z_of(fast.traces[300:]) == pytest.approx(z_of(full.traces[300:]), rel=0.01)
     assert fast.decoys == pytest.approx(full.decoys, abs=0.2)
-    # Who was ruled out was looked at once, everybody else twice; both looks and both maps are paid for.
+    # Ruled-out recipients were scored once, the others twice; the odds are corrected for both looks and both maps.
     last = fast.traces[-1]
     assert last.log10_risk == pytest.approx(last.log10_p + math.log10(2 * 2 * 303))
 
@@ -278,7 +278,7 @@ def test_a_first_pass_names_the_same_recipients(model, keys, copies, tmp_path: P
 def test_spoiling_rows_at_places_that_could_be_guessed_blinds_nothing(
     model, keys, copies, tmp_path: Path, monkeypatch, first_pass: bool
 ) -> None:
-    """What the differences are centred by, and who is ruled out, rests on rows that only the release's secret names."""
+    """The centre of the differences, and the first pass, use rows that only the release's secret determines."""
     monkeypatch.setattr(fingerprint, "FIRST_PASS_RUN", 60)
     if first_pass:
         monkeypatch.setattr(recognition, "MOST_PLACES", 10_000)
@@ -322,8 +322,8 @@ def test_other_processes_come_to_exactly_the_same_numbers(model, keys, copies, a
 
 
 def test_one_changed_row_is_no_evidence_against_anybody(model, keys, copies, tmp_path: Path) -> None:
-    """As it stands its only term is its own deviation, so that z is 1 or -1 whatever the row says. A row of the sample
-    that the centre is taken from would move all others a little."""
+    """Its only term is its own deviation, so z is 1 or -1 for any content of the row. A row of the sample that
+    determines the centre would move all others a little."""
     embedding = model.embedding()
     spans = fingerprint.first_pass_spans(model.vocab_size, keys[0].derivation.basis_key())
     row = min(set(range(model.vocab_size)) - {i for span in spans for i in range(*span)})
@@ -335,7 +335,7 @@ def test_one_changed_row_is_no_evidence_against_anybody(model, keys, copies, tmp
 
 
 def test_the_share_of_a_copy_that_only_answers_is_that_of_one_copy(demo_path: Path, tmp_path: Path) -> None:
-    """Rows that answers give are stretched: under a mere turn one copy would pass for a fraction of one."""
+    """Rows from answers are stretched: under a rotation alone one copy would count as a fraction of a copy."""
     model = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(model, irwm.one_owner(model.hidden_size), bytes(32), "Example Labs", "Early access 7")
     copy = irwm.open_checkpoint(irwm.insert(model, key, tmp_path / "copy").path)

@@ -1,17 +1,17 @@
-"""Function-preserving transforms: everything a thief may do to a model without changing what it computes.
+"""Function-preserving transforms: the changes that an attacker can make to a model without changing its function.
 
     state        a model in memory, in float64; reading and writing it
-    structure    what a checkpoint's tensors do to the residual stream, found from config, names, shapes and the
+    structure    the role of a checkpoint's tensors in the residual stream, found from config, names, shapes and the
                  `anatomy` in irwm/families/data
     draft        editing a state; random matrices
-    transform    what a transform is, and the conditions for one to preserve the function
+    transform    the class of transforms, and the conditions for one to preserve the function
     residual, sublayers, tokens (with tokenizer), naming, conversion
                  the transforms, each State -> State
     head         tied output heads
     catalogue    the transforms by name, and `apply` for compositions
     folders      the same as attacks, folder to folder: this package has each under the transform's name
 
-`apply(read_state(folder), steps)` gives the result without writing it; its `token_ids` say where each token's row went.
+`apply(read_state(folder), steps)` returns the result without writing it; its `token_ids` give each token's new row.
 """
 
 from irwm.attacks.equivalence.catalogue import TRANSFORMS, Step, apply

@@ -56,7 +56,7 @@ def apply(state: State, steps: Sequence[Step], seed: int = 0) -> State:
 
     Args:
         state: the model.
-        steps: names of transforms, each alone or in a pair with its options.
+        steps: names of transforms, each alone or paired with its options.
         seed: step i draws with seed + i, unless its options give a seed.
 
     Raises:

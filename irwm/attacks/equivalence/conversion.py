@@ -43,12 +43,12 @@ def _no_window(state: State, structure: Structure) -> str | None:
     longest = state.config.get("max_position_embeddings", silent.get("max_position_embeddings"))
     if not isinstance(window, int) or (isinstance(longest, int) and window >= longest):
         return None
-    return f"its attention looks back {window} positions only, and a Llama's has no such window"
+    return f"its attention looks back only {window} positions, and a Llama has no sliding window"
 
 
 def _plain_rotation(state: State, structure: Structure) -> str | None:
     if structure.rotary_dim != structure.head_dim:
-        return "it rotates a part of each head only, and a Llama rotates all of it"
+        return "it rotates only a part of each head, and a Llama rotates all of it"
     rope = state.config.get("rope_parameters") or state.config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if structure.anatomy.own_rotary_kinds and kind != "default":
@@ -58,7 +58,7 @@ def _plain_rotation(state: State, structure: Structure) -> str | None:
 
 def _causal(state: State, _structure: Structure) -> str | None:
     if state.config.get("use_bidirectional_attention"):
-        return "its attention looks both ways, and a Llama's looks back only"
+        return "its attention is bidirectional, and a Llama's is causal"
     return None
 
 
@@ -68,9 +68,9 @@ def _not_llama(_state: State, structure: Structure) -> str | None:
 
 @transform(rms_norms, no_head_norms, no_post_norms, _plain_rotation, _no_window, _causal, _not_llama)
 def as_llama(state: State) -> State:
-    """Writes the model as a Llama: fused tensors apart, Gemma's offset added to the gains and its sqrt(d) multiplied
-    into an embedding of its own, Qwen 2's missing output bias as zeros. Phi-3, Gemma, Mistral and Qwen 2, unless they
-    use a sliding window or a rotary embedding that a Llama does not have.
+    """Writes the model as a Llama: fused tensors are split, Gemma's offset is added to the gains and its sqrt(d)
+    multiplied into a separate embedding, and Qwen 2's missing output bias is written as zeros. For Phi-3, Gemma,
+    Mistral and Qwen 2, unless they use a sliding window or a rotary embedding that a Llama does not have.
 
     Gemma rounds sqrt(d) to the number format it runs in; the product here uses the exact root, as Gemma does in
     float32.
@@ -126,7 +126,7 @@ def _biases(structure: Structure) -> tuple[bool, bool]:
 
 
 def _config(state: State, structure: Structure, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    # Where the config is silent transformers would take Llama's own values instead of the family's.
+    # For missing config keys transformers would use Llama's defaults instead of the family's.
     old = {**structure.family.model_types[structure.model_type], **state.config}
     config = {key: old[key] for key in _CARRIED if key in old}
     meant = structure.anatomy.activations.get(str(config.get("hidden_act")))

@@ -1,4 +1,4 @@
-"""Editing a state: tensors are replaced only here, so that none is ever changed in place."""
+"""Editing a state: tensors are replaced only here and never changed in place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Draft:
         return whole if ref.rows is None else whole[slice(*ref.rows)]
 
     def write(self, ref: TensorRef | str, value: torch.Tensor) -> None:
-        """Replaces what `read` gives."""
+        """Replaces the tensor that `read` returns."""
         if isinstance(ref, str):
             self.tensors[ref] = value
             return
@@ -60,7 +60,7 @@ class Draft:
 
 
 def generator(seed: int) -> torch.Generator:
-    """A source of randomness that depends on nothing but the seed."""
+    """A random generator that depends only on the seed."""
     return torch.Generator().manual_seed(seed)
 
 

@@ -1,14 +1,14 @@
 """The transforms as attacks: a model folder in, a new model folder out.
 
-All of them take the transform's options and `dtype`, which is what floating tensors are stored as ("float16",
+All of them take the transform's options and `dtype`, the number format of the stored floating tensors ("float16",
 "bfloat16", "float32" or "float64"; None for each tensor's own). They return the new folder's path, and raise
 
-    NotApplicableError                        the transform would change what this model computes; says why
+    NotApplicableError                        the transform would change the function of this model, with the reason
     ParameterError                            an option out of its range, or a number too large for the dtype
     CheckpointError                           `model_dir` is not a checkpoint that this version reads
-    OutputExistsError, PublishError           `out_dir` exists, or the disk refused
+    OutputExistsError, PublishError           `out_dir` exists, or cannot be written
 
-and then nothing is written. The arithmetic is done in float64 and rounded once, on saving.
+On an error no folder is written. The arithmetic is done in float64 and rounded once, on saving.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def disguise(
     Args:
         model_dir: a model folder, or one .safetensors file.
         out_dir: a new folder.
-        steps: names of transforms, each alone or in a pair with its options: ["rotate", ("map_qk", {"condition": 3})].
+        steps: names of transforms, each alone or paired with its options: ["rotate", ("map_qk", {"condition": 3})].
         seed: step i draws with seed + i, unless its options give a seed.
         dtype: see the module.
     """
@@ -42,7 +42,7 @@ def disguise(
 
 
 def applicable(model_dir: Folder) -> dict[str, str | None]:
-    """For each transform's name None where it can run on this model, else the reason why not. Reads no weights."""
+    """For each transform's name, None if it can run on this model, else the reason. Reads no weights."""
     state = read_state(model_dir, weights=False)
     return {name: transform.obstacle(state) for name, transform in TRANSFORMS.items()}
 

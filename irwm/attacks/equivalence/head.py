@@ -11,10 +11,10 @@ from irwm.families.family import anatomy_of
 
 
 def settle_head(state: State) -> State:
-    """The state as transformers would load it, where the config ties the head although the files hold one.
+    """The state as transformers would load it if the config ties the head although the files hold one.
 
     A copy that equals the embedding is dropped. One that differs stays, and the config is set to untied, since
-    transformers leaves two different tensors as they are.
+    transformers does not change two different tensors.
 
     Raises:
         CheckpointError, NotApplicableError: as `structure_of`, for the model types known here.
@@ -49,5 +49,5 @@ def untied(state: State) -> State:
 
 def free_tables(state: State) -> State:
     """The state with tables whose coordinates may be changed without changing the head. BERT's head does not read the
-    stream but the output of further layers, so such a change must not reach it through a tie."""
+    stream but the output of further layers, so a change of the tables must not reach it through a tie."""
     return untied(state) if structure_of(state).post_norm_stream else state

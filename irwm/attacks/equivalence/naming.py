@@ -18,8 +18,8 @@ Scheme = Literal["prefix", "scrambled"]
 
 @on_any_model
 def rename_tensors(state: State, scheme: Scheme = "prefix", seed: int = 0) -> State:
-    """Renames every tensor as `rename_map` says. "scrambled" also hides the family: model_type "custom", and no
-    architectures; a model in that state is for a loader of the thief's own, and no other transform can follow."""
+    """Renames every tensor by `rename_map`. "scrambled" also hides the family: model_type "custom", and no
+    architectures. This model needs the attacker's own loader, and no other transform can follow."""
     names = rename_map(state.tensors, scheme, seed)
     config = dict(state.config)
     if scheme == "scrambled":

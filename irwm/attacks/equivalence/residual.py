@@ -1,10 +1,10 @@
 """Changes of the residual stream: its coordinates' order, signs, rotation and scale, its norms' gains, its tables.
 
 An RMSNorm model with folded gains sees its stream only through inner products and norms, so any orthogonal Q and any
-scale c cancel between what writes the stream (W -> Q^T W) and what reads it (W -> W Q). A LayerNorm also subtracts the
+scale c cancel between the writers of the stream (W -> Q^T W) and its readers (W -> W Q). A LayerNorm also subtracts the
 mean over the coordinates, so Q has to keep the direction of all ones (GPT-2); and where its gain stays on the stream
-(BERT), permutations and one global sign remain. In return a LayerNorm in front of all that reads the embedding forgives
-a constant per row, and what one table gives and another takes.
+(BERT), only permutations and one global sign remain. In return, if every reader of the embedding has a LayerNorm in
+front, a constant per row cancels, and so does a vector that is added to one table and subtracted from another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGEST_DRAWN_FACTOR = 8.0
 
 @transform()
 def permute_residual(state: State, seed: int = 0) -> State:
-    """Permutes the stream's d coordinates everywhere; a BERT without a head puts them out in the new order."""
+    """Permutes the stream's d coordinates everywhere; a BERT without a head outputs them in the new order."""
     state = free_tables(state)
     structure, draft = structure_of(state), Draft(state)
     order = torch.randperm(structure.hidden_size, generator=generator(seed))
@@ -37,7 +37,7 @@ def permute_residual(state: State, seed: int = 0) -> State:
 
 @transform()
 def flip_signs(state: State, seed: int = 0) -> State:
-    """Flips the sign of each coordinate with probability 1/2. LayerNorm families: of all of them together."""
+    """Flips the sign of each coordinate with probability 1/2. LayerNorm families: flips all of them together."""
     if structure_of(state).norm.kind == "layer":
         return _scaled(state, -1.0)
     structure, draft = structure_of(state), Draft(state)
@@ -51,9 +51,9 @@ def flip_signs(state: State, seed: int = 0) -> State:
 
 @transform(free_gains, no_post_norms)
 def rotate(state: State, seed: int = 0) -> State:
-    """Folds the gains, then turns the stream by a random dense orthogonal matrix, which in a LayerNorm family keeps the
-    direction of all ones; a tied head becomes its own. Families without norms on the stream or behind the sublayers:
-    not BERT, not Gemma 2."""
+    """Folds the gains, then rotates the stream by a random dense orthogonal matrix, which in a LayerNorm family keeps
+    the direction of all ones; a tied head becomes a separate tensor. For families without norms on the stream or after
+    the sublayers: not BERT, not Gemma 2."""
     state = fold_gains(state)
     structure, source = structure_of(state), generator(seed)
     d = structure.hidden_size
@@ -63,8 +63,8 @@ def rotate(state: State, seed: int = 0) -> State:
 @transform()
 def rescale(state: State, seed: int = 0, factor: float | None = None) -> State:
     """Multiplies the stream by `factor` > 0 (drawn between 1/8 and 8 if None), and the config's eps by its square, so
-    that the norms put out exactly the same. A BERT's prediction head has another LayerNorm behind a GELU, for which the
-    new eps is wrong; at BERT's 1e-12 the error is far below rounding."""
+    that the outputs of the norms do not change. A BERT's prediction head has another LayerNorm after a GELU, for which
+    the new eps is wrong; at BERT's 1e-12 the error is far below rounding."""
     if factor is None:
         factor = float(log_uniform(1, _LARGEST_DRAWN_FACTOR, generator(seed)))
     if not 0 < factor < float("inf"):
@@ -74,15 +74,15 @@ def rescale(state: State, seed: int = 0, factor: float | None = None) -> State:
 
 @transform(free_gains)
 def fold_gains(state: State) -> State:
-    """Multiplies each norm's gain into the columns of its readers and leaves a gain of one; a tied head becomes its
-    own tensor, since it reads the last norm and the embedding does not. Not BERT."""
+    """Multiplies each norm's gain into the columns of its readers and sets the gain to one; a tied head becomes a
+    separate tensor, since it reads the last norm and the embedding does not. Not BERT."""
     return _with_gains(state, lambda size: torch.ones(size, dtype=torch.float64))
 
 
 @transform(free_gains)
 def regain(state: State, seed: int = 0, spread: float = 2.0) -> State:
-    """Replaces the gains by random ones between 1 / spread and spread, with the readers making up for it; a tied
-    head becomes its own tensor. Not BERT."""
+    """Replaces the gains by random ones between 1 / spread and spread, for which the readers compensate; a tied head
+    becomes a separate tensor. Not BERT."""
     if not 1 <= spread < float("inf"):
         raise ParameterError("the spread of gains is out of range", expected="1 or more", found=str(spread))
     source = generator(seed)
@@ -91,8 +91,8 @@ def regain(state: State, seed: int = 0, spread: float = 2.0) -> State:
 
 @transform(layer_norm)
 def shift_rows(state: State, seed: int = 0, size: float = 1.0) -> State:
-    """Adds to all entries of each word's row one random number, of `size` times the table's deviation; the LayerNorm
-    subtracts the mean over the entries and with it the number. LayerNorm families; a tied head becomes its own."""
+    """Adds one random number, `size` times the table's deviation, to all entries of each word's row; the LayerNorm
+    subtracts it with the mean over the entries. LayerNorm families; a tied head becomes a separate tensor."""
     state = untied(state)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     words = draft.read(structure.embedding)
@@ -103,9 +103,9 @@ def shift_rows(state: State, seed: int = 0, size: float = 1.0) -> State:
 
 @transform(layer_norm, positions)
 def shift_tables(state: State, seed: int = 0, size: float = 1.0) -> State:
-    """Adds one random vector, of `size` times the table's deviation, to every word's row and subtracts it from every
-    position's; each text's embedding is the sum of one row of either. LayerNorm families with a table of positions; a
-    tied head becomes its own."""
+    """Adds one random vector, `size` times the table's deviation, to every word's row and subtracts it from every
+    position's row; the embedding of a token is the sum of one row of each. LayerNorm families with a table of
+    positions; a tied head becomes a separate tensor."""
     state = untied(state)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     words, positions = structure.tables[0], structure.tables[1]
@@ -117,7 +117,7 @@ def shift_tables(state: State, seed: int = 0, size: float = 1.0) -> State:
 
 
 def turned(state: State, q: torch.Tensor) -> State:
-    """The state with its stream multiplied by `q` (d, d), which is orthogonal. Right only where gains are folded."""
+    """The state with its stream multiplied by the orthogonal `q` (d, d). Valid only after the gains are folded."""
     structure, draft = structure_of(state), Draft(state)
     draft.change((*structure.tables, *structure.readers), lambda w: w @ q)
     draft.change(structure.writers, lambda w: q.T @ w)
@@ -127,10 +127,10 @@ def turned(state: State, q: torch.Tensor) -> State:
 
 
 def _beside_ones(d: int, source: torch.Generator) -> torch.Tensor:
-    """A random orthogonal float64 (d, d) that maps the direction of all ones to itself, uniform beside it."""
+    """A random orthogonal float64 (d, d) that fixes the direction of all ones and is otherwise uniform."""
     towards = torch.full((d,), -(d**-0.5), dtype=torch.float64)
     towards[0] += 1
-    # Householder's reflection takes the first unit vector to the direction of all ones.
+    # Householder's reflection maps the first unit vector to the direction of all ones.
     reflection = torch.eye(d, dtype=torch.float64) - 2 * torch.outer(towards, towards) / towards.dot(towards)
     beside = torch.block_diag(torch.ones(1, 1, dtype=torch.float64), orthogonal(d - 1, source))
     turn: torch.Tensor = reflection @ beside @ reflection
@@ -157,7 +157,7 @@ def _scale_pre_norm_stream(state: State, c: float) -> State:
         draft.change([last.gain], lambda g: (g + offset) / c - offset)
         draft.change([last.bias] if last.bias is not None else [], lambda b: b / c)
     if structure.head_norms:
-        # The norms of single heads share the eps, so what they see is scaled alike.
+        # The norms of single heads share the eps, so their inputs are scaled in the same way.
         projections = [ref for layer in structure.layers for ref in (*layer.q.refs, *layer.k.refs)]
         draft.change(projections, lambda w: w * c)
     _square_into_eps(draft, structure, c)
@@ -168,7 +168,7 @@ def _scale_post_norm_stream(state: State, c: float) -> State:
     """A post-norm stream times c, which may be negative: the output of every norm but the last is multiplied by c."""
     structure, draft = structure_of(state), Draft(state)
     draft.change((*structure.tables, *structure.writers, *structure.writer_biases), lambda w: w * c)
-    sign = 1.0 if c > 0 else -1.0  # what is left of the input's factor behind a norm
+    sign = 1.0 if c > 0 else -1.0  # a norm cancels the input's factor except for its sign
     *inner, last = structure.norms
     draft.change([norm.gain for norm in inner], lambda g: g * c * sign)
     draft.change([norm.bias for norm in inner if norm.bias is not None], lambda b: b * c)
@@ -191,7 +191,7 @@ def _with_gains(state: State, gain: Callable[[int], torch.Tensor]) -> State:
         old = draft.read(norm.gain) + offset
         if norm.bias is not None and not old.all():
             raise NotApplicableError(
-                "a gain of zero cannot be replaced, since the norm's bias stands behind it",
+                "a gain of zero cannot be replaced, since the norm's bias follows it",
                 tensor=norm.gain, expected="gains other than zero", found=f"{int((old == 0).sum())} of zero",
                 advice="Choose another transform",
             )  # fmt: skip

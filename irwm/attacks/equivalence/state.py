@@ -24,21 +24,21 @@ DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
 }
-# Config, tokenizer and what sentence-transformers keeps in folders such as 1_Pooling; never weights in other formats.
+# Config, tokenizer and the files of sentence-transformers in folders such as 1_Pooling; never weights in other formats.
 _COMPANIONS = {".json", ".txt", ".model", ".jinja"}
-# The largest real tokenizer.json are some 35 MB.
+# The largest real tokenizer.json files have about 35 MB.
 _MAX_COMPANION_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """A model between reading and writing. Transforms return a new one and never change tensors in place.
+    """A model between reading and writing. Transforms return a new state and never change tensors in place.
 
     Attributes:
         config: config.json's content.
         tensors: by name, in the files' own orientation; floating ones in float64, so that a composition of many
             transforms is rounded only once. On the "meta" device where only shapes were read.
-        dtypes: what each floating tensor is rounded to on saving.
+        dtypes: the dtype to which each floating tensor is rounded on saving.
         files: companion files by their path inside the folder, such as "tokenizer.json"; config.json not included.
         metadata: the safetensors file's string metadata.
         token_ids: int64 (vocabulary at reading,), the present row of each token that the model was read with, -1
@@ -67,10 +67,10 @@ def read_state(model_dir: str | Path, *, weights: bool = True) -> State:
 
     Args:
         model_dir: a folder, or one .safetensors file.
-        weights: False reads names, shapes and dtypes only, which is enough to ask what applies.
+        weights: False reads only names, shapes and dtypes, which is enough to check which transforms apply.
 
     Raises:
-        CheckpointError: not a checkpoint that is read.
+        CheckpointError: not a readable checkpoint.
         UnsupportedCheckpointError: another format than safetensors, or a tensor in a quantised number format.
     """
     found = find_files(model_dir)
@@ -100,18 +100,18 @@ def read_state(model_dir: str | Path, *, weights: bool = True) -> State:
 
 
 def write_state(state: State, out_dir: str | Path, dtype: str | None = None) -> Path:
-    """Write the model as one safetensors file with its config and companions; complete or not at all.
+    """Write the model as one safetensors file with its config and companions, atomically.
 
     Args:
         state: the model.
-        out_dir: a new folder; parents are made.
-        dtype: what floating tensors are stored as, "float16", "bfloat16", "float32" or "float64"; None for each
-            tensor's own.
+        out_dir: a new folder; parents are created.
+        dtype: the number format of stored floating tensors, "float16", "bfloat16", "float32" or "float64"; None for
+            each tensor's own.
 
     Raises:
         OutputExistsError: `out_dir` exists.
         ParameterError: an unknown dtype, or one too narrow for the model's numbers.
-        PublishError: the disk refused.
+        PublishError: the folder cannot be written.
     """
     out = Path(out_dir)
     require_absent(out)
@@ -164,7 +164,7 @@ def _companions(folder: Path) -> dict[str, bytes]:
         if file.suffix in _COMPANIONS and name not in (CONFIG_NAME, INDEX_NAME) and file.is_file():
             if file.stat().st_size > _MAX_COMPANION_BYTES:
                 raise UnsupportedCheckpointError(
-                    "A companion file is too large to be one",
+                    "A companion file is too large",
                     file=file,
                     expected=f"at most {_MAX_COMPANION_BYTES} bytes",
                     found=f"{file.stat().st_size} bytes",

@@ -1,7 +1,7 @@
-"""Which tensors of one checkpoint read the residual stream, write it and stand on it, through all layers.
+"""The tensors of one checkpoint that read, write or normalise the residual stream, through all layers.
 
-`structure_of` finds them from the config, the tensors' names and their shapes; it looks at no weights. Every floating
-tensor is accounted for: one whose part is not known could read the stream too, and a transform that missed it would
+`structure_of` finds them from the config, the tensors' names and their shapes, without reading weights. Every floating
+tensor is accounted for: a tensor with an unknown role could read the stream too, and a transform that missed it would
 break the model without any error.
 """
 
@@ -55,11 +55,11 @@ class StreamNorm:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A checkpoint's anatomy, made by `structure_of`; all strings are tensor names, and what may be stored transposed
-    is a `TensorRef`.
+    """A checkpoint's anatomy, made by `structure_of`. All strings are tensor names; a tensor that may be stored
+    transposed is a `TensorRef`.
 
     Attributes:
-        family, anatomy: what irwm/families/data knows of it.
+        family, anatomy: its entry in irwm/families/data.
         norm: how the norms of the stream compute.
         model_type: as in the config.
         prefix: in front of the language model's names.
@@ -69,10 +69,10 @@ class Structure:
         eps: the norms' eps, `eps_key` its config key; one value serves every norm of these families.
         embedding: W_e, (s, d).
         tables: the embedding and the tables that are added to it, each (n, d).
-        head: the output head (s, d) where it is a tensor of its own, else None.
+        head: the output head (s, d) if it is a separate tensor, else None.
         head_name: the head's name, also where it is not stored.
         tied: the model has a head and uses W_e for it, since the files hold no other.
-        config_ties: the config says so, or leaves it out and its default says so.
+        config_ties: the config ties them, or leaves this out and ties them by default.
         head_biases: vectors (s,).
         layers: from the first to the last.
         norms: of the stream, in the order they run.
@@ -107,7 +107,7 @@ class Structure:
 
     @property
     def post_norm_stream(self) -> bool:
-        """Whether norms stand on the stream itself, as in BERT, and not in front of its readers."""
+        """Whether norms are on the stream itself, as in BERT, and not in front of its readers."""
         return self.family.input_norm is None
 
     @property
@@ -137,7 +137,7 @@ class Structure:
 
     @property
     def norm_vectors(self) -> tuple[str, ...]:
-        """Gains and biases (d,) of all norms of the stream and of what is added to it."""
+        """Gains and biases (d,) of all norms of the stream and of the outputs added to it."""
         own = (name for norm in self.norms for name in (norm.gain, norm.bias) if name is not None)
         return (*own, *self.post_norms)
 
@@ -146,7 +146,7 @@ def structure_of(state: State) -> Structure:
     """The anatomy of a model.
 
     Raises:
-        NotApplicableError: the family is not known here, or there are tensors whose part in it is not known.
+        NotApplicableError: the family is not known here, or there are tensors whose role is not known.
         CorruptCheckpointError: a tensor is missing, or a shape contradicts the config.
     """
     model_type = state.config.get("model_type")
@@ -230,7 +230,7 @@ class _Surveyor:
         expected = stated if stated is not None else len(numbers)
         if not numbers or numbers != set(range(expected)):
             raise CorruptCheckpointError(
-                "the layers in the files are not those the config promises",
+                "the layers in the files are not those that the config states",
                 expected=f"layers 0 to {expected - 1}",
                 found=f"{len(numbers)} layers",
                 advice="Check that no shard is missing",
@@ -265,11 +265,11 @@ class _Surveyor:
         if stored:
             return self._matrix(stored, vocab_size, hidden_size), stored, True
         name = self.prefix.removesuffix(family.prefixes[0].body) + family.head[0]
-        # A bare BERT, without the layers in front of its head, puts out the stream and has no head to tie.
+        # A bare BERT, without the layers in front of its head, outputs the stream and has no head to tie.
         has_head = behind is None or bool(self._ending(f"{behind}.weight"))
         if has_head and not self._config_ties(False):
             raise CorruptCheckpointError(
-                "the config promises an output head of its own, but the files hold none",
+                "the config states a separate output head, but the files hold none",
                 tensor=name,
                 expected=str((vocab_size, hidden_size)),
                 found="no such tensor",
@@ -325,7 +325,7 @@ class _Surveyor:
         return tuple(found)
 
     def _norm(self, module: str, readers: tuple[TensorRef, ...], d: int) -> StreamNorm:
-        # The oldest BERT files, converted from TensorFlow, say gamma and beta.
+        # The oldest BERT files, converted from TensorFlow, use gamma and beta.
         gain, bias = ("gamma", "beta") if f"{module}.gamma" in self.tensors else ("weight", "bias")
         has_bias = self.norm.kind == "layer"
         return StreamNorm(
@@ -369,19 +369,19 @@ class _Surveyor:
         return names
 
     def _ending(self, ending: str, *, required: bool = False) -> str:
-        """The one tensor whose name is `ending` or ends in it after a dot; "" where there is none."""
+        """The one tensor whose name is `ending` or ends in it after a dot; "" if there is none."""
         names = [name for name in self.tensors if name == ending or name.endswith("." + ending)]
         if len(names) == 1 or not (names or required):
             return names[0] if names else ""
         raise NotApplicableError(
-            "the tensor names do not tell which model this is",
+            "the tensor names do not identify the model",
             tensor=ending,
-            expected="one tensor whose name ends so",
+            expected="one tensor whose name has this ending",
             found=f"{len(names)} of them",
         )
 
     def _account(self) -> None:
-        """Refuses floating tensors that have no place in the structure."""
+        """Raises for floating tensors that have no place in the structure."""
         unknown = [
             name
             for name, tensor in self.tensors.items()
@@ -389,7 +389,7 @@ class _Surveyor:
         ]
         if unknown:
             raise NotApplicableError(
-                f"the model holds {len(unknown)} tensors whose part in it is not known",
+                f"the model holds {len(unknown)} tensors whose role is not known",
                 tensor=unknown[0],
                 expected=f"the tensors of the {self.family.name} family only",
                 advice="Merge adapters into the model and remove extra heads",

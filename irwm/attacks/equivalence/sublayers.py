@@ -19,9 +19,9 @@ from irwm.errors import ParameterError
 
 @transform(no_head_norms)
 def map_qk(state: State, seed: int = 0, condition: float = 10.0) -> State:
-    """q by M and k by M^-T per key head, so that q . k stays; M's condition number is at most `condition`.
+    """q by M and k by M^-T per key head, so that q . k does not change; M's condition number is at most `condition`.
 
-    Where heads are rotated by position, M has to commute with every rotation: in each pair of rotated entries it is a
+    If heads are rotated by position, M has to commute with every rotation: in each pair of rotated entries it is a
     rotation times a scale. Entries that are not rotated, and all of BERT's, get a dense M. Not Qwen 3.
     """
     _check_condition(condition)
@@ -109,7 +109,7 @@ def _check_condition(condition: float) -> None:
 
 
 def _commuting(structure: Structure, condition: float, source: torch.Generator) -> torch.Tensor:
-    """An invertible float64 (head_dim, head_dim) that commutes with the rotation by any position."""
+    """An invertible float64 (head_dim, head_dim) that commutes with the rotation of every position."""
     half = structure.rotary_dim // 2
     scale = log_uniform(half, math.sqrt(condition), source)
     angle = 2 * math.pi * torch.rand(half, generator=source, dtype=torch.float64)

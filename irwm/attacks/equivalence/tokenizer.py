@@ -1,7 +1,7 @@
 """A tokenizer's files after token ids were changed: every id in them is mapped, and tokens without a row are removed.
 
-Only the JSON and text files are handled, without a tokenizer library. SentencePiece's binary
-`tokenizer.model` cannot be renumbered, and where a tokenizer.json lies beside it loaders do not need it.
+Only the JSON and text files are handled, without a tokenizer library. SentencePiece's binary `tokenizer.model` cannot
+be renumbered, and loaders do not need it if there is a tokenizer.json next to it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from irwm.checkpoint.tokens import TOKENIZER_FILES
 
 _CHAT_TEMPLATES = ("chat_template.jinja", "chat_template.json")
 BINARY_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-# Lists of token ids in config.json and generation_config.json besides the keys ending in _token_id(s).
+# Lists of token ids in config.json and generation_config.json, in addition to the keys ending in _token_id(s).
 _ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
-# So low that the stand-in for a hole is never the best way to write a text.
+# So low that the placeholder for a hole is never the best encoding of a text.
 _HOLE_SCORE = -1e6
 
 
 def special_ids(state: State) -> frozenset[int]:
-    """Ids the model's configs and tokenizer name: special and added tokens, which a thief would not trim."""
+    """Ids that the model's configs and tokenizer name: special and added tokens, which an attacker would not trim."""
     found = set(_config_ids(state.config)) | set(_config_ids(state.json("generation_config.json") or {}))
     tokenizer = state.json("tokenizer.json") or {}
     found |= {entry["id"] for entry in tokenizer.get("added_tokens") or ()}
@@ -34,7 +34,7 @@ def special_ids(state: State) -> frozenset[int]:
 
 
 def alphabet_ids(state: State) -> frozenset[int]:
-    """Ids of single characters and bytes, without which a BPE or unigram tokenizer cannot write every text."""
+    """Ids of single characters and bytes, without which a BPE or unigram tokenizer cannot encode every text."""
     model = (state.json("tokenizer.json") or {}).get("model") or {}
     return frozenset(i for token, i in _vocabulary(model) if len(token) == 1 or token.startswith("<0x"))
 
@@ -44,10 +44,10 @@ def renumbered(state: State, new_ids: Sequence[int]) -> tuple[dict[str, Any], di
 
     Args:
         state: the model with its old ids.
-        new_ids: for each old id the new one, -1 for a token that is gone.
+        new_ids: the new id of each old id, -1 for a removed token.
 
     Returns:
-        The config and the files. Ids beyond `new_ids` belong to no row: configs keep them, the tokenizer loses them.
+        The config and the files. Ids beyond `new_ids` belong to no row: configs keep them, the tokenizer drops them.
     """
     files = dict(state.files)
     config = _with_ids(state.config, new_ids)
@@ -87,7 +87,7 @@ def without_tokenizer(state: State) -> dict[str, bytes]:
 
 
 def _tokenizer(tokenizer: dict[str, Any], new_ids: Sequence[int], tokens: set[str]) -> dict[str, Any]:
-    """tokenizer.json under new ids; the names of the tokens that are left are added to `tokens`."""
+    """tokenizer.json under new ids; the names of the remaining tokens are added to `tokens`."""
     model = dict(tokenizer["model"])
     table = _mapped(dict(_vocabulary(model)), new_ids)
     added = [
@@ -133,7 +133,7 @@ def _processors(processor: Any) -> Iterator[dict[str, Any]]:
 
 
 def _post_processor_ids(processor: Any) -> Iterator[list[int]]:
-    """The lists of ids that a template writes around a text; to be read, or changed in place on a fresh copy."""
+    """The lists of ids that a template adds around a text; to read, or to change in place on a fresh copy."""
     for one in _processors(processor):
         if isinstance(one.get("special_tokens"), dict):
             yield from (entry["ids"] for entry in one["special_tokens"].values())
@@ -174,7 +174,7 @@ def _mapped(table: Mapping[str, int], new_ids: Sequence[int]) -> dict[str, int]:
 
 
 def _filled(table: Mapping[str, int]) -> list[str]:
-    """Tokens in the order of their ids. Formats that count instead of naming ids get a stand-in for each hole."""
+    """Tokens in the order of their ids. Formats without explicit ids get a placeholder for each hole."""
     tokens = {i: token for token, i in table.items()}
     return [tokens.get(i, f"[hole{i}]") for i in range(max(tokens, default=-1) + 1)]
 

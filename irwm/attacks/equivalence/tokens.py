@@ -1,4 +1,4 @@
-"""Token ids in another order, some of them gone, some rows added; the tokenizer follows or is left out."""
+"""Reordered, trimmed and padded vocabularies; the tokenizer is changed to match or left out."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def trim_tokens(
 ) -> State:
     """Drops rows: all but `keep` (present ids) and the special tokens, or a random `fraction` of the others.
 
-    A tokenizer that is kept also keeps its single characters, and loses the merges that need a dropped token. The
-    model is unchanged for texts of kept tokens: same logits for each of them, up to the softmax's sum.
+    A kept tokenizer also keeps its single characters, and drops the merges that need a dropped token. The model is
+    unchanged for texts of kept tokens: it gives the same logits for each of them, up to the softmax's sum.
     """
     size = structure_of(state).vocab_size
     needed = special_ids(state) | (alphabet_ids(state) if tokenizer == "keep" else frozenset())
@@ -71,8 +71,8 @@ def pad_tokens(
     interleave: bool = False,
     tokenizer: Tokenizer = "keep",
 ) -> State:
-    """Adds `count` rows, zero or of the embedding's and the head's own mean and deviation, at the end or scattered
-    between the others. The logits of the tokens that were there stay as they are."""
+    """Adds `count` rows, zero or with the mean and deviation of the embedding and the head, at the end or scattered
+    between the others. The logits of the existing tokens do not change."""
     size = structure_of(state).vocab_size
     if count < 0 or rows not in ("random", "zero"):
         raise ParameterError(

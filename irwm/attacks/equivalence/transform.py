@@ -1,4 +1,4 @@
-"""What a transform is: a pure function on a `State`, with the conditions under which it preserves the function."""
+"""Transforms: pure functions on a `State`, with the conditions under which they preserve the model's function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from irwm.attacks.equivalence.structure import Structure, structure_of
 from irwm.errors import CheckpointError, NotApplicableError
 
 P = ParamSpec("P")
-# The reason why a transform would change what the model computes, None where it would not.
+# The reason why a transform would change the model's function, None if it would not.
 Condition = Callable[[State, Structure], str | None]
 
 
@@ -19,7 +19,7 @@ class Transform(Generic[P]):
     """A transform; call it with a state and its options.
 
     Raises on a call:
-        NotApplicableError: it would change what this model computes, or the model's structure is not known.
+        NotApplicableError: it would change this model's function, or the model's structure is not known.
         ParameterError: an option out of its range.
     """
 
@@ -42,17 +42,17 @@ class Transform(Generic[P]):
 
     @property
     def options(self) -> Mapping[str, inspect.Parameter]:
-        """What it takes besides the state, by name."""
+        """Its parameters other than the state, by name."""
         _state, *options = inspect.signature(self._run).parameters.values()
         return {option.name: option for option in options}
 
     @property
     def takes_seed(self) -> bool:
-        """Whether it draws anything."""
+        """Whether it draws random numbers."""
         return "seed" in self.options
 
     def obstacle(self, state: State) -> str | None:
-        """Why it cannot run on this model; None where it can. Looks at config, names and shapes only."""
+        """Why it cannot run on this model; None if it can. Looks only at config, names and shapes."""
         if not self._structural:
             return None
         try:
@@ -63,42 +63,42 @@ class Transform(Generic[P]):
 
 
 def transform(*conditions: Condition) -> Callable[[Callable[Concatenate[State, P], State]], Transform[P]]:
-    """Makes a transform of a function that works on a model of known structure under `conditions`."""
+    """Makes a transform from a function that works on a model of known structure under `conditions`."""
     return lambda run: Transform(run, conditions, structural=True)
 
 
 def on_any_model(run: Callable[Concatenate[State, P], State]) -> Transform[P]:
-    """Makes a transform of a function that needs no knowledge of the tensors' roles."""
+    """Makes a transform from a function that does not depend on the tensors' roles."""
     return Transform(run, (), structural=False)
 
 
 def rms_norms(_state: State, structure: Structure) -> str | None:
-    """The stream passes through nothing but RMS norms."""
+    """The stream passes only through RMS norms."""
     return None if structure.norm.kind == "rms" else "its LayerNorms subtract the mean over the coordinates"
 
 
 def free_gains(_state: State, structure: Structure) -> str | None:
-    """The norms' gains stand in front of the stream's readers, and not on the stream itself."""
+    """The norms' gains are in front of the stream's readers, and not on the stream itself."""
     if not structure.post_norm_stream:
         return None
-    return "its norms stand on the residual stream itself, and so do their gains"
+    return "its norms are on the residual stream itself, and so are their gains"
 
 
 def layer_norm(_state: State, structure: Structure) -> str | None:
-    """Whatever reads the tables reads them through a LayerNorm, which subtracts the mean."""
+    """All readers of the tables read them through a LayerNorm, which subtracts the mean."""
     return None if structure.norm.kind == "layer" else "its embedding does not go through a LayerNorm"
 
 
 def positions(_state: State, structure: Structure) -> str | None:
-    """A row of another table is added to each token's."""
+    """A row of another table is added to each token's row."""
     return None if len(structure.tables) > 1 else "no table of positions is added to its embedding"
 
 
 def no_post_norms(_state: State, structure: Structure) -> str | None:
-    """What layers add to the stream does not go through a norm with a gain."""
+    """The outputs that layers add to the stream do not go through a norm with a gain."""
     if not structure.post_norms:
         return None
-    return "norms with gains stand between its layers' outputs and the residual stream, and cannot be folded away"
+    return "norms with gains are between its layers' outputs and the residual stream, and cannot be folded"
 
 
 def no_head_norms(_state: State, structure: Structure) -> str | None:
@@ -107,5 +107,5 @@ def no_head_norms(_state: State, structure: Structure) -> str | None:
 
 
 def no_rotary(_state: State, structure: Structure) -> str | None:
-    """A key does not depend on its position other than through the embedding."""
+    """A key depends on its position only through the embedding."""
     return "its keys are rotated by position" if structure.rotary_dim else None

@@ -1,12 +1,12 @@
-"""Quantised copies as thieves publish them, written by the tools that they use or in the same way.
+"""Quantised copies as attackers publish them, written with the usual tools or in the same way.
 
-converter      which tensor goes where in a GGUF file, and how it is arranged there
-mixture        which number format each gets, and the rounding
+converter      the name and arrangement of each tensor in a GGUF file
+mixture        the number format of each tensor, and the rounding
 vocabulary     the tokenizer, as settings of the file
-gguf_file      all of it: `to_gguf`
+gguf_file      the whole file: `to_gguf`
 bitsandbytes   by transformers: `to_bitsandbytes`
-autoround      GPTQ's and AWQ's layouts, by AutoRound in a process of its own (`autoround_process`)
-dequantised    the numbers of any such copy as a plain folder, which can be run and measured
+autoround      GPTQ's and AWQ's layouts, by AutoRound in a separate process (`autoround_process`)
+dequantised    the numbers of any quantised copy as a plain folder, which can be run and measured
 """
 
 from irwm.attacks.quantisers.autoround import autoround, autoround_obstacle

@@ -1,11 +1,11 @@
 """GPTQ's and AWQ's four-bit layouts as a real tool writes them: AutoRound (Cheng et al., arXiv:2309.05516).
 
-It rounds each layer so that the layer's output on a calibration text changes least, and writes what loaders of GPTQ or
-AWQ models read. It runs in a process of its own (`autoround_process`), since it sets up logging, patches libraries and
-leaves folders behind.
+It rounds each layer so that the layer's output on a calibration text changes least, and writes files that loaders of
+GPTQ or AWQ models read. It runs in a separate process (`autoround_process`), since it sets up logging, patches
+libraries and leaves folders behind.
 
 GPTQModel 7.7.0 needs another torch than this project's (2.15.0 with CUDA's libraries), llm-compressor 0.14.0.1 an older
-transformers (below 5.18). AutoRound 0.16.1 installs beside both and needs no GPU.
+transformers (below 5.18). AutoRound 0.16.1 works with both versions of this project and needs no GPU.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from irwm.running.reference import Progress
 
 LAYOUTS = ("gptq", "awq")
 PACKAGE = "auto-round==0.16.1"
-# Nothing is looked up on the network.
+# No network access.
 _OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"), "1")
-# Seconds between two calls of `progress`, which may ask to stop.
+# Seconds between two calls of `progress`, which may request a stop.
 _INTERVAL = 0.5
 # Characters of the tool's last line that an error shows.
 _LAST_LINE = 400
@@ -50,16 +50,16 @@ def autoround(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Path:
-    """Quantise every linear layer within the blocks to 4 bits; embedding and head stay as they are.
+    """Quantise every linear layer within the blocks to 4 bits; embedding and head are not changed.
 
     Args:
         model_dir: a causal model's folder in safetensors, with its tokenizer.
         out_dir: must not exist.
         layout: "gptq" or "awq".
-        text: for calibration: `samples` pieces of `length` tokens, evenly from all of it.
+        text: the calibration text; `samples` pieces of `length` tokens are used, evenly spread over it.
         group_size: input columns that share a scale; it has to divide every layer's number of inputs.
         iterations: of signed gradient descent on each layer's rounding; 0 rounds to nearest.
-        progress: called every half second; an error that it raises stops the tool.
+        progress: called every half second; an exception that it raises stops the tool.
 
     Returns:
         `out_dir`. `irwm.open_checkpoint` reads it; to run it, write `dequantised(out_dir, model_dir, folder)`.
@@ -68,7 +68,7 @@ def autoround(
         ParameterError: another layout, or numbers out of range.
         UnsupportedCheckpointError: the package is missing, the tool does not take this model, or the tool failed.
         OutputExistsError: `out_dir` exists.
-        CheckpointError: `model_dir` is not a checkpoint that is read.
+        CheckpointError: `model_dir` is not a readable checkpoint.
     """
     if layout not in LAYOUTS:
         raise ParameterError("unknown layout", expected=" or ".join(LAYOUTS), found=repr(layout))
@@ -85,7 +85,7 @@ def autoround(
 
 
 def autoround_obstacle(model_dir: str | Path) -> str | None:
-    """Why `autoround` would refuse this model, in a sentence; None if it would not. Reads no weights."""
+    """Why `autoround` cannot run on this model, in a sentence; None if it can. Reads no weights."""
     if importlib.util.find_spec("auto_round") is None:
         return f"It needs the package auto-round, which is not installed (pip install {PACKAGE})."
     try:
@@ -94,7 +94,7 @@ def autoround_obstacle(model_dir: str | Path) -> str | None:
         return error.problem.rstrip(".") + "."
     anatomy = anatomy_of(model.config.get("model_type"))
     if anatomy is not None and anatomy.encoder:
-        return "AutoRound calibrates models that write text, and this one only reads it."
+        return "AutoRound calibrates only models that generate text, and this one does not."
     return None
 
 
@@ -102,8 +102,8 @@ def run_autoround(request: Mapping[str, Any], out_dir: Path, progress: Progress 
     """Run the tool's process, and move the model folder that it writes to `out_dir`.
 
     Args:
-        request: what the process is given, as JSON; "out" is added, a folder that does not exist yet.
-        progress: called every half second; an error that it raises ends the process.
+        request: the input of the process, as JSON; "out" is added, a folder that does not exist yet.
+        progress: called every half second; an exception that it raises ends the process.
 
     Raises:
         OutputExistsError: `out_dir` exists.
@@ -111,7 +111,7 @@ def run_autoround(request: Mapping[str, Any], out_dir: Path, progress: Progress 
     """
     require_absent(out_dir)
     out_dir.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the result, so that it is moved there without a copy; tools leave work folders where they are started.
+    # In the folder of the result, so that moving needs no copy; tools leave work folders where they are started.
     with tempfile.TemporaryDirectory(prefix=f".{out_dir.name}.", dir=out_dir.parent.resolve()) as work:
         written = Path(work) / "out"
         # The request is in a file: a pipe holds less, and writing to it would wait until the tool is loaded.
@@ -130,7 +130,7 @@ def run_autoround(request: Mapping[str, Any], out_dir: Path, progress: Progress 
         ):
             try:
                 said = _wait(process, progress)
-            finally:  # the process ends whatever went wrong here
+            finally:  # the process ends after any error here
                 if process.poll() is None:
                     process.kill()
         if process.returncode != 0 and progress:
@@ -150,4 +150,4 @@ def _wait(process: subprocess.Popen[bytes], progress: Progress | None) -> bytes:
             return process.communicate(timeout=_INTERVAL)[1]
         except subprocess.TimeoutExpired:
             if progress:
-                progress(0, 1, "AutoRound at work")
+                progress(0, 1, "AutoRound is running")

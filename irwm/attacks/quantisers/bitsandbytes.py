@@ -23,7 +23,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 
 def to_bitsandbytes(model_dir: str | Path, out_dir: str | Path, kind: str = "nf4", device: str = "cpu") -> Path:
-    """Quantise every linear layer but the head; embedding, head and norms stay as they are.
+    """Quantise every linear layer but the head; embedding, head and norms are not changed.
 
     Args:
         model_dir: a model folder in safetensors that transformers opens.
@@ -31,14 +31,14 @@ def to_bitsandbytes(model_dir: str | Path, out_dir: str | Path, kind: str = "nf4
         kind: "int8"; "nf4"; or "nf4 twice", whose scales are quantised too.
 
     Returns:
-        `out_dir`. `irwm.open_checkpoint` reads it, and transformers runs it where bitsandbytes is installed; its
-        numbers alone are measured on `dequantised(out_dir, model_dir, folder)`.
+        `out_dir`. `irwm.open_checkpoint` reads it, and transformers runs it if bitsandbytes is installed. To measure
+        its numbers only, use `dequantised(out_dir, model_dir, folder)`.
 
     Raises:
         ParameterError: another kind.
         UnsupportedCheckpointError: the package is missing, another format, or transformers cannot open the model.
         OutputExistsError: `out_dir` exists.
-        CheckpointError: `model_dir` is not a checkpoint that is read.
+        CheckpointError: `model_dir` is not a readable checkpoint.
     """
     if kind not in SETTINGS:
         raise ParameterError("unknown quantisation", expected=" or ".join(SETTINGS), found=repr(kind))

@@ -1,8 +1,8 @@
 """Each tensor's name and arrangement in a GGUF file, as llama.cpp's converter writes it.
 
-The names are gguf's own. What the converter does besides stands under `gguf` in the family's data file; the tests
-compare it with transformers' own GGUF loader. `irwm.checkpoint.formats.gguf_translation` undoes layer 0 alone;
-here is the whole model, both ways.
+The names are gguf's own. The other steps of the converter are under `gguf` in the family's data file; the tests compare
+them with transformers' own GGUF loader. `irwm.checkpoint.formats.gguf_translation` undoes only layer 0; this module
+converts the whole model, in both directions.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Convention:
     """How one model type is written.
 
     Attributes:
-        family, anatomy, writing: what irwm/families/data knows of it.
+        family, anatomy, writing: its entry in irwm/families/data.
         architecture: llama.cpp's name for it.
-        paired: whether a head's rows of q and k are put side by side in pairs, as llama.cpp's rotary embedding wants.
+        paired: whether a head's rows of q and k are interleaved in pairs, as llama.cpp's rotary embedding needs.
     """
 
     family: Family
@@ -42,14 +42,14 @@ _ROPES = ("default", "llama3")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor goes.
+    """The place of a tensor in the file.
 
     Attributes:
         source: its name in the model folder.
         name: its name in the GGUF file.
         shape: the same in both.
-        heads: number of heads whose rows are paired; 0 where none are.
-        added: to every entry.
+        heads: number of heads whose rows are paired; 0 for none.
+        added: the number added to every entry.
     """
 
     source: str
@@ -76,7 +76,7 @@ def convention(model: Checkpoint) -> Convention:
     """The convention of a model's type.
 
     Raises:
-        UnsupportedCheckpointError: it has none here.
+        UnsupportedCheckpointError: there is no convention for it.
     """
     model_type = model.config.get("model_type")
     found = _convention(model_type)
@@ -90,7 +90,7 @@ def convention(model: Checkpoint) -> Convention:
     kind = rope_of(model.config).get("rope_type", "default")
     if kind not in _ROPES or (kind == "llama3" and not found.paired):
         raise UnsupportedCheckpointError(
-            f"How a GGUF file states position embeddings of the kind {printable(str(kind), 40)} is not written here",
+            f"Writing position embeddings of the kind {printable(str(kind), 40)} to a GGUF file is not supported",
             file=model.path,
             expected=" or ".join(_ROPES),
             found=printable(str(kind), 40),
@@ -107,7 +107,7 @@ def _convention(model_type: object) -> Convention | None:
 
 
 def places(model: Checkpoint) -> list[Place]:
-    """Where every tensor of the model goes, in the order of the file.
+    """The place of every tensor of the model, in the order of the file.
 
     Raises:
         UnsupportedCheckpointError: the model's type, or a tensor, has no place in a GGUF file.
@@ -139,7 +139,7 @@ def places(model: Checkpoint) -> list[Place]:
 
 
 def _order(name: str) -> tuple[int, str]:
-    """Embedding first, then layer by layer, then what follows."""
+    """Embedding first, then layer by layer, then the rest."""
     layer = re.match(r"blk\.(\d+)\.", name)
     return (int(layer[1]) if layer else 1_000_000 if name.startswith("output") else -1, name)
 

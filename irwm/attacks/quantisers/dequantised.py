@@ -18,11 +18,10 @@ from irwm.release.partial import require_absent
 
 
 def dequantised(copy: str | Path, model_dir: str | Path, out_dir: str | Path) -> Path:
-    """Write the numbers that a quantised copy stands for under the names, and with the files, of the model it was
-    made from.
+    """Write the numbers that a quantised copy represents, with the names and files of the model it was made from.
 
-    Tensors for which the copy has no place, such as the heads of a BERT in a GGUF file, are taken from the model. The
-    folder is float32, which holds every number that the copy's codes stand for exactly.
+    Tensors that the copy cannot hold, such as the heads of a BERT in a GGUF file, are taken from the model. The folder
+    is float32, which holds every number that the copy's codes represent exactly.
 
     Args:
         copy: a GGUF file or a quantised folder, made from `model_dir`.
@@ -33,10 +32,10 @@ def dequantised(copy: str | Path, model_dir: str | Path, out_dir: str | Path) ->
         CorruptCheckpointError: the copy lacks a tensor, or has one of another shape.
         UnsupportedCheckpointError: `model_dir` is in another format.
         OutputExistsError: `out_dir` exists.
-        CheckpointError: one of the two is not a checkpoint that is read.
+        CheckpointError: one of the two is not a readable checkpoint.
     """
     model, other = open_safetensors(model_dir), open_checkpoint(copy)
-    require_absent(Path(out_dir))  # before the work and not after it
+    require_absent(Path(out_dir))  # before the work starts
     numbers = _of_gguf(model, other) if other.format is GGUF else _of_folder(model, other)
     with new_folder(out_dir) as out:
         copy_companions(model, out)
@@ -49,7 +48,7 @@ def dequantised(copy: str | Path, model_dir: str | Path, out_dir: str | Path) ->
 
 
 def _of_folder(model: Checkpoint, other: Checkpoint) -> dict[str, torch.Tensor]:
-    """Names are the same but for a head that is the embedding, which some tools leave out."""
+    """Names are the same, except for a head that is the embedding, which some tools leave out."""
     found = {}
     for name, entry in model.tensors.items():
         theirs = other.tensors.get(name)

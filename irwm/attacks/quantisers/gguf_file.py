@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 def to_gguf(model_dir: str | Path, out_dir: str | Path, kind: str = "Q4_K_M") -> Path:
     """Write the model as the single file of a new folder, in llama.cpp's arrangement, names and number formats.
 
-    One tensor at a time is in memory. The file holds what llama.cpp needs: hyperparameters, and the vocabulary where a
-    tokenizer.json of a known kind lies beside the model. A BERT loses its heads and pooler, which have no place there.
+    Only one tensor at a time is in memory. The file holds the data that llama.cpp needs: hyperparameters, and the
+    vocabulary if there is a tokenizer.json of a known kind next to the model. A BERT loses its heads and pooler, which
+    the file cannot hold.
 
     Args:
         model_dir: a model folder in safetensors, of a type whose family states `gguf.writing` and an anatomy.
@@ -35,15 +36,15 @@ def to_gguf(model_dir: str | Path, out_dir: str | Path, kind: str = "Q4_K_M") ->
             matrices too) in K-quants, which GGML's own code rounds (package libggml-python).
 
     Returns:
-        The file. `irwm.open_checkpoint` reads it or its folder; to run it in transformers with the model's own
-        tokenizer, write `dequantised(file, model_dir, folder)` and open that.
+        The file. `irwm.open_checkpoint` reads it or its folder. To run it in transformers with the model's own
+        tokenizer, write `dequantised(file, model_dir, folder)` and open this folder.
 
     Raises:
         ParameterError: another kind.
         UnsupportedCheckpointError: another format or model type, tensors or rows that do not fit, or the package for
             K-quants is missing.
         OutputExistsError: `out_dir` exists.
-        CheckpointError: `model_dir` is not a checkpoint that is read.
+        CheckpointError: `model_dir` is not a readable checkpoint.
     """
     if kind not in FILE_TYPES:
         raise ParameterError("unknown kind of GGUF file", expected=" or ".join(FILE_TYPES), found=repr(kind))
@@ -57,7 +58,7 @@ def to_gguf(model_dir: str | Path, out_dir: str | Path, kind: str = "Q4_K_M") ->
 
 
 def gguf_obstacle(model_dir: str | Path, kind: str = "Q4_K_M") -> str | None:
-    """Why `to_gguf` would refuse this model, in a sentence; None if it would not. Reads no weights."""
+    """Why `to_gguf` cannot write this model, in a sentence; None if it can. Reads no weights."""
     try:
         return mixture.missing(mixture.formats(places(open_safetensors(model_dir)), kind))
     except UnsupportedCheckpointError as error:
@@ -101,7 +102,7 @@ def _announce(writer: gguf.GGUFWriter, name: str, shape: tuple[int, ...], chosen
 
 
 def _write_settings(writer: gguf.GGUFWriter, rules: Convention, config: Mapping[str, Any], rows: int) -> None:
-    """The hyperparameters that llama.cpp computes with."""
+    """The hyperparameters that llama.cpp uses."""
     writer.add_vocab_size(rows)
     writer.add_block_count(int(config["num_hidden_layers"]))
     writer.add_context_length(int(config.get("max_position_embeddings") or 2048))
@@ -122,7 +123,7 @@ def _write_settings(writer: gguf.GGUFWriter, rules: Convention, config: Mapping[
 
 
 def _write_attention(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
-    """What a model with RMS norms and rotary positions needs."""
+    """The settings that a model with RMS norms and rotary positions needs."""
     heads, head_dim = int(config["num_attention_heads"]), config.get("head_dim")
     writer.add_head_count_kv(int(config.get("num_key_value_heads") or heads))
     writer.add_layer_norm_rms_eps(float(config.get("rms_norm_eps", 1e-6)))

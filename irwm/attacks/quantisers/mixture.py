@@ -1,8 +1,8 @@
-"""Which number format each tensor of a GGUF file gets, and the rounding itself.
+"""The number format of each tensor of a GGUF file, and the rounding itself.
 
 The choice is llama.cpp's (`llama_tensor_get_type` in its src/llama-quant.cpp, November 2026, without an importance
-matrix); the rounding GGML's: by the package gguf where that can, else by GGML's own C code, which the package
-libggml-python brings along.
+matrix). The rounding is GGML's: by the package gguf if it supports the format, else by GGML's own C code in the package
+libggml-python.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def rounded(value: torch.Tensor, chosen: str) -> np.ndarray:
     import gguf
 
     if not bool(torch.isfinite(value).all()):
-        raise UnsupportedCheckpointError("a weight is infinite or NaN, which no quantised block can hold")
+        raise UnsupportedCheckpointError("a weight is infinite or NaN, which a quantised block cannot hold")
     numbers = np.ascontiguousarray(value.numpy(), dtype=np.float32)
     if chosen not in _GGML_TYPES:
         return gguf.quants.quantize(numbers, gguf.GGMLQuantizationType[chosen])

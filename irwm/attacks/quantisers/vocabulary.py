@@ -1,4 +1,4 @@
-"""The tokenizer beside a model, as the settings of a GGUF file."""
+"""The tokenizer of a model folder, as the settings of a GGUF file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 # Kinds of tokens (gguf.TokenType).
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
-# GGUF's kinds of tokenizers, each called after the first model that had it: pieces of words, of bytes, or of text.
+# GGUF's kinds of tokenizers, each named after the first model that had it: pieces of words, of bytes, or of text.
 _WORDPIECE, _BYTES, _SENTENCEPIECE = "bert", "gpt2", "llama"
 _SPECIAL = ("bos", "eos", "unk", "sep", "pad", "mask")
-# The score that llama.cpp's converter gives each token where only the merges are known.
+# The score that llama.cpp's converter gives each token if only the merges are known.
 _NO_SCORE = -1000.0
 
 
@@ -27,9 +27,9 @@ def write_vocabulary(
     """Write the tokens' texts, kinds and merges, as far as a tokenizer.json has them.
 
     Args:
-        rules: of the model's family.
-        folder: in which the tokenizer lies; without a tokenizer.json that is understood the file has no vocabulary.
-        rows: of the embedding; rows without a token are called unused.
+        rules: the rules of the model's family.
+        folder: the tokenizer's folder; without a supported tokenizer.json the file has no vocabulary.
+        rows: rows of the embedding; rows without a token are called unused.
     """
     tokenizer = _read(folder)
     model = tokenizer.get("model") or {}

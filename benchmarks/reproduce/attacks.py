@@ -134,7 +134,7 @@ def _contradictions(page: Page, ran: list[Record]) -> None:
         page.text(
             "The paper's reading has A of the suspect, with the attack's own noise in it, and adds all equations into "
             "one number; multi is here at scale `auto`, where stored entries are as large as their neighbours "
-            "([method.md](../method.md), Measurements)."
+            "([method.md](../method.md), What was measured)."
         )
 
 

@@ -435,7 +435,7 @@ def _catalogue() -> Iterator[Attack]:
         SERVED, "how it is served",
         _labelled(
             float32="in float32", bfloat16="in bfloat16", int8="rounded to 8 bits", int4="rounded to 4 bits",
-            decimals="one decimal reported", temperature="at a temperature of 0.7", system="with a system prompt",
+            decimals="rounded to one decimal", temperature="at a temperature of 0.7", system="with a system prompt",
             noise="0.2 nats of noise on every answer",
             flat="the least likely 80 % reported as equally likely", turns="alternating with another copy",
         ),

@@ -71,7 +71,7 @@ def test_nothing_is_written_over(file: Path) -> None:
 def test_the_file_is_the_documented_one(file: Path) -> None:
     """docs/answers.md lists every tensor and every entry of the metadata."""
     document = (Path(__file__).parents[2] / "docs" / "answers.md").read_text("utf-8")
-    section = document[document.index("## The file") : document.index("## What it takes")]
+    section = document[document.index("## The file") : document.index("## Requirements")]
     header = json.loads(file.read_bytes()[8 : 8 + int.from_bytes(file.read_bytes()[:8], "little")])
     for name in (*header.pop("__metadata__"), *header):
         assert f"`{name}`" in section, name

@@ -322,7 +322,7 @@ class Saved:
         self._known = [Outcome(**json.loads(line)) for line in lines]
 
     def get(self, model: str, preset: str, attack: str, group: str) -> Outcome | None:
-        """Return the stored outcome of an attack. A tuned attack is found by its name, since its strength is a result."""
+        """Return the stored outcome of an attack. A tuned attack is found by name, since its strength is a result."""
         for each in self._known:
             tuned = each.own is not None
             name = each.attack.split()[0] if tuned else each.attack

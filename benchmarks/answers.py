@@ -134,7 +134,7 @@ class Copy:
         return irwm.detect(suspect, self.original, self.keys[0])
 
     def conditions(self) -> Iterator[tuple[str, list[Path], Serving, float | None]]:
-        """Yield label, answering models, serving, and the change of perplexity from the release (None: does not run)."""
+        """Yield label, answering models, serving, and the change of perplexity from the release (None: cannot run)."""
         generator = torch.Generator().manual_seed(0)
 
         def cost(folder: Path, serving: Serving) -> float | None:

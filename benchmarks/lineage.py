@@ -358,7 +358,7 @@ def main() -> None:
         "--compositions",
         type=int,
         default=20,
-        help="number of compositions of attacks and disguises, for each original",
+        help="compositions of attacks, for each original",
     )
     parser.add_argument("--saved", type=Path, help="file that stores the comparisons")
     parser.add_argument("--write", action="store_true", help="write the package's file and the table")

@@ -11,10 +11,10 @@ the mean of six Pearson correlations. We compute these in d x d form, without a 
 <X M X^T, Y N Y^T> = <(X^T Y)^T M (X^T Y), N>.
 
 In favour of the peer: M_c uses W_up alone, as in the paper's text. The authors' code multiplies W_gate and W_up
-elementwise for Llama, which rotations and sign flips change (`gated=True` does this, for comparison with their numbers).
-Key and value heads are repeated to the query heads as the model pairs them (their code tiles, which pairs them wrongly and
-breaks if heads move). Tokens are matched by string. The rare tokens are those with the highest ids, which byte-pair
-merging made last; the authors count them in Wikipedia for each model.
+elementwise for Llama, which rotations and sign flips change (`gated=True` does this, for comparison with their
+numbers). Key and value heads are repeated to the query heads as the model pairs them (their code tiles, which pairs
+them wrongly and breaks if heads move). Tokens are matched by string. The rare tokens are those with the highest ids,
+which byte-pair merging made last; the authors count them in Wikipedia for each model.
 """
 
 from __future__ import annotations

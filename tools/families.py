@@ -1,4 +1,4 @@
-"""Prints docs/families.md from the families' data files.
+"""Print docs/families.md from the families' data files.
 
 python -m tools.families > docs/families.md
 """
@@ -9,14 +9,14 @@ from irwm.families.family import families
 
 HEAD = """# Model families
 
-Printed by `python -m tools.families` from `irwm/families/data`. `tests/families` compares each with the running model
-of transformers: the layer-0 scores computed from the files are the model's own to five digits, and leaving out any
-part gives others. `tests/test_every_family.py` protects one tiny model of each, and investigates its release in every
-container and quantisation that has the family.
+Printed by `python -m tools.families` from `irwm/families/data`. `tests/families` compares each family with the running
+model of transformers: the layer-0 scores computed from the files equal the model's scores to five digits, and differ if
+any part is left out. `tests/test_every_family.py` protects one tiny model of each family, and investigates its release
+in every container and quantisation that supports the family.
 
-"Embedding only": the family has no layer-0 query and key of this form. The invariant is then made of the cosines
-between token embeddings, and the page and report say so. Models whose `model_type` is not in this table are protected
-in that way too, where one tensor alone has an embedding's name and the sizes of the config.
+"Embedding only": the family has no layer-0 query and key of this form. The invariant is then computed from the cosines
+between token embeddings, and the page and the report state this. Models whose `model_type` is not in this table are
+protected in the same way if exactly one tensor has an embedding's name and the sizes of the config.
 
 | family | models | model types | how it differs |
 |---|---|---|---|"""

@@ -1,8 +1,8 @@
-"""Perplexity of a causal language model on a text: the one measurement every figure in this repository uses.
+"""Perplexity of a causal language model on a text: the measurement behind every such figure in this repository.
 
     python -m tools.perplexity MODEL_DIR TEXT_FILE [--window N]
 
-Nothing is downloaded: MODEL_DIR must be a local folder holding weights, config and tokenizer. `python -m irwm.running`
+It downloads nothing: MODEL_DIR must be a local folder with weights, config and tokenizer. `python -m irwm.running`
 compares two models by the same measurement.
 """
 

@@ -134,7 +134,7 @@ def _contradictions(page: Page, ran: list[Record]) -> None:
         page.text(
             "The paper's reading uses A of the suspect, which contains the attack's noise, and adds all equations into "
             "one number. Multi uses scale `auto` here, where stored entries are as large as their neighbours "
-            "([method.md](../method.md), What was measured)."
+            "([method.md](../method.md), Measurements)."
         )
 
 

@@ -83,12 +83,12 @@ def test_the_page_lists_misses_first_and_by_name(tmp_path: Path) -> None:
         trial(mode="multi", z=44.0, named=True),
         trial(readings={}, utility=None, reason="The model has a single layer."),
         trial(same=False, keeps_function=True, strength="loud"),
-        trial("inconclusive", attack="small-entries", label="Small entries drawn anew", strength="20 %"),
+        trial("inconclusive", attack="small-entries", label="Small entries redrawn", strength="20 %"),
     ]
     page = Page(tmp_path, "survival", "Survival")
     survival.write(page, {"trials": trials}, [{"name": "demo"}])
     text = page.write().read_text(encoding="utf-8")
-    assert "missed in 2 (demo, single, Pruned 30 %; demo, single, Small entries drawn anew 20 %)" in text
+    assert "missed in 2 (demo, single, Pruned 30 %; demo, single, Small entries redrawn 20 %)" in text
     assert "), and in 0 of these tracing by noise still names the recipient" in text
     first = text.split("## ")[1]
     assert first.startswith("Usable and not found")

@@ -1,4 +1,4 @@
-"""What a false claimant can gain by searching, and how the method prevents it.
+"""Gains of a false claimant by searching, and how the method prevents them.
 
     python -m benchmarks.forgery [--parts permutations keys parameters names] [--write]
 

@@ -1,4 +1,4 @@
-"""What an observer with several copies can learn about the marks, and the cost of hiding them.
+"""Information about the marks for an observer with several copies, and the cost of hiding them.
 
     python -m benchmarks.hiding [--parts observer dictionary price] [--write]
 

@@ -21,7 +21,7 @@ class Column:
         title: heading of the column.
         score: the method.
         about: one or two Markdown sentences: description, source, threshold, choices in its favour.
-        watermark: the release that it reads: "" for the one with our mark, else the name of its own release.
+        watermark: the release that it reads: "" for the one with our mark, or the name of the peer's.
         says: word in the cells for the answer "derived".
     """
 

@@ -1,4 +1,4 @@
-"""Table 1: every attack that the paper's mark is said to resist, single and multi, by the paper's reading and ours."""
+"""Table 1: all attacks that the mark resists according to the paper, single and multi, by both readings."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
     for (label, success, wrong_user), (p, rho) in zip(paper.WORKED, ((0.8, 30), (0.7, 28)), strict=True):
         ours = success_probability(50, rho, p), wrong_user_probability(50, rho, 0.2, 100_000)
         rows.append([label, percent(success, 2), percent(ours[0], 3), percent(wrong_user, 3), percent(ours[1], 4)])
-    page.table(("setting", "success, paper", "equation 1", "wrong one of 100 000, paper", "equation 3"), rows)
+    page.table(("setting", "success, paper", "equation 1", "wrong user among 100 000, paper", "equation 3"), rows)
     page.settings(
         (
             ("detection rate", "not defined: a rate of successes, or of positions", "both"),

@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _line(figure: Figure) -> str:
-    return f"{'met' if figure.met else 'NOT MET'}: {figure.what}: {figure.reached} (asked: {figure.asked})"
+    return f"{'met' if figure.met else 'NOT MET'}: {figure.what}: {figure.reached} (required: {figure.asked})"
 
 
 def _about(bench: Bench, name: str) -> dict[str, Any]:

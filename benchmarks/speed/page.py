@@ -44,7 +44,7 @@ def write(out: Path, claims: Mapping[str, ModuleType]) -> Path:
         figures = module.figures(result)
         if figures:
             rows = [(f.what, f.asked, f.reached, "yes" if f.met else f"no. {f.why}".strip()) for f in figures]
-            lines += [*table(("what", "asked", "reached", "met"), rows), ""]
+            lines += [*table(("claim", "required", "measured", "met"), rows), ""]
         for text in module.details(result):
             lines += [text, ""]
         if name == "growth":

@@ -1,9 +1,9 @@
 """Time and memory of answering "is it ours?", compared with published methods, on one pair of checkpoints.
 
 AWM and HuRef are the re-implementations of `benchmarks.peers` from their papers. The Cisco kit runs as its own program
-if PROVENANCEKIT names it, on the same files. The kit stops at a folder without a tokenizer, so such a folder gets the
-demo's tokenizer. One pair is the demo model and its release, the smallest case, where start-up dominates. The other
-has 8B geometry, where arithmetic dominates.
+if PROVENANCEKIT names it, on the same files. The kit needs a tokenizer, so a folder without one gets the demo's. One
+pair is the demo model and its release, the smallest case, where start-up dominates. The other has 8B geometry, where
+arithmetic dominates.
 """
 
 from __future__ import annotations

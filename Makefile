@@ -4,13 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Hundreds of tests start the app, a command or a job, each of which would compile the sources again.
+# Hundreds of tests start the app, a command or a job, and each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests that read the sources alone; they belong to `make check`.
+# Tests that only read the sources; they belong to `make check`.
 OF_SOURCES := tests/test_imports.py tests/ui/test_lengths.py
 
-# Tests run side by side, one thread each, module by module: whoever is done takes the next.
+# Tests run in parallel, one thread per worker, module by module. An idle worker takes the next module.
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --durations 15 \
 	$(OF_SOURCES:%=--ignore=%)
@@ -20,11 +20,11 @@ TARGETS ?= safetensors gguf gguf_settings torch index config quantised adapter t
 	answers answers_archive report_archive audit_log
 
 .PHONY: run check types rules test slow every docs reproduce bench fuzz screenshots clean
-# Opens the browser too; IRWM_BROWSER= make run leaves it alone.
+# Also opens the browser, except with IRWM_BROWSER= make run.
 run: $(VENV)/.app
 	IRWM_BROWSER=$${IRWM_BROWSER-1} $(BIN)/python app.py
 
-# Below a minute: types, and beside them style and which module may import which.
+# Below a minute: types, style and import rules.
 check: $(VENV)/.dev
 	$(MAKE) --no-print-directory --jobs 2 --output-sync types rules
 
@@ -41,7 +41,7 @@ test: $(VENV)/.dev
 	sh tools/need_tools.sh
 	$(PYTEST) --tier quick
 
-# About 50 minutes on two cores: all the rest. It runs before an issue is called resolved.
+# About 50 minutes on two cores: all other tests. Run it before an issue is called resolved.
 slow: $(VENV)/.dev
 	sh tools/need_tools.sh
 	$(PYTEST) --tier slow
@@ -52,29 +52,29 @@ SAMPLED := $(shell grep -rl --include='test_*.py' 'mark\.sampled\|mark\.in_full\
 every: $(VENV)/.dev
 	$(PYTEST) --every $(SAMPLED)
 
-# Measures again each table of docs/ that is older than the code it depends on; some of them take hours. Which these are:
+# Measures each table of docs/ that is older than the code it depends on again; some take hours. To list these tables:
 # `python -m benchmarks.written`.
 docs: $(VENV)/.dev
 	sh tools/need_tools.sh chromium
 	$(BIN)/python -m benchmarks.written --run
 
-# The paper's tables and figures on MODELS (folders, or NAME=FOLDER), by default the trained models that come along,
-# written to docs/reproduction: half an hour or so on two cores. EXTRA="--only pruning", "--quick", "--resume" ...
-# DEVICE=cuda where there is a GPU; before anything runs it says what memory the models need.
+# The paper's tables and figures on MODELS (folders, or NAME=FOLDER), by default the bundled trained models, written to
+# docs/reproduction: about half an hour on two cores. EXTRA="--only pruning", "--quick", "--resume" ...
+# DEVICE=cuda uses a GPU. It prints the memory that the models need before it starts.
 MODELS ?=
 EXTRA ?=
 DEVICE ?= cpu
 reproduce: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduce $(MODELS) --device $(DEVICE) $(EXTRA)
 
-# What was promised of speed and memory, on made-up models of 8B geometry (some 25 GB of disk), written to docs/speed.
+# The claims about speed and memory, on synthetic models of 8B geometry (about 25 GB of disk), written to docs/speed.
 # BENCH="--only insertion --folder /mnt/disk --write", BENCH=--quick ...
 BENCH ?= --write
 bench: $(VENV)/.dev
 	sh tools/need_tools.sh chromium
 	$(BIN)/python -m benchmarks.speed $(BENCH)
 
-# Every parser fuzzed for MINUTES each; `make slow` gives them seconds.
+# Fuzzes every parser for MINUTES each; `make slow` fuzzes each for seconds.
 fuzz: $(VENV)/.dev
 	for target in $(TARGETS); do $(BIN)/python -m tests.fuzz.run $$target -max_total_time=$$(($(MINUTES) * 60)) || exit 1; done
 
@@ -85,11 +85,11 @@ screenshots: $(VENV)/.dev
 clean:
 	rm -rf $(VENV)
 
-# An installed environment is stamped only after pip succeeded, so a broken set-up is tried again.
+# The stamp of an environment is written only after pip succeeded, so a broken set-up is tried again.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# pip install --require-hashes: every file that is installed for the app must have a hash of the lock.
+# pip install --require-hashes: every file installed for the app must have a hash in the lock.
 $(VENV)/.app: requirements.lock requirements-cuda.lock tools/set_up.py $(VENV)/bin/python
 	$(BIN)/python -m tools.set_up
 	touch $@

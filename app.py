@@ -1,6 +1,6 @@
 """IRWM Studio: `python app.py`, then open the address it prints; `python app.py --help` for release pipelines.
 
-The pages are listed in `ui.frame`. A command (`ui.command`) never imports Gradio, and `--help` next to nothing.
+The pages are listed in `ui.frame`. A command (`ui.command`) never imports Gradio, and `--help` imports very little.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Serves the pages, or carries out the command in the arguments; returns the exit status."""
+    """Serve the pages, or run the command in the arguments, and return the exit status."""
     os.umask(0o077)
     if arguments:
         from ui.command.main import main as command
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def serve() -> int:
-    """Reads the settings, opens what the app keeps, builds the pages and serves them until interrupted."""
+    """Read the settings, open the app's storage, build the pages and serve them until interrupted."""
     from irwm.errors import IrwmError
     from storage.jobs import Jobs
     from storage.paths import HOME_VARIABLE, check_home
@@ -36,14 +36,14 @@ def serve() -> int:
     from ui.sessions import Sessions
     from ui.settings import REPOSITORY, Settings
 
-    # So that a service manager's stop, too, removes what was uploaded.
+    # A service manager's stop must also remove uploaded files.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         settings = Settings.from_environment()
         named = bool(os.environ.get(HOME_VARIABLE))
         temp = Path(tempfile.gettempdir())
-        # Gradio can hand out what lies in the working folder, so that is ours, wherever the app was started; settings
-        # and temp folder were told from there.
+        # Gradio can serve files of the working folder, so the app changes to its own folder. Settings and temp folder
+        # are resolved before, relative to the folder in which it was started.
         os.chdir(REPOSITORY)
         for warning in check_home(settings.home, Path.cwd(), temp, allow_temp=named):
             print(f"Note: {warning}", file=sys.stderr)
@@ -59,12 +59,12 @@ def serve() -> int:
     except IrwmError as error:
         print(f"IRWM Studio cannot start: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:  # while it was still starting
+    except KeyboardInterrupt:  # during the start
         return 0
     return 0
 
 
 if __name__ == "__main__":
-    # No process that this one starts takes modules from the folder that it is started in.
+    # No child process imports modules from the folder in which it is started.
     os.environ["PYTHONSAFEPATH"] = "1"
     sys.exit(main(sys.argv[1:]))

@@ -1,19 +1,19 @@
-"""A thief who has read the manual, on releases with the default settings: what he leaves of the mark and of the model.
+"""An attacker who knows the method, on releases with the default settings: effects on the mark and on the model.
 
     python -m benchmarks.adaptive [--models demo gemma phi3 gpt2] [--presets one many] [--groups listed tuned]
                                   [--compositions 20] [--write]
 
-"listed": every attack of the catalogue's group "By someone who has read the manual" at every strength, then random
-compositions of two or three attacks with disguises; in models whose output head is a matrix of its own also attacks
-that spare the head, where they cost most. He has the release and this repository; he lacks key and original.
-One preset is `irwm.one_owner`, the other `irwm.many_recipients`, where the column "leak" says whether the copy's
-recipient was named, and nobody else, of three. Perplexity is measured on the bundled text.
+"listed": every attack of the catalogue's adaptive group at every strength, then random compositions of two or three
+attacks with disguises. In models with a separate output head there are also attacks that spare the head, where they
+cost most. The attacker has the release and this repository, but neither key nor original. One preset is
+`irwm.one_owner`, the other `irwm.many_recipients` with three recipients. There the column "leak" shows whether tracing
+named the copy's recipient and no other. Perplexity is measured on the bundled text.
 
-"tuned": he marks the release with keys of his own, raises each attack's strength until none of his own marks is found
-any more, and does that to the release.
+"tuned": the attacker marks the release with own keys, raises each attack's strength until none of these marks is
+found, and applies this strength to the release.
 
---write puts the tables into docs/adaptive.md, misses first. With --saved, outcomes are kept in a file as they come, and
-those that it holds are not computed again; several runs may share it.
+--write puts the tables into docs/adaptive.md, misses first. With --saved, outcomes are stored in a file when they are
+ready, and stored outcomes are not computed again. Several runs may share the file.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from irwm.tracing import trace_each
 
 PRESETS = {"one": irwm.one_owner, "many": irwm.many_recipients}
 TOKENS = 8192
-# What a composition draws from: attacks that change the model, at most three, and disguises that do not, at most two.
+# Parts of a composition: two or three attacks that change the model, and one or two disguises that do not.
 DAMAGES = (
     ("components", 0.9), ("components", 0.75), ("seldom-rows", 0.5), ("small-entries", 0.2),
     ("outliers", 0.002), ("outliers", 0.01), ("round", 4), ("prune", 0.3), ("noise", 0.1),
 )  # fmt: skip
 DISGUISES = ("rescale", "permute-residual", "rotate", "map-qk", "reorder-heads", "reorder-tokens")
 LAYER_NORM_DISGUISES = ("shift-rows", "shift-tables")
-# An attack with one strength in the embedding and a milder one in an output head of its own, which costs him more.
+# An attack with one strength in the embedding and a lower one in a separate output head, where it costs more.
 UNEVEN = (
     ("components", 0.1, 0.75), ("components", 0.1, 0.5), ("components", 0.25, 0.5), ("components", 0.15, 0.35),
     ("components", 0.1, 0.25), ("seldom-rows", 1.0, 0.5), ("seldom-rows", 0.95, 0.25), ("noise", 1.0, 0.3),
     ("outliers", 0.5, 0.1), ("prune", 0.9, 0.5),
 )  # fmt: skip
-# What a thief tunes, weakest first; each attack that changes the model and has a strength to turn up.
+# Strengths for tuning, weakest first, of each attack that changes the model and has a strength.
 LADDERS: dict[str, tuple[float, ...]] = {
     "components": (0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05),
     "seldom-rows": (0.5, 0.75, 0.85, 0.95, 1.0),
@@ -67,20 +67,20 @@ LADDERS: dict[str, tuple[float, ...]] = {
     "prune": (0.3, 0.5, 0.7, 0.8, 0.9, 0.95),
     "round": (4, 3, 2),
 }
-# Marks of his own that he tunes each attack on.
+# Number of the attacker's own marks for tuning each attack.
 OWN_MARKS = 2
 GROUPS = ("listed", "tuned")
-# Changes of perplexity that a thief accepts.
+# Changes of perplexity that an attacker accepts.
 FREE, DEAR = 0.05, 0.25
-# From here on the perplexity is told as a multiple.
+# Larger changes of perplexity are shown as a multiple.
 RUINED = 9.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One attacked copy: perplexity relative to the release's (NaN where it does not run), verdict and log10 odds, of
-    all evidence and of the mark by itself; in the tuned group `own`, the log10 odds of the thief's own marks after the
-    same attack, the best of them."""
+    """One attacked copy: perplexity relative to the release's (NaN if it does not run), verdict, and log10 odds of
+    all evidence and of the mark alone. In the tuned group `own` is the lowest log10 odds of the attacker's own marks
+    after the same attack."""
 
     model: str
     preset: str
@@ -97,7 +97,7 @@ class Outcome:
     @property
     def line(self) -> str:
         cost = f"× {1 + self.change:.2g}" if self.change >= RUINED else f"{100 * self.change:+.1f} %"
-        cost = "does not run by itself" if np.isnan(self.change) else cost
+        cost = "does not run as stored" if np.isnan(self.change) else cost
         leak = "" if self.named is None else "named" if self.named else "not named"
         own = "" if self.own is None else f" {self.own:.0f} |"
         return (
@@ -107,13 +107,13 @@ class Outcome:
 
 
 class Thief:
-    """One release of one model, and what is done to it.
+    """An attacker with one release of one model.
 
     Args:
-        name, path: of the original.
-        preset: of `PRESETS`.
+        name, path: name and folder of the original.
+        preset: a name in `PRESETS`.
         scratch: an existing folder.
-        text: what perplexity is measured on, `tokens` of it; the bundled one by default.
+        text: text for measuring perplexity, the first `tokens` tokens of it; default: the bundled text.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Thief:
 
     @cached_property
     def own_marks(self) -> list[tuple[irwm.Key, Path]]:
-        """Copies of the release with marks of his own, by the same preset; what he has is an original to him."""
+        """Return copies of the release with the attacker's own marks, by the same preset, as if it were an original."""
         mine = irwm.open_checkpoint(self.release)
         found = []
         for number in range(OWN_MARKS):
@@ -145,22 +145,22 @@ class Thief:
 
     @property
     def disguises(self) -> tuple[str, ...]:
-        """What he may disguise this model with."""
+        """Return the disguises that are possible for this model."""
         return DISGUISES + (LAYER_NORM_DISGUISES if self.original.layout.drops_row_constants else ())
 
     @contextmanager
     def copy(self, steps: Steps, seed: int, source: Path | None = None) -> Iterator[tuple[Path, bool]]:
-        """The release, or `source`, after these steps, each on what the last one left, and whether it runs as it is."""
+        """Apply these steps in order to the release, or to `source`. Yield the folder and whether the model runs."""
         with tempfile.TemporaryDirectory(dir=self.scratch) as room:
             setup = Setup(self.original.path, source or self.release, self.keys[0], self.text, Path(room), seed)
             attacked = composed(setup, steps, Path(room) / "out")
             yield attacked.path, attacked.runnable is None
 
     def tuned(self, name: str, seed: int) -> Outcome:
-        """What is left of the release at the least strength of this attack at which none of his own marks is found.
+        """Attack the release with the least strength at which none of the attacker's own marks is found.
 
-        He halves the ladder: the next weaker strength leaves one of his marks to be found. Where one is found at every
-        strength he takes the greatest.
+        It is found by bisection: at the next weaker strength, one of these marks is found. If one is found at every
+        strength, the greatest is used.
         """
         ladder = LADDERS[name]
         low, high = -1, len(ladder) - 1
@@ -176,7 +176,7 @@ class Thief:
         return replace(self.carry_out(f"{name} {chosen:g}", [(name, chosen)], seed), own=odds)
 
     def _own_after(self, name: str, strength: float, seed: int) -> float:
-        """The least log10 odds of his own marks after this attack."""
+        """Return the lowest log10 odds of the attacker's own marks after this attack."""
         mine, odds = irwm.open_checkpoint(self.release), []
         for key, path in self.own_marks:
             with self.copy([(name, strength)], seed, path) as (folder, _):
@@ -184,17 +184,17 @@ class Thief:
         return min(odds)
 
     def keep(self, steps: Steps, seed: int, out: Path) -> Path:
-        """The release after these steps, in a folder of its own."""
+        """Write the release after these steps to a new folder."""
         with self.copy(steps, seed) as (folder, _):
             return shutil.copytree(folder, out)
 
     def carry_out(self, label: str, steps: Steps, seed: int) -> Outcome:
-        """What is left after these steps."""
+        """Examine the release after these steps."""
         with self.copy(steps, seed) as (folder, runs):
             return self._examined(label, folder, runs)
 
     def uneven(self, label: str, name: str, inside: float, head: float, seed: int) -> Outcome:
-        """What is left after an attack of strength `inside`, the output head as strength `head` leaves it."""
+        """Examine the release after an attack of strength `inside`, with strength `head` in the output head."""
         with self.copy([(name, inside)], seed) as (folder, runs), self.copy([(name, head)], seed) as (milder, _):
             tensor = self.original.layout.head
             assert tensor is not None
@@ -230,7 +230,7 @@ class Thief:
 def planned(
     compositions: int, seed: int, possible: Sequence[str] = DISGUISES, every: bool = True
 ) -> Iterator[tuple[str, Steps]]:
-    """Each attack of the group at each strength, or at its first, then compositions with the possible disguises."""
+    """Yield each attack of the group at each strength, or only the first, then compositions with disguises."""
     for attack in ATTACKS.values():
         if attack.group == ADAPTIVE:
             for strength in attack.strengths if every else attack.strengths[:1]:
@@ -246,10 +246,10 @@ def planned(
 def carried_out(
     thief: Thief, groups: Sequence[str], compositions: int, seed: int, saved: Saved | None = None, every: bool = True
 ) -> Iterator[Outcome | str]:
-    """Every outcome of these groups as it comes, or a sentence where this family does not allow an attack.
+    """Yield each outcome of these groups when it is ready, or a sentence if this family does not allow an attack.
 
     Args:
-        every: whether all strengths are tried and all attacks tuned, or the first of each alone.
+        every: whether to try all strengths and tune all attacks, or only the first of each.
     """
     tasks: list[tuple[str, str, Callable[[], Outcome]]] = []
     if "listed" in groups:
@@ -274,11 +274,11 @@ def carried_out(
 
 
 HEAD = ("release", "attack", "perplexity", "verdict", "log10 odds", "mark alone", "read", "lineage", "leak")
-TUNED_HEAD = (*HEAD[:2], "his own marks, log10 odds", *HEAD[2:])
+TUNED_HEAD = (*HEAD[:2], "attacker's own marks, log10 odds", *HEAD[2:])
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """The listed attacks' table, misses first."""
+    """Return the table of listed attacks, misses first."""
     lines = _rows(HEAD, outcomes)
     lines += _summary(outcomes)
     lines.append(f'\nCalled "not derived": {sum(each.lineage == "not derived" for each in outcomes)}.')
@@ -286,12 +286,12 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def tuned_table(outcomes: Sequence[Outcome]) -> str:
-    """The tuned attacks' table, misses first."""
+    """Return the table of tuned attacks, misses first."""
     blind = [each for each in outcomes if each.own is not None and each.own > FOUND_LOG10_RISK]
     surprised = sum(each.verdict == "found" for each in blind)
     said = (
-        f"\nOf {len(outcomes)} attacks that he tuned, {len(blind)} left none of his own marks to be found; after "
-        f"{surprised} of these {len(blind)} ours is found."
+        f"\nOf {len(outcomes)} tuned attacks, {len(blind)} hid all of the attacker's own marks; after {surprised} of "
+        f"these {len(blind)} our mark is found."
     )
     return "\n".join([*_rows(TUNED_HEAD, outcomes), said, *_summary(outcomes)])
 
@@ -303,7 +303,7 @@ def _rows(head: Sequence[str], outcomes: Sequence[Outcome]) -> list[str]:
 
 def _summary(outcomes: Sequence[Outcome]) -> list[str]:
     lines = []
-    for bound, what in ((FREE, "free"), (DEAR, "dear")):
+    for bound, what in ((FREE, "free"), (DEAR, "expensive")):
         kept = [each for each in outcomes if np.isnan(each.change) or each.change <= bound]
         missed = [each for each in kept if each.verdict != "found"]
         unnamed = [each for each in kept if each.named is False]
@@ -314,7 +314,7 @@ def _summary(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 class Saved:
-    """Outcomes in a file, one JSON object a line."""
+    """Outcomes in a file, one JSON object per line."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -322,7 +322,7 @@ class Saved:
         self._known = [Outcome(**json.loads(line)) for line in lines]
 
     def get(self, model: str, preset: str, attack: str, group: str) -> Outcome | None:
-        """What is known of an attack; of a tuned one by its name alone, since its strength is the outcome."""
+        """Return the stored outcome of an attack. A tuned attack is found by name, since its strength is a result."""
         for each in self._known:
             tuned = each.own is not None
             name = each.attack.split()[0] if tuned else each.attack
@@ -343,7 +343,7 @@ def main() -> None:
     parser.add_argument("--presets", nargs="+", choices=PRESETS, default=list(PRESETS))
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--compositions", type=int, default=20)
-    parser.add_argument("--saved", type=Path, help="file that keeps the outcomes")
+    parser.add_argument("--saved", type=Path, help="file that stores the outcomes")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/adaptive.md")
     options = parser.parse_args()
     outcomes: list[Outcome] = []

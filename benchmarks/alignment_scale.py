@@ -1,11 +1,11 @@
-"""Time and peak memory of aligning an embedding of a large model, from untouched to fully disguised.
+"""Time and peak memory of aligning a large model's embedding, from unchanged to fully disguised.
 
     python -m benchmarks.alignment_scale [--rows 128256] [--columns 4096] [--device cpu]
 
-The weights are synthetic: heavy-tailed rows whose variance falls off over the columns as it does in trained
-embeddings, with a layer-0 q and k to satisfy the family; bfloat16, as an 8B Llama stores them. The disguised suspect
-has its rows reordered and its residual stream rotated and scaled, and no tokenizer. Each alignment runs in a process
-of its own, whose peak resident memory is reported beyond that of a process that only imports the package.
+The weights are synthetic: heavy-tailed rows whose variance falls off over the columns as in trained embeddings, with
+the layer-0 q and k that the family needs, in bfloat16 like an 8B Llama. The disguised suspect has reordered rows, a
+rotated and scaled residual stream, and no tokenizer. Each alignment runs in a separate process. Its reported peak
+resident memory excludes that of a process that only imports the package.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write(folder: Path, embedding: torch.Tensor, heads: int) -> None:
 
 
 def synthetic(rows: int, columns: int) -> torch.Tensor:
-    """(rows, columns) bfloat16, heavy-tailed, of a variance that falls off over the columns."""
+    """Return (rows, columns) in bfloat16: heavy-tailed, with a variance that falls off over the columns."""
     generator = torch.Generator().manual_seed(0)
     spread = 0.02 * torch.arange(1, columns + 1).float() ** -0.3
     made = torch.empty(rows, columns, dtype=torch.bfloat16)
@@ -58,7 +58,7 @@ def synthetic(rows: int, columns: int) -> torch.Tensor:
 
 
 def make(folder: Path, rows: int, columns: int) -> None:
-    """The original, a copy with its columns reordered, a rotated one, and one with rotated and reordered rows."""
+    """Write the original, a copy with reordered columns, a rotated copy, and one with rotated and reordered rows."""
     generator = torch.Generator().manual_seed(2)
     original = synthetic(rows, columns)
     heads = columns // 128
@@ -75,7 +75,7 @@ def make(folder: Path, rows: int, columns: int) -> None:
 
 
 def align(folder: Path, suspect: str, device: str) -> None:
-    """What a process of its own does: align, and print what it took."""
+    """Align in a separate process, and print time and memory."""
     import irwm
 
     if suspect == "only the import":
@@ -103,7 +103,7 @@ def align(folder: Path, suspect: str, device: str) -> None:
 
 
 def peak() -> int:
-    """Peak resident memory in bytes; getrusage would count what the parent had before it started this process."""
+    """Return peak resident memory in bytes. getrusage would include memory of the parent process."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=128256)
     parser.add_argument("--columns", type=int, default=4096)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--folder", type=Path, help="keep the models there, or use those that are there")
+    parser.add_argument("--folder", type=Path, help="folder for the models; existing ones are reused")
     parser.add_argument("--align", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.align:

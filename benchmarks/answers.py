@@ -1,29 +1,29 @@
-"""A served copy that is known by its answers alone: what is left of the mark, and how many answers it takes.
+"""A served copy of which only the answers are known: how much of the mark is left, and how many answers it takes.
 
     python -m benchmarks.answers [--parts served needed price recipients wrong_keys strangers directions geometry]
                                  [--models demo gemma phi3 gpt2] [--strangers DIR] [--write]
 
-served: each serving condition of the Lab, and what else a thief does to his copy or to his answers, read from 1.5 d
-answers with all tokens and from the same with the tokens that `python app.py collect` chooses.
+served: each serving condition of the Lab, and other changes of an attacker to the copy or its answers, read from 1.5 d
+answers with all tokens and with the tokens that `python app.py collect` chooses.
 
-needed: the least number of answers, in multiples of the width d, from which on the odds are below 1e-20.
+needed: the least number of answers, in multiples of the width d, with odds below 1e-20.
 
-price: perplexity of originals with a marked head and nothing else of the copy, for four keys of one owner.
+price: perplexity of originals with only the marked head of the copy, for four keys of one owner.
 
-recipients: sixteen copies, each traced from its answers among all keys, and who else is named.
+recipients: sixteen copies, each traced from its answers among all keys, and wrongly named recipients.
 
-wrong_keys: on the answers of originals, of copies and of models trained apart, with the share at or below each stated
+wrong_keys: wrong keys on the answers of originals, copies and unrelated models, with the share at or below each stated
 chance.
 
-strangers: right keys on the answers of models that `benchmarks.strangers` makes from word vectors, made in DIR or a
-temporary folder where they are not there yet.
+strangers: right keys on the answers of unrelated models that `benchmarks.strangers` makes from word vectors. Missing
+models are made in DIR or in a temporary folder.
 
-directions: how much of the logits' variance each direction of the last layer gives, the numbers of
-`irwm/explore/answering.py`, and the noise on recovered rows beside what is predicted from them.
+directions: the share of the logits' variance of each direction of the last layer (the numbers in
+`irwm/explore/answering.py`), and the noise on recovered rows, measured and predicted.
 
-geometry: seconds and peak memory for a model of 8B geometry (synthetic, as in benchmarks/alignment_scale.py, with the
-embedding as its head), from a file of answers with the tokens that `collect` chooses to the verdict, in a process of
-its own. Nothing of this size runs here, so the last layer's outputs are drawn at random; each log-probability has a
+geometry: seconds and peak memory for a synthetic model of 8B geometry (as in benchmarks/alignment_scale.py, with the
+embedding as its head), from a file of answers with the tokens that `collect` chooses to the verdict, in a separate
+process. A model of this size cannot run here, so the last layer's outputs are random, and each log-probability has a
 hundredth of a nat of noise.
 
 --write puts the tables into docs/answers.md.
@@ -68,16 +68,16 @@ from irwm.tracing import trace_each
 PARTS = ("served", "needed", "price", "recipients", "wrong_keys", "strangers", "directions", "geometry")
 SECRET = bytes(range(32))
 TOKENS = 4096
-# Of the large one: rows, columns and answers.
+# Rows, columns and answers of the large model.
 ROWS, COLUMNS, ASKED = 128_256, 4096, 4600
 RECIPIENTS = 16
-# What a thief does to the weights before he serves them, by the catalogue's names.
+# Changes of an attacker to the weights before serving them, by the catalogue's names.
 BEFORE = (
     ("prune", 0.5), ("noise", 0.1), ("noise", 0.3), ("finetune", 100), ("lora", 100), ("merge-linear", 0.5),
     ("components", 0.75), ("rotate", 1),
 )  # fmt: skip
 COLLUSION = (("collude", 4), ("collude-other", "min-max"))
-# And to the answers, beyond the catalogue's servings; the last one tells too few tokens to be read.
+# Changes to the answers beyond the catalogue's servings. The last one returns too few tokens for a reading.
 ANSWERED = {
     "three decimals": Serving(decimals=3),
     "0.05 nats of noise": Serving(noise=0.05),
@@ -109,7 +109,7 @@ class Copy:
         return [irwm.generate_key(self.original, params, SECRET, "us", name) for name in names]
 
     def release(self, number: int = 0) -> Path:
-        """The copy of this recipient."""
+        """Return the copy of this recipient."""
         folder = self.scratch / f"{self.name} {number}"
         return folder if folder.exists() else irwm.insert(self.original, self.keys[number], folder).path
 
@@ -124,7 +124,7 @@ class Copy:
     def asked(
         self, folders: Sequence[Path], serving: Serving, multiple: float, tokens: NDArray[np.int64] | None
     ) -> irwm.Checkpoint:
-        """The suspect of so many answers, a multiple of the width."""
+        """Return the suspect from a number of answers, given as a multiple of the width."""
         count = math.ceil(multiple * self.original.hidden_size)
         told = answers(folders, default_text(), count, serving, tokens)
         return irwm.suspect_from_answers(told, self.original, tokens)
@@ -134,7 +134,7 @@ class Copy:
         return irwm.detect(suspect, self.original, self.keys[0])
 
     def conditions(self) -> Iterator[tuple[str, list[Path], Serving, float | None]]:
-        """Label, models that answer, how, and the change of perplexity against the release (None: it does not run)."""
+        """Yield label, answering models, serving, and the change of perplexity from the release (None: cannot run)."""
         generator = torch.Generator().manual_seed(0)
 
         def cost(folder: Path, serving: Serving) -> float | None:
@@ -153,7 +153,7 @@ class Copy:
             yield label, [folder], Serving(), cost(folder, Serving())
 
     def served(self, how: str) -> Path:
-        """The copy as it stands behind a server of this kind, of `SERVINGS`."""
+        """Return the copy as served by a server of this kind, from `SERVINGS`."""
         return self.attacked("round", ROUNDED[how]) if how in ROUNDED else self.release()
 
     def attacked(self, name: str, strength: float | str) -> Path:
@@ -236,7 +236,7 @@ def price(copies: Sequence[Copy]) -> None:
 
 
 def strangers(copies: Sequence[Copy], folder: Path) -> None:
-    print("| keys of | strangers | found | inconclusive | not found | lowest log10 | said to be of the same origin |")
+    print("| keys of | unrelated models | found | inconclusive | not found | lowest log10 | same origin |")
     print("|---|---|---|---|---|---|---|")
     made = [recipe for recipe in recipes() if recipe.family == WORD_VECTORS]
     maker = Maker()
@@ -341,7 +341,7 @@ def geometry() -> None:
 
 
 def examine(file: Path) -> None:
-    """What a process of its own does."""
+    """Run in a separate process."""
     started = time.perf_counter()
     original = irwm.open_checkpoint(file.parent / "original")
     key = irwm.generate_key(original, irwm.one_owner(original.hidden_size), SECRET)
@@ -355,7 +355,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--models", nargs="+", choices=CAUSAL, default=CAUSAL)
     parser.add_argument("--keys", type=int, default=100_000, help="wrong keys in all")
-    parser.add_argument("--strangers", type=Path, help="keep those models there, or use those that are there")
+    parser.add_argument("--strangers", type=Path, help="folder for these models; existing ones are reused")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/answers.md")
     parser.add_argument("--examine", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()

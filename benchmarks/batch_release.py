@@ -1,9 +1,9 @@
-"""Copies for many recipients, with and without sharing what is the same in all: seconds, and room on the disk.
+"""Copies for many recipients, with and without sharing equal data: seconds, and disk space.
 
     python -m benchmarks.batch_release --folder /mnt/btrfs --copies 10
 
-Only a disk that clones (btrfs, XFS, bcachefs, ZFS from 2.2 on) shares; on any other both lines are alike. The model is
-made up, of the given size: an embedding in a shard of its own, as large models have it, and the rest in another.
+Sharing needs a disk that clones files (btrfs, XFS, bcachefs, ZFS 2.2 or later). On other disks both lines are equal.
+The model is synthetic, with the given size: the embedding in one shard, as in large models, and the rest in another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADS = 8
 
 
 def made_up(folder: Path, vocabulary: int, hidden: int, megabytes: int) -> Path:
-    """A Llama with random weights: its embedding in one shard, about `megabytes` of the rest in another."""
+    """Write a Llama with random weights: the embedding in one shard, about `megabytes` of other weights in another."""
     folder.mkdir()
     generator = torch.Generator().manual_seed(0)
 
@@ -78,7 +78,7 @@ def made_up(folder: Path, vocabulary: int, hidden: int, megabytes: int) -> Path:
 
 
 def measure(model: irwm.Checkpoint, folder: Path, copies: int, share: bool) -> str:
-    """Makes the copies, each as a job does, and takes them away again."""
+    """Make the copies, each like a job, and delete them."""
     os.sync()
     before, start = shutil.disk_usage(folder).used, time.perf_counter()
     shared: Mapping[str, ClonedFrom] = {}
@@ -111,19 +111,19 @@ def measure(model: irwm.Checkpoint, folder: Path, copies: int, share: bool) -> s
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=None, help="where to write; a temporary folder by default")
+    parser.add_argument("--folder", type=Path, default=None, help="output folder; default: a temporary folder")
     parser.add_argument("--copies", type=int, default=10)
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--hidden", type=int, default=512)
-    parser.add_argument("--megabytes", type=int, default=200, help="of weights that no mark touches")
+    parser.add_argument("--megabytes", type=int, default=200, help="size of the weights that no mark changes")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=chosen.folder) as temporary:
         folder = Path(temporary)
         model = irwm.open_checkpoint(made_up(folder / "model", chosen.vocabulary, chosen.hidden, chosen.megabytes))
         print(f"{model.bytes_total / 1e6:.0f} MB of weights; this disk clones: {'yes' if clones_in(folder) else 'no'}")
-        print(f"{'':8}{'copies':>7}{'seconds':>10}{'each':>12}{'MB in all':>12}{'MB written':>14}{'MB of room':>14}")
+        print(f"{'':8}{'copies':>7}{'seconds':>10}{'each':>12}{'MB in all':>12}{'MB written':>14}{'MB on disk':>14}")
         for share in (False, True):
             print(measure(model, folder, chosen.copies, share), flush=True)
 

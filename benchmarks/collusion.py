@@ -1,18 +1,18 @@
-"""Recipients who put their copies together: who is named, and what the paper's rank rule would have said.
+"""Recipients who combine their copies: who is named, and the result of the paper's rank rule.
 
     python -m benchmarks.collusion [--parts mean strategies demo large files finetuned vaults curve]
                                    [--rows 16000] [--columns 512] [--write]
 
-The checkpoint is a Llama of one layer with random weights in bfloat16, written by transformers; fine-tuning uses the
-bundled demo model. Every copy is made by the code that writes releases; where 64 folders would be written only to be
-averaged, the embeddings are combined in memory (`irwm.attacks.collusion.strategy`, as `collude` does it), and "files"
-does one case from `irwm.insert` to the end through folders. Marks and fingerprints are the preset for many recipients,
-except in the paper's curve.
+The checkpoint is a Llama of one layer with random weights in bfloat16, written by transformers. Fine-tuning uses the
+bundled demo model. Every copy is made by the code that writes releases. The embeddings are combined in memory
+(`irwm.attacks.collusion.strategy`, like `collude`), which saves writing up to 64 folders; "files" runs one case from
+`irwm.insert` to the end through folders. Marks and fingerprints use the preset for many recipients, except in the
+paper's curve.
 
 mean: the mean of 32 copies with noise of 0.3 deviations, 10 000 decoys. strategies: 16 copies by every strategy, each
-then damaged, 1 000 decoys; demo: the same on the bundled model, with noise. large: an 8B model's geometry by theory and
-by copies of some of its rows. vaults: 1 000 vaults of 300 recipients against copies of other vaults' customers. curve:
-the paper's collusion figure, with `docs/images/collusion-*.png`. --write puts the tables into docs/collusion.md.
+then damaged, 1 000 decoys. demo: the same on the bundled model, with noise. large: the geometry of an 8B model, by
+theory and by copies of some of its rows. vaults: 1 000 vaults of 300 recipients, on copies of other vaults' customers.
+curve: the paper's collusion figure, with `docs/images/collusion-*.png`. --write puts the tables into docs/collusion.md.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def write_original(folder: Path, rows: int, columns: int) -> irwm.Checkpoint:
 
 
 def combined(copies: Sequence[torch.Tensor], how: str, weights: Sequence[float] | None = None) -> torch.Tensor:
-    """One embedding out of several, as `irwm.attacks.collude` makes it."""
+    """Combine several embeddings like `irwm.attacks.collude`."""
     begin = strategy(how, len(copies), weights)
     combine = begin()
     blocks = range(0, len(copies[0]), ROWS_AT_ONCE)
@@ -136,13 +136,13 @@ def demo(_model: irwm.Checkpoint, root: Path) -> None:
 
 
 def large(_model: irwm.Checkpoint, _root: Path) -> None:
-    """z of 64 who average their copies of an 8B model: by theory, and real fingerprints on rows as long as its own."""
+    """Print z of colluders who average copies of an 8B model: by theory, and with fingerprints on rows of its size."""
     draw = np.random.Generator(np.random.PCG64(8))
     rows = 0.01 * draw.standard_normal((SIMULATED_ROWS, LARGE_COLUMNS))
     p = many_recipients(LARGE_COLUMNS)
     print("| copies | noise | z by theory, one | the weakest | z simulated, mean of all | needed |")
     print("|---|---|---|---|---|---|")
-    # Of so many rows z is smaller by this factor, and its own deviation is 1 all the same.
+    # With fewer rows z is smaller by this factor, and its deviation is still 1.
     factor = np.sqrt(LARGE_ROWS / SIMULATED_ROWS)
     needed = naming_z(1e-6, 64 * len(MAPS))
     for copies in (16, 64):
@@ -172,7 +172,7 @@ def _each_strategy(model: irwm.Checkpoint, root: Path, damages: Mapping[str, Dam
 
 
 def files(model: irwm.Checkpoint, root: Path) -> None:
-    """Four releases written, combined, blurred and quantised as folders."""
+    """Write, combine, blur and quantise four releases as folders."""
     keys = keys_for(model, [f"guilty {i}" for i in range(4)])
     started = time.perf_counter()
     folders = [irwm.insert(model, key, root / f"release {i}").path for i, key in enumerate(keys)]
@@ -187,7 +187,7 @@ def files(model: irwm.Checkpoint, root: Path) -> None:
 
 
 def finetuned(model: irwm.Checkpoint, root: Path) -> None:
-    """Copies of the demo model combined and then trained on, all weights, with AdamW at 2e-5 and at 1e-3."""
+    """Combine copies of the demo model and train all weights further, with AdamW at 2e-5 and at 1e-3."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     demo = irwm.open_checkpoint(ROOT / "assets" / "demo")
@@ -214,7 +214,7 @@ def finetuned(model: irwm.Checkpoint, root: Path) -> None:
 
 
 def vaults(model: irwm.Checkpoint, root: Path) -> None:
-    """Innocents only: every vault has a secret and a basis of its own, none of which made the suspect."""
+    """Trace innocent recipients only: every vault has its own secret and basis, and none of them made the suspect."""
     demo = irwm.open_checkpoint(ROOT / "assets" / "demo")
     customers = keys_for(demo, [f"customer {i}" for i in range(40)], secret=bytes([99]) * 32)
     copies = [copy_of(demo, key) for key in customers]
@@ -251,7 +251,7 @@ def vaults(model: irwm.Checkpoint, root: Path) -> None:
             accused += int((log10_risk <= -6).any())
             best = min(best, float(log10_risk.min()))
     everybody = np.concatenate(z)
-    print("| vaults | recipients | suspects | accuse | z: mean, deviation, largest | KS p | least log10 risk | s |")
+    print("| vaults | recipients | suspects | accused | z: mean, deviation, largest | KS p | lowest log10 risk | s |")
     print("|---|---|---|---|---|---|---|---|")
     print(
         f"| {number} | 300 | {2 * len(suspects)} | {accused} "
@@ -264,7 +264,7 @@ def vaults(model: irwm.Checkpoint, root: Path) -> None:
 Curve = dict[tuple[int, float | str], list[tuple[float, float, float]]]
 CONSTRAINTS, SCALES = (5, 10, 20), ("auto", 100.0, 1000.0)
 MOST_COLLUDERS = 8
-KEYS_READ = 3  # whose ranks are looked at, so that 9 settings take minutes
+KEYS_READ = 3  # keys whose ranks are read, so that 9 settings take minutes
 
 
 def curve(model: irwm.Checkpoint, root: Path) -> None:
@@ -287,7 +287,7 @@ def curve(model: irwm.Checkpoint, root: Path) -> None:
 
 
 def curve_of(model: irwm.Checkpoint, root: Path, t: int, scale: float | str) -> Iterator[tuple[float, float, float]]:
-    """For 1 to 8 colluders: share of ranks up to 0.5, the paper's reading and ours, and the weakest z."""
+    """Yield for 1 to 8 colluders the share of ranks up to 0.5, by the paper's reading and ours, and the weakest z."""
     params = irwm.Parameters(constraints=t, scale=scale, noise_coordinates=t, spread=0.0, permutations=199)
     keys = keys_for(model, [f"guilty {i}" for i in range(MOST_COLLUDERS)], params)
     total = torch.zeros(model.vocab_size, model.hidden_size)
@@ -328,7 +328,7 @@ def figure(found: Curve, dark: bool) -> go.Figure:
 
 
 def picture(fig: go.Figure, path: Path) -> None:
-    """The figure as Chromium draws it, like every picture in docs."""
+    """Draw the figure in Chromium, like every picture in docs."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
         page = browser.new_page(viewport={"width": 1100, "height": plot_theme.TALL})

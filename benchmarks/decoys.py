@@ -1,11 +1,11 @@
-"""A million wrong keys on unmarked suspects of every kind, by the routine that every report runs beside its verdict.
+"""A million wrong keys on unmarked suspects of every kind, by the routine that every report runs with its verdict.
 
     python -m benchmarks.decoys [--decoys 1000000] [--write]
 
-Every key is wrong by construction, so the share of them at or below a stated chance must not exceed that chance: on the
-originals themselves, on disguised and damaged copies, on models trained apart, and on embeddings that are built to be
-odd, each read under every map that can be made of it. Prints the share for 1e-1 to 1e-6 with its 95 % Clopper-Pearson
-interval, and with --write puts the table into docs/evaluation.md.
+Every key is wrong by construction, so the share of keys at or below a stated chance must not exceed that chance. The
+suspects are the originals, disguised and damaged copies, unrelated models, and unusual synthetic embeddings, each read
+under every possible map. Prints the share for 1e-1 to 1e-6 with its 95 % Clopper-Pearson interval. --write puts the
+table into docs/evaluation.md.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from irwm.report.error_rates import share_below
 from tools.copies import with_noise, write_embedding
 
 ROOT = Path(__file__).resolve().parents[1]
-# Decoys of one seed, and of one map: more on each map than a report takes, since a million are to be had.
+# Decoys per seed and per map. A map has more decoys than in a report, since there are a million.
 BLOCK, PER_MAP = 10_000, 1000
 LEVELS = (-1, -2, -3, -4, -5, -6)
-# Rows that the wrong keys of a block may mark.
+# Number of rows that the wrong keys of a block may mark.
 BANK_ROWS = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A suspect without the mark, against an original and with the settings of a key of that original."""
+    """A suspect without the mark, an original, and the settings of a key of that original."""
 
     name: str
     suspect: Path
@@ -53,15 +53,15 @@ class Case:
 
 
 def odd(rows: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Embeddings (s, d) as no training makes them."""
+    """Return embeddings (s, d) that training does not produce."""
     generator = torch.Generator().manual_seed(0)
     columns, halved = rows.clone(), rows.clone()
     columns[:, :3] *= 100
     halved[::2] = 0
     deviation = rows.std()
     return {
-        "rows almost all the same": with_noise(rows[7].expand(rows.shape).clone(), 0.001),
-        "three columns a hundred times as large": columns,
+        "almost identical rows": with_noise(rows[7].expand(rows.shape).clone(), 0.001),
+        "three columns a hundred times larger": columns,
         "ternary": rows.sign() * (rows.abs() > deviation / 2) * deviation,
         "every second row zero": halved,
         "random": deviation * torch.randn(rows.shape, generator=generator),
@@ -69,7 +69,7 @@ def odd(rows: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def cases(scratch: Path) -> Iterator[Case]:
-    """Every suspect, made in `scratch` where it has to be made."""
+    """Yield every suspect; those that must be made are written to `scratch`."""
     models = dict(default_models())
     paper = irwm.Parameters.paper()
     params = {name: irwm.one_owner(irwm.open_checkpoint(path).hidden_size) for name, path in models.items()}
@@ -85,7 +85,7 @@ def cases(scratch: Path) -> Iterator[Case]:
     noisy = write_embedding(demo, with_noise(demo.embedding(), 0.5), scratch / "noisy").path
     yield Case("demo, noise of half a deviation", noisy, demo.path, params["demo"])
     for suspect, original in (("gemma", "phi3"), ("phi3", "gemma"), ("gemma", "demo"), ("demo", "phi3")):
-        yield Case(f"{suspect} against {original}, trained apart", models[suspect], models[original], params[original])
+        yield Case(f"{suspect} against {original}, unrelated", models[suspect], models[original], params[original])
     for how, rows in odd(demo.embedding().float()).items():
         yield Case(f"demo's size: {how}", write_embedding(demo, rows, scratch / how).path, demo.path, params["demo"])
 
@@ -93,8 +93,8 @@ def cases(scratch: Path) -> Iterator[Case]:
 def readings(
     suspect: irwm.Checkpoint, original: irwm.Checkpoint, params: irwm.Parameters, device: str
 ) -> Iterator[tuple[str, Callable[[int, int], NDArray[np.float64] | None]]]:
-    """For every map that can be made of the suspect: log10 risks (number,) of wrong keys of a seed, which read the
-    first place that the two have in common."""
+    """Yield for every possible map of the suspect a function to the log10 risks (number,) of a seed's wrong keys. They
+    read the first place that suspect and original have in common."""
     whole = irwm.generate_key(original, params, secret=bytes(32))
     examination = irwm.Examination(suspect, original, device)
     place = examination.places[0]
@@ -119,7 +119,7 @@ def readings(
 
 
 def risks(read: Callable[[int, int], NDArray[np.float64] | None], number: int, first_seed: int) -> NDArray[np.float64]:
-    """(number,) log10 risks, a seed for every block; none where too few rows are left to read."""
+    """Return (number,) log10 risks, with one seed per block, or no values if too few rows are left to read."""
     found = []
     for seed, start in enumerate(range(0, number, BLOCK)):
         block = read(min(BLOCK, number - start), first_seed + seed)

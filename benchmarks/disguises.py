@@ -1,10 +1,10 @@
-"""What alignment undoes: the mark and the lineage under every function-preserving disguise, on the trained models.
+"""Mark and lineage after alignment, under every function-preserving disguise, on the trained models.
 
     python -m benchmarks.disguises [demo MiniLM gemma phi3 gpt2] [--write]
 
 One mark (l = 50, t = 10, scale 1000) per model. "All" is every disguise that the family allows, one after another:
-columns, signs, rotation, scale, gains, q/k and v/o maps, heads, neurons, row constants, token ids, with no tokenizer
-left and every tensor renamed. Share is that of the marked rows still present whose rank is below 0.2.
+columns, signs, rotation, scale, gains, q/k and v/o maps, heads, neurons, row constants, token ids, without a tokenizer
+and with every tensor renamed. "Share" is the share of present marked rows with a rank below 0.2.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SINGLE: tuple[tuple[str, Step], ...] = (
     ("rotated", "rotate"),
     ("rescaled", "rescale"),
     ("gains folded", "fold_gains"),
-    ("gains drawn anew", "regain"),
+    ("gains redrawn", "regain"),
     ("q and k mapped", "map_qk"),
     ("v and o mapped", "map_vo"),
     ("heads reordered", "reorder_heads"),
@@ -53,18 +53,18 @@ SINGLE: tuple[tuple[str, Step], ...] = (
 
 
 def models() -> dict[str, Path]:
-    """The trained models of this repository and its development requirements."""
+    """Return the trained models of this repository and its development requirements."""
     return dict(default_models())
 
 
 def everything(model_dir: Path) -> tuple[Step, ...]:
-    """All disguises that the model's family allows, without the renaming, which hides the family from the others."""
+    """Return all disguises that the model's family allows, except renaming, which hides the family from the others."""
     possible = applicable(model_dir)
     return tuple(step for step in (*WEIGHTS, *LAYER_NORM, DROPPED) if possible[_name(step)] is None)
 
 
 def rows(model_dir: Path) -> list[Row]:
-    """Each disguise alone, all together, and all together on top of a changed model."""
+    """Return each disguise alone, all together, and all together on a changed model."""
     possible = applicable(model_dir)
     all_ = everything(model_dir)
     return [
@@ -78,7 +78,7 @@ def rows(model_dir: Path) -> list[Row]:
 
 
 def share(finding: irwm.Finding) -> float:
-    """Share of the marked rows still present that count."""
+    """Return the share of present marked rows that count."""
     return finding.count / max(finding.present, 1)
 
 
@@ -87,7 +87,7 @@ def _name(step: Step) -> str:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """The table of one model, line by line as it is measured."""
+    """Yield the table of one model, line by line."""
     model = irwm.open_checkpoint(path)
     key = irwm.generate_key(model, irwm.Parameters.paper(), secret=bytes(range(32)))
     yield "| disguise | verdict | present | share | log10 p | lineage | similarity | attention | s |"
@@ -115,7 +115,7 @@ def lines(path: Path) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="model", help=f"of {', '.join(models())}; all where none is given")
+    parser.add_argument("names", nargs="*", metavar="model", help=f"one of {', '.join(models())}; default: all")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/disguises.md")
     options = parser.parse_args()
     for name in options.names or list(models()):

@@ -1,13 +1,13 @@
-"""Disputes with a thief who has read the manual: whether he wins any with what he calls his original.
+"""Disputes with an attacker who knows the method: whether the attacker's "original" wins any.
 
     python -m benchmarks.disputes [--models demo gemma phi3 gpt2] [--disputes 50] [--write]
 
-He takes the owner's release, attacks and disguises it as in `benchmarks.adaptive`, or spoils it so that every
-comparison with it should fail (a row of NaN or of absurd length, rows all alike, nine more tensors that might be the
-embedding), calls the outcome his original, has a key made for it and marks a release of his own. The owner brings his
-original, key and release. In dispute is the thief's release, turned once more. Each dispute is decided three times:
-without dates, with the owner's earlier date, and with a date of the thief's alone. --write puts the table into
-docs/ownership.md.
+The attacker takes the owner's release and attacks and disguises it as in `benchmarks.adaptive`, or damages it so that
+every comparison with it should fail (a row of NaN or of absurd length, identical rows, nine more tensors that might be
+the embedding). The attacker calls the result the original, makes a key for it and marks a release. The owner presents
+original, key and release. The model in dispute is the attacker's release, rotated again. Each dispute is decided three
+times: without dates, with an earlier date of the owner, and with a date of the attacker alone. --write puts the table
+into docs/ownership.md.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from irwm.ownership import Claim, Outcome, decide, resolve
 from tools.copies import with_noise, write_embedding
 
 EARLY, LATE = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
-DATES = {"no dates": (None, None), "owner first": (EARLY, LATE), "thief's date alone": (None, EARLY)}
+SHOWN = {"Thief": "Attacker"}  # names of claimants in the table
+DATES = {"no dates": (None, None), "owner first": (EARLY, LATE), "attacker's date alone": (None, EARLY)}
 SPOILT = ("a row of NaN", "an absurd row", "a quarter of the rows alike", "nine more embeddings")
 DECOYS = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One dispute: the winner and the rule for each of `DATES`."""
+    """One dispute, with the winner and the rule for each of `DATES`."""
 
     model: str
     original: str
@@ -51,7 +52,7 @@ class Case:
 
 
 def spoilt(release: irwm.Checkpoint, how: str, folder: Path) -> Path:
-    """The release with an embedding, or with tensors, that are there to make comparisons fail."""
+    """Write the release with an embedding, or with tensors, that should make comparisons fail."""
     rows = release.embedding()
     if how == SPOILT[0]:
         rows[300] = float("nan")
@@ -73,7 +74,7 @@ def spoilt(release: irwm.Checkpoint, how: str, folder: Path) -> Path:
 
 @contextmanager
 def called_original(thief: Thief, what: str | Steps, number: int) -> Iterator[Path]:
-    """What the thief calls his original."""
+    """Yield the folder that the attacker calls the original."""
     if isinstance(what, str):
         with tempfile.TemporaryDirectory() as folder:
             yield spoilt(irwm.open_checkpoint(thief.release), what, Path(folder) / "spoilt")
@@ -83,7 +84,7 @@ def called_original(thief: Thief, what: str | Steps, number: int) -> Iterator[Pa
 
 
 def turned(released: irwm.Checkpoint, folder: Path, seed: int) -> irwm.Checkpoint:
-    """The model in a random rotation; with a little noise where it holds tensors that nobody could turn."""
+    """Rotate the model randomly, or add a little noise if it has tensors that cannot be rotated."""
     try:
         return irwm.open_checkpoint(disguise(released.path, folder, ["rotate"], seed=seed))
     except IrwmError:
@@ -91,7 +92,7 @@ def turned(released: irwm.Checkpoint, folder: Path, seed: int) -> irwm.Checkpoin
 
 
 def dispute(thief: Thief, label: str, what: str | Steps, number: int) -> Case:
-    """One dispute, carried out."""
+    """Run one dispute."""
     release = irwm.open_checkpoint(thief.release)
     owner = Claim("Owner", thief.original, thief.keys[0], release)
     with called_original(thief, what, number) as folder, tempfile.TemporaryDirectory() as scratch:
@@ -99,7 +100,7 @@ def dispute(thief: Thief, label: str, what: str | Steps, number: int) -> Case:
         secret, params = (number + 1).to_bytes(32, "big"), thief.keys[0].parameters
         try:
             key = irwm.generate_key(his, params, secret, "Thief")
-        except CheckpointError:  # no key can be made for it, so he shows one that he made before he spoilt it
+        except CheckpointError:  # no key is possible for it, so the attacker shows one made before the damage
             key = irwm.generate_key(release, params, secret, "Thief")
         try:
             released = irwm.open_checkpoint(irwm.insert(his, key, Path(scratch) / "his").path)
@@ -124,7 +125,7 @@ def _dated(claims: Sequence[Claim], outcome: Outcome, owner: str | None, thief: 
 
 
 def originals(number: int, seed: int, possible: Sequence[str]) -> list[tuple[str, str | Steps]]:
-    """`number` things that the thief calls his original: spoilt ones, every attack, then compositions."""
+    """Return `number` alleged originals of the attacker: damaged ones, every attack, then compositions."""
     found: list[tuple[str, str | Steps]] = [(how, how) for how in SPOILT]
     found += planned(number, seed, possible)
     return found[:number]
@@ -132,15 +133,15 @@ def originals(number: int, seed: int, possible: Sequence[str]) -> list[tuple[str
 
 def table(cases: Sequence[Case]) -> str:
     lines = [
-        f'| models | disputes | our mark or fingerprint in his "original" | {" | ".join(DATES)} |',
+        f'| models | disputes | our mark or fingerprint in the attacker\'s "original" | {" | ".join(DATES)} |',
         "|---|---:|---:|" + "---|" * len(DATES),
     ]
     for name in dict.fromkeys(each.model for each in cases):
         of = [each for each in cases if each.model == name]
         cells = []
         for place in range(len(DATES)):
-            won = Counter(each.winners[place] or "nobody" for each in of)
-            cells.append(", ".join(f"{who} {count}" for who, count in sorted(won.items())))
+            won = Counter(each.winners[place] or "undecided" for each in of)
+            cells.append(", ".join(f"{SHOWN.get(who, who)} {count}" for who, count in sorted(won.items())))
         lines.append(f"| {name} | {len(of)} | {sum(each.found for each in of)} | {' | '.join(cells)} |")
     rules = Counter(each.rules[0] for each in cases)
     lines.append("\nDecided without dates by: " + ", ".join(f"{rule} ({n})" for rule, n in rules.most_common()) + ".")

@@ -1,10 +1,10 @@
-"""How fast Explore redraws: its page's own handlers, called as Gradio calls them.
+"""Speed of Explore's redraws: the page's own handlers, called as Gradio calls them.
 
     python -m benchmarks.explore [--repeat 20] [--model FOLDER]
 
-Each handler is called for every preset in turn, so that no answer is one that was kept; what a model's views keep (the
-sample, the trials on it) is measured apart, at its first call. Seconds on the clock and of the processor, since other
-work may share the machine. The browser's own drawing is not in it.
+Each handler is called for one preset after the other, so that no answer comes from a cache. Data that a model's views
+cache (the sample and the trials on it) is measured separately, at the first call. Both wall-clock and processor seconds
+are shown, since other work may run on the machine. Drawing in the browser is not included.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LIMIT_MS = 200
 
 
 def handlers(home: Path, root: Path) -> dict[str, Callable[..., Any]]:
-    """The page's handlers by name, for a browser that is unlocked."""
+    """Return the page's handlers by name, for an unlocked browser."""
     asyncio.set_event_loop(asyncio.new_event_loop())
     sessions = Sessions(home, cost=Cost(memory_kib=8, passes=1, lanes=1))
     sessions.create("hash:bench", "umbrella-quartz-lantern-tide")
@@ -52,20 +52,20 @@ def handlers(home: Path, root: Path) -> dict[str, Callable[..., Any]]:
 
 
 def measured(action: Callable[[], Any]) -> tuple[float, float]:
-    """Milliseconds on the clock, and of the processor."""
+    """Return wall-clock and processor milliseconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     action()
     return 1000 * (time.perf_counter() - wall), 1000 * (time.process_time() - cpu)
 
 
 def each(handler: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[tuple[float, float]]:
-    """What every call takes, made by an unlocked browser."""
+    """Return the times of each call from an unlocked browser."""
     request = gr.Request(session_hash="bench")
     return [measured(partial(handler, *call, request)) for call in calls]
 
 
 def row(name: str, times: Sequence[tuple[float, float]], limit: bool = True) -> None:
-    """One line of the table: median and slowest on the clock, median of the processor."""
+    """Print one table row: median and slowest wall-clock time, median processor time."""
     wall, cpu = sorted(t[0] for t in times), sorted(t[1] for t in times)
     middle = len(times) // 2
     kept = ("yes" if wall[middle] < LIMIT_MS else "no") if limit else ""
@@ -89,7 +89,7 @@ def print_table(options: argparse.Namespace) -> None:
         home = Path(folder) / "home"
         own = handlers(home, options.model.resolve().parent)
         draw_odds = own["draw_odds"]
-        each(draw_odds, [(False, "required", values[0])])  # plotly's own beginnings
+        each(draw_odds, [(False, "required", values[0])])  # exclude plotly's start
         turns = range(options.repeat)
         for axis in AXES:
             row(f"equations over {axis.symbol}", each(draw_odds, [(False, axis.name, values[n % 5]) for n in turns]))
@@ -98,7 +98,7 @@ def print_table(options: argparse.Namespace) -> None:
         many, model = values[-1], str(options.model.resolve())
         for view, label in explore.VIEWS:
             row(f"model, {label}: first", each(own["draw_model"], [(False, model, view, many)]), limit=False)
-            # Only the success wanted moves, which leaves what is kept as it is.
+            # Only the wanted success rate changes, so the cached data stays valid.
             again = [(False, model, view, (*many[:6], str(0.99 + n / 10_000), *many[7:])) for n in turns]
             row(f"model, {label}: again", each(own["draw_model"], again))
 

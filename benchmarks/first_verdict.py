@@ -1,11 +1,11 @@
-"""How long an officer waits for a verdict, in a real browser: from the click until the word stands there, and until the
-controls are done and the signed report with it.
+"""Waiting time for a verdict in a real browser: from the click to the visible word, and to the end of the controls with
+the signed report.
 
     python -m benchmarks.first_verdict [--times 3]
 
-The bundled demo model is marked for one recipient; its copy, and the copy with every coordinate of its stream turned,
-are examined. The largest of all times counts. It ends with 1 where the word took more than 6 s or the rest more than
-20 s after it. It refuses to measure on a machine that is busy with something else.
+The bundled demo model is marked for one recipient. Its copy, and the copy with a rotated stream, are examined. The
+largest of all times counts. The exit status is 1 if the word took more than 6 s, or the rest more than 20 s after it.
+It does not measure on a machine that is busy with other work.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tools.running_app import CHROMIUM, CHROMIUM_ARGUMENTS, opened_context, pass
 DEMO = Path(__file__).resolve().parents[1] / "assets" / "demo"
 MOST_FIRST, MOST_REST = 6.0, 20.0
 MOST_LOAD = 0.5
-SUSPECTS = {"leaked": "the copy as it was given out", "turned": "the copy, its stream turned"}
+SUSPECTS = {"leaked": "the released copy", "turned": "the released copy, rotated"}
 
 
 def waits(page: Page, suspect: Path) -> tuple[float, float]:
-    """Seconds from the click to the first word, and from there to the report."""
+    """Return seconds from the click to the first word, and from the word to the report."""
     fill_path(page, "suspect", suspect)
     expect(page.locator("#suspect-model .model-card h2")).to_have_text(suspect.name)
     expect(page.locator("#start-investigate")).to_be_enabled()
@@ -44,7 +44,7 @@ def waits(page: Page, suspect: Path) -> tuple[float, float]:
 
 
 def measured(times: int) -> dict[str, list[tuple[float, float]]]:
-    """All waits, by suspect."""
+    """Return all waiting times, by suspect."""
     with (
         tempfile.TemporaryDirectory(dir=Path.home()) as folder,
         start_app(Path(folder)) as app,
@@ -69,10 +69,10 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=3)
     given = parser.parse_args()
     if os.getloadavg()[0] > MOST_LOAD:
-        print("This machine is busy with something else; its seconds would say nothing.", file=sys.stderr)
+        print("This machine is busy with other work, so the times would be meaningless.", file=sys.stderr)
         return 2
     worst = 0.0, 0.0
-    print("| suspect (the demo model) | until the word stands there | until the report does, after that |")
+    print("| suspect (the demo model) | until the word is visible | from the word to the report |")
     print("|---|---|---|")
     for name, found in measured(given.times).items():
         first, rest = (max(each) for each in zip(*found, strict=True))

@@ -1,20 +1,20 @@
-"""What a false claimant gets by searching, and what refuses it.
+"""Gains of a false claimant by searching, and how the method prevents them.
 
     python -m benchmarks.forgery [--parts permutations keys parameters names] [--write]
 
-On the unmarked demo model, so that whatever is "found" is forged:
+All parts use the unmarked demo model, so every mark that is "found" is forged:
 
-permutations: the paper stores one permutation per row in the key. Whoever may choose them tries some per row and keeps
-the best; the count rule of Algorithms 3 and 6 is then met on any model. Our keys hold no permutations.
+permutations: the paper stores one permutation per row in the key. A claimant who chooses them can try some per row and
+keep the best. The count rule of Algorithms 3 and 6 is then met on any model. Our keys hold no permutations.
 
-keys: ours are derived from one secret, so only whole keys can be tried. The best of n tries is what chance gives: odds
-of 1 in n, log2 n bits.
+keys: our keys are derived from one secret, so only whole keys can be tried. The best of n tries is what chance gives:
+odds of 1 in n, log2 n bits.
 
-parameters: he may set a mark's parameters as he likes within their ranges. A program tries settings on keys of its own,
-keeps those that an unmarked model seems to fit best, and makes 10 000 fresh keys with them: not one of them is chosen.
+parameters: a claimant may choose a mark's parameters within their ranges. The program tries settings on trial keys,
+keeps the settings that seem to fit an unmarked model best, and makes 10 000 fresh keys with them. No key is selected.
 
-names: the tokenizer beside the original is part of no key. Strings of the positions that do not fit are renamed, so
-that their rows look "gone" and the others stay. Detection looks for such rows by what they hold.
+names: the tokenizer next to the original is not part of any key. The strings of positions that do not fit are renamed,
+so that their rows look missing and the others stay. Detection finds such rows by their content.
 
 --write puts the tables into docs/ownership.md.
 """
@@ -48,14 +48,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "assets" / "demo"
 TRIES = (1, 5, 20, 200, 20_000)
 KEYS = (1, 10, 100, 500)
-# Settings that the forger tries, on how many keys each, how many settings he keeps, and the keys he then shows.
+# Number of tried settings, keys per setting, kept settings, and keys made with these.
 SETTINGS, TRIAL_KEYS, KEPT, FORGED = 80, 40, 4, 10_000
 LEVELS = (-1, -2, -3, -4)
 _BLOCK = 5000
 
 
 def read(model: irwm.Checkpoint, key: irwm.Key, statistic: str, order: NDArray[np.int64] | None = None) -> Reading:
-    """Algorithm 3 by its bare arithmetic, on the model itself, with a key's permutations or with others (l, d)."""
+    """Run the bare arithmetic of Algorithm 3 on the model, with a key's permutations or with others (l, d)."""
     weights, rows, derived = _parts(model, key, statistic)
     shuffled = stat.normalised(np.take_along_axis(rows, derived if order is None else order, axis=1))
     null = stat.null_lengths(weights, shuffled, NullOrders.of(0, key.parameters.permutations, *rows.shape))
@@ -65,13 +65,13 @@ def read(model: irwm.Checkpoint, key: irwm.Key, statistic: str, order: NDArray[n
 def best_permutations(
     model: irwm.Checkpoint, key: irwm.Key, statistic: str, tries: int, seed: int = 0
 ) -> NDArray[np.int64]:
-    """(l, d) the best of `tries` random permutations for each of the key's rows: what a free choice allows."""
+    """Return (l, d) the best of `tries` random permutations for each of the key's rows, as a free choice allows."""
     weights, rows, _ = _parts(model, key, statistic)
     rng = np.random.default_rng(seed)
     d = rows.shape[1]
     best, lowest = np.zeros(rows.shape, dtype=np.int64), np.full(len(rows), np.inf)
     for start in range(0, tries, _BLOCK):
-        # One draw of permutations serves all rows: each keeps the one that fits it.
+        # All rows use the same draw of permutations, and each keeps the best one.
         drawn = rng.permuted(np.tile(np.arange(d), (min(_BLOCK, tries - start), 1)), axis=1)
         for i, row in enumerate(rows):
             found = np.linalg.norm(row[drawn] @ weights.T, axis=1)
@@ -92,7 +92,7 @@ def _parts(
 
 
 def whole_keys(model: irwm.Checkpoint, params: irwm.Parameters, count: int) -> NDArray[np.float64]:
-    """(count,) log10 of Fisher's p of as many honest keys on the unmarked model."""
+    """Return (count,) log10 of Fisher's p of honest keys on the unmarked model."""
     risks = np.empty(count)
     for i in range(count):
         key = irwm.generate_key(model, params, secret=i.to_bytes(32, "big"), owner="Searcher")
@@ -101,7 +101,7 @@ def whole_keys(model: irwm.Checkpoint, params: irwm.Parameters, count: int) -> N
 
 
 def renamed(model: irwm.Checkpoint, tokens: NDArray[np.int64], folder: Path) -> irwm.Checkpoint:
-    """The model with the strings of these tokens changed in its tokenizer, and nothing else."""
+    """Copy the model and change only the strings of these tokens in its tokenizer."""
     shutil.copytree(model.path, folder)
     file = folder / "tokenizer.json"
     tokenizer = json.loads(file.read_text(encoding="utf-8"))
@@ -115,7 +115,7 @@ def renamed(model: irwm.Checkpoint, tokens: NDArray[np.int64], folder: Path) -> 
 def permutations_table(model: irwm.Checkpoint) -> str:
     key = irwm.generate_key(model, irwm.Parameters.paper(), secret=bytes(32), owner="Forger")
     lines = [
-        "| permutations tried per row | in all | paper's rule (`sum`, 30 of 50) | `joint`, were it allowed | "
+        "| permutations tried per row | in all | paper's rule (`sum`, 30 of 50) | `joint`, if it were allowed | "
         "log10 odds (`sum`) |",
         "|---:|---:|---:|---:|---:|",
     ]
@@ -147,7 +147,7 @@ def keys_table(model: irwm.Checkpoint) -> str:
 
 
 def settings(number: int) -> list[irwm.Parameters]:
-    """Settings within the allowed ranges, their ends most of all, without noise."""
+    """Return settings within the allowed ranges, mostly at their ends, without noise."""
     rng = np.random.default_rng(0)
     drawn: list[irwm.Parameters] = []
     while len(drawn) < number:
@@ -169,7 +169,7 @@ def settings(number: int) -> list[irwm.Parameters]:
 
 
 def risks_of(model: irwm.Checkpoint, params: irwm.Parameters, secrets: range) -> NDArray[np.float64]:
-    """log10 p of honest keys on the unmarked model, as a verdict rests on it, before it is paid for."""
+    """Return log10 p of honest keys on the unmarked model, as a verdict uses it, without correction."""
     keys = [irwm.generate_key(model, params, n.to_bytes(32, "big"), "Forger") for n in secrets]
     examination = irwm.Examination(model, model)
     return np.array([found.reading.log10_either for found in irwm.detect_each(examination, keys)])
@@ -216,12 +216,12 @@ def names_table(model: irwm.Checkpoint) -> str:
         forged = irwm.detect(model, renamed(model, unfit, Path(folder) / "model"), key)
     return "\n".join(
         [
-            "| tokenizer beside the original | positions below .2 | log10 odds | verdict |",
+            "| tokenizer next to the original | positions below .2 | log10 odds | verdict |",
             "|---|---:|---:|---|",
-            f"| as it was | {honest.count} of {honest.present} | {log10_risk(honest.reading):.1f} | {honest.verdict} |",
+            f"| unchanged | {honest.count} of {honest.present} | {log10_risk(honest.reading):.1f} | {honest.verdict} |",
             f"| {unfit.size} names changed, names believed | {kept.size} of {kept.size} | {log10_risk(believed):.1f} | "
             "would be found |",
-            f"| {unfit.size} names changed, as we read it | {forged.count} of {forged.present} | "
+            f"| {unfit.size} names changed, our reading | {forged.count} of {forged.present} | "
             f"{log10_risk(forged.reading):.1f} | {forged.verdict} |",
         ]
     )
@@ -238,7 +238,7 @@ PARTS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="put the tables into docs/ownership.md")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which tables; all of them")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which tables; default: all")
     options = parser.parse_args()
     model = irwm.open_checkpoint(DEMO)
     for name in options.parts:

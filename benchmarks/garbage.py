@@ -1,10 +1,10 @@
-"""What verifying garbage takes: 64 MiB of it in many shapes, each given to `irwm verify` as a report or beside one.
+"""Time and memory of verifying garbage: 64 MiB in many shapes, given to `irwm verify` as a report or next to one.
 
     python -m benchmarks.garbage [--only WORDS ...] [--write]
 
-For each shape: seconds by the clock, and the largest memory of all the command's processes together, in which what they
-share counts once. It ends with 1 where one takes more than 10 s or 400 MB, passes for a report, or does not end with a
-sentence. --write puts the table into docs/security.md, on a machine that has nothing else to do.
+For each shape it prints wall-clock seconds and the largest memory of all the command's processes together, with shared
+memory counted once. The exit status is 1 if a shape takes more than 10 s or 400 MB, passes for a report, or does not
+end with a sentence. --write puts the table into docs/security.md if the machine is idle.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tools.waiting import PATIENCE
 
 MIB = 1 << 20
 SIZE = 64 * MIB
-# The largest JSON, and the most values, that are looked into at all (`irwm.report.canonical`).
+# The largest JSON, and the greatest number of values, that are parsed (`irwm.report.canonical`).
 MOST_JSON, MOST_VALUES = 32 * MIB - 1024, 499_000
 MOST_SECONDS, MOST_BYTES = 10.0, 400e6
 MOST_LOAD = 0.5
@@ -43,7 +43,7 @@ _REPORT = f'{{"schema":{{"name":"{SCHEMA}","version":{VERSION}}},'.encode()
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """What verifying one shape took: seconds, bytes, the exit code, and what was printed."""
+    """Result of verifying one shape: seconds, bytes, the exit code, and the output."""
 
     seconds: float
     memory: int
@@ -57,22 +57,22 @@ class Took:
 
     @property
     def said_well(self) -> bool:
-        """It did not pass, and the last line is a sentence; nothing was said to nobody."""
+        """Whether it did not pass, the last line is a sentence, and stderr is empty."""
         return self.code in (1, 2) and self.printed.rstrip().endswith(".") and not self.errors
 
 
 def noise(size: int) -> bytes:
-    """Random bytes, the same ones each time."""
+    """Return random bytes, the same each time."""
     return random.Random(0).randbytes(size)
 
 
 def texts(size: int) -> bytes:
-    """A list of texts, each as long as a report's may be."""
+    """Return a list of texts with the greatest allowed length."""
     return b'["' + b'","'.join([b"a" * MIB] * (size // MIB - 1)) + b'"]'
 
 
 def names(size: int, most: int = 9_000) -> bytes:
-    """A list of objects with as many names as are looked into."""
+    """Return a list of objects with the greatest parsed number of names."""
     wide = max(8, size // MOST_VALUES - 6)
     count = min(MOST_VALUES - 1000, size // (wide + 6))
     groups = [range(at, min(at + most, count)) for at in range(0, count, most)]
@@ -80,7 +80,7 @@ def names(size: int, most: int = 9_000) -> bytes:
 
 
 def one(name: str, content: Callable[[], bytes]) -> Callable[[Path], Path]:
-    """Writes one file, and returns its path."""
+    """Write one file, and return its path."""
 
     def write(folder: Path) -> Path:
         (folder / name).write_bytes(content())
@@ -90,7 +90,7 @@ def one(name: str, content: Callable[[], bytes]) -> Callable[[Path], Path]:
 
 
 def beside_a_report(ending: str, content: Callable[[], bytes]) -> Callable[[Path], Path]:
-    """Writes a sound report's numbers, and garbage as another of its files."""
+    """Write a valid report's numbers, and garbage as another of its files."""
 
     def write(folder: Path) -> Path:
         with tempfile.TemporaryDirectory() as models:
@@ -114,7 +114,7 @@ def many_files(folder: Path) -> Path:
 
 
 def claiming_zip(folder: Path) -> Path:
-    """A ZIP of 64 MiB that claims 16 GiB, under the name of a report."""
+    """Write a ZIP of 64 MiB that claims 256 MiB, under the name of a report."""
     path = folder / "r.json"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("r.json", "w") as entry:
         for _ in range(256):
@@ -125,7 +125,7 @@ def claiming_zip(folder: Path) -> Path:
 
 
 def long_list(folder: Path) -> Path:
-    """An archive that says it has four files, and lists a million."""
+    """Write an archive whose header counts four files, but which lists a million."""
     name = b"r.json"
     entry = struct.pack("<4s6H3L5H2L", b"PK\1\2", *[0] * 9, len(name), *[0] * 6) + name
     listing = entry * (SIZE // len(entry))
@@ -135,7 +135,7 @@ def long_list(folder: Path) -> Path:
 
 
 def packed(folder: Path) -> Path:
-    """An archive of one text, as large as is looked into."""
+    """Write an archive of one text of the largest parsed size."""
     path = folder / "r.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("r.json", b'"' + b"a" * MOST_JSON + b'"')
@@ -149,44 +149,44 @@ SHAPES: dict[str, Callable[[Path], Path]] = {
     "random bytes as a signature": one("r.signature.json", lambda: noise(SIZE)),
     "random bytes as a time-stamp": one("r.tsr", lambda: noise(SIZE)),
     "random bytes as all four files, in a folder": all_of_them,
-    "random bytes as JSON, as large as is looked into": one("r.json", lambda: noise(MOST_JSON)),
+    "random bytes as JSON, largest parsed size": one("r.json", lambda: noise(MOST_JSON)),
     "one text": one("r.json", lambda: b'"' + b"a" * (SIZE - 2) + b'"'),
-    "one text, as large as is looked into": one("r.json", lambda: b'"' + b"a" * MOST_JSON + b'"'),
+    "one text, largest parsed size": one("r.json", lambda: b'"' + b"a" * MOST_JSON + b'"'),
     "one text of characters that take four bytes": one(
         "r.json", lambda: b'"' + "😀".encode() * (MOST_JSON // 4) + b'"'
     ),
     "one number": one("r.json", lambda: b"9" * MOST_JSON),
     "nested lists": one("r.json", lambda: b"[" * SIZE),
-    "nested lists, as many as are looked into": one("r.json", lambda: b"[" * MOST_VALUES + b" " * 31 * MIB),
+    "nested lists, greatest parsed number": one("r.json", lambda: b"[" * MOST_VALUES + b" " * 31 * MIB),
     "empty lists": one("r.json", lambda: b"[" + b"[]," * (SIZE // 3) + b"[]]"),
     "millions of names": one("r.json", lambda: names(SIZE)),
-    "as many names as are looked into": one("r.json", lambda: names(MOST_JSON)),
+    "names, greatest parsed number": one("r.json", lambda: names(MOST_JSON)),
     "nested objects as a signature": one("r.signature.json", lambda: b'{"a":' * (MIB // 5)),
-    "long texts in what says that it is a report": one(
+    "long texts in JSON that claims to be a report": one(
         "r.json", lambda: _REPORT + b'"case":' + texts(MOST_JSON) + b"}"
     ),
-    "names in what says that it is a report": one("r.json", lambda: _REPORT + b'"case":' + names(31 * MIB) + b"}"),
-    "a time-stamp of long texts in what says that it is a report": one(
+    "names in JSON that claims to be a report": one("r.json", lambda: _REPORT + b'"case":' + names(31 * MIB) + b"}"),
+    "a time-stamp of long texts in JSON that claims to be a report": one(
         "r.json", lambda: _REPORT + b'"time_stamp":{"response":' + texts(MOST_JSON) + b"}}"
     ),
     "HTML of opened tags": one("r.html", lambda: b"<script" * (SIZE // 7)),
-    "HTML of opened tags beside a sound report": beside_a_report(".html", lambda: b"<script" * (SIZE // 7)),
-    "a PDF of beginnings beside a sound report": beside_a_report(".pdf", lambda: b"%PDF-1.7 " * (SIZE // 9)),
-    "a signature beside a sound report": beside_a_report(".signature.json", lambda: b"{" * SIZE),
+    "HTML of opened tags next to a valid report": beside_a_report(".html", lambda: b"<script" * (SIZE // 7)),
+    "a PDF of headers next to a valid report": beside_a_report(".pdf", lambda: b"%PDF-1.7 " * (SIZE // 9)),
+    "a signature next to a valid report": beside_a_report(".signature.json", lambda: b"{" * SIZE),
     "a ZIP that claims 256 MiB": claiming_zip,
     "random bytes as an archive": one("r.zip", lambda: noise(SIZE)),
     "an archive that lists a million files": long_list,
-    "an archive of one text, as large as is looked into": packed,
+    "an archive of one text, largest parsed size": packed,
     "gzip": one("r.json.gz", lambda: gzip.compress(noise(SIZE), compresslevel=0)),
     "20 000 files in a folder": many_files,
 }
 
-# Those that have, or say that they have, a report's numbers.
+# Shapes that have, or claim to have, a report's numbers.
 BESIDE = frozenset(name for name in SHAPES if "report" in name)
 
 
 def verified(path: Path) -> Took:
-    """What `irwm verify` takes for a file, and says."""
+    """Run `irwm verify` on a file, and return its time, memory and output."""
     began = time.monotonic()
     command = [sys.executable, "-m", "irwm", "verify", str(path)]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -207,7 +207,7 @@ def verified(path: Path) -> Took:
 
 
 def memory_of(number: int) -> int:
-    """Bytes of a process and all its children; what they share counts once, where the system says."""
+    """Return bytes of a process and all its children. Shared memory counts once if the system reports it."""
     total = 0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(number)
@@ -234,7 +234,7 @@ def main() -> int:
     lines = table(found)
     print(lines)
     if load > MOST_LOAD:
-        print(f"Provisional: the machine had other work before ({load:.1f} processes), so nothing is written.")
+        print(f"Provisional: the machine had other work before ({load:.1f} processes), so no table is written.")
     elif given.write and shapes == list(SHAPES):
         write_table("security.md", "garbage", lines)
     return int(not all(took.fits and took.said_well for took in found.values()))

@@ -1,15 +1,15 @@
-"""What an observer with several copies sees of the marks, and what hiding them costs.
+"""Information about the marks for an observer with several copies, and the cost of hiding them.
 
     python -m benchmarks.hiding [--parts observer dictionary price] [--write]
 
-observer: a classifier is trained on some pairs of copies of the demo model, whose marked rows it is told, and says of
-other pairs which rows are marked (area under the curve; .5 is blindness). What it sees of a row is all that does not
-change when the row is turned, and how the difference's entries are distributed. Beside it what the rows' lengths give
-away to an observer with 16 copies.
+observer: a classifier is trained on some pairs of copies of the demo model with known marked rows, and predicts which
+rows of other pairs are marked (area under the curve; .5 is chance). Its features of a row are values that a rotation
+does not change, and the distribution of the difference's entries. The table also shows how much the rows' lengths
+reveal to an observer with 16 copies.
 
 dictionary: with one basis for all rows, as in the paper, differences of copies are sparse in that basis, and it can be
-learned from them (complete dictionary learning by maximising fourth powers, Zhai et al., JMLR 21, 2020). In it noise
-shows as entries of one size, and a marked row by having none. The same attack on our bases, one for every row.
+learned from them (complete dictionary learning by maximising fourth powers, Zhai et al., JMLR 21, 2020). In this basis
+noise appears as entries of equal size, and a marked row has none. The same attack is run on our bases, one per row.
 
 price: perplexity of the demo model on its held-out text. --write puts the tables into docs/collusion.md.
 """
@@ -60,14 +60,14 @@ def copies(model: irwm.Checkpoint, params: irwm.Parameters, count: int) -> list[
 
 
 def features(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(s, 12) what is to be seen of each row of two copies."""
+    """Return (s, 12) the observable features of each row of two copies."""
     change = one - other
     lengths = [np.square(each).sum(axis=1) for each in (one, other, change)]
     usual = (lengths[0] + lengths[1]) / 2 + 1e-30
     spread = np.sqrt(lengths[2] / change.shape[1]) + 1e-30
     scaled = change / spread[:, None]
     ordered = -np.sort(-np.abs(scaled), axis=1)
-    squared = scaled * scaled  # a power of an array takes many times as long as a product
+    squared = scaled * scaled  # a product is many times faster than a power
     skewness = (squared * scaled).mean(axis=1)
     columns = [
         lengths[2] / usual,
@@ -84,7 +84,7 @@ def features(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np
 
 
 def classifier_auc(made: Sequence[Copy]) -> float:
-    """Trained on the first half of the pairs, tested on the second."""
+    """Train on the first half of the pairs, and test on the second."""
     seen, marked = [], []
     for one, other in zip(made[::2], made[1::2], strict=True):
         usable = (one[0] != 0).any(axis=1)
@@ -102,7 +102,7 @@ def classifier_auc(made: Sequence[Copy]) -> float:
 
 
 def lengths_auc(made: Sequence[Copy]) -> float:
-    """How well a row's length in one copy, against the median of all copies, tells whether it is marked there."""
+    """Return how well a row's length in one copy, relative to the median of all copies, predicts a mark there."""
     lengths = np.stack([np.square(embedding).sum(axis=1) for embedding, _ in made])
     median = np.median(lengths, axis=0)
     usable = median > 0
@@ -115,14 +115,14 @@ def lengths_auc(made: Sequence[Copy]) -> float:
 
 @contextmanager
 def one_basis_for_all() -> Iterator[None]:
-    """The paper's scheme for a while: every row in the basis of row 0."""
+    """Use the paper's scheme inside the context: every row has the basis of row 0."""
     own = Basis.signs
     with mock.patch.object(Basis, "signs", lambda basis, tokens: own(basis, np.zeros_like(tokens))):
         yield
 
 
 def learned_basis(differences: NDArray[np.float64], seed: int = 0, steps: int = 100) -> NDArray[np.float64]:
-    """(d, d) orthogonal matrix in which the differences (n, d) have the largest sum of fourth powers."""
+    """Return the (d, d) orthogonal matrix in which the differences (n, d) have the largest sum of fourth powers."""
     lengths = np.linalg.norm(differences, axis=1, keepdims=True)
     rows = torch.from_numpy(differences[lengths[:, 0] > 0] / lengths[lengths[:, 0] > 0])
     d = rows.shape[1]
@@ -139,12 +139,12 @@ def learned_basis(differences: NDArray[np.float64], seed: int = 0, steps: int = 
 
 
 def dictionary_auc(made: Sequence[Copy], t: int) -> tuple[float, NDArray[np.float64]]:
-    """How well the marked rows of the first two copies are seen in the learned basis, and that basis."""
+    """Return how well the learned basis reveals the marked rows of the first two copies, and the basis."""
     pairs = itertools.combinations([embedding for embedding, _ in made], 2)
     basis = learned_basis(np.concatenate([one - other for one, other in pairs]))
     one, other = (embedding @ basis for embedding, _ in made[:2])
     changed = np.argsort(-np.abs(one - other), axis=1)[:, : 2 * t]
-    # Noise is t entries of one size; where there is none, this copy's row is marked.
+    # Noise is t entries of equal size. A row without noise is marked in this copy.
     evenness = []
     for values in (one, other):
         sizes = np.sort(np.abs(np.take_along_axis(values, changed, axis=1)), axis=1)
@@ -174,7 +174,7 @@ def observer(model: irwm.Checkpoint, _root: Path) -> None:
 
 def dictionary(model: irwm.Checkpoint, _root: Path) -> None:
     preset = many_recipients(model.hidden_size, hides_rows=True)
-    print("| bases | copies | cosine of learned columns with the true ones, median | marked rows seen, AUC | seconds |")
+    print("| bases | copies | median cosine of learned and true columns | marked rows detected, AUC | seconds |")
     print("|---|---|---|---|---|")
     for one in (True, False):
         for count in (2, 4):

@@ -2,9 +2,9 @@
 
     python -m benchmarks.investigation_memory [--rows 128256] [--columns 4096] [--device cpu]
 
-The original's weights are synthetic, as in benchmarks/alignment_scale.py, and truncated to layer 0; the release is
-marked by `irwm.insert` and disguised. Each investigation is a process of its own whose peak resident memory is
-reported whole, the interpreter and torch included.
+The original's weights are synthetic, as in benchmarks/alignment_scale.py, and truncated to layer 0. The release is
+marked by `irwm.insert` and disguised. Each investigation runs in a separate process. Its peak resident memory includes
+the interpreter and torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SUSPECTS = ("release", "noise of 0.3 deviations", "columns reordered", "rotated"
 
 
 def make(folder: Path, rows: int, columns: int) -> None:
-    """The original, its release, and what a thief makes of the release."""
+    """Write the original, its release, and copies that an attacker changed."""
     import irwm
 
     heads = columns // 128
@@ -55,7 +55,7 @@ def make(folder: Path, rows: int, columns: int) -> None:
 
 
 def investigate(folder: Path, suspect: str, device: str) -> None:
-    """What a process of its own does."""
+    """Investigate in a separate process."""
     import irwm
 
     started = time.perf_counter()
@@ -71,8 +71,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=128256)
     parser.add_argument("--columns", type=int, default=4096)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--suspects", nargs="*", help=f"of {', '.join(SUSPECTS)}; all where none is given")
-    parser.add_argument("--folder", type=Path, help="keep the models there, or use those that are there")
+    parser.add_argument("--suspects", nargs="*", help=f"one of {', '.join(SUSPECTS)}; default: all")
+    parser.add_argument("--folder", type=Path, help="folder for the models; existing ones are reused")
     parser.add_argument("--write", action="store_true", help="put the table into docs/formats.md")
     parser.add_argument("--investigate", help=argparse.SUPPRESS)
     options = parser.parse_args()

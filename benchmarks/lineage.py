@@ -1,15 +1,15 @@
-"""What lineage says of models trained apart, of relatives and of descendants, and the values that its p-value rests on.
+"""Results of lineage for unrelated models, relatives and descendants, and the values behind its p-value.
 
     python -m benchmarks.strangers DIR
     python -m benchmarks.lineage --models DIR [--random 8] [--compositions 20] [--saved FILE] [--write]
 
-The originals are the bundled models with one tokenizer: demo, gemma and phi3. Strangers are the models of DIR that were
-trained apart, and each original to the others. Every one is compared with gemma, which strangers resemble most, and
-every third with another original too; it counts with the one that it resembles more. Relatives grew from an original's
-own random start. Made-up embeddings are random or degenerate; they are compared and not counted. Descendants are the
-release of each original under every attack of docs/adaptive.md and under compositions of them, under noise, and with
-half of the rows drawn anew. --saved keeps what was compared in a file as it comes. --write puts the values into
-irwm/evidence/data/strangers.json and the table into docs/method.md.
+The originals are the bundled models with the same tokenizer: demo, gemma and phi3. Unrelated models are the models of
+DIR that were trained separately, and each original for the other two. Each one is compared with gemma, which unrelated
+models resemble most, and every third with another original too. It counts for the original that it resembles more.
+Relatives were trained from an original's random start. Synthetic embeddings are random or degenerate; they are compared
+but not counted. Descendants are the release of each original after every attack of docs/adaptive.md and compositions
+of them, with noise, and with half of the rows redrawn. --saved stores each comparison in a file when it is ready.
+--write puts the values into irwm/evidence/data/strangers.json and the table into docs/method.md.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ from irwm.evidence.lineage import DERIVED, NOT_DERIVED, lineage
 from irwm.evidence.strangers import DESCENDANT, STRANGER, Kept, agreement_of
 
 ORIGINALS = ("demo", "gemma", "phi3")
-# Strangers resemble this one most: its embedding is its output head too.
+# Unrelated models resemble this one most: its embedding is also its output head.
 MOST_LIKE, OTHERS = "gemma", ("demo", "phi3")
-# Every so many are compared with one of the others too, since each comparison takes seconds.
+# One in so many is also compared with another original, since each comparison takes seconds.
 OTHER_EVERY = 3
 RELATIVE, MADE = "relative", "made"
 DATA = Path(irwm.__file__).parent / "evidence" / "data" / "strangers.json"
-# The status by the thresholds alone, with the affine map always fitted: among models of which one agrees best.
+# With this table the thresholds alone decide the status, and the affine map is always fitted.
 NO_TABLE = Kept((math.inf,), (), "")
 MARK_SECRET = bytes(range(32))
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One model against one original.
+    """One model compared with one original.
 
     Attributes:
-        model: name of the model, of a descendant what was done to it.
+        model: name of the model, or the changes made to a descendant.
         kind: STRANGER, RELATIVE, MADE or DESCENDANT.
-        group: the line of the table.
+        group: row of the table.
         original: name of the original.
-        status: of lineage, by the thresholds alone.
-        verdict: of our mark's key, "" for descendants, whose key is another.
-        aligned, similarity, needed, attention, attention_decoy, whole, fitted: what lineage reads; null where it does
-            not. Where the suspect is not aligned lineage leaves attention out, and so does `agreement_of`.
-        recipe: what a trained model was made by.
+        status: lineage status by the thresholds alone.
+        verdict: verdict for our mark's key; "" for descendants, which have another key.
+        aligned, similarity, needed, attention, attention_decoy, whole, fitted: values that lineage reads, or null. If
+            the suspect is not aligned, lineage and `agreement_of` ignore attention.
+        recipe: recipe of a trained model.
     """
 
     model: str
@@ -84,7 +84,7 @@ class Compared:
 
 
 class Comparison:
-    """The originals, and the comparison of a model with one of them."""
+    """The originals, and comparisons of a model with one of them."""
 
     def __init__(self) -> None:
         paths = models()
@@ -128,7 +128,7 @@ Task = tuple[str, str, str, str, Callable[[], Path]]
 
 
 class Suspects:
-    """What is compared: original, model, kind, group, and how the folder is made."""
+    """The comparisons to run: original, model, kind, group, and a function that makes the folder."""
 
     def __init__(self, comparison: Comparison, folder: Path, room: Path) -> None:
         self.comparison, self.folder, self.room = comparison, folder, room
@@ -205,7 +205,7 @@ def _outliers(rows: torch.Tensor) -> torch.Tensor:
     return drawn
 
 
-# Embeddings of nobody that a statistic of rows may take for somebody's; every other tensor is ours.
+# Artificial embeddings that a statistic of rows may mistake for a model's. Every other tensor is ours.
 DEGENERATE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "random rows": lambda rows: _noise_like(rows, 3),
     "rows that are nearly one": lambda rows: _noise_like(rows[:1], 4) + 1e-2 * _noise_like(rows, 5),
@@ -216,7 +216,7 @@ DEGENERATE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class Saved:
-    """What was compared, in a file, one JSON object a line."""
+    """Comparisons in a file, one JSON object per line."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -246,7 +246,7 @@ def compare_all(tasks: Iterable[Task], comparison: Comparison, saved: Saved) -> 
 
 
 def value(compared: Compared) -> float:
-    """The agreement that the p-value ranks."""
+    """Return the agreement that the p-value ranks."""
     return agreement_of(_read(compared)).value
 
 
@@ -258,7 +258,7 @@ def _read(compared: Compared) -> dict[str, Any]:
 
 
 def nearest(compared: Sequence[Compared]) -> dict[str, float]:
-    """The agreement of each stranger with the original that it resembles most."""
+    """Return the agreement of each unrelated model with the original that it resembles most."""
     best: dict[str, float] = {}
     for each in compared:
         if each.kind == STRANGER:
@@ -267,7 +267,7 @@ def nearest(compared: Sequence[Compared]) -> dict[str, float]:
 
 
 def table(compared: Sequence[Compared]) -> str:
-    """One line a group: how often which status, and the extreme values; p where a group is no stranger's."""
+    """Return a table with one row per group: number of each status, extreme values, agreement and p."""
     lines = [
         "| models | comparisons | carry our mark | derived | cannot tell | not derived | similarity | attention "
         "| whole | fitted | agreement | p |",
@@ -282,7 +282,7 @@ def table(compared: Sequence[Compared]) -> str:
         found = "–" if kind == DESCENDANT else str(sum(each.verdict == "found" for each in own))
         numbers = []
         for name in ("similarity", "attention", "whole", "fitted"):
-            read = [number for each in own if (number := getattr(each, name))]  # a whole of 0 was not read
+            read = [number for each in own if (number := getattr(each, name))]  # 0 means that `whole` was not read
             numbers.append(f"{ends(read):.3f}" if read else "–")
         values = sorted(value(each) for each in own if not math.isnan(value(each)))
         ranked = [_p(each, strangers) for each in own if not math.isnan(value(each))]
@@ -294,7 +294,7 @@ def table(compared: Sequence[Compared]) -> str:
 
 
 def _p(each: Compared, strangers: dict[str, float]) -> float:
-    """p among the strangers, without the model itself."""
+    """Return p among the unrelated models, without the model itself."""
     others = [number for name, number in strangers.items() if name != each.model]
     return (1 + sum(number >= value(each) for number in others)) / (1 + len(others))
 
@@ -307,10 +307,10 @@ def _range(values: Sequence[float], places: int) -> str:
 
 
 def summary(compared: Sequence[Compared]) -> Iterator[str]:
-    """The sentences under the table."""
+    """Yield the sentences and the table below the main table."""
     strangers = nearest(compared)
     yield (
-        f"Strangers: {len(strangers)}, the most alike at {max(strangers.values()):.3f}, so that no p is below "
+        f"Unrelated models: {len(strangers)}, highest agreement {max(strangers.values()):.3f}; lowest possible p "
         f"{1 / (1 + len(strangers)):.4f}. Called derived: "
         f"{sum(each.status == DERIVED for each in compared if each.kind == STRANGER)}."
     )
@@ -320,13 +320,13 @@ def summary(compared: Sequence[Compared]) -> Iterator[str]:
         yield ""
         yield (
             f"Descendants: {len(children)}, called not derived: "
-            f"{sum(each.status == NOT_DERIVED for each in children)}; {better} agree better than every stranger, the "
-            f"least alike at {min(map(value, children)):.3f}."
+            f"{sum(each.status == NOT_DERIVED for each in children)}. {better} agree better than every unrelated "
+            f"model; lowest agreement {min(map(value, children)):.3f}."
         )
     yield ""
-    yield "Strangers of one original ranked among those of the other two alone; share of p at or below:"
+    yield "Unrelated models of one original, ranked among those of the other two; share of p at or below:"
     yield ""
-    yield "| original | strangers | 0.05 | 0.1 | 0.25 | 0.5 |"
+    yield "| original | unrelated models | 0.05 | 0.1 | 0.25 | 0.5 |"
     yield "|---|---|---|---|---|---|"
     for name in ORIGINALS:
         own = [value(each) for each in compared if each.kind == STRANGER and each.original == name]
@@ -340,7 +340,7 @@ def summary(compared: Sequence[Compared]) -> Iterator[str]:
 
 
 def as_file(compared: Sequence[Compared]) -> str:
-    """The package's file: one object a line, so that a change shows as one."""
+    """Return the content of the package's file: one object per line, for readable diffs."""
     about = (
         "Agreement of models with originals that they do or do not descend from. Written by `python -m "
         "benchmarks.lineage --write`; recipes are those of `python -m benchmarks.strangers`."
@@ -354,8 +354,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=Path, required=True, help="the folder of benchmarks.strangers")
     parser.add_argument("--random", type=int, default=8, help="random models of each original's shape")
-    parser.add_argument("--compositions", type=int, default=20, help="of attacks and disguises, for each original")
-    parser.add_argument("--saved", type=Path, help="file that keeps what was compared")
+    parser.add_argument(
+        "--compositions",
+        type=int,
+        default=20,
+        help="compositions of attacks, for each original",
+    )
+    parser.add_argument("--saved", type=Path, help="file that stores the comparisons")
     parser.add_argument("--write", action="store_true", help="write the package's file and the table")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,15 +1,14 @@
-"""An unlocked officer's clicks, and another's unlocking, while four callers attack the locked app in six ways at once.
+"""An unlocked officer's clicks, and another's unlocking, while four callers attack the app in six ways at once.
 
     python -m benchmarks.locked_out [--seconds 60] [--without 66 67] [--write]
 
-The attacks are those of docs/faults.md: a page of 40 000 beginnings of a script with a sound report's JSON (66), a JSON
-of 57 MiB of empty lists (67), content in pieces without end with a short length (68), backups that
-ask for 512 MiB, eight times over, to try a passphrase (69), calls under names of 2 MB and under ever new names (91),
-and wrong passphrases, small files, streams and silent connections in any number (96). Each attacker is a process of its
-own and begins an attack again as soon as the last one ended. Printed are the officer's waits, the time that the right
-passphrase takes in a browser that proved it before, and the largest size of the app's process with its children. It
-ends with 1 where a click took more than 2 s, an unlocking more than 5 s, or the processes more than 1.5 GB. --write
-puts the table into docs/security.md.
+The attacks are those of docs/faults.md: a page with 40 000 `<script` tags and a valid report's JSON (66), a JSON of
+57 MiB of empty lists (67), endless content in pieces with a short stated length (68), backups that need eight passes
+over 512 MiB to try a passphrase (69), calls with session names of 2 MB and with many new names (91), and unlimited
+wrong passphrases, small files, streams and silent connections (96). Each attacker runs in a separate process and
+repeats each attack. It prints the officer's waiting times, the time that the right passphrase takes in a known browser,
+and the largest size of the app's process with its children. The exit status is 1 if a click took more than 2 s,
+unlocking more than 5 s, or the processes more than 1.5 GB. --write puts the table into docs/security.md.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from tools.waiting import PATIENCE
 
 MIB = 1024**2
 MOST_SECONDS, MOST_TO_UNLOCK, MOST_BYTES = 2.0, 5.0, 1.5e9
-# Of the officer's time between two clicks.
+# Seconds between two clicks of the officer.
 PAUSE = 0.25
 STRANGERS = 4
 CLICKS_BEFORE = 10
@@ -57,12 +56,12 @@ LISTS = b"[" + b"[]," * (19 * MIB) + b"[]]"
 WHAT = {
     66: "a report whose page is 40 000 times `<script`",
     67: "a report's JSON of 57 MiB of `[],`",
-    68: "up to 1 GB in pieces, beside a length of 5 bytes",
+    68: "up to 1 GB in pieces, with a stated length of 5 bytes",
     69: "backups that ask for 512 MiB × 8",
-    91: "calls under names of 2 MB, and under ever new names",
-    96: "wrong passphrases; small files; streams and silent connections that stay",
+    91: "calls with session names of 2 MB, and with many new names",
+    96: "wrong passphrases; small files; streams and silent connections that stay open",
 }
-# Of one attacker: streams and silent connections that it holds at a time.
+# Streams and silent connections that one attacker holds open at a time.
 HELD = 100
 
 
@@ -95,10 +94,10 @@ class Measured:
     """The results.
 
     Attributes:
-        before, clicks: seconds of the officer's clicks, before the attacks and meanwhile.
-        unlocks: seconds from the right passphrase to the open page, each in a browser that proved it before.
-        peak: most bytes of the app and its children.
-        counts: how often each attack ended in which way.
+        before, clicks: seconds of the officer's clicks, before and during the attacks.
+        unlocks: seconds from the right passphrase to the open page, each in a known browser.
+        peak: largest number of bytes of the app and its children.
+        counts: number of outcomes of each attack.
     """
 
     before: Sequence[float]
@@ -109,12 +108,11 @@ class Measured:
 
 
 def table(found: Measured, load: float) -> str:
-    """The table for docs/security.md."""
+    """Return the table for docs/security.md."""
     rows = [
-        f"| the officer's {len(found.before)} clicks before | {waited(found.before)} |",
-        f"| the officer's {len(found.clicks)} clicks meanwhile | {waited(found.clicks)} |",
-        f"| the right passphrase, {len(found.unlocks)} times in a browser that proved it before "
-        f"| {waited(found.unlocks)} |",
+        f"| the officer's {len(found.before)} clicks before the attacks | {waited(found.before)} |",
+        f"| the officer's {len(found.clicks)} clicks during the attacks | {waited(found.clicks)} |",
+        f"| the right passphrase, {len(found.unlocks)} times in a known browser | {waited(found.unlocks)} |",
         f"| largest size of the app and its children | {found.peak / 1e9:.2f} GB |",
     ]
     for number, count in found.counts.items():
@@ -122,7 +120,7 @@ def table(found: Measured, load: float) -> str:
         rows.append(
             f"| {WHAT[number]} ({number}) | answered {count[ANSWERED]} times{'; ' + refused if refused else ''} |"
         )
-    rows.append(f"| the machine | {os.cpu_count()} processors, {load:.0f} processes at work on it before |")
+    rows.append(f"| the machine | {os.cpu_count()} processors, {load:.0f} running processes before the attacks |")
     return "\n".join(["| measured | |", "|---|---|", *rows])
 
 
@@ -131,7 +129,7 @@ def waited(seconds: Sequence[float]) -> str:
 
 
 def measured(port: int, process: int, folder: Path, numbers: Sequence[int], seconds: float) -> Measured:
-    """The officer's waits before the attacks and meanwhile."""
+    """Measure the officer's waiting times before and during the attacks."""
     spawn = multiprocessing.get_context("spawn")
     over, told = spawn.Event(), spawn.Queue()
     waits: list[float] = []
@@ -143,7 +141,7 @@ def measured(port: int, process: int, folder: Path, numbers: Sequence[int], seco
             browser.get("/")
             called(browser, "do_unlock", [PASSPHRASE, 0])
         unlock, lock = handler(owner, "do_unlock"), handler(owner, "do_lock")
-        number = handler(officer, "arrive")  # an open page has it
+        number = handler(officer, "arrive")  # an open page knows it
         desk = answer_for(officer, "arrive", "desk")
 
         def click() -> float:
@@ -169,7 +167,7 @@ def measured(port: int, process: int, folder: Path, numbers: Sequence[int], seco
         for each in strangers:
             each.start()
         for _ in range(STRANGERS):
-            told.get(timeout=PATIENCE)  # it is at the door
+            told.get(timeout=PATIENCE)  # the attacker is ready
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             waits.append(click())
@@ -187,7 +185,7 @@ def measured(port: int, process: int, folder: Path, numbers: Sequence[int], seco
 
 
 def stranger(port: int, folder: Path, numbers: Sequence[int], over: Event, told: Queue[Any]) -> None:
-    """One attacker's process: every attack in a thread of its own, until it is over."""
+    """Run one attacker's process: every attack in its own thread, until `over` is set."""
     numbers_file, backup = (folder / "report.json").read_bytes(), (folder / "dear.sqlite3").read_bytes()
     attacks: dict[int, Callable[[], Any]] = {
         66: lambda: report_of(port, {"report.html": PAGE, "report.json": numbers_file}),
@@ -225,7 +223,7 @@ def client_of(port: int) -> httpx.Client:
 
 
 def size_of(number: int) -> int:
-    """Bytes of memory of a process and all its children."""
+    """Return the bytes of memory of a process and all its children."""
     process, total = psutil.Process(number), 0
     for each in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.Error):
@@ -234,18 +232,18 @@ def size_of(number: int) -> int:
 
 
 def called(client: httpx.Client, name: str, data: list[Any]) -> dict[str, Any]:
-    """The last message about a handler that was called as the page calls it."""
+    """Call a handler like the page, and return the last message about it."""
     return run(client, handler(client, name), data)
 
 
 def handler(client: httpx.Client, name: str) -> int:
-    """The number of a handler."""
+    """Return the number of a handler."""
     config = client.get("/config").raise_for_status().json()
     return int(next(each["id"] for each in config["dependencies"] if each["api_name"] == name))
 
 
 def answer_for(client: httpx.Client, name: str, part: str) -> int:
-    """Which of a handler's answers is for the part of the page with this elem_id."""
+    """Return the index of a handler's answer for the part of the page with this elem_id."""
     config = client.get("/config").raise_for_status().json()
     parts = {each["id"]: each["props"].get("elem_id") for each in config["components"]}
     outputs = next(each["outputs"] for each in config["dependencies"] if each["api_name"] == name)
@@ -264,19 +262,19 @@ def run(client: httpx.Client, number: int, data: list[Any]) -> dict[str, Any]:
 
 
 def uploaded(client: httpx.Client, name: str, content: bytes) -> dict[str, Any]:
-    """A file that a stranger uploads, as a call names it."""
+    """Upload a file as an unauthenticated caller, and return it as a call names it."""
     answer = client.post("/gradio_api/upload", files={"files": (name, content)})
     answer.raise_for_status()
     return {"path": answer.json()[0], "orig_name": name, "meta": {"_type": "gradio.FileData"}}
 
 
 def report_of(port: int, files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Has the page Verify, of a locked browser, check a report; returns the answer."""
+    """Let the page Verify of a locked browser check a report, and return the answer."""
     with client_of(port) as client:
         client.get("/")
         config = client.get("/config").raise_for_status().json()
         kinds = {part["id"]: part["type"] for part in config["components"]}
-        # The one behind the gate takes models too.
+        # The handler behind the gate also takes models.
         begins = [each for each in config["dependencies"] if str(each["api_name"]).startswith("begin")]
         takes = [
             each["api_name"] for each in begins if [kinds[n] for n in each["inputs"]] == ["file", "textbox", "file"]
@@ -286,7 +284,7 @@ def report_of(port: int, files: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def pieces_without_end(port: int) -> None:
-    """Sends a file in pieces for as long as the app takes them, at most 1 GB."""
+    """Send a file in pieces while the app accepts them, at most 1 GB."""
     head = "POST /gradio_api/upload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=x\r\n"
     part = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
     with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
@@ -297,14 +295,14 @@ def pieces_without_end(port: int) -> None:
 
 
 def try_backup(port: int, content: bytes) -> None:
-    """Has a passphrase tried on a backup."""
+    """Let the app try a passphrase on a backup."""
     with client_of(port) as client:
         client.get("/")
         called(client, "compare", [None, uploaded(client, "b.sqlite3", content), "a passphrase"])
 
 
 def new_names(port: int) -> None:
-    """Calls under a name of 2 MB, and under many that nobody used before."""
+    """Call with a session name of 2 MB, and with many new names."""
     with client_of(port) as client:
         number = handler(client, "arrive")
         body = {"data": [False], "fn_index": number, "session_hash": "x" * 2 * MIB}
@@ -314,7 +312,7 @@ def new_names(port: int) -> None:
 
 
 def hold(port: int) -> None:
-    """Streams and silent connections that stay open while small files and a wrong passphrase are sent."""
+    """Hold streams and silent connections open while sending small files and a wrong passphrase."""
     with contextlib.ExitStack() as stack:
         for number in range(HELD):
             raw = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
@@ -330,7 +328,7 @@ def hold(port: int) -> None:
 
 
 def sound_numbers(folder: Path) -> bytes:
-    """The JSON of an honest report, so that the page beside it is looked at."""
+    """Return the JSON of an honest report, so that the page next to it is checked."""
     model = irwm.open_checkpoint(write_llama(folder / "original"))
     key = irwm.generate_key(model, owner="Example Labs")
     item = ItemDescription.of(model)
@@ -347,7 +345,7 @@ def sound_numbers(folder: Path) -> bytes:
 
 
 def dear_backup(folder: Path) -> bytes:
-    """A backup whose header asks for the most memory and time that any vault may."""
+    """Return a backup whose header asks for the greatest memory and time that a vault may use."""
     copy = folder / "dear.sqlite3"
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(contextlib.closing(sqlite3.connect(folder / "home" / "vault.sqlite3")))

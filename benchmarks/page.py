@@ -1,9 +1,9 @@
-"""What the app's page costs the browser: loading it anew, standing still, and while a job runs that is looked at.
+"""Cost of the app's page in the browser: reloading, idle, and showing a running job.
 
     python -m benchmarks.page [--loads 5]
 
-Times are wall time until the pages show, and processor time of the page's own process in Chromium per second of
-standing still and of a running job. `--marks` gives every event Gradio's progress marks back, for comparison.
+It prints wall time until the pages are visible, and processor time of the page's process in Chromium per second, when
+idle and with a running job. `--marks` restores Gradio's progress marks for every event, for comparison.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def main() -> None:
             page.reload()
             page.wait_for_selector("#pages")
             took.append(time.monotonic() - began)
-        print(f"page loaded anew, median of {len(took)}: {statistics.median(took):.1f} s (slowest {max(took):.1f} s)")
+        print(f"page reloaded, median of {len(took)}: {statistics.median(took):.1f} s (slowest {max(took):.1f} s)")
         page.click("#page-bench-button")
         session = page.context.new_cdp_session(page)
         session.send("Performance.enable")
         time.sleep(SECONDS)
-        print(f"processor time per second, standing still: {share(session):.2f} s")
+        print(f"processor time per second, idle: {share(session):.2f} s")
         page.click("#start")
         page.wait_for_selector("#page-bench .job-numbers")
         print(f"processor time per second, with a running job: {share(session):.2f} s")
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def share(session: CDPSession) -> float:
-    """Processor time of the page per second, over some seconds."""
+    """Return processor time of the page per second, over some seconds."""
     before, began = busy(session), time.monotonic()
     time.sleep(SECONDS)
     return (busy(session) - before) / (time.monotonic() - began)

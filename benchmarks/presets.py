@@ -1,10 +1,9 @@
-"""What the presets cost a model, and what they leave to be read of an undamaged release.
+"""Cost of the presets, and readings of an undamaged release.
 
     python -m benchmarks.presets [--models demo MiniLM gemma phi3 gpt2] [--keys 4] [--tokens 16384] [--write]
 
-Releases of several keys, since a mark's price depends on which rows it takes. Perplexity is measured on the bundled
-text; an encoder has none, and the agreement of its hidden states stands there instead. --write puts the table into
-docs/collusion.md.
+Several keys are used, since a mark's cost depends on its rows. Perplexity is measured on the bundled text. For an
+encoder, the agreement of its hidden states is shown instead. --write puts the table into docs/collusion.md.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def presets(d: int) -> dict[str, irwm.Parameters]:
 
 
 def line(name: str, path: Path, preset: str, params: irwm.Parameters, keys: int, tokens: int) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     model, text = irwm.open_checkpoint(path), default_text()
     before = reference(path, text, tokens)
     changes, similar, findings, scores = [], [], [], []

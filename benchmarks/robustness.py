@@ -1,9 +1,9 @@
-"""What survives: share of positions with rank below 0.2 after attacks, by statistic, on the two trained models.
+"""Robustness: share of positions with rank below 0.2 after attacks, by statistic, on two trained models.
 
     python -m benchmarks.robustness [--write]
 
-One mark (l = 50, t = 10) per model and scale; chance is 0.2. Noise is Gaussian on every matrix, as a share of that
-matrix's own deviation. Columns: the paper's reading (`sum`, A of the suspect), `joint` with A of the suspect, `joint`
+One mark (l = 50, t = 10) per model and scale; chance is 0.2. Noise is Gaussian on every matrix, as a share of the
+matrix's deviation. Columns: the paper's reading (`sum`, A of the suspect), `joint` with A of the suspect, `joint`
 with A of the original (the verdict's).
 """
 
@@ -23,7 +23,7 @@ READINGS = (("sum", "suspect"), ("joint", "suspect"), ("joint", "original"))
 
 
 def noise(share: float) -> Callable[[Path, Path], Path]:
-    """White noise of `share` deviations on every matrix."""
+    """Return an attack that adds white noise of `share` deviations to every matrix."""
     return lambda release, out: irwm.attacks.add_noise(release, out, share, seed=7)
 
 
@@ -43,7 +43,7 @@ ATTACKS: dict[str, Callable[[Path, Path], Path]] = {
 
 
 def lines(name: str, path: Path) -> Iterator[str]:
-    """The tables of one model, line by line as they are measured."""
+    """Yield the tables of one model, line by line."""
     model = irwm.open_checkpoint(path)
     for scale in (1000.0, "auto"):
         key = irwm.generate_key(model, irwm.Parameters(scale=scale, hidden=scale == "auto"), secret=bytes(range(32)))

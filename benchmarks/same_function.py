@@ -1,10 +1,10 @@
-"""How far transforms that preserve the function move the outputs, in multiples of what rounding alone makes.
+"""How much function-preserving transforms change the outputs, in multiples of the change by rounding alone.
 
     python -m benchmarks.same_function [--write]
 
-The factor `irwm.running.function.SLACK` lies between what preserved functions reach here and what the lightest real
-damage makes. Three trained models, the bundled text, the root mean square of all differences of logits. --write puts
-the table into docs/utility.md.
+The factor `irwm.running.function.SLACK` is between the greatest value of a preserved function here and the value of the
+lightest real damage. It uses three trained models, the bundled text, and the root mean square of all differences of
+logits. --write puts the table into docs/utility.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MODELS = {
     "Phi-3": ROOT / "tests" / "models" / "phi3",
 }
 TOKENS = 1024
-# What each kind of transform rewrites, from nothing to everything; what a model has no place for is left out.
+# Kinds of transforms, ordered by how much they rewrite. Transforms that a model does not allow are left out.
 KINDS: dict[str, list[list[Step]]] = {
     "other orders of tokens, heads, neurons, coordinates; signs": [
         ["permute_residual"], ["flip_signs"], ["reorder_heads"], ["reorder_neurons"], ["reorder_tokens"],
@@ -36,7 +36,7 @@ KINDS: dict[str, list[list[Step]]] = {
     "folded gains, a rotation": [["fold_gains"], ["rotate"]],
     "new gains": [["regain"]],
     "a scaled stream": [["rescale"]],
-    "seven transforms after each other": [
+    "seven transforms in sequence": [
         ["rotate", "map_qk", "map_vo", "reorder_heads", "reorder_neurons", "regain", "reorder_tokens"],
     ],
 }  # fmt: skip
@@ -48,12 +48,12 @@ DAMAGES: dict[str, Callable[[Path, Path], Path]] = {
 
 
 def multiple(found: SameFunction) -> float:
-    """The root mean square of the differences, in what rounding alone makes."""
+    """Return the root mean square of the differences, in units of the change by rounding alone."""
     return found.typical / (found.typical_tolerance / SLACK)
 
 
 class Trials:
-    """All that is done to one model, each result deleted when it was read."""
+    """All changes of one model. Each result is deleted after its reading."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -83,7 +83,7 @@ def rows() -> Iterator[tuple[str, list[float | None]]]:
     for name, kinds in KINDS.items():
         yield f"{name}, bfloat16", [each.worst(kinds, None) for each in trials]
     everything = [steps for kinds in KINDS.values() for steps in kinds]
-    yield "the worst of all these as float32", [each.worst(everything, "float32") for each in trials]
+    yield "the worst of all these in float32", [each.worst(everything, "float32") for each in trials]
     for name, damage in DAMAGES.items():
         yield f"*{name}, bfloat16*", [each.damaged(damage) for each in trials]
 

@@ -1,8 +1,8 @@
-"""Which of this repository's code a command depends on, and a digest of it.
+"""The code of this repository that a command depends on, and a digest of it.
 
-Modules are found by their imports, read from the text and followed as far as they go, and a name of `irwm` leads to the
-module where it lives. Comments, docstrings and line breaks are no part of the digest: no figure depends on them. Nor
-are the files that the code reads, such as what is known of each family.
+Modules are found by following all imports in the source text. A name of `irwm` leads to the module that defines it. The
+digest ignores comments, docstrings and line breaks, because no figure depends on them. It also ignores files that the
+code reads, such as the data of the model families.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# They put figures where they belong, and no figure depends on them.
+# They write figures into pages, and no figure depends on them.
 WRITERS = ("benchmarks.written", "benchmarks.sources")
 ROOMS = ("irwm", "benchmarks", "tools", "ui", "storage")
 DIGITS = 12
@@ -22,13 +22,13 @@ DIGITS = 12
 
 @functools.cache
 def digest(module: str) -> str:
-    """SHA-256 of `module` and all that it imports here, its first 12 hexadecimal digits.
+    """Return the first 12 hexadecimal digits of the SHA-256 of `module` and all its imports from this repository.
 
     Args:
-        module: its dotted name, as `python -m` takes it.
+        module: dotted name, as for `python -m`.
 
     Raises:
-        ModuleNotFoundError: there is no such module here.
+        ModuleNotFoundError: this repository has no such module.
     """
     if _file(module) is None:
         raise ModuleNotFoundError(f"no module {module} in {ROOT}")
@@ -37,7 +37,7 @@ def digest(module: str) -> str:
 
 
 def needed(module: str) -> set[str]:
-    """Names of the modules of this repository that `module` needs, itself among them."""
+    """Return the names of the modules of this repository that `module` needs, including itself."""
     found: set[str] = set()
     waiting = [module, f"{module}.__main__"]
     while waiting:
@@ -65,7 +65,7 @@ def _tree(name: str) -> ast.Module:
 
 @functools.cache
 def _text(name: str) -> str:
-    """The module's code without its words."""
+    """Return the module's code without docstrings and comments."""
     tree = ast.parse(ast.unparse(_tree(name)))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -94,7 +94,7 @@ def _imports(name: str) -> Iterator[str]:
 
 
 def _run(node: ast.AST) -> Iterator[ast.AST]:
-    """The tree without what only a type checker reads."""
+    """Yield the nodes of the tree without code for type checkers."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
@@ -102,7 +102,7 @@ def _run(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _home(package: str, name: str) -> str:
-    """Where a name that `package` offers lives; the packages that import it only when it is used keep a table."""
+    """Return the module that defines a name of `package`. Packages with lazy imports have a table of names."""
     file = _file(package)
     homes: dict[str, str] = {}
     for statement in _tree(package).body if file else ():

@@ -1,12 +1,12 @@
-"""Models trained apart from the bundled ones, and their siblings: what lineage's p-value is counted among.
+"""Models unrelated to the bundled ones, and their siblings: the population of lineage's p-value.
 
     python -m benchmarks.strangers DIR [--minutes 40]
 
-Makes each model of `recipes` that DIR lacks, one after another, until the time is up; one CPU thread. All have the demo
-model's tokenizer and text, which is the hard case: a model of another language or with other tokens is less like
-ours. Some are trained by gradients; they differ in family, width, text, its order, length of training and random start.
-The others are word vectors, the leading singular vectors of how often tokens stand near each other (Levy and Goldberg
-2014): what training converges to, without the time it takes, so these are most like ours.
+Makes each model of `recipes` that is missing in DIR, one after another, until the time is up, with one CPU thread. All
+have the demo model's tokenizer and text, which is the hard case: a model of another language or with other tokens is
+less similar to ours. Some are trained by gradients. They differ in family, width, text, its order, length of training
+and random start. The others are word vectors: the leading singular vectors of the counts of neighbouring tokens (Levy
+and Goldberg 2014). Training converges to them, but they need less time, so they are most similar to ours.
 `python -m benchmarks.lineage --models DIR` measures them.
 """
 
@@ -32,13 +32,13 @@ from tools.demo_corpus import build_corpus
 from tools.train_demo import SEED, batches, encode, new_model, optimizer_for, rate
 from tools.train_small import DEMO, small_model
 
-# Who counts as a stranger: a start of its own. A model from our own random start is a relative, whatever it read.
+# An unrelated model has its own random start. A model from our random start is a relative, with any text.
 APART, SAME_START = "trained apart", "same random start"
 RECIPE = "recipe.json"
 WORD_VECTORS = "word vectors"
-# Word vectors: share of the documents read, and the exponent that evens out how frequent the neighbours are.
+# Word vectors: share of the documents read, and the exponent that smooths the frequencies of the neighbours.
 READ_SHARE, SMOOTHING = 0.8, 0.75
-# Tokens of a step: small steps teach most for their time.
+# Tokens of a step: small steps are the most efficient for their time.
 WINDOWS, LENGTH = 4, 128
 
 
@@ -47,19 +47,19 @@ class Recipe:
     """One model.
 
     Attributes:
-        name: its folder.
+        name: name of its folder.
         kind: APART or SAME_START.
         family: "gemma", "phi3", "llama", "demo" for the demo model's own shape, or WORD_VECTORS.
-        width: coordinates of its rows.
-        tied: whether the embedding is the output head too; such rows are trained hardest.
-        seed: of the random start.
+        width: number of coordinates of its rows.
+        tied: whether the embedding is also the output head; such rows get the strongest training.
+        seed: seed of the random start.
         order: seed of the order of the text.
-        text: "all", or a half of its documents, "even" or "odd", or "prose" or "source" alone. Word vectors read a
-            random four fifths of these documents.
-        steps: updates, of WINDOWS x LENGTH tokens each; 0 for word vectors.
-        learning_rate: peak.
-        window: how far apart the tokens are that word vectors count.
-        power: of the singular values in word vectors.
+        text: "all", half of the documents ("even" or "odd"), or only "prose" or "source". Word vectors read a random
+            four fifths of these documents.
+        steps: number of updates, of WINDOWS x LENGTH tokens each; 0 for word vectors.
+        learning_rate: peak learning rate.
+        window: greatest distance between tokens that word vectors count as neighbours.
+        power: exponent of the singular values in word vectors.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Recipe:
 
 
 def recipes() -> list[Recipe]:
-    """All models, a few of every sort one after another, so that a run that is cut short has some of each."""
+    """Return all recipes, mixed by kind, so that an interrupted run has some of each kind."""
     shapes = [
         ("gemma", 128, True), ("phi3", 128, False), ("llama", 128, True), ("gemma", 128, True),
         ("llama", 256, True), ("gemma", 64, True), ("gemma", 128, True), ("llama", 256, False),
@@ -116,7 +116,7 @@ def _apart(seed: int, family: str, width: int, tied: bool, text: str, steps: int
 
 
 def recipe_of(folder: Path) -> Recipe:
-    """What a folder's model was made by."""
+    """Return the recipe of a folder's model."""
     return Recipe(**json.loads((folder / RECIPE).read_text(encoding="utf-8")))
 
 
@@ -129,7 +129,7 @@ class Maker:
         self._prose, self._source = (encode(self.tokenizer, each) for each in (corpus.train_prose, corpus.train_source))
 
     def make(self, recipe: Recipe, out: Path) -> float:
-        """Make a model and write its folder, the recipe last; the last step's loss, NaN for word vectors."""
+        """Make a model and write its folder, the recipe last. Return the last step's loss, NaN for word vectors."""
         torch.manual_seed(recipe.seed)
         if recipe.family == "demo":
             model: Any = new_model(self.tokenizer)
@@ -163,8 +163,8 @@ class Maker:
         return float(loss.detach())
 
     def _vectors(self, recipe: Recipe) -> torch.Tensor:
-        """(s, d) leading singular vectors of the positive pointwise mutual information of tokens and their neighbours
-        to the left and to the right, in units of the median row."""
+        """Return (s, d) the leading singular vectors of the positive pointwise mutual information of tokens and their
+        neighbours to the left and to the right, in units of the median row."""
         documents = self._read(recipe)
         chosen = np.random.default_rng(recipe.seed).permutation(len(documents))[: int(READ_SHARE * len(documents))]
         ids, size = np.concatenate([documents[i] for i in chosen]), len(self.tokenizer)

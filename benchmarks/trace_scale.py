@@ -1,12 +1,12 @@
-"""Time and memory of tracing among very many recipients of a large model.
+"""Time and memory of tracing among a large number of recipients of a large model.
 
     python -m benchmarks.trace_scale [--recipients 100000] [--rows 128256] [--columns 4096] [--processes 2]
 
-The weights are synthetic: independent normal numbers in bfloat16, with a layer-0 q and k to satisfy the family. The
-suspect is the mean of some recipients' copies, which are marked all over, with noise of 0.3 deviations on top. One real
-key is made; the other recipients' are the same key with another name, as a vault would derive them. Time and memory are
-of `irwm.tracing.trace_each` alone, in a process of its own with a pool of worker processes: resident memory of all of
-them together, summed ten times a second, so that what they share is counted several times over.
+The weights are synthetic: independent normal numbers in bfloat16, with the layer-0 q and k that the family needs. The
+suspect is the mean of some recipients' copies, which are marked everywhere, with added noise of 0.3 deviations. One
+real key is made. The other recipients have the same key with another name, as a vault would derive them. Time and
+memory are those of `irwm.tracing.trace_each` alone, in a separate process with a pool of worker processes. Memory is
+the sum of their resident memory, taken ten times a second, so shared memory is counted several times.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def name(number: int) -> str:
 
 
 def guilty_of(recipients: int, copies: int) -> list[int]:
-    """Places of the guilty among all recipients, spread evenly."""
+    """Return the places of the guilty among all recipients, evenly spaced."""
     return [int(i) for i in np.linspace(0, recipients - 1, copies + 2)[1:-1]]
 
 
 def make(folder: Path, options: argparse.Namespace) -> None:
-    """Original and suspect."""
+    """Write original and suspect."""
     generator = torch.Generator().manual_seed(0)
     embedding = torch.empty(options.rows, options.columns, dtype=torch.bfloat16)
     for start in range(0, options.rows, BLOCK):
@@ -58,7 +58,7 @@ def make(folder: Path, options: argparse.Namespace) -> None:
     heads = max(4, options.columns // 128)
     write(folder / "original", embedding, heads)
     model = irwm.open_checkpoint(folder / "original")
-    # The real key is the last one, which is the one that tracing holds against the original.
+    # The real key is the last one, because tracing compares the last key with the original.
     real = irwm.generate_key(
         model, many_recipients(model.hidden_size), SECRET, "Example Labs", name(options.recipients - 1)
     )
@@ -78,7 +78,7 @@ def make(folder: Path, options: argparse.Namespace) -> None:
 
 
 class Watch(threading.Thread):
-    """Peak of the resident memory of this process and its workers together."""
+    """Peak resident memory of this process and its workers together."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -103,7 +103,7 @@ def _resident(pid: int) -> int:
 
 
 def trace(folder: Path, options: argparse.Namespace) -> None:
-    """What the measured process does."""
+    """Trace in the measured process."""
     torch.set_num_threads(1)
     real = irwm.Key.from_bytes((folder / "key.json").read_bytes())
     keys = [replace(real, recipient=name(number)) for number in range(options.recipients)]
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=4096)
     parser.add_argument("--copies", type=int, default=2, help="guilty recipients")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--folder", type=Path, help="keep the models there, or use those that are there")
+    parser.add_argument("--folder", type=Path, help="folder for the models; existing ones are reused")
     parser.add_argument("--write", action="store_true", help="put the table into docs/collusion.md")
     parser.add_argument("--trace", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -183,7 +183,7 @@ def print_table(options: argparse.Namespace, result: dict[str, Any]) -> None:
     print(f"| all | {sum(seconds for _, seconds in result['stages']):.1f} |")
     print(f"\nPeak resident memory of all processes together: {result['peak'] / 2**30:.2f} GiB.")
     print(
-        f"Guilty {options.copies}, named {result['named']} of which {result['right']} rightly; z of the weakest guilty "
+        f"Guilty {options.copies}, named {result['named']}, correctly {result['right']}; z of the weakest guilty "
         f"{result['weakest']:.1f}, of the strongest innocent {result['strongest innocent']:.1f}; "
         f"200 decoys: mean {result['decoys'][0]:.2f}, deviation {result['decoys'][1]:.2f}."
     )

@@ -1,10 +1,10 @@
-"""The vault with 100 000 recipients: added, looked through, read, sealed again under a new passphrase.
+"""The vault with 100 000 recipients: adding, browsing, reading, and sealing again with a new passphrase.
 
     python -m benchmarks.vault_scale [--keys 100000] [--batch 1000] [--folder FOLDER]
 
-One real key is made on the demo model; every further recipient has the same key with another name. That is as long as a
-key of its own would be, and the vault never looks inside. Each step is a process of its own, so that its peak memory is
-its own (a child's begins with its parent's), without torch, which only making the key needs.
+One real key is made on the demo model. Every further recipient has the same key with another name, which has the length
+of a real key, and the vault does not read its content. Each step runs in a separate process, so that its peak memory is
+its own (a child starts with its parent's peak), and without torch, which only making the key needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAGE = 50
 
 
 def real_key(file: Path) -> None:
-    """Writes a real key's bytes and what the vault records beside them."""
+    """Write a real key's bytes and the values that the vault records with them."""
     import irwm
 
     model = irwm.open_checkpoint(ROOT / "assets" / "demo")
@@ -41,7 +41,7 @@ def real_key(file: Path) -> None:
 
 
 def new_keys(file: Path, count: int) -> Iterator[Any]:
-    """The recipients' keys as the vault takes them."""
+    """Yield the recipients' keys in the form that the vault accepts."""
     import hashlib
 
     from storage import NewKey
@@ -57,14 +57,14 @@ def new_keys(file: Path, count: int) -> Iterator[Any]:
 
 
 def measured(action: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds and result."""
+    """Return seconds and result."""
     started = time.perf_counter()
     result = action()
     return time.perf_counter() - started, result
 
 
 def add(home: Path, file: Path, count: int, batch: int) -> list[tuple[str, str]]:
-    """Adds the keys in batches."""
+    """Add the keys in batches."""
     from storage import Vault
 
     vault = Vault.create(home, PASSPHRASE)
@@ -83,12 +83,12 @@ def add(home: Path, file: Path, count: int, batch: int) -> list[tuple[str, str]]
 
 
 def read(home: Path, count: int) -> list[tuple[str, str]]:
-    """Looks through the vault as a session does that has just been unlocked."""
+    """Browse the vault like a newly unlocked session."""
     from storage import Vault
 
     vault = Vault.open(home)
     vault.unlock(PASSPHRASE)
-    rows = [("peak memory of unlocking, 64 MiB of it the passphrase's", f"{peak() / 2**20:.0f} MiB")]
+    rows = [("peak memory of unlocking, including 64 MiB for the passphrase", f"{peak() / 2**20:.0f} MiB")]
 
     def note(what: str, action: Callable[[], Any], expected: int) -> None:
         seconds, found = measured(action)
@@ -110,13 +110,13 @@ def read(home: Path, count: int) -> list[tuple[str, str]]:
     note(
         "bytes of 100 keys, one at a time", lambda: sum(bool(vault.key_bytes(id)) for id in ids[:100]), min(100, count)
     )
-    rows.append(("peak memory of looking and paging", f"{memory / 2**20:.0f} MiB"))
+    rows.append(("peak memory of searching and paging", f"{memory / 2**20:.0f} MiB"))
     vault.lock()
     return rows
 
 
 def check(home: Path, count: int) -> list[tuple[str, str]]:
-    """Opens everything and holds it against the log."""
+    """Open every record and check it against the log."""
     from storage import Vault
 
     vault = Vault.open(home)
@@ -128,7 +128,7 @@ def check(home: Path, count: int) -> list[tuple[str, str]]:
 
 
 def change(home: Path, count: int) -> list[tuple[str, str]]:
-    """Changes the passphrase, which seals everything again."""
+    """Change the passphrase, which seals everything again."""
     from storage import Vault
 
     vault = Vault.open(home)
@@ -143,9 +143,9 @@ def change(home: Path, count: int) -> list[tuple[str, str]]:
     assert (done.records, done.damaged, done.entries) == (count, (), ())
     rows = [
         ("change of passphrase: everything sealed again", f"{seconds:.1f} s"),
-        ("room it takes on the disk meanwhile", f"{largest / 1e6:.0f} MB"),
-        ("growth of the vault by it", f"{((home / 'vault.sqlite3').stat().st_size - before) / 1e6:.0f} MB"),
-        ("peak memory of it, 64 MiB of it the passphrase's", f"{peak() / 2**20:.0f} MiB"),
+        ("disk space during the change", f"{largest / 1e6:.0f} MB"),
+        ("growth of the vault", f"{((home / 'vault.sqlite3').stat().st_size - before) / 1e6:.0f} MB"),
+        ("peak memory of the change, including 64 MiB for the passphrase", f"{peak() / 2**20:.0f} MiB"),
     ]
     vault.unlock(NEW_PASSPHRASE)
     assert vault.check().ok
@@ -153,16 +153,16 @@ def change(home: Path, count: int) -> list[tuple[str, str]]:
 
 
 def peak() -> int:
-    """Peak resident memory of this process in bytes."""
+    """Return peak resident memory of this process in bytes."""
     said = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(said if sys.platform == "darwin" else said * 1024)
 
 
 def step(name: str, folder: Path, keys: int, batch: int) -> list[tuple[str, str]]:
-    """One step in this process."""
+    """Run one step in this process."""
     import types
 
-    # `irwm` itself brings torch along, whose memory is not the vault's.
+    # Importing `irwm` loads torch, whose memory does not belong to the vault.
     package = types.ModuleType("irwm")
     package.__path__ = [str(ROOT / "irwm")]
     sys.modules["irwm"] = package
@@ -173,14 +173,14 @@ def step(name: str, folder: Path, keys: int, batch: int) -> list[tuple[str, str]
         "check": lambda: check(home, keys),
         "change": lambda: change(home, keys),
     }[name]()
-    return [*rows, (f"peak memory of the process that did this ({name})", f"{peak() / 2**20:.0f} MiB")]
+    return [*rows, (f"peak memory of this process ({name})", f"{peak() / 2**20:.0f} MiB")]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--batch", type=int, default=1000)
-    parser.add_argument("--folder", type=Path, help="keep the vault there")
+    parser.add_argument("--folder", type=Path, help="folder for the vault")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step == "key":

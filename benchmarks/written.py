@@ -1,10 +1,10 @@
-"""Tables in docs/ that a command writes: each stands between two markers, and nothing else of its page is touched.
+"""Tables in docs/ that a command writes: each is between two markers, and the rest of its page is not changed.
 
     python -m benchmarks.written [--mark | --run]
 
-Under the first marker stand the command and a digest of the code that it ran (`benchmarks.sources`). Without an option,
-this prints each table's command and whether the code has changed since. --mark says so at the head of every table that
-is older than the code; --run, which is `make docs`, runs the commands of these. Some take hours.
+Below the first marker are the command and a digest of the code that it ran (`benchmarks.sources`). Without an option,
+this prints each table's command and whether the code has changed since. --mark adds a note above every table that is
+older than the code. --run (`make docs`) runs the commands of these tables, some of which take hours.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OLDER = "*These figures are older than the code they depend on; `make docs` meas
 
 @dataclass(frozen=True)
 class Stamp:
-    """What wrote a table or a page."""
+    """The command that wrote a table or a page."""
 
     page: Path
     module: str
@@ -42,31 +42,31 @@ class Stamp:
 
     @property
     def older(self) -> bool:
-        """Whether the code that the command runs has changed since."""
+        """Whether the code that the command runs has changed since then."""
         return digest(self.module) != self.sources
 
 
 def stamp(command: str, sources: str) -> str:
-    """The line that says what wrote a table or a page.
+    """Return the line with the command that wrote a table or a page.
 
     Args:
-        command: "python -m MODULE", and what follows it.
+        command: "python -m MODULE" with its arguments.
         sources: `digest` of that module when the figures were measured.
     """
     return f"<!-- {command}, from sources {sources} -->\n"
 
 
 def _running() -> str:
-    """`stamp` of the command that runs now."""
+    """Return the `stamp` of the running command."""
     module = sys.orig_argv[sys.orig_argv.index("-m") + 1]
     return stamp(" ".join(["python -m", module, *sys.argv[1:]]), digest(module))
 
 
 def write_table(page: str, name: str, text: str) -> None:
-    """Put `text` between `<!-- name -->` and `<!-- /name -->` of docs/`page`, under the line that says what wrote it.
+    """Put `text` between `<!-- name -->` and `<!-- /name -->` of docs/`page`, below the line with its command.
 
     Raises:
-        SystemExit: the page has no such place.
+        SystemExit: the page has no such markers.
     """
     path = DOCS / page
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
@@ -79,7 +79,7 @@ def write_table(page: str, name: str, text: str) -> None:
 
 @contextlib.contextmanager
 def printed_table(page: str, name: str, *, write: bool) -> Iterator[None]:
-    """What is printed within goes into docs/`page` too, as with `write_table`, where `write`."""
+    """Print as usual inside the context, and if `write`, put the output into docs/`page` like `write_table`."""
     kept = _Beside(sys.stdout)
     with contextlib.redirect_stdout(kept):
         yield
@@ -88,7 +88,7 @@ def printed_table(page: str, name: str, *, write: bool) -> Iterator[None]:
 
 
 class _Beside(io.StringIO):
-    """Keeps what is printed and prints it."""
+    """Record the output and print it."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class _Beside(io.StringIO):
 
 
 def stamps() -> list[Stamp]:
-    """Of all pages, in their order."""
+    """Return the stamps of all pages, in order."""
     pages = sorted(DOCS.rglob("*.md"))
     return [
         Stamp(page, found["module"], found["options"], found["sources"])
@@ -113,7 +113,7 @@ def stamps() -> list[Stamp]:
 
 
 def mark(page: Path) -> None:
-    """Say at the head of each table whether it is older than the code."""
+    """Add or remove the note above each table that it is older than the code."""
 
     def headed(found: re.Match[str]) -> str:
         older = digest(found["module"]) != found["sources"]
@@ -126,8 +126,8 @@ def mark(page: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--mark", action="store_true", help="say at the head of each table whether it is older")
-    what.add_argument("--run", action="store_true", help="run the commands of the tables that are older")
+    what.add_argument("--mark", action="store_true", help="add a note above each table that is older")
+    what.add_argument("--run", action="store_true", help="run the commands of older tables")
     options = parser.parse_args()
     found = stamps()
     for one in found:

@@ -1,4 +1,4 @@
-"""A server of a real model that tells log-probabilities, in two dialects and with faults on demand.
+"""A server of a real model that returns log-probabilities, in two dialects and with faults on demand.
 
 It listens on this machine only.
 
@@ -7,9 +7,9 @@ It listens on this machine only.
     POST /v1/completions    as OpenAI and vLLM: logprobs, logit_bias, prompt_logprobs, return_tokens_as_token_ids
     POST /completion        as llama.cpp: n_probs, logit_bias, post_sampling_probs
 
-Several models answer by turns, as behind one door. A fault is `WHAT@N`, for the request of this number from 1 on: a
-status such as 429 or 500, `drop` (the connection is closed), `cut` (half of the JSON), `slow` (it drips), `redirect`,
-`words` (JSON of another kind), or `echo` (401, with the request's token repeated). `WHAT@*` does it each time.
+Several models answer alternately, as behind one address. A fault is `WHAT@N`, for request number N counted from 1: a
+status such as 429 or 500, `drop` (closes the connection), `cut` (half of the JSON), `slow` (byte by byte), `redirect`,
+`words` (JSON of another kind), or `echo` (401, with the request's token repeated). `WHAT@*` applies to each request.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from irwm.running.serving import DTYPES
 
 HOST = "127.0.0.1"
 READY = "Answering at"
-EVERY = 0  # the number of a fault that happens each time
+EVERY = 0  # the number of a fault for every request
 _SLOWLY = 0.05
 
 
 @dataclass(frozen=True)
 class Serving(serving.Serving):
-    """How a model is served: what answers tell, and what the server says of requests.
+    """How a model is served: the content of answers, and the handling of requests.
 
     Attributes:
-        most: log-probabilities that an answer tells at most; None for all.
-        strict: who asks for more gets status 400, as of vLLM; else fewer, as of others.
-        extensions: fields that OpenAI does not know are taken; else they are status 400.
-        bias_shows: whether a logit bias shows in the log-probabilities.
-        token: that the API asks for.
-        faults: what goes wrong, by the request's number from 1 on, or `EVERY`.
+        most: greatest number of log-probabilities in an answer; None for all.
+        strict: whether requests for more get status 400, as with vLLM; otherwise they get fewer, as with others.
+        extensions: whether fields unknown to OpenAI are accepted; otherwise they give status 400.
+        bias_shows: whether a logit bias changes the log-probabilities.
+        token: token that the API requires.
+        faults: faults by the request's number, counted from 1, or `EVERY`.
     """
 
     most: int | None = None
@@ -62,11 +62,11 @@ class Serving(serving.Serving):
 
 
 class Refused(Exception):
-    """A request that gets status 400."""
+    """The request gets status 400."""
 
 
 class Models:
-    """Models that answer, by turns.
+    """Models that answer alternately.
 
     Args:
         folders: model folders, each with its tokenizer.
@@ -74,7 +74,7 @@ class Models:
 
     def __init__(self, folders: Sequence[Path], serving: Serving) -> None:
         opened = [open_model(folder) for folder in folders]
-        # nn.Module's own method; transformers declares another one over it.
+        # The method of nn.Module, which transformers overrides in its types.
         self._models = [torch.nn.Module.to(each.model, DTYPES[serving.dtype]) for each in opened]
         self._tokenizer = opened[0].tokenizer
         self._serving, self._turn = serving, 0
@@ -83,7 +83,7 @@ class Models:
         self.text: Callable[[int], str] = lru_cache(maxsize=None)(self._text)
 
     def log_probabilities(self, prompt: str, bias: Mapping[int, float]) -> torch.Tensor:
-        """(places, v) at each token of the prompt, as this server tells them."""
+        """Return (places, v) log-probabilities at each token of the prompt, as this server returns them."""
         self._turn = (self._turn + 1) % len(self._models)
         logits = self._logits(self._turn, prompt).clone()
         for token, amount in bias.items():
@@ -93,7 +93,7 @@ class Models:
         return self._serving.told(logits, self._generator)
 
     def ids(self, prompt: str) -> list[int]:
-        """The prompt's tokens."""
+        """Return the prompt's tokens."""
         return [int(each) for each in self._tokenizer(prompt).input_ids]
 
     def _computed(self, turn: int, prompt: str) -> torch.Tensor:
@@ -107,13 +107,13 @@ class Models:
 
 @dataclass
 class Asked:
-    """One request that arrived.
+    """One received request.
 
     Attributes:
-        number: from 1 on.
+        number: its number, counted from 1.
         prompt: its prompt.
-        status: what it was answered with; 0 where the connection was dropped.
-        at: seconds of a clock that never runs backwards.
+        status: status of the answer; 0 if the connection was dropped.
+        at: seconds of a monotonic clock.
         body: the request's bytes.
     """
 
@@ -125,10 +125,10 @@ class Asked:
 
 
 class Answering(ThreadingHTTPServer):
-    """The server; `asked` are its requests so far.
+    """The server. `asked` lists its requests so far.
 
     Args:
-        folders: of the models.
+        folders: the models' folders.
         serving: how they are served.
         port: 0 for any.
         before: called with a request's number before it is answered.
@@ -150,15 +150,15 @@ class Answering(ThreadingHTTPServer):
 
     @property
     def prompts(self) -> list[str]:
-        """Of the requests that were answered."""
+        """The prompts of answered requests."""
         return [each.prompt for each in self.asked if each.status == 200]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, or was killed, is nothing to report."""
+        """Ignore clients that disconnected or were killed."""
 
     @contextmanager
     def running(self) -> Any:
-        """Answers in a thread until the block ends."""
+        """Answer in a thread until the block ends."""
         thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
@@ -232,13 +232,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is written: the list `asked` says all."""
+        """Write no log, since the list `asked` has all requests."""
 
 
 def _count(serving: Serving, asked: int, vocabulary: int) -> int:
     most = vocabulary if serving.most is None else min(serving.most, vocabulary)
     if asked > most and serving.strict:
-        raise Refused(f"at most {most} log-probabilities are told")
+        raise Refused(f"at most {most} log-probabilities are returned")
     return min(asked, most)
 
 
@@ -292,19 +292,19 @@ def _llama_cpp(models: Models, serving: Serving, asked: Mapping[str, Any]) -> di
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves until it is interrupted."""
+    """Serve until interrupted."""
     parser = argparse.ArgumentParser(prog="python -m tools.answering", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--most", type=int, metavar="K", help="log-probabilities of an answer (default: all)")
-    parser.add_argument("--strict", action="store_true", help="status 400 for more than that")
-    parser.add_argument("--plain", action="store_true", help="status 400 for fields that OpenAI does not know")
-    parser.add_argument("--hide-bias", action="store_true", help="a bias does not show in the log-probabilities")
+    parser.add_argument("--most", type=int, metavar="K", help="number of log-probabilities in an answer (default: all)")
+    parser.add_argument("--strict", action="store_true", help="status 400 for requests of more")
+    parser.add_argument("--plain", action="store_true", help="status 400 for fields unknown to OpenAI")
+    parser.add_argument("--hide-bias", action="store_true", help="a bias does not change the log-probabilities")
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--decimals", type=int, metavar="N")
     parser.add_argument("--noise", type=float, default=0.0, metavar="NATS")
-    parser.add_argument("--token", help="that the API asks for")
+    parser.add_argument("--token", help="token that the API requires")
     parser.add_argument("--fault", action="append", default=[], metavar="WHAT@N")
     given = parser.parse_args(arguments)
     faults = {}

@@ -1,4 +1,4 @@
-"""The app with one more page that has every component on it; the browser tests run `python -m tools.bench_page`."""
+"""The app with an additional page that contains every component; the browser tests run `python -m tools.bench_page`."""
 
 from __future__ import annotations
 

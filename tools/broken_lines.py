@@ -1,10 +1,10 @@
-"""Whether `make test` notices a broken line: one line broken in each of ten modules, drawn by a seed, one at a time.
+"""Mutation test of `make test`: break one line in each of ten modules, chosen by a seed, one at a time.
 
     python -m tools.broken_lines [--seed 1] [--only 3] [--workers 2]
 
-Each of ten parts of the tree gives one line of one module at random, in which a comparison, a sum or an "and" becomes
-its opposite. The quick tier then runs on a copy of the repository until a test fails. The table says what was broken
-and which test noticed. What nobody noticed may be a line that no test looks at, or one whose change changes nothing.
+From each of ten parts of the tree it chooses one line of one module at random, and replaces a comparison, a sum or an
+"and" by its opposite. The quick tier then runs on a copy of the repository until a test fails. The table shows the
+broken line and the test that noticed it. A line that no test noticed is either untested, or its change has no effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-NO_TESTS = 5  # pytest's exit status where no test of the tier is among those given
+NO_TESTS = 5  # pytest's exit status if none of the given tests is in the tier
 PARTS = (
     "irwm/scheme/*.py",
     "irwm/evidence/*.py",
@@ -58,7 +58,7 @@ class Broken:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=int, nargs="+", help="these of the ten parts, counted from 1")
+    parser.add_argument("--only", type=int, nargs="+", help="only these of the ten parts, counted from 1")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     print("| module | line | before | after | noticed by | s |\n|---|---|---|---|---|---|", flush=True)
@@ -71,7 +71,7 @@ def main() -> None:
         noticed += by is not None
         where = broken.module.relative_to(ROOT)
         print(
-            f"| {where} | {broken.line} | `{broken.before}` | `{broken.after}` | {by or '**nobody**'} "
+            f"| {where} | {broken.line} | `{broken.before}` | `{broken.after}` | {by or '**no test**'} "
             f"| {time.monotonic() - began:.0f} |",
             flush=True,
         )
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def draw(part: str, chance: random.Random) -> Broken:
-    """One line of one module of a part; modules count by their number of statements that can be broken."""
+    """Break one line of one module of a part. Modules are weighted by their number of breakable statements."""
     places = [(path, number) for path in sorted(ROOT.glob(part)) for number in range(len(list(breakable(path))))]
     path, number = chance.choice(places)
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def breakable(path: Path) -> Iterator[ast.expr]:
 
 
 def nodes(tree: ast.AST) -> Iterator[ast.expr]:
-    """Expressions inside functions that `turn` can turn round, in the order of the text."""
+    """Yield expressions inside functions that `turn` can change, in source order."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             for node in ast.walk(function):
@@ -105,7 +105,7 @@ def nodes(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def turn(node: ast.expr) -> None:
-    """Exchanges the operator for its opposite, in place."""
+    """Replace the operator by its opposite, in place."""
     if isinstance(node, ast.Compare):
         node.ops[0] = OPPOSITES[type(node.ops[0])]()
     elif isinstance(node, (ast.BoolOp, ast.BinOp)):
@@ -113,10 +113,10 @@ def turn(node: ast.expr) -> None:
 
 
 def first_failure(broken: Broken, workers: int) -> str | None:
-    """The first quick test that fails on a copy of the repository with the line broken; None where all pass.
+    """Return the first quick test that fails on a copy of the repository with the broken line; None if all pass.
 
-    One failure is enough, so tests near the module run before the others: first those that name the module itself, then
-    those of the folder with its package's name or that name the package, then all.
+    One failure is enough, so tests near the module run first: those that name the module, then those in the folder with
+    its package's name or that name the package, then all others.
     """
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "repository"
@@ -125,7 +125,7 @@ def first_failure(broken: Broken, workers: int) -> str | None:
         target = tree / place
         target.write_text(replaced(target.read_text(encoding="utf-8"), broken), encoding="utf-8")
         for tests in rings(tree, place):
-            # Without the limit of seconds on a quick test: a slow one has noticed nothing.
+            # Without the time limit of quick tests, since a slow test has not noticed the broken line.
             command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:time-limit"]
             command += ["--tier", "quick", "--dist", "loadscope"]
             done = subprocess.run(
@@ -143,7 +143,7 @@ def first_failure(broken: Broken, workers: int) -> str | None:
 
 
 def rings(tree: Path, place: Path) -> Iterator[list[Path]]:
-    """The test modules of a tree, those nearest to the module at `place` first; none twice."""
+    """Yield the test modules of a tree once, those nearest to the module at `place` first."""
     module = ".".join(place.with_suffix("").parts)
     package, _, name = module.rpartition(".")
     named = re.compile(rf"{re.escape(module)}\b|from {re.escape(package)} import [^\n]*\b{re.escape(name)}\b")
@@ -163,7 +163,7 @@ def rings(tree: Path, place: Path) -> Iterator[list[Path]]:
 
 
 def replaced(text: str, broken: Broken) -> str:
-    """The module's text with that one expression broken, the other lines as they were."""
+    """Return the module's text with this expression broken and the other lines unchanged."""
     tree = ast.parse(text)
     for node in nodes(tree):
         if node.lineno == broken.line and ast.unparse(node) == broken.before:
@@ -173,7 +173,7 @@ def replaced(text: str, broken: Broken) -> str:
             tail = lines[last].encode("utf-8")[node.end_col_offset :].decode("utf-8")
             lines[first : last + 1] = [f"{head}({broken.after}){tail}"]
             return "".join(lines)
-    raise SystemExit(f"{broken.module}: line {broken.line} is not there any more")
+    raise SystemExit(f"{broken.module}: line {broken.line} no longer has this expression")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Recipients' copies of a model, in memory and as folders, without writing what nobody reads."""
+"""Recipients' copies of a model, in memory and as folders, without writing unneeded files."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from irwm.release.insertion import marked_rows
 from irwm.release.patches import NoisyRows
 
 SECRET = bytes([7]) * 32
-# What the thief does to the leaked copy that the browser tests examine and the screenshots show.
+# The attacker's disguises of the leaked copy in the browser tests and screenshots.
 DISGUISES: list[Step] = ["rotate", "regain", "map_qk", "reorder_heads", ("reorder_tokens", {"tokenizer": "drop"})]
 
 
 def keys_for(
     model: irwm.Checkpoint, names: Sequence[str], params: irwm.Parameters | None = None, secret: bytes = SECRET
 ) -> list[irwm.Key]:
-    """Keys as `generate_key` makes them, one per recipient."""
+    """Make keys with `generate_key`, one per recipient."""
     params = params or irwm.many_recipients(model.hidden_size)
     return [irwm.generate_key(model, params, secret=secret, owner="Owner", recipient=name) for name in names]
 
 
 def other_names(key: irwm.Key, names: Sequence[str]) -> list[irwm.Key]:
-    """The same key under other names: all that tracing reads of a key, at no cost."""
+    """Return the same key under other names, which is enough for tracing and costs nothing."""
     return [replace(key, recipient=name) for name in names]
 
 
 def copy_of(model: irwm.Checkpoint, key: irwm.Key) -> torch.Tensor:
-    """(s, d) the recipient's embedding in the model's dtype, just as `irwm.insert` writes it."""
+    """Return (s, d) the recipient's embedding in the model's dtype, exactly as `irwm.insert` writes it."""
     choices = key.choices()
     rows = marked_rows(model, key, choices)
     return NoisyRows(model, key.noise(model, choices), choices.marked_rows, rows).values(0, model.vocab_size)
 
 
 def write_embedding(model: irwm.Checkpoint, embedding: torch.Tensor, folder: Path) -> irwm.Checkpoint:
-    """A folder with the model's other tensors and this embedding, opened."""
+    """Write a folder with the model's other tensors and this embedding, and open it."""
     folder.mkdir()
     for shard in model.shards:
         tensors = load_file(shard)
@@ -54,7 +54,7 @@ def write_embedding(model: irwm.Checkpoint, embedding: torch.Tensor, folder: Pat
 
 
 def with_noise(embedding: torch.Tensor, share: float, seed: int = 0) -> torch.Tensor:
-    """White noise of `share` deviations."""
+    """Add white noise of `share` deviations."""
     generator = torch.Generator().manual_seed(seed)
     values = embedding.float()
     return values + share * values.std() * torch.randn(values.shape, generator=generator)

@@ -1,6 +1,6 @@
-"""The demo model's text: the English in the running interpreter's own standard library.
+"""The demo model's text: English text of the running interpreter's standard library.
 
-Nothing is downloaded. Three kinds of document come out, always in the same order for the same Python:
+It downloads nothing. It returns three kinds of documents, always in the same order for the same Python:
 one prose document per module (its docstrings), one per `help()` topic, and one source document per module.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
-# Of the names; about 4 % of the prose by size, as the longest topics happen to fall in the training half.
+# Share of the names; about 4 % of the prose by size, because the longest topics are in the training half.
 HELD_OUT_PERCENT = 10
 
 # Tests are not documentation, site-packages is not the standard library, encodings is almost all tables,
@@ -25,7 +25,7 @@ HELD_OUT_PERCENT = 10
 SKIPPED_FOLDERS = re.compile(r"^(__pycache__|tests?|idlelib|site-packages|turtledemo|encodings|pydoc_data|config-.*)$")
 SKIPPED_FILES = re.compile(r"^(_sysconfigdata.*|this)\.py$")
 
-# A few modules carry their authors' own licence instead of the PSF's; leaving them out keeps the text PSF-2.0.
+# A few modules have their authors' licence instead of the PSF's. Without them the text is PSF-2.0.
 OTHER_LICENCE = re.compile(
     r"permission\s+(\W\s+)?(to\s+use,?\s+copy|is\s+hereby\s+granted)|redistribut(e|ion)\b[^.]{0,40}\b(source|software)"
     r"|provided\s+'as-is'|apache\s+licen[cs]e|\bMIT\s+licen[cs]e|free\s+software",
@@ -44,7 +44,7 @@ class Corpus:
 
 
 def is_held_out(name: str) -> bool:
-    """Decide by a hash of the document's name, so that adding a document never moves another one."""
+    """Decide by a hash of the document's name, so that an added document never moves another one."""
     return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 100 < HELD_OUT_PERCENT
 
 
@@ -116,14 +116,14 @@ def build_corpus() -> Corpus:
     for name, text in sorted(topics.items()):
         prose.append((f"topic {name}", inspect.cleandoc(text)))
 
-    # The training half goes first, so a paragraph that occurs in both is lost to the held-out half, never shared.
+    # The training half is first, so a paragraph that occurs in both is removed from the held-out half.
     seen: set[str] = set()
     halves: dict[bool, list[str]] = {False: [], True: []}
     for held_out in (False, True):
         for name, text in prose:
             if is_held_out(name) == held_out:
                 document = _without_repeats(text, seen)
-                # What is left of a topic that others had quoted in full is a stray line, not a document.
+                # The rest of a topic that others quote in full is a stray line, not a document.
                 if len(document) >= 200:
                     halves[held_out].append(document + "\n")
     return Corpus(halves[False], list(dict.fromkeys(train_source)), halves[True], modules)

@@ -1,10 +1,11 @@
-"""End-to-end vectors on the bundled demo model, written to docs/demo-vectors.json: what docs/reading.md computes.
+"""End-to-end vectors on the bundled demo model, written to docs/demo-vectors.json: the results of docs/reading.md.
 
     python -m tools.demo_vectors
 
-Two recipients' keys with a public secret; what is written for the first; what either key reads of that copy, of two
-disguised ones and of a mixture of both copies. docs/reading.md (*Test vectors*) says how a reader makes each suspect.
-`tests/keys/test_demo_vectors.py` follows the pages without this package and compares.
+They contain two recipients' keys with a public secret, the output for the first recipient, and both keys' readings of
+this copy, of two disguised copies and of a mixture of both recipients' copies. docs/reading.md (*Test vectors*)
+describes how to make each suspect. `tests/keys/test_demo_vectors.py` follows the pages without this package and
+compares the results.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ UNIT = 1e-6
 
 
 def keys(model: Checkpoint) -> list[Key]:
-    """The keys of both recipients; their secret is public."""
+    """Return the keys of both recipients, with a public secret."""
     params = many_recipients(model.hidden_size)
     return [generate_key(model, params, bytes(range(32)), "Demo", name) for name in RECIPIENTS]
 
 
 def copy_of(model: Checkpoint, key: Key) -> dict[str, torch.Tensor]:
-    """What a recipient gets in each place, (s, d) in bfloat16."""
+    """Return a recipient's rows in each place, (s, d) in bfloat16."""
     rows = {}
     for place, (where, part) in placed(key, model).items():
         choices = part.choices()
@@ -63,7 +64,7 @@ def copy_of(model: Checkpoint, key: Key) -> dict[str, torch.Tensor]:
 
 
 def reordered(rows: torch.Tensor) -> torch.Tensor:
-    """Columns in a public order, every third of them with its sign flipped."""
+    """Reorder the columns in a public order, and flip the sign of every third one."""
     order = permutations(public_key(1, "irwm/demo/columns"), 1, rows.shape[1])[0]
     signs = torch.ones(rows.shape[1], dtype=rows.dtype)
     signs[::3] = -1
@@ -71,7 +72,7 @@ def reordered(rows: torch.Tensor) -> torch.Tensor:
 
 
 def turned(rows: torch.Tensor) -> torch.Tensor:
-    """Every row times the basis of row 0 under a public stream key."""
+    """Multiply every row by the basis of row 0 under a public stream key."""
     basis = Basis.derive(public_key(1, "irwm/demo/turn"), rows.shape[1])
     made = basis.into(rows.double().numpy(), np.zeros(len(rows), dtype=np.int64))
     return torch.from_numpy(made).to(rows.dtype)
@@ -82,7 +83,7 @@ def mixed(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def folder(where: Path, rows: dict[str, torch.Tensor]) -> Checkpoint:
-    """The demo model with these rows."""
+    """Write the demo model with these rows, and open it."""
     where.mkdir()
     tensors = load_file(DEMO / "model.safetensors")
     tensors |= {TENSORS[place]: values.contiguous() for place, values in rows.items()}
@@ -93,7 +94,7 @@ def folder(where: Path, rows: dict[str, torch.Tensor]) -> Checkpoint:
 
 
 def written(model: Checkpoint, key: Key, rows: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """What a key derives and writes, by place."""
+    """Return the values that a key derives and writes, by place."""
     found = {}
     for place, (where, part) in placed(key, model).items():
         choices = part.choices()
@@ -111,9 +112,9 @@ def written(model: Checkpoint, key: Key, rows: dict[str, torch.Tensor]) -> dict[
 
 
 def in_units(values: NDArray[np.float64]) -> str:
-    """SHA-256 of whole multiples of `UNIT`, little-endian int64, row by row."""
+    """Return the SHA-256 of integer multiples of `UNIT`, as little-endian int64, row by row."""
     scaled = values / UNIT
-    assert (np.abs(np.abs(scaled % 1.0) - 0.5) > UNIT).all(), "a number lies between two units: choose another secret"
+    assert (np.abs(np.abs(scaled % 1.0) - 0.5) > UNIT).all(), "a number is between two units: choose another secret"
     return hashlib.sha256(np.rint(scaled).astype("<i8").tobytes()).hexdigest()
 
 
@@ -122,7 +123,7 @@ def sha256(rows: torch.Tensor) -> str:
 
 
 def read(key: Key, examination: Examination) -> dict[str, Any]:
-    """The mark and the fingerprint of a key, by place and map."""
+    """Return the readings of a key's mark and fingerprint, by place and map."""
     found: dict[str, Any] = {}
     for place in examination.places:
         part, suspect = key.at(place), examination.at(place).aligned[0]
@@ -132,7 +133,7 @@ def read(key: Key, examination: Examination) -> dict[str, Any]:
 
 
 def ranked(key: Key, suspect: Aligned, by: str) -> dict[str, Any]:
-    """What the verdict's own statistic reads under one map, with seed 0."""
+    """Return the reading of the verdict's statistic under one map, with seed 0."""
     choices, p = key.choices(), key.parameters
     noise = key.noise(suspect.model, choices)
     tokens = choices.query_tokens, choices.reference_tokens
@@ -153,7 +154,7 @@ def ranked(key: Key, suspect: Aligned, by: str) -> dict[str, Any]:
 
 
 def of_noise(key: Key, suspect: Aligned, by: str) -> dict[str, Any]:
-    """z and share of a key's noise under one map."""
+    """Return z and share of a key's noise under one map."""
     differences = differences_of(suspect.borne_out, by, key.derivation)
     sums = score(task_of(differences, [key.derivation.noise_key()], key.parameters))
     return {"z": float(sums.z[0]), "share": float(sums.share[0])}

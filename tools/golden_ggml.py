@@ -1,7 +1,7 @@
-"""Writes tests/checkpoint/data/ggml.json: blocks of every GGML format and the numbers that GGML's own C code reads
-in them.
+"""Write tests/checkpoint/data/ggml.json: blocks of every GGML format and the numbers that GGML's C code reads from
+them.
 
-Run it in an environment of its own, since ggml-python is needed for nothing else:
+Run it in a separate environment, since only this script needs ggml-python:
 
     python -m venv /tmp/ggml && /tmp/ggml/bin/pip install ggml-python==0.0.45
     /tmp/ggml/bin/python -m tools.golden_ggml tests/checkpoint/data/ggml.json
@@ -28,7 +28,7 @@ _FLOATS = ctypes.POINTER(ctypes.c_float)
 
 
 def quantised(kind: int, values: np.ndarray) -> np.ndarray:
-    """The values as llama.cpp's quantiser stores them, every column equally important."""
+    """Quantise the values with llama.cpp's quantiser, with equal importance for every column."""
     content = np.zeros(ggml.ggml_row_size(kind, values.size), np.uint8)
     weights = np.ones_like(values)
     written = ggml.ggml_quantize_chunk(
@@ -39,7 +39,7 @@ def quantised(kind: int, values: np.ndarray) -> np.ndarray:
 
 
 def numbers(kind: int, content: np.ndarray) -> np.ndarray:
-    """What GGML reads in these blocks."""
+    """Return the numbers that GGML reads from these blocks."""
     values = np.zeros(NUMBERS, np.float32)
     to_float = ggml.ggml_get_type_traits(kind).contents.to_float
     to_float(content.ctypes.data, values.ctypes.data_as(_FLOATS), NUMBERS)
@@ -53,7 +53,7 @@ def main(target: Path) -> None:
         kind = getattr(ggml, f"GGML_TYPE_{name}")
         weights = rng.normal(0, 0.02, NUMBERS).astype(np.float32)
         real = quantised(kind, weights)
-        # Any bytes are valid blocks; those whose scale happens to be NaN show little.
+        # Any bytes are valid blocks, but blocks with a NaN scale test little.
         noise = rng.integers(0, 256, real.size, dtype=np.uint8)
         while not np.isfinite(numbers(kind, noise)).mean() > 0.5:
             noise = rng.integers(0, 256, real.size, dtype=np.uint8)

@@ -1,8 +1,8 @@
-"""The test vectors of keys: what docs/key-format.md derives from some made-up keys, written to docs/key-vectors.json.
+"""Test vectors of keys: values that docs/key-format.md derives from sample keys, written to docs/key-vectors.json.
 
     python -m tools.key_vectors
 
-`tests/keys/test_keys.py` follows the page with Python's standard library alone and compares with these.
+`tests/keys/test_keys.py` follows the page with Python's standard library alone and compares its results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOISE_ROWS = 8  # rows of bases and noise in a vector
 
 
 def keys() -> Iterator[Key]:
-    """A key for each way of writing a mark, the paper's first."""
+    """Yield a key for each way of writing a mark, the paper's first."""
     paper = Key(
         secret=bytes(range(32)),
         parameters=Parameters.paper(positions=12, constraints=3, required_positions=7),
@@ -67,7 +67,7 @@ def keys() -> Iterator[Key]:
 
 
 def derived(key: Key) -> dict[str, NDArray[np.int64]]:
-    """What the page derives, by the names of the vectors; of bases and noise that of the first rows."""
+    """Return the values that the page derives, by the vectors' names. Bases and noise cover the first rows only."""
     choices, params, d = key.choices(), key.parameters, key.hidden_size
     found = {name: getattr(choices, name) for name in CHOICES}
     rows = np.arange(NOISE_ROWS)
@@ -81,7 +81,7 @@ def derived(key: Key) -> dict[str, NDArray[np.int64]]:
         adds = params.spread > 0
         found["noise_places"], found["noise_signs"] = places(stream, rows, params.noise_coordinates, d, adds=adds)
         if not adds:
-            # In billionths, because the last digit of a logarithm is not the same everywhere.
+            # In billionths, because the last digit of a logarithm depends on the platform.
             found["noise_sizes"] = np.rint(1e9 * sizes_of(stream, rows)).astype(np.int64)
     if key.head is not None:
         found |= {f"head_{name}": values for name, values in derived(key.head).items()}

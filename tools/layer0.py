@@ -1,4 +1,4 @@
-"""Writes docs/layer0-families.json: what docs/layer0.md needs to know of every family, from the families' data files.
+"""Write docs/layer0-families.json: the data of every family for docs/layer0.md, from the families' data files.
 
 python -m tools.layer0
 """
@@ -14,12 +14,12 @@ from typing import Any
 from irwm.families.family import families
 
 TABLE = Path(__file__).resolve().parents[1] / "docs" / "layer0-families.json"
-# Of whole models and other containers, and of words for people.
+# Fields about whole models and other containers, and text for readers.
 _LEFT_OUT = {"name", "title", "about", "gguf", "anatomy", "layer_count"}
 
 
 def table() -> dict[str, Any]:
-    """The families by name, in plain values, without what does not matter to layer 0."""
+    """Return the families by name, in plain values, without fields that do not concern layer 0."""
     return {family.name: {k: v for k, v in plain(family).items() if k not in _LEFT_OUT} for family in families()}
 
 

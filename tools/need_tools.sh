@@ -1,7 +1,7 @@
 #!/bin/sh
-# The system's tools that tests drive: a real Chromium, which no test does without; mkfs.btrfs, for a disk that clones
-# files; pdftoppm, to look at a report's pages. What is missing is installed where apt can do it. Chromium is asked for;
-# without the others their tests are skipped and say why.
+# System tools for the tests: a real Chromium, which is required; mkfs.btrfs, for a disk that clones files; pdftoppm, to
+# render a report's pages. Missing tools are installed with apt if possible. Without Chromium this script fails. Without
+# the other tools their tests are skipped with the reason.
 #
 #   sh tools/need_tools.sh [chromium] [mkfs.btrfs] [pdftoppm]     all three without arguments
 set -e
@@ -14,7 +14,7 @@ for tool in "$@"; do
 done
 [ -n "$missing" ] || exit 0
 
-# The Debian package that a tool comes in.
+# The Debian package of a tool.
 package_of() {
     case "$1" in
         mkfs.btrfs) echo btrfs-progs ;;

@@ -1,4 +1,4 @@
-"""What a person does on the pages, as functions that whoever calls them can read like a story."""
+"""An officer's actions on the pages, as functions that make tests readable."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ STEPS = ("to-names", "to-setting", "to-place", "start-protect")
 
 
 def fill_path(page: Page, purpose: str, path: Path | str) -> None:
-    """Pastes a path into a picker and leaves the field."""
+    """Paste a path into a picker and leave the field."""
     field = page.locator(f"#path-{purpose} input, #path-{purpose} textarea").first
     field.fill(str(path))
     field.press("Enter")
 
 
 def type_into(page: Page, element: str, text: str) -> None:
-    """Types and goes on to the next field, as a person does."""
+    """Type into a field and move to the next one, like a user."""
     field = page.locator(f"#{element} input, #{element} textarea").first
     field.fill(text)
     field.press("Tab")
@@ -36,11 +36,11 @@ def choose_original(page: Page, original: Path) -> None:
 
 
 def first_step(page: Page) -> None:
-    """The wizard's first step; a page that was further is taken back."""
+    """Go back to the wizard's first step."""
     open_tab(page, "protect")
-    # A reload gives the wizard back as it was left, a moment after the page is there.
+    # A reload restores the wizard's state a moment after the page is loaded.
     expect(page.locator("body[data-protect]")).to_be_attached()
-    # The step shown is known by its own button: none of them is there while the tab is being drawn.
+    # Each step has its own button, which identifies the visible step. While the tab is being drawn there is no button.
     shown = page.locator(", ".join(f"#{step}:visible" for step in STEPS))
     expect(shown).to_have_count(1)
     at = STEPS.index(str(shown.get_attribute("id")))
@@ -50,7 +50,7 @@ def first_step(page: Page) -> None:
 
 
 def set_up_release(page: Page, original: Path, parent: Path, name: str, owner: str, recipient: str) -> None:
-    """The wizard up to its last button."""
+    """Fill in the wizard up to its last button."""
     first_step(page)
     choose_original(page, original)
     page.click("#to-names")
@@ -67,7 +67,7 @@ def set_up_release(page: Page, original: Path, parent: Path, name: str, owner: s
 
 
 def protect(page: Page, original: Path, release: Path, owner: str = "Example Labs", recipient: str = "") -> None:
-    """Marks a model and waits for its receipt."""
+    """Mark a model and wait for its receipt."""
     set_up_release(page, original, release.parent, release.name, owner, recipient)
     expect(page.locator("#preflight")).to_contain_text("Needs")
     page.click("#start-protect")
@@ -75,8 +75,8 @@ def protect(page: Page, original: Path, release: Path, owner: str = "Example Lab
 
 
 def investigate(page: Page, suspect: Path, original: Path, only_key: str | None = None) -> dict[str, Any]:
-    """Examines a suspect and returns the downloaded JSON; `only_key` keeps the one key whose label holds it."""
-    page.reload()  # all keys are chosen anew, and what was found before is shown again
+    """Examine a suspect and return the downloaded JSON; `only_key` keeps the one key whose label contains it."""
+    page.reload()  # selects all keys again, and shows the earlier result
     open_tab(page, "investigate")
     fill_path(page, "suspect", suspect)
     expect(page.locator("#suspect-model .model-card h2")).to_have_text(suspect.name)
@@ -89,7 +89,7 @@ def investigate(page: Page, suspect: Path, original: Path, only_key: str | None 
 
 
 def investigate_as(page: Page, suspect: Path, original: Path, *, title: str, examiner: str, seen: str) -> None:
-    """Examines a suspect under a case's title, saying who examines and since when the suspect is known."""
+    """Examine a suspect with a case title, an examiner and the date since which the suspect is known."""
     open_tab(page, "investigate")
     fill_path(page, "suspect", suspect)
     expect(page.locator("#suspect-model .model-card h2")).to_have_text(suspect.name)
@@ -103,7 +103,7 @@ def investigate_as(page: Page, suspect: Path, original: Path, *, title: str, exa
 
 
 def keep_key(page: Page, words: str) -> None:
-    """Takes every other key out of the list."""
+    """Remove every other key from the list."""
     chips = page.locator("#keys .token")
     expect(chips.first).to_be_visible()
     for index in reversed(range(chips.count())):
@@ -116,21 +116,21 @@ def run_investigation(page: Page, name: str) -> dict[str, Any]:
     page.click("#start-investigate")
     expect(page.locator("#finding")).to_be_hidden()
     card = page.locator("#finding .verdict-about")
-    # A disguised suspect's rows are searched one against all.
+    # Each row of a disguised suspect is compared with all rows.
     expect(card).to_contain_text(f"{name} against")
     expect(page.locator("#figure-positions .plotly")).to_be_visible()
     return dict(json.loads(download(page, "report-json")))
 
 
 def download(page: Page, button: str) -> str:
-    """The text behind a download button."""
+    """Return the text behind a download button."""
     with page.expect_download() as event:
         page.click(f"#{button}")
     return Path(event.value.path()).read_text(encoding="utf-8")
 
 
 def fetch(page: Page, button: str, folder: Path) -> Path:
-    """The file behind a download button, in a folder under the name that the page gives it."""
+    """Save the file behind a download button in a folder under its suggested name, and return its path."""
     with page.expect_download() as event:
         page.click(f"#{button}")
     target = folder / event.value.suggested_filename
@@ -139,7 +139,7 @@ def fetch(page: Page, button: str, folder: Path) -> Path:
 
 
 def points(page: Page, element: str) -> int:
-    """Finite numbers that a figure draws upwards, over all its traces, as the browser has them."""
+    """Return the number of finite y values in all traces of a figure, as the browser has them."""
     count: int = page.evaluate(
         """id => document.querySelector(`#${id} .js-plotly-plot`).data
                .flatMap(trace => Array.from(trace.y?._inputArray ?? trace.y ?? []))
@@ -150,7 +150,7 @@ def points(page: Page, element: str) -> int:
 
 
 def place(model: Path, root: Path, name: str) -> Path:
-    """A copy of a model where the app may look."""
+    """Copy a model to a folder that the app may read."""
     target = root / name
     if not target.exists():
         shutil.copytree(model, target)

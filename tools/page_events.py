@@ -1,4 +1,4 @@
-"""Waiting until a page has nothing more to do: no request without an answer, and no event that Gradio works on."""
+"""Waiting until a page is idle: no unanswered request, and no event in progress in Gradio."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ _WATCH = """
     if (requests + events.size) return false;
     await document.fonts.ready;
     await Promise.all(moving().map(each => each.finished.catch(() => null)));
-    await drawn();  // what the last result shows, and the events that follow from it
+    await drawn();  // draw the last result, and run the events that follow from it
     return begun === before;
   };
   let looking = false, found = false;
   window.irwmEvents = {
     pending: () => requests + events.size,
     completed: () => completed,
-    // Answers at once, so that a page that draws nothing any more holds up no test: false while a look is under way.
+    // Answers at once, so that a page that no longer draws does not block a test: false while a check is running.
     settled: () => {
       const answer = found;
       found = false;
@@ -90,25 +90,25 @@ _WATCH = """
 
 
 def watch(context: BrowserContext) -> None:
-    """Has each page that the context opens after this count its requests and events."""
+    """Make each page that the context opens later count its requests and events."""
     context.add_init_script(_WATCH)
 
 
 def pending(page: Page) -> int:
-    """How many requests and events of the page have no answer yet."""
+    """Return the number of unanswered requests and events of the page."""
     return int(page.evaluate("irwmEvents.pending()"))
 
 
 def settled(page: Page) -> None:
-    """Waits until nothing is pending, and fonts, transitions and what the last event brought are drawn.
+    """Wait until there are no pending requests, and fonts, transitions and the last event's result are drawn.
 
     A page that polls is settled between two polls.
     """
-    until(lambda: bool(page.evaluate("irwmEvents.settled()")), "the page to have nothing pending")
+    until(lambda: bool(page.evaluate("irwmEvents.settled()")), "the page to have no pending requests")
 
 
 def after_events(page: Page, count: int) -> None:
-    """Waits until so many more events are completed: those of a page that polls, for example."""
+    """Wait until `count` more events are completed, for example on a page that polls."""
     before = page.evaluate("irwmEvents.completed()")
     page.wait_for_function("least => window.irwmEvents.completed() >= least", arg=before + count)
     settled(page)

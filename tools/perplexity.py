@@ -1,8 +1,8 @@
-"""Perplexity of a causal language model on a text: the one measurement every figure in this repository uses.
+"""Perplexity of a causal language model on a text: the measurement behind every such figure in this repository.
 
     python -m tools.perplexity MODEL_DIR TEXT_FILE [--window N]
 
-Nothing is downloaded: MODEL_DIR must be a local folder holding weights, config and tokenizer. `python -m irwm.running`
+It downloads nothing: MODEL_DIR must be a local folder with weights, config and tokenizer. `python -m irwm.running`
 compares two models by the same measurement.
 """
 
@@ -23,7 +23,7 @@ def perplexity(opened: Opened, token_ids: Sequence[int], window: int) -> float:
     """Return exp(mean negative log-likelihood) of `token_ids`, read `window` tokens at a time.
 
     Each window starts with the last token of the one before it, so every token but the very first is
-    predicted exactly once and none is predicted from more than `window - 1` tokens of context.
+    predicted exactly once, from at most `window - 1` tokens of context.
     """
     if window < 2:
         raise ValueError("window must be at least 2: one token of context, one to predict")

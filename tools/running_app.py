@@ -20,22 +20,22 @@ from tools.page_events import watch
 from tools.waiting import PATIENCE, quoted, until
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FAKE_TASKS = REPOSITORY / "tools" / "fake_tasks"  # a folder for PYTHONPATH: with it, tasks become small ones
+FAKE_TASKS = REPOSITORY / "tools" / "fake_tasks"  # folder for PYTHONPATH that replaces tasks by small ones
 CHROMIUM = "/usr/bin/chromium"
 CHROMIUM_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 # Printed by `ui.server.launch` once the app answers.
 READY = "IRWM Studio is at"
-# Milliseconds until an expectation about a page is given up.
+# Timeout in milliseconds of expectations about a page.
 PATIENCE_MS = 1000 * PATIENCE
 expect.set_options(timeout=PATIENCE_MS)
 VIEWPORT: ViewportSize = {"width": 1280, "height": 800}
-# Seconds that the app may take to end by itself, which removes what was uploaded, before it is ended the hard way.
+# Seconds for the app to end normally, which removes uploads, before it is killed.
 PATIENCE_AT_END = 60
 PASSPHRASE = "umbrella-quartz-lantern-tide"
 
 
 def opened_context(browser: Browser, **more: Any) -> BrowserContext:
-    """A fresh profile in a window of our size, which waits as long as `PATIENCE_MS` for what a page has to do."""
+    """Open a fresh profile with our window size and a timeout of `PATIENCE_MS`."""
     context = browser.new_context(viewport=VIEWPORT, **more)
     context.set_default_timeout(PATIENCE_MS)
     watch(context)
@@ -43,7 +43,7 @@ def opened_context(browser: Browser, **more: Any) -> BrowserContext:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """Return a port that is currently free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -51,7 +51,7 @@ def free_port() -> int:
 
 @dataclass
 class RunningApp:
-    """The app in a process of its own."""
+    """The app in a separate process."""
 
     port: int
     home: Path
@@ -74,9 +74,9 @@ def start_app(
     extra: Mapping[str, str] | None = None,
     cwd: Path = REPOSITORY,
 ) -> Iterator[RunningApp]:
-    """Runs `python app.py` in `cwd` with home, temp folder and root below `folder`, until the block ends.
+    """Run `python app.py` in `cwd` with home, temp folder and root below `folder`, until the block ends.
 
-    The temp folder is set because a home inside the real one, where pytest's folders are, is refused by the app.
+    The temp folder is set because the app refuses a home inside the real temp folder, where pytest's folders are.
     """
     port = free_port()
     home, root, temp, log = folder / "home", folder / "models", folder / "tmp", folder / "app.log"
@@ -98,7 +98,7 @@ def start_app(
             env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # What a script starts in the background ignores Ctrl-C, and so would the app, by inheritance.
+            # Background processes of a script ignore Ctrl-C, and the app would inherit this.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     app = RunningApp(port, home, root, log, process)
@@ -120,11 +120,11 @@ def _until_it_answers(app: RunningApp) -> None:
 
     until(ready, "the app to start", app.log)
     if app.process.poll() is not None:
-        raise AssertionError(f"the app ended with {app.process.returncode} while it started{quoted(app.log)}")
+        raise AssertionError(f"the app ended with {app.process.returncode} during its start{quoted(app.log)}")
 
 
 def pass_the_gate(page: Page, passphrase: str = PASSPHRASE) -> None:
-    """Creates the vault or unlocks it, whichever the page asks for, and waits for the pages."""
+    """Create or unlock the vault, as the page requests, and wait for the pages."""
     page.wait_for_selector("#first-passphrase input, #passphrase input")
     if page.locator("#first-passphrase").count():
         page.fill("#first-passphrase input", passphrase)

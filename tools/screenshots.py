@@ -1,9 +1,9 @@
-"""Walk through the app in a real Chromium and keep the pictures that README and docs show, light and dark.
+"""Walk through the app in a real Chromium and save the pictures for README and docs, light and dark.
 
     python -m tools.screenshots [EMPTY_FOLDER]
 
-Starts the app on a copy of the demo model in a throw-away folder, or in the one given, whose name the pictures then
-show; writes docs/images/*.png at 1280 x 800.
+Starts the app on a copy of the demo model in a temporary folder, or in the given one, whose name is then visible in the
+pictures. Writes docs/images/*.png at 1280 x 800.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def take_pictures(folder: Path) -> None:
 
 
 def walk(page: Page, model: Path, release: Path, suspect: Path, scheme: str) -> None:
-    """The officer's story, once per colour scheme."""
+    """Run the officer's workflow, once per colour scheme."""
     if not release.exists():
         protect(page, model, release, owner="Example Labs", recipient="Early access 7")
         disguise(release, suspect, DISGUISES, seed=1)
@@ -88,7 +88,7 @@ def walk(page: Page, model: Path, release: Path, suspect: Path, scheme: str) -> 
     open_tab(page, "lab")
     if scheme == "light":
         attack(page)
-    else:  # a lab that has ended is shown again
+    else:  # a finished lab is shown again
         expect(page.locator("#lab-trials .plotly")).to_be_visible()
     page.locator("#lab-summary").evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 24)")
     keep(page, f"lab-{scheme}")
@@ -102,7 +102,7 @@ def walk(page: Page, model: Path, release: Path, suspect: Path, scheme: str) -> 
 
 
 def attack(page: Page) -> None:
-    """A rehearsal on the demo model, with the quick choice of attacks and one kind of mark."""
+    """Run a rehearsal on the demo model, with the quick set of attacks and one kind of mark."""
     page.locator("#lab-modes label", has_text="Many recipients").locator("input").uncheck()
     page.click("#start-lab")
     expect(page.locator("#job-lab .state-done")).to_be_visible()

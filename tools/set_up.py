@@ -1,13 +1,13 @@
-"""Installs the app's libraries into the environment of the Python that runs this; every file must have a known SHA-256.
+"""Install the app's libraries into the environment of the running Python; every file must have a known SHA-256.
 
     .venv/bin/python -m tools.set_up
 
-That is `pip install --require-hashes --no-deps -r requirements.lock`, and two things that pip cannot be told there:
+It runs `pip install --require-hashes --no-deps -r requirements.lock`, and two steps that this command cannot do:
 
-- torch first, in the build that pip finds by itself. Where an index or a folder of one's own has the build for the
-  processor, pip prefers it; among files with known hashes it would prefer the package index's build for CUDA. A torch
-  of the right version that is installed already stays.
-- NVIDIA's libraries (requirements-cuda.lock), where the build of torch that is there asks for them.
+- It installs torch first, in the build that pip finds. If your index or folder has the build for the processor, pip
+  prefers it; among files with known hashes it would prefer the package index's build for CUDA. An installed torch of
+  the right version stays.
+- It installs NVIDIA's libraries (requirements-cuda.lock) if the installed build of torch requires them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK, CUDA_LOCK = ROOT / "requirements.lock", ROOT / "requirements-cuda.lock"
-# Not quiet: the first set-up downloads a gigabyte or two, and pip shows how far it is.
+# Not quiet: the first set-up downloads a gigabyte or two, and pip shows the progress.
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 INSTALL = (*PIP, "install", "--require-hashes", "--no-deps")
 MISSING = re.compile(r"^torch \S+ requires \S+, which is not installed", re.MULTILINE)
@@ -33,7 +33,7 @@ def main() -> int:
         subprocess.run([*INSTALL, "-r", str(LOCK)], check=True)
         if MISSING.search(subprocess.run([*PIP, "check"], capture_output=True, text=True, check=False).stdout):
             subprocess.run([*INSTALL, "-r", str(CUDA_LOCK)], check=True)
-    except subprocess.CalledProcessError as error:  # pip has said why
+    except subprocess.CalledProcessError as error:  # pip has printed the reason
         return error.returncode
     return 0
 
@@ -52,7 +52,7 @@ def install_torch() -> None:
 
 
 def installed(name: str) -> str:
-    """The version that is installed, without the name of its build; "" for none."""
+    """Return the installed version, without the name of its build; "" for none."""
     try:
         return version(name).partition("+")[0]
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Models to try something on: the bundled one with trained weights, and tiny ones written by transformers."""
+"""Models for tests and benchmarks: the bundled one with trained weights, and tiny ones written by transformers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEMO = Path(__file__).resolve().parents[1] / "assets" / "demo"
 
 
 def write_llama(folder: Path, *, dtype: torch.dtype = torch.float32, seed: int = 0, **config: Any) -> Path:
-    """A small random Llama (GQA), written by transformers; large enough for 50 positions and 10 constraints."""
+    """Write a small random Llama (GQA) with transformers, large enough for 50 positions and 10 constraints."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     settings: dict[str, Any] = {

@@ -2,8 +2,8 @@
 
     python -m tools.train_demo
 
-One CPU thread and about half an hour are enough; nothing is downloaded. See assets/demo/README.md, which this
-script writes too, for what comes out.
+It needs one CPU thread and about half an hour, and downloads nothing. This script also writes assets/demo/README.md,
+which describes the result.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ VOCABULARY = 4096
 SPECIALS = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 CONTEXT = 512
 BATCH = 4  # windows of CONTEXT tokens; for equal time, smaller batches learn more here than larger ones
-SOURCE_PARTS = 3  # one pass reads all prose and a third of the source code, or code would drown the prose
+SOURCE_PARTS = 3  # one pass reads all prose but a third of the source code, since there is much more code
 REPOSITORY = Path(__file__).resolve().parents[1]
-# What the app and the tests measure with; prose that the demo model was not trained on.
+# Text for measurements in the app and the tests: prose that the demo model was not trained on.
 BUNDLED_TEXT = REPOSITORY / "irwm" / "running" / "heldout.txt"
 
 README = """\
@@ -97,7 +97,7 @@ changed as described above. The weights and the tokenizer, made from the text, a
 
 
 def train_tokenizer(corpus: Corpus) -> PreTrainedTokenizerFast:
-    """Byte-level BPE from the training half only, with a Llama's special tokens at ids 0 to 3."""
+    """Train byte-level BPE on the training half only, with a Llama's special tokens at ids 0 to 3."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -118,7 +118,7 @@ def train_tokenizer(corpus: Corpus) -> PreTrainedTokenizerFast:
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """A small Llama with every feature of a large one: grouped key/value heads, gated MLP, untied output head."""
+    """Return a small Llama with all features of a large one: grouped key/value heads, gated MLP, untied output head."""
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=256,
@@ -137,13 +137,13 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, documents: list[str]) -> list[np.ndarray]:
-    """Each document as <s> ... </s>."""
+    """Encode each document as <s> ... </s>."""
     encoded = tokenizer(documents, verbose=False)["input_ids"]
     return [np.array([*ids, tokenizer.eos_token_id], dtype=np.int64) for ids in encoded]
 
 
 def batches(prose: list[np.ndarray], source: list[np.ndarray], seed: int = SEED) -> Iterator[torch.Tensor]:
-    """Yield BATCH x CONTEXT token windows without end: documents packed in random order, then windows shuffled."""
+    """Yield BATCH x CONTEXT token windows endlessly: documents packed in random order, then windows shuffled."""
     rng = np.random.default_rng(seed)
     number = 0
     while True:
@@ -157,7 +157,7 @@ def batches(prose: list[np.ndarray], source: list[np.ndarray], seed: int = SEED)
 
 
 def optimizer_for(model: PreTrainedModel, peak: float) -> torch.optim.AdamW:
-    """AdamW; no decay on norms, nor on the input embedding, whose unused rows would only shrink towards zero."""
+    """Return AdamW without decay of norms and of the input embedding, whose unused rows would shrink towards zero."""
     rows = model.get_input_embeddings().weight
     spared = [p for p in model.parameters() if p.ndim < 2 or p is rows]
     decayed = [p for p in model.parameters() if p.ndim >= 2 and p is not rows]
@@ -166,7 +166,7 @@ def optimizer_for(model: PreTrainedModel, peak: float) -> torch.optim.AdamW:
 
 
 def rate(step: int, steps: int) -> float:
-    """Linear warmup over the first 5 %, then a cosine down to zero."""
+    """Return the learning rate's factor: linear warm-up over the first 5 %, then a cosine down to zero."""
     warmup = max(1, steps // 20)
     if step < warmup:
         return (step + 1) / warmup
@@ -174,7 +174,7 @@ def rate(step: int, steps: int) -> float:
 
 
 def train(model: PreTrainedModel, data: Iterator[torch.Tensor], steps: int, peak: float) -> float:
-    """Run `steps` updates in place; the last step's loss."""
+    """Run `steps` updates in place, and return the last step's loss."""
     optimizer = optimizer_for(model, peak)
     started = time.monotonic()
     model.train()
@@ -198,7 +198,7 @@ def train(model: PreTrainedModel, data: Iterator[torch.Tensor], steps: int, peak
 
 
 def seen_sample(corpus: Corpus) -> str:
-    """Training prose spread evenly over all documents, about as long as the held-out text."""
+    """Return training prose sampled evenly from all documents, about as long as the held-out text."""
     wanted = sum(map(len, corpus.held_out_prose))
     every = math.ceil(sum(map(len, corpus.train_prose)) / wanted)
     return "\n".join(corpus.train_prose[::every])[:wanted]
@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     args = parser.parse_args()
     if sys.version_info[:2] != (3, 11):
-        raise SystemExit("the text is that of Python 3.11's standard library; run this script with Python 3.11")
+        raise SystemExit("the text is from Python 3.11's standard library; run this script with Python 3.11")
 
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
@@ -225,7 +225,7 @@ def main() -> None:
     started = time.monotonic()
     train(model, batches(prose, source), args.steps, args.learning_rate)
     minutes = (time.monotonic() - started) / 60
-    # A row from which nothing was predicted had no gradient and, spared from decay, is bit for bit as drawn.
+    # A row without predictions had no gradient and no decay, so it still has its initial bits.
     untouched = int((model.model.embed_tokens.weight == initial).all(dim=1).sum())
 
     args.out.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def main() -> None:
     held_out = "\n".join(corpus.held_out_prose)
     BUNDLED_TEXT.write_text(held_out, encoding="utf-8")
     shutil.copyfile(STDLIB / "LICENSE.txt", args.out / "LICENSE-PSF-2.0.txt")
-    # Measured from the files just written, so that the figures are those of the bfloat16 checkpoint.
+    # Measured from the files just written, so that the figures belong to the bfloat16 checkpoint.
     result = measure(args.out, held_out, WINDOW)
     full = measure(args.out, held_out, CONTEXT)["perplexity"]
     seen = measure(args.out, seen_sample(corpus), WINDOW)["perplexity"]

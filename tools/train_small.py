@@ -1,14 +1,14 @@
-"""Train a small model of another family, or a stranger of the same shape, on the demo model's text.
+"""Train a small model of another family, or an unrelated model of the same shape, on the demo model's text.
 
     python -m tools.train_small gemma --out tests/models/gemma
     python -m tools.train_small phi3 --out tests/models/phi3
     python -m tools.train_small gpt2 --out tests/models/gpt2
-    python -m tools.train_small llama --seed 1 --steps 1200 --out /tmp/stranger
+    python -m tools.train_small llama --seed 1 --steps 1200 --out /tmp/unrelated
 
 The tests need trained weights with a tied head, an embedding scale and one key head (gemma), with fused projections
-(phi3), and with LayerNorm, learned positions and a tied head (gpt2). `llama` is the demo model's own shape and
-tokenizer: with another seed it becomes a model that an honest competitor could have trained, which must never be taken
-for ours. `--data-seed` alone keeps the random start and changes the order of the text.
+(phi3), and with LayerNorm, learned positions and a tied head (gpt2). `llama` has the demo model's shape and tokenizer:
+with another seed it becomes a model that an honest competitor could have trained, which must never be mistaken for
+ours. `--data-seed` alone keeps the random start and changes the order of the text.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ tokenizer. It exists so that the tests meet trained weights of this family. Text
 
 
 def gemma(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
-    """Tied head, embedding times sqrt(d), gain 1 + w, one key head for all query heads."""
+    """Return a model with a tied head, embedding times sqrt(d), gain 1 + w, one key head for all query heads."""
     return small_model("gemma", tokenizer)
 
 
 def phi3(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
-    """Fused qkv and gate_up, as many key heads as query heads, head not tied."""
+    """Return a model with fused qkv and gate_up, one key head per query head, and an untied head."""
     return small_model("phi3", tokenizer, tied=False)
 
 
 def small_model(
     family: str, tokenizer: PreTrainedTokenizerFast, width: int = 128, tied: bool = True
 ) -> PreTrainedModel:
-    """A model of "gemma", "phi3" or "llama" with random weights, two layers and four heads."""
+    """Return a "gemma", "phi3" or "llama" model with random weights, two layers and four heads."""
     shape = _shape(tokenizer, width) | {"tie_word_embeddings": tied}
     if family == "gemma":
         return GemmaForCausalLM(GemmaConfig(num_key_value_heads=1, **shape))
@@ -73,7 +73,7 @@ def small_model(
 
 
 def gpt2(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
-    """LayerNorm, learned positions, fused qkv stored transposed, MLP without a gate, tied head."""
+    """Return a model with LayerNorm, learned positions, transposed fused qkv, an MLP without a gate, a tied head."""
     shape = _shape(tokenizer, 128)
     return GPT2LMHeadModel(
         GPT2Config(
@@ -82,7 +82,7 @@ def gpt2(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
             n_layer=shape["num_hidden_layers"],
             n_head=shape["num_attention_heads"],
             n_positions=shape["max_position_embeddings"],
-            # On this much text dropout only slows learning, and the other families have none.
+            # With this little text dropout only slows learning, and the other families have none.
             resid_pdrop=0.0,
             embd_pdrop=0.0,
             attn_pdrop=0.0,
@@ -115,8 +115,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--learning-rate", type=float, default=2e-3)
-    parser.add_argument("--seed", type=int, nargs="+", default=[SEED], help="several write OUT-SEED each")
-    parser.add_argument("--data-seed", type=int, help="order of the text; the seed's own by default")
+    parser.add_argument("--seed", type=int, nargs="+", default=[SEED], help="several seeds write to OUT-SEED")
+    parser.add_argument("--data-seed", type=int, help="seed of the order of the text; default: the seed")
     args = parser.parse_args()
 
     torch.set_num_threads(1)

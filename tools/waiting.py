@@ -1,4 +1,4 @@
-"""Waiting for a condition, never for a time, so that nothing fails because the machine is slow."""
+"""Waiting for a condition, never for a fixed time, so that no test fails on a slow machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 from storage.job import Job
 from storage.jobs import Jobs
 
-# Only what hangs for good is given up: whatever runs here takes seconds, and a minute beside a dozen other programs.
+# Long enough to detect only real hangs: everything here takes seconds, or a minute on a busy machine.
 PATIENCE = 300
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.02
 LOG_CHARACTERS = 4000
@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 
 
 class GaveUpError(AssertionError):
-    """A condition was not met in all that time."""
+    """A condition was not met in time."""
 
 
 def until(
@@ -28,15 +28,15 @@ def until(
     log: Path | Callable[[], str] | None = None,
     longest_pause: float = LONGEST_PAUSE,
 ) -> Answer:
-    """What `condition` returns, once that is true.
+    """Wait until `condition` returns a true value, and return it.
 
     Args:
-        what: ends the sentence "waited for ...".
-        log: where the reason may be if it never becomes true; its end is quoted.
-        longest_pause: seconds between two looks.
+        what: end of the sentence "waited for ...".
+        log: log with a possible reason if it never becomes true; its end is quoted.
+        longest_pause: seconds between two checks.
 
     Raises:
-        GaveUpError: it stayed false.
+        GaveUpError: the value stayed false.
     """
     began, pause = time.monotonic(), min(FIRST_PAUSE, longest_pause)
     while not (answer := condition()):
@@ -48,23 +48,23 @@ def until(
 
 
 def until_over(jobs: Jobs, job_id: str) -> Job:
-    """The job, once it has ended, however that was.
+    """Wait until a job has ended in any state, and return it.
 
     Args:
-        jobs: opened with keys of the job.
+        jobs: job list opened with the keys of the job.
 
     Raises:
-        GaveUpError: it goes on and on; the message has the end of its log.
+        GaveUpError: it does not end; the message has the end of its log.
     """
     until(lambda: jobs.line(job_id).is_over, f"the end of job {job_id}", lambda: jobs.log_tail(job_id))
     return jobs.get(job_id)
 
 
 def until_ended(process: subprocess.Popen[str], what: str) -> tuple[str, str]:
-    """What a child process has written to its output and to its errors, once it has ended.
+    """Wait until a child process has ended, and return its output and its errors.
 
     Raises:
-        GaveUpError: it goes on and on; it is killed, and the message has what it wrote.
+        GaveUpError: it does not end; it is killed, and the message has its output.
     """
     try:
         return process.communicate(timeout=PATIENCE)
@@ -75,7 +75,7 @@ def until_ended(process: subprocess.Popen[str], what: str) -> tuple[str, str]:
 
 
 def quoted(log: Path | Callable[[], str] | None) -> str:
-    """The end of a log, for a message."""
+    """Return the end of a log, for a message."""
     if log is None:
         return ""
     text = log.read_text(encoding="utf-8", errors="replace") if isinstance(log, Path) else log()

@@ -8,8 +8,8 @@ original's W_q brought into the suspect's order, K = W^T W and L = V^T V are d x
 mean over layers of W_q's CKA and of W_k's, then of the two. CKA is blind to any orthogonal map of the outputs, so head
 order and fewer key heads than query heads need no treatment.
 
-As in the authors' code, a folder without a tokenizer is compared without alignment. Where the two models have another
-number of layers the paper matches layers; no disguise here changes that, so we do not.
+As in the authors' code, a folder without a tokenizer is compared without alignment. If the two models have different
+numbers of layers, the paper matches layers. No disguise here changes the number, so we do not.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from scipy.optimize import linear_sum_assignment
 from benchmarks.peers.score import CannotRun, Score, above, cannot
 from benchmarks.peers.weights import EMBEDDING, Weights, load, shared_tokens
 
-# Unrelated pairs as the authors print them (main.py). The paper gives no threshold. Its least related pair stands 12
-# deviations out and the next one 106 (README), so ten would serve its models; on ours, with 256 columns, models trained
-# apart on the same text reach 30, and fifty keeps AWM from calling those derived.
+# Unrelated pairs as the authors print them (main.py). The paper gives no threshold. Its least related pair is 12
+# deviations away and the next one 106 (README), so ten would be enough for its models. On ours, with 256 columns,
+# unrelated models trained on the same text reach 30, and with fifty AWM does not call them derived.
 UNRELATED_MEAN, UNRELATED_DEVIATION, DEVIATIONS = 0.00375, 0.0028, 50.0
 THRESHOLD = UNRELATED_MEAN + DEVIATIONS * UNRELATED_DEVIATION
 
 
 def score(original_dir: Path, suspect_dir: Path) -> Score:
-    """Mean unbiased CKA of the query and key matrices after alignment, at most 1."""
+    """Return mean unbiased CKA of the query and key matrices after alignment, at most 1."""
     try:
         return above(similarity(load(original_dir), load(suspect_dir)), THRESHOLD, "mean unbiased CKA")
     except CannotRun as error:
@@ -38,13 +38,13 @@ def score(original_dir: Path, suspect_dir: Path) -> Score:
 
 
 def similarity(original: Weights, suspect: Weights) -> float:
-    """The score itself.
+    """Return the score.
 
     Raises:
-        CannotRun: another number of layers or columns.
+        CannotRun: the models have different numbers of layers or columns.
     """
     if original.layers != suspect.layers:
-        raise CannotRun("another number of layers")
+        raise CannotRun("different number of layers")
     columns, signs = _columns(original, suspect)
     means = []
     for name in ("self_attn.q_proj", "self_attn.k_proj"):
@@ -57,7 +57,7 @@ def similarity(original: Weights, suspect: Weights) -> float:
 
 
 def unbiased_cka(x: torch.Tensor, y: torch.Tensor) -> float:
-    """Linear CKA of (n, p) and (n, q) with the unbiased HSIC."""
+    """Return the linear CKA of (n, p) and (n, q) with the unbiased HSIC."""
     k, l = (_u_centred(m.double() @ m.double().T) for m in (x, y))
     scale = float((k * k).sum() * (l * l).sum()) ** 0.5
     return float((k * l).sum()) / scale if scale > 0 else 0.0
@@ -73,10 +73,10 @@ def _u_centred(gram: torch.Tensor) -> torch.Tensor:
 
 
 def _columns(original: Weights, suspect: Weights) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each column of the suspect, the original's column and the sign between them."""
+    """Return, for each column of the suspect, the original's column and the sign between them."""
     first, second = original[EMBEDDING], suspect[EMBEDDING]
     if first.shape[1] != second.shape[1]:
-        raise CannotRun("another hidden size")
+        raise CannotRun("different hidden size")
     if original.vocabulary() is None or suspect.vocabulary() is None:
         return torch.arange(first.shape[1]), torch.ones(first.shape[1])
     ids, others = shared_tokens(original, suspect)

@@ -1,18 +1,18 @@
-"""The provenance kit of Cisco AI Defense, run as a program in an environment of its own.
+"""The provenance kit of Cisco AI Defense, run as a program in a separate environment.
 
 Reference: PyPI cisco-ai-provenance-kit 1.0.0 (Apache-2.0), code cisco-ai-defense/model-provenance-kit,
 docs/scoring-and-model-loading.md. An identity score, the weighted mean of five signals of the weights (embedding
 anchors, norm gains, energy by layer, row norms, sampled weights), counts as derived above 0.75
 (config/constants.py, SIMILARITY_THRESHOLD). Before that a gate on the config decides: two models of equal
-architecture are a "Confirmed Match" whatever their weights are. `score` is the published decision, gate included;
-`score_weights` the identity score alone, so that the gate does not hide it.
+architecture are a "Confirmed Match" with any weights. `score` is the published decision, including the gate;
+`score_weights` is the identity score alone, so that the gate does not hide it.
 
-It asks for Python 3.12 or newer, which this project does not. `python -m benchmarks.peers.cisco ENV` makes the
-environment with the Python that runs it and prints the program to name in PROVENANCEKIT. Version 1.0.0 also runs on
-Python 3.11 when pip is told to overlook that demand, which the command then does and says.
+It requires Python 3.12 or newer, unlike this project. `python -m benchmarks.peers.cisco ENV` makes the environment with
+the running Python and prints the program to set in PROVENANCEKIT. Version 1.0.0 also runs on Python 3.11 if pip ignores
+the requirement; the command then does this and prints a note.
 
-The kit stops where a folder has no tokenizer. In its favour it is given the original's then, as if ids still meant the
-same tokens.
+The kit stops if a folder has no tokenizer. In its favour it then gets the original's, as if ids still meant the same
+tokens.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SECONDS = 300
 
 
 def score(original_dir: Path, suspect_dir: Path) -> Score:
-    """The kit's own decision: config gate first, then the identity score."""
+    """Return the kit's decision: config gate first, then the identity score."""
     try:
         scores = compare(Path(original_dir), Path(suspect_dir))
         result = above(_number(scores["pipeline_score"]), THRESHOLD, "pipeline score")
@@ -46,7 +46,7 @@ def score(original_dir: Path, suspect_dir: Path) -> Score:
 
 
 def score_weights(original_dir: Path, suspect_dir: Path) -> Score:
-    """The kit's identity score by the same threshold, without the gate."""
+    """Return the kit's identity score by the same threshold, without the gate."""
     try:
         return above(
             _number(compare(Path(original_dir), Path(suspect_dir))["identity_score"]), THRESHOLD, "identity score"
@@ -57,14 +57,14 @@ def score_weights(original_dir: Path, suspect_dir: Path) -> Score:
 
 @lru_cache(maxsize=256)
 def compare(original_dir: Path, suspect_dir: Path) -> dict[str, float | None]:
-    """The "scores" part of the kit's JSON answer.
+    """Return the "scores" part of the kit's JSON answer.
 
     Raises:
-        CannotRun: PROVENANCEKIT names no program, or the program failed.
+        CannotRun: PROVENANCEKIT is not set to a program, or the program failed.
     """
     program = os.environ.get(PROGRAM)
     if not program or not Path(program).exists():
-        raise CannotRun(f"{PROGRAM} names no provenancekit program; see benchmarks/peers/cisco.py")
+        raise CannotRun(f"{PROGRAM} is not set to the provenancekit program; see benchmarks/peers/cisco.py")
     if not (suspect_dir / "tokenizer.json").exists() and (original_dir / "tokenizer.json").exists():
         with tempfile.TemporaryDirectory() as folder:
             completed = Path(shutil.copytree(suspect_dir, Path(folder) / "suspect"))
@@ -76,7 +76,7 @@ def compare(original_dir: Path, suspect_dir: Path) -> dict[str, float | None]:
 
 def _run(program: str, original_dir: Path, suspect_dir: Path) -> dict[str, float | None]:
     command = [program, "compare", str(original_dir), str(suspect_dir), "--json", "--no-cache"]
-    # The kit fetches from the Hub what a name does not find on disk; a benchmark must not.
+    # The kit downloads models that it does not find on disk from the Hub; a benchmark must not.
     offline = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     try:
         done = subprocess.run(command, env=offline, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -92,12 +92,12 @@ def _run(program: str, original_dir: Path, suspect_dir: Path) -> dict[str, float
 
 def _number(value: float | None) -> float:
     if value is None or value != value:
-        raise CannotRun("the kit gives no score")
+        raise CannotRun("the kit returned no score")
     return float(value)
 
 
 def install(folder: Path) -> Path:
-    """Make an environment with the kit in it and return its program."""
+    """Make an environment with the kit and return its program."""
     venv.create(folder, with_pip=True)
     binaries = folder / ("Scripts" if os.name == "nt" else "bin")
     overlook = ["--ignore-requires-python"] if sys.version_info < (3, 12) else []
@@ -107,5 +107,5 @@ def install(folder: Path) -> Path:
 
 if __name__ == "__main__":
     if sys.version_info < (3, 12):
-        print("The kit asks for Python 3.12; installing it on this older one regardless.", file=sys.stderr)
+        print("The kit requires Python 3.12; installing it on this older version anyway.", file=sys.stderr)
     print(f"{PROGRAM}={install(Path(sys.argv[1]))}")

@@ -18,11 +18,11 @@ class Column:
     """One method.
 
     Attributes:
-        title: the head of the column.
+        title: heading of the column.
         score: the method.
-        about: a Markdown sentence or two: what it is, source, threshold, what favours it.
-        watermark: whose release it reads: "" for the one with our mark, else the name of its own.
-        says: what the method's answer is called in the cells when it is "derived".
+        about: one or two Markdown sentences: description, source, threshold, choices in its favour.
+        watermark: the release that it reads: "" for the one with our mark, or the name of the peer's.
+        says: word in the cells for the answer "derived".
     """
 
     title: str
@@ -33,15 +33,15 @@ class Column:
 
 
 class Ours:
-    """Our detection, run once per pair and read twice."""
+    """Our detection, run once per pair and used for two columns."""
 
     def __init__(self, original: Path, release: Path, secret: bytes) -> None:
-        """Writes the release.
+        """Write the release.
 
         Args:
             original: the unmarked model.
-            release: where the marked copy goes.
-            secret: of the key.
+            release: folder for the marked copy.
+            secret: the key's secret.
         """
         self._model = irwm.open_checkpoint(original)
         self._key = irwm.generate_key(self._model, secret=secret)
@@ -57,7 +57,7 @@ class Ours:
         return self._found[suspect]
 
     def lineage(self, _original: Path, suspect: Path) -> Score:
-        """Whether the suspect descends from the original; "cannot tell" counts as not derived."""
+        """Score whether the suspect descends from the original; "cannot tell" counts as not derived."""
         found = self._detect(suspect)
         if isinstance(found, str):
             return cannot(found)
@@ -66,7 +66,7 @@ class Ours:
         return Score(found.alignment.similarity, None, "derived" if derived else "not derived", reason)
 
     def mark(self, _original: Path, suspect: Path) -> Score:
-        """Whether the mark of this one release is found; "inconclusive" counts as not found."""
+        """Score whether the mark of this release is found; "inconclusive" counts as not found."""
         found = self._detect(suspect)
         if isinstance(found, str):
             return cannot(found)
@@ -76,60 +76,61 @@ class Ours:
 
 
 def columns(ours: Ours) -> tuple[Column, ...]:
-    """All methods, in the order of the table."""
+    """Return all methods, in the order of the table."""
     return (
         Column(
             "HuRef",
             huref.score,
             "Invariant-terms cosine similarity (ICS) of the last two layers: Zeng et al., NeurIPS 2024, "
-            f"arXiv:2312.04828. No threshold is published; {huref.THRESHOLD} stands about ten deviations above "
+            f"arXiv:2312.04828. No threshold is published; {huref.THRESHOLD} is about ten deviations above "
             "unrelated pairs. In its favour: tokens are matched by string, key heads are paired as the model pairs "
-            "them, and the third term is the paper's W_up W_down, not the W_gate * W_up of the authors' code, which "
-            "flipped signs upset already.",
+            "them, and the third term is the paper's W_up W_down and not the W_gate * W_up of the authors' code, which "
+            "sign flips already change.",
         ),
         Column(
             "AWM",
             awm.score,
             "Columns aligned by linear assignment on the embedding, then unbiased CKA of W_q and W_k: ICLR 2026, "
             f"arXiv:2510.06738. No threshold is published; {awm.THRESHOLD:.3f} is fifty deviations above the unrelated "
-            "pairs that the authors report. In its favour: ten would do for their models, but on one as small as ours "
-            "separately trained ones go beyond that. Without a tokenizer it compares unaligned, as their code does.",
+            "pairs that the authors report. In its favour: ten are enough for their models, but with a model as small "
+            "as ours, separately trained models exceed that. Without a tokenizer it compares without alignment, like "
+            "their code.",
         ),
         Column(
             "CSU",
             csu.score,
-            "Do the rows of W_up match in order: Zhu et al., ICML 2025, arXiv:2502.12292. Value: mean Spearman "
-            "correlation; derived below p = 1e-6, the level in the authors' code. Exact for honest models, and by "
-            "design not meant to survive a reordering.",
+            "Tests whether the rows of W_up match in order: Zhu et al., ICML 2025, arXiv:2502.12292. Value: mean "
+            "Spearman correlation; derived below p = 1e-6, the level in the authors' code. Exact for honest models, "
+            "and by design not robust to reordering.",
         ),
         Column(
             "MATCH",
             match.score,
-            "The same authors' robust test: do the activations of W_gate and W_up match neurons alike. It runs both "
-            "models on the same tokens. In its favour: matching by cosine, tokens matched by string, inputs drawn from "
-            "tokens that both vocabularies have.",
+            "The same authors' robust test: whether the activations of W_gate and W_up match neurons in the same way. "
+            "It runs both models on the same tokens. In its favour: matching by cosine, tokens matched by string, "
+            "inputs drawn from tokens that both vocabularies have.",
         ),
         Column(
             "EmMark",
             emmark.score,
-            "A watermark of its own: Zhang & Koushanfar, DAC 2024, arXiv:2402.17938. Its release is the original "
-            "quantised to 4 bits (groups of 128), 40 bits per matrix, de-quantised, then disguised as ours is. Value: "
+            "A separate watermark: Zhang & Koushanfar, DAC 2024, arXiv:2402.17938. Its release is the original "
+            "quantised to 4 bits (groups of 128), 40 bits per matrix, de-quantised, then disguised like ours. Value: "
             "share of matching bits; p by the published binomial tail, derived below 1e-6 (no threshold is published). "
-            "In its favour: weights are snapped back to the owner's own grid; the suspect need not be quantised.",
+            "In its favour: weights are rounded to the owner's grid; the suspect need not be quantised.",
             watermark="emmark",
             says="found",
         ),
         Column(
             "Cisco kit",
             cisco.score,
-            "cisco-ai-provenance-kit 1.0.0 as it decides: models of equal architecture are a match before any "
-            "weight is looked at, others above 0.75. The vendor's own program, run apart. In "
-            "its favour: a folder without a tokenizer, which it refuses, is given the original's.",
+            "The decision of cisco-ai-provenance-kit 1.0.0: models of equal architecture match before any weight is "
+            "read, others above 0.75. The vendor's own program, run separately. In its favour: a folder without a "
+            "tokenizer, which it refuses, gets the original's.",
         ),
         Column(
             "Cisco kit, weights",
             cisco.score_weights,
-            "The same program's identity score alone, above the same 0.75: its view of the weights.",
+            "The same program's identity score alone, above the same 0.75, which compares the weights.",
         ),
         Column(
             "ours: lineage",
@@ -139,13 +140,13 @@ def columns(ours: Ours) -> tuple[Column, ...]:
         Column(
             "ours: mark",
             ours.mark,
-            "`irwm.detect(...).verdict`: is it this licensee's copy. Value: share of the positions with rank below "
-            "0.2; chance is 0.2.",
+            "`irwm.detect(...).verdict`: whether it is this licensee's copy. Value: share of the positions with rank "
+            "below 0.2; chance is 0.2.",
             says="found",
         ),
     )
 
 
 def releases(original: Path, folder: Path) -> dict[str, Path]:
-    """The releases of the peers that mark, by `Column.watermark`."""
+    """Return the releases of peers with a watermark, by `Column.watermark`."""
     return {"emmark": emmark.mark(original, folder / "emmark")}

@@ -1,4 +1,4 @@
-"""CSU: are the neurons still in the original's order? (Zhu, Ahmed, Kuditipudi, Liang, ICML 2025).
+"""CSU: tests whether the neurons are still in the original's order (Zhu, Ahmed, Kuditipudi, Liang, ICML 2025).
 
 Reference: "Independence tests for language models", arXiv:2502.12292, section 2 (the constrained setting, phi_CSU,
 algorithms MATCH, SPEARMAN and FISHER); code ahmeda14960/model-tracing, tracing/statistics/csu.py. In each layer the
@@ -8,7 +8,7 @@ Spearman's correlation between the matching and 1..h (two-sided, t distribution,
 layers by Fisher's method. The test is exact under its assumptions and by design not robust to a reordering; for that
 the paper has MATCH (`benchmarks.peers.match`).
 
-We take as value the mean correlation over layers: 1 on a copy, about 0 on unrelated models.
+The value is the mean correlation over layers: 1 on a copy, about 0 on unrelated models.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.peers.weights import Weights, load
 
 
 def score(original_dir: Path, suspect_dir: Path) -> Score:
-    """Mean Spearman correlation of the matched order, with the Fisher-combined p-value."""
+    """Return the mean Spearman correlation of the matched order, with the Fisher-combined p-value."""
     try:
         value, p = statistic(load(original_dir), load(suspect_dir))
     except CannotRun as error:
@@ -35,18 +35,18 @@ def score(original_dir: Path, suspect_dir: Path) -> Score:
 
 
 def statistic(original: Weights, suspect: Weights) -> tuple[float, float]:
-    """The mean correlation and the combined p-value.
+    """Return the mean correlation and the combined p-value.
 
     Raises:
-        CannotRun: another number of layers, neurons or columns; the test compares equal architectures.
+        CannotRun: different numbers of layers, neurons or columns; the test compares equal architectures.
     """
     if original.layers != suspect.layers:
-        raise CannotRun("another number of layers")
+        raise CannotRun("different number of layers")
     correlations, p_values = [], []
     for layer in range(original.layers):
         pair = [w.projection(layer, "mlp.up_proj") for w in (original, suspect)]
         if pair[0].shape != pair[1].shape:
-            raise CannotRun("W_up has another shape")
+            raise CannotRun("W_up has a different shape")
         matching = matched(*pair)
         correlation, p = spearmanr(matching, np.arange(matching.size))
         correlations.append(float(correlation))
@@ -55,7 +55,7 @@ def statistic(original: Weights, suspect: Weights) -> tuple[float, float]:
 
 
 def matched(first: torch.Tensor, second: torch.Tensor) -> NDArray[np.int64]:
-    """MATCH: for each row of (h, n) `first`, the row of `second` given to it by the largest total cosine."""
+    """MATCH: return for each row of (h, n) `first` the row of `second` assigned by the largest total cosine."""
     a, b = (torch.nn.functional.normalize(m.double(), dim=1) for m in (first, second))
     cosines = (a @ b.T).numpy()
     given: NDArray[np.int64] = linear_sum_assignment(np.nan_to_num(cosines), maximize=True)[1]
@@ -63,7 +63,7 @@ def matched(first: torch.Tensor, second: torch.Tensor) -> NDArray[np.int64]:
 
 
 def fisher(p_values: list[float]) -> float:
-    """FISHER: one p-value from independent ones; undefined ones are left out, as in the authors' code."""
+    """FISHER: combine independent p-values into one, without undefined ones, as in the authors' code."""
     known = np.array([p for p in p_values if not np.isnan(p)])
     if not known.size:
         return float("nan")

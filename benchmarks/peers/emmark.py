@@ -4,18 +4,18 @@ Reference: "EmMark: Robust Watermarks for IP Protection of Embedded Quantized La
 section 4 (insertion: scoring S = alpha S1 + beta S2; extraction: the share of matching bits, and the chance of it by
 a binomial tail); code ruisizhang123/EmMark, watermarks/insert.py and extract.py. For each quantised linear layer:
 
-    S1 = 1 / |code|          a level more or less matters least where the code is large; the extreme codes are left out
+    S1 = 1 / |code|          one level matters least where the code is large; the extreme codes are left out
     S2 = max(A) / (A - min(A))      per input channel, A the mean |activation| in full precision: salient channels
     positions = `LENGTH` drawn by the key from the POOL * LENGTH entries of the smallest 0.5 S1 + 0.5 S2
     code[position] += bit,  bit in {-1, +1} from the key
 
 and a suspect is read back at these positions: code' - code is compared with the bits.
 
-It is a watermark, so it needs its own release: `mark` writes a de-quantised copy, which is then disguised as ours is.
+It is a watermark, so it needs its own release: `mark` writes a de-quantised copy, which is then disguised like ours.
 Quantisation is round-to-nearest on the published grid, 4 bits in groups of 128 with a zero point, or 8 bits symmetric
-per tensor; AWQ's and SmoothQuant's search for channel scales, which the paper takes from elsewhere, is left out.
-Favourable to the peer: the suspect need not be quantised, its weights are snapped to the owner's own grid; the copy is
-stored in float32; the chance of a bit is taken as one half, as published, though an unmarked model matches none.
+per tensor. The search for channel scales of AWQ and SmoothQuant, which the paper takes from other work, is left out.
+In favour of the peer: the suspect need not be quantised, because its weights are rounded to the owner's grid; the copy
+is stored in float32; the chance of a bit is one half, as published, although an unmarked model matches no bits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CALIBRATION_SEQUENCES, CALIBRATION_LENGTH = 8, 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signature:
-    """What the owner keeps for one layer.
+    """The owner's record of one layer.
 
     Attributes:
         code, step, zero: the quantised matrix, (out, in) each: weight = (code - zero) * step.
@@ -60,22 +60,22 @@ class Signature:
     bits: torch.Tensor
 
     def marked(self) -> torch.Tensor:
-        """The de-quantised matrix with the bits in it."""
+        """Return the de-quantised matrix with the bits in it."""
         code = self.code.flatten().clone()
         code[self.positions] += self.bits
         return (code.reshape(self.code.shape) - self.zero) * self.step
 
     def matches(self, weight: torch.Tensor) -> int:
-        """How many bits a suspect's matrix still holds."""
+        """Return the number of bits that a suspect's matrix still holds."""
         if weight.shape != self.code.shape:
-            raise CannotRun("a marked matrix has another shape")
+            raise CannotRun("a marked matrix has a different shape")
         code = (weight / self.step).round() + self.zero
         difference = (code - self.code).flatten()[self.positions]
         return int((difference == self.bits).sum())
 
 
 def score(original_dir: Path, suspect_dir: Path, bits: int = BITS) -> Score:
-    """The share of matching bits, with its chance; the signature is derived anew from the original and SEED."""
+    """Return the share of matching bits, with its chance. The signature is derived from the original and SEED."""
     try:
         suspect = load(suspect_dir)
         signatures = signature(Path(original_dir), bits)
@@ -101,7 +101,7 @@ def mark(original_dir: Path, out_dir: Path, bits: int = BITS) -> Path:
 
 @lru_cache(maxsize=2)
 def signature(original_dir: Path, bits: int = BITS) -> dict[str, Signature]:
-    """The signature of every linear layer, by tensor name."""
+    """Return the signature of every linear layer, by tensor name."""
     weights, random = load(original_dir), np.random.default_rng(SEED)
     activations = _activations(original_dir)
     result = {}
@@ -116,7 +116,7 @@ def signature(original_dir: Path, bits: int = BITS) -> dict[str, Signature]:
 
 
 def _scores(code: torch.Tensor, activation: torch.Tensor, bits: int) -> torch.Tensor:
-    """S, (out, in); infinite where one level more or less would leave the grid."""
+    """Return S, (out, in); infinite where a change of one level would leave the grid."""
     low, high = (0, 2**bits - 1) if bits == 4 else (-(2 ** (bits - 1) - 1), 2 ** (bits - 1) - 1)
     small = 1.0 / code.abs()
     salient = activation.max() / (activation - activation.min()).clamp_min(1e-12)
@@ -125,7 +125,7 @@ def _scores(code: torch.Tensor, activation: torch.Tensor, bits: int) -> torch.Te
 
 
 def quantise(weight: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Round-to-nearest codes, steps and zero points, each (out, in); 4 bits by groups of inputs, 8 bits by tensor."""
+    """Return rounded codes, steps and zero points, each (out, in); 4 bits per input group, 8 bits per tensor."""
     if bits == 8:
         step = (weight.abs().max() / 127).expand_as(weight)
         return (weight / step).round(), step, torch.zeros_like(weight)
@@ -140,7 +140,7 @@ def quantise(weight: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tenso
 
 @torch.no_grad()
 def _activations(folder: Path) -> dict[str, torch.Tensor]:
-    """Mean |input| per channel of every linear layer inside the blocks, by module name."""
+    """Return mean |input| per channel of every linear layer inside the blocks, by module name."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
@@ -158,7 +158,7 @@ def _linears(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
 
 
 def _calibration_ids(folder: Path, vocab_size: int) -> torch.Tensor:
-    """Tokens of a Python module, which is what the demo model was trained on; random ones without a tokenizer."""
+    """Return tokens of a Python module, like the demo model's training text; random tokens without a tokenizer."""
     shape, count = (CALIBRATION_SEQUENCES, CALIBRATION_LENGTH), CALIBRATION_SEQUENCES * CALIBRATION_LENGTH
     path = folder / "tokenizer.json"
     if path.exists():

@@ -10,11 +10,11 @@ and the ICS of two models is the cosine of their six terms, each term first stan
 the mean of six Pearson correlations. We compute these in d x d form, without a K x K matrix:
 <X M X^T, Y N Y^T> = <(X^T Y)^T M (X^T Y), N>.
 
-Favourable to the peer: M_c uses W_up alone as the paper's text has it; the authors' code multiplies W_gate and W_up
-entry by entry for Llama, which no rotation and no sign flip leaves unchanged (`gated=True` does that, for comparison
-with their numbers). Key and value heads are repeated to the query heads as the model pairs them (their code tiles,
-which pairs wrongly and breaks when heads move). Tokens are matched by string, and the rare ones are
-those of the highest ids, which byte-pair merging made last; the authors count them in Wikipedia, model by model.
+In favour of the peer: M_c uses W_up alone, as in the paper's text. The authors' code multiplies W_gate and W_up
+elementwise for Llama, which rotations and sign flips change (`gated=True` does this, for comparison with their
+numbers). Key and value heads are repeated to the query heads as the model pairs them (their code tiles, which pairs
+them wrongly and breaks if heads move). Tokens are matched by string. The rare tokens are those with the highest ids,
+which byte-pair merging made last; the authors count them in Wikipedia for each model.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from benchmarks.peers.weights import EMBEDDING, Weights, load, shared_tokens
 TOKENS = 4096
 LAST_LAYERS = 2
 # The paper gives no threshold. AWM's table of HuRef scores (LUMIA-Group/AWM, README) puts a perfect 1 at 44.58
-# deviations of unrelated pairs, so a quarter stands about ten deviations out.
+# deviations of unrelated pairs, so a quarter is about ten deviations away.
 THRESHOLD = 0.25
 
 
 def score(original_dir: Path, suspect_dir: Path) -> Score:
-    """The ICS of the two models, in [-1, 1]."""
+    """Return the ICS of the two models, in [-1, 1]."""
     try:
         return above(ics(load(original_dir), load(suspect_dir)), THRESHOLD, "ICS")
     except CannotRun as error:
@@ -42,7 +42,7 @@ def score(original_dir: Path, suspect_dir: Path) -> Score:
 
 
 def ics(original: Weights, suspect: Weights, tokens: int = TOKENS, gated: bool = False) -> float:
-    """Invariant-terms cosine similarity over the last `tokens` shared ids; `gated` for the M_c of the authors' code."""
+    """Return the ICS over the last `tokens` shared ids; `gated` selects the M_c of the authors' code."""
     ids, others = shared_tokens(original, suspect)
     x = original[EMBEDDING][ids[-tokens:]].double()
     y = suspect[EMBEDDING][others[-tokens:]].double()
@@ -53,7 +53,7 @@ def ics(original: Weights, suspect: Weights, tokens: int = TOKENS, gated: bool =
 
 
 def _terms(weights: Weights, gated: bool) -> list[torch.Tensor]:
-    """The d x d cores of the six terms."""
+    """Return the d x d cores of the six terms."""
     cores = []
     for layer in range(max(weights.layers - LAST_LAYERS, 0), weights.layers):
         q, o = weights.projection(layer, "self_attn.q_proj"), weights.projection(layer, "self_attn.o_proj")
@@ -66,7 +66,7 @@ def _terms(weights: Weights, gated: bool) -> list[torch.Tensor]:
 
 
 def _covariances(x: torch.Tensor, y: torch.Tensor, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-    """For each (m, n), the sum over all entries of x m x^T times y n y^T, their means removed; (pairs,)."""
+    """Return (pairs,) for each (m, n) the sum over all entries of x m x^T times y n y^T, with their means removed."""
     cross, count = x.T @ y, float(x.shape[0] ** 2)
     a, b = x.sum(0), y.sum(0)
     return torch.stack([((cross.T @ m @ cross) * n).sum() - (a @ m @ a) * (b @ n @ b) / count for m, n in pairs])

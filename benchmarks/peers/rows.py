@@ -1,4 +1,4 @@
-"""What the methods are shown: a release in every disguise, heavy changes, and models that are none of ours."""
+"""The suspects of the comparison: a release in every disguise, strong changes, and unrelated models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from irwm.attacks.rewrite import rewrite
 Change = Callable[[Path, Path], Path]
 Step = str | tuple[str, dict[str, object]]
 
-# Everything that keeps the model's function, but for the tokens; `rotate` folds the gains, and `regain` draws new ones.
+# All function-preserving disguises except those of tokens. `rotate` folds the gains, and `regain` draws new ones.
 WEIGHTS: tuple[Step, ...] = (
     "permute_residual",
     "flip_signs",
@@ -40,13 +40,13 @@ TUNING_STEPS, TUNING_RATE, TUNING_BATCH, TUNING_LENGTH = 40, 2e-4, 8, 128
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table.
+    """One row of the table.
 
     Attributes:
-        label: what a reader sees.
-        steps: disguises, in order, none for the release as it is.
-        change: what is done to the weights afterwards, None for nothing.
-        renamed: the tensors' names are hidden; the peers get them back, since none of them looks for them.
+        label: label in the table.
+        steps: disguises, in order; empty for the unchanged release.
+        change: a change of the weights after the disguises, or None.
+        renamed: whether tensor names are hidden. The peers get the names back, since they cannot recover them.
     """
 
     label: str
@@ -55,7 +55,7 @@ class Row:
     renamed: bool = False
 
     def build(self, release: Path, folder: Path, seed: int = 0) -> Path:
-        """Write the suspect into `folder`, which is made."""
+        """Write the suspect into the new folder `folder`."""
         from irwm.attacks.equivalence import disguise
 
         folder.mkdir(parents=True)
@@ -69,12 +69,12 @@ class Row:
 
 
 def quantised(source: Path, out: Path) -> Path:
-    """4 bits in groups of 32."""
+    """Quantise to 4 bits in groups of 32."""
     return irwm.attacks.quantize(source, out, 4)
 
 
 def noisy(source: Path, out: Path) -> Path:
-    """Gaussian noise of 0.3 deviations on every matrix."""
+    """Add Gaussian noise of 0.3 deviations to every matrix."""
     generator = torch.Generator().manual_seed(NOISE_SEED)
 
     def add(_name: str, x: torch.Tensor) -> torch.Tensor:
@@ -86,12 +86,12 @@ def noisy(source: Path, out: Path) -> Path:
 
 
 def halved(source: Path, out: Path) -> Path:
-    """Half of all weights pruned by magnitude."""
+    """Prune half of all weights by magnitude."""
     return irwm.attacks.prune(source, out, 0.5)
 
 
 def tuned(source: Path, out: Path) -> Path:
-    """All weights trained a little further, on the text of one Python module."""
+    """Train all weights a little further, on the text of one Python module."""
     from tokenizers import Tokenizer
     from transformers import AutoModelForCausalLM
 
@@ -112,26 +112,26 @@ def tuned(source: Path, out: Path) -> Path:
 
 
 ROWS = (
-    Row("the release as it is"),
+    Row("the release unchanged"),
     Row("residual columns permuted", ("permute_residual",)),
     Row("residual signs flipped", ("flip_signs",)),
     Row("residual stream rotated", ("rotate",)),
     Row("residual stream rescaled", ("rescale",)),
     Row("norm gains folded in", ("fold_gains",)),
-    Row("norm gains drawn anew", ("regain",)),
+    Row("norm gains redrawn", ("regain",)),
     Row("q and k mapped inversely", ("map_qk",)),
     Row("v and o mapped inversely", ("map_vo",)),
     Row("heads reordered", ("reorder_heads",)),
     Row("neurons reordered and rescaled", ("reorder_neurons",)),
-    Row("tokens reordered, tokenizer in step", (KEPT,)),
+    Row("tokens reordered, tokenizer kept", (KEPT,)),
     Row("tokens reordered, no tokenizer", (DROPPED,)),
     Row("40 % of tokens trimmed", (TRIMMED,)),
     Row("padded with new tokens", ("pad_tokens",)),
     Row("tensors renamed", (("rename_tensors", {"scheme": SCHEME}),), renamed=True),
-    Row("all together, tokenizer in step", (*WEIGHTS, KEPT)),
+    Row("all together, tokenizer kept", (*WEIGHTS, KEPT)),
     Row("all together, no tokenizer", (*WEIGHTS, DROPPED)),
     Row("all, no tokenizer, int4", (*WEIGHTS, DROPPED), quantised),
-    Row("all, 40 % of tokens trimmed, tokenizer in step, int4", (TRIMMED, *WEIGHTS, KEPT), quantised),
+    Row("all, 40 % of tokens trimmed, tokenizer kept, int4", (TRIMMED, *WEIGHTS, KEPT), quantised),
     Row("all, 40 % of tokens trimmed, no tokenizer, int4", (TRIMMED, *WEIGHTS, DROPPED), quantised),
     Row("noise of 0.3 deviations", change=noisy),
     Row("half of the weights pruned", change=halved),
@@ -140,7 +140,7 @@ ROWS = (
 
 
 def with_names(release: Path, renamed: Path, out: Path) -> Path:
-    """A copy of `renamed` with the names of `release` given back: tensors, config and tokenizer."""
+    """Copy `renamed` with the names of `release` restored: tensors, config and tokenizer."""
     from irwm.attacks.equivalence import rename_map
 
     names = [name for path in sorted(release.glob("*.safetensors")) for name in load_file(path)]
@@ -153,7 +153,7 @@ def with_names(release: Path, renamed: Path, out: Path) -> Path:
 
 
 def random_model(original: Path, out: Path, seed: int) -> Path:
-    """A model of the original's config and tokenizer with random weights, written by transformers."""
+    """Write a model with the original's config and tokenizer and random weights, with transformers."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.random.fork_rng():

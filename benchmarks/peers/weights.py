@@ -1,4 +1,4 @@
-"""What every peer reads of a model: Llama-named matrices, the config, and which rows are the same token."""
+"""Model data for all peers: matrices with Llama's names, the config, and the rows of shared tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Weights:
     """A model folder whose tensors have Llama's names.
 
     Attributes:
-        folder: where it is.
+        folder: folder of the model.
         config: config.json.
         files: tensor name to the file that holds it.
     """
@@ -35,7 +35,7 @@ class Weights:
         return int(self.config["num_hidden_layers"])
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        """A tensor as float32, in the (out, in) orientation it is stored in."""
+        """Return a tensor as float32, in its stored (out, in) orientation."""
         if name not in self.files:
             raise CannotRun(f"{self.folder.name} has no tensor {name}")
         with safe_open(self.files[name], "pt") as file:
@@ -43,18 +43,18 @@ class Weights:
             return tensor
 
     def projection(self, layer: int, name: str) -> torch.Tensor:
-        """`name` like "self_attn.q_proj" or "mlp.up_proj" of a layer, (out, in) float32."""
+        """Return a layer's matrix `name`, such as "self_attn.q_proj" or "mlp.up_proj", (out, in) float32."""
         return self[f"model.layers.{layer}.{name}.weight"]
 
     def repeated(self, layer: int, name: str) -> torch.Tensor:
-        """A k or v projection with every head repeated for the query heads that read it: (heads * head_dim, in)."""
+        """Return a k or v projection with every head repeated for its query heads: (heads * head_dim, in)."""
         heads = int(self.config["num_attention_heads"])
         kv_heads = int(self.config.get("num_key_value_heads") or heads)
         matrix = self.projection(layer, name)
         return matrix.reshape(kv_heads, -1, matrix.shape[1]).repeat_interleave(heads // kv_heads, 0).flatten(0, 1)
 
     def vocabulary(self) -> dict[str, int] | None:
-        """Token string to id by tokenizer.json, None where there is none or it holds no such table."""
+        """Return token strings and ids from tokenizer.json, or None if there is no such file or table."""
         path = self.folder / "tokenizer.json"
         if not path.exists():
             return None
@@ -63,21 +63,21 @@ class Weights:
 
 
 def load(folder: Path) -> Weights:
-    """Open a model folder; no weight is read yet."""
+    """Open a model folder without reading any weights."""
     files: dict[str, Path] = {}
     for path in sorted(Path(folder).glob("*.safetensors")):
         with safe_open(path, "pt") as file:
             files |= dict.fromkeys(file.keys(), path)
     if not files:
-        raise CannotRun(f"{folder} holds no safetensors file")
+        raise CannotRun(f"{folder} has no safetensors file")
     return Weights(Path(folder), json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")), files)
 
 
 def shared_tokens(first: Weights, second: Weights) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of the two embeddings that are the same token, (n,) each, in the first model's order of ids.
+    """Return the rows of shared tokens in the two embeddings, (n,) each, in the first model's order of ids.
 
-    By token string where both folders have a tokenizer, else by equal id over the shorter vocabulary; the special
-    tokens are left out. Of the papers only AWM matches strings; all of them get it, since it can only help.
+    Tokens are matched by string if both folders have a tokenizer, else by equal id over the shorter vocabulary. Special
+    tokens are left out. Of the papers only AWM matches strings; all peers get it here, since it can only help.
     """
     sizes = [w[EMBEDDING].shape[0] for w in (first, second)]
     one, two = first.vocabulary(), second.vocabulary()

@@ -2,9 +2,9 @@
 
     python -m benchmarks.reproduce [MODEL_DIR ...] [--out FOLDER] [--only EXPERIMENT ...] [--quick] [--resume]
 
-A model is a folder of safetensors with config and tokenizer, or NAME=FOLDER; where none is given, the trained models of
-this repository and of its development requirements. Results are kept as JSON in the output folder's `cache`; with
---resume, what is there is not measured again, and a run that was stopped goes on.
+A model is a folder of safetensors with config and tokenizer, or NAME=FOLDER. The default is the trained models of
+this repository and of its development requirements. Results are kept as JSON in the output folder's `cache`. With
+--resume, results in the cache are not measured again, and an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from irwm.errors import IrwmError
 from irwm.running import default_text
 
 ROOT = Path(__file__).resolve().parents[2]
-# Timings first, while nothing else runs; survival early, since the others find most of their trials made.
+# Timings first, while no other work runs; survival early, since the others reuse most of its trials.
 ORDER = (
     efficiency, survival, adaptive, attacks, detection, pruning, quantisation, finetuning, collusion, fidelity,
     ownership,
@@ -62,7 +62,7 @@ _FEWEST_CHARACTERS = 4000
 def run(
     bench: Bench, only: Sequence[str], out: Path, about: dict[str, Any], began: float, resumed: bool = False
 ) -> list[Path]:
-    """Measure what is asked for and write its pages; the overview too, where every experiment has these models."""
+    """Measure the chosen experiments and write their pages; the overview too if every experiment has these models."""
     names = [model.name for model in bench.models]
     written, lines = [], {}
     for module in ORDER:
@@ -70,7 +70,7 @@ def run(
             bench.say(module.TITLE)
             start = time.perf_counter()
             file = bench.cache / f"{module.NAME}.json"
-            file.unlink(missing_ok=True)  # of its parts, what is kept is not measured again
+            file.unlink(missing_ok=True)  # cached parts are not measured again
             made = _measured(bench, module, names)
             page = Page(out, module.NAME, module.TITLE)
             _preface(page, about, module.NAME)
@@ -94,7 +94,7 @@ def _measured(bench: Bench, module: ModuleType, names: Sequence[str]) -> Record:
 
 
 def spent(began: float) -> str:
-    """Time since then, and the processor time of this process and of its workers."""
+    """Elapsed time, and the processor time of this process and of its workers."""
     minutes = sum(os.times()[:4]) / 60
     return f"{(time.monotonic() - began) / 60:.0f} minutes, {minutes:.0f} of the processor"
 
@@ -110,14 +110,14 @@ def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
         "# The paper's experiments, reproduced",
         "",
         f"Written by `{about['command']}` (`make reproduce`), which runs every experiment of *Invariant-based Robust "
-        "Weights Watermark for Large Language Models* (arXiv:2507.08288) on model folders of one's own. No page was "
-        "written by hand. Where the paper has numbers they stand beside ours, and each page ends with every difference "
-        "of setting.",
+        "Weights Watermark for Large Language Models* (arXiv:2507.08288) on your own model folders. No page is "
+        "edited manually. The paper's numbers, if there are any, are next to ours. Each page ends with all differences "
+        "in settings.",
         "",
         "The paper used Llama3-8B, Phi3-4B and Gemma-2B, of 2 to 8 billion parameters, on an NVIDIA A800; the largest "
-        f"model here has {_count(max(m['parameters'] for m in about['models']))}. Where the paper's models are at "
-        'hand: `make reproduce DEVICE=cuda MODELS="/models/Llama-3-8B /models/Phi-3-mini /models/gemma-2b"`; it says '
-        "what memory it needs before anything runs.",
+        f"model here has {_count(max(m['parameters'] for m in about['models']))}. If you have the paper's models: "
+        '`make reproduce DEVICE=cuda MODELS="/models/Llama-3-8B /models/Phi-3-mini /models/gemma-2b"`. It prints '
+        "the memory that it needs before it starts.",
         "",
         "## Models",
         "",
@@ -138,18 +138,18 @@ def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
         "",
         "## Terms and readings",
         "",
-        "- `sum` with A of the suspect is the paper's statistic, `joint` with A of the original the product's "
-        "([method.md](../method.md)). The paper's rule is met where at least ρ = 30 of 50 positions have a rank below "
+        "- `sum` with A of the suspect is the paper's statistic; `joint` with A of the original is the product's "
+        "([method.md](../method.md)). The paper's rule is met if at least ρ = 30 of 50 positions have a rank below "
         "β = 0.2. *Found* is the product's verdict: odds of at most 10^-6 for a model without the mark.",
         "- Single: no noise, t = 10, 50 positions, scale 1000, the paper's best setting. Multi: the preset for many "
         "recipients, t = noise coordinates = hidden size / 32, at most 10, scale `auto`; the paper gives neither the "
-        "number of noise coordinates nor the scale of each model. A number in place of the preset's t is said.",
-        "- The paper's invariant, as printed, is one number where d are needed. It counts by > in listings, by ≥ "
-        "in the equations; \"detection rate\" is not defined. method.md says how each is read.",
+        "number of noise coordinates nor the scale of each model. Any other t than the preset's is stated.",
+        "- The paper's invariant, as printed, is one number, but d numbers are needed. It counts by > in listings and "
+        "by ≥ in the equations. It does not define \"detection rate\". method.md explains how we read each of these.",
         f"- Attackers train on the first {100 * _TRAINED_ON:.0f} % of {about['text']}; utility is measured on "
-        f"{about['tokens']} tokens, at most, of the rest.",
+        f"at most {about['tokens']} tokens of the rest.",
         f"- {about['machine']}; {about['versions']}. Seeds are fixed: a second run gives the same numbers, apart from "
-        f"seconds and what another processor rounds differently.{about['took']}",
+        f"seconds and rounding on other processors.{about['took']}",
     ]  # fmt: skip
     path = out / "README.md"
     path.write_text("\n".join(text) + "\n", encoding="utf-8")
@@ -168,7 +168,7 @@ def _about(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
         "command": f"python -m benchmarks.reproduce{' ' + names if names else ''}{flags}",
         "models": [model.to_dict() for model in bench.models],
         "tokens": bench.sizes.tokens,
-        "text": "the bundled text (irwm/running/heldout.txt)" if options.text is None else "a text of the owner's",
+        "text": "the bundled text (irwm/running/heldout.txt)" if options.text is None else "the owner's text",
         "machine": f"{bench.cores} cores, {bench.workers} trials at a time, models on {bench.device}",
         "versions": packages,
     }
@@ -183,7 +183,7 @@ def _text(file: Path | None) -> tuple[str, str]:
     try:
         text = default_text() if file is None else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError("this text cannot be read", file=file, found=str(error)) from error
+        raise ModelError("Cannot read this text", file=file, found=str(error)) from error
     if len(text) < _FEWEST_CHARACTERS:
         raise ModelError(
             "this text is too short", file=file, expected=f"{_FEWEST_CHARACTERS} characters", found=str(len(text))
@@ -197,10 +197,10 @@ def _text(file: Path | None) -> tuple[str, str]:
 
 
 def _prepare(cache: Path, only: Sequence[str], settings: Record, models: Sequence[Model], resume: bool) -> None:
-    """Take away what is to be measured anew, and note of what the results are.
+    """Delete the results that will be measured again, and record the run's settings and models.
 
     Raises:
-        ModelError: results that are to be gone on from are of other settings, or of another model of that name.
+        ModelError: the results to resume have other settings, or another model with the same name.
     """
     file = cache / "run.json"
     before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -211,8 +211,8 @@ def _prepare(cache: Path, only: Sequence[str], settings: Record, models: Sequenc
         other += [name for name, value in settings.items() if before and before["settings"].get(name) != value]
         if other:
             raise ModelError(
-                "the results that are kept are of another run", file=cache, found=f"another {', '.join(other)}",
-                advice="Run without --resume, or into another folder",
+                "the cached results belong to another run", file=cache, found=f"another {', '.join(other)}",
+                advice="Run without --resume, or use another folder",
             )  # fmt: skip
     else:
         for name in only:
@@ -224,10 +224,10 @@ def _prepare(cache: Path, only: Sequence[str], settings: Record, models: Sequenc
 
 
 def needed(models: Sequence[Model], only: Sequence[str], workers: int, device: str) -> str:
-    """What the largest model takes at least, in words: exact for its weights, without what text and libraries take.
+    """Return a sentence with the least memory for the largest model: exact for its weights, without text and libraries.
 
-    A model runs on its weights as float32. All weights are trained with their gradients and Adam's two moments, as
-    float32 each; on a processor as many models run, or are trained, as there are workers.
+    A model runs on its weights as float32. Training all weights needs their gradients and Adam's two moments too, each
+    as float32. On a processor each worker runs, or trains, one model.
     """
     largest = max(models, key=lambda model: model.parameters)
     running, trained = (f"{times * 4 * workers * largest.parameters / 1e9:.1f} GB" for times in (1, 4))
@@ -241,12 +241,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reproduction", help="folder of the pages")
     parser.add_argument("--only", action="append", choices=EXPERIMENTS, metavar="EXPERIMENT",
                         help=f"one of {', '.join(EXPERIMENTS)}; may be given several times")  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="little of each: does it run at all?")
-    parser.add_argument("--resume", action="store_true", help="go on from the results that are kept")
+    parser.add_argument("--quick", action="store_true", help="a small part of each experiment, as a smoke test")
+    parser.add_argument("--resume", action="store_true", help="reuse the cached results")
     parser.add_argument("--text", type=Path, help="a text file to train on and measure utility with")
-    parser.add_argument("--device", default="cpu", help="where models are marked, trained and run")
-    parser.add_argument("--workers", type=int, help="trials at a time; default the cores, or 1 on a GPU")
-    parser.add_argument("--scratch", type=Path, help="folder for models made on the way; default the temporary one")
+    parser.add_argument("--device", default="cpu", help="device for marking, training and running models")
+    parser.add_argument("--workers", type=int, help="parallel trials; default: number of cores, or 1 on a GPU")
+    parser.add_argument("--scratch", type=Path, help="folder for intermediate models; default: a temporary folder")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""A thief who has read the manual: the product's presets under `benchmarks.adaptive`, listed, composed and tuned."""
+"""An attacker who knows the method: the product's presets under `benchmarks.adaptive`, listed, composed and tuned."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from benchmarks.reproduce.bench import Bench
 from benchmarks.reproduce.page import Page, Record
 from benchmarks.reproduce.trials import number
 
-NAME, TITLE = "adaptive", "A thief who has read the manual"
+NAME, TITLE = "adaptive", "An attacker who knows the method"
 _COMPOSITIONS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one worker does: one group of attacks on one release."""
+    """The work of one worker: one group of attacks on one release."""
 
     model: str
     path: Path
@@ -48,12 +48,12 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def carry_out(task: Task) -> dict[str, list[Any]]:
-    """The outcomes of a task, and a sentence for everything that was not possible."""
+    """Return the outcomes of a task, and a sentence for each attack that was not possible."""
     found: dict[str, list[Any]] = {"outcomes": [], "left_out": []}
     with tempfile.TemporaryDirectory(dir=task.scratch) as folder:
         thief = Thief(task.model, task.path, task.preset, Path(folder), task.measured, task.tokens)
         if thief.outputs.headless:
-            found["left_out"].append(f"{task.model}: without an output head there is no perplexity for a thief to pay.")
+            found["left_out"].append(f"{task.model}: without an output head there is no perplexity to measure.")
             return found
         compositions = _COMPOSITIONS if task.everything else 1
         for each in adaptive.carried_out(thief, [task.group], compositions, task.seed, every=task.everything):
@@ -69,18 +69,19 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
     listed = [each for each in outcomes if each.own is None]
     tuned = [each for each in outcomes if each.own is not None]
     page.text(
-        f"He has a release, this repository and its pages, and lacks key and original. Here: {headline(results)}.",
-        "One preset is `irwm.one_owner`, the other `irwm.many_recipients`, one copy of three; \"leak\" says whether "
-        "the copy's recipient was named, and nobody else. Perplexity is relative to the release. Misses stand first. "
-        "[adaptive.md](../adaptive.md) says what each attack hopes for.",
+        "The attacker has a release, this repository and its pages, but neither key nor original. "
+        f"Here: {headline(results)}.",
+        "One preset is `irwm.one_owner`, the other `irwm.many_recipients` with one of three copies. \"leak\" shows "
+        "whether tracing named the copy's recipient and no other. Perplexity is relative to the release. Misses are "
+        "listed first. [adaptive.md](../adaptive.md) explains the aim of each attack.",
     )  # fmt: skip
     page.heading("Every attack at every strength, and random compositions with disguises")
     page.text(adaptive.table(listed))
-    page.heading("Attacks that he tunes on copies with marks of his own")
+    page.heading("Attacks tuned on copies with the attacker's own marks")
     page.text(
-        f"He marks the release with {adaptive.OWN_MARKS} keys of his own by the same preset, raises each attack's "
-        "strength until neither of his marks is found, and does that to the release. Where his marks are found at "
-        "every strength he takes the greatest.",
+        f"The attacker marks the release with {adaptive.OWN_MARKS} own keys of the same preset, raises each attack's "
+        "strength until neither mark is found, and applies this strength to the release. If the marks are found at "
+        "every strength, the attacker uses the greatest.",
         adaptive.tuned_table(tuned),
     )
     if results["left_out"]:
@@ -88,9 +89,9 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
         page.bullets(*sorted(set(results["left_out"])))
     page.settings(
         (
-            ("thief", "does not know the method", "has read method and code, and tunes his attacks"),
+            ("attacker", "does not know the method", "knows method and code, and tunes the attacks"),
             ("marks", "t = 10, l = 50", "the product's presets, with a fingerprint"),
-            ("verdict", "the paper's rule", "the product's, over all forms of evidence and all maps"),
+            ("verdict", "the paper's rule", "the product's rule, over all forms of evidence and all maps"),
         )
     )
 

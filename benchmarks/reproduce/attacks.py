@@ -1,4 +1,4 @@
-"""Table 1: every attack that the paper says its mark resists, single and multi, read in the paper's way and in ours."""
+"""Table 1: all attacks that the mark resists according to the paper, single and multi, by both readings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.reproduce.trials import OURS, PAPER
 from irwm.attacks.catalogue import ATTACKS
 
 NAME, TITLE = "attacks", "Table 1: which attacks the mark resists"
-# The paper's column, our attacks under it, the strengths tried (None: all that the run trains with).
+# The paper's column, our attacks in it, the strengths (None: all numbers of training steps of the run).
 COLUMNS: tuple[tuple[str, str, tuple[str, ...], tuple[float, ...] | None], ...] = (
     ("FT", "fine-tuning", ("finetune", "lora", "layer0"), None),
     ("Prun.", "pruning", ("prune",), (0.1, 0.3)),
@@ -42,9 +42,9 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     page.text(
         f"The paper says that its mark resists all seven kinds. Here: {headline(results)}.",
         "`joint` is the verdict's statistic, with A of the original; `sum` with A of the suspect is the paper's "
-        "reading, and met means at least ρ = 30 of 50 positions with a rank below β = 0.2. Odds are those that an "
-        "unmarked model reads so. Utility is the change of perplexity against the release, or, for an encoder without "
-        "an output head, the mean cosine of its hidden states with the release's.",
+        'reading, and "met" means at least ρ = 30 of 50 positions with a rank below β = 0.2. Odds are the chance that '
+        "an unmarked model gives this reading. Utility is the change of perplexity against the release or, for an "
+        "encoder without an output head, the mean cosine of its hidden states with the release's.",
     )
     page.heading("Kind by kind")
     rows = []
@@ -84,7 +84,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
         (
             ("models", "Llama3-8B, Phi3-4B, Gemma-2B; GPU", "the folders above"),
             ("strengths", "of section 5.3", "the strengths in the tables"),
-            ("permutation, scaling, invertible matrices", "argued in appendix B, not measured", "carried out and read"),
+            ("permutation, scaling, invertible matrices", "argued in appendix B, not measured", "measured"),
             ("scaling", "of matrices", "the stream by one factor, norms by random gains, coordinates by signs"),
             ("collusion", "mean of copies", "mean of copies; other ways in `survival`"),
             (
@@ -106,35 +106,35 @@ def headline(results: dict[str, Any]) -> str:
 
 
 def _contradictions(page: Page, ran: list[Record]) -> None:
-    """Where the tables do not say what the paper's does."""
+    """List the attacks where our tables and the paper's disagree."""
     lines = []
     for short, label, _, _ in COLUMNS:
         here = [each for each in ran if each["column"] == short]
         lost = [each for each in here if each["readings"][OURS]["verdict"] != "found"]
         unmet = [each for each in here if not each["readings"][PAPER]["passes"]]
         if lost or unmet:
-            line = f"{label}: of {len(here)} the paper's rule is not met in {len(unmet)}"
+            line = f"{label}: the paper's rule is not met in {len(unmet)} of {len(here)}"
             line += f", the mark not found in {len(lost)}" if lost else ", the mark found in all"
             traced = [each for each in lost if each["named"]]
             lines.append(
-                line + (f"; in {len(traced)} of those not found tracing names the recipient" if traced else "")
+                line + (f"; tracing names the recipient in {len(traced)} of those not found" if traced else "")
             )
     if not lines:
         return
-    page.text("**Not as the paper's table says:**")
+    page.text("**Differences from the paper's table:**")
     page.bullets(*lines)
     if any(line.startswith("collusion") for line in lines):
         page.text(
-            "The paper calls collusion resisted as long as more than half of the ranks are in the top 50 %, which is "
-            "far weaker than its own rule of ρ in l; its figure falls with every copy, as ours does ([Collusion]"
-            "(collusion.md)). In a mean of c copies each mark has a c-th of its strength, and the other copies' values "
+            "For the paper, the mark resists collusion if more than half of the ranks are in the top 50 %. This is "
+            "far weaker than its own rule of ρ in l. Its figure falls with every copy, as ours does ([Collusion]"
+            "(collusion.md)). In a mean of c copies each mark has 1/c of its strength, and the other copies' values "
             "are noise to it."
         )
     if any(not line.startswith("collusion") for line in lines):
         page.text(
-            "The paper's reading has A of the suspect, with the attack's own noise in it, and adds all equations into "
-            "one number; multi is here at scale `auto`, where stored entries are as large as their neighbours "
-            "([method.md](../method.md), What was measured)."
+            "The paper's reading uses A of the suspect, which contains the attack's noise, and adds all equations into "
+            "one number. Multi uses scale `auto` here, where stored entries are as large as their neighbours "
+            "([method.md](../method.md), Measurements)."
         )
 
 

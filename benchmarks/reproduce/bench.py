@@ -1,4 +1,4 @@
-"""What a run has: its models and sizes, the releases that it made, and results that are kept on disk."""
+"""The state of a run: its models and sizes, the releases that it made, and the results cached on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from irwm.attacks.attack import Attack
 from irwm.attacks.catalogue import TRAINING
 
 SECRET = bytes(range(32))
-# Above this, in parameters, a step of training takes seconds on a core, and only the fewest steps are tried there.
+# Above this number of parameters a training step takes seconds on a core, so only the fewest steps are tried.
 _LARGE = 10_000_000
 
 
@@ -26,16 +26,16 @@ class Sizes:
     """How much is done of each experiment.
 
     Attributes:
-        tokens: of the text that utility is measured on.
-        steps: of fine-tuning.
-        marks: releases behind a detection rate.
-        wrong_keys: behind a rate of false positives, on each suspect.
-        repeats: of a timing.
-        recipients: traced for a timing.
-        colluders: numbers of copies that are averaged.
-        lengths: t, of collusion and fidelity.
-        scales: of collusion.
-        everything: whether all strengths of the catalogue are tried, or the first of each attack.
+        tokens: number of text tokens for measuring utility.
+        steps: numbers of fine-tuning steps.
+        marks: number of releases for a detection rate.
+        wrong_keys: number of keys for a rate of false positives, on each suspect.
+        repeats: number of runs for each timing.
+        recipients: number of recipients traced for a timing.
+        colluders: numbers of averaged copies.
+        collusion_lengths, fidelity_lengths: values of t for collusion and for fidelity.
+        scales: scales for collusion.
+        everything: whether to try all strengths of the catalogue, or only the first of each attack.
     """
 
     tokens: int = 4096
@@ -60,7 +60,7 @@ QUICK = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A marked copy that was made for the run."""
+    """A marked copy made for the run."""
 
     path: Path
     key: irwm.Key = field(repr=False)
@@ -72,11 +72,11 @@ class Bench:
 
     Attributes:
         models: in the order of the pages.
-        sizes: how much is done.
-        cache: folder of the results that are kept; what is there is not measured again.
-        scratch: folder for models that are made on the way.
-        train, measured: the text's two parts.
-        device, workers, cores: where and how many at a time.
+        sizes: how much to measure.
+        cache: folder of cached results, which are not measured again.
+        scratch: folder for intermediate models.
+        train, measured: the two parts of the text.
+        device, workers, cores: device, number of parallel trials, number of cores.
     """
 
     models: list[Model]
@@ -98,7 +98,7 @@ class Bench:
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
-        """A result from the cache, or made now and kept; what comes back has been through JSON either way."""
+        """Return a result from the cache, or make and cache it. The value has been through JSON in both cases."""
         file = self.cache / f"{name}.json"
         if not file.is_file():
             text = json.dumps(make(), indent=1, allow_nan=False)
@@ -112,7 +112,7 @@ class Bench:
         self.kept(name, lambda: result)
 
     def each(self, name: str, function: Callable[[Any], Any], tasks: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of `function` for each named task, in order; what is kept is not made again."""
+        """Return the result of `function` for each named task, in order. Cached results are not computed again."""
         found = {label: self.cache / "parts" / name / f"{label}.json" for label in tasks}
         missing = [label for label in tasks if not found[label].is_file()]
         labels = {id(tasks[label]): label for label in missing}
@@ -135,25 +135,25 @@ class Bench:
         return found
 
     def strengths(self, model: Model, attack: Attack) -> list[float | str]:
-        """What is tried of an attack on this model."""
+        """Return the strengths to try of an attack on this model."""
         values = [strength.value for strength in attack.strengths]
         if attack.group == TRAINING:
             return list(self.steps(model))
         return values if self.sizes.everything else values[:1]
 
     def steps(self, model: Model) -> tuple[int, ...]:
-        """Of fine-tuning: large models are trained for the fewest only, where there is no GPU."""
+        """Return the numbers of fine-tuning steps: without a GPU, only the smallest for large models."""
         return self.sizes.steps[:1] if self._slow(model) else self.sizes.steps
 
     def colluders(self, model: Model) -> tuple[int, ...]:
-        """Numbers of copies: powers of two for large models, where there is no GPU."""
+        """Return the numbers of copies: without a GPU, only powers of two for large models."""
         return tuple(n for n in self.sizes.colluders if n & (n - 1) == 0) if self._slow(model) else self.sizes.colluders
 
     def _slow(self, model: Model) -> bool:
         return model.parameters > _LARGE and self.device == "cpu"
 
     def trials(self, wanted: Sequence[tuple[Model, str, str, float | str]]) -> list[Record]:
-        """The record of each (model, mode, attack, strength), in order; what is not kept is measured now."""
+        """Return the record of each (model, mode, attack, strength), in order, measuring those not in the cache."""
         wanted = list(dict.fromkeys(wanted))
         missing = [each for each in wanted if not self._file(*each).is_file()]
         specs = [self._spec(*each) for each in missing]

@@ -20,7 +20,7 @@ from irwm.evidence.finding import FOUND
 from tools.copies import copy_of, keys_for, write_embedding
 
 NAME, TITLE = "collusion", "Collusion"
-_KEYS_READ = 3  # of the colluders, whose ranks are looked at
+_KEYS_READ = 3  # colluders whose ranks are read
 
 Task = tuple[str, Path, int, float | str, tuple[int, ...], Path, str]
 
@@ -39,7 +39,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def curve(task: Task) -> dict[str, Any]:
-    """The mean of the first c copies, for each c: shares of ranks up to .5 by both readings, and who is named."""
+    """For the mean of the first c copies, each c: shares of ranks up to .5 by both readings, and named colluders."""
     name, path, t, scale, counts, scratch, device = task
     model = irwm.open_checkpoint(path)
     params = parameters_of(f"multi-{t}", model.hidden_size, scale)
@@ -78,8 +78,8 @@ def _half(readings: list[Any]) -> float | str | None:
 def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     curves = results["curves"]
     page.text(
-        "The paper: the more colluders, the fewer ranks in the top 50 %, which is chance at .5; with t = 5 and scale "
-        f"1000 up to 8 of them are detected on Llama3-8B. Its figure has no numbers. Here: {headline(results)}.",
+        "The paper: with more colluders, fewer ranks are in the top 50 %, where chance gives .5. With t = 5 and scale "
+        f"1000 it detects up to 8 colluders on Llama3-8B. Its figure has no numbers. Here: {headline(results)}.",
     )
     page.figure("halves", _figure(results, models), "Share of ranks in the top 50 % over the number of copies averaged")
     for model in models:
@@ -112,12 +112,12 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
             (
                 "detected",
                 "share in the top 50 % above .5",
-                "the same share, which by chance alone varies by "
-                f"{0.5 / (50 * _KEYS_READ) ** 0.5:.2f} or so; the rule of 30 in 50; the verdict; tracing",
+                "the same share, which varies by chance by "
+                f"about {0.5 / (50 * _KEYS_READ) ** 0.5:.2f}; the rule of 30 in 50; the verdict; tracing",
             ),
-            ("basis", "one for all rows", "one per row, the same for all recipients (docs/method.md says why)"),
-            ("whose keys", "each malicious user's", f"the first {_KEYS_READ}, and tracing for all"),
-            ("other ways than the mean", "named, not measured", "`survival`, and docs/collusion.md"),
+            ("basis", "one for all rows", "one per row, the same for all recipients (docs/method.md explains why)"),
+            ("keys read", "each malicious user's", f"the first {_KEYS_READ} users', and tracing for all"),
+            ("other combinations than the mean", "named, not measured", "`survival`, and docs/collusion.md"),
         )
     )
 

@@ -1,4 +1,4 @@
-"""Table 2: how often a mark is found in its own release, and how often a key that was never inserted is."""
+"""Table 2: how often a mark is found in its own release, and how often a key that was never inserted is found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from irwm.scheme.keystream import derive
 from irwm.scheme.probabilities import random_user_probability, success_probability, wrong_user_probability
 
 NAME, TITLE = "detection", "Table 2: detection rate, and false positives"
-# Keys ranked among the same permutations; one seed for all would show that seed's chance error.
+# Keys ranked among the same permutations. A single seed for all keys would show the chance error of that seed.
 _BATCH = 25
 _WAYS = (("joint", "original"), ("sum", "suspect"))
 
@@ -42,7 +42,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def one(task: Task) -> dict[str, Any]:
-    """Marks of several owners in a model, each in a release of its own; then wrong keys on it and on the last one."""
+    """Mark a model for several owners, each in its own release; then read wrong keys on it and on the last release."""
     name, path, mode, marks, wrong, scratch, device = task
     model = irwm.open_checkpoint(path)
     params = parameters_of(mode, model.hidden_size)
@@ -103,9 +103,9 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
     )  # fmt: skip
     page.heading("Keys that were never inserted")
     page.text(
-        "On the unmarked original and on a release with another mark. Chance puts 20 % of the positions below β = 0.2 "
-        f"and meets the rule of 30 in 50 with odds of {random_user_probability(50, 30, 0.2):.1e} (equation 2). "
-        "`docs/method.md` has a thousand keys for each of two models."
+        "Read on the unmarked original and on a release with another mark. Chance puts 20 % of the positions below "
+        f"β = 0.2 and meets the rule of 30 in 50 with odds of {random_user_probability(50, 30, 0.2):.1e} "
+        "(equation 2). `docs/method.md` has results of a thousand keys for each of two models."
     )
     rows = []
     for row in results["rows"]:
@@ -124,7 +124,7 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
     for (label, success, wrong_user), (p, rho) in zip(paper.WORKED, ((0.8, 30), (0.7, 28)), strict=True):
         ours = success_probability(50, rho, p), wrong_user_probability(50, rho, 0.2, 100_000)
         rows.append([label, percent(success, 2), percent(ours[0], 3), percent(wrong_user, 3), percent(ours[1], 4)])
-    page.table(("setting", "success, paper", "equation 1", "wrong one of 100 000, paper", "equation 3"), rows)
+    page.table(("setting", "success, paper", "equation 1", "wrong user among 100 000, paper", "equation 3"), rows)
     page.settings(
         (
             ("detection rate", "not defined: a rate of successes, or of positions", "both"),
@@ -133,7 +133,7 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
                 "count ≥ ρ in the text and equations, > ρ in the listings",
                 "count ≥ ρ; found: odds below 10^-6",
             ),
-            ("trials", "not given", "the number of marks, each with a secret of its own"),
+            ("trials", "not given", "the number of marks, each with its own secret"),
             ("false positives", "by equations 2 and 3 only", "counted"),
             ("permutations (numit)", "not given", "1 000"),
         )
@@ -148,7 +148,7 @@ def headline(results: dict[str, Any]) -> str:
     tried, false = sum(each["keys"] for each in wrong), sum(each["found"] for each in wrong)
     return (
         f"{found} of {len(right)} marks found, and the paper's rule met by its own reading in {met}; "
-        f"of {tried} readings of keys that were never inserted {false} were found"
+        f"of {tried} readings of keys that were never inserted, {false} were found"
     )
 
 

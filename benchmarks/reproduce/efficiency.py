@@ -24,7 +24,7 @@ _STEPS = ("key", "insert", "extract", "extract many", "trace")
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """In this process alone, with all cores."""
+    """Measure in this process alone, with all cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(bench.cores)
     try:
@@ -71,7 +71,7 @@ def _one(bench: Bench, model: Model, mode: str) -> dict[str, Any]:
 
 
 def _timed(action: Callable[[], Any], repeats: int) -> dict[str, float]:
-    """Median seconds on the clock, and of the processor, over all threads."""
+    """Return median wall-clock and processor seconds, over all threads."""
     wall, cpu = [], []
     for _ in range(repeats):
         began, worked = time.perf_counter(), time.process_time()
@@ -84,13 +84,13 @@ def _timed(action: Callable[[], Any], repeats: int) -> dict[str, float]:
 def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
     machine = results["machine"]
     page.text(
-        "The paper's figure has bars and its text no seconds. What the text says: single is the fastest to insert, "
-        f"multi slower because of the noise. Here: {headline(results)}.",
+        "The paper's figure has bars without numbers, and its text gives no seconds. It states that single is the "
+        f"fastest to insert and multi is slower because of the noise. Here: {headline(results)}.",
         f"Median of {results['repeats']}, {machine['cores']} cores, {machine['device']} ({machine['system']})"
         + ("" if machine["load"] is None else f", load over the last minute {machine['load']:.1f}")
-        + ". Seconds on the clock, and of the processor in brackets: where they differ much, other work shared the "
-        "machine. Insertion writes a whole copy, verifies the mark in it and hashes every file; extraction opens the "
-        f"suspect, aligns it and reads one key, or {KEYS}, in both ways; tracing scores "
+        + ". Wall-clock seconds, with processor seconds in brackets. Where they differ much, other work ran on the "
+        "machine. Insertion writes a whole copy, verifies the mark in it and hashes every file. Extraction opens the "
+        f"suspect, aligns it and reads one key, or {KEYS} keys, in both ways. Tracing scores "
         f"{results['recipients']} recipients.",
     )
     rows = []
@@ -107,7 +107,7 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
         (
             ("machine", "NVIDIA A800, 80 GB", "this machine's processor, unless --device says otherwise"),
             ("setting", "t = 10, 50 positions, scale 1000", "single the same; multi the preset for many recipients"),
-            ("what is timed", "not said", "all of it, files read and written too"),
+            ("what is timed", "not stated", "everything, with reading and writing files"),
             ("noise", "can be made beforehand", "made while the file is written"),
             ("compared with", "Fernandez et al. 2024", "not compared: other hardware"),
         )
@@ -120,7 +120,7 @@ def headline(results: dict[str, Any]) -> str:
     for name, mode in by:
         if mode == "single" and by[name, mode]:
             ratios.append(f"{by[name, 'multi'] / by[name, mode]:.1f} times on {name}")
-    return f"processor time of insertion for many, against insertion for one: {', '.join(ratios)}"
+    return f"processor time of insertion in multi, relative to single: {', '.join(ratios)}"
 
 
 def _seconds(found: Record | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Tables 3 to 5: what the mark itself costs the model, single and multi, over t."""
+"""Tables 3 to 5: the cost of the mark in model quality, single and multi, over t."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from irwm.running import compare, reference
 
 NAME, TITLE = "fidelity", "Tables 3 to 5: fidelity"
 
-_NEGLIGIBLE = 0.01  # of perplexity; what the preset was made to stay near on the demo model
+_NEGLIGIBLE = 0.01  # change of perplexity; design goal of the preset on the demo model
 
 Task = tuple[str, Path, tuple[str, ...], str, int, Path, str]
 
@@ -54,9 +54,9 @@ def one(task: Task) -> dict[str, Any]:
 
 def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     page.text(
-        "The paper: negligible impact on ten benchmarks. Those need downloads; marked and original are compared here "
-        "on a text instead: perplexity, divergence (KL, in thousandths of a nat per token) and the share of tokens for "
-        f"which both hold the same one for the likeliest. Here: {headline(results)}."
+        "The paper: negligible impact on ten benchmarks. These need downloads, so here the marked model and the "
+        "original are compared on a text: perplexity, divergence (KL, in thousandths of a nat per token) and the share "
+        f"of tokens for which both predict the same one. Here: {headline(results)}."
     )
     rows = []
     for found in results["models"]:
@@ -95,8 +95,9 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
         shown = {model["name"]: model for model in models}
         page.text(
             f"**Not negligible here:** the preset for many recipients costs more than {percent(_NEGLIGIBLE)} of "
-            f"perplexity on {len(costly)} of the models. Noise costs as its share of a row's coordinates, of which the "
-            "paper's models have 2048 to 4096, and where the output head is the embedding it is paid twice."
+            f"perplexity on {len(costly)} of the models. The cost of noise is proportional to its share of a row's "
+            "coordinates, and the paper's models have 2048 to 4096 of these. If the embedding is also the output head, "
+            "the noise costs twice."
         )
         page.table(
             ("model", "noise coordinates", "hidden size", "share", "output head", "perplexity"),
@@ -110,20 +111,20 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     page.heading("The paper's tables: mean of ten benchmarks, %")
     low, high = paper.differences("Phi3-4B")
     page.text(
-        "Computed from the columns; in brackets the mean that the paper prints, where it differs by more than .1: what "
-        "is printed for Gemma-2B under t = 15 is the mean of the column t = 10. On single benchmarks marked Phi3-4B "
-        f"differs from vanilla by {low:.1f} to +{high:.1f} points, single and multi and for every t alike; a mark in "
-        "50 rows does not explain that, and the two were hardly run in one way."
+        "Computed from the columns. The mean that the paper prints is in brackets if it differs by more than .1: for "
+        "Gemma-2B it prints the mean of the column t = 10 under t = 15. On single benchmarks the marked Phi3-4B "
+        f"differs from vanilla by {low:.1f} to +{high:.1f} points, in single and multi and for every t. A mark in "
+        "50 rows does not explain this; the two were probably not run in the same way."
     )
     header = ("model", "vanilla", *(f"{mode}, t = {t}" for mode in MODES for t in paper.LENGTHS))
     page.table(header, [[name, *_means(name)] for name in paper.FIDELITY])
     page.settings(
         (
             ("measured on", "C-Eval, MMLU, WiC, WSC, COPA, CB, BoolQ, PIQA, MultiRC, HellaSwag (OpenCompass)",
-             "the text's second part; `irwm.running.harness` runs benchmarks where an owner has them"),
+             "the text's second part; `irwm.running.harness` runs benchmarks if the owner has them"),
             ("single", "t of 5 to 20, scale adjusted to each model", "the same t, scale 1000"),
             ("multi", "t of 5 to 20, noise not given", "the same t, as many noise coordinates, `auto`; the preset"),
-            ("size", "2 to 8 billion parameters", "the models above; noise costs as its share of a row's coordinates"),
+            ("size", "2 to 8 billion parameters", "the models above; noise costs in proportion to its share of a row"),
         )
     )  # fmt: skip
 

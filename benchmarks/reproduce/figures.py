@@ -1,4 +1,4 @@
-"""The one look of the figures: dark ink on an opaque sheet, so that they read alike on light and on dark pages."""
+"""The style of all figures: dark ink on an opaque background, readable on light and on dark pages."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from irwm.report.plots.theme import LIGHT
 
 ACCENT, NULL, INK, QUIET, LINE, SHEET = LIGHT.accent, LIGHT.null, LIGHT.ink, LIGHT.quiet, LIGHT.line, "#fbfcfc"
-# A third and a fourth series, told apart by their markers too.
+# A third and a fourth series, with different markers too.
 WARM, SOFT = "#b4540a", "#6f8f3a"
 MARKERS = ("o", "s", "^", "D")
-_ENTRY = 2.3  # inches that an entry of a legend takes
+_ENTRY = 2.3  # width of a legend entry in inches
 
 _STYLE: dict[mpl.typing.RcKeyType, object] = {
     "svg.hashsalt": "irwm",  # the same bytes for the same numbers
-    "svg.fonttype": "path",  # no font has to be there
+    "svg.fonttype": "path",  # needs no installed font
     "font.size": 10,
     "axes.edgecolor": NULL,
     "axes.labelcolor": INK,
@@ -58,7 +58,7 @@ def grid(
 
 
 def legend(figure: Figure, axes: Axes) -> None:
-    """One legend for all panels, below them; as many entries in a line as the figure is wide."""
+    """Draw one legend for all panels, below them, with as many entries per line as fit."""
     with mpl.rc_context(_STYLE):
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(
@@ -70,14 +70,14 @@ def legend(figure: Figure, axes: Axes) -> None:
 
 
 def shares(axes: Axes, chance: float) -> None:
-    """A vertical axis of shares in per cent, with what chance gives."""
+    """Set up a vertical axis of shares in per cent, with a line for chance."""
     axes.set_ylim(0, 1.04)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
     axes.axhline(chance, color=NULL, linewidth=1.2, linestyle=(0, (4, 3)), label=f"chance, {100 * chance:.0f} %")
 
 
 def times(axes: Axes, label: str) -> None:
-    """A vertical logarithmic axis of ratios, never so narrow that noise looks like a cliff."""
+    """Set up a vertical logarithmic axis of ratios, wide enough that noise does not look like a jump."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.set_ylim(min(0.8, low), max(2.0, high))

@@ -1,4 +1,4 @@
-"""The fine-tuning table: shares of positions in the top 1, 10 and 20 % after training on."""
+"""The fine-tuning table: shares of positions in the top 1, 10 and 20 % after further training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.reproduce.trials import OURS, PAPER, RATE, RATES
 NAME, TITLE = "finetuning", "Fine-tuning"
 LENGTHS = {"single": 10, "multi": None, "single-20": 20, "multi-20": 20}
 _KINDS = ("finetune", "lora", "layer0")
-# Tokens of a step: 8 pieces of 128, what `irwm.attacks.finetune` takes by default.
+# Tokens of a step: 8 pieces of 128, the default of `irwm.attacks.finetune`.
 _TOKENS = 8 * 128
 
 
@@ -28,7 +28,7 @@ def measure(bench: Bench) -> dict[str, Any]:
         wanted += [(model, "single", "finetune-rate", rate) for rate in RATES if rate != RATE]
     trials = bench.trials(wanted)
     steps = {model.name: list(bench.steps(model)) for model in bench.models}
-    for each in list(trials):  # the rate between the two others was tried already
+    for each in list(trials):  # the middle rate is part of the other trials
         if (each["attack"], each["mode"], each["value"]) == ("finetune", "single", steps[each["model"]][-1]):
             trials.append(each | {"attack": "finetune-rate", "value": RATE, "strength": f"{RATE:g}"})
     trials.sort(key=lambda each: each["value"] if each["attack"] == "finetune-rate" else 0)
@@ -42,8 +42,8 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     )
     page.heading("Shares of positions in the top 1, 10 and 20 %")
     page.text(
-        "The paper's reading (`sum`, A of the suspect), then ours (`joint`, A of the original); chance gives 1, 10 and "
-        "20 %. All weights are trained."
+        "First the paper's reading (`sum`, A of the suspect), then ours (`joint`, A of the original). Chance gives 1, "
+        "10 and 20 %. All weights are trained."
     )
     rows = []
     for each in trials:
@@ -63,10 +63,10 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
             for samples, shares in by.items()
         ],
     )
-    page.text("Shares of the top 1, 10 and 20 % can only grow. These fall, so they cannot be what was counted:")
+    page.text("Shares of the top 1, 10 and 20 % can only grow. These fall, so they cannot be the counted shares:")
     page.bullets(*paper.falling())
     page.heading("Other ways to train, and other rates")
-    page.text("LoRA and the first layer alone, which the paper does not try; and all weights at three rates, single.")
+    page.text("LoRA and the first layer alone, which the paper does not test, and all weights at three rates, single.")
     page.table(
         ("model", "attack", "strength", "mode", "verdict", "`joint`, A(original)", "`sum`, A(suspect)", "odds",
          "utility"),
@@ -86,15 +86,15 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
              f"{results['characters']:,} characters of English prose".replace(",", " ")),
             ("length", "5 epochs", f"steps of {_TOKENS:,} tokens: {steps}".replace("1,024", "1 024")),
             ("rate", "2e-5", "1e-4 for all weights, 1e-3 for LoRA and the first layer, falling to 0; the three above"),
-            ("optimiser", "not said", "AdamW, gradients clipped at 1, half cosine"),
+            ("optimiser", "not stated", "AdamW, gradients clipped at 1, half cosine"),
             ("t", "10 and 20", "10 and 20; multi 10 is the preset, whose t the table names"),
             ("rows of the paper's table", "two blocks per model, t not printed", "read as t = 10, then t = 20"),
         )
     )  # fmt: skip
     page.text(
-        "Far fewer steps than the paper's are possible on a processor; the rate is five times the paper's and models "
-        "are a thousandth of the size, so that the weights do move. How much they moved shows in utility; it does not "
-        "follow that the paper's 100k samples would leave as much."
+        "A processor allows far fewer steps than the paper's. The rate is five times the paper's and the models are a "
+        "thousandth of the size, so the weights do change. The utility column shows how much. These results do not "
+        "imply that the paper's 100k samples would leave as much of the mark."
     )
 
 
@@ -104,7 +104,7 @@ def headline(results: dict[str, Any]) -> str:
     found = sum(each["readings"][OURS]["verdict"] == "found" for each in trials)
     ours, theirs = (min(each[way]["below"][-1] or 0 for each in full) for way in (OURS, PAPER))
     return (
-        f"found after {found} of {len(trials)} trainings; least share in the top 20 %, all weights trained, "
+        f"found after {found} of {len(trials)} trainings; lowest share in the top 20 %, all weights trained, "
         f"{percent(ours)} by `joint` and {percent(theirs)} by the paper's reading"
     )
 

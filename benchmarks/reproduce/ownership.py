@@ -1,4 +1,4 @@
-"""Multiple claims of ownership: both of the paper's attacks played through, and judged by the product's rules."""
+"""Multiple claims of ownership: both of the paper's attacks, decided by the product's rules."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from tools.copies import write_embedding
 
 NAME, TITLE = "ownership", "Multiple claims of ownership"
 _ATTACKS = {
-    "second mark": "(1) the thief marks our release M1 once more, shows M1 as his original and M12 as his release",
-    "computed back": "(2) the thief subtracts a mark of his from M1, shows what is left (Mo') as his original and "
+    "second mark": "(1) the attacker marks our release M1 again, and presents M1 as the original and M12 as the "
+    "release",
+    "computed back": "(2) the attacker subtracts another mark from M1, presents the result (Mo') as the original and "
     "marks it (M1')",
 }
+_SHOWN = {"Owner": "Owner", "Thief": "Attacker", None: "undecided"}
 _MODELS = ("original of Owner", "release of Owner", "original of Thief", "release of Thief")
 
 Task = tuple[str, Path, Path, str]
@@ -74,7 +76,7 @@ def one(task: Task) -> list[dict[str, Any]]:
 
 
 def _computed_back(release: irwm.Checkpoint, key: irwm.Key, folder: Path) -> irwm.Checkpoint:
-    """Mo': the release as though what `key` writes had been added to what was there before."""
+    """Return Mo': the values to which the mark of `key` would have to be added to get the release."""
     choices = key.choices()
     embedding, rows = release.embedding(), torch.from_numpy(choices.marked_rows)
     embedding[rows] = 2 * embedding[rows] - marked_rows(release, key, choices).float()
@@ -83,8 +85,8 @@ def _computed_back(release: irwm.Checkpoint, key: irwm.Key, folder: Path) -> irw
 
 def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
     page.text(
-        "The paper argues, without numbers, that the owner's mark stays in M12 and in Mo', and that whoever can show "
-        f"the unmarked original has won. Here: {headline(results)}."
+        "The paper argues, without numbers, that the owner's mark stays in M12 and in Mo', and that the party with "
+        f"the unmarked original wins. Here: {headline(results)}."
     )
     for attack, what in _ATTACKS.items():
         page.heading(attack[0].upper() + attack[1:])
@@ -95,18 +97,23 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
                 for claimant in ("Owner", "Thief"):
                     tests = [case["tests"][f"{claimant}: {model}"] for model in _MODELS]
                     cells = [f"{t['verdict']}, {odds(t['log10_risk'])}" for t in tests]
-                    rows.append([case["model"], claimant, *cells, case["winner"] or "undecided"])
-        page.table(("model", "key of", "our original", "our release", "his original", "his release", "winner"), rows)
+                    rows.append([case["model"], _SHOWN[claimant], *cells, _SHOWN[case["winner"]]])
+        header = ("our original", "our release", "attacker's original", "attacker's release")
+        page.table(("model", "key of", *header, "winner"), rows)
     page.settings(
         (
             ("numbers", "none", "every key on every model, with odds"),
-            ("reverse computation", '"based on their watermark values", no formula', "his values subtracted once more"),
+            (
+                "reverse computation",
+                '"based on their watermark values", no formula',
+                "the attacker's values subtracted once",
+            ),
             (
                 "rule",
-                "who shows an unmarked original",
-                "docs/ownership.md: whose original carries the other's mark loses",
+                "the party that shows an unmarked original wins",
+                "docs/ownership.md: the party whose original carries the other's mark loses",
             ),
-            ("mode", "not said", "single, t = 10, scale 1000"),
+            ("mode", "not stated", "single, t = 10, scale 1000"),
         )
     )
 
@@ -116,6 +123,6 @@ def headline(results: dict[str, Any]) -> str:
     ours = sum(case["winner"] == "Owner" for case in cases)
     stays = sum(case["tests"]["Owner: original of Thief"]["verdict"] == "found" for case in cases)
     return (
-        f"our mark is found in what the thief calls his original in {stays} of {len(cases)} cases, and the ruling is "
+        f'our mark is found in the attacker\'s "original" in {stays} of {len(cases)} cases, and the ruling is '
         f"for the owner in {ours} of {len(cases)}, without any date"
     )

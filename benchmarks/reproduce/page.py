@@ -1,4 +1,4 @@
-"""One page of the reproduction: Markdown, its tables, and the figures beside it."""
+"""One page of the reproduction: Markdown with tables, and its figures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Page:
         self._lines += [f"![{alt}]({file})", ""]
 
     def settings(self, rows: Iterable[tuple[str, str, str]]) -> None:
-        """What the paper did, what is done here, line by line: every difference stands here."""
+        """Add the table of all differences in settings between the paper and this run."""
         self.heading("Settings")
         self.table(("", "paper", "here"), rows)
 
@@ -67,41 +67,41 @@ def cell(value: Any) -> str:
 
 
 def percent(value: float | str | None, digits: int = 0) -> str:
-    """A share as "84 %"."""
+    """Format a share as "84 %"."""
     return str(value or NOTHING) if not isinstance(value, (int, float)) else f"{100 * value:.{digits}f} %"
 
 
 def change(value: float | str | None) -> str:
-    """A relative change as "+3.1 %", or "× 45" where it is large."""
+    """Format a relative change as "+3.1 %", or as "× 45" if it is large."""
     if not isinstance(value, (int, float)):
         return str(value or NOTHING)
     if value >= 9:
         return f"× {1 + value:,.0f}".replace(",", " ")
-    # Rounding that is no change at all must not read as a loss.
+    # A change that rounds to zero must not look like a loss.
     return f"{100 * value:+.{1 if abs(value) < 0.995 else 0}f} %".replace("-0.0 %", "+0.0 %")
 
 
 def counted(reading: Record | None) -> str:
-    """Positions that count among those present, and whether the paper's rule is met: "46 of 50, met"."""
+    """Format the matching positions among those present, and whether the paper's rule is met: "46 of 50, met"."""
     if not reading or not reading["present"]:
         return "not readable"
     return f"{reading['count']} of {reading['present']}, {'met' if reading['passes'] else 'not met'}"
 
 
 def share(reading: Record | None) -> float | None:
-    """Share of the positions that are there with a rank below beta."""
+    """Return the share of present positions with a rank below beta."""
     return reading["count"] / reading["present"] if reading and reading["present"] else None
 
 
 def odds(log10: float | str | None) -> str:
-    """A chance from its logarithm: "10^-88", or "1" where it is nearly that."""
+    """Format a chance from its logarithm: "10^-88", or "1" if it is close to 1."""
     if not isinstance(log10, (int, float)):
         return str(log10 or NOTHING)
     return f"10^{log10:.0f}" if log10 < -0.5 else "1"
 
 
 def utility(record: Record) -> str:
-    """What is left of the model: perplexity against the release's, or an encoder's cosine."""
+    """Format the utility of an attacked model: change of perplexity, or an encoder's cosine."""
     measured = record["utility"]
     if measured is None:
         return "not measured"

@@ -1,6 +1,6 @@
-"""The paper's numbers: arXiv 2507.08288, section 5 and appendix D, copied from its tables; figures have no numbers.
+"""The paper's numbers: arXiv 2507.08288, section 5 and appendix D, copied from its tables. Its figures have no numbers.
 
-Names of models are the paper's.
+Model names are the paper's.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from statistics import fmean
 MODELS = ("Gemma-2B", "Phi3-4B", "Llama3-8B")
 LENGTHS = (5, 10, 15, 20)
 
-# Table 1, the paper's own row: each attack with how the paper calls it.
+# Table 1, the paper's own row: the paper's name of each attack.
 RESISTED = ("FT", "Prun.", "Quan.", "Perm.", "Scal.", "Revers.", "Col.")
 # Table 2: 100 % for every model, single and multi.
 DETECTION = 1.0
 # Section 5.3, Quantization: the one value below 100 %.
 QUANTISED = {"Gemma-2B, 4 bit, multi": 0.84}
-# Section 5.3, worked with equations 1 to 3.
+# Section 5.3, computed with equations 1 to 3.
 WORKED = (
     ("survival .8, l = 50, ρ = 30, β = .2", 0.9996, 0.00007),
     ("survival .7, l = 50, ρ = 28, β = .2", 0.9877, 0.002),
@@ -97,7 +97,7 @@ FIDELITY: dict[str, tuple[tuple[float, ...], ...]] = {
         (36.67, 36.67, 36.67, 36.67, 36.67, 35.98, 33.88, 35.71, 35.71),
     ),
 }
-# The means as the paper prints them; some are not the means of its columns.
+# The means that the paper prints. Some are not the means of its columns.
 PRINTED_MEANS: dict[str, tuple[float, ...]] = {
     "Llama3-8B": (65.56, 65.581, 65.576, 65.576, 65.578, 66.059, 65.593, 65.887, 65.555),
     "Phi3-4B": (72.23, 73.72, 73.71, 73.71, 73.72, 73.37, 73.62, 73.58, 73.95),
@@ -106,13 +106,13 @@ PRINTED_MEANS: dict[str, tuple[float, ...]] = {
 
 
 def differences(model: str) -> tuple[float, float]:
-    """How far the benchmarks of a marked model lie above those of the model itself: least and most, in points."""
+    """Return the least and greatest difference, in points, of a marked model's benchmarks from its original's."""
     apart = [marked - vanilla for vanilla, *all_marked in FIDELITY[model] for marked in all_marked]
     return min(apart), max(apart)
 
 
 def falling() -> list[str]:
-    """Rows of the fine-tuning table whose shares cannot be: those in the top 1, 10 and 20 % can only grow."""
+    """Return rows of the fine-tuning table with impossible shares: those in the top 1, 10 and 20 % can only grow."""
     return [
         f"{model}, t = {t}, {samples} samples, {mode}: {' / '.join(f'{share} %' for share in part)}"
         for (model, t), by in FINE_TUNING.items()
@@ -123,5 +123,5 @@ def falling() -> list[str]:
 
 
 def means(model: str) -> list[float]:
-    """The mean over the ten benchmarks of each column, computed from the table."""
+    """Return the mean over the ten benchmarks of each column, computed from the table."""
     return [fmean(column) for column in zip(*FIDELITY[model], strict=True)]

@@ -1,4 +1,4 @@
-"""The pruning figure: share of positions and utility over the share of weights, or of neurons, that became zero."""
+"""The pruning figure: share of positions and utility over the share of weights, or of neurons, set to zero."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     page.text(
         "The paper: nearly 100 % at .1 for all models; beyond .3 the models' accuracy falls so much that detection "
         f"does not matter. Its figure has no numbers. Here: {headline(results)}.",
-        "The paper zeroes neurons by a global method and does not say which ones, so both are shown: the smallest "
-        "weights of the whole model, and hidden units of the MLPs. These are neither in the embedding nor in A, so "
-        "what is read there stays as it was, whatever becomes of the model.",
+        "The paper zeroes neurons by a global method and does not state which ones, so this page shows two kinds: the "
+        "smallest weights of the whole model, and hidden units of the MLPs. The hidden units are neither in the "
+        "embedding nor in A, so pruning them does not change the reading.",
     )
     page.table(
         ("model", "mode", "of", "pruned", "verdict", "`joint`, A(original)", "`sum`, A(suspect)", "odds", "utility"),
@@ -55,8 +55,8 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
             (
                 "what is pruned",
                 "global, r % of the neurons zeroed",
-                "weights: global, the r % of least magnitude; neurons: the r % of the MLPs' hidden units that matter "
-                "least in their layer",
+                "weights: global, the r % with the smallest magnitude; neurons: the r % of the MLPs' hidden units that "
+                "matter least in their layer",
             ),
             ("ratios", ".1 to .9 in steps of .2", "the same"),
             ("utility", "C-Eval accuracy (OpenCompass)", "perplexity on text; an encoder's hidden states"),
@@ -81,7 +81,7 @@ def _said(trials: list[Record], attack: str) -> str:
             found = sum(each[OURS]["verdict"] == "found" for each in some)
             text = f"{label} found in {found} of {len(some)}"
             if ours:
-                text += f", least share of positions {percent(min(ours))} by `joint`"
+                text += f", lowest share of positions {percent(min(ours))} by `joint`"
             if theirs:
                 text += f" and {percent(min(theirs))} by the paper's reading"
             if len(theirs) < len(some):

@@ -1,4 +1,4 @@
-"""The quantisation figure: share of positions after 8 and 4 bit, by rounding and by the tools that are there."""
+"""The quantisation figure: share of positions after 8 and 4 bit, by rounding and by the installed tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.reproduce.trials import OURS, PAPER
 from irwm.attacks.catalogue import ATTACKS, QUANTISATION
 
 NAME, TITLE = "quantisation", "Quantisation"
-# Bits that the paper has figures of.
+# Bits for which the paper has figures.
 COMPARED = (8, 4)
 
 
@@ -60,7 +60,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     page.settings(
         (
             ("from", "16 bit", "the dtype of each model, which the table of models names"),
-            ("by", "not said", "rounding to nearest, and the tools in the table"),
+            ("by", "not stated", "rounding to nearest, and the tools in the table"),
             (
                 "detection rate",
                 "not defined; .84 of 50 is 42 positions",
@@ -69,7 +69,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
             (
                 "scale",
                 "adjusted to each model, not given",
-                "single 1000; multi `auto`, where solved entries are natural; *the paper's setting* 1000",
+                "single 1000; multi `auto`, where solved entries look natural; *the paper's setting* 1000",
             ),
             ("noise of multi", "one level, not given", "each row's own; *the paper's setting*: one for all rows"),
         )
@@ -88,12 +88,12 @@ def headline(results: dict[str, Any]) -> str:
             found = sum(each[OURS]["verdict"] == "found" for each in some)
             ours, theirs = (min(share(each[way]) or 0 for each in some) for way in (OURS, PAPER))
             parts.append(
-                f"rounded to {bits} bit found in {found} of {len(some)}, least share of positions {percent(ours)} by "
+                f"rounded to {bits} bit found in {found} of {len(some)}, lowest share of positions {percent(ours)} by "
                 f"`joint` and {percent(theirs)} by the paper's reading"
             )
         own = [share(each["readings"][PAPER]) or 0 for each in rounded if each["mode"] == PAPER_MULTI]
         if own:
-            parts.append(f"with the paper's own setting of multi {percent(min(own))} by its reading")
+            parts.append(f"with the paper's own setting of multi, {percent(min(own))} by its reading")
     return "; ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The product's own claim: what leaves the model usable leaves the mark. Every attack, strength, model and mode."""
+"""The product's claim: attacks that leave the model usable leave the mark. Every attack, strength, model and mode."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from benchmarks.reproduce.page import Page, Record, counted, odds, share, utilit
 from benchmarks.reproduce.trials import OURS, PAPER
 from irwm.attacks.catalogue import ATTACKS
 
-NAME, TITLE = "survival", "What leaves the model usable leaves the mark"
-# Usable: a perplexity of at most so much more than the release's; of an encoder, hidden states that resemble so much.
+NAME, TITLE = "survival", "Attacks that leave the model usable leave the mark"
+# Usable: the greatest relative rise of perplexity; for an encoder, the lowest cosine of hidden states.
 WORSE, ALIKE = 0.25, 0.9
-_NAMES = 3  # misses that are named in a sentence; the page names them all
+_NAMES = 3  # misses named in the sentence; the page names all
 
 
 def measure(bench: Bench) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def usable(trial: Record) -> bool | None:
-    """Whether the attacked model is still of use; None where that was not measured."""
+    """Return whether the attacked model is still usable; None if utility was not measured."""
     measured = trial["utility"]
     if measured is None:
         return None
@@ -46,12 +46,12 @@ def found(trial: Record) -> bool:
 
 
 def misses(trials: list[Record]) -> list[Record]:
-    """Attacked, usable, and not found."""
+    """Return trials that ran, left a usable model and were not found."""
     return [each for each in trials if each["readings"] and usable(each) and not found(each)]
 
 
 def unnamed(trials: list[Record]) -> list[Record]:
-    """Attacked, usable, found, and the recipient not named although the copy has noise."""
+    """Return trials with a usable model and a found mark whose recipient was not named although the copy has noise."""
     return [each for each in trials if usable(each) and found(each) and each["named"] is False]
 
 
@@ -59,11 +59,11 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     trials = results["trials"]
     ran = [each for each in trials if each["readings"]]
     page.text(
-        f"Claim: the mark is found in each attack that leaves perplexity within {100 * WORSE:.0f} % of the release's. "
-        f"Here: {headline(results)}.",
-        f"An encoder without an output head has no perplexity; it counts as usable where its hidden states have a mean "
-        f"cosine of {ALIKE} with the release's, wherever that puts the line. Single is a mark without noise; multi has "
-        "noise, and there the recipient is traced too.",
+        f"Claim: the mark is found after each attack that leaves perplexity within {100 * WORSE:.0f} % of the "
+        f"release's. Here: {headline(results)}.",
+        "An encoder without an output head has no perplexity. It counts as usable if its hidden states have a mean "
+        f"cosine of at least {ALIKE} with the release's; this limit is arbitrary. Single is a mark without noise. "
+        "Multi has noise, so the recipient is traced too.",
     )
     page.heading("Usable and not found")
     missed = misses(trials)
@@ -82,16 +82,16 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     else:
         page.text("None.")
     broken = [each for each in ran if each["same"] is False]
-    page.heading("Disguises that changed what the model computes")
+    page.heading("Disguises that changed the model's function")
     page.text(
-        "None." if not broken else "These should have changed nothing beyond rounding, and are attacks of another kind:"
+        "None." if not broken else "These should have changed the outputs only by rounding, so they are other attacks:"
     )
     if broken:
         page.table(_HEADER, map(_row, broken))
     page.figure(
         "scatter", _figure(ran, models), "Share of positions over the change of perplexity, one point per trial"
     )
-    for state, title in ((True, "All that is usable"), (False, "No longer usable"), (None, "Utility not measured")):
+    for state, title in ((True, "All usable copies"), (False, "No longer usable"), (None, "Utility not measured")):
         some = [each for each in ran if usable(each) is state]
         if some:
             page.heading(title)
@@ -108,14 +108,14 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
 
 
 _WHY_COPIES = (
-    "Why copies without noise cancel each other: they differ in their marked rows only, and each of these is marked in "
-    "one copy and as it was in the others. A median, or a mean of enough, keeps what most copies have. Such marks are "
-    "for one release; several recipients need the noise of multi, which tracing reads."
+    "Why copies without noise cancel each other: they differ only in their marked rows, and each of these rows is "
+    "marked in one copy and unchanged in the others. A median, or a mean of enough copies, keeps the values of most "
+    "copies. Such marks are for one release. Several recipients need the noise of multi, which tracing reads."
 )
 _WHY_OPEN = (
-    "Why marks of the paper's setting fall to somebody who has read the manual: at scale 1000 the solved entries are "
-    "near zero and stand in the open, so he can draw them anew. The product's presets hide them and add a fingerprint "
-    "([A thief who has read the manual](adaptive.md))."
+    "Why an attacker who knows the method can remove marks of the paper's setting: at scale 1000 the solved entries "
+    "are near zero and visible, so the attacker can redraw them. The product's presets hide them and add a fingerprint "
+    "([An attacker who knows the method](adaptive.md))."
 )
 _HEADER = (
     "model", "mode", "attack", "strength", "utility", "verdict", "`joint`, A(original)", "odds", "recipient named",
@@ -133,7 +133,7 @@ def headline(results: dict[str, Any]) -> str:
         kinds = Counter(each["label"] for each in missed)
         names = map(_what, missed) if len(missed) <= _NAMES else (f"{kind}: {n}" for kind, n in kinds.items())
         text += f" and missed in {len(missed)} ({'; '.join(names)})"
-        text += f", in {traced} of which tracing by noise names the recipient all the same"
+        text += f", and in {traced} of these tracing by noise still names the recipient"
     noisy = [each for each in good if each["named"] is not None]
     theirs = sum(bool(each["readings"][PAPER]["passes"]) for each in good)
     text += f"; of {len(noisy)} with noise the recipient is named in {sum(bool(each['named']) for each in noisy)}"

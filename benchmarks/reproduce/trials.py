@@ -1,4 +1,4 @@
-"""Attacks carried out side by side, each by `irwm.attacks.trial.try_attack`, and what is kept of them."""
+"""Attacks run in parallel, each by `irwm.attacks.trial.try_attack`, and their recorded results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from irwm.running import Reference, Utility, reference
 from ui.jobs.executors import end_with_parent
 
 BETAS = (0.01, 0.1, 0.2)
-# The paper's rate, and those at which models of this size learn.
+# The paper's rate, and the rates at which models of this size learn.
 RATES = (2e-5, 1e-4, 1e-3)
 RATE = 1e-4  # the catalogue's own
 PAPER, OURS = "sum, suspect", "joint, original"
@@ -37,14 +37,14 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One trial, as a worker is told of it.
+    """One trial, as passed to a worker.
 
     Attributes:
-        model, mode, attack, value: which.
-        original, release, key: what is attacked; the key as bytes.
-        text, measured: what an attacker trains on, and what utility is measured on; no line is in both.
-        tokens: measured.
-        steps: of training at a given rate.
+        model, mode, attack, value: identify the trial.
+        original, release, key: the attacked release with its original and its key as bytes.
+        text, measured: text for the attacker's training, and text for measuring utility; they share no line.
+        tokens: number of tokens to measure.
+        steps: number of training steps at a given rate.
         scratch, seed, device: as in `Setup`.
     """
 
@@ -65,7 +65,7 @@ class Spec:
 
 
 def attack_named(name: str, steps: int) -> Attack:
-    """One of the catalogue, or "finetune-rate": `steps` steps at the rate that is its strength."""
+    """Return an attack of the catalogue, or "finetune-rate": `steps` steps, with the rate as strength."""
     if name != "finetune-rate":
         return ATTACKS[name]
 
@@ -81,7 +81,7 @@ def attack_named(name: str, steps: int) -> Attack:
 
 
 def run_all(specs: Sequence[Spec], workers: int, threads: int, done: Callable[[Spec, Record], None]) -> None:
-    """Carry out trials in worker processes; `done` is called here with each record as it comes."""
+    """Run trials in worker processes. `done` is called in this process with each record when it is ready."""
     for spec, record in side_by_side(carry_out, specs, workers, threads):
         done(spec, record)
 
@@ -89,12 +89,12 @@ def run_all(specs: Sequence[Spec], workers: int, threads: int, done: Callable[[S
 def side_by_side(
     function: Callable[[Any], Any], arguments: Sequence[Any], workers: int, threads: int
 ) -> Iterator[tuple[Any, Any]]:
-    """(argument, result) of each call, as they come; in this process where there is one worker or one call."""
+    """Yield (argument, result) of each call when it is ready. One worker or one call runs in this process."""
     if workers <= 1 or len(arguments) <= 1:
         for each in arguments:
             yield each, function(each)
         return
-    # Threads of torch do not survive a fork, so workers are started anew.
+    # Threads of torch do not survive a fork, so workers are spawned.
     with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (threads,)) as pool:
         running = {pool.submit(function, each): each for each in arguments}
         try:
@@ -110,7 +110,7 @@ def _start_worker(threads: int) -> None:
 
 
 def carry_out(spec: Spec) -> Record:
-    """One trial, and the seconds that it took."""
+    """Run one trial and record its duration in seconds."""
     attack = attack_named(spec.attack, spec.steps)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=spec.scratch) as folder:
@@ -120,14 +120,14 @@ def carry_out(spec: Spec) -> Record:
             run_once = _reference(spec.release, spec.measured, spec.tokens, spec.device)
             trial = try_attack(setup, attack, spec.value, run_once)
         except (MemoryError, torch.OutOfMemoryError):
-            trial = Trial(spec.attack, spec.value, reason="There was not enough memory for it.")
+            trial = Trial(spec.attack, spec.value, reason="There was not enough memory.")
     about = {"model": spec.model, "mode": spec.mode, "label": attack.label, "group": attack.group}
     return about | _record(trial, attack) | {"seconds": round(time.perf_counter() - began, 1)}
 
 
 @lru_cache(maxsize=1)
 def _reference(release: Path, text: str, tokens: int, device: str) -> Reference:
-    """Kept for the next trial on the same release, which is likely to come next."""
+    """Cached, because the next trial is usually on the same release."""
     return reference(release, text, tokens, device)
 
 
@@ -148,12 +148,12 @@ def _record(trial: Trial, attack: Attack) -> Record:
 
 
 def without_files(reason: str) -> str:
-    """A reason without the files that it names: they lay in a folder that is gone."""
+    """Remove file names from a reason, since their folder no longer exists."""
     return re.sub(r" ?File: .*?(?= Tensor: | Expected: | Found: |$)", "", reason)
 
 
 def reading_record(finding: Finding) -> Record:
-    """What pages show of a finding; shares are of the positions that are still there."""
+    """Return the values of a finding that pages show. Shares are of the present positions."""
     ranks = finding.ranks[~torch.isnan(torch.from_numpy(finding.ranks)).numpy()]
     return {
         "verdict": finding.verdict,
@@ -175,7 +175,7 @@ def utility_record(utility: Utility) -> Record:
 
 
 def number(value: float | None) -> float | str | None:
-    """A number for JSON, which has no infinite ones."""
+    """Convert a number for JSON, which has no infinite values."""
     if value is None or math.isnan(value):
         return None
     return float(value) if math.isfinite(value) else "infinite"

@@ -1,6 +1,6 @@
-"""What the product costs, one module per claim; `python -m benchmarks.speed` measures them and writes docs/speed.
+"""Speed and memory of the product, one module per claim; `python -m benchmarks.speed` measures and writes docs/speed.
 
-Every measured step is a process of its own (`task`), so that its peak memory and the bytes it reads are its own, and
-what imports cost is told apart. What is compared alternates within one run, so that a slow moment of the machine meets
+Every measured step runs in a separate process (`task`), so its peak memory and the bytes it reads belong to it alone,
+and import time is counted separately. Compared steps alternate within one run, so a slow moment of the machine affects
 both sides.
 """

@@ -1,10 +1,10 @@
-"""Measure what was promised, and write docs/speed.
+"""Measure the claims about speed and memory, and write docs/speed.
 
     python -m benchmarks.speed [--only CLAIM ...] [--folder FOLDER] [--repeats 3] [--quick] [--write] [--out docs/speed]
 
-Models of the geometry of Llama-3-8B are made up in FOLDER, by default a temporary one: an original, its release, a
-disguised copy and one more at a time, of some 6 GB each. With --write results are kept in docs/speed and the page is
-written from all that lie there.
+Synthetic models with the geometry of Llama-3-8B are written to FOLDER, by default a temporary one: an original, its
+release, a disguised copy and one more at a time, about 6 GB each. With --write, results are stored in docs/speed and
+the page is written from all results there.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _line(figure: Figure) -> str:
-    return f"{'met' if figure.met else 'NOT MET'}: {figure.what}: {figure.reached} (asked: {figure.asked})"
+    return f"{'met' if figure.met else 'NOT MET'}: {figure.what}: {figure.reached} (required: {figure.asked})"
 
 
 def _about(bench: Bench, name: str) -> dict[str, Any]:
@@ -86,11 +86,11 @@ def _about(bench: Bench, name: str) -> dict[str, Any]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=CLAIMS, help="these claims; all where none is given")
-    parser.add_argument("--folder", type=Path, help="where the models are made, on the disk to measure; kept")
+    parser.add_argument("--only", nargs="+", choices=CLAIMS, help="these claims; default: all")
+    parser.add_argument("--folder", type=Path, help="folder for the models, on the disk to measure; not deleted")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="the smallest sizes, to see that everything runs")
-    parser.add_argument("--write", action="store_true", help="keep the results and write the page")
+    parser.add_argument("--quick", action="store_true", help="the smallest sizes, as a smoke test")
+    parser.add_argument("--write", action="store_true", help="store the results and write the page")
     parser.add_argument("--out", type=Path, default=OUT, help="where to write them")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""What a claim's module gets and gives, and the numbers that all of them print alike."""
+"""Input and output of a claim's module, and number formats that all of them share."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Bench:
     """A run of the benchmarks.
 
     Attributes:
-        folder: holds the made-up models and what is written; on the disk that is measured.
-        repeats: of each timing.
-        size: of the made-up model.
-        quick: whether the smallest sizes are wanted, to see that the scripts run.
-        threads: of every measured process.
+        folder: folder of the synthetic models and all output, on the measured disk.
+        repeats: number of runs for each timing.
+        size: geometry of the synthetic model.
+        quick: whether to use the smallest sizes, as a smoke test.
+        threads: threads of every measured process.
     """
 
     folder: Path
@@ -36,11 +36,11 @@ class Bench:
     threads: int
 
     def model(self) -> Path:
-        """The made-up original, written once."""
+        """Return the synthetic original, written once."""
         return self._made("original", lambda path: geometry.write(path, self.size))
 
     def release(self) -> Path:
-        """Its marked copy, by the key of `SECRET`."""
+        """Return its copy marked with the key of `SECRET`."""
 
         def mark(path: Path) -> None:
             import irwm
@@ -51,7 +51,7 @@ class Bench:
         return self._made("release", mark)
 
     def disguised(self) -> Path:
-        """The marked copy, rotated and reordered, with another layer 0 since the true one is not looked at."""
+        """Return the marked copy, rotated and reordered, with a different layer 0, since detection does not read it."""
 
         def disguise(path: Path) -> None:
             import irwm
@@ -77,14 +77,14 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure that was asked for, and what was reached.
+    """One required figure and the measured value.
 
     Attributes:
-        what: in words.
+        what: description.
         asked: the limit, as text.
         reached: median and spread, as text.
-        met: whether it is.
-        why: where it is not, the physical reason.
+        met: whether the limit is met.
+        why: the physical reason if it is not met.
     """
 
     what: str
@@ -99,7 +99,7 @@ def median(runs: Sequence[Mapping[str, Any]], key: str) -> float:
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """ "4.31 (4.2 to 4.5)": the median and the range."""
+    """Format the median and the range: "4.31 (4.2 to 4.5)"."""
     low, middle, high = min(values), statistics.median(values), max(values)
     return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 

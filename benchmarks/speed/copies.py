@@ -16,14 +16,14 @@ COPIES, MOST_WRITTEN = 4, 1.01
 
 
 def missing(bench: Bench) -> str:
-    """Why this cannot be measured here; "" where it can."""
+    """Return why this machine cannot measure the claim, or ""."""
     from irwm.release.cloning import clones_in
 
-    return "" if clones_in(bench.folder) else f"the disk of {bench.folder} clones no files"
+    return "" if clones_in(bench.folder) else f"the disk of {bench.folder} cannot clone files"
 
 
 def copies(model: str, out: str, count: int) -> dict[str, Any]:
-    """Copies for so many recipients in one run, as the page Protect makes them."""
+    """Make copies for `count` recipients in one run, like the page Protect."""
     import irwm
     from irwm.release.cloning import ClonedFrom
     from irwm.scheme.parameters import many_recipients
@@ -70,15 +70,15 @@ def figures(result: dict[str, Any]) -> list[Figure]:
     written = [copy["bytes"] - copy["cloned"] for copy in further]
     return [
         Figure(
-            f"bytes that a further copy of {first['bytes'] / 1e9:.1f} GB writes, against the embedding's shard",
+            f"bytes that a further copy of {first['bytes'] / 1e9:.1f} GB writes, relative to the embedding's shard",
             f"at most {MOST_WRITTEN} ×",
             f"{max(written) / result['shard']:.2f} ×: {max(written) / MIB:.0f} of {result['shard'] / MIB:.0f} MiB; the "
-            f"disk has {max(copy['room'] for copy in further) / MIB:.0f} MiB less room, and the copy's receipt says "
-            f"that {further[0]['cloned'] / MIB:.0f} MiB were cloned",
+            f"disk has {max(copy['room'] for copy in further) / MIB:.0f} MiB less free space, and the copy's receipt "
+            f"lists {further[0]['cloned'] / MIB:.0f} MiB as cloned",
             max(written) <= MOST_WRITTEN * result["shard"],
         ),
         Figure(
-            "time of a further copy, against the first",
+            "time of a further copy, compared with the first",
             "less",
             f"{seconds(further, digits=1)} against {first['seconds']:.1f} s",
             median(further, "seconds") < first["seconds"],
@@ -89,7 +89,7 @@ def figures(result: dict[str, Any]) -> list[Figure]:
 def details(result: dict[str, Any]) -> list[str]:
     cpu, whole = result["cpu"], sum(copy["seconds"] for copy in result["copies"])
     return [
-        "Each copy carries its own noise in every row; computing it, and reading it back, is what a further copy's "
-        f"time goes to: the processor worked {cpu:.0f} s in the {whole:.0f} s of all {len(result['copies'])} copies. "
+        "Each copy has its own noise in every row. A further copy spends its time on computing this noise and reading "
+        f"it back: the processor worked {cpu:.0f} s in the {whole:.0f} s of all {len(result['copies'])} copies. "
         f"Peak memory of the process: {result['peak'] / MIB:.0f} MiB."
     ]

@@ -1,4 +1,4 @@
-"""Bytes that this process asks of each folder's files, counted at the system call."""
+"""Count the bytes that this process reads from each folder's files, at the system call."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 @contextmanager
 def counted() -> Iterator[Callable[[str], int]]:
-    """Counts what `os.pread`, `os.preadv` and `os.read` return, by file, while it is open.
+    """Count the bytes that `os.pread`, `os.preadv` and `os.read` return, by file, inside the context.
 
     Yields:
-        A function from a folder to the bytes that came from its files. The kernel's own count of the whole process,
-        `rchar`, stands beside it in every result; `irwm` reads weights by these calls alone, and maps no file.
+        A function from a folder to the number of bytes read from its files. Every result also has `rchar`, the kernel's
+        count for the whole process. `irwm` reads weights only with these calls and maps no file.
     """
     taken: Counter[str] = Counter()
     kept = {name: getattr(os, name) for name in ("pread", "preadv", "read")}

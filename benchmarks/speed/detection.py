@@ -16,7 +16,7 @@ MOST_SURPLUS = 1.05
 
 
 def detect(model: str, suspect: str, key: str) -> dict[str, Any]:
-    """From the files to the verdict, with the key as the vault gives it; bytes asked of each side's files."""
+    """Detect from the files to the verdict, with a key from the vault, and count the bytes read from each side."""
     import irwm
     from benchmarks.speed.counting import counted
 
@@ -30,7 +30,7 @@ def detect(model: str, suspect: str, key: str) -> dict[str, Any]:
 
 
 def prepare(model: str) -> dict[str, Any]:
-    """The key's bytes, and what a detection has to look at: rows of key and sample once, layer 0's q, k and norm."""
+    """Return the key's bytes and the bytes a detection needs: rows of key and sample once, layer 0's q, k and norm."""
     import numpy as np
 
     import irwm
@@ -63,7 +63,7 @@ def measure(bench: Bench) -> dict[str, Any]:
         for _ in range(bench.repeats):
             result[name].append(measured(NAME, "detect", bench.threads, model=model, suspect=str(path), key=key))
             bench.say(f"  {name}: {result[name][-1]}")
-    with tempfile.TemporaryDirectory() as empty:  # nothing is remembered of the original here
+    with tempfile.TemporaryDirectory() as empty:  # the original's hash is not cached here
         arguments = {"model": model, "suspect": str(bench.release()), "key": key}
         result["first"] = measured(NAME, "detect", bench.threads, {"XDG_CACHE_HOME": empty}, **arguments)
     bench.say(f"  first: {result['first']}")
@@ -82,7 +82,7 @@ def figures(result: dict[str, Any]) -> list[Figure]:
             took < MOST_SECONDS and all(run["verdict"] == "found" for run in plain),
         ),
         Figure(
-            "bytes read of the suspect and of the original, against the rows and the q and k that are needed",
+            "bytes read of the suspect and of the original, relative to the needed rows, q and k",
             f"at most {MOST_SURPLUS} ×",
             f"{asked / needed:.2f} × and {ours / needed:.2f} ×: {asked / MIB:.0f} and {ours / MIB:.0f} "
             f"of {needed / MIB:.0f} MiB",
@@ -102,13 +102,13 @@ def figures(result: dict[str, Any]) -> list[Figure]:
 def details(result: dict[str, Any]) -> list[str]:
     plain, first = result["plain"], result["first"]
     return [
-        f"Starting Python and importing took {median(plain, 'started'):.1f} s more. The kernel's count of all that the "
-        f"process read (`rchar`), lazily imported modules among it, was "
-        f"{max(run['read'] for run in plain) / MIB:.0f} MiB. Files are in the page cache or not, as they come: a first "
-        "run that finds them on a slow disk alone waits for the disk.",
-        f"A key is bound to all of its original's embedding ({result['embedding'] / MIB:.0f} MiB), whose hash is "
-        "remembered for as long as the file does not change (docs/security.md); making the key computed it. Where "
-        f"nothing is remembered, the first detection took {first['seconds']:.1f} s and read "
+        f"Starting Python and importing took {median(plain, 'started'):.1f} s more. The kernel's count of all bytes "
+        f"that the process read (`rchar`), including lazily imported modules, was "
+        f"{max(run['read'] for run in plain) / MIB:.0f} MiB. The state of the page cache is not controlled: only a "
+        "first run with the files on a slow disk waits for the disk.",
+        f"A key is bound to its original's whole embedding ({result['embedding'] / MIB:.0f} MiB). Its hash is cached "
+        "as long as the file does not change (docs/security.md); it was computed with the key. Without a cached hash "
+        f"the first detection took {first['seconds']:.1f} s and read "
         f"{first['model_bytes'] / MIB:.0f} MiB of the original.",
         "Undone on the disguised suspect: " + "; ".join(result["disguised"][0]["undone"]) + ".",
     ]

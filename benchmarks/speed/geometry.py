@@ -1,7 +1,7 @@
-"""Checkpoints of the geometry of Llama-3-8B, made up: 128 256 × 4 096, 32 query and 8 key heads, in shards.
+"""Synthetic checkpoints with the geometry of Llama-3-8B: 128 256 × 4 096, 32 query and 8 key heads, in shards.
 
-The embedding is heavy-tailed and of a variance that falls off over the columns, as in trained models; what lies beyond
-layer 0 costs the product only its bytes, so that all further layers share one draw of numbers.
+The embedding is heavy-tailed with a variance that falls off over the columns, as in trained models. Layers after
+layer 0 matter to the product only by their size, so all of them share one draw of numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.alignment_scale import BLOCK, synthetic
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Sizes of a made-up Llama; `layers` decides how many bytes lie beside the embedding."""
+    """Sizes of a synthetic Llama. `layers` decides how many bytes there are besides the embedding."""
 
     rows: int = 128_256
     columns: int = 4096
@@ -37,7 +37,7 @@ LLAMA_8B = Geometry()
 
 
 def write(folder: Path, geometry: Geometry, table: torch.Tensor | None = None, seed: int = 0) -> Path:
-    """A folder with config and shards: the embedding in one of its own, each layer in one, the head in the last."""
+    """Write config and shards: the embedding in the first shard, each layer in one shard, the head in the last."""
     folder.mkdir(parents=True)
     d, g = geometry.columns, geometry
     table = synthetic(g.rows, d) if table is None else table
@@ -88,7 +88,7 @@ def write(folder: Path, geometry: Geometry, table: torch.Tensor | None = None, s
 
 
 def rotated_and_reordered(table: torch.Tensor, seed: int = 2) -> torch.Tensor:
-    """What the strongest disguise makes of an embedding: rows in another order, the stream rotated and scaled."""
+    """Apply the strongest disguise to an embedding: reorder the rows, rotate and scale the stream."""
     generator = torch.Generator().manual_seed(seed)
     rows, columns = table.shape
     turn = torch.linalg.qr(torch.randn(columns, columns, generator=generator)).Q

@@ -1,4 +1,4 @@
-"""The same detections on a GPU as on the processor, at 8B geometry: the same ranks, and what a GPU saves."""
+"""Detections on a GPU and on the processor at 8B geometry: whether ranks are equal, and how much time a GPU saves."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ NAME, TITLE = "gpu", "On a GPU"
 
 
 def missing(bench: Bench) -> str:
-    """Why this cannot be measured here; "" where it can."""
+    """Return why this machine cannot measure the claim, or ""."""
     import torch
 
     return "" if torch.cuda.is_available() else "this machine has no GPU that torch can use"
 
 
 def detect(model: str, suspect: str, device: str, keys: int) -> dict[str, Any]:
-    """All keys on one suspect; their ranks, and the GPU's memory at its peak."""
+    """Detect all keys on one suspect. Return their ranks and the peak of GPU memory."""
     import torch
 
     import irwm
@@ -28,7 +28,7 @@ def detect(model: str, suspect: str, device: str, keys: int) -> dict[str, Any]:
     made = [irwm.generate_key(original, secret=SECRET, recipient=str(n) if n else "") for n in range(keys)]
     on_gpu = torch.device(device).type == "cuda"
     if on_gpu:
-        torch.zeros(1, device=device)  # the driver's own start is nobody's detection
+        torch.zeros(1, device=device)  # start the driver outside the timing
         torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
     found = list(irwm.detect_each(irwm.Examination(irwm.open_checkpoint(suspect), original, device), made))
@@ -65,7 +65,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def _apart(case: dict[str, Any]) -> float:
-    """The greatest difference between two ranks of the two devices."""
+    """Return the greatest difference between a rank on the processor and on the GPU."""
     cpu, cuda = case["cpu"][0]["ranks"], case["cuda"][0]["ranks"]
     pairs = zip(cpu, cuda, strict=True)
     most: float = max(abs(a - b) for ours, theirs in pairs for a, b in zip(ours, theirs, strict=True))
@@ -78,13 +78,13 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         apart, faster = _apart(case), median(case["cpu"], "detect") / median(case["cuda"], "detect")
         made.append(
             Figure(
-                f"{name}, {case['keys']} key(s): ranks on the GPU against the processor's",
+                f"{name}, {case['keys']} key(s): ranks on the GPU compared with the processor's",
                 "the same",
-                f"{apart:.3g} apart at most; {seconds(case['cuda'], 'detect')} against "
+                f"greatest difference {apart:.3g}; {seconds(case['cuda'], 'detect')} against "
                 f"{seconds(case['cpu'], 'detect')}, {faster:.1f} × faster, "
                 f"{max(run['memory'] for run in case['cuda']) / MIB:.0f} MiB of the GPU's memory",
                 apart == 0,
-                "An alignment is computed in float32, whose sums a GPU rounds otherwise",
+                "Alignments use float32, and a GPU rounds float32 sums differently",
             )
         )
     return made

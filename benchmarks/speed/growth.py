@@ -17,7 +17,7 @@ _ROWS, _COLUMNS = 16_000, 1024
 
 
 def step(model: str, out: str, positions: int = 50, permutations: int = 10_000, keys: int = 1) -> dict[str, Any]:
-    """Seconds of insertion and of detection, of all keys, on a model that is in the page cache."""
+    """Return seconds of insertion, and of detection with all keys, on a model in the page cache."""
     import irwm
 
     params = replace(irwm.Parameters(), positions=positions, required_positions=max(1, 3 * positions // 5),
@@ -60,7 +60,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def exponent(points: list[dict[str, Any]], what: str) -> float:
-    """The slope of the logarithms by least squares: cost grows like value ** exponent."""
+    """Return the least-squares slope of the logarithms: cost grows like value ** exponent."""
     x, y = [math.log(p["value"]) for p in points], [math.log(p[what]) for p in points]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
     spread = sum((a - mean_x) ** 2 for a in x)
@@ -73,9 +73,9 @@ def figures(result: dict[str, Any]) -> list[Figure]:
 
 def details(result: dict[str, Any]) -> list[str]:
     lines = [
-        f"A made-up Llama of {_ROWS} × {_COLUMNS} with one layer, one key of 50 positions, 10 000 permutations; each "
-        "axis alone. The exponent is fitted to all points by least squares of the logarithms: below 1 where something "
-        "of fixed cost weighs more at small sizes.",
+        f"A synthetic Llama of {_ROWS} × {_COLUMNS} with one layer, one key of 50 positions and 10 000 permutations; "
+        "each axis varies alone. The exponent is fitted to all points by least squares of the logarithms. It is below "
+        "1 if fixed costs dominate at small sizes.",
         "",
         "| axis | values | insertion, s | detection, s | exponent of insertion | exponent of detection |",
         "|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""What the user waits for: the app's start, Explore's answers, a vault of ten thousand keys, a report."""
+"""Waiting times of the user: the app's start, Explore's answers, a vault of ten thousand keys, a report."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from benchmarks.speed.task import ROOT, measured
 
 NAME, TITLE = "interface", "The app"
 MOST_START, MOST_UPDATE, KEYS, MOST_REPORT = 8.0, 0.2, 10_000, 5.0
-# Longer than this after a click or a key is felt as lag.
+# A longer delay after a click or a key feels like lag.
 MOST_LAG = 1.0
-# Milliseconds after which an officer who has opened the app, or a page of it, does something there.
+# Milliseconds that an officer waits after opening the app, or one of its pages, before the next action.
 SETTLES = 2000
 PASSPHRASE = "umbrella-quartz-lantern-tide"
 
 
 def explore(repeat: int) -> dict[str, Any]:
-    """Median and slowest seconds of each of Explore's formulas, by the page's own handlers."""
+    """Return median and slowest seconds of each of Explore's formulas, with the page's own handlers."""
     from benchmarks import explore as page
 
     values = [page.values_of(each) for each in page.presets(256).values()]
     with tempfile.TemporaryDirectory() as folder:
         own = page.handlers(Path(folder) / "home", page.DEMO.resolve().parent)
         draw = own["draw_odds"]
-        page.each(draw, [(False, "required", values[0])])  # plotly's own beginnings
+        page.each(draw, [(False, "required", values[0])])  # exclude plotly's start
         turns = range(repeat)
         calls: dict[str, tuple[Any, list[tuple[Any, ...]]]]
         calls = {f"equations over {axis.symbol}": (draw, [(False, axis.name, values[n % 5]) for n in turns])
@@ -44,7 +44,7 @@ def explore(repeat: int) -> dict[str, Any]:
 
 
 def report(document: str) -> dict[str, Any]:
-    """HTML, JSON and PDF from a finding's document."""
+    """Write HTML, JSON and PDF from a finding's document."""
     import json
 
     from irwm.report.write import report_files
@@ -77,7 +77,7 @@ def _imports() -> float:
 
 
 def _start() -> float:
-    """Seconds until the app of a newcomer answers with its page."""
+    """Return seconds until the app of a new user responds with its page."""
     from tools.running_app import start_app
 
     with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
@@ -87,7 +87,7 @@ def _start() -> float:
 
 
 def _reports(bench: Bench) -> list[dict[str, Any]]:
-    """The report of a real investigation, written again and again."""
+    """Write the report of a real investigation repeatedly."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         environment = os.environ | {"IRWM_HOME": str(folder / "home"), "IRWM_DEVICE": "cpu"}
@@ -107,7 +107,7 @@ def _reports(bench: Bench) -> list[dict[str, Any]]:
 
 
 def _vault(count: int) -> dict[str, Any]:
-    """A real browser on a vault of that many keys: the tab's first page, the next one, a search."""
+    """Time a real browser on a vault of `count` keys: the tab's first page, the next one, a search."""
     from playwright.sync_api import sync_playwright
 
     from storage import NewKey, Vault
@@ -131,7 +131,7 @@ def _vault(count: int) -> dict[str, Any]:
         took = {}
 
         def until(shown: str, text: str) -> None:
-            # Looked at in every frame: an assertion of the browser's driver would ask only every so often.
+            # Checked in every frame, because an assertion of the browser's driver polls less often.
             page.wait_for_function(
                 "([place, text]) => document.querySelector(place)?.textContent.includes(text)",
                 arg=[shown, text],
@@ -166,7 +166,7 @@ def figures(result: dict[str, Any]) -> list[Figure]:
     lag = max(result["vault"]["took"].items(), key=lambda item: item[1])
     return [
         Figure(
-            "from `python app.py` to the first page, beyond the imports' own time",
+            "from `python app.py` to the first page, without the time of the imports",
             f"below {MOST_START:.0f} s",
             f"{start - imports:.1f} s: {spread(result['start'], 1)} s, of which imports {imports:.1f} s",
             start - imports < MOST_START,
@@ -194,4 +194,4 @@ def figures(result: dict[str, Any]) -> list[Figure]:
 
 def details(result: dict[str, Any]) -> list[str]:
     took = "; ".join(f"{name} {value:.2f} s" for name, value in result["vault"]["took"].items())
-    return [f"Vault: {took}. Two seconds pass between one and the next, as they do for a person."]
+    return [f"Vault: {took}. Each action starts two seconds after the last one, as a person would work."]

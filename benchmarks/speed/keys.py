@@ -1,4 +1,4 @@
-"""Key generation with its condition search, many keys on one suspect, and very many permutations."""
+"""Key generation with its condition search, many keys on one suspect, and large numbers of permutations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PERMUTATIONS, MOST_NULL = 100_000, 10.0
 
 
 def search(columns: int, constraints: int) -> dict[str, Any]:
-    """The condition search of Algorithm 2 on standardised normal rows; the tries it took."""
+    """Run the condition search of Algorithm 2 on standardised normal rows, and count its tries."""
     import numpy as np
 
     from irwm.scheme import keystream
@@ -40,7 +40,7 @@ def search(columns: int, constraints: int) -> dict[str, Any]:
 
 
 def generate(model: str, constraints: int) -> dict[str, Any]:
-    """A key from a checkpoint that was opened, its fingerprint known."""
+    """Make a key from an open checkpoint with a known fingerprint."""
     import irwm
 
     original = irwm.open_checkpoint(model)
@@ -55,12 +55,12 @@ def generate(model: str, constraints: int) -> dict[str, Any]:
 
 
 def one(model: str, suspect: str, number: int) -> dict[str, Any]:
-    """A run for one key, as without the batch: open, make the key, detect."""
+    """Run one key without a batch: open, make the key, detect."""
     return _many(model, suspect, number, 1)
 
 
 def many(model: str, suspect: str, count: int) -> dict[str, Any]:
-    """All keys on one suspect."""
+    """Detect all keys on one suspect."""
     return _many(model, suspect, 0, count)
 
 
@@ -81,7 +81,7 @@ def _many(model: str, suspect: str, first: int, count: int) -> dict[str, Any]:
 
 
 def null(model: str, suspect: str, permutations: int) -> dict[str, Any]:
-    """A detection with very many permutations."""
+    """Run a detection with many permutations."""
     import irwm
 
     original = irwm.open_checkpoint(model)
@@ -93,9 +93,10 @@ def null(model: str, suspect: str, permutations: int) -> dict[str, Any]:
 
 
 def product(columns: int) -> dict[str, Any]:
-    """Seconds a key of the matrix products of its permutation test alone, keys side by side as `detect_each` has them.
+    """Return seconds per key of the matrix products of its permutation test, with keys in parallel as in `detect_each`.
 
-    The two maps of the default parameters under 1000 orders meet 50 rows; nothing is gathered, ranked or read.
+    It multiplies the two maps of the default parameters under 1000 orders by 50 rows, without gathering, ranking or
+    reading.
     """
     import torch
 
@@ -164,21 +165,21 @@ def _demo_release(bench: Bench) -> Path:
 
 
 def _faster(pair: dict[str, Any]) -> tuple[float, float, float]:
-    """How many times faster, seconds of one separate run from its process's start, seconds a key of the batch."""
+    """Return the speed-up, seconds of one separate run from its process's start, and seconds per key in a batch."""
     one = median(pair["one"], "detect") + median(pair["one"], "started")
     each = pair["many"]["detect"] / pair["count"]
     return one / each, one, each
 
 
 def _bound(pair: dict[str, Any], one: float) -> str:
-    """What a batch cannot go below."""
+    """Describe the lower bound of a batch's time."""
     bare = pair["product"]["product"]
     return (
-        "A key's own permutation test is nothing that keys share: the matrix products of it alone, "
+        "Keys cannot share their permutation tests: the matrix products of one test, "
         f"{pair['product']['flop'] / 1e9:.2g} Gflop in float64, take {1000 * bare:.1f} ms of all cores at "
-        f"{pair['product']['flop'] / bare / 1e9:.0f} Gflop/s, so that no batch is more than {one / bare:.0f} × faster "
-        "here; reading the rows, choosing, gathering and ranking 50 000 values take the rest. float32 would halve the "
-        "products, but the null values stand in the report, where a verifier computes them again"
+        f"{pair['product']['flop'] / bare / 1e9:.0f} Gflop/s, so a batch is at most {one / bare:.0f} × faster "
+        "here. The rest is reading the rows, and choosing, gathering and ranking 50 000 values. float32 would halve "
+        "the time of the products, but the report contains the null values, and a verifier computes them again"
     )
 
 
@@ -193,30 +194,30 @@ def figures(result: dict[str, Any]) -> list[Figure]:
             median(result["search"], "search") < MOST_SEARCH,
         ),
         Figure(
-            "a whole key of a model that was opened and has a key",
+            "a further key of an open model",
             f"below {MOST_SEARCH:.0f} s",
             seconds(result["generate"], "further"),
             median(result["generate"], "further") < MOST_SEARCH,
         ),
         Figure(
-            "the whole first key, the original's hash known",
+            "the first key, with the original's hash known",
             f"below {MOST_SEARCH:.0f} s",
             seconds(result["generate"], "generate"),
             median(result["generate"], "generate") < MOST_SEARCH,
-            "It reads every row of the embedding, a gigabyte, to leave out those that are equal to others or nearly "
-            "zero, and hashes the rows and layer 0's q and k that the key is bound to, 0.2 GB as float32",
+            "It reads every row of the embedding, a gigabyte, to exclude duplicate rows and rows near zero. It also "
+            "hashes the rows and layer 0's q and k that the key is bound to, 0.2 GB as float32",
         ),
         Figure(
-            f"{result['demo']['count']} keys on one suspect, the demo model (256 columns), against separate runs",
+            f"{result['demo']['count']} keys on one suspect, the demo model (256 columns), compared with separate runs",
             f"at least {LEAST_FASTER:.0f} × faster",
-            f"{faster:.0f} ×: {1000 * each:.1f} ms a key against {one:.2f} s",
+            f"{faster:.0f} ×: {1000 * each:.1f} ms per key against {one:.2f} s",
             faster >= LEAST_FASTER,
             _bound(result["demo"], one),
         ),
         Figure(
             f"the same at {result['columns']} columns, {result['at scale']['count']} keys",
             f"at least {LEAST_FASTER:.0f} × faster",
-            f"{scaled:.0f} ×: {1000 * each_scaled:.0f} ms a key against {one_scaled:.2f} s",
+            f"{scaled:.0f} ×: {1000 * each_scaled:.0f} ms per key against {one_scaled:.2f} s",
             scaled >= LEAST_FASTER,
             _bound(result["at scale"], one_scaled),
         ),
@@ -234,8 +235,8 @@ def details(result: dict[str, Any]) -> list[str]:
     scaled = result["null at scale"]
     return [
         f"Tries of the condition search: {', '.join(tries)}. Hashing the original's embedding took "
-        f"{seconds(result['generate'], 'hash')} (it is remembered while the file does not change). A separate run is "
-        "counted from its process's start.",
+        f"{seconds(result['generate'], 'hash')} (the hash is cached while the file does not change). A separate run is "
+        "timed from its process's start.",
         f"At {result['columns']} columns a detection with {result['permutations'] // 10} permutations took "
-        f"{scaled['detect']:.1f} s and {scaled['peak'] / MIB:.0f} MiB; both grow in proportion with the number.",
+        f"{scaled['detect']:.1f} s and {scaled['peak'] / MIB:.0f} MiB; both are proportional to this number.",
     ]

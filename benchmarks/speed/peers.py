@@ -1,9 +1,9 @@
-"""Time and memory of the whole question "is it ours?" beside published methods, on one pair of checkpoints.
+"""Time and memory of answering "is it ours?", compared with published methods, on one pair of checkpoints.
 
-AWM and HuRef are the re-implementations of `benchmarks.peers` from their papers; the Cisco kit runs as its own program
-where PROVENANCEKIT names it, on the same files: a folder without a tokenizer, where the kit would stop, is given the
-demo's in its favour. The pairs are the demo model and its release, the smallest case, in which what a method
-costs to start counts; and those of 8B geometry, in which its arithmetic does.
+AWM and HuRef are the re-implementations of `benchmarks.peers` from their papers. The Cisco kit runs as its own program
+if PROVENANCEKIT names it, on the same files. The kit needs a tokenizer, so a folder without one gets the demo's. One
+pair is the demo model and its release, the smallest case, where start-up dominates. The other has 8B geometry, where
+arithmetic dominates.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from benchmarks.alignment_scale import peak as own_peak
 from benchmarks.speed.claim import MIB, SECRET, Bench, Figure, median
 from benchmarks.speed.task import ROOT, measured
 
-NAME, TITLE = "peers", "Beside published methods"
+NAME, TITLE = "peers", "Compared with published methods"
 DEMO = ROOT / "assets" / "demo"
 
 
 def ours(model: str, suspect: str, key: str) -> dict[str, Any]:
-    """Open both, align, detect: whose it is, and whether one comes from the other."""
+    """Open both, align, detect: whose copy it is, and whether one model comes from the other."""
     import irwm
 
     original = irwm.open_checkpoint(model)
@@ -35,7 +35,7 @@ def ours(model: str, suspect: str, key: str) -> dict[str, Any]:
 
 
 def peer(method: str, model: str, suspect: str) -> dict[str, Any]:
-    """A peer's own decision."""
+    """Return a peer's decision."""
     import importlib
 
     score = importlib.import_module(f"benchmarks.peers.{method}").score(Path(model), Path(suspect))
@@ -53,10 +53,9 @@ def prepare(model: str, out: str) -> dict[str, Any]:
 
 
 def kit(model: str, suspect: str) -> dict[str, Any]:
-    """The Cisco kit as a program: its seconds from its start, and its own peak.
+    """Run the Cisco kit as a program. Return its seconds from its start, and its own peak memory.
 
-    The system counts into a program's peak what the process that started it held at that moment, so that this has to be
-    a small one.
+    The system counts the memory of the starting process into a program's peak, so the starting process must be small.
     """
     command = [os.environ["PROVENANCEKIT"], "compare", "--json", "--no-cache"]
     offline = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -76,22 +75,22 @@ def kit(model: str, suspect: str) -> dict[str, Any]:
         scores = json.loads(text[text.index("{") :])["scores"]
     except (ValueError, KeyError):
         scores = {}
-    # Without an identity score the weights were not read: the kit then decides by the config alone.
+    # Without an identity score the kit did not read the weights and decided by the config alone.
     if scores.get("identity_score") is None or process.returncode:
         return {"says": f"cannot run: status {process.returncode}, {scores or 'no scores'}"}
     if 1024 * usage.ru_maxrss <= own_peak():
-        return {"says": "cannot run: its peak is hidden by that of the process that started it"}
+        return {"says": "cannot run: the peak of the starting process is higher than its own"}
     return {"seconds": took, "started": 0.0, "peak": 1024 * usage.ru_maxrss, "says": scores["provenance_decision"]}
 
 
 def _with_tokenizer(model: Path, place: Path) -> Path:
-    """The model's folder, or one of the same files with the demo's tokenizer."""
+    """Return the model's folder, or a folder with the same files and the demo's tokenizer."""
     if (model / "tokenizer.json").exists():
         return model
     place.mkdir()
     for file in model.iterdir():
         if file.is_file() and not file.name.startswith("tokenizer"):
-            os.link(file, place / file.name)  # a symbolic one the kit refuses
+            os.link(file, place / file.name)  # the kit refuses symbolic links
     for file in DEMO.glob("tokenizer*"):
         shutil.copyfile(file, place / file.name)
     return place
@@ -102,7 +101,7 @@ STEPS = {"ours": ours, "peer": peer, "kit": kit, "prepare": prepare}
 
 def measure(bench: Bench) -> dict[str, Any]:
     pairs = {"the demo": (DEMO, bench.folder / "peers-demo-release", bench.repeats)}
-    if not bench.quick:  # a minute or more for each of the peers
+    if not bench.quick:  # each peer needs a minute or more
         pairs["8B geometry"] = (bench.model(), bench.release(), 1)
     result: dict[str, Any] = {}
     for name, (model, out, repeats) in pairs.items():
@@ -133,13 +132,13 @@ def figures(result: dict[str, Any]) -> list[Figure]:
             times, memory = whole[method] / whole["irwm"], peak[method] / peak["irwm"]
             made.append(
                 Figure(
-                    f"{method} on {pair}, against ours, from the process's start",
+                    f"{method} on {pair}, compared with ours, from the process's start",
                     "slower and larger than ours",
                     f"{times:.1f} × the time, {memory:.1f} × the memory ({whole[method]:.1f} s, "
                     f"{peak[method] / MIB:.0f} MiB; ours {whole['irwm']:.1f} s, {peak['irwm'] / MIB:.0f} MiB)",
                     times > 1 and memory > 1,
-                    "Where a model is this small all of them are the start of Python and torch; ours, which finds out "
-                    "whose copy it is as well, then reads 50 positions under 1000 permutations"
+                    "With a model this small, all methods spend their time on starting Python and torch. Ours also "
+                    "finds out whose copy it is, by reading 50 positions under 1000 permutations"
                     if "demo" in pair
                     else "",
                 )
@@ -150,6 +149,6 @@ def figures(result: dict[str, Any]) -> list[Figure]:
 def details(result: dict[str, Any]) -> list[str]:
     said = {f"{method} on {pair}: {runs[0]['says']}" for pair, each in result.items() for method, runs in each.items()}
     return [
-        "Ours answers two questions at once, whose copy it is and whether one comes from the other; the peers the "
-        "second alone. " + "; ".join(sorted(said)) + "."
+        "Ours answers two questions at once: whose copy it is, and whether one model comes from the other. The peers "
+        "answer only the second. " + "; ".join(sorted(said)) + "."
     ]

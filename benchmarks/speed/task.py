@@ -1,8 +1,8 @@
-"""One measured step in a process of its own: `python -m benchmarks.speed.task MODULE NAME JSON`.
+"""One measured step in a separate process: `python -m benchmarks.speed.task MODULE NAME JSON`.
 
-Prints one JSON object: what the step said, and beside it its seconds on the clock and of the processor, from after the
-imports to its end; the process's peak resident memory; and the bytes that it asked files for meanwhile (`rchar` of
-/proc/PID/io, which counts what the page cache answers too, so that a second run is no better than the first).
+Prints one JSON object: the step's result, its wall-clock and processor seconds from the end of the imports to its end,
+the process's peak resident memory, and the bytes that it read meanwhile (`rchar` of /proc/PID/io, which includes reads
+from the page cache, so a second run shows no less than the first).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _MODULES = "benchmarks.speed"
 def measured(
     module: str, name: str, threads: int | None = None, environment: Mapping[str, str] | None = None, **arguments: Any
 ) -> dict[str, Any]:
-    """The step `name` of `benchmarks.speed.module`, in a process of its own.
+    """Run the step `name` of `benchmarks.speed.module` in a separate process.
 
     Args:
-        environment: variables to set beside this process's own.
+        environment: variables to set in addition to this process's environment.
 
     Returns:
-        What it said, with `seconds`, `cpu`, `started` (seconds from the process's start to the step's), `peak` (bytes)
-        and `read` (bytes).
+        The step's result, with `seconds`, `cpu`, `started` (seconds from the process's start to the step's start),
+        `peak` (bytes) and `read` (bytes).
     """
     began = time.time()
     command = [sys.executable, "-m", f"{_MODULES}.task", module, name, json.dumps(arguments | {"_began": began})]
@@ -45,7 +45,7 @@ def measured(
 
 
 def forget(*folders: Path) -> None:
-    """Have the system drop the folders' files from its cache, as far as it lets go of them."""
+    """Ask the system to drop the folders' files from its page cache."""
     if not hasattr(os, "posix_fadvise"):
         return
     for folder in folders:

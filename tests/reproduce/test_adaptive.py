@@ -72,7 +72,7 @@ def test_misses_stand_first_and_are_named(tmp_path: Path) -> None:
     assert text.index("| noise 1 |") < text.index("| prune 0.3 |")
     assert "of 2 attacked copies within 5 % of perplexity the mark or the fingerprint is found in 1" in text
     assert "missed in 1 (demo, one, noise 1)" in text
-    assert "Of 1 attacks that he tuned, 1 left none of his own marks to be found; after 1 of these 1 ours" in text
+    assert "Of 1 tuned attacks, 1 hid all of the attacker's own marks; after 1 of these 1 our mark is found." in text
     assert "- MiniLM: no head." in text
 
 

@@ -90,7 +90,7 @@ def test_results_of_other_settings_or_of_another_model_are_not_gone_on_from(
 def test_a_bad_folder_is_refused_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "pages"
     assert command.main([str(tmp_path / "missing"), "--out", str(out)]) == 2
-    assert "no model folder" in capsys.readouterr().err
+    assert "not a model folder" in capsys.readouterr().err
     assert not out.exists()
 
 

@@ -89,12 +89,12 @@ def test_the_page_lists_misses_first_and_by_name(tmp_path: Path) -> None:
     survival.write(page, {"trials": trials}, [{"name": "demo"}])
     text = page.write().read_text(encoding="utf-8")
     assert "missed in 2 (demo, single, Pruned 30 %; demo, single, Small entries redrawn 20 %)" in text
-    assert "), in 0 of which tracing by noise names the recipient" in text
+    assert "), and in 0 of these tracing by noise still names the recipient" in text
     first = text.split("## ")[1]
     assert first.startswith("Usable and not found")
     assert "| demo | single | Pruned | 30 % |" in first
     assert "| 90 % |" not in first
-    assert "near zero and stand in the open" in first
+    assert "near zero and visible" in first
     assert "demo, single, Pruned 30 %: It reads not found." in first
     assert "loud" in text.split("## ")[3]
     assert "demo, Pruned: The model has a single layer." in text

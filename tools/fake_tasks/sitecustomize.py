@@ -1,4 +1,4 @@
-"""Put on PYTHONPATH of a job's process: the tasks "protect" and "investigate" become small ones for the tests."""
+"""Replaces the tasks "protect" and "investigate" by small ones for the tests, if it is on a job's PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def protect(request: dict[str, Any], secrets: dict[str, Any], report: Any) -> dict[str, Any]:
-    """Does what `request["do"]` says."""
+    """Run the action in `request["do"]`."""
     from irwm.errors import CorruptCheckpointError
 
     do = request["do"]
@@ -34,7 +34,7 @@ def protect(request: dict[str, Any], secrets: dict[str, Any], report: Any) -> di
             time.sleep(0.0005)
         return {}
     if do == "work":
-        # Long enough to be looked at, locked out from and stopped on a machine that is busy with other tests.
+        # Long enough for a test to watch, lock and stop it, even on a machine that is busy with other tests.
         steps = request.get("steps", 6000)
         total = steps * 4_000_000
         (report.folder / "half").write_text("half")

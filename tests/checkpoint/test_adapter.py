@@ -88,7 +88,7 @@ def test_factors_of_fused_experts_are_left_out_and_said(tmp_path: Path) -> None:
     merged = made(tmp_path / "base", tmp_path / "a", target_modules=["q_proj"], target_parameters=experts)
     found = open_checkpoint(tmp_path / "a", open_checkpoint(tmp_path / "base"))
     require_equal(found, merged, (EMBEDDING, Q))
-    assert "4 are not in the base or not read there" in " ".join(found.notes)
+    assert "4 are not in the base or not supported there" in " ".join(found.notes)
 
 
 def test_an_adapter_of_a_resized_vocabulary(base: Checkpoint, tmp_path: Path) -> None:
@@ -324,4 +324,4 @@ def test_codes_that_are_not_read_are_not_added_to(tiny_path: Path, sound: Path, 
     model = open_checkpoint(sound, base=open_checkpoint(folder))
     with pytest.raises(UnsupportedCheckpointError):
         model.read(model.layout.q)
-    assert any("not read there" in note for note in model.notes)
+    assert any("not supported there" in note for note in model.notes)

@@ -182,7 +182,7 @@ def test_a_shard_whose_set_is_not_complete_is_read_alone(tiny_path: Path, tmp_pa
     split(tiny_path, tmp_path / "m", index=False)
     (tmp_path / "m" / "model-00003-of-00003.safetensors").unlink()
     holding = next(file for file in (tmp_path / "m").glob("*.safetensors") if EMBEDDING in load_file(file))
-    assert "not all there" in " ".join(open_checkpoint(holding).notes)
+    assert "some are missing" in " ".join(open_checkpoint(holding).notes)
 
 
 def test_a_file_of_a_split_gguf_whose_others_are_gone(tiny_path: Path, tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_many_large_indexes_end_the_search(tiny_path: Path, tmp_path: Path, monk
         (tmp_path / "m" / f"{number}.safetensors.index.json").write_bytes(bytes(1000))
     monkeypatch.setattr("irwm.checkpoint.candidates.MOST_INDEX_BYTES", 4000)
     assert irwm.find_checkpoints(tmp_path / "m").cut
-    assert open_checkpoint(tmp_path / "m").unread == ("more files than are looked through",)
+    assert open_checkpoint(tmp_path / "m").unread == ("more files than are searched",)
 
 
 def test_a_companion_is_not_read_through_a_link_that_leads_out(tmp_path: Path) -> None:

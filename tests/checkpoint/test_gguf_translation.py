@@ -283,7 +283,7 @@ def test_settings_that_do_not_fit_are_refused_or_leave_the_embedding(
     if setting.endswith("head_count") and not isinstance(value, int):
         model = open_checkpoint(path)
         assert (model.family, model.layout.q, model.vocab_size) == ("unknown", None, VOCABULARY)
-        assert "It does not say how many heads" in model.notes[0]
+        assert "It does not state the number of attention heads" in model.notes[0]
         return
     with pytest.raises(CorruptCheckpointError) as caught:
         open_checkpoint(path)
@@ -311,7 +311,7 @@ def test_a_tensor_under_two_names_is_refused(llama: Path, tmp_path: Path) -> Non
     def add(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {**found, "model.embed_tokens.weight": found["token_embd.weight"]}
 
-    with pytest.raises(CorruptCheckpointError, match="play one role"):
+    with pytest.raises(CorruptCheckpointError, match="have the same role"):
         open_checkpoint(rewritten(llama, tmp_path / "two.gguf", add))
 
 
@@ -336,7 +336,7 @@ def test_the_embedding_of_an_unknown_architecture_is_found(llama: Path, tmp_path
     model = open_checkpoint(path)
     assert (model.family, model.vocab_size, model.hidden_size) == ("unknown", VOCABULARY, 72)
     assert torch.equal(model.embedding(), open_checkpoint(llama).embedding())
-    assert "is not known" in model.notes[0]
+    assert "is unknown" in model.notes[0]
     assert "\x1b" not in model.notes[0]
 
 

@@ -299,7 +299,7 @@ UNKNOWN = {
     "W_q": ({"W_q": (64, 16), "scale": (64, 1), "zero": (64, 1)}, {"quant_method": "hqq"}),
     "by aqlm": ({"codes": (64, 16), "codebooks": (1, 256)}, {"quant_method": "aqlm"}),
     "a method that it does not name": ({"packed": (64, 16)}, {"something": 1}),
-    "MLX codes whose group size no config states": ({"weight": (64, 16), "scales": (64, 2), "biases": (64, 2)}, {}),
+    "MLX codes without a group size in the config": ({"weight": (64, 16), "scales": (64, 2), "biases": (64, 2)}, {}),
 }
 
 
@@ -365,7 +365,7 @@ def test_two_schemes_that_claim_one_tensor(tmp_path: Path) -> None:
     config = {"quantization_config": {"quant_method": "bitsandbytes"}}
     files = find_files(written(tmp_path, tensors, config))
     assert sum(isinstance(tensor, PackedTensor) for tensor in files.tensors.values()) == 1
-    assert any("beside other tensors" in note for note in files.notes)
+    assert any("next to other tensors" in note for note in files.notes)
 
 
 def test_an_unreadable_attention_leaves_the_embedding_to_be_examined(tmp_path: Path, demo_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_an_unknown_family_lists_its_model_type_and_the_names_tried() -> None:
 
 @pytest.mark.parametrize("case", ["llama", "gemma", "bert", "qwen3", "phi3", "gpt2", "gpt_neox", "olmo2"])
 def test_without_a_config_the_message_asks_for_it(case: str) -> None:
-    with pytest.raises(UnknownFamilyError, match=r"config\.json beside the file"):
+    with pytest.raises(UnknownFamilyError, match=r"config\.json next to the file"):
         recognise({}, shapes_of(case))
 
 

@@ -224,9 +224,7 @@ def test_a_setting_out_of_its_range_is_named_with_what_is_allowed() -> None:
     values = json.loads(a_key().to_bytes())
     values["parameters"]["scale"] = 1e9
     raw = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    with pytest.raises(
-        KeyFormatError, match=r"the key's scale is out of range.*at most 10000.0.*ask whoever made the key"
-    ):
+    with pytest.raises(KeyFormatError, match=r"the key's scale is out of range.*at most 10000.0.*ask the key's author"):
         Key.from_bytes(raw)
 
 
@@ -420,6 +418,6 @@ def test_impossible_keys_are_refused(tiny_path, bad: dict) -> None:
 )
 @pytest.mark.parametrize("who", ["owner", "recipient"])
 def test_a_name_that_could_forge_a_line_or_turn_the_writing_is_refused(tiny_path: Path, who: str, name: str) -> None:
-    with pytest.raises(ParameterError, match="has a line break, an unseen character") as caught:
+    with pytest.raises(ParameterError, match="has a line break, an invisible character") as caught:
         irwm.generate_key(irwm.open_checkpoint(tiny_path), **{who: name})
     assert str(caught.value).isprintable()

@@ -64,7 +64,7 @@ def test_a_partial_that_is_not_ours_is_left_alone(tmp_path: Path, kind: str) -> 
         other.mkdir()
         (other / "thesis.txt").write_text("mine")
     before = tree(tmp_path)
-    with pytest.raises(OutputExistsError, match="Move it away"), partial_folder(tmp_path / "r"):
+    with pytest.raises(OutputExistsError, match="Move it, or choose"), partial_folder(tmp_path / "r"):
         pass
     assert sweep_partials(tmp_path) == []
     assert tree(tmp_path) == before

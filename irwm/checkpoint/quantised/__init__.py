@@ -228,8 +228,8 @@ class _Found:
             )
         if isinstance(settings.get("transform_config"), Mapping):
             yield (
-                "The config says that inputs are transformed while the model runs (transform_config), which the weights "
-                "do not show. The values computed from layer 0's q and k may differ from the model's."
+                "The config says that inputs are transformed while the model runs (transform_config), which the "
+                "weights do not show. The values computed from layer 0's q and k may differ from the model's."
             )
         if settings.sections and not (self.known or self.unread or self.odd or self.refused):
             method = printable(settings.method, 40) or "a method that it does not name"

@@ -294,13 +294,13 @@ class _Config:
 
     Attributes:
         file: the config.
-            base: the base that it names; "" without one.
-            alpha: alpha of weights that match no pattern.
-            alphas: alpha by the last part of a module's name.
+        base: the base that it names; "" without one.
+        alpha: alpha of weights that match no pattern.
+        alphas: alpha by the last part of a module's name.
         stabilised: rank-stabilised LoRA.
-            turned: weights are stored as (in, out).
-            tokens: the token ids whose rows peft's trainable tokens replace, by the last part of a module's name.
-            scale: the factor s that MLX states; None for peft.
+        turned: weights are stored as (in, out).
+        tokens: the token ids whose rows peft's trainable tokens replace, by the last part of a module's name.
+        scale: the factor s that MLX states; None for peft.
     """
 
     file: Path

@@ -214,8 +214,8 @@ def width_of(sizes: NDArray[np.float64], width: int = 1) -> int | None:
     values (n,), if it is steep.
 
     Args:
-            width: d of the original. The first quarter of this many falls is ignored: every model's answers have a few
-                directions that are far stronger than the others.
+        width: d of the original. The first quarter of this many falls is ignored: every model's answers have a few
+            directions that are far stronger than the others.
     """
     floor = np.finfo(np.float32).eps * sizes[0]
     there = int((sizes > floor).sum())
@@ -290,8 +290,8 @@ def _complete(told: NDArray[np.bool_], possible: NDArray[np.bool_]) -> tuple[NDA
     """The answers and the columns that leave no gap: first incomplete answers are dropped, then incomplete tokens.
 
     Args:
-            told, possible: (n, v) which values are given, and which of them a model can produce. A few impossible ones
-                are raised later (`_raise_absurd`); an answer with many is dropped.
+        told, possible: (n, v) which values are given, and which of them a model can produce. A few impossible ones
+            are raised later (`_raise_absurd`); an answer with many is dropped.
     """
     answers = np.flatnonzero(possible.mean(axis=1) > MOST_MISSING) if told.size else np.empty(0, dtype=np.int64)
     columns = np.flatnonzero(told[answers].all(axis=0)) if answers.size else np.empty(0, dtype=np.int64)
@@ -302,8 +302,8 @@ def require_enough(left: tuple[int, ...], width: int, given: tuple[int, ...]) ->
     """Rejects answers that are too few to recover a head of this width.
 
     Args:
-            left: usable answers and tokens.
-            given: all answers and tokens.
+        left: usable answers and tokens.
+        given: all answers and tokens.
 
     Raises:
         AnswersError

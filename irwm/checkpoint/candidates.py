@@ -33,7 +33,7 @@ class Candidates:
     """The checkpoints that a folder may contain.
 
     Attributes:
-            folder: the searched folder, resolved.
+        folder: the searched folder, resolved.
         paths: the paths to open, sorted: folders that hold exactly one checkpoint, or weight files.
         files: by path, the resolved weight files of the checkpoint.
         refused: links that lead out of the folder, by their names in it.

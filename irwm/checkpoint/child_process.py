@@ -25,8 +25,8 @@ def module_environment(more: Mapping[str, str] | None = None, base: Mapping[str,
     """The environment of a process that runs a module of this program.
 
     Args:
-            more: variables to set in it.
-            base: the environment to start from, instead of this process's.
+        more: variables to set in it.
+        base: the environment to start from, instead of this process's.
     """
     found = dict(os.environ if base is None else base)
     # An empty or relative entry means the working folder, or a folder in it.

@@ -37,7 +37,7 @@ class Heard:
     """Facts about a suspect that is known only by its answers.
 
     Attributes:
-            given: the number of answers.
+        given: the number of answers.
         used: answers with enough values, from which the head was recovered.
         tokens: tokens with a value in each of them: the rows of the head.
         directions: the number of directions in which the answers vary, if visible: the model's width.

@@ -261,7 +261,7 @@ class Checkpoint:
 
         Args:
             rows: None for all, a slice, or token ids in any order, repeats allowed.
-                device: the device of the result.
+            device: the device of the result.
 
         Raises:
             RowIndexError: an id outside 0 to vocab_size - 1.
@@ -275,7 +275,7 @@ class Checkpoint:
         Args:
             ref: the tensor; `ref.rows` picks a role's rows out of a fused one.
             rows: which of the role's rows: None for all, a slice, or numbers counted within the role.
-                device: the device of the result.
+            device: the device of the result.
 
         Returns:
             Shape (n, in) for a matrix, (n,) for a vector.

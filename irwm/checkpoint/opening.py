@@ -154,7 +154,7 @@ def _require_one_model(files: CheckpointFiles, layout: Layout) -> None:
     """If the folder holds a whole file next to an index, checks that both have the same numbers for the scheme.
 
     Raises:
-            CorruptCheckpointError: they differ.
+        CorruptCheckpointError: they differ.
     """
     if not files.rivals:
         return

@@ -144,7 +144,7 @@ def holds_weights(folder: Path, *, beside_adapter: bool = False) -> bool:
     """Whether weights, or an index of weights, are directly in a folder.
 
     Args:
-            beside_adapter: whether weights in a supported format, other than an adapter's, are.
+        beside_adapter: whether weights in a supported format, other than an adapter's, are.
 
     Raises:
         NotACheckpointError: it cannot be read, or holds more than any model's does.
@@ -220,7 +220,7 @@ def _indexed(folder: Path, format: Format, index: str, weight_map: Mapping[str, 
     """The shards that an index names. All must exist, and no other file may belong to the same numbered set.
 
     Args:
-            names: of the files in the folder.
+        names: of the files in the folder.
     """
     named = sorted(set(weight_map.values()))
     missing = [name for name in named if not os.path.lexists(folder / name)]

@@ -93,8 +93,8 @@ class Layout:
         embedding_norm: norm over the summed embedding, before the first layer.
         input_norm: norm of layer 0 before q and k; None in post-norm families.
         q, k: (heads * head_dim, width) and (kv_heads * head_dim, width), width being hidden_size or that of
-                `embedding_projection`. None if the scores come from the embedding alone, or if the names in the files
-                do not show which tensors they are; then all roles except the embedding may be unknown.
+            `embedding_projection`. None if the scores come from the embedding alone, or if the names in the files
+            do not show which tensors they are; then all roles except the embedding may be unknown.
         q_bias, k_bias: (heads * head_dim,) and (kv_heads * head_dim,).
         q_norm, k_norm: norms on q and k.
         embedding_scale: factor on the embedding as the model applies it, 1.0 for most.

@@ -171,7 +171,7 @@ def _digest(path: Path, advance: Callable[[int], None]) -> str:
             read_into(descriptor, path, begin, piece)
             digest.update(piece)
         if os.fstat(descriptor).st_size != state.size:
-            raise changed(path, "its size changed during the check")
+            raise changed(path, "a size that changed during the check")
     return digest.hexdigest()
 
 

@@ -395,7 +395,7 @@ def _no_room(out: Path, needed: int, free: int | None) -> DiskSpaceError:
         file=out,
         expected=f"{_size(needed)} free ({needed} bytes)",
         found="less than that" if free is None else f"{_size(free)} ({free} bytes)",
-        advice="Free some space or choose another disk; the incomplete release was removed",
+        advice="Free some space or choose another disk; no files of the release were kept",
     )
 
 

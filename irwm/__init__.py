@@ -133,7 +133,7 @@ def __getattr__(name: str) -> Any:
         try:
             found = import_module(f"{__name__}.{name}")
         except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":  # the module exists, but one of its own imports failed
+            if error.name != f"{__name__}.{name}":  # the module exists, but one of its imports failed
                 raise
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     globals()[name] = found

@@ -111,7 +111,7 @@ def best(searches: Sequence[Search]) -> tuple[Candidate, ...]:
     fitting = [candidate for candidate in candidates if candidate.alignment.aligned]
     in_order = sorted(fitting or candidates, key=lambda each: -_similarity(each.alignment))
     chosen = in_order[: len(fitting) or 1]
-    own = candidates[0]  # a mark in it is found whatever its alignment score
+    own = candidates[0]  # a mark in it is found with any alignment score
     if own.search.suspect.layout.names_known and own not in chosen:
         chosen.append(own)
     return tuple(chosen)

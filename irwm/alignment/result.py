@@ -50,7 +50,7 @@ class Alignment:
             constant).
         rotation: (d', d) float64 of orthonormal columns, or None; suspect @ rotation has the original's coordinates,
             and columns, signs and offsets are then those of an unchanged model.
-        scale: length of the suspect's rows in units of the original's; NaN when nothing could be compared.
+        scale: length of the suspect's rows in units of the original's; NaN without compared rows.
         uniqueness: share of columns that are in place or match mutually, in [0, 1]; 1 after a rotation.
         cosines: (n,) cosine of each sampled row with the original's, on rows that were not used for the fit, means
             removed. After a rotation only in the original's minor components, because a rotation can make any two
@@ -120,7 +120,7 @@ class Alignment:
 
     @property
     def similarity(self) -> float:
-        """Median of `cosines`; NaN when nothing could be compared."""
+        """Median of `cosines`; NaN without compared rows."""
         return float(np.median(self.cosines)) if self.cosines.size else float("nan")
 
     @property

@@ -180,6 +180,6 @@ def _unit(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _sizes(values: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:
-    """Coordinates about their median without their signs, in units of their own median size."""
+    """Coordinates about their median without their signs, in units of their median size."""
     sizes = (values - median_row(values[usable])).abs()
     return sizes / median_row(sizes[usable]).clamp_min(1e-12)

@@ -154,7 +154,7 @@ class Search:
         return attempt.way != BY_TOKENIZER or np.array_equal(attempt.alignment.rows, self.by_id)
 
     def settled(self, alignment: Alignment) -> Alignment:
-        """The alignment with every row at the position that its content shows, whatever its id and name."""
+        """The alignment with every row at the position that its content shows, regardless of its id and name."""
         again = self._placed(alignment)
         recognised = tuple(step for step in alignment.steps if step.name == EMBEDDING)
         left_out = tuple(step for step in alignment.steps if step.name == EXTREME_ROWS)
@@ -295,7 +295,7 @@ class Search:
         before = alignment.rows
         settled = settle(self._suspect, self._model, alignment)
         share = float((settled >= 0).sum()) / min(self._model.count, self._suspect.count)
-        # Fitted again, so that the map depends only on the positions of the rows, however they were found.
+        # Fitted again, so that the map depends only on the positions of the rows, and not on the search.
         alignment = self._refitted(replace(alignment, rows=settled, settled=True, matched=share))
         if guessed:
             return self._said(alignment, BY_CONTENT, share, extreme)

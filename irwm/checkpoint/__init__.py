@@ -14,7 +14,7 @@
     remembered         cached fingerprints of large originals, valid while their files do not change
     model              `open_checkpoint` and what it returns, a `Checkpoint`
     answers            a served model of which only answers are known, as a checkpoint of one tensor
-    heard              facts about such a model and its server, as a report prints them
+    heard              facts about a served model and its server, as a report prints them
     recorded           the file format for answers and the evidence of their source
     suspects           a suspect in any form: weights, an adapter, or answers
     tokens             which string has which id, and which ids never occur in text

@@ -54,7 +54,7 @@ def suspect_from_answers(
     """The output head of a served model, as far as its answers reveal it.
 
     Its rows are in unknown coordinates. Detection maps them to the original's with a map that is fitted by least
-    squares. Nothing else of the model is known, so lineage is based on these rows alone.
+    squares. The rest of the model is unknown, so lineage is based on these rows alone.
 
     Args:
         log_probabilities: (n, v) natural logarithms of the probabilities of v tokens in n answers to different prompts,
@@ -109,7 +109,7 @@ class RecoveredHead:
         rows: (v', d) float32, the head's rows in unknown coordinates, d the requested width.
         columns: (v',) int64, the column of each row, ascending.
         answers: how many answers were used.
-        width: the number of directions behind which the singular values fall steeply; None if none is steep.
+        width: the number of directions behind which the singular values fall steeply; None if there is no steep fall.
     """
 
     rows: NDArray[np.float32]
@@ -255,7 +255,7 @@ def _usable_table(values: NDArray[np.floating] | torch.Tensor) -> NDArray[np.flo
 
 
 def _possible(values: NDArray[np.floating], soft_cap: float | None) -> NDArray[np.bool_]:
-    """(n, v) which values were given; with a soft cap, excluding those that such a model cannot produce."""
+    """(n, v) which values were given; with a soft cap, excluding those that the model cannot produce."""
     told: NDArray[np.bool_] = np.isfinite(values)
     if soft_cap is not None and values.size:
         highest = np.where(told, values, -np.inf).max(axis=1, keepdims=True)

@@ -202,7 +202,7 @@ def _gathered_first(shapes: Shapes) -> CheckpointError | None:
 
 def _unread_embeddings(files: CheckpointFiles, layout: Layout) -> tuple[str, ...]:
     """Tensors that cannot be read and that are named like an embedding or a piece of one. If a readable embedding has
-    such a name, only tensors with a row for each token are included."""
+    one of these names, only tensors with a row for each token are included."""
     by_shape = not layout.names_known and not names_an_embedding(layout.embedding.name)
     unread = [name for name, entry in files.tensors.items() if not is_examined(entry)]
     if not by_shape:

@@ -148,7 +148,7 @@ class Header:
 
 
 def read_header(path: str | Path) -> Header:
-    """A recording's header, whatever its size.
+    """A recording's header, which is fast for any size.
 
     Raises:
         AnswersFileError: the file is missing, truncated, or of another format.

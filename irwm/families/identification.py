@@ -19,7 +19,7 @@ from irwm.families.family import Family, embedding_names, families, family_of, h
 from irwm.families.schema import UNKNOWN_FAMILY, Layout, Shapes, TensorRef
 
 # The section for the language model in a multimodal model's config, in transformers and in the repositories of InternVL
-# and DeepSeek-VL. Omni models have a section for the model that reads text, which contains such a section.
+# and DeepSeek-VL. Omni models have a section for the model that reads text, which contains that section.
 _SECTIONS = ("text_config", "llm_config", "language_config")
 _READERS = ("thinker_config",)
 # Buffers that old files store in layer 0 and that follow from the config: rotary frequencies and the causal mask.

@@ -1,4 +1,4 @@
-"""Adapters that were made for another base, say what no adapter says, or are of a kind that is not read."""
+"""Adapters that were made for another base, have invalid settings, or are of an unsupported type."""
 
 from __future__ import annotations
 

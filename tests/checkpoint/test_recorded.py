@@ -1,4 +1,4 @@
-"""The file that answers are kept in: what is written is read, and what breaks its rules is refused before it costs."""
+"""The file format for answers: written files can be read, and invalid files are refused before they cost time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_is_written_is_read(file: Path, tmp_path: Path) -> None:
     for name in ("prompt", "time_ms", "request_sha256", "response_sha256"):
         assert np.array_equal(getattr(found.requests, name), getattr(wanted.requests, name))
     assert file.stat().st_mode & 0o777 == 0o600
-    assert "é" not in repr(found), "prompts may be anything, and nobody prints thousands"
+    assert "é" not in repr(found), "prompts may be any text, and thousands are not printed"
     whole = tmp_path / "whole"
     write_answers(whole, replace(answers(), token_ids=None))
     assert irwm.read_answers(whole).token_ids is None
@@ -163,7 +163,7 @@ def test_what_is_no_file_of_answers_is_refused(tmp_path: Path, gemma_path: Path)
 def test_a_size_beyond_all_measure_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of holes costs nothing to make."""
+    """A sparse file is cheap to make."""
     path = tmp_path / "huge"
     path.touch()
     os.truncate(path, recorded.MOST_BYTES + 1)
@@ -258,7 +258,7 @@ def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, log_probabilities=np.full((20, 30), -3.0))
     content = bytearray(path.read_bytes())
-    content[6] |= 1  # the flag in the member's own header, and in the directory's copy
+    content[6] |= 1  # the flag in the member's header, and in the directory's copy
     content[content.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(content)
     with pytest.raises(AnswersFileError, match="archive"):

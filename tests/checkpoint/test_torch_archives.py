@@ -1,4 +1,4 @@
-"""PyTorch archives that lie: damaged, rearranged, or with a reader whose answer is not to be believed."""
+"""Invalid PyTorch archives: damaged, rearranged, or with an untrusted answer of the reader."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_pickle_cannot_speak_for_a_tensor_by_giving_it_attributes(tmp_path: Pa
     assert read_tensor(read_torch(path).tensors["w"]).tolist() == list(range(8))
 
 
-# --- what the child says is not believed either
+# --- the child's answer is not trusted either
 
 
 SOUND = ["w", "F32", [4, 4], [4, 1], 0, 640, 704]
@@ -217,11 +217,11 @@ def test_a_file_that_changes_while_the_child_reads_it(
     refused(sound, CheckpointChangedError)
 
 
-# --- whatever the bytes
+# --- arbitrary bytes
 
 
 def same_or_refused(path: Path) -> None:
-    """Read to the end it is what torch loads, where torch loads it at all, or else it is refused by name."""
+    """A file that is read equals torch's result if torch loads it; otherwise it is refused by name."""
     try:
         content = read_torch(path)
         for tensor in content.tensors.values():
@@ -230,13 +230,13 @@ def same_or_refused(path: Path) -> None:
         return
     try:
         loaded = torch.load(path, weights_only=True)
-    except Exception:  # torch checks the weights' CRC, and has no one error for what it refuses
+    except Exception:  # torch checks the weights' CRC, and raises various errors
         return
     assert isinstance(loaded, dict)
     try:
         assert_as_torch_loads_it(content, path)
     except AssertionError:
-        # Of some damaged directories torch 2.13 makes tensors out of memory that it never filled, without a word.
+        # For some damaged directories torch 2.13 silently makes tensors out of uninitialised memory.
         assert set(content.tensors) == set(SAVED)
         for name, tensor in SAVED.items():
             assert torch.equal(bits(read_tensor(content.tensors[name])), bits(tensor))

@@ -6,7 +6,7 @@ and returns one JSON object, which is trusted as little as the file itself.
 
 A parser is a module in this folder that the app never imports. It has a function `parse(path: str) -> dict`, whose
 result must be JSON (NaN and Infinity are allowed). To reject a file it raises an error of `irwm.errors` (without its
-`file`, which is filled in here). From the packages above it, a parser may import modules that import nothing else, such
+`file`, which is filled in here). From the packages above it, a parser may import modules without further imports, such
 as `irwm.errors`, `irwm.checkpoint.dtypes` and `irwm.checkpoint.magic`.
 """
 

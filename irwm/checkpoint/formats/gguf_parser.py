@@ -135,7 +135,7 @@ class _Header:
             return self._list(name)
         if kind == _TEXT:
             content = self.text()
-            # Some vocabularies contain bytes that are not valid text by themselves.
+            # Some vocabularies contain bytes that are not valid text alone.
             return content.decode("utf-8", "replace") if len(content) <= _MAX_TEXT else None
         if kind == _FLOAT32:
             return _shortest(self.take(4))

@@ -52,7 +52,7 @@ _SCHEMES: tuple[Callable[[str, Parts, Settings], Answer], ...] = (
 _TELLING = frozenset({"qweight", "weight_packed", "SCB", "W_q", "trellis", "_data"})
 _STATE_STEM = ".quant_state"
 # Prefix for the name of a weight made of codes, if there is also a plain weight of that name. The end of the name
-# stays, so that such an embedding is found among those that may be the model's.
+# stays, so that the embedding is found among those that may be the model's.
 BESIDE = "quantised."
 
 
@@ -234,7 +234,7 @@ class _Found:
         if settings.sections and not (self.known or self.unread or self.odd or self.refused):
             method = printable(settings.method, 40) or "a method that it does not name"
             yield (
-                f"The config says that weights are quantised by {method}, but none is stored in a known quantisation "
+                f"The config says that weights are quantised by {method}, but no weight is in a known quantisation "
                 "format."
             )
 

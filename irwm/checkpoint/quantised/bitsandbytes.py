@@ -138,7 +138,7 @@ def _is_column_of_codes(entry: TensorEntry, settings: Settings) -> bool:
     """Whether a tensor can be 4-bit codes: one column of bytes.
 
     Sharded training needs the bytes declared as floats; then only the config distinguishes them from plain numbers.
-    transformers reads a plain weight that has such a text next to it as a plain weight.
+    transformers reads a plain weight with this text next to it as a plain weight.
     """
     column = len(entry.shape) == 2 and entry.shape[1] == 1
     return column and (entry.dtype == "U8" or (entry.dtype in FLOATS and settings.method == "bitsandbytes"))
@@ -165,7 +165,7 @@ def _state(entry: TensorEntry, kind: str) -> _State:
     """The text stored with a 4-bit weight; `kind` is the end of its name.
 
     Raises:
-        CorruptCheckpointError: it is not such a text, or has invalid values.
+        CorruptCheckpointError: it is not a valid description of a state.
     """
     require_dtype(entry, ("U8",), "a description of its state")
     if entry.nbytes > MAX_STATE_BYTES or kind not in _TABLES:

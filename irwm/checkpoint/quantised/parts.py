@@ -65,7 +65,7 @@ def require_groups(entry: TensorEntry, numbers: torch.Tensor, groups: int) -> No
 
 def words(entry: TensorEntry, role: str) -> TensorEntry:
     """A matrix of 32-bit words with packed codes, viewed as int32, which torch can shift; CorruptCheckpointError if it
-    is not such a matrix."""
+    is a different tensor."""
     return replace(require_matrix(require_dtype(entry, WORDS, role), role), dtype="I32")
 
 

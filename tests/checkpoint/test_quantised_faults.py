@@ -343,7 +343,7 @@ def test_a_plain_weight_is_not_displaced_by_codes_beside_it(tmp_path: Path, made
     tensors = {STEM + part: value for part, value in made["gptq"].parts.items()}
     files = find_files(written(tmp_path, {**tensors, NAME: torch.zeros(64, 128)}))
     assert torch.equal(read_tensor(files.tensors[NAME]), torch.zeros(64, 128))
-    assert any("beside" in note for note in files.notes)
+    assert any("next to" in note for note in files.notes)
     # A program may use either of the two, so both are kept.
     assert torch.equal(read_tensor(files.tensors["quantised." + NAME]), made["gptq"].expected)
 

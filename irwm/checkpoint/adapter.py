@@ -330,7 +330,7 @@ class _Config:
             raise _unread(file, "This type of adapter is not supported", "LORA", shown(kind))
         for key in _UNREAD:
             if found.get(key):
-                raise _unread(file, f"The adapter uses {key}, not supported", "an adapter without it", "it is set")
+                raise _unread(file, f"The adapter's {key} is not supported", "an adapter without it", "it is set")
         start = found.get("init_lora_weights", True)
         if not isinstance(start, bool | None) and start not in _PLAIN_STARTS:
             problem = "The adapter's initialisation also changes its base, which is not supported"

@@ -140,7 +140,7 @@ def recovered_head(
     if min(left) > MOST_BOTH:
         raise AnswersError(
             "there are too many answers and too many tokens to compute with",
-            expected=f"at most {MOST_BOTH} answers or at most {MOST_BOTH} tokens",
+            expected=f"at most {MOST_BOTH} answers, or at most as many tokens",
             found=f"{left[0]} answers and {left[1]} tokens",
             advice=f"Give fewer answers, such as the first {3 * width}, or fewer tokens",
         )

@@ -1,6 +1,6 @@
 """Invariant-based robust weights watermark for language models.
 
-The rooms, from the ground up; each imports only those above it in this list:
+The subpackages, from the lowest layer up; each imports only those above it in this list:
 
     errors       one tree of errors
     families     where each model family keeps its weights
@@ -11,17 +11,17 @@ The rooms, from the ground up; each imports only those above it in this list:
     keys         a key, and the check that it belongs to its original
     alignment    brings a suspect back into the original's coordinates (Permutation_Recover, rotations, moved rows)
     evidence     detection (Algorithm 3), lineage, verdict, and how strong the evidence is
-    tracing      who leaked a copy (beyond Algorithm 6)
+    tracing      identifies who leaked a copy (beyond Algorithm 6)
     ownership    commitments, time-stamps and disputes
-    explore      what a setting buys and costs, before anything is written
+    explore      the effect and the cost of a setting, before anything is written
     release      insertion (Algorithms 2 and 5) and publishing
-    attacks      what a thief would do; `attacks.equivalence` without changing what the model computes
-    report       the finding as a signed document, what draws it, and its verifier; built upon what is offered here
+    attacks      what an attacker would do; `attacks.equivalence` without changing what the model computes
+    report       the finding as a signed document, its rendering, and its verifier; built on the public API
 
 Everything here is pure: no pages, no database, no clock, no global random state.
 
-What is offered here is imported when it is first used: a process that only opens a vault needs neither torch nor the
-seconds and the memory that it takes.
+Public names are imported on first use: a process that only opens a vault does not spend the time and memory that torch
+needs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ __all__ = [
     "wrong_user_probability",
 ]
 
-# Where each of them lives.
+# The module that defines each public name.
 _HOMES = {
     "Alignment": "alignment",
     "Answers": "checkpoint.recorded",
@@ -133,7 +133,7 @@ def __getattr__(name: str) -> Any:
         try:
             found = import_module(f"{__name__}.{name}")
         except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":  # the module is there and lacks something else
+            if error.name != f"{__name__}.{name}":  # the module exists, but one of its imports failed
                 raise
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     globals()[name] = found

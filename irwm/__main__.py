@@ -1,6 +1,6 @@
 """The command `irwm`, also `python -m irwm`: verify a report, inspect a checkpoint, look for a key's mark in a suspect.
 
-For whoever has files and no vault; no page and no network. The only module of this package that talks to a person.
+For users who have files but no vault; no page and no network. Only this module of the package prints to the terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from irwm.report.brought import Brought
 
 _ANSWERS = {True: "holds", False: "FAILS", None: "not checked"}
-# The option that gives what a report still needs.
+# The option that supplies what a report still needs.
 _OPTIONS = {
     "identity": "--identity",
     "root": "--tsa-root",
@@ -33,7 +33,7 @@ _OPTIONS = {
     "log": "--audit-log",
     "seen": "--seen",
 }
-# As `python app.py investigate` has them (docs/headless.md).
+# The same as in `python app.py investigate` (docs/headless.md).
 _FOUND, _NOT_FOUND, _ERROR, _INCONCLUSIVE = 0, 1, 2, 3
 
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> int:
-    """The installed command: what it starts takes no module from the folder that it is run in."""
+    """The installed command. The processes that it starts import no module from the working folder."""
     os.environ["PYTHONSAFEPATH"] = "1"
     return main()
 
@@ -62,17 +62,17 @@ def _verify(given: argparse.Namespace) -> int:
     if given.json:
         _print_json(_as_json(found))
         return found.exit_code
-    if len(found.checks) == 1:  # it is not a report, so that there is nothing to ask of it
+    if len(found.checks) == 1:  # it is not a report, so no option would help
         print(f"{_inert(found.checks[0].said)}.")
         return found.exit_code
     for check in found.checks:
         print(f"{_ANSWERS[check.ok]:<11}  {check.name + ':':<13} {_inert(check.said)}")
     if found.states.left:
-        print("The signer states, and nothing that was given shows:")
+        print("Stated by the signer and not confirmed by the given files:")
         for line in in_words(found.states.left):
             print(f"  {_inert(line)}.")
     if found.exit_code == 2 and found.needed:
-        print("To have these computed again, give:")
+        print("To check these as well, give:")
         for need in found.needed:
             print(f"  {_OPTIONS[need]:<11}  {NEEDED[need]}")
     print(_inert(found.result))
@@ -80,10 +80,10 @@ def _verify(given: argparse.Namespace) -> int:
 
 
 def _brought(given: argparse.Namespace) -> Brought | None:
-    """The models, keys and other things that were given with the report; None if there are none."""
+    """The models, keys and other inputs that were given with the report; None without any."""
     if not (given.suspect or given.original or given.model or given.key or given.audit_log or given.seen):
         return None
-    # A second's import, which --help and most garbage do not need.
+    # Takes a second to import; --help and most malformed input do not need it.
     from irwm.report.brought import Brought, opened_keys
 
     return Brought(
@@ -120,7 +120,7 @@ def _as_json(found: Verification) -> dict[str, Any]:
 def _roots(names: Sequence[str]) -> bytes | None:
     if not names:
         return None
-    # A second's import, and as much memory as all else.
+    # Takes a second to import and doubles the memory used.
     from irwm.report.stamps import trusted_roots
 
     return trusted_roots(names)
@@ -163,7 +163,7 @@ def _detect(given: argparse.Namespace) -> int:
             _print_findings(found)
         return code
     rows = [_suspect(given, several.name_of(path), path, original, keys) for path in several.paths]
-    passed_over = [*several.refused, *several.too_deep, *(["more than is looked through"] if several.cut else [])]
+    passed_over = [*several.refused, *several.too_deep, *(["more files than are searched"] if several.cut else [])]
     codes = {_INCONCLUSIVE if row["error"] else _code(row["keys"]) for row in rows}
     codes |= {_INCONCLUSIVE} if passed_over else set()
     code = next(code for code in (_FOUND, _INCONCLUSIVE, _NOT_FOUND) if code in codes)
@@ -176,14 +176,14 @@ def _detect(given: argparse.Namespace) -> int:
             print(f"  {_inert(row['error'])}")
         _print_findings(row["keys"], "  ")
     if passed_over:
-        print(f"Not looked into: {_inert(', '.join(passed_over))}")
+        print(f"Not searched: {_inert(', '.join(passed_over))}")
     return code
 
 
 def _suspect(
     given: argparse.Namespace, name: str, path: Path, original: irwm.Checkpoint, keys: Sequence[irwm.Key]
 ) -> dict[str, Any]:
-    """One suspect of a folder of several."""
+    """One suspect in a folder of several."""
     try:
         return {"suspect": name, "error": None, "keys": _read(given, path, original, keys)}
     except IrwmError as error:
@@ -193,7 +193,7 @@ def _suspect(
 def _read(
     given: argparse.Namespace, path: str | Path, original: irwm.Checkpoint, keys: Sequence[irwm.Key]
 ) -> list[dict[str, Any]]:
-    """What each key finds in a suspect."""
+    """The result of each key in a suspect."""
     examination = irwm.Examination(irwm.open_suspect(path, original), original, given.device)
     findings = irwm.detect_each(examination, keys, given.seed)
     return [
@@ -233,40 +233,38 @@ def _parser() -> argparse.ArgumentParser:
         "verify",
         help="check a report's signature, files and numbers",
         description="Check a report: signature, files, numbers and, given the models and the key, the examination.",
-        epilog="Exit code: 0 signed by the identity given with --identity, and everything that the verdict depends on "
-        "computed again from what was given; 1 something was changed or differs; 2 neither was established, and the "
+        epilog="Exit code: 0 signed by the identity given with --identity, and everything that the verdict "
+        "depends on recomputed from the given files; 1 something was changed or differs; 2 neither, and the "
         "last lines say what to give.",
     )
     verify.set_defaults(run=_verify)
-    verify.add_argument("report", metavar="REPORT", help="its JSON, HTML, PDF or signature, or the folder they are in")
-    verify.add_argument(
-        "--suspect", metavar="PATH", help="the model that was examined, or of a sweep the folder that was swept"
-    )
+    verify.add_argument("report", metavar="REPORT", help="its JSON, HTML, PDF or signature file, or their folder")
+    verify.add_argument("--suspect", metavar="PATH", help="the model that was examined; for a sweep, its folder")
     verify.add_argument("--original", metavar="PATH", help="the unmarked model")
     verify.add_argument(
         "--model", metavar="PATH", action="append", default=[],
-        help="of a dispute, a model that was examined, or a folder of them; once for each",
+        help="for a dispute, a model that was examined, or a folder of them; repeat for each",
     )  # fmt: skip
     verify.add_argument(
         "--key", metavar="PATH", action="append", default=[],
-        help="a key as its owner opened it, or a folder of such keys; once for each key that was tried",
+        help="a key as its owner opened it, or a folder of such keys; repeat for each key that was tried",
     )  # fmt: skip
     verify.add_argument("--identity", metavar="HEX", help="the signer's first public key, as the signer published it")
     verify.add_argument(
         "--tsa-root", metavar="FILE", action="append", default=[],
-        help="root certificate (PEM or DER) of a time-stamping authority that you trust; once for each",
+        help="root certificate (PEM or DER) of a time-stamping authority that you trust; repeat for each",
     )  # fmt: skip
-    verify.add_argument("--audit-log", metavar="FILE", help="the signer's audit log, as the page Vault exports it")
+    verify.add_argument("--audit-log", metavar="FILE", help="the signer's audit log, as exported from the Vault page")
     verify.add_argument(
         "--seen", metavar="TIME",
-        help="since when you know the suspect to exist (ISO 8601 with its zone), or the word unknown",
+        help="the date since which you know the suspect to exist (ISO 8601 with time zone), or the word unknown",
     )  # fmt: skip
 
     inspect = commands.add_parser(
         "inspect",
-        help="say what a checkpoint is",
-        description="Say what a checkpoint is: family, sizes, number format, and the fingerprint of its embedding.",
-        epilog="Exit code: 0 it was read; 2 it could not be read.",
+        help="describe a checkpoint",
+        description="Describe a checkpoint: family, sizes, number format, and the fingerprint of its embedding.",
+        epilog="Exit code: 0 the checkpoint was read; 2 it could not be read.",
     )
     inspect.set_defaults(run=_inspect)
     inspect.add_argument("model", metavar="MODEL", help="a folder or a file")
@@ -276,18 +274,16 @@ def _parser() -> argparse.ArgumentParser:
         help="look for the mark of a key in a suspect",
         description="Look for the mark of one or more keys in a suspect. "
         "The verdict is corrected for every key that is tried.",
-        epilog="Exit code: 0 a mark is found; 1 no mark is found; 2 an error; 3 the suspect supports neither answer.",
+        epilog="Exit code: 0 a mark is found; 1 no mark is found; 2 an error; 3 inconclusive.",
     )
     detect.set_defaults(run=_detect)
     detect.add_argument("suspect", metavar="SUSPECT", help="the model under examination: a folder or a file")
     detect.add_argument("--original", metavar="PATH", required=True, help="the unmarked model that the key is for")
-    detect.add_argument(
-        "--key", metavar="FILE", action="append", required=True, help="the key's bytes as a file; once for each key"
-    )
+    detect.add_argument("--key", metavar="FILE", action="append", required=True, help="a key file; repeat for each key")
     detect.add_argument("--seed", type=int, default=0, help="seed of the public permutations (default: 0)")
 
     for command in (verify, detect):
-        command.add_argument("--device", default="cpu", help="where to compute (default: cpu)")
+        command.add_argument("--device", default="cpu", help="device to compute on (default: cpu)")
     for command in (verify, inspect, detect):
         command.add_argument("--json", action="store_true", help="print the answer as JSON")
     return parser

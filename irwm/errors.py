@@ -11,13 +11,13 @@ import re
 import unicodedata
 from pathlib import Path
 
-# Unicode's Default_Ignorable_Code_Point without the two joiners, which some scripts need: two names that differ in one
-# of these look the same.
+# Unicode's Default_Ignorable_Code_Point without the two joiners, which some scripts need: two names that differ only in
+# these characters look the same.
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# A byte of a path that is no UTF-8, as `shown_path` writes it.
+# A byte of a path that is not valid UTF-8, as `shown_path` writes it.
 _ESCAPED = re.compile(r"\\x[89a-f][0-9a-f]")
 _ESCAPED_OR_DOUBLED = re.compile(rb"\\\\|\\x[89a-f][0-9a-f]")
 
@@ -26,10 +26,10 @@ class IrwmError(Exception):
     """Root of every error raised on purpose.
 
     Args:
-        problem: one plain sentence that says what is wrong.
-        file: the file or folder it is about.
-        tensor: the tensor it is about.
-        expected, found: what was needed and what was there, as short phrases.
+        problem: one plain sentence about the problem.
+        file: the file or folder that it concerns.
+        tensor: the tensor that it concerns.
+        expected, found: the expected and the actual value, as short phrases.
         advice: the next step for the reader.
     """
 
@@ -67,8 +67,8 @@ class IrwmError(Exception):
 
 
 def shown_path(path: str | Path) -> str:
-    """A path as text that can be stored, sent and shown, a different one for each path. A path is bytes to the system;
-    bytes that are not UTF-8 are written as \\xNN, and then backslashes are doubled. `path_from` reads the text back."""
+    """A path as text that can be stored, sent and shown. Different paths give different texts. To the system, a path is
+    bytes: bytes that are not UTF-8 are written as \\xNN, and then backslashes are doubled. `path_from` reverses it."""
     text = os.fspath(path)
     if not any("\ud800" <= c <= "\udfff" for c in text) and (os.name == "nt" or not _ESCAPED.search(text)):
         return text
@@ -81,12 +81,12 @@ def _sendable(text: str | None) -> str | None:
 
 
 def path_from(text: str | Path) -> Path:
-    """The path of a text that `shown_path` wrote; or, if neither it nor its folder is there, the text as it is."""
+    """The path of a text that `shown_path` wrote; the text itself if neither that path nor its folder exists."""
     if isinstance(text, Path) or os.name == "nt" or _ESCAPED.search(text) is None:
         return Path(text)
     try:
         raw = _ESCAPED_OR_DOUBLED.sub(lambda found: _byte(found.group(0)), os.fsencode(text))
-    except UnicodeEncodeError:  # a surrogate that is no byte of a path
+    except UnicodeEncodeError:  # a surrogate that does not represent a byte of a path
         return Path(text)
     path, plain = Path(os.fsdecode(raw)), Path(text)
     if os.path.lexists(path) or os.path.lexists(plain):
@@ -101,7 +101,7 @@ def _byte(escape: bytes) -> bytes:
 def printable(text: str, limit: int = 300) -> str:
     """Text from a file made safe to show: control and direction characters escaped, length bounded.
 
-    Names in a checkpoint are the attacker's to choose; a terminal escape or a right-to-left override in one must
+    Names in a checkpoint are chosen by the attacker; a terminal escape or a right-to-left override in one must
     not change how a page, a log or a report reads.
     """
     safe = "".join(c if c.isprintable() else _escaped(c) for c in text)
@@ -116,9 +116,9 @@ def _escaped(c: str) -> str:
 
 
 def holds_controls(text: str) -> bool:
-    """Whether a text has characters that move a cursor, begin a line, turn the direction of writing or are not seen.
+    """Whether a text has characters that move a cursor, begin a line, change the writing direction or are invisible.
 
-    A name that somebody gives may hold all that names are written with, a joiner of two letters too; not these.
+    Names that users enter may contain any other character, including a joiner between two letters.
     """
     return any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in text) or _UNSEEN.search(text) is not None
 
@@ -144,7 +144,7 @@ class KeyMismatchError(WatermarkKeyError):
 
 
 class DeviceMemoryError(IrwmError):
-    """A GPU has too little memory for a tensor; the checkpoint may be sound, and the processor may read it."""
+    """A GPU has too little memory for a tensor; the checkpoint may be intact, and the CPU may be able to read it."""
 
 
 class CheckpointError(IrwmError):
@@ -160,7 +160,7 @@ class CorruptCheckpointError(CheckpointError):
 
 
 class UnsupportedCheckpointError(CheckpointError):
-    """A sound file of a kind that this version does not read; the advice says how to convert it."""
+    """A valid file of an unsupported type; the advice says how to convert it."""
 
 
 class CheckpointChangedError(CheckpointError):
@@ -168,11 +168,11 @@ class CheckpointChangedError(CheckpointError):
 
 
 class UnknownFamilyError(CheckpointError):
-    """No known family fits; the tensor names tried are in the message."""
+    """No known family matches; the message lists the tensor names that were tried."""
 
 
 class AnswersError(IrwmError):
-    """Answers of a served model that nothing can be read from."""
+    """Unusable answers of a served model."""
 
 
 class AnswersFileError(AnswersError):
@@ -184,7 +184,7 @@ class NotApplicableError(IrwmError):
 
 
 class InsertionError(IrwmError):
-    """A mark could not be inserted; nothing was published."""
+    """A mark could not be inserted. No release was published."""
 
 
 class ConditionError(InsertionError):
@@ -192,19 +192,19 @@ class ConditionError(InsertionError):
 
 
 class MarginError(InsertionError):
-    """The mark did not survive the checkpoint's own dtype, so it would not be provable."""
+    """The mark did not survive rounding to the checkpoint's dtype, so it could not be proven."""
 
 
 class PublishError(IrwmError):
-    """A release could not be written; what was there before is untouched."""
+    """A release could not be written. Existing files are unchanged."""
 
 
 class OutputExistsError(PublishError):
-    """The output folder exists already, or lies inside the input; nothing is ever overwritten."""
+    """The output folder exists already or is inside the input. Existing files are never overwritten."""
 
 
 class DiskSpaceError(PublishError):
-    """Not enough room on the target disk; the message says how much is needed."""
+    """Not enough space on the target disk; the message says how much is needed."""
 
 
 class UnmarkedCopyError(PublishError):
@@ -212,8 +212,8 @@ class UnmarkedCopyError(PublishError):
 
 
 class CancelledError(IrwmError):
-    """The work was stopped on request; nothing was published."""
+    """The work was stopped on request. No release was published."""
 
 
 class SignatureError(IrwmError, ValueError):
-    """A signature, or the chain of certificates behind it, does not hold; the message says which part."""
+    """A signature, or the chain of certificates behind it, is invalid; the message says which part."""

@@ -1,4 +1,4 @@
-"""Which column is which, by cosine similarity (the paper's Permutation_Recover), with signs and offsets."""
+"""Matches columns by cosine similarity (the paper's Permutation_Recover), with signs and offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from irwm.alignment.sample import Sample, centred, column_cosines, factor, row_c
 FEWEST_ROWS_TO_MATCH = 256
 # Share of the columns that must be in place or have a mutual counterpart.
 LEAST_UNIQUENESS = 0.9
-# If at most this share of the columns is out of place, the others are taken to be where they belong.
+# If at most this share of the columns is out of place, the others are assumed to be in place.
 FEW_COLUMNS = 0.05
 # An offset below this share of the entries' own size is noise.
 LEAST_OFFSET = 0.1
@@ -25,7 +25,7 @@ LEAST_OFFSET = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """The order of columns that fits best, and how well it fits rows that it was not fitted to.
+    """The order of columns that fits best, and how well it fits rows that were not used for the fit.
 
     Attributes:
         columns, signs, offsets, uniqueness, scale, cosines, decoy_cosines: as in `Alignment`.
@@ -48,8 +48,8 @@ def by_cosine(sample: Sample, row_constants: bool, within: torch.Tensor | None =
     """Match the columns of a sample of paired rows.
 
     Args:
-        row_constants: whether to subtract each row's mean first, for models that do not notice a constant per row.
-        within: (d, m) directions of the original to score in; None for all. Rows that were paired by the leading
+        row_constants: whether to subtract each row's mean first, for models that ignore a constant per row.
+        within: (d, m) directions of the original used for the score; None for all. Rows that were paired by the leading
             directions are scored in the others.
     """
     theirs, ours = sample.theirs, sample.ours
@@ -57,12 +57,12 @@ def by_cosine(sample: Sample, row_constants: bool, within: torch.Tensor | None =
         theirs, ours = theirs - theirs.mean(dim=1, keepdim=True), ours - ours.mean(dim=1, keepdim=True)
     a, b = centred(theirs), centred(ours)
     columns, signs, uniqueness, matched = _match(a[::2], b[::2])
-    # Scored on rows that the matching has not seen: among many columns some resemble each other by chance.
+    # Scored on rows that were not used for matching: among many columns some resemble each other by chance.
     start = 1 if matched else 0
     index, sign = torch.as_tensor(columns, device=a.device), torch.as_tensor(signs, device=a.device, dtype=a.dtype)
     moved = matched and not (np.array_equal(columns, np.arange(columns.size)) and (signs > 0).all())
     put: Callable[[torch.Tensor], torch.Tensor]
-    put = (lambda rows: rows[:, index] * sign) if moved else (lambda rows: rows)  # a gather costs most of the time
+    put = (lambda rows: rows[:, index] * sign) if moved else (lambda rows: rows)  # a gather takes most of the time
     restored, reference = put(a[start :: 1 + start]), b[start :: 1 + start]
     scale = factor(restored, reference)
     offsets = _offsets(put(theirs) - scale * ours, LEAST_OFFSET * float(restored.square().mean().sqrt()))
@@ -74,7 +74,7 @@ def by_cosine(sample: Sample, row_constants: bool, within: torch.Tensor | None =
 
 def _offsets(apart: torch.Tensor, least: float) -> torch.Tensor:
     """(d,) the median of the differences between two models' rows; zeros if it is below `least`."""
-    # A median lies within one deviation of the mean, so most models need no median.
+    # A median is within one deviation of the mean, so most models need no median.
     mean = apart.mean(dim=0)
     bound = mean.abs() + (apart.square().mean(dim=0) - mean.square()).clamp_min(0).sqrt()
     if bound.square().mean().sqrt() < least:
@@ -85,14 +85,14 @@ def _offsets(apart: torch.Tensor, least: float) -> torch.Tensor:
 
 def _match(theirs: torch.Tensor, ours: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64], float, bool]:
     """Columns and signs that put `theirs` into the order of `ours`, the share that is unique, and whether any had to be
-    matched. Where nearly all columns resemble each other in place, only the others are matched, among themselves.
+    matched. If nearly all columns resemble each other in place, only the others are matched, among themselves.
     """
     d = ours.shape[1]
     columns, signs = np.arange(d), np.ones(d)
     in_place = column_cosines(theirs, ours)
     open_ = np.flatnonzero(in_place < ALIGNED_COSINE)
     if open_.size > FEW_COLUMNS * d:
-        open_ = np.arange(d)  # with so many moved, one in place may be there by chance
+        open_ = np.arange(d)  # if so many moved, one in place may be so by chance
     if not open_.size:
         return columns, signs, 1.0, False
     if len(ours) < FEWEST_ROWS_TO_MATCH // 2:
@@ -103,7 +103,7 @@ def _match(theirs: torch.Tensor, ours: torch.Tensor) -> tuple[NDArray[np.int64],
     best = size.argmax(axis=1)
     here = np.arange(open_.size)
     mutual = (size.argmax(axis=0)[best] == here) & (size[here, best] >= ALIGNED_COSINE)
-    # Mutual pairs are one to one; the other columns share the places that are left.
+    # Mutual pairs are one to one; the other columns share the remaining places.
     free = np.setdiff1d(here, best[mutual])
     best[~mutual] = free
     columns[open_] = open_[best]

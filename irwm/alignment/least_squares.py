@@ -1,11 +1,11 @@
-"""The map from a suspect's rows to the original's that no score has to approve: affine least squares with ridge.
+"""The map from a suspect's rows to the original's that does not depend on a score: affine least squares with ridge.
 
-It subsumes every rotation, scaling, widening and dropping of directions of the residual stream, and a linear map that a
-thief's own loader undoes. Ranks are uniform under any map that was chosen without the key's orders. So a reading
-through it needs no proof that the two models belong together.
+It includes every rotation, scaling, widening and dropping of directions of the residual stream, and a linear map that
+an attacker's own loader undoes. Ranks are uniform under any map that was chosen without the key's orders. So a reading
+with this map requires no proof that the two models are related.
 
-A row is never restored by a map that has seen it. A marked row that takes part in the fit pulls itself back to the
-original. So two maps are fitted to two disjoint samples, and each restores the rows of the other.
+A row is never restored by a map that was fitted to it. A marked row in the fit would pull itself back to the original.
+So two maps are fitted to two disjoint samples, and each restores the rows of the other.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from irwm.alignment.rows import PUBLIC, Rows, draw, has_direction, median_row, w
 
 # Rows of a sample per coordinate; with four the map is as good as with eight.
 ROWS_PER_COORDINATE = 4
-# With fewer rows than coordinates a map only repeats the rows it has seen.
+# With fewer rows than coordinates a map only reproduces the fitted rows.
 FEWEST_ROWS_PER_COORDINATE = 1
 # Ridge in units of the mean variance of a coordinate. From 1e-8 to 1e-2 the readings are the same.
 RIDGE = 1e-3
-# A row this many times longer than the median one was planted or broken.
+# A row that is this many times longer than the median one was planted or is broken.
 EXTREME_LENGTH = 20.0
-# Rows that decide between two pairings.
+# Number of rows used to decide between two pairings.
 COMPARED_ROWS = 1024
-# A stranger's map fits many rows a little, a descendant's the unspoilt ones well: a quarter tells them best.
+# An unrelated model's map fits many rows a little, a descendant's the uncorrupted ones well; a quarter separates them
+# best.
 AGREEING_SHARE = 0.25
 _SMALLEST = 1e-12
 
@@ -39,12 +40,12 @@ class LeastSquares:
     """Two fitted maps x -> (x - their_centre) @ matrix + our_centre.
 
     Attributes:
-        rows: (s,) int64, the suspect's row of every row of the original, -1 where it is gone.
-        samples: two ascending arrays of tokens, which the maps were fitted to.
+        rows: (s,) int64, the suspect's row of every row of the original, -1 if it is gone.
+        samples: two ascending arrays of tokens, to which the maps were fitted.
         matrices: two (d', d) float64.
         their_centres, our_centres: two (d',) and two (d,) float64.
-        agreement: the cosine with the original's rows that a quarter of the restored ones reach, of rows that their map
-            has not seen; from 0 to 1. A thief may have spoilt most of the others.
+        agreement: the cosine with the original's rows that a quarter of the restored ones reach, on rows that were not
+            used for their map; from 0 to 1. An attacker may have corrupted most of the others.
     """
 
     rows: NDArray[np.int64]
@@ -67,11 +68,11 @@ class LeastSquares:
 def least_squares(
     suspect: Rows, model: Rows, pairings: Sequence[NDArray[np.int64]], secret: bytes = PUBLIC
 ) -> LeastSquares | None:
-    """The maps under that one of some pairings (s,) of rows under which unseen rows agree best; None where all have too
-    few rows.
+    """The maps under that pairing (s,) of rows under which unseen rows agree best; None if all pairings have too few
+    rows.
 
     Args:
-        secret: what the samples follow from. No orders of a key follow from the same.
+        secret: the seed of the samples. No orders of a key are derived from it.
     """
     fits = [fit for rows in pairings if (fit := _fitted(suspect, model, rows, secret)) is not None]
     scored = (replace(fit, agreement=_agreement(suspect, model, fit, secret)) for fit in fits)
@@ -79,7 +80,8 @@ def least_squares(
 
 
 def _agreement(suspect: Rows, model: Rows, fit: LeastSquares, secret: bytes) -> float:
-    """The upper quartile of the cosines of a sample of the original's rows with the restored ones; 0 for those gone."""
+    """The upper quartile of the cosines of a sample of the original's rows with the restored ones; 0 for missing
+    ones."""
     tokens = draw(model.count, COMPARED_ROWS, secret)
     sampled, tokens = tokens.size, tokens[fit.rows[tokens] >= 0]
     if not tokens.size:
@@ -95,7 +97,7 @@ def _agreement(suspect: Rows, model: Rows, fit: LeastSquares, secret: bytes) -> 
 
 
 def _fitted(suspect: Rows, model: Rows, rows: NDArray[np.int64], secret: bytes) -> LeastSquares | None:
-    """Both maps, fitted to samples of the rows that have a place; None where they are too few."""
+    """Both maps, fitted to samples of the rows that have a place; None if there are too few."""
     present = np.flatnonzero(rows >= 0)
     wide = max(suspect.width, model.width)
     tokens = present[draw(present.size, 2 * ROWS_PER_COORDINATE * wide, secret)]
@@ -109,7 +111,7 @@ def _fitted(suspect: Rows, model: Rows, rows: NDArray[np.int64], secret: bytes) 
 def _fit(
     suspect: Rows, model: Rows, rows: NDArray[np.int64], tokens: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None:
-    """The matrix (d', d) and both centres, in the models' own units; None where too few rows are usable."""
+    """The matrix (d', d) and both centres, in the models' own units; None if too few rows are usable."""
     dtype = working_dtype(max(suspect.width, model.width))
     theirs, ours = suspect.read(rows[tokens]).to(dtype), model.read(tokens).to(dtype)
     usable = has_direction(theirs)
@@ -120,13 +122,13 @@ def _fit(
     theirs, ours = theirs[usable], ours[usable]
     here, there = median_row(theirs), median_row(ours)
     theirs, ours = theirs - here, ours - there
-    # Rows count with unit length, so that a few long ones cannot choose the map.
+    # Rows are used with unit length, so that a few long ones cannot decide the map.
     weights = 1 / theirs.norm(dim=1, keepdim=True).clamp_min(_SMALLEST)
     weighted = theirs * weights
     products = weighted.T @ weighted
     variance = float(products.diagonal().mean())
     if not variance > 0.0:
-        return None  # all rows are one and the same
+        return None  # all rows are the same
     products.diagonal().add_(RIDGE * variance)
     try:
         matrix = torch.linalg.solve(products, weighted.T @ (ours * weights))

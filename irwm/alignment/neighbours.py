@@ -1,9 +1,9 @@
-"""Nearest neighbours of many rows among many: all compared with all in blocks, or those that a tree can be sure of.
+"""Nearest neighbours of many rows among many: all compared with all in blocks, or only certain ones found by a tree.
 
 `certain_pairs` finds pairs without comparing all with all. Two rows are at least as far apart in all coordinates as in
 a few. So if a row's nearest neighbour in a few coordinates is, in all of them, no farther than the second nearest is in
 the few, it is the nearest of all; a tree finds both. This pairs nearly all of 128 000 rows of a copy that was only
-turned and rounded, and leaves next to nothing for the comparison of all with all.
+rotated and rounded, and leaves almost none for the comparison of all with all.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from irwm.alignment.rows import rows_at_once
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
-# A block's best values are looked for among the best of groups of this size.
+# A block's best values are searched among the best of groups of this size.
 _GROUP = 64
 # Coordinates of the tree.
 FEW = 16
-# Rows that show how far apart pairs are; the tree looks REACH times farther than nine in ten of them are apart.
+# Rows used to estimate the distance of pairs; the tree searches REACH times farther than 90 % of the distances.
 PROBES, NEARLY_ALL, REACH = 512, 0.9, 1.5
 PROBES_AT_ONCE = 64
 # Rows of a copy that were only reordered are at distance 0 from the original's.
 SHORTEST = 1e-3
-# With more rows within reach a tree is no faster than comparing all with all.
+# If more rows are within reach, a tree is no faster than comparing all with all.
 MOST_WITHIN_REACH = 4.0
-# What rounding may add to a distance between unit vectors in float32.
+# The error that rounding may add to a distance between unit vectors in float32.
 ROUNDING = 1e-5
 
 
@@ -55,7 +55,7 @@ def nearest(
 
     Args:
         theirs, ours: (m, k) and (n, k) float32.
-        theirs_usable, ours_usable: (m,) and (n,) bool; other rows are nobody's neighbour.
+        theirs_usable, ours_usable: (m,) and (n,) bool; other rows have no neighbours.
     """
     if by_distance:
         # -|a - b|^2 up to a constant per row of ours: the same order as by distance, from one product.
@@ -64,16 +64,16 @@ def nearest(
     else:
         right, bias = torch.nn.functional.normalize(theirs, dim=1), torch.zeros(len(theirs), device=theirs.device)
         left = torch.nn.functional.normalize(ours, dim=1)
-    # Whole groups, at least two; rows that fill them up are nobody's neighbour.
+    # Whole groups, at least two; padding rows have no neighbours.
     filler = max(2 * _GROUP, -(-len(theirs) // _GROUP) * _GROUP) - len(theirs)
     bias = torch.nn.functional.pad(torch.where(theirs_usable, bias, -torch.inf), (0, filler), value=-torch.inf)
     right = torch.nn.functional.pad(right, (0, 0, 0, filler)).T.contiguous()
     count = len(ours)
     best = torch.zeros(count, dtype=torch.int64, device=ours.device)
     value, margin = torch.zeros(count, device=ours.device), torch.zeros(count, device=ours.device)
-    offer = torch.full((len(bias),), -torch.inf, device=ours.device)  # the best value of each of theirs so far
+    offer = torch.full((len(bias),), -torch.inf, device=ours.device)  # the best value for each of theirs so far
     step = rows_at_once(len(bias), ours.device)
-    # The same memory for all blocks: allocating it anew takes longer than reading what was computed.
+    # The same memory for all blocks: allocating it again takes longer than reading the computed values.
     memory = torch.empty(min(step, count), len(bias), device=ours.device)
     for start in range(0, count, step):
         block = memory[: min(step, count - start)]
@@ -90,7 +90,7 @@ def nearest(
         if usable.any():
             offer = torch.maximum(offer, (block if usable.all() else block[usable]).amax(dim=0))
     mutual = (value >= offer[best]) & ours_usable
-    # Of equal rows of ours with the same best, only the first is paired.
+    # If equal rows of ours have the same best, only the first is paired.
     numbers = torch.arange(count, device=ours.device)
     first_of = torch.full((len(bias),), count, device=ours.device)
     first_of.scatter_reduce_(0, best[mutual], numbers[mutual], "amin")
@@ -100,7 +100,7 @@ def nearest(
 def _two_best(block: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(n,) each row's greatest value, its second greatest, and the number of the greatest.
 
-    A `topk` of whole rows takes as long as the product that made them, one of groups a few percent of that time.
+    A `topk` of whole rows takes as long as the product before it, and one of groups a few percent of that time.
     """
     grouped = block.view(len(block), -1, _GROUP)
     tops, groups = grouped.amax(dim=2).topk(2, dim=1)
@@ -131,7 +131,7 @@ def certain_pairs(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
 
 
 def _reach(theirs: torch.Tensor, ours: torch.Tensor) -> float | None:
-    """How far a tree has to look for most rows' partners; None where too many others are as near."""
+    """The search distance of a tree for most rows' partners; None if too many others are as near."""
     some = ours[:: max(1, len(ours) // PROBES)].split(PROBES_AT_ONCE)
     distances = torch.cat([(few - theirs[(few @ theirs.T).argmax(dim=1)]).norm(dim=1) for few in some])
     reach = max(REACH * float(distances.quantile(NEARLY_ALL)), SHORTEST)
@@ -140,7 +140,7 @@ def _reach(theirs: torch.Tensor, ours: torch.Tensor) -> float | None:
 
 
 def _nearest(tree: cKDTree, those: NDArray[np.float32], rows: NDArray[np.float32], reach: float) -> NDArray[np.int64]:
-    """(n,) each row's nearest among `those`, whose first coordinates the tree holds; -1 where it is not certain."""
+    """(n,) each row's nearest among `those`, whose first coordinates the tree holds; -1 if it is not certain."""
     apart, numbers = tree.query(rows[:, :FEW], k=2, distance_upper_bound=reach, workers=-1)
     some = np.isfinite(apart[:, 0])
     nearest = np.where(some, numbers[:, 0], 0)

@@ -1,4 +1,5 @@
-"""From two checkpoints to an `Alignment`: which of the suspect's tensors is its embedding, and `search` for each."""
+"""From two checkpoints to an `Alignment`: finds the suspect's embedding among its tensors, and runs `search` for
+each."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from irwm.checkpoint.tensors import same_bytes
 from irwm.errors import UnsupportedCheckpointError
 from irwm.families import TensorRef
 
-# Where several tensors may be the embedding, one with less than this share of the original's rows is a layer's matrix.
+# If several tensors may be the embedding, one with less than this share of the original's rows is a layer's matrix.
 LEAST_ROWS_SHARE = 0.25
-# The embedding, an output head, copies and what a thief may add; each costs an alignment. Of more tensors the likeliest
-# are read, by the lengths of so many rows.
+# The embedding, an output head, copies and tensors that an attacker may add; each costs an alignment. If there are more
+# tensors, the likeliest are read, according to the lengths of this many rows.
 MOST_CHOICES = 8
 COMPARED_ROWS = 1024
-# More rows than these are not compared, since a file of a few bytes can claim millions: ten times the original's, as
-# the largest vocabularies in use are eight times the smallest, or so many that they take 256 MiB.
+# Larger numbers of rows are not compared, since a file of a few bytes can claim millions: ten times the original's,
+# because the largest vocabularies in use are eight times the smallest, or as many as fit in 256 MiB.
 MOST_ROWS_SHARE = 10
 MOST_ENTRIES = 1 << 26
 
@@ -32,7 +33,7 @@ MOST_ENTRIES = 1 << 26
 def align(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> Alignment:
     """Align `suspect` to the original `model`.
 
-    Reads a sample of rows of each; all rows only where neither ids nor a tokenizer say which row is which.
+    Reads a sample of rows of each; all rows only if neither ids nor a tokenizer match the rows.
 
     Raises:
         CheckpointError: an embedding, or the original's tokenizer file, cannot be read.
@@ -42,11 +43,11 @@ def align(suspect: Checkpoint, model: Checkpoint, device: str = "cpu") -> Alignm
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Searches:
-    """What to look for in a suspect.
+    """The searches to run for a suspect.
 
     Attributes:
         chosen: a search for each tensor that may be the embedding, `MOST_CHOICES` at most, the architecture's first.
-        passed_over: how many more there are; their rows are less like the original's.
+        passed_over: the number of others; their rows resemble the original's less.
     """
 
     chosen: tuple[Search, ...]
@@ -80,29 +81,29 @@ def _comparable(choice: Checkpoint, model: Checkpoint) -> bool:
 
 def _too_many_rows(suspect: Checkpoint, model: Checkpoint) -> UnsupportedCheckpointError:
     return UnsupportedCheckpointError(
-        "The suspect claims to have far more rows than the original, and none of them was read",
+        "The suspect claims to have far more rows than the original; they were not read",
         file=suspect.path,
         tensor=suspect.layout.embedding.name,
         expected=f"at most {_most_rows(suspect.hidden_size, model)} rows; the original has {model.vocab_size}",
         found=f"{suspect.vocab_size} rows",
-        advice="Check that this is the model you mean; if it is, cut its embedding to the rows that its tokenizer uses",
+        advice="Check that this is the model you mean; if so, reduce its embedding to the rows that its tokenizer uses",
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """One of the suspect's tensors, taken for its embedding."""
+    """One of the suspect's tensors, used as its embedding."""
 
     search: Search
     alignment: Alignment
 
 
 def best(searches: Sequence[Search]) -> tuple[Candidate, ...]:
-    """The candidates that fit, best first, and the architecture's own; where none fits and names tell nothing, the
+    """The candidates that fit, best first, and the architecture's own; if none fits and names do not decide, the
     best.
 
-    Where names do not tell which tensor is the embedding, a thief may have planted a damaged copy beside the real one.
-    Both fit, and only the key can tell which carries the mark.
+    If names do not show which tensor is the embedding, an attacker may have planted a damaged copy next to the real
+    one. Both fit, and only the key can show which one carries the mark.
     """
     candidates = [Candidate(search, search.alignment()) for search in searches]
     if len(candidates) > 1:
@@ -110,18 +111,18 @@ def best(searches: Sequence[Search]) -> tuple[Candidate, ...]:
     fitting = [candidate for candidate in candidates if candidate.alignment.aligned]
     in_order = sorted(fitting or candidates, key=lambda each: -_similarity(each.alignment))
     chosen = in_order[: len(fitting) or 1]
-    own = candidates[0]  # a mark is found in it whatever the alignment scored
+    own = candidates[0]  # a mark in it is found with any alignment score
     if own.search.suspect.layout.names_known and own not in chosen:
         chosen.append(own)
     return tuple(chosen)
 
 
 def with_embedding(suspect: Checkpoint, ref: TensorRef) -> Checkpoint:
-    """The same checkpoint with another of its tensors taken for the embedding."""
+    """The same checkpoint with another of its tensors used as the embedding."""
     if ref == suspect.layout.embedding:
         return suspect
     other = next((layout for layout in suspect.layout.elsewhere if layout.embedding == ref), None)
-    if other is not None:  # a whole model under another path, with a layer 0 of its own
+    if other is not None:  # a whole model under another path, with its own layer 0
         return replace(suspect, layout=other)
     vocab_size, hidden_size = suspect.tensors[ref.name].shape
     layout = replace(suspect.layout, embedding=ref, vocab_size=vocab_size, hidden_size=hidden_size)
@@ -129,7 +130,7 @@ def with_embedding(suspect: Checkpoint, ref: TensorRef) -> Checkpoint:
 
 
 def _choices(suspect: Checkpoint, model: Checkpoint) -> list[Checkpoint]:
-    """The suspect with each tensor that may be its embedding taken for it."""
+    """The suspect with each tensor that may be its embedding used as the embedding."""
     layout = suspect.layout
     refs = [*layout.alternatives, *(copy for copy in layout.copies if not _same(suspect, copy))]
     choices = [suspect, *(with_embedding(suspect, ref) for ref in refs)]
@@ -139,10 +140,10 @@ def _choices(suspect: Checkpoint, model: Checkpoint) -> list[Checkpoint]:
 
 
 def _likeness(choice: Checkpoint, model: Checkpoint) -> float:
-    """The rank correlation of the lengths of rows with the same ids, which no rotation and no factor changes.
+    """The rank correlation of the lengths of rows with the same ids, which rotations and factors do not change.
 
-    Whoever plants tensors to be read in the embedding's place must give them the original's lengths, and can't give
-    them to more than a few without planting what holds the mark.
+    To have planted tensors read instead of the embedding, an attacker must give them the original's lengths, and cannot
+    do so for more than a few without planting one that holds the mark.
     """
     ids = np.unique(np.linspace(0, min(choice.vocab_size, model.vocab_size) - 1, COMPARED_ROWS).astype(np.int64))
     ranks = []
@@ -175,7 +176,7 @@ def _recognised(candidate: Candidate, tensors: int) -> Candidate:
     alignment = candidate.alignment
     if not alignment.aligned:
         return candidate
-    said = f"the embedding was recognised among {tensors} tensors by what it holds"
+    said = f"the embedding was recognised among {tensors} tensors by its content"
     sure = min(1.0, max(0.0, alignment.similarity))
     step = Step(EMBEDDING, said, sure, "median similarity of its rows")
     return replace(candidate, alignment=replace(alignment, steps=(step, *alignment.steps)))

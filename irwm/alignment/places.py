@@ -1,4 +1,4 @@
-"""The place of every row once the coordinates are known: found by content, and checked where an alignment states it."""
+"""The position of every row once the coordinates are known: found by content, and checked against an alignment."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ LEAST_SHARE = 0.5
 PASSES = 4
 # Comparing more pairs of rows than this takes seconds; then the certain ones are found first.
 MOST_COMPARED = 1 << 29
-# With this share of the rows in certain pairs, these alone show how similar pairs are.
+# If this share of the rows is in certain pairs, these pairs alone show how similar pairs are.
 MOSTLY = 0.5
 # A row with less than this share of the median similarity is in the wrong place.
 IN_PLACE_SHARE = 0.4
-# Rows compared at a time, few enough for the cache.
+# Rows that are compared at a time, few enough for the cache.
 _ROWS_AT_ONCE = 256
 
 
 def settle(suspect: Rows, model: Rows, alignment: Alignment) -> NDArray[np.int64]:
-    """(s,) int64, the suspect's row for every row of the original, -1 where it is gone; ids and names are not used.
+    """(s,) int64, the suspect's row for every row of the original, -1 if it is gone; ids and names are not used.
 
     Mutual nearest neighbours in the original's leading principal components are paired, and a pair is kept if the two
     are about as similar as most pairs are.
@@ -32,7 +32,7 @@ def settle(suspect: Rows, model: Rows, alignment: Alignment) -> NDArray[np.int64
     Args:
         alignment: how the suspect's coordinates become the original's; its own rows are not used.
     """
-    basis = model.principal_components[:, :LEADING_COORDINATES]  # enough to tell near-duplicates apart
+    basis = model.principal_components[:, :LEADING_COORDINATES]  # enough to distinguish near-duplicates
     mean = model.centre @ basis
     ours, ours_usable = model.leading_coordinates
     ours_usable = ours_usable.clone()
@@ -40,7 +40,7 @@ def settle(suspect: Rows, model: Rows, alignment: Alignment) -> NDArray[np.int64
     theirs = (theirs - _their_shift(alignment, suspect, basis)) / _unit(alignment, suspect, model) - mean
     ours = ours - mean
     rows = torch.full((model.count,), -1, dtype=torch.int64, device=ours.device)
-    # Rows without a direction are all alike; in most models they are zero.
+    # Rows without a direction are indistinguishable; in most models they are zero.
     ours_blank, theirs_blank = (~ours_usable).nonzero()[:, 0], (~theirs_usable).nonzero()[:, 0]
     blank = min(len(ours_blank), len(theirs_blank))
     rows[ours_blank[:blank]] = theirs_blank[:blank]
@@ -50,14 +50,14 @@ def settle(suspect: Rows, model: Rows, alignment: Alignment) -> NDArray[np.int64
         certain = certain_pairs(theirs[there], ours[here])
         here, there = here[certain >= 0], there[certain[certain >= 0]]
         cosines = torch.nn.functional.cosine_similarity(theirs[there], ours[here], dim=1)
-        if len(here) >= MOSTLY * int(ours_usable.sum()):  # fewer are the best pairs and not typical ones
+        if len(here) >= MOSTLY * int(ours_usable.sum()):  # fewer would be the best pairs, not typical ones
             least = LEAST_SHARE * float(cosines.median())
         kept = cosines >= least
         rows[here[kept]] = there[kept]
         ours_usable[here[kept]] = False
         theirs_usable[there[kept]] = False
     for turn in range(PASSES):
-        # A row whose nearest chose another is paired among the rest, so that near-duplicates all find a place.
+        # A row whose nearest row chose another is paired among the rest, so that near-duplicates all find a place.
         here, there = ours_usable.nonzero()[:, 0], theirs_usable.nonzero()[:, 0]
         if not len(here) or not len(there):
             break
@@ -103,14 +103,14 @@ class Places:
         self._suspect, self._model, self._alignment, self._by_id = suspect, model, alignment, by_id
         self._mean = model.centre.double().cpu().numpy() * model.length
         self._known = np.zeros(model.count, dtype=bool)
-        self._cosines = np.full(model.count, np.nan)  # NaN where the suspect's row cannot be compared
+        self._cosines = np.full(model.count, np.nan)  # NaN if the suspect's row cannot be compared
 
     def misplaced(self, tokens: NDArray[np.int64]) -> int:
-        """How many of the given tokens' rows do not resemble the original's where the alignment puts them; all of them
-        if the alignment puts any of them anywhere but at its own id.
+        """How many of the given tokens' rows do not resemble the original's at the position that the alignment gives;
+        all of them if the alignment puts any of them at a position other than its own id.
 
         A tokenizer's names are no evidence: no key is bound to a tokenizer. After making the key, the person who shows
-        the original could write into its tokenizer which rows the key reads and which are "gone".
+        the original could change its tokenizer to choose which rows the key reads and which are "gone".
         """
         rows = self._alignment.rows
         if (rows[tokens] != self._by_id[tokens]).any():
@@ -122,7 +122,7 @@ class Places:
         return int((cosines < IN_PLACE_SHARE * min(self._alignment.similarity, float(np.median(cosines)))).sum())
 
     def _of(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n,) cosine of each token's row with the original's, both less the original's median row."""
+        """(n,) cosine of each token's row with the original's, both minus the original's median row."""
         new = np.unique(tokens[~self._known[tokens]])
         if new.size:
             for start in range(0, new.size, _ROWS_AT_ONCE):
@@ -133,7 +133,7 @@ class Places:
         return self._cosines[tokens]
 
     def _between(self, theirs: torch.Tensor, ours: torch.Tensor) -> NDArray[np.float64]:
-        """(n,) cosine of each of their rows, in our coordinates, with ours; NaN where their row has no direction."""
+        """(n,) cosine of each of their rows, in our coordinates, with ours; NaN if their row has no direction."""
         usable = has_direction(theirs).numpy()
         originals = ours[usable].double().numpy()
         a = self._alignment.restore(theirs[usable].double().numpy(), originals) / self._alignment.scale - self._mean

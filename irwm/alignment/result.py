@@ -1,4 +1,4 @@
-"""The result of an alignment, which detection, lineage, pages and reports read."""
+"""The result of an alignment, used by detection, lineage, pages and reports."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from irwm.families import TensorRef
 # Median row cosine from which columns that were at most reordered count as the same coordinates. Unrelated models are
 # near 0 in place and below 0.1 after the best column matching; noise of one whole deviation leaves 0.7.
 ALIGNED_COSINE = 0.3
-# The same after a rotation, in the original's minor components. There models trained apart reached 0.20 after 1 500
-# steps, although in all components they reached 0.58; noise of one deviation leaves 0.28. It is enough to look for a
-# mark, whose own evidence does not depend on it; lineage requires more.
+# The same after a rotation, in the original's minor components. There, models trained separately reached 0.20 after 1
+# 500 steps, although in all components they reached 0.58; noise of one deviation leaves 0.28. It is sufficient for
+# reading a mark, whose own evidence does not depend on it; lineage requires more.
 MINOR_COSINE = 0.25
 
 
@@ -25,9 +25,9 @@ class Step:
     Attributes:
         name: "embedding", "rows by tokenizer", "rows by content", "rows", "columns", "signs", "offsets", "rotation",
             "scale" or "extreme rows".
-        said: one sentence for a person.
+        said: one sentence for the user.
         confidence: how sure it is, in [0, 1].
-        measure: what the confidence is, as a phrase: "share of ...".
+        measure: the meaning of the confidence, as a phrase: "share of ...".
     """
 
     name: str
@@ -42,30 +42,30 @@ class Alignment:
 
     Attributes:
         aligned: whether the suspect could be put into the original's coordinates.
-        embedding: the suspect's tensor that was taken for its embedding.
-        rows: (s,) int64, the suspect's row for every row of the original, -1 where it is gone.
+        embedding: the suspect's tensor that was used as its embedding.
+        rows: (s,) int64, the suspect's row for every row of the original, -1 if it is gone.
         columns: (d,) int64; suspect[:, columns] has the original's order of columns.
         signs: (d,) float64, 1 or -1 for each column of the original.
-        offsets: (d,) float64 in the suspect's units, added to every row by the suspect (a LayerNorm model does not
-            notice a constant).
+        offsets: (d,) float64 in the suspect's units, which the suspect added to every row (a LayerNorm model ignores a
+            constant).
         rotation: (d', d) float64 of orthonormal columns, or None; suspect @ rotation has the original's coordinates,
             and columns, signs and offsets are then those of an unchanged model.
-        scale: length of the suspect's rows in units of the original's; NaN when nothing could be compared.
+        scale: length of the suspect's rows in units of the original's; NaN without compared rows.
         uniqueness: share of columns that are in place or match mutually, in [0, 1]; 1 after a rotation.
-        cosines: (n,) cosine of each sampled row with the original's, on rows that the fit has not seen, means
+        cosines: (n,) cosine of each sampled row with the original's, on rows that were not used for the fit, means
             removed. After a rotation only in the original's minor components, because a rotation can make any two
             models of one language similar in the leading ones.
         decoy_cosines: (n,) the same against a wrong row, the null of `cosines`.
         broken_rows: sampled rows of the suspect that hold NaN or Inf.
-        row_constants: whether constants per row are removed (a LayerNorm model does not notice them).
-        exhausted: whether a failure is evidence: the tokenizers name the rows, the tensors' names are known, and there
-            were enough rows with enough in them. Where only content could have paired the rows, a failure is none.
-        settled: whether every row was looked for by its content.
-        matched: where settled, the share of the smaller model's rows that found their counterpart; else 1.
-        nearly_equal: where not aligned, the largest share of compared rows that nearly equal the original's.
-        whole: where not aligned, the largest median cosine in all components, after any turn that was tried.
-        steps: what was undone, in order.
-        reason: one sentence; why it is or is not aligned.
+        row_constants: whether constants per row are removed (a LayerNorm model ignores them).
+        exhausted: whether a failure is evidence: the tokenizers identify the rows, the tensors' names are known, and
+            there were enough usable rows. If only content could have paired the rows, a failure is not evidence.
+        settled: whether every row was searched by its content.
+        matched: if settled, the share of the smaller model's rows with a counterpart; else 1.
+        nearly_equal: if not aligned, the largest share of compared rows that nearly equal the original's.
+        whole: if not aligned, the largest median cosine in all components, after any rotation that was tried.
+        steps: the undone changes, in order.
+        reason: why it is or is not aligned, as one sentence.
     """
 
     aligned: bool
@@ -91,10 +91,10 @@ class Alignment:
 
     @classmethod
     def recorded(cls, aligned: bool, tensor: str, scale: float, uniqueness: float, reason: str) -> Alignment:
-        """What verdicts and sentences read of an alignment, without rows and columns.
+        """The facts of an alignment for verdicts and sentences, without rows and columns.
 
         Args:
-            tensor: the name of `embedding`; the others are as the attributes.
+            tensor: the name of `embedding`; the others are the same as the attributes.
         """
         nothing, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
         return cls(
@@ -115,17 +115,17 @@ class Alignment:
 
     @property
     def undone(self) -> tuple[str, ...]:
-        """A sentence per disguise undone."""
+        """A sentence for each undone disguise."""
         return tuple(step.said for step in self.steps)
 
     @property
     def similarity(self) -> float:
-        """Median of `cosines`; NaN when nothing could be compared."""
+        """Median of `cosines`; NaN without compared rows."""
         return float(np.median(self.cosines)) if self.cosines.size else float("nan")
 
     @property
     def needed_similarity(self) -> float:
-        """The `similarity` from which a suspect is aligned."""
+        """The `similarity` from which a suspect counts as aligned."""
         return ALIGNED_COSINE if self.rotation is None else MINOR_COSINE
 
     @property
@@ -135,7 +135,7 @@ class Alignment:
 
     @property
     def in_place(self) -> bool:
-        """Whether every column is where the original's is, neither flipped nor shifted."""
+        """Whether every column is at the original's position, without a changed sign or offset."""
         here = self.rotation is None and (self.signs == 1).all() and not self.offsets.any()
         return bool(here and (self.columns == np.arange(self.columns.size)).all())
 
@@ -152,6 +152,6 @@ class Alignment:
         restored = rows if self.in_place else rows[:, self.columns] * self.signs - self.offsets
         if self.row_constants and originals is not None:
             with np.errstate(invalid="ignore"):
-                # The median, because a mark changes a few entries by much.
+                # The median, because a mark changes a few entries a lot.
                 restored = restored - np.median(restored - self.scale * originals, axis=1, keepdims=True)
         return restored

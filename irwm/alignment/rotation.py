@@ -1,8 +1,8 @@
-"""Which rotation was applied, by orthogonal Procrustes, and whether it fits better than between any two models.
+"""Finds the applied rotation by orthogonal Procrustes, and checks that it fits better than between unrelated models.
 
 With the right tokens paired, a rotation always makes the embeddings of two models of one language similar, even if they
-were trained apart: word frequency and meaning span the leading principal components of both. The other components are
-not shared. So the fit is scored on held-out rows, and only in the original's minor components.
+were trained separately: word frequency and meaning span the leading principal components of both. The other components
+are not shared. So the fit is scored on held-out rows, and only in the original's minor components.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from irwm.alignment.sample import Sample, centred, factor, row_cosines
 ROWS_PER_COORDINATE = 4
 # Below this many pairs per coordinate a rotation fits noise.
 FEWEST_ROWS_PER_COORDINATE = 2
-# Share of the principal components that count as leading. In the last quarter models trained apart for 1 500 steps
-# reach a cosine of 0.19, in the last half 0.25; a descendant under noise of one deviation keeps 0.28 (d = 128).
+# Share of the principal components that count as leading. In the last quarter, models trained separately for 1 500
+# steps reach a cosine of 0.19, in the last half 0.25; a descendant under noise of one deviation keeps 0.28 (d = 128).
 LEADING_SHARE = 0.75
 # Leading components that show whether a rotation is worth fitting.
 LEADING_TURNED = 96
 # Up to this many columns a singular value decomposition is fast enough.
 MOST_BY_SVD = 1024
-# With more columns a fit takes so long that the scored one is also used: it is fitted to all rows but every fourth.
+# With more columns a fit is slow, so the scored one is also used: it is fitted to all rows except every fourth.
 HELD_OUT = 4
-# Newton's iteration takes six or seven steps; it squares its error, so none is left after a step of this size.
+# Newton's iteration takes six or seven steps; it squares its error, so no error is left after a step of this size.
 MOST_STEPS, SETTLED = 20, 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rotation:
-    """How well the best rotation of half of the rows fits the others.
+    """How well the best rotation for half of the rows fits the others.
 
     Attributes:
         cosines, decoy_cosines: as in `Alignment`; minor components only.
-        whole: median cosine of the same rows in all components, which models trained apart share in part.
-        turn: (d', d) what was scored, where it is as good as a fit to all rows; None where that is still to be made.
+        whole: median cosine of the same rows in all components, which models trained separately partly share.
+        turn: (d', d) the scored rotation, if it is as good as a fit to all rows; None if that fit must still be made.
     """
 
     cosines: NDArray[np.float64]
@@ -54,7 +54,7 @@ class Rotation:
 
 
 def by_procrustes(sample: Sample, minor: torch.Tensor) -> Rotation:
-    """Fit a rotation to half of a sample of paired rows, or most of it, and score it on the others.
+    """Fits a rotation to half of a sample of paired rows, or most of it, and scores it on the others.
 
     Args:
         minor: (d, m) the original's minor components, in which the fit is scored.
@@ -62,7 +62,7 @@ def by_procrustes(sample: Sample, minor: torch.Tensor) -> Rotation:
     minor = minor.to(sample.ours.dtype)
     if min(sample.theirs.shape[1], sample.ours.shape[1]) > MOST_BY_SVD:
         theirs, ours = sample.theirs[::HELD_OUT], sample.ours[::HELD_OUT]
-        # As a difference, since a copy of three quarters of the rows is as large as they are.
+        # As a difference, since a copy of three quarters of the rows would be as large as all of them.
         turn = orthogonal_factor((sample.theirs.T @ sample.ours).sub_(theirs.T @ ours))
         restored, reference = centred(theirs) @ turn, centred(ours)
         return Rotation(*row_cosines(restored @ minor, reference @ minor), _median_cosine(restored, reference), turn)
@@ -77,7 +77,7 @@ def _median_cosine(restored: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 def turned_alike(sample: Sample, components: torch.Tensor) -> float:
-    """Median cosine of held-out rows once the best turn of the others is applied, in the leading components only.
+    """Median cosine of held-out rows after the best rotation of the others, in the leading components only.
 
     Args:
         components: (d, d) the original's, most varied first.
@@ -93,10 +93,10 @@ def best_rotation(sample: Sample, turn: torch.Tensor | None = None) -> tuple[NDA
     """The rotation and the factor that fit all of a sample, unscored.
 
     Args:
-        turn: `Rotation.turn` of the sample, where it has one.
+        turn: `Rotation.turn` of the sample, if it has one.
 
     Returns:
-        (d', d) float64 of orthonormal columns (or rows, where the suspect is narrower), with which suspect @ matrix has
+        (d', d) float64 of orthonormal columns (or rows, if the suspect is narrower), with which suspect @ matrix has
         the original's coordinates; and `scale` as in `Alignment`.
     """
     # Not centred: the rows' mean is rotated like everything else.
@@ -107,7 +107,7 @@ def best_rotation(sample: Sample, turn: torch.Tensor | None = None) -> tuple[NDA
 def procrustes(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
     """(d', d) matrix R of orthonormal columns or rows that aligns theirs R with ours (Schoenemann 1966).
 
-    For d' = d it minimises |theirs R - c ours| for every c > 0. A suspect whose stream was widened (d' > d) is turned
+    For d' = d it minimises |theirs R - c ours| for every c > 0. A suspect whose stream was widened (d' > d) is rotated
     and narrowed in one step.
     """
     return orthogonal_factor(theirs.T @ ours)
@@ -127,7 +127,7 @@ def orthogonal_factor(product: torch.Tensor) -> torch.Tensor:
 def polar_factor(matrix: torch.Tensor) -> torch.Tensor | None:
     """(d, d) orthogonal factor of a square matrix, U V^T of its singular value decomposition, in half the time.
 
-    Newton's iteration X <- (c X + X^-T / c) / 2 with the scaling of Higham (1986); None where it does not settle, as
+    Newton's iteration X <- (c X + X^-T / c) / 2 with the scaling of Higham (1986); None if it does not converge, as
     for a singular matrix.
     """
     x = matrix / matrix.norm()
@@ -147,5 +147,5 @@ def polar_factor(matrix: torch.Tensor) -> torch.Tensor | None:
 
 
 def leading_count(d: int) -> int:
-    """How many of d principal components count as leading."""
+    """The number of leading components among d principal components."""
     return int(LEADING_SHARE * d)

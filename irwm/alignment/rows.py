@@ -1,7 +1,7 @@
-"""The rows of an embedding, read in a unit in which their lengths are about 1.
+"""The rows of an embedding, in units that make their lengths about 1.
 
-A residual stream may be scaled by any factor, 10⁻¹⁵ as well as 10⁶. In units of the typical row no tolerance in what
-follows depends on the factor.
+A residual stream may be scaled by any factor, 10⁻¹⁵ as well as 10⁶. In units of the typical row, no tolerance in the
+following steps depends on the factor.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from irwm.checkpoint import Checkpoint
 from irwm.scheme.keystream import derive
 from irwm.scheme.permutations import permutations
 
-# Rows that give the typical length, and rows to compare, half of which match columns: a chance column cosine is about
-# 1/sqrt(n), 0.02. Fewer long rows are read, with SAMPLE_ENTRIES numbers in all; with the fewest it is 0.04.
+# Number of rows used for the typical length, and of compared rows, half of which match columns: a chance column cosine
+# is about 1/sqrt(n), 0.02. Fewer long rows are read, SAMPLE_ENTRIES numbers in all; with the fewest it is 0.04.
 SAMPLE_ROWS, SAMPLE_ENTRIES, FEWEST_SAMPLED = 4096, 1 << 22, 1024
 MOST_PRECISE_COLUMNS = 1024
 # The fewest rows that a median row is computed from, and the most numbers beyond them.
@@ -26,15 +26,15 @@ FEWEST_IN_MEDIAN, MOST_IN_MEDIAN = 1024, 1 << 22
 _ROWS_PER_READ = 8192
 # The most entries kept in memory for a search that reads all rows dozens of times.
 MOST_HELD = 1 << 27
-# Leading coordinates kept of longer rows; a search pairs rows by a quarter of them.
+# Leading coordinates that are stored for longer rows; a search pairs rows by a quarter of them.
 HELD_COORDINATES = 384
-# Rows that give the directions of the principal components.
+# Rows used for the directions of the principal components.
 MOST_ROWS = 16384
-# What the samples follow from that need no key.
+# The seed of the samples that need no key.
 PUBLIC = bytes(32)
-# Leading coordinates that are kept of all rows of an original.
+# Leading coordinates that are stored for all rows of an original.
 LEADING_COORDINATES = 256
-# Nearest neighbours whose cosines identify a row: fewer are too similar between rows, more are no neighbours any more.
+# Nearest neighbours whose cosines identify a row: fewer are too similar between rows, more are no longer neighbours.
 NEIGHBOURS = 24
 # Entries of a block of similarities. On a CPU a block stays in the cache, since each entry is read three times; a GPU
 # is faster with large blocks.
@@ -45,15 +45,15 @@ _FEWEST_AT_ONCE = 64
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of one embedding, and what follows from them alone, computed when first needed.
+    """Rows of one embedding, and values computed from them when first needed.
 
     Attributes:
         source: the checkpoint.
         length: the unit, the median length of sampled rows; 1 if no row has a length.
-        row_constants: whether `level` subtracts each row's mean, for a model that does not notice it.
-        device: where rows are put.
+        row_constants: whether `level` subtracts each row's mean, for a model that ignores it.
+        device: the device of the rows.
         kept: all level rows, (s, d) or (s, k) in other coordinates, zeros where unusable, and (s,) which are usable,
-            for a search that reads them many times; None where they are read from the file each time.
+            for a search that reads them many times; None if they are read from the file each time.
     """
 
     source: Checkpoint
@@ -64,7 +64,7 @@ class Rows:
 
     @classmethod
     def of(cls, source: Checkpoint, row_constants: bool = False, device: str = "cpu") -> Rows:
-        """The rows of a checkpoint's embedding, their unit measured on a sample."""
+        """The rows of a checkpoint's embedding, with their unit measured on a sample."""
         sample = source.embedding(draw(source.vocab_size, sample_size(source.hidden_size)), device=device)
         norms = torch.linalg.vector_norm(sample, dim=1, dtype=torch.float64)
         norms = norms[torch.isfinite(norms) & (norms > 0)]
@@ -83,14 +83,14 @@ class Rows:
         return self.source.embedding(ids, device=self.device).div_(self.length)
 
     def level(self, ids: NDArray[np.int64]) -> torch.Tensor:
-        """The same, less each row's own mean if `row_constants`."""
+        """The same, minus each row's own mean if `row_constants`."""
         if self.kept is not None:
             return self.kept[0][torch.as_tensor(ids, device=self.device)]
         rows = self.read(ids)
         return rows - rows.mean(dim=1, keepdim=True) if self.row_constants else rows
 
     def project(self, basis: torch.Tensor, ids: NDArray[np.int64] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """(n, k) float32 level rows @ basis, in blocks, 0 where a row is unusable, and (n,) bool which are usable."""
+        """(n, k) float32 level rows @ basis, in blocks, 0 if a row is unusable, and (n,) bool which are usable."""
         if ids is None and self.kept is not None:
             return self.kept[0] @ basis, self.kept[1]
         ids = np.arange(self.count) if ids is None else ids
@@ -105,8 +105,8 @@ class Rows:
         return values, usable
 
     def held(self) -> Rows:
-        """The same rows, all in memory. Where that would take more than half a gigabyte, only their leading principal
-        coordinates are kept, which preserve the angles between rows as far as the variance lies in them."""
+        """The same rows, all in memory. If that would take more than half a gigabyte, only their leading principal
+        coordinates are stored, which preserve the angles between rows as far as they contain the variance."""
         if self.kept is not None:
             return self
         if self.count * self.width > MOST_HELD:
@@ -136,7 +136,7 @@ class Rows:
     def neighbourhoods(self) -> tuple[torch.Tensor, torch.Tensor]:
         """(n, 24) the cosines of each row with its nearest other rows, descending, and (n,) bool which rows are usable.
 
-        No rotation and no factor changes them. Planted rows are near only to each other; trimming removes some.
+        Rotations and factors do not change them. Planted rows are near only to each other; trimming removes some.
         """
         values = self.level(np.arange(self.count))
         usable = has_direction(values)
@@ -153,7 +153,8 @@ class Rows:
 
 
 class OriginalRows:
-    """The rows of the original `model` on `device`, with and without each row's own mean, kept for all its suspects."""
+    """The rows of the original `model` on `device`, with and without each row's own mean, cached for all its
+    suspects."""
 
     def __init__(self, model: Checkpoint, device: str = "cpu") -> None:
         self.model, self.device = model, device
@@ -171,10 +172,10 @@ def sample_size(width: int) -> int:
 
 
 def draw(count: int, wanted: int, secret: bytes = PUBLIC) -> NDArray[np.int64]:
-    """Ascending numbers below `count`, at most `wanted`; always the same, so that equal files give equal answers.
+    """Ascending numbers below `count`, at most `wanted`; always the same, so that equal files give equal results.
 
-    A thief may spoil the rows of a public sample, of tokens that nobody uses, at no price. He does not know those that
-    follow from a `secret`.
+    An attacker may corrupt the rows of a public sample, of unused tokens, at no cost. The attacker does not know the
+    rows of a sample that is derived from a `secret`.
     """
     if count <= wanted:
         return np.arange(count)
@@ -183,7 +184,7 @@ def draw(count: int, wanted: int, secret: bytes = PUBLIC) -> NDArray[np.int64]:
 
 
 def rows_at_once(width: int, device: torch.device) -> int:
-    """How many rows of similarities to `width` others are held at once."""
+    """The number of rows of similarities to `width` others that are in memory at once."""
     return max(_FEWEST_AT_ONCE, _BLOCK["cpu" if device.type == "cpu" else "other"] // width)
 
 
@@ -198,12 +199,12 @@ def _with_direction(rows: torch.Tensor) -> torch.Tensor:
 
 
 def is_finite(rows: torch.Tensor) -> torch.Tensor:
-    """(n,) bool: rows without NaN or Inf, by their extremes: either shows there, ten times as fast."""
+    """(n,) bool: rows without NaN or Inf, found by their extremes, which is ten times as fast."""
     return torch.isfinite(rows.amax(dim=1)) & torch.isfinite(rows.amin(dim=1))
 
 
 def median_row(rows: torch.Tensor) -> torch.Tensor:
-    """(d,) the (lower) median of every column of rows (n, d), n at least 1, of finite numbers. Of millions of numbers
+    """(d,) the (lower) median of every column of rows (n, d), n at least 1, of finite numbers. From millions of numbers
     only some rows are used, since a thousand rows give a median to 4 % of a deviation."""
     rows = rows[:: max(1, len(rows) // max(FEWEST_IN_MEDIAN, MOST_IN_MEDIAN // rows.shape[1]))]
     if rows.device.type != "cpu":
@@ -214,14 +215,15 @@ def median_row(rows: torch.Tensor) -> torch.Tensor:
 
 
 def working_dtype(d: int) -> torch.dtype:
-    """float64 where it costs little; at d = 4096 float32 halves minutes and gigabytes and leaves four digits."""
+    """float64 if it is cheap; at d = 4096, float32 halves time and memory and leaves four digits."""
     return torch.float64 if d <= MOST_PRECISE_COLUMNS else torch.float32
 
 
 def principal_components(rows: torch.Tensor) -> torch.Tensor:
     """(d, d) orthonormal directions of the rows (n, d), by ascending variance.
 
-    Each row counts with unit length about the median row, so that a few planted long ones do not decide the directions.
+    Each row is used with unit length about the median row, so that a few planted long ones do not decide the
+    directions.
     """
     if not len(rows):
         return torch.eye(rows.shape[1], device=rows.device)

@@ -1,11 +1,12 @@
-"""Which row is which token, by the rows themselves: for a suspect whose ids were reordered, trimmed or padded and whose
-residual stream was rotated at the same time, without a tokenizer that names the rows.
+"""Matches rows to tokens by the rows themselves: for a suspect with reordered, trimmed or padded ids and a rotated
+residual stream, without a tokenizer that names the rows.
 
-The first pairs rest on what no rotation changes: the sizes of a row's leading principal coordinates, or the distances
-of its nearest neighbours. Noise and random trimming do not disturb the first, planted rows and the trimming of whole
-kinds of tokens do not disturb the second; both are tried. A Procrustes fit to the most distinctive pairs then turns the
-suspect onto the original's leading components, all rows are paired again, and so on until nothing changes. From that
-fit on only leading components are fitted or compared, so that the minor ones judge a result that they did not choose.
+The first pairs are based on values that rotations do not change: the sizes of a row's leading principal coordinates, or
+the distances of its nearest neighbours. Noise and random trimming do not disturb the first; planted rows and trimming
+of whole kinds of tokens do not disturb the second. Both are tried. A Procrustes fit to the most distinctive pairs then
+rotates the suspect onto the original's leading components, all rows are paired again, and so on until the pairs stay
+the same. From that fit on, only leading components are fitted or compared, so that the minor ones score a result that
+they did not influence.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from irwm.alignment.neighbours import Nearest, nearest
 from irwm.alignment.rotation import ROWS_PER_COORDINATE, leading_count, procrustes
 from irwm.alignment.rows import Rows, draw, has_direction, median_row
 
-# How many coordinates the first pairing compares, tried in turn: a few are clearly distinct, more distinguish more
-# rows.
+# The numbers of coordinates that the first pairing compares, tried in this order: a few are distinct, more separate
+# more rows.
 SEED_COORDINATES = (16, 48, 8)
 # The most leading coordinates compared: more identify no more rows, and cost time and memory.
 MOST_COORDINATES = 96
@@ -31,11 +32,11 @@ ROWS_SOUGHT = 4096
 # Share of the rows, the most distinctive ones, that the first fit uses.
 FIRST_SHARE = 0.1
 ROUNDS = 12
-# After this round a search goes on only if pairs that a fit has not seen are more similar than rows that are no pairs,
-# by this many standard errors, in components that paired none of them. Rows that have nothing in common reach 3; of the
-# searches that succeed on the attacks in tests/ the slowest is at 1.7 a round earlier and at 41 here.
+# After this round a search continues only if pairs that were not used for a fit are more similar than unpaired rows, by
+# this many standard errors, in components that were not used for pairing. Unrelated rows reach 3; among the successful
+# searches in tests/ the slowest is at 1.7 one round earlier and at 41 here.
 HOPELESS_ROUND, HOPELESS_ERRORS = 5, 5.0
-# With fewer pairs a search is not judged.
+# With fewer pairs a search is not evaluated.
 FEWEST_JUDGED = 16
 # A round that adds pairs for less than this share of the rows is the last, once the fit uses this share of the pairs.
 LEAST_PROGRESS, SETTLED_SHARE = 0.005, 0.9
@@ -54,7 +55,7 @@ class _Sought:
 
 
 def candidates(suspect: Rows, model: Rows) -> Iterator[NDArray[np.int64]]:
-    """(s,) the suspect's row for each sampled row of `model` that found one, else -1; yielded once for each first
+    """(s,) the suspect's row for each sampled row of `model` with a counterpart, else -1; yielded once for each first
     pairing that leads to a fit."""
     k = min(leading_count(model.width), MOST_COORDINATES)
     wide = max(suspect.width, model.width)
@@ -81,7 +82,7 @@ def _starts(suspect: Rows, model: Rows, ours: _Sought) -> Iterator[Nearest]:
     most = min(max(SEED_COORDINATES), suspect.width, model.width)
     theirs, usable = suspect.project(suspect.principal_components[:, :most])
     if int(usable.sum()) < 2 * most:
-        return  # its rows hold next to nothing
+        return  # its rows hold almost no information
     everything, good = model.leading_coordinates
     theirs, all_ours = _sizes(theirs, usable), _sizes(everything[:, :most], good)
 
@@ -126,7 +127,7 @@ def _paired(suspect: Rows, ours: _Sought, basis: torch.Tensor, unseen: torch.Ten
         if turn == HOPELESS_ROUND and _errors_above_chance(suspect, some, unseen, near) < HOPELESS_ERRORS:
             return None
         before = found
-        # Each turn uses more of the pairs, the doubtful ones last.
+        # Each iteration uses more of the pairs, the doubtful ones last.
         kept = max(int(found * (turn + 2) / (ROUNDS / 2)), 2 * values.shape[1])
         pairs = torch.argsort(torch.where(near.mutual, near.margin, -torch.inf), descending=True)[: min(kept, found)]
     if every > 1:
@@ -136,9 +137,9 @@ def _paired(suspect: Rows, ours: _Sought, basis: torch.Tensor, unseen: torch.Ten
 
 
 def _errors_above_chance(suspect: Rows, ours: torch.Tensor, unseen: torch.Tensor, near: Nearest) -> float:
-    """How many standard errors more similar mutual pairs are than rows that are no pair, in unused components.
+    """How many standard errors more similar mutual pairs are than unpaired rows, in unused components.
 
-    A fit to every other pair turns the remaining ones onto components that took no part in the pairing.
+    A fit to every other pair rotates the remaining ones onto components that were not used for the pairing.
     """
     mutual = near.mutual.nonzero()[:, 0]
     a, b = suspect.level(near.best[mutual].cpu().numpy()), ours[mutual]
@@ -155,7 +156,7 @@ def _errors_above_chance(suspect: Rows, ours: torch.Tensor, unseen: torch.Tensor
 def _turned(
     suspect: Rows, ours: torch.Tensor, basis: torch.Tensor, chosen: torch.Tensor, pairs: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """All of their rows turned onto our leading components by a fit to the given pairs.
+    """All of their rows rotated onto our leading components by a fit to the given pairs.
 
     Returns:
         (m, k) their rows there, (k,) what to subtract from ours for the comparison, (m,) bool which are usable.
@@ -163,7 +164,7 @@ def _turned(
     a, b = suspect.level(chosen[pairs].cpu().numpy()), ours[pairs]
     good = has_direction(a) & has_direction(b)
     a, b = a[good], b[good]
-    if not len(a):  # nothing to fit to, so nothing will be mutual
+    if not len(a):  # without pairs to fit to, no pairs will be mutual
         nothing = torch.zeros(suspect.count, basis.shape[1], device=basis.device)
         return nothing, basis[0], torch.zeros(suspect.count, dtype=torch.bool, device=basis.device)
     here, there = median_row(a), median_row(b)
@@ -179,6 +180,6 @@ def _unit(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _sizes(values: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:
-    """Coordinates about their median without their signs, in units of their own median size."""
+    """Coordinates about their median without their signs, in units of their median size."""
     sizes = (values - median_row(values[usable])).abs()
     return sizes / median_row(sizes[usable]).clamp_min(1e-12)

@@ -1,4 +1,4 @@
-"""Which row is which token, by the tokenizers' strings."""
+"""Matches rows to tokens by the tokenizers' strings."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 from irwm.checkpoint import Checkpoint, token_ids
 from irwm.errors import CheckpointError
 
-# With a smaller share of common strings the tokenizers are different ones, and ids or content say more.
+# With a smaller share of common strings, the tokenizers are unrelated, and ids or content are more reliable.
 LEAST_COMMON = 0.05
 
 
 def by_tokenizer(suspect: Checkpoint, model: Checkpoint) -> NDArray[np.int64] | None:
-    """(s,) int64, the suspect's row for every row of the original, -1 where its tokenizer lacks the token.
+    """(s,) int64, the suspect's row for every row of the original, -1 if its tokenizer lacks the token.
 
-    None where either has no readable tokenizer's file, or the two share next to nothing. Rows that the original's
-    tokenizer does not name (padding) keep their id where no token of the suspect has it.
+    None if either has no readable tokenizer file, or the two share almost no tokens. Rows that the original's tokenizer
+    does not name (padding) keep their id if no token of the suspect has it.
 
     Raises:
         CheckpointError: the original's tokenizer file cannot be read.

@@ -12,7 +12,7 @@ from irwm.alignment.rows import Rows, draw, has_direction, is_finite, median_row
 
 # Rows and entries that are enough for a median of ratios of entries.
 FACTOR_ROWS, FACTOR_ENTRIES = 2048, 1 << 20
-# A row this many times longer than the median one was planted or broken; it would dominate every column.
+# A row that is this many times longer than the median one was planted or is broken; it would dominate every column.
 EXTREME_LENGTH = 20.0
 # A row below this length, in units of the typical row, has no direction.
 SMALLEST = 1e-8
@@ -20,14 +20,14 @@ SMALLEST = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """Paired rows that hold usable numbers.
+    """Paired rows with usable numbers.
 
     Attributes:
         theirs, ours: (n, d') and (n, d) in `working_dtype`, the suspect's and the original's rows of the same tokens,
             each in units of its model's typical row.
-        tokens: (n,) the original's rows they are.
+        tokens: (n,) the numbers of the original's rows.
         broken: the sampled rows of the suspect that hold NaN or Inf.
-        extreme: how many rows were left out for their length.
+        extreme: how many rows were left out because of their length.
     """
 
     theirs: torch.Tensor
@@ -45,10 +45,10 @@ def sample_pairs(suspect: Rows, model: Rows, rows: NDArray[np.int64], wanted: in
     theirs = suspect.read(rows[tokens]).to(dtype)
     finite = is_finite(theirs)
     usual = _usual_length(theirs, finite)
-    # A constant row, such as pruning leaves, has no direction to compare.
+    # A constant row, for example from pruning, has no direction to compare.
     keep = usual & has_direction(theirs)
     ours = model.read(tokens).to(dtype)
-    if not keep.all():  # else it would be two needless copies of a quarter of a gigabyte each, at d = 4096
+    if not keep.all():  # avoids two copies of a quarter of a gigabyte each, at d = 4096
         theirs, ours = theirs[keep], ours[keep]
     return Sample(
         theirs=theirs,
@@ -60,13 +60,13 @@ def sample_pairs(suspect: Rows, model: Rows, rows: NDArray[np.int64], wanted: in
 
 
 def _usual_length(rows: torch.Tensor, finite: torch.Tensor) -> torch.Tensor:
-    """(n,) bool, rows that are not of extreme length, which only the `finite` ones decide."""
+    """(n,) bool, rows that are not of extreme length, as determined by the `finite` ones."""
     length = rows.norm(dim=1)
     return length <= EXTREME_LENGTH * length[finite].median() if finite.any() else finite
 
 
 def factor(theirs: torch.Tensor, ours: torch.Tensor, turn: torch.Tensor | None = None) -> float:
-    """How many times longer their rows are than ours in the same coordinates, after `turn` (d', d).
+    """How many times longer their rows are than ours in the same coordinates, after the rotation `turn` (d', d).
 
     It is the median over our larger entries: pruning removes the small ones, and noise does not change a median.
     """
@@ -82,7 +82,7 @@ def factor(theirs: torch.Tensor, ours: torch.Tensor, turn: torch.Tensor | None =
 
 
 def centred(rows: torch.Tensor) -> torch.Tensor:
-    """Rows less their median row: rows of trained embeddings share it, so that unrelated ones look similar."""
+    """Rows minus their median row: rows of trained embeddings share it, so that unrelated ones look similar."""
     return rows - median_row(rows)
 
 
@@ -98,7 +98,7 @@ def row_cosines(a: torch.Tensor, b: torch.Tensor) -> tuple[NDArray[np.float64], 
 
 def column_cosines(a: torch.Tensor, b: torch.Tensor) -> NDArray[np.float64]:
     """(d,) cosine of each column of `a` with the same column of `b`."""
-    sums = torch.ones(1, len(a), dtype=a.dtype, device=a.device)  # a product reads rows as they lie in memory
+    sums = torch.ones(1, len(a), dtype=a.dtype, device=a.device)  # a product reads rows in memory order
     product, ours, theirs = ((sums @ (left * right))[0] for left, right in ((a, b), (a, a), (b, b)))
     return (product / (ours.sqrt().clamp_min(SMALLEST) * theirs.sqrt().clamp_min(SMALLEST))).double().cpu().numpy()
 

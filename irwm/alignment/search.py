@@ -1,8 +1,8 @@
-"""The search for the cheapest explanation that puts one suspect's rows into the original's coordinates.
+"""The search for the cheapest explanation that converts a suspect's rows to the original's coordinates.
 
 Ways of pairing rows, from the cheapest: the tokenizers' strings, the same id, the rows' own content. Ways of relating
-coordinates: columns reordered, flipped and shifted; rotated. Every attempt is scored on rows that its fit has not seen
-and in directions that did not pair them.
+coordinates: columns reordered, flipped and shifted; rotated. Every attempt is scored on rows that were not used for its
+fit, and in directions that were not used to pair them.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from irwm.alignment.steps import BY_CONTENT, BY_EMBEDDING, BY_ID, BY_TOKENIZER, 
 from irwm.checkpoint import Checkpoint
 from irwm.families import TensorRef
 
-# With fewer rows no attempt is made.
+# With fewer rows, no attempt is made.
 FEWEST_ROWS = 16
-# If more than this share of the sampled rows resemble nothing, rows were moved and not only changed.
+# If more than this share of the sampled rows resemble no row, rows were moved and not only changed.
 MOVED_SHARE = 0.02
-# With fewer compared rows a lack of similarity means little.
+# With fewer compared rows, a lack of similarity is not meaningful.
 TELLING_ROWS = 256
 # An embedding with a greater share of zeros was pruned so much that the model hardly works.
 MOST_ZEROS = 0.5
 # Below this median cosine of held-out rows in the leading components, where it is larger than in the minor ones, no
-# rotation is fitted to rows that are paired by id alone. Rows that have nothing in common stay within 0.02 of 0.
+# rotation is fitted to rows that are paired only by id. Unrelated rows stay within 0.02 of 0.
 LEAST_TURNED_ALIKE = 0.1
-# Rows with this cosine nearly equal the original's: no unrelated row of 64 coordinates or more comes near it.
+# Rows with this cosine nearly equal the original's: unrelated rows of 64 coordinates or more never come near it.
 NEARLY_EQUAL = 0.9
 
 
@@ -55,8 +55,8 @@ class Attempt:
     """One way of pairing rows with one way of relating coordinates.
 
     Attributes:
-        alignment: how well it fits; the place of every row and the steps are not known yet.
-        sample: the rows it was fitted to.
+        alignment: how well it fits; the position of every row and the steps are not known yet.
+        sample: the rows used for the fit.
         way: how rows were paired.
         turn: the scored rotation, if it need not be fitted again.
     """
@@ -68,7 +68,7 @@ class Attempt:
 
     @property
     def telling(self) -> bool:
-        """Whether a lack of similarity means something: the rows' names are known and the rows hold enough."""
+        """Whether a lack of similarity is meaningful: the rows' names are known and enough rows are usable."""
         theirs = self.sample.theirs
         full = len(theirs) >= TELLING_ROWS and float((theirs == 0).double().mean()) <= MOST_ZEROS
         return full and self.way == BY_TOKENIZER
@@ -94,11 +94,11 @@ class Attempt:
 
 
 class Search:
-    """The attempts on one suspect; what they share is computed once.
+    """The attempts on one suspect; shared values are computed once.
 
     Args:
-        beside: (s,) of an output head, which row is which in the embedding of the same suspect, where that is known by
-            content: a token's row stands at one place in both.
+        beside: (s,) for an output head, the matching of rows in the embedding of the same suspect, if it is known by
+            content: a token's row has the same position in both.
     """
 
     def __init__(self, suspect: Checkpoint, original: OriginalRows, beside: NDArray[np.int64] | None = None) -> None:
@@ -113,7 +113,7 @@ class Search:
         return self._suspect.source
 
     def alignment(self) -> Alignment:
-        """The cheapest explanation that holds; where none does, the best attempt, not aligned."""
+        """The cheapest explanation that fits; if none does, the best attempt, not aligned."""
         best: Attempt | None = None
         closest: Attempt | None = None
         telling, nearly_equal, whole = False, 0.0, 0.0
@@ -137,7 +137,8 @@ class Search:
         return replace(fitted, rows=rows, exhausted=exhausted, nearly_equal=nearly_equal, whole=whole)
 
     def _as_it_stands(self, best: Attempt, closest: Attempt | None) -> Alignment:
-        """The best attempt's scores without its map, which rests on names: the closest attempt's rotation, or none."""
+        """The best attempt's scores without its map, which is based on names: the closest attempt's rotation, or
+        none."""
         d = self._model.width
         if best.alignment.rotation is None:
             return replace(best.alignment, columns=np.arange(d), signs=np.ones(d), offsets=np.zeros(d))
@@ -146,20 +147,22 @@ class Search:
         return replace(best.alignment, rotation=rotation)
 
     def _sworn(self, attempt: Attempt) -> bool:
-        """Whether nobody could have chosen this attempt's pairs after a key was made: a key is bound to the original's
-        rows and not to the names beside them. Where nothing aligns, names that differ from the ids are not believed.
+        """Whether this attempt's pairs could not have been chosen after a key was made: a key is bound to the
+        original's rows and not to the names stored with them. If no attempt aligns, names that differ from the ids are
+        not trusted.
         """
         return attempt.way != BY_TOKENIZER or np.array_equal(attempt.alignment.rows, self.by_id)
 
     def settled(self, alignment: Alignment) -> Alignment:
-        """The alignment with every row where its content says, whatever its id and name."""
+        """The alignment with every row at the position that its content shows, regardless of its id and name."""
         again = self._placed(alignment)
         recognised = tuple(step for step in alignment.steps if step.name == EMBEDDING)
         left_out = tuple(step for step in alignment.steps if step.name == EXTREME_ROWS)
         return replace(again, steps=(*recognised, *again.steps, *left_out))
 
     def _rows_of(self, closest: Attempt | None) -> NDArray[np.int64]:
-        """(s,) which row is which where nothing aligns: the mark is read there all the same. No key had a say in it."""
+        """(s,) the matching of rows if no attempt aligns: the mark is read there all the same. It does not depend on a
+        key."""
         if closest is None:
             return self.by_id
         if closest.way != BY_CONTENT:
@@ -168,8 +171,8 @@ class Search:
 
     @cached_property
     def _pairings(self) -> tuple[tuple[str, NDArray[np.int64]], ...]:
-        """The pairings of rows that need no look at the rows, the likelier first."""
-        if self.suspect.tokens is not None:  # whoever answered named the tokens
+        """The pairings of rows that do not require reading the rows, the likelier first."""
+        if self.suspect.tokens is not None:  # the answers named the tokens
             return ((BY_ID, self.by_id),)
         named = by_tokenizer(self._suspect.source, self._model.source)
         found = [] if named is None else [(BY_TOKENIZER, named)]
@@ -260,7 +263,7 @@ class Search:
 
     def _turns_alike(self, rows: NDArray[np.int64]) -> bool:
         """Whether a rotation can make rows paired in this way similar at all, in the leading components: these are the
-        first that any two related models, and often unrelated ones, have in common."""
+        first that any two related models, and often unrelated ones, share."""
         sample = sample_pairs(self._suspect, self._model, rows, self._rows_for_rotation)
         if len(sample.ours) < FEWEST_ROWS_PER_COORDINATE * self._widest:
             return False
@@ -275,7 +278,7 @@ class Search:
         return replace(attempt.alignment, rotation=matrix, scale=self._true_scale(scale))
 
     def _finished(self, attempt: Attempt) -> Alignment:
-        """The alignment of an attempt that fits, with the place of every row and the steps."""
+        """The alignment of an attempt that fits, with the position of every row and the steps."""
         alignment, way = self._fitted(attempt), attempt.way
         share = float((alignment.cosines >= IN_PLACE_SHARE * alignment.similarity).mean())
         if way == BY_CONTENT or (share < 1 - MOVED_SHARE and self.suspect.tokens is None):
@@ -283,20 +286,20 @@ class Search:
         return self._said(alignment, way, share, attempt.sample.extreme)
 
     def _placed(self, alignment: Alignment, guessed: bool = False, extreme: int = 0) -> Alignment:
-        """`settled`, with the steps of this alone.
+        """`settled`, with only its own steps.
 
         Args:
-            guessed: whether the alignment's places of rows come from a first look at their content.
-            extreme: rows left out for their length.
+            guessed: whether the alignment's positions of rows come from a first comparison of their content.
+            extreme: rows left out because of their length.
         """
         before = alignment.rows
         settled = settle(self._suspect, self._model, alignment)
         share = float((settled >= 0).sum()) / min(self._model.count, self._suspect.count)
-        # Fitted again, so that the map follows from the places of the rows alone, however they were found.
+        # Fitted again, so that the map depends only on the positions of the rows, and not on the search.
         alignment = self._refitted(replace(alignment, rows=settled, settled=True, matched=share))
         if guessed:
             return self._said(alignment, BY_CONTENT, share, extreme)
-        # Rows that resemble nothing stay at their id, unless another row is there or the names contradict it.
+        # Rows that resemble no row stay at their id, unless another row is there or the names contradict it.
         taken = np.isin(before, settled[settled >= 0])
         kept = (settled < 0) & (before >= 0) & (before == self.by_id) & ~taken
         changed = int(kept.sum())
@@ -324,13 +327,13 @@ class Search:
         return replace(alignment, offsets=offsets, scale=self._true_scale(again.scale))
 
     def least_squares(self, rows: NDArray[np.int64], secret: bytes) -> LeastSquares | None:
-        """The map that no score has to approve, fitted to samples that follow from `secret`, with rows where the
-        alignment has them, `rows` (s,), or at their id."""
+        """The map that does not depend on a score, fitted to samples derived from `secret`, with rows at the
+        alignment's positions, `rows` (s,), or at their id."""
         others = [] if np.array_equal(self.by_id, rows) else [self.by_id]
         return least_squares(self._suspect, self._model, [rows, *others], secret)
 
     def places(self, alignment: Alignment) -> Places:
-        """A check whether rows are where the alignment says."""
+        """Checks whether rows are at the positions that the alignment gives."""
         return Places(self._suspect, self._model, alignment, self.by_id)
 
     def _true_scale(self, scale: float) -> float:
@@ -346,7 +349,7 @@ class Search:
 
 
 def _by_id(suspect: Checkpoint, count: int) -> NDArray[np.int64]:
-    """(count,) the suspect's row of each token, -1 where it has none."""
+    """(count,) the suspect's row of each token, -1 if it has none."""
     if suspect.tokens is None:
         ids = np.arange(count)
         return np.where(ids < suspect.vocab_size, ids, -1)
@@ -382,7 +385,7 @@ def _columns_reason(fit: Columns) -> str:
 def _unaligned(
     ref: TensorRef, rows: NDArray[np.int64], d: int, why: str, broken: NDArray[np.int64] | None = None
 ) -> Alignment:
-    """The alignment of a suspect that gives nothing to compare."""
+    """The alignment of a suspect without anything to compare."""
     empty = np.empty(0)
     return Alignment(
         aligned=False,

@@ -1,4 +1,4 @@
-"""The steps of an alignment in words: a sentence for each disguise that was undone, and how sure it is."""
+"""The steps of an alignment in words: a sentence for each undone disguise, and its confidence."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def steps_of(
 
     Args:
         way: how the rows were paired, `BY_ID`, `BY_TOKENIZER`, `BY_CONTENT` or, of an output head, `BY_EMBEDDING`.
-        share: how sure that pairing is, in [0, 1].
+        share: the confidence of that pairing, in [0, 1].
         suspect_size: rows of the suspect's embedding.
-        extreme: sampled rows left out for their length.
+        extreme: sampled rows left out because of their length.
         changed: rows that are at their id or name and resemble no row of the original.
         constants: (n,) constant added to each sampled row, in units of the rows' own deviation.
     """
     said = _rows(alignment, way, share, suspect_size)
     if changed:
-        text = f"{changed} of the original's {alignment.rows.size} rows resemble nothing any more; left where they are"
+        text = f"{changed} of the original's {alignment.rows.size} rows no longer resemble any row; left in place"
         said.append(_step("changed rows", text, 1.0))
     said += _coordinates(alignment, constants)
     if np.isfinite(alignment.scale) and abs(alignment.scale - 1.0) > SCALE_TOLERANCE:
@@ -52,7 +52,7 @@ def _rows(alignment: Alignment, way: str, share: float, suspect_size: int) -> li
     measures = {
         BY_TOKENIZER: "share of the sampled rows that resemble the token of their name",
         BY_CONTENT: "share of the rows that found their counterpart",
-        BY_ID: "share of the sampled rows that stand at their id",
+        BY_ID: "share of the sampled rows that are at their id",
         BY_EMBEDDING: "share of the sampled rows that resemble the row of their token",
     }
     known = {BY_TOKENIZER: "the tokenizers' strings", BY_EMBEDDING: "the places of the embedding's rows"}
@@ -85,10 +85,10 @@ def _coordinates(alignment: Alignment, constants: NDArray[np.float64]) -> list[S
     if flipped:
         said.append(_step("signs", f"{flipped} of {d} columns had their sign flipped", alignment.uniqueness, unique))
     if alignment.offsets.any():
-        text = "a constant had been added to the columns; taken off again"
+        text = "a constant had been added to the columns; removed"
         said.append(_step("offsets", text, similar, "median similarity of the rows without it"))
     if alignment.row_constants and constants.size and float(np.median(np.abs(constants))) > SCALE_TOLERANCE:
-        text = "a constant had been added to each row; taken off again"
+        text = "a constant had been added to each row; removed"
         said.append(_step("row constants", text, similar, "median similarity of the rows without it"))
     return said
 

@@ -1,29 +1,29 @@
-"""Checkpoints as files, opened without trusting them: from a path to rows of numbers.
+"""Opens untrusted checkpoint files and reads rows of weights from them.
 
-    files              regular files only, read by position, compared with the state seen first
-    magic, dtypes      file formats by their first bytes; the number formats, also GGML's
-    formats            which bytes of a safetensors, PyTorch or GGUF file are which tensor
-    confined           what the process of a parser runs: first the limits, then the parser
-    tensors            a piece of a file, or a weight that several pieces make up
-    rows               a tensor or some of its rows, reading only their bytes, each once
+    files              regular files only, read by position, compared with their first state
+    magic, dtypes      file formats by their first bytes; number formats, including GGML's
+    formats            where each tensor is in a safetensors, PyTorch or GGUF file
+    confined           the program of a parser's process: it sets limits, then runs the parser
+    tensors            a tensor in a file, or a weight that is made up of several tensors
+    rows               reads a tensor or some of its rows, and only their bytes, each once
     shards             which files make up a checkpoint
-    layout             its tensors, its config
-    quantised          weights stored as codes and scales, as one weight each
-    adapter, lora      a low-rank adapter on its base model, and one weight's change
-    card               facts about a checkpoint for a person, from its headers
-    remembered         fingerprints of large originals, for as long as their files do not change
+    layout             a checkpoint's tensors and config
+    quantised          weights stored as codes and scales, each presented as one weight
+    adapter, lora      a low-rank adapter on its base model, and its change to one weight
+    card               facts about a checkpoint for users, from its headers
+    remembered         cached fingerprints of large originals, valid while their files do not change
     model              `open_checkpoint` and what it returns, a `Checkpoint`
-    answers            a served model that is known by its answers alone, as a checkpoint of one tensor
-    heard              what is known of such a model, and who was asked, as a report prints it
-    recorded           the file that answers are kept in, with the evidence of where they came from
-    suspects           a suspect, whatever there is of it: weights, an adapter, or answers
-    tokens             which string has which id, and which ids no text is made of
+    answers            a served model of which only answers are known, as a checkpoint of one tensor
+    heard              facts about a served model and its server, as a report prints them
+    recorded           the file format for answers and the evidence of their source
+    suspects           a suspect in any form: weights, an adapter, or answers
+    tokens             which string has which id, and which ids never occur in text
 
 Below all of them, and below `irwm.release`, which writes checkpoints, is `platform`: what POSIX and Windows do
 differently with files.
 
 Everything raised on purpose is an `irwm.errors.IrwmError` that names the file. Tensor names, file names and config
-values are untrusted text: they are keys here and never paths, and must be escaped where they are shown.
+values are untrusted text: here they are keys, never paths, and must be escaped where they are shown.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ __all__ = [
     "token_ids",
 ]
 
-# Where each of them lives: what is offered here is imported when it is first used, so that files are read and limits
-# set without torch.
+# The module of each public name. Names are imported on first use, so that files can be read and limits set without
+# torch.
 _HOMES = {
     "Checkpoint": "model",
     "CheckpointFiles": "layout",

@@ -1,7 +1,7 @@
 """A low-rank adapter (LoRA) on its base model: the base with the adapter's changes applied.
 
-Nothing is written or merged: the result is a `Checkpoint` whose changed weights are computed when they are read. The
-caller has to give the base. An adapter names one itself, but that path is in an untrusted file and is not followed.
+Neither is written or merged: the result is a `Checkpoint` that computes changed weights when they are read. The caller
+must give the base. An adapter names one itself, but that path comes from an untrusted file and is not followed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from irwm.families.building import layer0
 from irwm.families.configvalues import shown
 from irwm.families.family import families
 
-# The format of an adapted checkpoint, which is examined but not marked.
+# The format of an adapted checkpoint, which can be examined but not marked.
 ADAPTER = Format("LoRA adapter", (), None, None, read_safetensors)
 MERGE = "Merge it into its base model first, with peft's merge_and_unload, and open the result"
-# Real ones have a few kB; all-linear of a mixture of experts may list thousands of names.
+# Real ones have a few kB; those that adapt all linear layers of a mixture of experts may list thousands of names.
 _MAX_CONFIG_BYTES = 8 * 1024 * 1024
 _ROLES = {
     "lora_A": A,
@@ -38,11 +38,11 @@ _ROLES = {
     "lora_embedding_B": EMBEDDING_B,
     "lora_magnitude_vector": LENGTHS,
 }
-# MLX stores the two factors the other way round, except those of an embedding.
+# MLX transposes the two factors, except those of an embedding.
 _MLX_ROLES = {"lora_a": A, "lora_b": B, "m": LENGTHS}
 _MLX_KINDS = ("lora", "dora", "full")
 _MLX_SCALE = 20.0
-# Settings under which the same tensors mean something else, or the base itself is changed.
+# Settings that change the meaning of the tensors, or the base itself.
 _UNREAD = (
     "alora_invocation_tokens",
     "arrow_config",
@@ -54,19 +54,19 @@ _UNREAD = (
     "use_qalora",
     "velora_config",
 )
-# Initialisations of A and B that leave the base as it is; others subtract the initial product from the base.
+# Initialisations of A and B that do not change the base; others subtract the initial product from the base.
 _PLAIN_STARTS = ("gaussian", "eva", "orthogonal")
-# A pattern of alphas is a regular expression, which could run forever; only these are read, as plain names.
+# A pattern of alphas is a regular expression, which could run forever. Only plain names are accepted.
 _PLAIN_PATTERN = re.compile(r"\^?[\w.\\]+\$?", re.ASCII)
-# How many targets are looked up to find the base's spelling of their names.
+# How many targets are used to find out how the base spells their names.
 _TRIED = 64
-# Stands for the output head of a base that stores its tied embedding under the head's name.
+# Denotes the output head of a base that stores its tied embedding under the head's name.
 _HEAD = ""
 
 
 def is_adapter(path: str | Path) -> bool:
-    """Whether `path` is a folder that holds an adapter, or the weight file in that folder. It may hold a model's
-    weights too."""
+    """Whether `path` is a folder with an adapter, or the adapter's weight file. The folder may also contain a model's
+    weights."""
     path = path_from(path)
     if path.name in ADAPTER_WEIGHTS:
         return os.path.lexists(path.parent / ADAPTER_CONFIG)
@@ -81,7 +81,7 @@ def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
         base: the model that the adapter was trained on.
 
     Raises:
-        UnsupportedCheckpointError: no base given, or an adapter of a kind that is not read.
+        UnsupportedCheckpointError: no base given, or an unsupported type of adapter.
         CorruptCheckpointError: the adapter was made for another model, or its files break the rules.
         NotACheckpointError: a file is missing or unreadable.
         CheckpointChangedError: a file shrank while it was read.
@@ -94,7 +94,7 @@ def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
             file=folder,
             expected="the base model as well",
             found=f"an adapter made for {printable(config.base)}" if config.base else "an adapter alone",
-            advice="Choose that model as the original as well, in Python open_checkpoint(path, base=...); or merge the"
+            advice="Choose that model as the original as well, in Python open_checkpoint(path, base=...), or merge the"
             " adapter into it first",
         )
     names = (path.name,) if path.name in ADAPTER_WEIGHTS else ADAPTER_WEIGHTS
@@ -114,7 +114,7 @@ def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
     places = _places(pieces, base, weights)
     resizable = {ref.name for ref in (base.layout.embedding, base.layout.head) if ref is not None}
     tensors = dict(base.tensors)
-    # Weights in formats that are not read cannot be changed.
+    # Weights in unsupported formats cannot be changed.
     places = {target: name for target, name in places.items() if is_examined(base.tensors[name])}
     for target, name in places.items():
         change = config.change(target, pieces[target])
@@ -141,13 +141,13 @@ def _size(file: Path) -> int:
 
 
 def _pieces(tensors: Mapping[str, Tensor], weights: Path) -> dict[str, dict[str, Tensor]]:
-    """The adapter's tensors by the name of the weight they change, as the adapter spells it, and by role."""
+    """The adapter's tensors by role, for each weight that they change, named as in the adapter."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         target, role = _meaning(name, weights)
         if role in found.setdefault(target, {}):
             raise CorruptCheckpointError(
-                "The adapter holds two tensors of one meaning",
+                "The adapter holds two tensors with the same meaning",
                 file=weights,
                 tensor=name,
                 expected="one",
@@ -158,8 +158,8 @@ def _pieces(tensors: Mapping[str, Tensor], weights: Path) -> dict[str, dict[str,
 
 
 def _mlx_pieces(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The same of an adapter that MLX wrote: `lora_a` (in, r) and `lora_b` (r, out); of an embedding (vocabulary, r)
-    and (r, width)."""
+    """The same for an adapter from MLX: `lora_a` (in, r) and `lora_b` (r, out); for an embedding (vocabulary, r) and
+    (r, width)."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         stem, _, last = name.rpartition(".")
@@ -177,10 +177,10 @@ def _mlx_pieces(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 def _meaning(name: str, weights: Path) -> tuple[str, str]:
-    """A tensor's name as the name of a weight, and the tensor's role in its change."""
+    """The name of the weight that a tensor changes, and the tensor's role in the change."""
     parts = name.removeprefix("base_model.model.").split(".")
     for place, part in enumerate(parts):
-        # What follows is "weight" and, in early files, the adapter's name.
+        # The rest is "weight" and, in early files, the adapter's name.
         plain = parts[place + 1 :] in ([], ["weight"], ["default"], ["default", "weight"])
         if part in _ROLES and plain:
             return ".".join([*parts[:place], "weight"]), _ROLES[part]
@@ -188,25 +188,25 @@ def _meaning(name: str, weights: Path) -> tuple[str, str]:
             return ".".join([*parts[:place], "weight"]), TOKENS
         if part.startswith(("lora_", "token_adapter")):
             raise UnsupportedCheckpointError(
-                "The adapter holds a kind of tensor that is not read",
+                "The adapter holds an unsupported kind of tensor",
                 file=weights,
                 tensor=name,
                 expected=", ".join(_ROLES),
                 found=part,
                 advice=MERGE,
             )
-    # Names of layers that are saved as a whole may hold peft's wrappers.
+    # Names of layers that are saved in full may contain peft's wrappers.
     return ".".join(part for part in parts if part not in ("base_layer", "modules_to_save", "default")), WHOLE
 
 
 def _places(pieces: Iterable[str], base: Checkpoint, weights: Path) -> dict[str, str]:
-    """The adapter's targets with their names in the base. Left out are targets that the base lacks, and the output head
-    of a base that stores its embedding under the head's name.
+    """The adapter's targets with their names in the base. Omits targets that the base lacks, and the output head of a
+    base that stores its embedding under the head's name.
 
-    The two may spell the path to the language model differently; the exchange of prefixes that fits best is used.
+    The two may use different prefixes for the language model; the replacement of prefixes that fits best is used.
 
     Raises:
-        CorruptCheckpointError: the base has none of the targets, or lacks one of attention or of the embedding.
+        CorruptCheckpointError: the base has none of the targets, or lacks a target in attention or the embedding.
     """
     targets = list(pieces)
     bodies = ["", *dict.fromkeys(prefix.body for family in families() for prefix in family.prefixes if prefix.body)]
@@ -234,7 +234,7 @@ def _places(pieces: Iterable[str], base: Checkpoint, weights: Path) -> dict[str,
             "The adapter changes weights that the base does not have",
             file=weights,
             tensor=next(iter(needed or lost or targets), None),
-            expected=f"weights of {base.path.name}, a model of the family {base.family}",
+            expected=f"weights of {base.path.name}, a {base.family} model",
             found=listed(needed or lost or targets) or "no tensor",
             advice="Give the base model that the adapter was trained on",
         )
@@ -242,7 +242,7 @@ def _places(pieces: Iterable[str], base: Checkpoint, weights: Path) -> dict[str,
 
 
 def _under_head(base: Checkpoint) -> str | None:
-    """The name that the embedding would have, where the base stores it under its output head's name; else None."""
+    """The name that the embedding would have, if the base stores it under its output head's name; else None."""
     for family in families():
         if family.name == base.family:
             for prefix in family.prefixes:
@@ -254,7 +254,7 @@ def _under_head(base: Checkpoint) -> str | None:
 
 
 def _kept_heads(base: Checkpoint, pieces: Iterable[str], places: Mapping[str, str]) -> list[str]:
-    """The adapter's own output heads, where the base stores its embedding under the head's name."""
+    """The adapter's own output heads, if the base stores its embedding under the head's name."""
     if _under_head(base) is None:
         return []
     return [target for target in pieces if target not in places and target.endswith(base.layout.embedding.name)]
@@ -269,7 +269,7 @@ def _notes(config: _Config, base: Checkpoint, pieces: Mapping[str, Any], places:
         f"A LoRA adapter, applied in memory to {what}; the base is {printable(base.path.name)}."
         if touched
         else "A LoRA adapter that changes neither the embedding nor layer 0's q and k; "
-        f"what is read is the base, {printable(base.path.name)}."
+        f"only the base is read, {printable(base.path.name)}."
     ]
     if config.base:
         notes.append(f"The adapter itself names {printable(config.base)} as its base.")
@@ -277,28 +277,29 @@ def _notes(config: _Config, base: Checkpoint, pieces: Mapping[str, Any], places:
     if heads:
         notes.append(
             "The adapter changes the output head, under whose name the base stores its embedding; the embedding is the "
-            "base's own."
+            "base's."
         )
     lost = len(pieces) - len(places) - len(heads)
     if lost:
         notes.append(
-            f"Of the weights that the adapter changes, {lost} are not in the base or not read there, and were left out."
+            f"Of the weights that the adapter changes, {lost} are not in the base or not supported there, and were "
+            "left out."
         )
     return notes
 
 
 @dataclass(frozen=True, slots=True)
 class _Config:
-    """What adapter_config.json says, checked.
+    """The content of adapter_config.json, validated.
 
     Attributes:
         file: the config.
-        base: the base that it names; "" for none.
-        alpha: alpha of weights that no pattern names.
-        alphas: alpha by the end of a module's name.
+        base: the base that it names; "" without one.
+        alpha: alpha of weights that match no pattern.
+        alphas: alpha by the last part of a module's name.
         stabilised: rank-stabilised LoRA.
-        turned: weights are stored (in, out).
-        tokens: the token ids that peft's trainable tokens replace, by the end of a module's name.
+        turned: weights are stored as (in, out).
+        tokens: the token ids whose rows peft's trainable tokens replace, by the last part of a module's name.
         scale: the factor s that MLX states; None for peft.
     """
 
@@ -313,12 +314,12 @@ class _Config:
 
     @classmethod
     def of(cls, folder: Path) -> _Config:
-        """Read from the adapter's folder.
+        """Reads the config in the adapter's folder.
 
         Raises:
-            UnsupportedCheckpointError: an adapter of a kind that is not read.
-            CorruptCheckpointError: values that no adapter has.
-            NotACheckpointError: no such file.
+            UnsupportedCheckpointError: an unsupported type of adapter.
+            CorruptCheckpointError: invalid values.
+            NotACheckpointError: the file does not exist.
         """
         file = folder / ADAPTER_CONFIG
         found = read_json_object(file, _MAX_CONFIG_BYTES, "adapter's config", folder=folder)
@@ -326,13 +327,13 @@ class _Config:
             return cls._of_mlx(file, found)
         kind = found.get("peft_type")
         if not isinstance(kind, str) or kind.upper() != "LORA":
-            raise _unread(file, "The adapter is of a kind that is not read", "LORA", shown(kind))
+            raise _unread(file, "This type of adapter is not supported", "LORA", shown(kind))
         for key in _UNREAD:
             if found.get(key):
-                raise _unread(file, f"The adapter uses {key}, which is not read", "an adapter without it", "it is set")
+                raise _unread(file, f"The adapter's {key} is not supported", "an adapter without it", "it is set")
         start = found.get("init_lora_weights", True)
         if not isinstance(start, bool | None) and start not in _PLAIN_STARTS:
-            problem = "The adapter's initialisation changes its base as well, which is not read"
+            problem = "The adapter's initialisation also changes its base, which is not supported"
             raise _unread(file, problem, "true, gaussian, eva or orthogonal", shown(start))
         base = found.get("base_model_name_or_path")
         return cls(
@@ -349,14 +350,14 @@ class _Config:
     def _of_mlx(cls, file: Path, found: Mapping[str, Any]) -> _Config:
         kind, given = found.get("fine_tune_type", "lora"), found.get("lora_parameters") or {}
         if kind not in _MLX_KINDS:
-            raise _unread(file, "The adapter is of a kind that is not read", ", ".join(_MLX_KINDS), shown(kind))
+            raise _unread(file, "This type of adapter is not supported", ", ".join(_MLX_KINDS), shown(kind))
         if not isinstance(given, dict):
             raise _unusable(file, "lora_parameters", "an object", given)
         base, scale = found.get("model"), _number(file, "scale", given.get("scale", _MLX_SCALE))
         return cls(file, base if isinstance(base, str) else "", 1.0, {}, False, False, {}, scale)
 
     def change(self, target: str, pieces: Mapping[str, Tensor]) -> Change:
-        """What happens to the weight that the adapter calls `target`."""
+        """The change to the weight that the adapter calls `target`."""
         module = target.removesuffix(".weight")
         alpha = next((alpha for end, alpha in self.alphas.items() if _ends(module, end)), self.alpha)
         tokens = next((ids for end, ids in self.tokens.items() if _ends(module, end)), ())
@@ -369,9 +370,9 @@ def _alphas(file: Path, patterns: object) -> dict[str, float]:
         raise _unusable(file, "alpha_pattern", "an object", patterns)
     for pattern in patterns:
         if not _PLAIN_PATTERN.fullmatch(pattern):
-            problem = "A pattern in the adapter's alpha_pattern is more than a module's name, and is not read"
+            problem = "A pattern in the adapter's alpha_pattern is more than a module's name, which is not supported"
             raise _unread(file, problem, "the end of a module's name", printable(pattern, 80))
-    # "^" binds a pattern to the beginning of the name, as "." in front of it would bind it to a whole word.
+    # "^" anchors a pattern at the beginning of the name, as "." in front of it would require a whole word.
     return {
         pattern.removesuffix("$").replace("\\", ""): _number(file, "alpha_pattern", alpha)
         for pattern, alpha in patterns.items()
@@ -389,7 +390,7 @@ def _tokens(file: Path, stated: object) -> dict[str, tuple[int, ...]]:
 
 
 def _ends(module: str, end: str) -> bool:
-    """Whether a module's name is `end` or ends in it after a dot; with "^" in front, whether it is just that."""
+    """Whether a module's name is `end` or ends in it after a dot; with "^" in front, whether it equals the rest."""
     return module == end.removeprefix("^") or (not end.startswith("^") and module.endswith("." + end))
 
 

@@ -1,9 +1,9 @@
 """A served model as a suspect: from the log-probabilities of its answers to its output head (docs/answers.md).
 
-The logits of an answer are W h: W (v, d) the output head, h what the last layer gave for that prompt. A server tells
-log-probabilities, which are logits less one number per answer. Centred over the vocabulary, n answers are
+The logits of an answer are W h: W (v, d) the output head, h the last layer's output for that prompt. A server gives
+log-probabilities, which are logits minus one number per answer. Centred over the vocabulary, n answers are
 C = H (W - w̄)^T, of rank d at most. The leading right singular directions of C, V (v, d), are W - w̄ up to an unknown
-invertible (d, d) map, and the map from the suspect's coordinates to the original's that detection fits takes that away.
+invertible (d, d) map. Detection fits a map from the suspect's to the original's coordinates, which cancels it.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from irwm.errors import AnswersError
 from irwm.families import Layout, TensorRef
 
 NAME = "output head, from answers"
-# What a report gives for the family and the number format of such a suspect.
+# The family and the number format of this kind of suspect, as a report prints them.
 ANSWERS = "answers"
-# Of a chosen token, or of an answer, so large a share may be missing before it is left out.
+# The largest share of missing values of a chosen token, or of an answer, before it is left out.
 MOST_MISSING = 0.5
 # No model gives a smaller log-probability; servers write such numbers for tokens that they forbid.
 LEAST = -1e4
-# How a soft cap is undone: tokens looked at for each of the d directions, sums tried a round and rounds, the first step
-# as a share of what is possible, and how near to the cap a number is still believed, as a share of it.
+# How a soft cap is undone: tokens considered for each of the d directions, candidate sums per round, rounds, the first
+# step as a share of the possible range, and how near to the cap a number is still used, as a share of the cap.
 _CAP_TOKENS, _CAP_TRIES, _CAP_ROUNDS, _CAP_FIRST_STEP, _CAP_EDGE = 4, 9, 10, 0.2, 1e-9
-# The smaller one of answers and tokens, whose square is held in memory: 2 GB.
+# The smaller of the numbers of answers and tokens. A square of this size takes 2 GB of memory.
 MOST_BOTH = 16_384
-# Answers that are looked through at a time.
+# Answers that are processed at a time.
 _TOGETHER = 256
-# Median deviations below the median of an answer; tokens that no text has stand at 12 in small models.
+# Median deviations below the median of an answer. Tokens that never occur in text are at 12 in small models.
 _ABSURD = 15.0
-# From so large a share of an answer's tokens on that are told alike, it is said; so many answers are looked at.
+# From this share of an answer's tokens with equal values on, a note is given; the number of answers that are checked.
 _MANY_ALIKE, _LOOKED_AT = 0.2, 64
-# Singular values fall by so much behind the last direction of a head, where its width shows at all.
+# The drop of the singular values behind the last direction of a head from which on its width counts as visible.
 GAP = 3.0
 
 
@@ -51,25 +51,25 @@ def suspect_from_answers(
     original: Checkpoint,
     token_ids: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> Checkpoint:
-    """The output head of a served model, as far as its answers tell it.
+    """The output head of a served model, as far as its answers reveal it.
 
-    Its rows are in unknown coordinates, which detection maps to the original's (the map that is fitted by least
-    squares). Nothing else of the model is known: lineage rests on these rows alone.
+    Its rows are in unknown coordinates. Detection maps them to the original's with a map that is fitted by least
+    squares. The rest of the model is unknown, so lineage is based on these rows alone.
 
     Args:
         log_probabilities: (n, v) natural logarithms of the probabilities of v tokens in n answers to different prompts,
-            floating point, at most 0; NaN or -inf where the server told none.
+            floating point, at most 0; NaN or -inf where the server gave none.
         original: the unmarked original that the suspect is compared with.
         token_ids: (v,) the token of each column; None where column i is token i.
 
     Raises:
-        AnswersError: the answers are too few, tell too few tokens, or are no log-probabilities; tokens are named twice
+        AnswersError: too few answers or tokens, or values that are not log-probabilities; token ids are repeated
             or are not the original's; or the original's output head carries no mark.
         CheckpointError: the original cannot be read.
     """
     if not original.tied and original.output_head is None:
         raise AnswersError(
-            "this original's output head is not stored or has another shape than its embedding: it has no mark",
+            "this original's output head is not stored or differs in shape from its embedding, so it has no mark",
             file=original.path, expected="an output head", found=original.family,
             advice="Examine the suspect's weights",
         )  # fmt: skip
@@ -81,7 +81,7 @@ def suspect_from_answers(
     def decode(_stored: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return rows.clone()
 
-    # Of the answers and not of the rows, whose last bits depend on the processor.
+    # Of the answers and not of the rows, whose last bits depend on the CPU.
     digest = hashlib.sha256(np.ascontiguousarray(table).data).hexdigest()
     named = hashlib.sha256(tokens.tobytes()).hexdigest()
     recipe = parameters_of(answers=digest, dtype=table.dtype.str, tokens=named, soft_cap=cap or 0.0)
@@ -103,13 +103,13 @@ def suspect_from_answers(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecoveredHead:
-    """What answers give away of the output head.
+    """The output head as recovered from answers.
 
     Attributes:
-        rows: (v', d) float32, the head's rows in unknown coordinates, d the width asked for.
-        columns: (v',) int64, which of the columns they are of, ascending.
+        rows: (v', d) float32, the head's rows in unknown coordinates, d the requested width.
+        columns: (v',) int64, the column of each row, ascending.
         answers: how many answers were used.
-        width: the number of directions behind which the singular values fall steeply; None where they do nowhere.
+        width: the number of directions behind which the singular values fall steeply; None if there is no steep fall.
     """
 
     rows: NDArray[np.float32]
@@ -125,9 +125,9 @@ def recovered_head(
 
     Args:
         log_probabilities: (n, v) natural logarithms, one answer a row and one token a column; NaN or -inf where the
-            server told none.
-        width: d, how many directions the head has.
-        soft_cap: c, where the model gives c tanh(x / c) in place of a logit x.
+            server gave none.
+        width: d, the number of directions of the head.
+        soft_cap: c, where the model replaces a logit x by c tanh(x / c).
 
     Raises:
         AnswersError: not a table of numbers, or too few answers or tokens are left.
@@ -139,9 +139,9 @@ def recovered_head(
     require_enough(left, width, np.shape(log_probabilities))
     if min(left) > MOST_BOTH:
         raise AnswersError(
-            "there are too many answers with too many tokens to compute with",
-            expected=f"at most {MOST_BOTH} of one of the two",
-            found=f"{left[0]} answers with {left[1]} tokens",
+            "there are too many answers and too many tokens to compute with",
+            expected=f"at most {MOST_BOTH} answers, or at most as many tokens",
+            found=f"{left[0]} answers and {left[1]} tokens",
             advice=f"Give fewer answers, such as the first {3 * width}, or fewer tokens",
         )
     table: NDArray[np.float64] = values[np.ix_(kept_answers, kept_columns)].astype(np.float64)
@@ -159,7 +159,7 @@ def recovered_head(
 
 
 def soft_cap_of(original: Checkpoint) -> float | None:
-    """The bound that the model's logits are softly held to, as its config states it; None for none."""
+    """The soft cap on the model's logits, as its config states it; None without one."""
     for config in (original.config, original.config.get("text_config")):
         cap = config.get("final_logit_softcapping") if isinstance(config, Mapping) else None
         if isinstance(cap, (int, float)) and math.isfinite(cap) and cap > 0:
@@ -168,20 +168,20 @@ def soft_cap_of(original: Checkpoint) -> float | None:
 
 
 def without_cap(values: NDArray[np.float64], cap: float, width: int) -> NDArray[np.float64]:
-    """(n, v) logits less one number per answer, from log-probabilities of capped logits c tanh(x / c).
+    """(n, v) logits minus one number per answer, from log-probabilities of capped logits c tanh(x / c).
 
-    A log-probability is a capped logit less the answer's own sum L. With L the cap is undone by c artanh(y / c).
-    Without it all of an answer is bent a little, out of the d directions that logits have. So L of each answer is the
-    one with which the least of it lies outside of the d leading directions of all answers; both are found by turns.
+    A log-probability is a capped logit minus the answer's own sum L. With L the cap is undone by c artanh(y / c).
+    A wrong L slightly bends the whole answer out of the d directions of the logits. So L of each answer is the value
+    that leaves the smallest part of it outside the d leading directions of all answers. The two are found alternately.
     """
     edge = _CAP_EDGE * cap
     low, high = -cap - values.min(axis=1) + edge, cap - values.max(axis=1) - edge
     if (low >= high).any():
         raise AnswersError(
-            "these answers cannot come from logits that are held to the original's soft cap",
-            expected=f"log-probabilities of one answer that differ by less than {2 * cap:g}",
+            "these answers cannot come from logits with the original's soft cap",
+            expected=f"log-probabilities within one answer that differ by less than {2 * cap:g}",
             found=f"{np.ptp(values, axis=1).max():.1f}",
-            advice="If the server gives probabilities without the cap, they are no answers of this model",
+            advice="If the server gives probabilities without the cap, they are not answers of this model",
         )
     some = values[:, np.unique(np.linspace(0, values.shape[1] - 1, _CAP_TOKENS * width).astype(np.int64))]
 
@@ -210,11 +210,11 @@ def without_cap(values: NDArray[np.float64], cap: float, width: int) -> NDArray[
 
 
 def width_of(sizes: NDArray[np.float64], width: int = 1) -> int | None:
-    """In how many directions answers vary: behind which of the descending singular values (n,) the steepest fall is, if
-    it is steep.
+    """The number of directions in which answers vary: the position of the steepest fall of the descending singular
+    values (n,), if it is steep.
 
     Args:
-        width: d of the original. The first quarter of as many falls says nothing: every model's answers have a few
+        width: d of the original. The first quarter of this many falls is ignored: every model's answers have a few
             directions that are far stronger than the others.
     """
     floor = np.finfo(np.float32).eps * sizes[0]
@@ -249,13 +249,13 @@ def _usable_table(values: NDArray[np.floating] | torch.Tensor) -> NDArray[np.flo
     if above.any():
         raise AnswersError(
             "these are not log-probabilities", expected="numbers of at most 0", found=f"{table[above].max():g}",
-            advice="Take the natural logarithm of each probability; logits are turned into it by log_softmax",
+            advice="Take the natural logarithm of each probability; log_softmax converts logits",
         )  # fmt: skip
     return table
 
 
 def _possible(values: NDArray[np.floating], soft_cap: float | None) -> NDArray[np.bool_]:
-    """(n, v) which values were told; with a soft cap, without those that no answer of such a model can hold."""
+    """(n, v) which values were given; with a soft cap, excluding those that the model cannot produce."""
     told: NDArray[np.bool_] = np.isfinite(values)
     if soft_cap is not None and values.size:
         highest = np.where(told, values, -np.inf).max(axis=1, keepdims=True)
@@ -264,9 +264,9 @@ def _possible(values: NDArray[np.floating], soft_cap: float | None) -> NDArray[n
 
 
 def _raise_absurd(told: NDArray[np.float64]) -> None:
-    """Raises, in (n, v), what lies absurdly far below the rest of its answer to where that begins: some of the rarest
-    tokens told as impossible would be the strongest directions of all. Where most are told alike nothing is absurd."""
-    # A few at a time: a copy of a large table would not fit beside it.
+    """Raises, in (n, v), values far below the rest of their answer to the limit of the usual range: rare tokens
+    reported as impossible would be the strongest directions of all. Answers with mostly equal values are unchanged."""
+    # A few at a time: a copy of a large table would not fit in memory.
     for start in range(0, len(told), _TOGETHER):
         some = told[start : start + _TOGETHER]
         middle = np.median(some, axis=1, keepdims=True)
@@ -275,8 +275,8 @@ def _raise_absurd(told: NDArray[np.float64]) -> None:
 
 
 def _told_alike(values: NDArray[np.floating]) -> float:
-    """The largest share of an answer's tokens that are told with one and the same number, in the median of some
-    answers; 0 where none tells anything."""
+    """The largest share of an answer's tokens that have the same value, as the median over some answers; 0 if no answer
+    has a value."""
     some = values[np.unique(np.linspace(0, len(values) - 1, _LOOKED_AT).astype(np.int64))] if len(values) else values
     shares = [
         np.unique(known, return_counts=True)[1].max() / known.size
@@ -287,11 +287,11 @@ def _told_alike(values: NDArray[np.floating]) -> float:
 
 
 def _complete(told: NDArray[np.bool_], possible: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The answers and the columns without a gap between them: first answers that tell little go, then tokens.
+    """The answers and the columns that leave no gap: first incomplete answers are dropped, then incomplete tokens.
 
     Args:
-        told, possible: (n, v) which values are there, and which of them a model can give. Few that are not possible
-            are raised later (`_raise_absurd`); an answer of many is none.
+        told, possible: (n, v) which values are given, and which of them a model can produce. A few impossible ones
+            are raised later (`_raise_absurd`); an answer with many is dropped.
     """
     answers = np.flatnonzero(possible.mean(axis=1) > MOST_MISSING) if told.size else np.empty(0, dtype=np.int64)
     columns = np.flatnonzero(told[answers].all(axis=0)) if answers.size else np.empty(0, dtype=np.int64)
@@ -299,11 +299,11 @@ def _complete(told: NDArray[np.bool_], possible: NDArray[np.bool_]) -> tuple[NDA
 
 
 def require_enough(left: tuple[int, ...], width: int, given: tuple[int, ...]) -> None:
-    """Refuses answers from which no head of this width follows.
+    """Rejects answers that are too few to recover a head of this width.
 
     Args:
-        left: answers and tokens that can be used.
-        given: answers and tokens that there are.
+        left: usable answers and tokens.
+        given: all answers and tokens.
 
     Raises:
         AnswersError
@@ -313,15 +313,15 @@ def require_enough(left: tuple[int, ...], width: int, given: tuple[int, ...]) ->
         raise AnswersError(
             "there are too few answers",
             expected=f"more than {width}, the width of the original",
-            found=f"{answers} of {given[0]} answers tell the tokens' log-probabilities",
-            advice="Ask more prompts; one and a half times the width is a good number",
+            found=f"{answers} of {given[0]} answers give the tokens' log-probabilities",
+            advice="Send more prompts; one and a half times the width is a good number",
         )
     if tokens < 2 * width:
         raise AnswersError(
             "there are too few tokens",
             expected=f"at least {2 * width}, better {4 * width}",
             found=f"{tokens} of {given[1]} tokens are in every answer",
-            advice="Ask for the same tokens each time; an answer's few likeliest tokens are not enough",
+            advice="Request the same tokens each time; only the most likely tokens of each answer are not enough",
         )
 
 
@@ -333,17 +333,17 @@ def _tokens(
         if columns > original.vocab_size:
             raise AnswersError(
                 "the answers have more tokens than the original", expected=f"at most {original.vocab_size}",
-                found=str(columns), advice="Say which tokens the columns are, or take the right original",
+                found=str(columns), advice="Give the token ids of the columns, or choose the right original",
             )  # fmt: skip
         return np.arange(columns)
     try:
         tokens = np.asarray(token_ids)
     except (ValueError, OverflowError) as error:
-        raise _not_columns(columns, "no list of numbers") from error
+        raise _not_columns(columns, "not a list of numbers") from error
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
         raise _not_columns(columns, f"{tokens.dtype}, {' × '.join(map(str, tokens.shape))}")
     if tokens.size != columns or np.unique(tokens).size != tokens.size:
-        raise _not_columns(columns, f"{np.unique(tokens).size} different ones of {tokens.size}")
+        raise _not_columns(columns, f"{np.unique(tokens).size} different ids in {tokens.size}")
     if tokens.size and not 0 <= tokens.min() <= tokens.max() < original.vocab_size:
         raise AnswersError("a token is not one of the original's", expected=f"0 to {original.vocab_size - 1}",
                            found=f"{tokens.min()} to {tokens.max()}")  # fmt: skip
@@ -351,29 +351,29 @@ def _tokens(
 
 
 def _not_columns(columns: int, found: str) -> AnswersError:
-    return AnswersError("the tokens do not name the columns", expected=f"{columns} different token ids", found=found)
+    return AnswersError("the tokens do not match the columns", expected=f"{columns} different token ids", found=found)
 
 
 def _notes(head: RecoveredHead, width: int, given: int, alike: float) -> tuple[str, ...]:
     notes = [
-        f"The suspect is known by {head.answers} answers alone. They tell {len(head.rows)} rows of its output head."
+        f"Only {head.answers} answers of the suspect are known. They give {len(head.rows)} rows of its output head."
     ]
     if head.answers < given:
-        notes.append(f"{given - head.answers} answers tell too little and were left out.")
+        notes.append(f"{given - head.answers} answers have too few values and were left out.")
     if alike >= _MANY_ALIKE:
         notes.append(
-            f"{100 * alike:.0f} % of an answer’s tokens are told with one and the same number. So what the model gives "
-            "them is not told, and a mark may stay unseen for that."
+            f"{100 * alike:.0f} % of an answer’s tokens have the same value. Their true values are unknown, "
+            "and a mark may not be detected because of that."
         )
     directions = "1 direction" if head.width == 1 else f"{head.width} directions"
     if head.width is not None and head.width < width:
         notes.append(
-            f"The answers vary in {directions} only, where the original has {width}: there are too few "
+            f"The answers vary in {directions} only, but the original has {width}: there are too few "
             "different ones, or the served model is narrower."
         )
     if head.width is not None and head.width > width:
         notes.append(
-            f"The answers vary in {head.width} directions, where the original has {width}: the served model is wider, "
-            "several models answer by turns, or something is added to every answer."
+            f"The answers vary in {head.width} directions, but the original has {width}: the served model is wider, "
+            "several models answer alternately, or something is added to every answer."
         )
     return tuple(notes)

@@ -1,8 +1,8 @@
-"""Which checkpoints a folder and the folders below it contain, by names and a few first bytes: terabytes take a moment.
+"""Finds the checkpoints in a folder and the folders below it, by names and a few first bytes; fast for terabytes.
 
-Except for what `weight_sets` leaves out, no weight file is skipped in silence. Hidden folders are searched too. What
-cannot be read is a candidate too; opening it gives the reason. The search does not follow a link that leads out of the
-folder: its author decides what it shows, and a report must be about the content of the folder.
+Except for what `weight_sets` leaves out, no weight file is skipped silently. Hidden folders are searched too. Files
+that cannot be read are candidates too; opening them gives the reason. The search does not follow a link that leads out
+of the folder: the folder's author controls the link, and a report must be about the content of the folder.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from irwm.errors import IrwmError, path_from, shown_path
 DEEPEST = 8
 MOST_CANDIDATES = 500
 MOST_SCANNED = 50_000
-# Of all indexes together; the largest real ones have 10 MB.
+# Of all indexes together. The largest real ones have 10 MB.
 MOST_INDEX_BYTES = 128 * 1024 * 1024
 
 
 class SweepFolderError(IrwmError):
-    """A folder that cannot be swept: unreadable, empty of checkpoints, or too large."""
+    """A folder that cannot be swept: unreadable, without checkpoints, or too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Candidates:
     """The checkpoints that a folder may contain.
 
     Attributes:
-        folder: the folder looked through, resolved.
-        paths: what to open, sorted: a folder that holds one checkpoint and no other, or a weight file.
+        folder: the searched folder, resolved.
+        paths: the paths to open, sorted: folders that hold exactly one checkpoint, or weight files.
         files: by path, the resolved weight files of the checkpoint.
-        refused: links that lead out of the folder, as they are named in it.
-        too_deep: folders below `DEEPEST` levels, which were not looked into.
-        cut: whether the search ended early because the folder holds too much.
+        refused: links that lead out of the folder, by their names in it.
+        too_deep: folders below `DEEPEST` levels, which were not searched.
+        cut: whether the search ended early because the folder has too many files.
     """
 
     folder: Path
@@ -50,16 +50,16 @@ class Candidates:
 
     @property
     def is_one(self) -> bool:
-        """Whether there is one checkpoint, to be examined as such."""
+        """Whether the folder is examined as one checkpoint."""
         return len(self.paths) == 1
 
     def name_of(self, path: Path) -> str:
-        """A candidate as a table names it: its path below the folder."""
+        """A candidate's name in a table: its path below the folder."""
         return "." if path == self.folder else _name(path.relative_to(self.folder))
 
 
 def find_checkpoints(folder: str | Path) -> Candidates:
-    """The checkpoints in a folder and in the folders below it; no weight is read.
+    """The checkpoints in a folder and in the folders below it. Reads no weights.
 
     Raises:
         SweepFolderError: the folder cannot be read.
@@ -68,7 +68,7 @@ def find_checkpoints(folder: str | Path) -> Candidates:
         root = path_from(folder).resolve(strict=True)
         search = _Search(root)
         search.look(root, 0)
-    except (OSError, RuntimeError, ValueError) as error:  # a circle of links, a path with NUL
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or a path with NUL
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise SweepFolderError(
             "this folder cannot be read", file=folder, found=found, advice="Check it and its permissions"
@@ -90,16 +90,16 @@ def several_in(path: Path) -> Candidates | None:
 
 
 def others_in(folder: Path, read: Iterable[Path]) -> tuple[str, ...]:
-    """Names of the other checkpoints in a folder, besides the weight files that were `read`, and of what was not
-    searched."""
+    """Names of the other checkpoints in a folder, except the weight files that were `read`, and of the parts that were
+    not searched."""
     found, known = find_checkpoints(folder), {Path(os.path.realpath(file)) for file in read}
     others = [found.name_of(path) for path in found.paths if not found.files[path] <= known]
-    more = ["more files than are looked through"] if found.cut else []
+    more = ["more files than are searched"] if found.cut else []
     return (*others, *found.refused, *found.too_deep, *more)
 
 
 class _Search:
-    """One walk; `seen` keeps a link to a folder inside from being walked twice or for ever."""
+    """One walk; `seen` prevents walking a linked folder twice or endlessly."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -142,11 +142,11 @@ class _Search:
                 self.unread.append(path)  # opening it gives the reason
 
     def distinct(self) -> dict[Path, frozenset[Path]]:
-        """What to open, with its weight files; files that belong to another checkpoint are not one once more."""
+        """The paths to open, with their weight files; a file that belongs to another checkpoint is not listed again."""
         files: dict[Path, frozenset[Path]] = {path: frozenset((path,)) for path in self.unread}
         kept: list[tuple[Path, WeightSet]] = []
         known: set[Path] = set()
-        # Sets first, and names that say something: a hub's cache has its files once more, under their hashes.
+        # Sets first, and descriptive names: a hub's cache contains its files a second time, under their hashes.
         for folder, each in sorted(self.found, key=lambda found: (len(found[1].files) < 2, not _telling(found[1]))):
             # An index that cannot be read has no files.
             own = frozenset(Path(os.path.realpath(folder / name)) for name in each.files or (each.name,))
@@ -161,7 +161,7 @@ class _Search:
         return files
 
     def _entries(self, folder: Path) -> Iterator[tuple[str, Path]]:
-        """Each entry's name and the path that it leads to, if that is inside; links that lead nowhere are inside."""
+        """Each entry's name and the path it leads to, if that is inside; broken links count as inside."""
         with os.scandir(folder) as found:
             for item in found:
                 self.scanned += 1
@@ -189,7 +189,7 @@ class _Search:
 
 
 def _name(path: Path) -> str:
-    """A path below a folder as text, a different one for each, since a report's row is found by it."""
+    """A path below a folder as text, unique, because it identifies a row of the report."""
     return shown_path(path.as_posix())
 
 
@@ -201,12 +201,12 @@ def _size(path: Path) -> int:
 
 
 def _telling(each: WeightSet) -> bool:
-    """Whether names make it a set of weights, and not first bytes alone."""
+    """Whether its names, and not only its first bytes, make it a set of weights."""
     return each.format is None or each.index is not None or each.format.owns(each.files[0])
 
 
 def _is_a_folder_of_its_own(folder: Path, each: WeightSet) -> bool:
-    """Whether a folder is a checkpoint's own: its config, an index or several files are in it."""
+    """Whether a folder belongs to one checkpoint: it contains a config, an index or several files of it."""
     if each.index is not None or len(each.files) > 1:
         return True
     return any(os.path.lexists(folder / name) for name in ("config.json", "adapter_config.json"))

@@ -1,8 +1,8 @@
-"""What a checkpoint is, as plain facts for page and report alike.
+"""Plain facts about a checkpoint, for page and report.
 
-Everything in a `Card` comes from headers, the config and the folder's list of files, so that the card of a model larger
-than memory is there at once. Slower facts are apart: `tokenizer_of` parses the tokenizer's files (a second or two for a
-vocabulary of 260 000), `Checkpoint.fingerprint` and `irwm.scheme.row_pool` read the embedding.
+Everything in a `Card` comes from headers, the config and the folder's list of files, so the card of a model larger than
+memory is available at once. Slower facts are separate: `tokenizer_of` parses the tokenizer's files (a second or two for
+a vocabulary of 260 000), `Checkpoint.fingerprint` and `irwm.scheme.row_pool` read the embedding.
 
 Names and notes are untrusted text from the files; they must be escaped where they are shown.
 """
@@ -35,15 +35,15 @@ _NORMS = {"rms": "RMS norm", "layer": "layer norm"}
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One role of the scheme and the tensor that plays it.
+    """A role of the scheme and the tensor that fills it.
 
     Attributes:
         role: "Embedding", "Layer 0, q" and so on.
         name: the tensor's name in the files.
-        shape: the role's own, in (out, in) orientation.
+        shape: of the role, in (out, in) orientation.
         dtype: the name of its number format: "bfloat16", "Q4_K", "GPTQ, 4 bits".
-        bits: bytes stored for the tensor, as bits per number; not whole where scales are counted in.
-        part: which part of a fused tensor it is, and whether it lies transposed; "" for a plain tensor.
+        bits: stored bits per number; fractional where scales are included.
+        part: which part of a fused tensor it is, and whether it is transposed; "" for a plain tensor.
     """
 
     role: str
@@ -56,7 +56,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
-    """All tensors of one number format: how many they are, the numbers in them, their bytes."""
+    """All tensors of one number format: their count, their numbers, their bytes."""
 
     dtype: str
     tensors: int
@@ -66,7 +66,7 @@ class NumberFormat:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One weight file; `nbytes` is None where no tensor lies in it."""
+    """One weight file; `nbytes` is None if it contains no tensor."""
 
     name: str
     nbytes: int | None
@@ -74,12 +74,12 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """What is known of the tokenizer.
+    """Facts about the tokenizer.
 
     Attributes:
         tokens: ids within the vocabulary whose string is known; 0 means that rows can be matched by content only.
-        special: ids that no text is made of: special, added, unused and byte-fallback tokens.
-        problem: why its files could not be read; "" where they could.
+        special: ids that never occur in text: special, added, unused and byte-fallback tokens.
+        problem: why its files could not be read; "" if they could.
     """
 
     tokens: int
@@ -92,31 +92,31 @@ class Card:
     """A checkpoint's facts.
 
     Attributes:
-        name: the folder's or the file's.
+        name: of the folder or file.
         family: the family's name, "unknown" where only the embedding is known.
-        title: what people call its models; "" where it is unknown.
-        recognised: where the family is known from, such as "config.json"; "" where it is unknown.
+        title: the usual name of its models; "" if unknown.
+        recognised: the source of the family, such as "config.json"; "" if unknown.
         format: "safetensors", "PyTorch", "GGUF".
         vocab_size, hidden_size: s and d.
-        layers: layers whose tensors are in the files, 0 where the names do not tell.
-        stated_layers: the number the config gives, None where it gives none.
-        parameters: numbers in all tensors, codes and scales counted as the weights they stand for; a stored copy of
+        layers: layers whose tensors are in the files, 0 if their names do not show it.
+        stated_layers: the number in the config; None without one.
+        parameters: numbers in all tensors; codes and scales count as the weights that they represent; a stored copy of
             a tied head counts again.
-        heads, kv_heads, head_dim: of layer 0's attention; 0 where it is not known.
-        scores: "attention" where they are layer 0's q·k, "embedding" where similarities between embeddings serve in
-            their place, "" where neither is known.
+        heads, kv_heads, head_dim: of layer 0's attention; 0 if unknown.
+        scores: "attention" where they are layer 0's q·k, "embedding" where similarities between embeddings replace
+            them, "" if neither is known.
         score: the steps from an embedding to q and k; () where `scores` is not "attention".
         roles: the tensors that the scheme uses.
         fused: q and k are parts of one tensor.
-        tied: the embedding serves as output head.
+        tied: the embedding is also the output head.
         head_stored: the files hold an output head, separate or a copy.
         formats: every tensor by number format, most bytes first.
         shards: the weight files.
         nbytes: their size.
-        tokenizer_files: names of the tokenizer's files beside the weights; a GGUF file's own where it holds one.
-        said: what the first weight file says of itself, as key and text; it is not checked.
-        refusal, advice: why it cannot be marked and what helps; "" where it can.
-        notes: sentences a person should see.
+        tokenizer_files: names of the tokenizer's files next to the weights, or of the GGUF file that contains it.
+        said: metadata of the first weight file, as key and text; not checked.
+        refusal, advice: why it cannot be marked and what to do; "" if it can.
+        notes: sentences for the user.
     """
 
     name: str
@@ -185,7 +185,7 @@ def card_of(checkpoint: Checkpoint) -> Card:
 
 
 def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
-    """How many tokens are known by their strings, and how many of them no text is made of. Raises nothing."""
+    """How many tokens have known strings, and how many never occur in text. Raises nothing."""
     try:
         return Tokenizer(len(set(token_ids(checkpoint).values())), len(special_token_ids(checkpoint)))
     except CheckpointError as error:
@@ -228,8 +228,8 @@ def _refusal(checkpoint: Checkpoint) -> tuple[str, str]:
 
 
 def _layers(layout: Layout, tensors: Mapping[str, Tensor]) -> int:
-    """Layers under the path that layer 0's q is under; where that is unknown, under the path with the most."""
-    # "model.layers.3.", "transformer.h.3.", "bert.encoder.layer.3.", "blk.3."; a number of five digits is not a layer.
+    """The number of layers under the path of layer 0's q; if that is unknown, under the path with the most layers."""
+    # "model.layers.3.", "transformer.h.3.", "bert.encoder.layer.3.", "blk.3."; five digits are not a layer number.
     numbered = re.compile(rf"(?:^|\.)(?:{'|'.join((*layer_words(), 'blk'))})\.(\d{{1,4}})\.")
     seen: dict[str, set[str]] = {}
     for name in tensors:
@@ -238,7 +238,7 @@ def _layers(layout: Layout, tensors: Mapping[str, Tensor]) -> int:
             seen.setdefault(name[: found.start(1)], set()).add(found[1])
     known = numbered.search(layout.q.name) if layout.q is not None else None
     if layout.q is not None and known:
-        # A GGUF file's layer 0 is translated, the others keep their names.
+        # In a GGUF file the names of layer 0 are translated, and those of the other layers are not.
         paths = layout.q.name[: known.start(1)], *_GGUF_LAYERS
         return len(set().union(*(seen.get(path, ()) for path in paths)))
     return max(map(len, seen.values()), default=0)
@@ -289,7 +289,7 @@ def _norm(norm: Norm) -> str:
 
 
 def _roles(layout: Layout) -> Iterator[tuple[str, TensorRef]]:
-    """Each tensor that the scheme uses, in the order in which an embedding passes them."""
+    """Each tensor that the scheme uses, in the order of the computation."""
     one: list[tuple[str, TensorRef | None]] = [
         ("Embedding", layout.embedding),
         *(("Embedding, a copy", copy) for copy in layout.copies),
@@ -311,7 +311,7 @@ def _roles(layout: Layout) -> Iterator[tuple[str, TensorRef]]:
 
 
 def _weights(role: str, norm: Norm | None) -> list[tuple[str, TensorRef]]:
-    """A norm's gain; where there is one per head, which are all alike, the first."""
+    """A norm's gain; with one gain per head, which are all alike, the first."""
     weights = norm.weights if norm is not None else ()
     return [(role if len(weights) == 1 else f"{role}, one of {len(weights)}", ref) for ref in weights[:1]]
 

@@ -1,6 +1,6 @@
-"""How this program starts another Python: with its own modules, and with nothing from the folder that it is run in.
+"""Starts other Python processes with this program's own modules, and with none from the working folder.
 
-A command is often run in a folder that another person sent, where a file may be called `torch.py` or
+A command is often run in a folder from someone else, and a file in it may be called `torch.py` or
 `irwm/report/judged.py`. By default, Python imports modules from the working folder. So these commands start all
 processes of the program. The entry points set PYTHONSAFEPATH for the processes that libraries start.
 """
@@ -25,8 +25,8 @@ def module_environment(more: Mapping[str, str] | None = None, base: Mapping[str,
     """The environment of a process that runs a module of this program.
 
     Args:
-        more: set in it.
-        base: what it starts from, in place of this process's own.
+        more: variables to set in it.
+        base: the environment to start from, instead of this process's.
     """
     found = dict(os.environ if base is None else base)
     # An empty or relative entry means the working folder, or a folder in it.
@@ -36,6 +36,6 @@ def module_environment(more: Mapping[str, str] | None = None, base: Mapping[str,
 
 
 def script_command(script: Path, *arguments: str) -> list[str]:
-    """The command that runs a script apart from this process's environment, which is as good as Python's -I, but with
-    the packages that are installed for one user only."""
+    """The command that runs a script independently of this process's environment. It is as safe as Python's -I, but
+    keeps the packages that are installed for one user only."""
     return [sys.executable, "-E", "-P", "-B", str(script), *arguments]

@@ -1,9 +1,9 @@
-"""The process in which a parser reads an untrusted file: limits first, then one file, then one answer.
+"""The process in which a parser reads an untrusted file: it sets limits, reads one file and gives one answer.
 
 Started by `formats.child` as `python confined.py LIMITS PARSER FILE`. PARSER is a module with a function
-`parse(path: str) -> dict` whose answer goes out as one JSON object. A typed error of `irwm.errors` that it raises goes
-out as {"error": {...}}, and so does any other error in it. Nothing but Python is imported, so that setting the limits
-costs nothing.
+`parse(path: str) -> dict` whose result is written as one JSON object. A typed error of `irwm.errors` that it raises is
+written as {"error": {...}}, and so is any other error. Only Python's own modules are imported, so that setting the
+limits is cheap.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any
 
 try:
     import resource
-except ImportError:  # Windows has no such limits; the parent's clock still ends this process
+except ImportError:  # Windows has no such limits; the parent's time limit still ends this process
     resource = None  # type: ignore[assignment]
 
-# Exit status for a parser that could not be loaded; the file may be sound.
+# Exit status for a parser that could not be loaded; the file may be valid.
 NOT_LOADED = 3
 # Seconds after the parent's time limit at which this process ends itself; matters only if the parent is dead.
 _GRACE = 5
-# Standard streams, the file itself, and what a library opens beside it.
+# Standard streams, the file itself, and files that a library opens in addition.
 _OPEN_FILES = 32
 
 
 def limit(name: str, value: int, more: int = 0) -> None:
-    """Sets a resource limit that cannot be raised by more than `more`; does nothing where the system does not know the
-    limit or refuses it."""
+    """Sets a resource limit that cannot be raised by more than `more`; does nothing if the system does not
+    support the limit or rejects it."""
     if resource is not None and hasattr(resource, name):
         with contextlib.suppress(ValueError, OSError):
             kind = getattr(resource, name)
@@ -42,7 +42,7 @@ def limit(name: str, value: int, more: int = 0) -> None:
 
 
 def address_space() -> int | None:
-    """Bytes of address space this process takes now; None where the system does not say."""
+    """Bytes of address space that this process uses now; None if the system does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
@@ -65,7 +65,7 @@ def answer_of(parser: dict[str, Any], path: str) -> str:
         details = {name: getattr(error, name) for name in ("tensor", "expected", "found", "advice")}
         return json.dumps(refusal(error.problem, kinds.get(type(error), "corrupt"), **details))
     except MemoryError:
-        return json.dumps(refusal("The file made its reader run out of the memory it may have"))
+        return json.dumps(refusal("The file made its reader exceed its memory limit"))
     except RecursionError:
         return json.dumps(refusal("The file is nested deeper than any real one"))
     except Exception as error:
@@ -77,20 +77,20 @@ def main(limits: str, script: str, path: str) -> None:
     seconds, cpu_seconds, memory = (int(value) for value in limits.split(","))
     limit("RLIMIT_CORE", 0)
     limit("RLIMIT_FSIZE", 0)
-    limit("RLIMIT_CPU", cpu_seconds, more=1)  # at the lower one the system says why it ends the process
+    limit("RLIMIT_CPU", cpu_seconds, more=1)  # at the soft limit the system reports why it ends the process
     if hasattr(signal, "alarm"):
         signal.alarm(seconds + _GRACE)
-    # The answer has a separate stream, so that a library's output cannot get into it.
+    # The result has a separate stream, so that a library's output cannot get into it.
     answers = os.dup(1)
     os.dup2(2, 1)
-    # Behind what is installed, so that nothing beside this package takes a library's place.
+    # After the installed packages, so that no module next to this package replaces a library.
     sys.path.append(str(Path(__file__).resolve().parents[2]))
     try:
         parser = runpy.run_path(script)
     except Exception as error:
         sys.stderr.write(f"{type(error).__name__}: {error}")
         sys.exit(NOT_LOADED)
-    # Set only now: the libraries' own address space, a GPU's above all, differs widely and does not depend on the file.
+    # Set only now: the libraries' address space, especially with a GPU, varies widely and does not depend on the file.
     taken = address_space()
     if taken is not None:
         limit("RLIMIT_AS", taken + memory)

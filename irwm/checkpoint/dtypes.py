@@ -1,7 +1,7 @@
 """The number formats of tensors: those of safetensors, and GGML's blocks of codes and scales.
 
-Of the first: their size, and which of them this package reads. Of the second: the sizes of their blocks, and from
-blocks to numbers by the gguf package.
+For safetensors: the size of each format, and whether this package reads it. For GGML: the size of each format's blocks,
+and the conversion of blocks to numbers with the gguf package.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 
-# Bits per element of every format that the safetensors library of 2025 writes. A file may hold tensors in formats that
-# are not read; their sizes are enough to skip them.
+# Bits per element of every format that the safetensors library of 2025 writes. A file may hold tensors in unsupported
+# formats; their sizes are enough to skip them.
 BITS: dict[str, int] = {
     **dict.fromkeys(("F64", "C64", "I64", "U64"), 64),
     **dict.fromkeys(("F32", "I32", "U32"), 32),
@@ -40,10 +40,10 @@ TORCH: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
 }
 
-# Follows the format's name where a tensor is not stored row by row.
+# Appended to the format's name if a tensor is not stored row by row.
 VIEW = ", strided"
 
-# The formats that the gguf package can turn into numbers. Spelt out, so that a model without any does not load it.
+# The formats that the gguf package can convert. Listed here, so that a model without them does not load the package.
 BLOCK_FORMATS = frozenset(
     {
         *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -52,8 +52,8 @@ BLOCK_FORMATS = frozenset(
         *("TQ1_0", "TQ2_0", "MXFP4", "NVFP4"),
     }
 )
-# Numbers that are computed at a time: half a megabyte, so that the package's intermediate results stay in the
-# processor's cache. One long row is 4 to 20 times as fast as "rows" of one block each.
+# Numbers that are computed at a time: half a megabyte, so that the package's intermediate results stay in the CPU's
+# cache. One long row is 4 to 20 times as fast as "rows" of one block each.
 _AT_ONCE = 1 << 17
 _LATEST = "Quantise the model again with a current llama.cpp, for instance as F16 or Q8_0"
 
@@ -69,10 +69,10 @@ def is_block_format(dtype: str) -> bool:
 
 
 def stored_as(number: int) -> tuple[str, int, int]:
-    """What a GGML type's number means: its name, how many numbers are in a block, and the bytes of a block.
+    """The name of a GGML type number, the count of numbers in a block, and the bytes of a block.
 
     Raises:
-        UnsupportedCheckpointError: there is no such type, or GGML gave it up.
+        UnsupportedCheckpointError: the type does not exist, or GGML removed it.
     """
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
@@ -81,7 +81,7 @@ def stored_as(number: int) -> tuple[str, int, int]:
         return kind.name, *GGML_QUANT_SIZES[kind]
     except (ValueError, KeyError) as error:
         raise UnsupportedCheckpointError(
-            "A tensor is in a number format that GGML does not know, or gave up",
+            "A tensor is in a number format that GGML does not know or has removed",
             expected=", ".join(kind.name for kind in GGML_QUANT_SIZES),
             found=f"type {number}",
             advice=_LATEST,
@@ -92,12 +92,12 @@ def dequantised(content: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> to
     """float32 of `shape` from the bytes of whole rows.
 
     Args:
-        content: uint8, one dimension: the rows one after the other, each a whole number of blocks.
+        content: uint8, one dimension: consecutive rows, each a whole number of blocks.
         dtype: the format, one of `BLOCK_FORMATS`.
         shape: of the result, its last dimension along the blocks.
 
     Raises:
-        CorruptCheckpointError: there are not as many bytes as the shape needs.
+        CorruptCheckpointError: the number of bytes does not match the shape.
     """
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
     from gguf.quants import dequantize
@@ -107,14 +107,14 @@ def dequantised(content: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> to
     count = math.prod(shape)
     if count % block or count // block * block_bytes != content.numel():
         raise CorruptCheckpointError(
-            "The blocks do not make up the tensor's rows",
+            "The blocks do not match the tensor's rows",
             expected=f"{count / block:g} blocks of {block_bytes} bytes for {dtype} {tuple(shape)}",
             found=f"{content.numel()} bytes",
         )
     result = torch.empty(shape, dtype=torch.float32)
     blocks, values = content.numpy().reshape(-1, block_bytes), result.numpy().reshape(-1, block)
     step = _AT_ONCE // block
-    with np.errstate(all="ignore"):  # scales may be NaN or infinite: then so are the numbers, as in llama.cpp
+    with np.errstate(all="ignore"):  # scales may be NaN or infinite: then the numbers are too, as in llama.cpp
         for begin in range(0, len(blocks), step):
             values[begin : begin + step] = dequantize(blocks[begin : begin + step].reshape(1, -1), kind).reshape(
                 -1, block

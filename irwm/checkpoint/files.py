@@ -1,6 +1,6 @@
-"""Opening and reading untrusted files, without hanging, crashing or believing them.
+"""Opens and reads untrusted files without hanging, crashing or trusting them.
 
-Every read of the package goes through here. Three habits keep the process alive: only regular files are opened (a
+Every read of the package goes through here. Three rules keep the process alive: only regular files are opened (a
 FIFO would block forever), bytes are read by position (a truncated memory map kills Python with SIGBUS), and the state
 of a file is compared with its state when it was opened.
 """
@@ -26,15 +26,15 @@ from irwm.errors import (
     printable,
 )
 
-# Big enough that the cost of a system call vanishes, small enough that Stop answers at once and memory stays flat.
+# Large enough to make the cost of a system call negligible, small enough for a quick Stop and low memory use.
 CHUNK = 8 * 1024 * 1024
-# What a JSON file may hold: lists and objects, and values in all.
+# Limits for a JSON file: lists and objects, and all values.
 MOST_CONTAINERS = 2_000_000
 MOST_VALUES = 8_000_000
 # NO_WAIT: a FIFO that replaces the file after the stat cannot block. NO_TERMINAL: a terminal cannot take control.
 _OPEN_FLAGS = os.O_RDONLY | NO_WAIT | NO_TERMINAL | ALWAYS
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW | ALWAYS
-# The kernel has no handle left to give: the machine's state, not the file's fault.
+# The kernel has no free handles: a state of the machine, not a fault of the file.
 _OUT_OF_HANDLES = {errno.EMFILE, errno.ENFILE}
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -47,7 +47,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What tells one state of a file from another: size in bytes, modification time in ns, inode and device."""
+    """Identifies one state of a file: size in bytes, modification time in ns, inode and device."""
 
     size: int
     mtime_ns: int
@@ -60,14 +60,14 @@ class FileState:
 
 
 def listed(names: Iterable[str], limit: int = 8) -> str:
-    """Names in one line, safe to show, the first `limit` of them and a count of the rest."""
+    """Names on one line, safe to show: the first `limit` of them and a count of the rest."""
     names = list(names)
     shown = ", ".join(printable(name, 80) for name in names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def kind_of(mode: int) -> str:
-    """The kind of file that a mode from `os.stat` stands for, for a message."""
+    """The kind of file for a mode from `os.stat`, for a message."""
     return next((words for test, words in _KINDS if test(mode)), "a file")
 
 
@@ -87,7 +87,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
         errno.ENOTDIR: ("No such file or folder", "Check the path: a part of it is a file, not a folder"),
         errno.EACCES: ("This user may not read it", "Change its permissions, or run as a user who may read it"),
         errno.EPERM: ("This user may not read it", "Change its permissions, or run as a user who may read it"),
-        errno.ELOOP: ("The path is a circle of symbolic links", "Give the path of the file itself"),
+        errno.ELOOP: ("The path is a loop of symbolic links", "Give the path of the file itself"),
         errno.ENAMETOOLONG: ("The path is longer than this system allows", "Give a shorter path"),
         errno.ENXIO: ("It is not a regular file", "Give the path of a file or folder"),
     }.get(error.errno or 0, ("It cannot be read", "Check the disk and the path"))
@@ -96,7 +96,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
 
 @contextmanager
 def open_regular(path: Path, folder: Path | None = None) -> Iterator[tuple[int, FileState]]:
-    """A descriptor for reading `path` and the state it had, for the length of a with block.
+    """A descriptor for reading `path` and the state of the file, for the duration of a with block.
 
     Args:
         folder: the resolved folder, or snapshot of a hub cache, that links may not lead out of.
@@ -104,7 +104,7 @@ def open_regular(path: Path, folder: Path | None = None) -> Iterator[tuple[int, 
     Raises:
         NotACheckpointError: missing, unreadable, or not a regular file.
         CorruptCheckpointError: a link leads out of the folder.
-        CheckpointChangedError: a link took the place of a folder or file in this moment.
+        CheckpointChangedError: a folder or file was just replaced by a link.
         CheckpointError: the process has no file handle left.
     """
     try:
@@ -127,7 +127,7 @@ def open_regular(path: Path, folder: Path | None = None) -> Iterator[tuple[int, 
 def _opened(name: str | Path, parent: int | None) -> tuple[int, os.stat_result]:
     """A descriptor of a regular file, -1 for anything else, and its state; in an opened folder, `parent`, no link is
     followed."""
-    # Asked before opening, because merely opening some devices acts on them; the answer that counts is fstat's.
+    # Checked before opening, because opening some devices triggers actions; the result of fstat is decisive.
     if parent is None:
         status = os.stat(name)
         return (os.open(name, _OPEN_FLAGS) if stat.S_ISREG(status.st_mode) else -1), status
@@ -136,8 +136,8 @@ def _opened(name: str | Path, parent: int | None) -> tuple[int, os.stat_result]:
 
 
 def _opened_inside(path: Path, folder: Path) -> tuple[int, os.stat_result]:
-    """The same inside a folder. Links are followed once, by name; then the file is opened piece by piece from the
-    folder on, each without following a link, so that none that appears meanwhile leads anywhere."""
+    """The same inside a folder. Links are resolved once, by name. Then each part of the path is opened from the folder
+    on without following links, so that a link that appears meanwhile has no effect."""
     require_inside(path, folder)
     real = resolved(path)
     base = folder if real.is_relative_to(folder) else hub_blobs(folder)
@@ -155,12 +155,12 @@ def _opened_inside(path: Path, folder: Path) -> tuple[int, os.stat_result]:
         descriptor, status = _opened(pieces[-1], held)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise changed(path, "a link in its place") from error
+            raise changed(path, "a link instead of it") from error
         raise
     finally:
         os.close(held)
     if stat.S_ISLNK(status.st_mode):
-        raise changed(path, "a link in its place")
+        raise changed(path, "a link instead of it")
     return descriptor, status
 
 
@@ -176,7 +176,7 @@ def changed(path: Path, found: str) -> CheckpointChangedError:
 
 
 def require_unchanged(path: Path, seen: FileState, now: FileState) -> None:
-    """Raises CheckpointChangedError where `now` differs from the state `seen` before."""
+    """Raises CheckpointChangedError if `now` differs from the earlier state `seen`."""
     if now == seen:
         return
     if now.size != seen.size:
@@ -188,7 +188,7 @@ def require_unchanged(path: Path, seen: FileState, now: FileState) -> None:
 
 @contextmanager
 def open_seen(path: Path, seen: FileState) -> Iterator[int]:
-    """A descriptor for `path`, checked against `seen` when it is opened and again when the block ends well.
+    """A descriptor for `path`, checked against `seen` when it is opened and again when the block ends without an error.
 
     Raises:
         CheckpointChangedError: the file was truncated, edited, replaced or removed.
@@ -203,7 +203,7 @@ def open_seen(path: Path, seen: FileState) -> Iterator[int]:
 
 
 def read_into(descriptor: int, path: Path, offset: int, target: memoryview) -> None:
-    """Fills `target` (writable bytes) with the file's bytes from `offset` on.
+    """Fills `target` (writable bytes) with the file's bytes from `offset`.
 
     Raises:
         CheckpointChangedError: the file ends before `target` is full.
@@ -244,7 +244,7 @@ def read_small(path: Path, limit: int, what: str, folder: Path | None = None) ->
 
 
 class DuplicateNameError(ValueError):
-    """A JSON object that holds one name twice; raised and caught in this module only."""
+    """A JSON object with a duplicate name; raised and caught in this module only."""
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -261,8 +261,8 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def parse_json(content: bytes, path: Path, what: str, *, strict: bool) -> Any:
     """The value of a JSON text.
 
-    With `strict`, duplicate names in one object and the non-numbers NaN and Infinity are refused: two readers of
-    such a text may read different things. Model configs are read without it, since real ones hold Infinity.
+    With `strict`, duplicate names in one object and the non-numbers NaN and Infinity are refused, because two parsers
+    may disagree on them. Model configs are read without it, since real ones contain Infinity.
 
     Raises:
         CorruptCheckpointError: not UTF-8, begins with a byte order mark, nested too deep, or not JSON.
@@ -295,15 +295,16 @@ def parse_json(content: bytes, path: Path, what: str, *, strict: bool) -> Any:
         ) from error
     except RecursionError as error:
         raise corrupt("is nested deeper than any real one") from error
-    except ValueError as error:  # JSONDecodeError, and the number with more digits than Python converts
+    except ValueError as error:  # JSONDecodeError, or a number with more digits than Python converts
         raise corrupt("is not valid JSON", str(error)) from error
 
 
 def require_bounded(content: bytes, path: Path, what: str) -> None:
-    """Refuses a JSON text that would become far more than its own size in Python objects.
+    """Rejects a JSON text that would take far more memory as Python objects than as text.
 
-    An empty list is two characters and 64 bytes, a short text four and as many. The largest real files are tokenizers
-    with half a million merges, each a list of two texts; marks inside texts count as well, and there are few.
+    An empty list takes two characters and 64 bytes, a short string four characters and as many bytes. The largest real
+    files are tokenizers with half a million merges, each a list of two strings. Brackets in strings count as well, but
+    they are few.
 
     Raises:
         CorruptCheckpointError: more opening brackets and braces, or more commas, than any real file has.
@@ -325,7 +326,7 @@ def read_json_object(
     """The JSON object in a file of at most `limit` bytes.
 
     Raises:
-        CorruptCheckpointError: too large, not JSON, or JSON of another kind than an object.
+        CorruptCheckpointError: too large, not JSON, or a JSON value that is not an object.
         NotACheckpointError, CorruptCheckpointError: see `open_regular`.
     """
     content = read_small(path, limit, what, folder)
@@ -339,14 +340,14 @@ def read_json_object(
 
 
 def resolved(path: Path) -> Path:
-    """The real path behind all symbolic links.
+    """The real path after all symbolic links.
 
     Raises:
-        NotACheckpointError: nothing there, a circle of links, or a path no file can have.
+        NotACheckpointError: the path does not exist, is a loop of links, or is invalid.
     """
     try:
         return path.resolve(strict=True)
-    except RuntimeError as error:  # what Python 3.11 raises for a circle
+    except RuntimeError as error:  # what Python 3.11 raises for a loop
         raise unreadable(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP))) from error
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
@@ -355,20 +356,19 @@ def resolved(path: Path) -> Path:
 def hub_blobs(folder: Path) -> Path | None:
     """The blob store that links in `folder` may lead to, when it is a snapshot of a Hugging Face hub cache.
 
-    The cache is `<repository>/snapshots/<revision>/` with links into `<repository>/blobs/`; `folder` may be
-    below the revision. It must be resolved. A blob store that is itself a link is not accepted, since it could lead
-    anywhere.
+    The cache is `<repository>/snapshots/<revision>/` with links into `<repository>/blobs/`. `folder` may be below the
+    revision and must be resolved. A blob store that is itself a link is not accepted, because it could lead anywhere.
     """
     for place in (folder, *folder.parents):
         if place.parent.name == "snapshots":
             blobs = place.parent.parent / "blobs"
-            # os.path and not Path: these answer False where the system refuses to look.
+            # os.path and not Path: these return False if the system refuses access.
             return blobs if os.path.isdir(blobs) and not os.path.islink(blobs) else None
     return None
 
 
 def stays_inside(path: Path, folder: Path) -> bool:
-    """Whether `path`, all links followed, lies in the resolved `folder` or, in a hub cache, in its blob store.
+    """Whether `path`, with all links resolved, is in the resolved `folder` or, in a hub cache, in its blob store.
 
     Raises:
         NotACheckpointError: `path` leads nowhere.
@@ -381,10 +381,10 @@ def stays_inside(path: Path, folder: Path) -> bool:
 
 
 def require_inside(path: Path, folder: Path) -> None:
-    """Refuses a file that links lead out of the resolved `folder`, unless into the blob store of a hub cache.
+    """Rejects a file whose links lead out of the resolved `folder`, except into a hub cache's blob store.
 
     Raises:
-        CorruptCheckpointError: it leads out.
+        CorruptCheckpointError: the file is outside.
         NotACheckpointError: it leads nowhere.
     """
     if not stays_inside(path, folder):
@@ -393,5 +393,5 @@ def require_inside(path: Path, folder: Path) -> None:
             file=path,
             expected=f"a file in {folder}",
             found=str(resolved(path)),
-            advice="Put the file itself in its place",
+            advice="Replace the link with the file",
         )

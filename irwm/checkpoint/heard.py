@@ -1,4 +1,4 @@
-"""What is known of a suspect that only answers, and who was asked: values that a report prints."""
+"""Facts about a suspect that is known only by its answers, and about its server: values that a report prints."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The evidence in a recording, in a few values.
+    """The evidence in a recording, summarised.
 
     Attributes:
         endpoint, model, api, scale, original, prompt_seed: see `irwm.checkpoint.recorded.Source`.
-        prompts, requests: how many different texts were asked, and in how many requests that were answered.
+        prompts, requests: the number of different prompts, and of answered requests.
         began, ended: time of the first and of the last answer, ISO 8601, UTC.
         requests_sha256, responses_sha256: SHA-256 of the requests' and of the responses' own SHA-256, 32 bytes each, in
             the order of the file.
@@ -34,14 +34,14 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What is known of a suspect by its answers alone.
+    """Facts about a suspect that is known only by its answers.
 
     Attributes:
-        given: answers there are.
-        used: those that tell enough, from which the head was recovered.
-        tokens: tokens that each of these tells, the rows of the head.
-        directions: in how many the answers vary, where that shows: the width of the model behind them.
-        recording: who was asked, and when; None where nothing says it.
+        given: the number of answers.
+        used: answers with enough values, from which the head was recovered.
+        tokens: tokens with a value in each of them: the rows of the head.
+        directions: the number of directions in which the answers vary, if visible: the model's width.
+        recording: the server and the times; None if unknown.
     """
 
     given: int
@@ -52,5 +52,5 @@ class Heard:
 
 
 def utc_text(time: datetime) -> str:
-    """A time as a recording and a report have it: ISO 8601, UTC, to the millisecond."""
+    """A time as in a recording and a report: ISO 8601, UTC, to the millisecond."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What a checkpoint's files say before any weight is read: tensors, config, and notes for a person."""
+"""A checkpoint's tensors, config and notes for the user, from its files' headers; no weights are read."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class CheckpointFiles:
         shards: the weight files, in the order of their names.
         tensors: every tensor of every shard by name.
         config: the JSON object in config.json; {} without one.
-        notes: sentences a person should see.
+        notes: sentences for the user.
         format: the weight files' format.
-        metadata: what else the first file's header says; GGUF keeps the vocabulary here.
-        refused: by name, why a quantised weight could not be put together.
+        metadata: other metadata in the first file's header; for GGUF this includes the vocabulary.
+        refused: by name, why a quantised weight could not be assembled.
         rival: a whole file next to the shards of an index; None without one.
         rivals: its tensors; {} without one.
     """
@@ -61,8 +61,8 @@ def find_files(path: str | Path) -> CheckpointFiles:
     """The files behind `path`, a folder or one weight file. Reads headers, index and config, no weights.
 
     Raises:
-        NotACheckpointError: nothing there, unreadable, or nothing that is a model.
-        UnsupportedCheckpointError: weights in formats that are not read.
+        NotACheckpointError: the path does not exist, is unreadable, or is not a model.
+        UnsupportedCheckpointError: weights in unsupported formats.
         CorruptCheckpointError: shards, index and headers contradict each other, or a link leaves the folder.
         CheckpointChangedError: a file shrank while it was read.
     """
@@ -79,7 +79,7 @@ def find_files(path: str | Path) -> CheckpointFiles:
         shards = shards_of_folder(folder, notes)
         reading = Reading(folder, len(shards.files))
     else:
-        # Only the parents: a link in a hub cache is named after the model, its target after a hash.
+        # Only the links of the parents: a link in a hub cache is named after the model, its target after a hash.
         path = resolved(path.parent) / path.name
         folder = path.parent
         shards = shards_of_path(path, notes)
@@ -88,7 +88,7 @@ def find_files(path: str | Path) -> CheckpointFiles:
     notes += dict.fromkeys(note for content in contents for note in content.notes)
     metadata = contents[0].metadata
     tensors: Mapping[str, Tensor]
-    if shards.format is GGUF:  # it carries its own config, and what lies beside it may be another model's
+    if shards.format is GGUF:  # it contains its config; files next to it may belong to another model
         require_one_split(shards.files, contents)
         tensors, config, said = translated(stored, metadata)
         return CheckpointFiles(path, folder, shards.files, tensors, config, (*notes, *said), shards.format, metadata)
@@ -128,7 +128,7 @@ def read_config(folder: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def require_safetensors(format: Format, path: Path, done: str) -> None:
-    """Refuse another format; `done` says what is done to safetensors only: "marked".
+    """Rejects formats other than safetensors; `done` names the operation: "marked".
 
     Raises:
         UnsupportedCheckpointError: a PyTorch or GGUF file, or an adapter.

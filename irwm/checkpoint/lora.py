@@ -1,10 +1,10 @@
 """One weight of a base model with a low-rank adapter's change applied.
 
-    a matrix      W + s B A                    A (r, in), B (out, r); DoRA scales each row to a length it has learnt
+    a matrix      W + s B A                    A (r, in), B (out, r); DoRA scales each row to a learnt length
     an embedding  W + s (B A)^T                A (r, vocabulary), B (width, r)
-    some tokens   rows of W replaced           as peft's trainable tokens are
+    some tokens   rows of W replaced           like peft's trainable tokens
 
-s is alpha / r, or alpha / sqrt(r) with rank-stabilised LoRA. W is the base's, or one that the adapter brings along.
+s is alpha / r, or alpha / sqrt(r) with rank-stabilised LoRA. W is the base's, or one from the adapter.
 Sums are float32, as the model computes them with the adapter attached. Merging rounds them once more.
 
 Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022; Liu et al., "DoRA", 2024.
@@ -22,17 +22,17 @@ from irwm.checkpoint.dtypes import VIEW
 from irwm.checkpoint.tensors import ROWS, PackedTensor, Tensor, TensorEntry, parameters_of
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 
-# The pieces that an adapter may hold for one weight, and the base's own.
+# The tensors that an adapter may contain for one weight, and the base's own.
 BASE, WHOLE, A, B, LENGTHS, TOKENS = "base", "whole", "A", "B", "lengths", "tokens"
 EMBEDDING_A, EMBEDDING_B = "embedding A", "embedding B"
-# Stands between a packed piece's role and the role of a stored tensor within that piece.
+# Separates a packed piece's role from the role of a stored tensor within that piece.
 _WITHIN = "/"
 _NUMBERS = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an adapter does to one weight.
+    """An adapter's change to one weight.
 
     Attributes:
         pieces: the adapter's tensors by `WHOLE`, `A`, `B`, ...
@@ -52,17 +52,17 @@ class Change:
 
 
 def changed(name: str, base: Tensor, change: Change, *, resizable: bool) -> Tensor:
-    """The weight to be read instead of the base's.
+    """The weight to read instead of the base's.
 
     Args:
         name: the weight's name in the base.
         base: the weight there.
-        change: what the adapter does to it.
-        resizable: whether the adapter may bring a weight with another number of rows, as an embedding has.
+        change: the adapter's change to it.
+        resizable: whether the adapter may change the number of rows, as for an embedding.
 
     Raises:
         CorruptCheckpointError: the adapter was made for a weight of another shape, or its pieces contradict each other.
-        UnsupportedCheckpointError: a number format that is not read, or a combination that peft itself refuses.
+        UnsupportedCheckpointError: an unsupported number format, or a combination that peft itself rejects.
     """
     pieces = dict(change.pieces)
     for piece in pieces.values():
@@ -87,7 +87,7 @@ def changed(name: str, base: Tensor, change: Change, *, resizable: bool) -> Tens
 
 
 def crosswise(piece: Tensor) -> Tensor:
-    """A piece of a matrix that is stored the other way round."""
+    """A transposed piece of a matrix."""
     if not isinstance(piece, TensorEntry) or len(piece.shape) != 2:
         return piece
 
@@ -102,7 +102,7 @@ def crosswise(piece: Tensor) -> Tensor:
 def _require_shapes(
     pieces: Mapping[str, Tensor], shape: tuple[int, ...], base: Tensor, tokens: tuple[int, ...]
 ) -> None:
-    """The pieces fit a weight of `shape` (out, in), or (vocabulary, width), and each other."""
+    """Checks that the pieces fit a weight of `shape` (out, in), or (vocabulary, width), and each other."""
     first = next(iter(pieces.values()))
     if len(shape) != 2:
         raise _mismatch(first, "a matrix to change", str(base.shape), base)
@@ -111,7 +111,7 @@ def _require_shapes(
             raise _mismatch(pieces.get(one) or pieces[other], "both A and B for a weight", "one of them", base)
     if len(pieces.keys() & {A, EMBEDDING_A}) == 2 or (LENGTHS in pieces and A not in pieces):
         raise UnsupportedCheckpointError(
-            "The adapter changes a weight in a combination of ways that is not read",
+            "The adapter changes a weight in an unsupported combination of ways",
             file=first.file,
             tensor=first.name,
             found=", ".join(sorted(pieces)),
@@ -142,7 +142,7 @@ def _require_shape(piece: Tensor, shape: tuple[int, ...], base: Tensor) -> None:
 def _require_numbers(piece: Tensor) -> None:
     if piece.dtype.removesuffix(VIEW) not in _NUMBERS:
         raise UnsupportedCheckpointError(
-            "A number format in the adapter is not read",
+            "A number format in the adapter is not supported",
             file=piece.file,
             tensor=piece.name,
             expected=", ".join(_NUMBERS),
@@ -163,7 +163,7 @@ def _mismatch(piece: Tensor, expected: str, found: str, base: Tensor) -> Corrupt
 
 
 def _flattened(pieces: Mapping[str, Tensor], by_rows: tuple[str, ...]) -> tuple[dict[str, TensorEntry], frozenset[str]]:
-    """All stored tensors of all pieces by role, and which of them may be cut down to some rows."""
+    """All stored tensors of all pieces by role, and those that must be read in full."""
     stored: dict[str, TensorEntry] = {}
     cut: set[str] = set()
     whole = not by_rows
@@ -175,7 +175,7 @@ def _flattened(pieces: Mapping[str, Tensor], by_rows: tuple[str, ...]) -> tuple[
         stored |= {f"{role}{_WITHIN}{inner}": entry for inner, entry in piece.stored.items()}
         if role in by_rows:
             cut |= {f"{role}{_WITHIN}{inner}" for inner in piece.by_rows}
-            whole |= not piece.by_rows  # if one piece cannot be cut, none is
+            whole |= not piece.by_rows  # if one piece must be read in full, all are
     return stored, frozenset() if whole else frozenset(cut)
 
 
@@ -186,7 +186,7 @@ def _decoded(
     tokens: tuple[int, ...],
     values: Mapping[str, torch.Tensor],
 ) -> torch.Tensor:
-    """The changed weight, or the rows `values[ROWS]` of it, float32 in the base's own orientation."""
+    """The changed weight, or its rows `values[ROWS]`, as float32 in the base's orientation."""
     rows = values.get(ROWS)
     found = {role: _value(role, piece, values) for role, piece in pieces.items()}
     result = found[BASE].T if turned else found[BASE]

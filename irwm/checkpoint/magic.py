@@ -1,4 +1,4 @@
-"""The format of a file that is not what its name says, by its first bytes, and advice on what to do with it."""
+"""Recognises the format of a misnamed file by its first bytes, and gives advice on how to use it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ SAVE_ADVICE = (
     "save_pretrained(folder, safe_serialization=True)"
 )
 DOWNLOAD_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
-# Weights of other tools. A folder with only these is told how to convert; a release leaves them behind, since they
-# would carry the unmarked weights along.
+# Weights of other tools. For a folder with only these, the error explains how to convert them. A release omits them,
+# since they would contain the unmarked weights.
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 OTHER_WEIGHTS = frozenset(
     {
@@ -29,15 +29,15 @@ OTHER_WEIGHTS = frozenset(
         *_ARCHIVES,
     }
 )
-# Files that are pieces of a checkpoint, also if their first bytes are those of a format that is read.
+# Files that are pieces of a checkpoint, even if their first bytes match a supported format.
 PIECES = frozenset({".distcp"})
-# How many leading bytes `recognise_magic` wants to see.
+# How many leading bytes `recognise_magic` needs.
 MAGIC_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A recognised format: its name for a message, the advice, and whether it holds a model at all."""
+    """A recognised format: its name for a message, the advice, and whether it contains a model."""
 
     name: str
     advice: str
@@ -54,8 +54,8 @@ _PREFIXES: tuple[tuple[bytes | tuple[bytes, ...], Foreign], ...] = (
     (
         b"version https://git-lfs",
         Foreign(
-            "a Git LFS pointer, the note that stands in for the weights",
-            "Fetch the weights themselves with git lfs pull, or download the file again",
+            "a Git LFS pointer instead of the weights",
+            "Fetch the weights with git lfs pull, or download the file again",
             False,
         ),
     ),
@@ -101,7 +101,7 @@ _ADVICE = {
 
 
 def advice_for(name: str) -> str:
-    """What to do with a weight file of a format that is not read, by its name."""
+    """What to do with a weight file of an unsupported format, by its name."""
     ending = name[name.rfind(".") :].lower()
     if ending in _ARCHIVES:
         return "Unpack it and give the folder with the model's files"
@@ -109,7 +109,7 @@ def advice_for(name: str) -> str:
 
 
 def own_format(start: bytes, size: int) -> str | None:
-    """The name of the format, of those that are read, that a file's first bytes are of; None for another.
+    """The supported format that matches a file's first bytes; None for any other.
 
     Args:
         start: up to MAGIC_BYTES.
@@ -119,12 +119,12 @@ def own_format(start: bytes, size: int) -> str | None:
         return "GGUF"
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= size - 8:
         return "safetensors"
-    # torch.save begins with the pickle that says which tensor is where.
+    # torch.save begins with the pickle that locates each tensor.
     return "PyTorch" if start.startswith(b"PK\x03\x04") and b"/data.pkl" in start else None
 
 
 def recognise_magic(start: bytes) -> Foreign | None:
-    """The format that a file's first bytes (up to MAGIC_BYTES) belong to; None where nothing known fits."""
+    """The format that matches a file's first bytes (up to MAGIC_BYTES); None if unknown."""
     for prefix, foreign in _PREFIXES:
         if start.startswith(prefix):
             return foreign
@@ -135,7 +135,7 @@ def recognise_magic(start: bytes) -> Foreign | None:
         return _PAGE
     if words[:1] in (b"{", b"["):
         return Foreign("a JSON text", "Give the file with the weights", False)
-    # Printable ASCII with the usual white space is enough to call a file text.
+    # Printable ASCII with the usual white space counts as text.
     if start and all(byte in b"\t\n\r\f" or 32 <= byte < 127 for byte in start):
         return Foreign("a text file", "Give a model's folder or its .safetensors file", False)
     return None

@@ -34,18 +34,18 @@ from irwm.errors import (
 )
 from irwm.families import Layout, TensorRef
 
-# The embedding is marked in its own dtype, and these are the ones a mark is known to survive.
+# The embedding is marked in its own dtype. A mark is known to survive in these.
 EMBEDDING_DTYPES = ("F32", "F16", "BF16")
-# What may be read as plain numbers. Narrower formats mean nothing without their scales.
+# Formats that are read as plain numbers. Narrower formats are meaningless without their scales.
 EXAMINED_DTYPES = (*EMBEDDING_DTYPES, "F64")
-# Bytes of float32 made at a time, which bounds the memory that a read needs besides its result.
+# Bytes of float32 made at a time, to bound the memory that a read needs in addition to its result.
 _BLOCK = 64 * 1024 * 1024
 _FINGERPRINT_DOMAIN = b"irwm-embedding-v1"
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The folder that was given to be opened, and which of the weight files in and below it were read."""
+    """The folder that was opened, and the weight files in and below it that were read."""
 
     folder: Path
     read: tuple[Path, ...]
@@ -58,23 +58,23 @@ class Checkpoint:
     Attributes:
         path: the folder or the single weight file.
         config: config.json's content, {} where there is none.
-        tensors: every tensor of every shard by name, and every quantised weight under its plain name; the names are
-            the author's and must be escaped where shown.
+        tensors: every tensor of every shard by name, and every quantised weight under its plain name. The names come
+            from the model's author and must be escaped where shown.
         shards: the weight files.
-        notes: sentences a person should see, such as code in the model that was not run.
+        notes: sentences for the user, for example about code in the model that was not run.
         layout: where the embedding and layer 0's q and k are, and the conventions of the family.
         bytes_total: size of the weight files.
         format: the weight files' format.
-        metadata: what else the first file's header says; GGUF keeps the vocabulary here.
+        metadata: other metadata in the first file's header; for GGUF this includes the vocabulary.
         base: the model that an adapter was applied to; None for a model without an adapter.
-        tokens: (s,) int64, the token of each row of the embedding, where that is not the row's own number.
-        whole: of an `output_head`, the checkpoint that it belongs to; the layer 0 of A is there.
-        answers: where the model is known by its answers alone, what they are. Then there is nothing but its output
-            head, in the place of the embedding.
-        given: of a checkpoint that was opened by its folder, what that holds besides; None for a file.
-        contradiction: why layer 0 is not known although the embedding is; None where it is known. The checkpoint is
-            then examined by its embedding, and not marked.
-        unread_tensors: names of tensors that may be the embedding and cannot be read, where another one was taken.
+        tokens: (s,) int64, the token of each row of the embedding, if it differs from the row number.
+        whole: for an `output_head`, the checkpoint that it belongs to, whose layer 0 is used for A.
+        answers: facts about the answers, if only these are known of the model. Then the checkpoint has only an output
+            head, in the embedding's place.
+        given: for a checkpoint that was opened by its folder, the folder and the files read; None for a file.
+        contradiction: why layer 0 is unknown although the embedding is known; None if layer 0 is known. The checkpoint
+            is then examined by its embedding, and cannot be marked.
+        unread_tensors: names of unreadable tensors that may be the embedding, if another one was used.
     """
 
     path: Path
@@ -103,18 +103,18 @@ class Checkpoint:
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Names of what may be the suspect too and was not read: tensors, other checkpoints in and below the folder
-        that was given, and what could not be looked into.
+        """Names of what may also be the suspect and was not read: tensors, other checkpoints in and below the folder
+        that was given, and folders that could not be searched.
 
         Raises:
-            SweepFolderError: the folder cannot be read any more.
+            SweepFolderError: the folder can no longer be read.
         """
         others = () if self.given is None else others_in(self.given.folder, self.given.read)
         return tuple(printable(name, 80) for name in (*self.unread_tensors, *others))
 
     @property
     def vocab_size(self) -> int:
-        """s, rows of the embedding as stored, padded ones included."""
+        """s, rows of the embedding as stored, including padding."""
         return self.layout.vocab_size
 
     @property
@@ -129,9 +129,9 @@ class Checkpoint:
 
     @property
     def output_head(self) -> Checkpoint | None:
-        """The same checkpoint with the rows of its output head in the place of the embedding's, so that whatever marks,
-        aligns and reads an embedding does so to the head. Always the same object, so that what is remembered of it
-        serves again. None where the head is the embedding, is not stored, or has another shape.
+        """The same checkpoint with the rows of its output head in the embedding's place, so that code which marks,
+        aligns or reads an embedding can be applied to the head. Always the same object, so that cached values are
+        reused. None if the head is the embedding, is not stored, or has another shape.
         """
         head = self.layout.head
         if head is None or self.tied or self.whole is not None:
@@ -146,13 +146,13 @@ class Checkpoint:
 
     @property
     def head_alone(self) -> bool:
-        """Whether nothing but an output head is known, in the place of the embedding."""
+        """Whether only an output head is known, in the embedding's place."""
         return self.answers is not None
 
     @property
     def likeliest_head(self) -> Checkpoint:
-        """The checkpoint with what it uses as output head in the place of the embedding: its stored head, or else the
-        embedding. Other tensors that may be the head are the layout's alternatives."""
+        """The checkpoint with its output head in the embedding's place: the stored head, or else the embedding. Other
+        tensors that may be the head are the layout's alternatives."""
         if self.head_alone or self.whole is not None:
             return self
         if self.output_head is not None:
@@ -166,26 +166,26 @@ class Checkpoint:
 
     @property
     def body(self) -> Checkpoint:
-        """The checkpoint whose embedding and layer 0 A is computed from: of an output head the one it belongs to."""
+        """The checkpoint with the embedding and layer 0 for A; for an output head, the one that it belongs to."""
         return self if self.whole is None else self.whole
 
     @property
     def drops_row_constants(self) -> bool:
-        """Whether a constant added to a row changes nothing that the model computes, see `Layout`. In an output head it
-        does."""
+        """Whether adding a constant to a row leaves the model's results unchanged, see `Layout`. For an output head it
+        never does."""
         return self.whole is None and self.layout.drops_row_constants
 
     @property
     def dtype(self) -> str:
-        """The embedding's number format: torch's name, "float32", "float16" or "bfloat16"; of a quantised one the name
-        of its format, such as "Q4_K"."""
+        """The embedding's number format: torch's name "float32", "float16" or "bfloat16", or the format of a quantised
+        embedding, such as "Q4_K"."""
         dtype = self.tensors[self.layout.embedding.name].dtype
         return torch_name(dtype) if dtype in TORCH else dtype
 
     @property
     def fingerprint(self) -> str:
         """SHA-256, in hex, that identifies the embedding. It is computed on first use, which reads the embedding once;
-        that of a large one is remembered until the file changes (`irwm.checkpoint.remembered`).
+        that of a large one is cached until the file changes (`irwm.checkpoint.remembered`).
 
         The hash covers, in this order: the length of the domain string "irwm-embedding-v1" and its bytes, the length of
         the dtype's name and its bytes (ASCII), vocab_size, hidden_size, and the embedding's bytes as stored (row by
@@ -214,12 +214,12 @@ class Checkpoint:
 
     @property
     def markable(self) -> bool:
-        """Whether these numbers are plain and in a format that marks are known to survive in."""
+        """Whether the tensor has plain numbers in a format in which marks are known to survive."""
         entry = self.tensors[self.layout.embedding.name]
         return entry.dtype in EMBEDDING_DTYPES and not isinstance(entry, PackedTensor)
 
     def require_markable(self) -> None:
-        """Refuse a checkpoint that can be examined but not marked.
+        """Rejects a checkpoint that can be examined but not marked.
 
         Raises:
             UnknownFamilyError: the tensors' names are not understood.
@@ -230,15 +230,15 @@ class Checkpoint:
             raise self.contradiction
         if not self.layout.names_known and not self.layout.known_alone:
             raise UnknownFamilyError(
-                "A mark needs layer 0's q and k, and they were not recognised",
+                "A mark needs layer 0's q and k, which were not recognised",
                 file=self.path,
                 found="; ".join(self.layout.notes),
-                advice="Check that the model's own config.json lies beside its files",
+                advice="Check that the model's own config.json is in the same folder",
             )
         if self.layout.alternatives and not self.layout.known_alone:
             names = (self.layout.embedding, *self.layout.alternatives)
             raise UnsupportedCheckpointError(
-                "More than one tensor may be the embedding, and a mark in the wrong one would mark nothing",
+                "More than one tensor may be the embedding, and a mark in the wrong one would have no effect",
                 file=self.path,
                 expected="one",
                 found=listed(ref.name for ref in names),
@@ -248,7 +248,7 @@ class Checkpoint:
         entry = self.tensors[self.layout.embedding.name]
         if not self.markable:
             raise UnsupportedCheckpointError(
-                "The embedding is in a number format that is examined but not marked",
+                "The embedding is in a number format that can be examined but not marked",
                 file=entry.file,
                 tensor=entry.name,
                 expected=", ".join(EMBEDDING_DTYPES),
@@ -261,7 +261,7 @@ class Checkpoint:
 
         Args:
             rows: None for all, a slice, or token ids in any order, repeats allowed.
-            device: where the result is put.
+            device: the device of the result.
 
         Raises:
             RowIndexError: an id outside 0 to vocab_size - 1.
@@ -275,7 +275,7 @@ class Checkpoint:
         Args:
             ref: the tensor; `ref.rows` picks a role's rows out of a fused one.
             rows: which of the role's rows: None for all, a slice, or numbers counted within the role.
-            device: where the result is put.
+            device: the device of the result.
 
         Returns:
             Shape (n, in) for a matrix, (n,) for a vector.
@@ -296,7 +296,7 @@ class Checkpoint:
         role = _rows_of_role(ref, height, entry)
         numbers = role[row_numbers(rows, role.numel(), entry.name)]
         if ref.transposed and len(entry.shape) == 2:
-            # Rows of the logical matrix are columns of the file, so all of it passes by.
+            # Rows of the logical matrix are columns of the file, so the whole tensor is read.
             columns = numbers if rows is not None or ref.rows is not None else slice(None)
             return read_tensor(entry).T[columns].to(device).to(torch.float32).contiguous()
         if isinstance(entry, PackedTensor) and not entry.by_rows:  # single rows cannot be read
@@ -310,13 +310,13 @@ class Checkpoint:
         return result
 
     def _entry(self, ref: TensorRef) -> Tensor:
-        """The entry behind a reference, known to hold plain numbers with at least one dimension."""
+        """The entry behind a reference, verified to hold plain numbers with at least one dimension."""
         entry = self.tensors.get(ref.name)
         if entry is None:
             raise CorruptCheckpointError("A tensor is missing", file=self.path, tensor=ref.name)
         if not is_examined(entry):
             raise UnsupportedCheckpointError(
-                "The tensor is quantised, and this version does not read this kind of quantisation",
+                "The tensor is quantised, and this kind of quantisation is not supported",
                 file=entry.file,
                 tensor=ref.name,
                 expected=", ".join(EXAMINED_DTYPES),
@@ -329,10 +329,10 @@ class Checkpoint:
 
 
 def is_examined(tensor: Tensor) -> bool:
-    """Whether its numbers can be read as a model's.
+    """Whether a model's weights can be read from it.
 
     A quantised weight's format is a phrase, such as "GPTQ, 4 bits". A view of a plain tensor has the plain format's
-    name, and whole or complex numbers are not weights however they are stored.
+    name. Integers and complex numbers are never weights.
     """
     dtype = tensor.dtype.removesuffix(VIEW)
     if isinstance(tensor, PackedTensor) and dtype not in BITS:
@@ -341,7 +341,7 @@ def is_examined(tensor: Tensor) -> bool:
 
 
 def _rows_of_role(ref: TensorRef, height: int, entry: Tensor) -> torch.Tensor:
-    """(n,) int64, the rows of the logical matrix that a reference stands for."""
+    """(n,) int64, the rows of the logical matrix that a reference denotes."""
     first, last = ref.rows if ref.rows is not None else (0, height)
     if not 0 <= first <= last <= height or (ref.every is not None and (last > ref.every or height % ref.every)):
         raise CorruptCheckpointError(
@@ -362,5 +362,5 @@ def folder_of(checkpoint: Checkpoint) -> Path:
 
 
 def is_single_file(checkpoint: Checkpoint) -> bool:
-    """Whether it was opened from one weight file instead of a folder."""
+    """Whether it was opened from a single weight file instead of a folder."""
     return checkpoint.path in checkpoint.shards

@@ -1,4 +1,4 @@
-"""From a path to a `Checkpoint`.
+"""Opens a path as a `Checkpoint`.
 
 Only headers and the config are read; a model larger than memory opens in milliseconds.
 """
@@ -37,15 +37,15 @@ def open_checkpoint(path: str | Path, base: Checkpoint | None = None) -> Checkpo
     """Opens a checkpoint: a folder as save_pretrained writes it, or one weight file. Each file of a
     set of shards, and its index, opens the whole set. A folder without weights opens the only checkpoint below it.
 
-    No weight is read, and no code of the model is ever run. Where config and tensors contradict each other and the
-    embedding is intact, the checkpoint is known by its embedding alone (`Checkpoint.contradiction`).
+    No weight is read, and no code of the model is ever run. If config and tensors contradict each other and the
+    embedding is intact, only the embedding is used (`Checkpoint.contradiction`).
 
     Args:
-        base: the model that an adapter was made for; ignored where `path` is not an adapter.
+        base: the model that an adapter was made for; ignored if `path` is not an adapter.
 
     Raises:
-        NotACheckpointError: nothing there, unreadable, or nothing that is a model.
-        UnsupportedCheckpointError: a format that is not read, or an adapter without its base.
+        NotACheckpointError: the path does not exist, is unreadable, or is not a model.
+        UnsupportedCheckpointError: an unsupported format, or an adapter without its base.
         CorruptCheckpointError: the files break their format's rules or contradict each other.
         UnknownFamilyError: no known model family fits.
         CheckpointChangedError: a file shrank while it was read.
@@ -84,7 +84,7 @@ def _only_checkpoint(folder: Path) -> tuple[Path, tuple[str, ...]]:
 
 
 def needs_base(path: str | Path) -> bool:
-    """Whether a path is that of an adapter; the weights that it was merged into may be next to it."""
+    """Whether a path leads to an adapter; the merged weights may be next to it."""
     path = path_from(path)
     try:
         return is_adapter(_only_checkpoint(resolved(path))[0] if os.path.isdir(path) else path)
@@ -93,7 +93,7 @@ def needs_base(path: str | Path) -> bool:
 
 
 def _of_folder(folder: Path, base: Checkpoint | None) -> Checkpoint:
-    """The model in a folder; without one, the adapter."""
+    """The model in a folder, or else the adapter in it."""
     if not is_adapter(folder):
         return _model(find_files(folder))
     if not holds_weights(folder, beside_adapter=True):
@@ -101,7 +101,7 @@ def _of_folder(folder: Path, base: Checkpoint | None) -> Checkpoint:
     try:
         return _model(find_files(folder))
     except (CheckpointError, SweepFolderError) as error:
-        # An adapter's trainer leaves files that are no model.
+        # An adapter's trainer leaves files that are not models.
         found = adapted(folder, base)
         note = f"The weights next to the adapter were not read: {error.problem[:1].lower()}{error.problem[1:]}."
         return replace(found, notes=(*found.notes, note))
@@ -117,14 +117,14 @@ def _model(files: CheckpointFiles) -> Checkpoint:
     entry = files.tensors[layout.embedding.name]
     if not is_examined(entry):
         raise UnsupportedCheckpointError(
-            "The embedding is in a number format that this version does not mark or examine",
+            "The embedding is in a number format that cannot be marked or examined",
             file=entry.file,
             tensor=entry.name,
             expected=", ".join(EXAMINED_DTYPES),
             found=entry.dtype,
             advice="Dequantise the model and save it as float32, float16 or bfloat16",
         )
-    # The fingerprint and the patches of a release need this: token i's row is one piece of the file.
+    # The fingerprint and the patches of a release require that token i's row is one piece of the file.
     plain = not layout.embedding.transposed and layout.embedding.rows is None
     if not plain or entry.shape != (layout.vocab_size, layout.hidden_size):
         raise UnsupportedCheckpointError(
@@ -151,10 +151,10 @@ def _model(files: CheckpointFiles) -> Checkpoint:
 
 
 def _require_one_model(files: CheckpointFiles, layout: Layout) -> None:
-    """Where the folder holds a whole file beside an index, both must hold the same numbers for the scheme.
+    """If the folder holds a whole file next to an index, checks that both have the same numbers for the scheme.
 
     Raises:
-        CorruptCheckpointError: it is not.
+        CorruptCheckpointError: they differ.
     """
     if not files.rivals:
         return
@@ -166,9 +166,9 @@ def _require_one_model(files: CheckpointFiles, layout: Layout) -> None:
 
 
 def _recognise(files: CheckpointFiles) -> tuple[Layout, CheckpointError | None]:
-    """The family's layout; where config and tensors contradict each other, that of the embedding, and the
-    contradiction. Errors are raised with the file that they are about."""
-    # A weight that could not be assembled has the shape (), which fits no role.
+    """The family's layout. If config and tensors contradict each other, the layout of the embedding, and the
+    contradiction. Errors name the file that they concern."""
+    # A weight that could not be assembled has the shape (), which matches no role.
     shapes = {name: entry.shape for name, entry in files.tensors.items()}
     plain = {name: entry.shape for name, entry in files.tensors.items() if is_examined(entry)}
     try:
@@ -187,12 +187,12 @@ def _recognise(files: CheckpointFiles) -> tuple[Layout, CheckpointError | None]:
 
 
 def _gathered_first(shapes: Shapes) -> CheckpointError | None:
-    """The error for a model whose weights its trainer kept elsewhere; None for another."""
+    """The error for a model whose trainer stored the weights elsewhere; None for any other model."""
     empty = next((name for name, shape in shapes.items() if 0 in shape and names_an_embedding(name)), None)
     if empty is None:
         return None
     return UnsupportedCheckpointError(
-        "The embedding is empty, as DeepSpeed ZeRO-3 saves it where the weights are not gathered",
+        "The embedding is empty, as DeepSpeed ZeRO-3 saves it if the weights are not gathered",
         tensor=empty,
         expected="a matrix",
         found=str(shapes[empty]),
@@ -201,8 +201,8 @@ def _gathered_first(shapes: Shapes) -> CheckpointError | None:
 
 
 def _unread_embeddings(files: CheckpointFiles, layout: Layout) -> tuple[str, ...]:
-    """Tensors that cannot be read and whose names are those of an embedding, or of a piece of one. Where a readable
-    embedding has such a name, only those with a row for each token."""
+    """Tensors that cannot be read and that are named like an embedding or a piece of one. If a readable embedding has
+    one of these names, only tensors with a row for each token are included."""
     by_shape = not layout.names_known and not names_an_embedding(layout.embedding.name)
     unread = [name for name, entry in files.tensors.items() if not is_examined(entry)]
     if not by_shape:
@@ -212,7 +212,7 @@ def _unread_embeddings(files: CheckpointFiles, layout: Layout) -> tuple[str, ...
 
 
 def _about(files: CheckpointFiles, error: CheckpointError) -> CheckpointError:
-    """The error with the file that it is about."""
+    """The error, with the file that it concerns."""
     settings = files.path if files.format is GGUF else files.folder / CONFIG_NAME
     return type(error)(
         error.problem,

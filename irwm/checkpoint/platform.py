@@ -1,6 +1,6 @@
 """What POSIX and Windows do differently with files: flags of `os.open`, reading by position, folders.
 
-The modules that Python has tell the system, not its name: Python without `fcntl` is Python on Windows.
+The available modules identify the system, not its name: Python without `fcntl` is Python on Windows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from filelock import unlock_descriptor
 
-# Without `fcntl`, which is on Windows: an open file can be neither removed nor renamed, nor a folder that holds one.
+# Without `fcntl`, which means Windows: an open file cannot be removed or renamed, nor can its folder.
 try:
     import fcntl  # noqa: F401
 except ImportError:
@@ -21,15 +21,15 @@ except ImportError:
 else:
     OPEN_FILES_STAY = False
 
-# Windows cannot open a folder, and so cannot be asked to make the names in it durable.
+# Windows cannot open a folder, and so cannot make the names in it durable.
 FOLDERS_OPEN = hasattr(os, "O_DIRECTORY")
-# Flags that one of the systems lacks and does not need. Always: without O_BINARY Windows translates line ends.
+# Flags that exist on only one of the systems. O_BINARY is always needed: without it Windows translates line ends.
 ALWAYS = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 NO_TERMINAL = getattr(os, "O_NOCTTY", 0)
 
-# Seconds between two tries, and how many make five seconds.
+# Seconds between two tries, and the number of tries in five seconds.
 _PAUSE = 0.05
 _TRIES = 100
 
@@ -37,7 +37,7 @@ _TRIES = 100
 def read_at(descriptor: int, target: memoryview, offset: int) -> int:
     """Reads bytes from `offset` on into `target` and returns how many; 0 at the file's end.
 
-    The descriptor must be this thread's own: without `preadv` its position moves.
+    The descriptor must belong to this thread alone: without `preadv` its position moves.
     """
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, [target], offset)
@@ -55,9 +55,9 @@ def unlock_and_close(descriptor: int) -> None:
 
 
 def patiently(call: Callable[..., None], *arguments: Any) -> None:
-    """`os.rename` or `os.unlink`; on Windows it is tried for five seconds if it is refused.
+    """`os.rename` or `os.unlink`; on Windows it is retried for five seconds if it fails.
 
-    Virus scanners and indexers briefly open files that were just written, which is when they get their names.
+    Virus scanners and indexers briefly open new files, just when these are renamed.
     """
     for _ in range(_TRIES if OPEN_FILES_STAY else 0):
         try:

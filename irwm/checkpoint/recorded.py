@@ -1,4 +1,4 @@
-"""Recorded answers as a file: log-probabilities, and the evidence of where they came from.
+"""Recorded answers as a file: log-probabilities, and the evidence of their source.
 
 docs/answers.md ("The file") describes the format.
 
@@ -37,26 +37,26 @@ MOST_BYTES = 8 << 30
 MOST_PROMPT_BYTES = 64 << 20
 MOST_VOCABULARY = 1 << 24
 DIGEST_BYTES = 32
-# What the values are relative to: all of the vocabulary, or the chosen tokens alone.
+# The tokens that the values are relative to: the whole vocabulary, or only the chosen tokens.
 SCALES = ("all tokens", "chosen tokens")
 _TABLE, _TOKENS, _PROMPTS, _TIMES = "log_probabilities", "token_ids", "prompts", "requests.time_ms"
-# The year 9999 ends here; no later time can be printed.
+# The end of the year 9999; later times cannot be printed.
 MOST_TIME_MS = 253_402_300_799_999
 _ADVICE = "Record it again with `python app.py collect`, or copy the file again"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Who was asked for these answers, and how.
+    """The server and the settings of the recording.
 
     Attributes:
-        endpoint: the address that was asked, without user name, password and query.
-        model: the name under which the server knows the model.
-        api: the server's dialect, "openai" or "llama.cpp".
+        endpoint: the server's address, without user name, password and query.
+        model: the model's name on the server.
+        api: the type of API, "openai" or "llama.cpp".
         original: the original's fingerprint, hex SHA-256.
         vocab_size: tokens of the original.
-        prompt_seed: what the prompts were drawn with.
-        scale: one of `SCALES`; the probabilities of a row sum to 1 over these tokens, as far as they were told.
+        prompt_seed: the seed of the prompts.
+        scale: one of `SCALES`; the probabilities of a row sum to 1 over these tokens, as far as they were given.
         began, ended: time of the first and of the last answer, UTC.
     """
 
@@ -73,11 +73,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """Every request that was answered, r in all, in the order of time.
+    """All answered requests, r in total, in order of time.
 
     Attributes:
-        prompt: (r,) int64, which of the prompts it asked.
-        time_ms: (r,) int64, when its answer was complete: milliseconds since 1970, UTC, by the recorder's clock.
+        prompt: (r,) int64, the number of its prompt.
+        time_ms: (r,) int64, time of its complete answer: milliseconds since 1970, UTC, by the recorder's clock.
         request_sha256, response_sha256: (r, 32) uint8, SHA-256 of the bytes that were sent and received, without
             the HTTP headers.
     """
@@ -90,13 +90,13 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """What a served model answered.
+    """The answers of a served model.
 
     Attributes:
-        log_probabilities: (n, v) float32, natural logarithms; NaN where the server told none.
+        log_probabilities: (n, v) float32, natural logarithms; NaN where the server gave none.
         token_ids: (v,) int64, the token of each column; None where column i is token i.
-        source: who was asked; None of a file without evidence, as are the following.
-        prompts: the texts that were asked, each once.
+        source: the server; None for a file without evidence, like the following.
+        prompts: the prompts, each once.
         prompt_of: (n,) int64, the prompt of each answer. Several answers may come from one prompt.
         requests: all requests.
     """
@@ -115,11 +115,11 @@ def read_answers(path: str | Path, original: Checkpoint | None = None) -> Answer
     Args:
         path: a recording (.safetensors), or a NumPy archive with `log_probabilities` (n, v) and perhaps `token_ids`
             (v,).
-        original: where it is given, the answers must be in tokens of this model.
+        original: if given, the answers must use this model's tokens.
 
     Raises:
-        AnswersFileError: the file is missing, too large, truncated, of another format, holds no log-probability at
-            all, or is in tokens of another vocabulary.
+        AnswersFileError: the file is missing, too large, truncated, of another format, without log-probabilities, or
+            uses tokens of another vocabulary.
     """
     file = Path(path)
     with _typed(file):
@@ -132,11 +132,11 @@ def read_answers(path: str | Path, original: Checkpoint | None = None) -> Answer
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a recording's header tells, before any answer is read.
+    """The content of a recording's header, before any answer is read.
 
     Attributes:
-        source: who was asked.
-        answers, tokens, requests: how many there are; of the tokens, how many columns.
+        source: the server.
+        answers, tokens, requests: their numbers; the number of tokens is the number of columns.
         bytes: the file's size.
     """
 
@@ -148,7 +148,7 @@ class Header:
 
 
 def read_header(path: str | Path) -> Header:
-    """What a recording is, of whatever size.
+    """A recording's header, which is fast for any size.
 
     Raises:
         AnswersFileError: the file is missing, truncated, or of another format.
@@ -163,9 +163,9 @@ def read_header(path: str | Path) -> Header:
 
 
 def holds_answers(path: str | Path) -> bool:
-    """Whether a file says that it is a recording, or is a NumPy archive by its name; also where it was cut off."""
+    """Whether a file claims to be a recording, or has the name of a NumPy archive; also if it is truncated."""
     file = Path(path)
-    if not os.path.isfile(file):  # False also where the system refuses the path
+    if not os.path.isfile(file):  # False also if the system rejects the path
         return False
     if file.suffix.lower() == ".npz":
         return True
@@ -176,14 +176,14 @@ def holds_answers(path: str | Path) -> bool:
 
 
 def write_answers(path: Path, answers: Answers) -> None:
-    """Writes a recording and waits until the disk has it.
+    """Writes a recording and waits until it is on the disk.
 
     Args:
-        path: must not exist; the caller gives the file its real name once it is whole.
+        path: must not exist; the caller renames the file when it is complete.
         answers: with evidence.
 
     Raises:
-        OSError: the disk is full, or the path is taken.
+        OSError: the disk is full, or the path exists.
     """
     source, requests, prompt_of = answers.source, answers.requests, answers.prompt_of
     assert source is not None
@@ -198,7 +198,7 @@ def write_answers(path: Path, answers: Answers) -> None:
     if answers.token_ids is not None:
         tensors[_TOKENS] = answers.token_ids
     about = {name: str(value) for name, value in asdict(source).items()}
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # private before the first byte is there
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # private from the start
     try:
         save_file(tensors, path, metadata={"format": FORMAT, "version": VERSION, **about})
         os.fsync(descriptor)
@@ -208,7 +208,7 @@ def write_answers(path: Path, answers: Answers) -> None:
 
 @contextmanager
 def _typed(file: Path) -> Iterator[None]:
-    """Turns what a reader of files raises into this module's error."""
+    """Turns file reading errors into this module's error."""
     try:
         yield
     except CheckpointError as error:
@@ -228,7 +228,7 @@ def _broken(file: Path, problem: str, expected: str | None = None, found: object
 
 
 def _is_archive(file: Path) -> bool:
-    """Whether it is a ZIP archive, as NumPy writes; its size is checked before anything of it is read."""
+    """Whether it is a ZIP archive, as NumPy writes; its size is checked before it is read."""
     with open_regular(file) as (descriptor, state):
         if state.size > MOST_BYTES:
             raise _broken(file, "these answers are too large", f"at most {MOST_BYTES} bytes", f"{state.size} bytes")
@@ -261,16 +261,16 @@ def _read_recording(file: Path) -> Answers:
         raise _broken(file, "a tensor does not belong in a file of answers", found=sorted(stored)[0])
     for name, numbers in (("prompt_of", prompt_of), ("requests.prompt", asked)):
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(prompts):
-            raise _broken(file, f"{name} names a prompt that is not there", f"0 to {len(prompts) - 1}", numbers.max())
+            raise _broken(file, f"{name} names a missing prompt", f"0 to {len(prompts) - 1}", numbers.max())
     times = requests.time_ms
     if not r or not 0 <= times.min() <= times.max() <= MOST_TIME_MS:
         found = f"{times.min()} to {times.max()}" if r else "no request"
-        raise _broken(file, f"{_TIMES} holds no times", "one or more, each from 1970 on in milliseconds", found)
+        raise _broken(file, f"{_TIMES} holds no valid times", "one or more, each from 1970 on in milliseconds", found)
     return Answers(table, tokens, source, prompts, prompt_of, requests)
 
 
 def _content(file: Path) -> tuple[dict[str, Tensor], Source]:
-    """The tensors, none of them read, and who was asked."""
+    """The tensors, none of them read, and the source."""
     content = read_safetensors(file)
     about = content.metadata
     if about.get("format") != FORMAT:
@@ -289,7 +289,7 @@ def _source(file: Path, about: Mapping[str, Any]) -> Source:
     for each in fields(Source):
         text = about.get(each.name)
         if not isinstance(text, str):
-            raise _broken(file, f"the file does not say its {each.name}")
+            raise _broken(file, f"the file does not state its {each.name}")
         values[each.name] = text
     for name in ("vocab_size", "prompt_seed"):
         text = values[name]
@@ -304,7 +304,7 @@ def _source(file: Path, about: Mapping[str, Any]) -> Source:
 
 
 def _array(file: Path, name: str, tensor: Tensor | None, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """One tensor, its number format and shape checked before it is read; None stands for any length."""
+    """One tensor, with its number format and shape checked before it is read; None in the shape allows any length."""
     wanted = f"{dtype} {' × '.join('any' if each is None else str(each) for each in shape)}"
     if tensor is None:
         raise _broken(file, f"{name} is missing", wanted)
@@ -327,14 +327,14 @@ def _prompts(file: Path, tensor: Tensor | None, take: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise _broken(file, "the prompts are not a list of texts")
     if len(set(value)) != len(value):
-        raise _broken(file, "a prompt is there twice")
+        raise _broken(file, "a prompt occurs twice")
     return tuple(value)
 
 
 # -- NumPy's archive --------------------------------------------------------------------------------------------------
 
 
-# What zipfile and NumPy raise at bytes that are no archive of theirs, encrypted members and absurd shapes included.
+# Errors of zipfile and NumPy for bytes that are not one of their archives, including encrypted members and bad shapes.
 _NO_ARCHIVE = (
     OSError, ValueError, EOFError, KeyError, RuntimeError, TypeError, OverflowError, SyntaxError, tokenize.TokenError,
     zipfile.BadZipFile, zlib.error,
@@ -354,13 +354,13 @@ def _read_archive(file: Path) -> Answers:
     if not np.issubdtype(table.dtype, np.floating):
         raise _broken(file, f"{_TABLE} are not floating-point numbers", "float16, float32 or float64", table.dtype)
     if tokens is not None and (not np.issubdtype(tokens.dtype, np.integer) or len(tokens) != table.shape[1]):
-        raise _broken(file, f"{_TOKENS} do not name the columns", f"{table.shape[1]} whole numbers", tokens.shape)
+        raise _broken(file, f"{_TOKENS} do not match the columns", f"{table.shape[1]} whole numbers", tokens.shape)
     with np.errstate(over="ignore"):
         return Answers(table.astype(np.float32), None if tokens is None else tokens.astype(np.int64))
 
 
 def _member(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, dimensions: int) -> NDArray[Any]:
-    """One array; what it claims to hold must be what the archive claims to hold, before anything is allocated."""
+    """One array; its stated size must equal the size that the archive states, before memory is allocated."""
     if member.file_size > MOST_BYTES:
         raise _broken(file, "these answers are too large", f"at most {MOST_BYTES} bytes", f"{member.file_size} bytes")
     with archive.open(member) as stream:
@@ -390,9 +390,9 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 def _check_table(file: Path, table: NDArray[np.float32]) -> None:
     if 0 in table.shape:
-        raise _broken(file, "there are no answers", "at least one answer and one token", f"{table.shape}")
+        raise _broken(file, "the file has no answers", "at least one answer and one token", f"{table.shape}")
     if not any(np.isfinite(row).any() for row in table):
-        raise _broken(file, "no answer tells a log-probability", "numbers", "NaN or infinite everywhere")
+        raise _broken(file, "no answer has a log-probability", "numbers", "NaN or infinite everywhere")
 
 
 def _check_tokens(file: Path, answers: Answers, original: Checkpoint | None) -> None:
@@ -407,15 +407,15 @@ def _check_tokens(file: Path, answers: Answers, original: Checkpoint | None) -> 
             raise other_vocabulary(file, original, f"{v} tokens")
         return
     if np.unique(tokens).size != v:
-        raise _broken(file, "a token is there twice", f"{v} different tokens", f"{np.unique(tokens).size}")
+        raise _broken(file, "a token occurs twice", f"{v} different tokens", f"{np.unique(tokens).size}")
     if not 0 <= tokens.min() <= tokens.max() < size:
         raise other_vocabulary(file, original, f"tokens {tokens.min()} to {tokens.max()}")
 
 
 def other_vocabulary(file: Path, original: Checkpoint | None, found: str) -> AnswersFileError:
-    """The error of answers in tokens that are not the original's, or not those that the file itself states."""
+    """The error for answers that use tokens other than the original's, or other than the file itself states."""
     wanted = "the tokens that the file names" if original is None else f"{original.vocab_size} tokens, the original's"
     return AnswersFileError(
-        "these answers are in tokens of another vocabulary", file=file, expected=wanted,
+        "these answers use tokens of another vocabulary", file=file, expected=wanted,
         found=found, advice="Choose the original that the served model was made from",
     )  # fmt: skip

@@ -1,10 +1,10 @@
-"""Fingerprints that this machine has computed for this user: a large original is hashed once and not per suspect.
+"""A cache of fingerprints for this user and machine: a large original is hashed once and not for each suspect.
 
 A detection at 8B geometry takes 2.7 s with this and 3.5 s without (docs/speed); the goal is 3 s.
 
-The user's cache folder holds each SHA-256 under the digest of the file's state: device, inode, size, times of the last
-write and of the last change, where in it the tensor lies, and the boot of the machine. The kernel sets the time of the
-last change, and programs cannot. It is therefore believed only on disks where the kernel keeps it
+The user's cache folder stores each SHA-256 under the digest of the file's state: device, inode, size, times of the last
+write and of the last change, the tensor's position in the file, and the boot of the machine. The kernel sets the time
+of the last change, and programs cannot. It is therefore trusted only on disks where the kernel maintains it
 (`keeps_change_times`), until the next boot. Anyone who can write to this folder or set the clock back could also
 replace this program (docs/security.md).
 """
@@ -24,27 +24,27 @@ from pathlib import Path
 from irwm.checkpoint.files import FileState
 from irwm.checkpoint.tensors import PackedTensor, Tensor, parameters_of
 
-# Below this size hashing takes no time worth a file.
+# Below this size, hashing is too fast to need a cache.
 LEAST_BYTES = 64 << 20
-# A file that changed this recently (in ns) when its hashing began may change again without a new time: within one tick
-# of the clock, or through a mapping of the file into memory, whose changes get their time when they reach the disk,
-# after 35 seconds by Linux's defaults. The present time is the file system's, taken from a new file.
+# A file that changed this recently (in ns) before hashing may change again without a new time: within one tick of the
+# clock, or through a memory mapping, whose changes get their time when they are written to the disk, after 35 seconds
+# by Linux's defaults. The present time is the file system's, taken from a new file.
 LATELY = 45_000_000_000
 MOST_REMEMBERED = 1024
-# File systems of this machine's own disks, on which the kernel writes the time of a change itself. Left out: images
-# that bring their times with them (squashfs, ISO 9660), programs that answer for a disk (FUSE), other machines (NFS),
-# and memory (tmpfs), where a mapped file can change at any time without a new time of change.
+# File systems on this machine's own disks, where the kernel writes the time of a change itself. Excluded: images with
+# stored times (squashfs, ISO 9660), file systems in user space (FUSE), other machines (NFS), and memory (tmpfs), where
+# a mapped file can change at any time without a new time of change.
 _OWN_DISKS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "zfs", "f2fs"})
 _MOUNTS, _BOOT = Path("/proc/self/mountinfo"), Path("/proc/sys/kernel/random/boot_id")
 _ENTRY = re.compile(rb"([0-9a-f]{64}) ([0-9a-f]{64})\n")
 
 
 def fingerprint_of(tensor: Tensor, hashed: Callable[[], str], kind: bytes) -> str:
-    """The result of `hashed` for a stored tensor, computed now or remembered.
+    """The result of `hashed` for a stored tensor, computed now or taken from the cache.
 
     Args:
         hashed: reads all of the tensor; hex SHA-256.
-        kind: what is hashed besides the tensor, so that different ways of hashing do not share an entry.
+        kind: what is hashed in addition to the tensor, so that different ways of hashing do not share an entry.
     """
     folder = _folder()
     if tensor.nbytes < LEAST_BYTES or folder is None or not boot_id():
@@ -65,7 +65,7 @@ def fingerprint_of(tensor: Tensor, hashed: Callable[[], str], kind: bytes) -> st
     try:
         found = hashed()
         if now - changed >= LATELY and _state_of(tensor, kind) == before:
-            with suppress(OSError):  # no room in the cache
+            with suppress(OSError):  # no space in the cache
                 file.write_bytes(f"{state} {found}\n".encode("ascii"))
                 os.replace(file, folder / state)
         return found
@@ -93,7 +93,7 @@ def _state_of(tensor: Tensor, kind: bytes) -> tuple[str, int] | None:
 
 
 def _recall(folder: Path, state: str) -> str | None:
-    """The remembered fingerprint of this state, from a file that only this user can have written; None without one."""
+    """The cached fingerprint of this state, from a file that only this user can have written; None if not cached."""
     if not _is_ours(folder):
         return None
     try:
@@ -109,12 +109,12 @@ def _recall(folder: Path, state: str) -> str | None:
     finally:
         os.close(descriptor)
     entry = _ENTRY.fullmatch(content)
-    # The state is also in the content, so that a renamed file does not pass for another state's.
+    # The state is also in the content, so that a renamed file is not used for another state.
     return entry[2].decode("ascii") if entry and entry[1] == state.encode("ascii") else None
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether it is a real folder that only this user may change."""
+    """Whether it is a real folder that only this user can change."""
     try:
         status = os.lstat(folder)
     except OSError:
@@ -123,7 +123,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _new_file(folder: Path) -> tuple[Path, int] | None:
-    """An empty file in the cache and its time in ns, which is now; the oldest make room."""
+    """An empty file in the cache and its time in ns, which is the present time; the oldest entries are removed."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_ours(folder):
@@ -143,15 +143,15 @@ def _new_file(folder: Path) -> tuple[Path, int] | None:
 def _folder() -> Path | None:
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        # The specification of these folders says to ignore relative paths.
+        # The specification of these folders requires that relative paths are ignored.
         return (cache if cache.is_absolute() else Path.home() / ".cache") / "irwm" / "fingerprints"
     except RuntimeError:  # a user without a home
         return None
 
 
 def keeps_change_times(file: str | Path, mounts: str | None = None) -> bool:
-    """Whether the file lies on a disk of this machine that is mounted for writing, so that its time of change (ctime)
-    is when this machine changed it.
+    """Whether the file is on a disk of this machine that is mounted for writing, so that its time of change (ctime) is
+    the time at which this machine changed it.
 
     Args:
         mounts: the text of mountinfo; the system's if None.
@@ -169,7 +169,7 @@ def keeps_change_times(file: str | Path, mounts: str | None = None) -> bool:
             continue
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
         below = path == point or path.startswith(point.rstrip("/") + "/")
-        if below and len(point) >= longest:  # of two at one place the later one lies on top
+        if below and len(point) >= longest:  # of two mounts at one place, the later one is visible
             writable = "rw" in fields[5].split(",") and "rw" in kind[2].split(",")
             longest, found = len(point), kind[0] in _OWN_DISKS and writable
     return found

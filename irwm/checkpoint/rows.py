@@ -1,4 +1,4 @@
-"""Reading a tensor, or only some of its rows, without touching the bytes in between."""
+"""Reads a tensor, or only some of its rows, without reading the bytes in between."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from irwm.checkpoint.files import open_seen, read_into
 from irwm.checkpoint.tensors import ROWS, PackedTensor, Tensor, TensorEntry
 from irwm.errors import CheckpointError, DeviceMemoryError, RowIndexError, UnsupportedCheckpointError
 
-# Bytes that are kept of one tensor: all that a detection looks at in an embedding of 4 096 columns. Beyond them all are
-# forgotten, since what asks for more looks at everything once.
+# Bytes that are cached per tensor: all that a detection reads from an embedding of 4 096 columns. When there are more,
+# all are dropped, since code that reads more reads everything once.
 MOST_KEPT = 80 << 20
-# What selects rows: None for all, a slice, or row numbers in any order with repeats.
+# Selects rows: None for all, a slice, or row numbers in any order with repeats.
 Rows = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice | None
 
 
 def row_numbers(rows: Rows, count: int, name: str = "") -> torch.Tensor:
     """The rows selected out of `count`, as an int64 tensor of shape (n,) on the CPU.
 
-    Negative numbers are refused and not counted from the end: a token id is never negative, so one is a mistake.
+    Negative numbers are rejected, not counted from the end: a token id is never negative, so one is a mistake.
 
     Raises:
         RowIndexError: not a list of whole numbers, or one outside 0 to count - 1.
@@ -74,11 +74,11 @@ def read_tensor(entry: Tensor, rows: Rows = None) -> torch.Tensor:
 
     Returns:
         A CPU tensor of the tensor's own dtype, float32 where it is quantised, of shape entry.shape with the first
-        dimension replaced by the number of rows asked for.
+        dimension replaced by the number of selected rows.
 
     Raises:
         RowIndexError: a row that the tensor lacks.
-        UnsupportedCheckpointError: a number format that is not read.
+        UnsupportedCheckpointError: an unsupported number format.
         CheckpointChangedError: the file changed after its header was read.
         CheckpointError: the machine has too little memory for it.
         DeviceMemoryError: the GPU has too little memory for it.
@@ -89,9 +89,9 @@ def read_tensor(entry: Tensor, rows: Rows = None) -> torch.Tensor:
 
 @contextmanager
 def enough_memory(entry: Tensor) -> Iterator[None]:
-    """Turns a failed allocation in the block into a typed error that names the tensor.
+    """Converts a failed allocation in the block to a typed error that names the tensor.
 
-    A header may promise far more numbers than a machine can hold, since a file may be all holes.
+    A header may state far more numbers than a machine can hold, since a file may be sparse.
     """
     try:
         yield
@@ -100,8 +100,8 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
             "The GPU has too little memory for the tensor",
             file=entry.file,
             tensor=entry.name,
-            expected=f"room for {entry.shape} numbers",
-            advice="Choose the processor, which takes longer",
+            expected=f"memory for {entry.shape} numbers",
+            advice="Choose the CPU, which takes longer",
         ) from error
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):
@@ -110,7 +110,7 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
             "There is not enough memory to read the tensor",
             file=entry.file,
             tensor=entry.name,
-            expected=f"room for {entry.shape} numbers",
+            expected=f"memory for {entry.shape} numbers",
             advice="Close other programs, or use a machine with more memory",
         ) from error
 
@@ -150,7 +150,7 @@ def _read(entry: Tensor, rows: Rows) -> torch.Tensor:
 
 
 def _read_packed(tensor: PackedTensor, rows: Rows) -> torch.Tensor:
-    """A packed weight's rows; only their own bytes where the format keeps a row's codes and scales together."""
+    """A packed weight's rows; only their own bytes are read if the format keeps a row's codes and scales together."""
     if rows is None:
         return tensor.decode({role: _read(entry, None) for role, entry in tensor.stored.items()})
     wanted = row_numbers(rows, tensor.shape[0], tensor.name)
@@ -164,7 +164,7 @@ def _read_packed(tensor: PackedTensor, rows: Rows) -> torch.Tensor:
 
 
 def _read_runs(entry: TensorEntry, runs: list[tuple[int, int]], shape: tuple[int, ...]) -> torch.Tensor:
-    """The bytes of the given absolute ranges, joined and seen as a tensor of `shape`."""
+    """The bytes of the given absolute ranges, joined and viewed as a tensor of `shape`."""
     content = torch.empty(sum(stop - start for start, stop in runs), dtype=torch.uint8)
     target = content.numpy().data
     done = 0
@@ -180,10 +180,10 @@ def _read_runs(entry: TensorEntry, runs: list[tuple[int, int]], shape: tuple[int
 
 
 class RowCache:
-    """Reads rows of one tensor and keeps them, so that each is read once; safe to share between threads.
+    """Reads rows of one tensor and keeps them, so that each is read once; thread-safe.
 
-    An examination looks at the same rows for several reasons: a sample of them to align, the key's rows to see that
-    they stand where the alignment says, and again to read the mark.
+    An examination reads the same rows for several reasons: a sample for the alignment, the key's rows to check their
+    alignment, and the key's rows again to read the mark.
     """
 
     def __init__(self, entry: Tensor) -> None:
@@ -191,17 +191,17 @@ class RowCache:
         self._lock = Lock()
         height, row_bytes = entry.shape[0], entry.nbytes // max(1, entry.shape[0])
         self._most = min(height, MOST_KEPT // max(1, row_bytes))
-        self._places: torch.Tensor | None = None  # of each row among those kept, -1 where it is not
+        self._places: torch.Tensor | None = None  # position of each row in the cache, -1 if absent
         self._rows: torch.Tensor | None = None
         self._count = 0
 
     def __reduce__(self) -> tuple[type[RowCache], tuple[Tensor]]:
-        return RowCache, (self._entry,)  # another process reads its own
+        return RowCache, (self._entry,)  # another process has its own cache
 
     def read(self, numbers: torch.Tensor) -> torch.Tensor:
         """The rows of these numbers, an int64 tensor within the tensor's height, in the tensor's own dtype.
 
-        Errors as `read_tensor`. The file's state is checked even where nothing has to be read.
+        Raises the errors of `read_tensor`. The file's state is checked even if all rows are cached.
         """
         if not self._keeps(numbers):
             return read_tensor(self._entry, numbers)
@@ -210,7 +210,7 @@ class RowCache:
             return self._through(numbers)
 
     def _keeps(self, numbers: torch.Tensor) -> bool:
-        """Whether rows are worth keeping: few enough, and not a stretch of a table that is read from end to end."""
+        """Whether rows are worth keeping: few enough, and not part of a full read."""
         count = numbers.numel()
         if not isinstance(self._entry, TensorEntry) or not 0 < count <= self._most:
             return False
@@ -225,7 +225,7 @@ class RowCache:
             self._count, missing = 0, torch.unique(numbers)
         if missing.numel():
             new = read_tensor(self._entry, missing)
-            if self._rows is None:  # takes no room until it is written to
+            if self._rows is None:  # uses no memory until it is written to
                 self._rows = torch.empty((self._most, *new.shape[1:]), dtype=new.dtype)
             first, self._count = self._count, self._count + missing.numel()
             self._rows[first : self._count] = new

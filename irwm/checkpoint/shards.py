@@ -1,7 +1,7 @@
 """Which weight files make up a checkpoint: one file, an index's, or a numbered set.
 
-A folder may hold weights in several ways at once, and its index may say anything. Ambiguous folders are refused, with
-the difference listed: a verdict about weights that are never run is worth nothing.
+A folder may hold weights in several ways at once, and its index is untrusted. Ambiguous folders are rejected with a
+list of the differences: a verdict about weights that are never run is worthless.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from irwm.checkpoint.weight_sets import (
 )
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
 
-# The largest real models come in some 200 pieces, with a hundred files beside them.
+# The largest real models have about 200 pieces, and the folder about a hundred other files.
 MAX_NAMES = 10_000
 MAX_SHARDS = 2_000
-# Of all shards together; a mixture of experts of a trillion parameters in codes and scales has some 200 000.
+# Of all shards together. A mixture of experts with a trillion parameters as codes and scales has about 200 000.
 MAX_TENSORS = 500_000
-# Shards whose headers are read in parallel. Each PyTorch file needs a process that loads torch first, which takes a
+# Shards whose headers are read in parallel. Each PyTorch file needs a process that first loads torch, which takes a
 # second and a quarter of a gigabyte, and may take one more.
 _SIDE_BY_SIDE = 2
 EXPECTED = "a folder with a model's files, or a .safetensors, .bin, .pt, .pth or .gguf file"
@@ -49,10 +49,10 @@ class Shards:
     Attributes:
         format: of the files.
         files: in the order of their names.
-        weight_map: which tensor the index expects in which file; None where there is no index.
-        rival: a whole model's file beside the index that names others; transformers would load this one.
-        index: the index's name, where it is not the format's usual one.
-        stale: which tensor an index expects in files that are not there, while `files` do not need it; None without.
+        weight_map: the file in which the index expects each tensor; None without an index.
+        rival: a file with a whole model next to an index of other files; transformers would load this one.
+        index: the index's name, if it is not the format's usual one.
+        stale: an index's map of tensors to missing files, if `files` do not need it; else None.
     """
 
     format: Format
@@ -64,11 +64,11 @@ class Shards:
 
 
 def shards_of_path(path: Path, notes: list[str]) -> Shards:
-    """The weight files that a file's path opens: the file itself, those of an index, or the set that it is numbered in.
+    """The weight files to open for a file's path: the file itself, those of an index, or its numbered set.
 
     Raises:
         NotACheckpointError: not a weight file.
-        UnsupportedCheckpointError: weights of a format that is not read.
+        UnsupportedCheckpointError: weights of an unsupported format.
         CorruptCheckpointError: an index and its shards contradict each other, or a link leaves the folder.
     """
     folder, name = path.parent, path.name
@@ -85,7 +85,7 @@ def shards_of_path(path: Path, notes: list[str]) -> Shards:
             files = tuple(folder / each for each in whole.files)
             return _checked(folder, Shards(whole.format, files, None))
         total = int(parts["total"])
-        notes.append(f"{printable(name)} is one of {total} shards that are not all there; only this one is read.")
+        notes.append(f"{printable(name)} is one of {total} shards, but some are missing; only this one is read.")
     _, format = format_of(path)
     if format is None:
         raise _no_format(path)
@@ -96,8 +96,8 @@ def shards_of_folder(folder: Path, notes: list[str]) -> Shards:
     """The shards of a folder.
 
     Raises:
-        NotACheckpointError: unreadable, or nothing that is a model.
-        UnsupportedCheckpointError: weights in formats that are not read.
+        NotACheckpointError: unreadable, or without a model.
+        UnsupportedCheckpointError: weights in unsupported formats.
         CorruptCheckpointError: shards and index contradict each other, or a link leaves the folder.
     """
     names = names_of(folder)
@@ -109,12 +109,12 @@ def shards_of_folder(folder: Path, notes: list[str]) -> Shards:
         if own or (format.index in names and not models):
             shards = _checked(folder, _chosen(folder, format, names, own))
             break
-        if format.index in names:  # left over from another format's model
-            notes.append(f"{format.index} names files that are not there, and was ignored.")
+        if format.index in names:  # left from another format's model
+            notes.append(f"{format.index} names missing files and was ignored.")
     else:
         raise _no_weights(folder, names, sets)
     if shards.stale is not None:
-        notes.append(f"{format.index} names files that are not there. It was ignored, since {_shown(shards)}.")
+        notes.append(f"{format.index} names missing files. It was ignored, since {_shown(shards)}.")
     _note_unread(folder, sets, shards, notes)
     return shards
 
@@ -125,7 +125,7 @@ def _shown(shards: Shards) -> str:
 
 
 def _checked(folder: Path, shards: Shards) -> Shards:
-    """The same, if no link leads out of the folder and no file is there twice."""
+    """The same shards, checked: no link leads out of the folder and no file occurs twice."""
     for shard in (*shards.files, *filter(None, (shards.rival,))):
         require_inside(shard, folder)
     _require_different(shards.files)
@@ -141,10 +141,10 @@ def _checked(folder: Path, shards: Shards) -> Shards:
 
 
 def holds_weights(folder: Path, *, beside_adapter: bool = False) -> bool:
-    """Whether weights, or an index of weights, lie directly in a folder.
+    """Whether weights, or an index of weights, are directly in a folder.
 
     Args:
-        beside_adapter: whether weights in a format that is read, other than an adapter's, do.
+        beside_adapter: whether weights in a supported format, other than an adapter's, are.
 
     Raises:
         NotACheckpointError: it cannot be read, or holds more than any model's does.
@@ -157,7 +157,7 @@ def holds_weights(folder: Path, *, beside_adapter: bool = False) -> bool:
 
 
 def names_of(folder: Path) -> list[str]:
-    """The names of what is in a folder, sorted.
+    """The names of the files and folders in a folder, sorted.
 
     Raises:
         NotACheckpointError: it cannot be read, or holds more than any model's does.
@@ -173,7 +173,7 @@ def names_of(folder: Path) -> list[str]:
             file=folder,
             expected=f"at most {MAX_NAMES} files and folders",
             found="more",
-            advice="Give the path of the model's weight file, or put the model's files into a folder of their own",
+            advice="Give the path of the model's weight file, or put the model's files into a separate folder",
         )
     return names
 
@@ -182,7 +182,7 @@ def _chosen(folder: Path, format: Format, names: Sequence[str], sets: Sequence[W
     """The set of this format that transformers would load: an index's, the usual whole file, or the only one.
 
     Args:
-        sets: those of the format.
+        sets: the sets in the format.
     """
     whole = next((each for each in sets if each.files == (format.whole,) and each.index is None), None)
     if format.index in names:
@@ -207,7 +207,7 @@ def _chosen(folder: Path, format: Format, names: Sequence[str], sets: Sequence[W
             expected=f"{', '.join(filter(None, (format.index, format.whole)))}{', ' if format.whole else ''}"
             f"one {format.suffixes[0]} file, or one numbered set of them",
             found=listed(files),
-            advice="Give the path of the one file you mean, or move the others away",
+            advice="Give the path of the one file you mean, or move the others to another folder",
         )
     (only,) = sets
     if only.index is not None:
@@ -217,10 +217,10 @@ def _chosen(folder: Path, format: Format, names: Sequence[str], sets: Sequence[W
 
 
 def _indexed(folder: Path, format: Format, index: str, weight_map: Mapping[str, str], names: Sequence[str]) -> Shards:
-    """The shards that an index names. Each must be there, and no file may pass for a further one of the same set.
+    """The shards that an index names. All must exist, and no other file may belong to the same numbered set.
 
     Args:
-        names: of what is in the folder.
+        names: of the files in the folder.
     """
     named = sorted(set(weight_map.values()))
     missing = [name for name in named if not os.path.lexists(folder / name)]
@@ -236,7 +236,7 @@ def _no_weights(
     others = [name for each in sets for name in each.files if each.format is None]
     if others:
         return UnsupportedCheckpointError(
-            "The folder holds weights only in formats that are not read",
+            "The folder holds weights only in unsupported formats",
             file=folder,
             expected=EXPECTED,
             found=listed(others),
@@ -256,7 +256,7 @@ def _no_format(path: Path) -> NotACheckpointError | UnsupportedCheckpointError:
     foreign = recognise_magic(first_bytes(path)[0])
     if path.suffix.lower() in OTHER_WEIGHTS or (foreign is not None and foreign.is_model):
         return UnsupportedCheckpointError(
-            "Weights in this format, or under this name, are not read",
+            "Weights in this format, or with this name, are not supported",
             file=path,
             expected=EXPECTED,
             found=foreign.name if foreign is not None else f"a {path.suffix} file",
@@ -272,7 +272,7 @@ def _no_format(path: Path) -> NotACheckpointError | UnsupportedCheckpointError:
 
 
 def _note_unread(folder: Path, sets: Sequence[WeightSet], shards: Shards, notes: list[str]) -> None:
-    """Says which other weights lie in the folder, since another program may prefer them to the ones read here."""
+    """Notes which other weights are in the folder, since another program may use them instead of the ones read here."""
     used = {*shards.files, *filter(None, (shards.rival,))}
     unread = sorted({name for each in sets for name in each.files if folder / name not in used})
     if unread:
@@ -280,7 +280,7 @@ def _note_unread(folder: Path, sets: Sequence[WeightSet], shards: Shards, notes:
 
 
 def _require_different(files: tuple[Path, ...]) -> None:
-    """No file under two names: a small one linked two thousand times would be as many headers to hold."""
+    """Rejects files with two names: a small one linked two thousand times would give as many headers to store."""
     seen: dict[tuple[int, int], Path] = {}
     for file in files:
         try:
@@ -288,7 +288,7 @@ def _require_different(files: tuple[Path, ...]) -> None:
         except OSError as error:
             raise unreadable(file, error) from error
         other = seen.setdefault((status.st_dev, status.st_ino), file)
-        if other is not file and status.st_ino:  # some file systems number nothing
+        if other is not file and status.st_ino:  # some file systems have no inode numbers
             raise CorruptCheckpointError(
                 "Two shards are one file",
                 file=file,
@@ -301,10 +301,10 @@ def _require_different(files: tuple[Path, ...]) -> None:
 def rival_tensors(
     folder: Path, shards: Shards, rival: Path, tensors: Mapping[str, Tensor], reading: Reading
 ) -> Mapping[str, Tensor]:
-    """The tensors of the whole file beside an index, which must have the names, formats and shapes of the shards'.
+    """The tensors of the whole file next to an index, which must have the names, formats and shapes of the shards'.
 
     Raises:
-        CorruptCheckpointError: they differ, so that it depends on the program which model the folder holds.
+        CorruptCheckpointError: they differ, so programs may load different models from the folder.
     """
     described = shards.format.read(rival, reading).tensors
     missing = [name for name in tensors if name not in described]
@@ -323,12 +323,12 @@ def two_models(folder: Path, rival: Path, differing: str) -> CorruptCheckpointEr
         file=folder,
         expected=f"the same tensors in {rival.name}, which transformers would load, as in the indexed shards",
         found=f"differing: {differing}",
-        advice="Give the path of the one file you mean, or move the other model away",
+        advice="Give the path of the one file you mean, or move the other model to another folder",
     )
 
 
 def _contents(shards: Shards, reading: Reading) -> Iterator[Content]:
-    """The content of each file, in order; the first error ends the reading."""
+    """The content of each file, in order; the first error stops the reading."""
     readers = ThreadPoolExecutor(min(_SIDE_BY_SIDE, os.cpu_count() or 1))
     try:
         yield from readers.map(lambda file: shards.format.read(file, reading), shards.files)
@@ -337,7 +337,7 @@ def _contents(shards: Shards, reading: Reading) -> Iterator[Content]:
 
 
 class _Joined:
-    """The tensors of all shards by name. Of one that is in two shards, the index names the shard to use."""
+    """The tensors of all shards by name. If a tensor is in two shards, the index names the shard to use."""
 
     def __init__(self, folder: Path, weight_map: Mapping[str, str] | None) -> None:
         self._folder, self._weight_map = folder, weight_map or {}
@@ -378,7 +378,7 @@ class _Joined:
 
 
 def joined(folder: Path, shards: Shards, reading: Reading) -> tuple[dict[str, Tensor], tuple[Content, ...]]:
-    """All shards' tensors by name, where there is an index in the shard it says; and what each file holds."""
+    """All shards' tensors by name, using the shard that the index names; and the content of each file."""
     weight_map, index = shards.weight_map, folder / str(shards.index or shards.format.index)
     contents: list[Content] = []
     found = _Joined(folder, weight_map)
@@ -412,8 +412,8 @@ def joined(folder: Path, shards: Shards, reading: Reading) -> tuple[dict[str, Te
 
 
 def _without_settings(content: Content) -> Content:
-    """A later file's content: a model's settings are those of its first file, and two thousand times a vocabulary is
-    more than memory holds."""
+    """A later file's content: a model's settings are those of its first file, and two thousand copies of a vocabulary
+    do not fit in memory."""
     said = content.metadata
     return replace(content, metadata={name: said[name] for name in OF_A_PIECE if name in said})
 
@@ -421,5 +421,5 @@ def _without_settings(content: Content) -> Content:
 def _difference(problem: str, file: Path, missing: list[str], extra: list[str]) -> CorruptCheckpointError:
     found = "; ".join(f"{label}: {listed(names)}" for label, names in (("missing", missing), ("extra", extra)) if names)
     return CorruptCheckpointError(
-        problem, file=file, found=found, advice="Download the missing files, or move away what does not belong"
+        problem, file=file, found=found, advice="Download the missing files, or move unrelated files to another folder"
     )

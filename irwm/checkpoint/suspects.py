@@ -1,4 +1,4 @@
-"""A suspect, whatever there is of it: its weights, an adapter on the original, or the answers that it gave."""
+"""Opens a suspect in any form: its weights, an adapter on the original, or its answers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def open_suspect(path: str | Path, original: Checkpoint | None = None, answers: 
     """Opens what is to be examined: a checkpoint, an adapter, or a file of recorded answers.
 
     Args:
-        original: what it is compared with; adapters and answers cannot be opened without it.
-        answers: whether it must be a file of answers; else that is told by its contents.
+        original: the original that it is compared with; required for adapters and answers.
+        answers: whether it must be a file of answers; otherwise the contents decide.
 
     Raises:
-        AnswersError: answers that cannot be used, or no original to read them against.
+        AnswersError: answers that cannot be used, or no original to compare them with.
         CheckpointError: as `open_checkpoint`.
     """
     file = path_from(path)
@@ -35,7 +35,7 @@ def open_suspect(path: str | Path, original: Checkpoint | None = None, answers: 
         return open_checkpoint(file, base=original)
     if original is None:
         raise AnswersError(
-            "recorded answers can be examined only beside the original", file=file, advice="Give the original as well"
+            "recorded answers can be examined only with their original", file=file, advice="Give the original as well"
         )
     read = read_answers(file, original)
     with _about(file):
@@ -53,10 +53,10 @@ def open_suspect(path: str | Path, original: Checkpoint | None = None, answers: 
 
 
 def check_header(file: Path, header: Header, original: Checkpoint) -> None:
-    """Refuses, before any answer is read, a recording that cannot be examined beside this original.
+    """Rejects, before any answer is read, a recording that cannot be examined with this original.
 
     Raises:
-        AnswersFileError: it is in tokens of another vocabulary, or has too few answers or tokens.
+        AnswersFileError: it uses tokens of another vocabulary, or has too few answers or tokens.
     """
     if header.source.vocab_size != original.vocab_size:
         raise other_vocabulary(file, original, f"{header.source.vocab_size} tokens")
@@ -67,7 +67,7 @@ def check_header(file: Path, header: Header, original: Checkpoint) -> None:
 
 @contextmanager
 def _about(file: Path) -> Iterator[None]:
-    """Names the file in what is wrong with the answers in it."""
+    """Adds the file's name to an error about the answers in it."""
     try:
         yield
     except AnswersError as error:
@@ -102,9 +102,9 @@ def _recording(answers: Answers) -> Recording | None:
 
 def _notes(recording: Recording | None, original: Checkpoint) -> list[str]:
     if recording is None:
-        return ["The file does not say who was asked, when, or what was sent and received."]
+        return ["The file does not state the server, the times, or the requests and responses."]
     if recording.original != original.fingerprint:
-        return ["The answers were recorded for another original than this one, with as many tokens."]
+        return ["The answers were recorded for another original, which has the same number of tokens."]
     return []
 
 

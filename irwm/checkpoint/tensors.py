@@ -1,7 +1,7 @@
-"""What a checkpoint holds under a name: a piece of a file, or a weight that several pieces make up.
+"""A tensor of a checkpoint: a piece of a file, or a weight that is made up of several pieces.
 
-Every format's reader (safetensors, PyTorch, GGUF) ends here: it finds which bytes of which file are which tensor. From
-then on bytes are read by position, only as many as were asked for, and checked against the file's state.
+Every format's reader (safetensors, PyTorch, GGUF) returns these: it locates each tensor's bytes in the files. After
+that, bytes are read by position, only the requested ones, and checked against the file's state.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import torch
 
 from irwm.checkpoint.files import CHUNK, FileState, open_seen, read_into
 
-# The key under which `PackedTensor.decode` finds the numbers of the rows that are read; no stored tensor has this role.
+# The key under which `PackedTensor.decode` finds the row numbers that are read; no stored tensor has this role.
 ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """Where one tensor lies.
+    """The location of one tensor.
 
     Attributes:
-        name: the tensor's name; any text at all, never to be used as a path.
+        name: the tensor's name; any text, never used as a path.
         dtype: the format's name for its number format, such as "BF16", or GGML's for blocks, such as "Q4_K".
         shape: the dimensions.
         file: the file it is in.
         start, stop: its half-open byte range, counted from the beginning of the file.
-        seen: the state of the file when its header was read, which every later read must meet again.
+        seen: the state of the file when its header was read, which every later read must find unchanged.
     """
 
     name: str
@@ -57,14 +57,14 @@ class PackedTensor:
     Attributes:
         name: the name the weight would have if it were stored plainly.
         dtype: the name of its format: "GPTQ, 4 bits".
-        shape: the weight's own dimensions, (out, in) as its role wants it.
+        shape: the weight's own dimensions, (out, in) as its role requires.
         stored: the stored tensors by their roles in `decode`.
         by_rows: the roles whose tensors are ordered by the weight's rows along their first dimension, so that some rows
             can be read without the others.
-        decode: from the stored tensors' values to float32 of `shape`. Where all of `by_rows` are cut down to some rows,
-            it gives these rows, and `ROWS` holds their numbers, (n,) int64.
-        parameters: every number that `decode` uses beside the stored tensors, as `parameters_of` writes them: two
-            weights with the same bytes and different parameters are different weights.
+        decode: computes float32 of `shape` from the stored tensors' values. If all of `by_rows` contain only some rows,
+            it returns these rows, and `ROWS` holds their numbers, (n,) int64.
+        parameters: every number that `decode` uses in addition to the stored tensors, as `parameters_of` writes them:
+            two weights with the same bytes and different parameters are different weights.
     """
 
     name: str
@@ -77,7 +77,8 @@ class PackedTensor:
 
     @property
     def recipe(self) -> bytes:
-        """What makes a weight of the stored bytes, as canonical text: roles, formats, shapes and `parameters`."""
+        """The rules that turn the stored bytes into a weight, as canonical text: roles, formats, shapes and
+        `parameters`."""
         stored = [[role, entry.dtype, list(entry.shape)] for role, entry in sorted(self.stored.items())]
         return parameters_of(shape=self.shape, stored=stored) + self.parameters
 
@@ -108,7 +109,7 @@ def parameters_of(**values: object) -> bytes:
 
 
 def same_bytes(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are the same numbers by their bytes; read only as far as they agree.
+    """Whether two tensors have the same numbers, compared as bytes; stops reading at the first difference.
 
     Raises:
         CheckpointChangedError: a file changed after its header was read.

@@ -1,7 +1,7 @@
-"""Which rows of the embedding belong to tokens that no text is made of.
+"""Finds the rows of the embedding whose tokens never occur in text.
 
 Special, added, reserved and byte-fallback tokens are rarely or never trained, get rewritten by fine-tuning, and are
-the first that a thief would look at. A mark must not lie in their rows. Everything here comes from the model's own
+the first that an attacker would check. A mark must not use their rows. Everything here comes from the model's own
 JSON and text files, or from its GGUF file; no tokenizer is loaded and no code is run.
 """
 
@@ -20,7 +20,7 @@ from irwm.errors import CorruptCheckpointError
 from irwm.families.building import MOST_ROWS
 from irwm.families.identification import language_sections
 
-# What a tokenizer's files are called, in the order in which transformers prefers them.
+# File names of tokenizers, in the order in which transformers prefers them.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -34,23 +34,23 @@ TOKENIZER_FILES = (
     "sentencepiece.bpe.model",
 )
 
-# The largest real tokenizer.json are some 35 MB.
+# The largest real tokenizer.json files have about 35 MB.
 _MAX_TOKENIZER_BYTES = 128 * 1024 * 1024
 # BERT's "[unused12]", Gemma's "<unused12>", and SentencePiece's byte fallback "<0x0A>".
 _NO_TEXT = re.compile(r"\[unused\d+\]|<unused\d+>|<0x[0-9A-Fa-f]{2}>")
-# GGUF's kinds of tokens: 1 is an ordinary one; unknown, control, added, unused and byte tokens are 2 to 6.
+# GGUF's kinds of tokens: 1 is a normal one; unknown, control, added, unused and byte tokens are 2 to 6.
 _ORDINARY, _CONTROL = 1, 3
 
 
 def special_token_ids(checkpoint: Checkpoint) -> frozenset[int]:
     """Ids, within the vocabulary, of special, added, unused and byte-fallback tokens.
 
-    The ids come from config.json's ..._token_id entries and, where they exist beside the weights, tokenizer.json,
+    The ids come from config.json's ..._token_id entries and, if they exist next to the weights, tokenizer.json,
     tokenizer_config.json, added_tokens.json and vocab.txt. Without any tokenizer file only the config's ids are known.
 
     Raises:
-        CorruptCheckpointError: one of these files is too large, no valid JSON, or a link out of the folder.
-        NotACheckpointError: one of them is unreadable or no regular file.
+        CorruptCheckpointError: one of these files is too large, not valid JSON, or a link out of the folder.
+        NotACheckpointError: one of them is unreadable or not a regular file.
     """
     found: set[int] = set(_config_ids(checkpoint.config))
     vocab_size, checkpoint = checkpoint.vocab_size, with_tokenizer(checkpoint)
@@ -73,7 +73,7 @@ def special_token_ids(checkpoint: Checkpoint) -> frozenset[int]:
 
 
 def with_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint whose tokenizer counts: an adapter without a tokenizer uses its base's."""
+    """The checkpoint whose tokenizer is used: an adapter without a tokenizer uses its base's."""
     while checkpoint.base is not None and not tokenizer_files(folder_of(checkpoint)):
         checkpoint = checkpoint.base
     return checkpoint
@@ -97,7 +97,7 @@ def _whole(values: Iterable[Any]) -> Iterator[int]:
 
 
 def _added(entries: Any) -> Iterator[int]:
-    """Ids of tokenizer.json's added_tokens, special or not: the vocabulary's training made none of them."""
+    """Ids of tokenizer.json's added_tokens, special or not: the vocabulary's training created none of them."""
     if isinstance(entries, list):
         yield from _whole(entry.get("id") for entry in entries if isinstance(entry, dict))
 
@@ -129,10 +129,10 @@ def _lines(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _gguf(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """Token, id and GGUF's kind of token, the token as tokenizer.json spells it.
+    """Token, id and GGUF's kind of token. The token is spelt as in tokenizer.json.
 
     Only WordPiece is spelt differently in GGUF: the beginning of a word has SentencePiece's mark in front, and a
-    continuation has lost its "##".
+    continuation lacks its "##".
     """
     tokens, kinds = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
     if not isinstance(tokens, list):
@@ -159,7 +159,7 @@ def _json(folder: Path, name: str) -> dict[str, Any]:
 
 
 def token_ids(checkpoint: Checkpoint) -> dict[str, int]:
-    """Every token's string and id, within the vocabulary; {} where no file beside the weights tells them.
+    """Every token's string and id, within the vocabulary; {} if no file next to the weights contains them.
 
     Raises:
         CorruptCheckpointError, NotACheckpointError: as `special_token_ids`.

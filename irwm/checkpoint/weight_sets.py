@@ -1,7 +1,7 @@
 """Which weight files of one folder belong together: those of an index, a numbered set, or one file alone.
 
-Names decide, and an index where there is one. No weight file is opened, except for the first bytes of files with other
-names. The content of a set is read by `irwm.checkpoint.opening`.
+File names decide, and an index if there is one. Weight files are not opened, except for the first bytes of files with
+other names. The content of a set is read by `irwm.checkpoint.opening`.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from irwm.checkpoint.magic import OTHER_WEIGHTS, PIECES, own_format, recognise_m
 from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError
 
 ADAPTER_CONFIG = "adapter_config.json"
-# peft's names, then that of MLX.
+# peft's names, then MLX's.
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
 # One file of a numbered set.
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<total>\d{1,6})\.[A-Za-z]+", re.DOTALL)
 # The largest real index is some 10 MB.
 _MAX_INDEX_BYTES = 64 * 1024 * 1024
 _INDEX = ".index.json"
-# Files of trainers whose names end like those of weights. That of an optimizer is large, the others are small.
+# Trainers' files with the suffixes of weight files. Those of an optimizer are large, the others small.
 _OPTIMIZER = re.compile(r"optim(izer)?([_-]?\d+)*\.(bin|pt|pth)", re.ASCII)
 _OF_A_TRAINER = re.compile(
     r"(training_args|scheduler|scaler|rng_state|trainer_state|random_states)([_-]?\d+)*\.(bin|pt|pth|pkl)", re.ASCII
 )
 _MOST_OF_A_TRAINER = 4 * 1024 * 1024
-# macOS writes a companion next to each file where the disk cannot hold the file's attributes.
+# macOS writes a companion next to each file if the disk cannot store the file's attributes.
 _APPLE_DOUBLE, _COMPANION = b"\x00\x05\x16\x07", "._"
-# A file with another name is looked into from this size on; the smallest models are far larger.
+# Files with other names are checked from this size on; the smallest models are far larger.
 _LEAST_UNNAMED = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSet:
-    """Weight files of a folder that are one model.
+    """Weight files of a folder that form one model.
 
     Attributes:
-        format: None where the format is not read.
+        format: None if the format is not supported.
         files: names in the folder, sorted; those of an index may be in folders below it.
         index: the name of the index that names them; None without one.
     """
@@ -55,7 +55,7 @@ class WeightSet:
 
     @property
     def name(self) -> str:
-        """The name of the file that opens the set if it is given as a path."""
+        """The name of the file that opens the set when given as a path."""
         return self.index or self.files[0]
 
     @property
@@ -70,8 +70,8 @@ class WeightSet:
 def weight_sets(folder: Path, names: Sequence[str]) -> list[WeightSet]:
     """The weights in a folder, sorted by name.
 
-    Trainers' states are left out, and companion files of macOS. Of shards that are not all there, each is a set, so
-    that the one with the embedding can be examined.
+    Trainers' states and companion files of macOS are left out. If some shards are missing, each shard is a separate
+    set, so that the one with the embedding can be examined.
 
     Args:
         folder: resolved.
@@ -107,14 +107,14 @@ def weight_sets(folder: Path, names: Sequence[str]) -> list[WeightSet]:
 
 
 def missing_of(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The missing files of a numbered set, and those that it should not have; none of files that are not numbered in
-    one set."""
+    """The missing files of a numbered set, and the files that do not belong to it; empty if the files are not numbered
+    in one set."""
     parts = [found for name in names if (found := SHARD.fullmatch(name)) is not None]
     if len(parts) < len(names) or len({(each["stem"], each["total"]) for each in parts}) != 1:
         return [], []
     total = int(parts[0]["total"])
     present = [int(each["number"]) for each in parts]
-    # Bounded by the names that exist, since the total is only what a name claims.
+    # Bounded by the names that exist, since the total is only a claim in a name.
     missing = [f"number {n} of {total}" for n in range(1, min(total, len(present) + 8) + 1) if n not in present]
     extra = [each.string for each in parts if not 1 <= int(each["number"]) <= total]
     twice = len(set(present)) < len(present)
@@ -122,7 +122,7 @@ def missing_of(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def format_of_index(name: str) -> Format | None:
-    """The format of whose shards a file of this name is the index; None where it is none."""
+    """The format whose shards a file of this name indexes; None if it is not an index."""
     return next((each for each in FORMATS if each.index and name.lower().endswith(_index_endings(each))), None)
 
 
@@ -133,7 +133,7 @@ def _index_endings(format: Format) -> tuple[str, ...]:
 def _named_by(folder: Path, index: str, format: Format, names: Sequence[str]) -> tuple[str, ...] | None:
     """The files that an index names, with others of the same numbered set; None if one of them is missing.
 
-    A faulty index has no files, and is the name of the set: opening it gives the reason.
+    An invalid index has no files, and its own name identifies the set: opening it gives the reason.
     """
     try:
         listed = set(read_index(folder / index, format, folder).values())
@@ -145,7 +145,7 @@ def _named_by(folder: Path, index: str, format: Format, names: Sequence[str]) ->
 
 
 def numbered_like(listed: Iterable[str], names: Iterable[str], format: Format) -> list[str]:
-    """Those of the names that belong to the same numbered sets as the listed files."""
+    """The names that belong to the same numbered sets as the listed files."""
     sets = {(parts["stem"], parts["total"]) for parts in map(SHARD.fullmatch, listed) if parts is not None}
     return [
         name
@@ -169,18 +169,18 @@ def read_index(path: Path, format: Format, folder: Path) -> dict[str, str]:
     for tensor, name in weight_map.items():
         if not isinstance(name, str) or not _is_plain(name, format):
             raise CorruptCheckpointError(
-                "The shard index leads out of the folder or to a name no shard has",
+                "The shard index leads out of the folder or to an invalid shard name",
                 file=path,
                 tensor=tensor,
                 expected=f"the name of a {format.suffixes[0]} file in the folder",
                 found=str(name),
-                advice="Do not use this model: an index with such a path was made to read other files",
+                advice="Do not use this model: this index was made to read files outside the folder",
             )
     return weight_map
 
 
 def _is_plain(name: str, format: Format) -> bool:
-    """Whether a shard's name in an index is a plain relative path; links are judged once it is resolved."""
+    """Whether a shard's name in an index is a plain relative path; links are checked when it is resolved."""
     pieces = name.split("/")
     return (
         name.isprintable()
@@ -192,8 +192,8 @@ def _is_plain(name: str, format: Format) -> bool:
 
 
 def format_of(path: Path, folder: Path | None = None) -> tuple[bool, Format | None]:
-    """Whether a file holds weights, and its format, None where that is not read. The name decides where it says
-    something, else the first bytes do.
+    """Whether a file holds weights, and its format, None if that is not supported. The name decides if it is
+    conclusive, otherwise the first bytes do.
 
     Args:
         folder: the resolved folder that a link may not lead out of.
@@ -229,7 +229,7 @@ def _may_hold_weights(path: Path, folder: Path | None) -> bool:
         foreign = recognise_magic(first_bytes(path, folder)[0])
     except NotACheckpointError:
         return True
-    except CheckpointError:  # a link out of the folder, which the search names
+    except CheckpointError:  # a link out of the folder, which the search reports
         return False
     return foreign is not None and (foreign.is_model or foreign.is_archive)
 

@@ -1,9 +1,9 @@
-"""Model families as data, and how a checkpoint's config and shapes are read with them.
+"""Model families as data, and their use for reading a checkpoint's config and shapes.
 
-family          what each JSON file in `data/`, one per family, means
-identification  which family a checkpoint belongs to; at least its embedding where the tensors' names are unknown
+family          the meaning of the JSON files in `data/`, one per family
+identification  finds a checkpoint's family; if the tensors' names are unknown, at least its embedding
 building        from a family, a config and the shapes to a `Layout`: the tensors that make the layer-0 score
-configvalues    numbers and switches out of an untrusted config.json
+configvalues    reads numbers and switches from an untrusted config.json
 schema          `Layout`, which the rest of the package uses
 """
 

@@ -1,4 +1,4 @@
-"""From a family, a config and the tensors' shapes to a `Layout`; no weight is read.
+"""Makes a `Layout` from a family, a config and the tensors' shapes; reads no weights.
 
 The shapes must agree with the config: a head count that does not fit the matrices would give a wrong invariant without
 any later error, so every tensor of the layout is checked here.
@@ -6,7 +6,8 @@ any later error, so every tensor of the layout is checked here.
 A file may hold more than one model: an old and a new spelling of the same one, two models, or a decoy that is meant to
 be read instead. transformers loads one of them without mentioning the others. So every path that fits is tried,
 likeliest first, and all other tensors with the embedding's name are listed as alternatives, since a name proves
-nothing. Alignment reads them too, since it knows the embedding by its content; a model with alternatives is not marked.
+little. Alignment reads them too, since it recognises the embedding by its content; a model with alternatives is not
+marked.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from irwm.families.configvalues import Config, shown
 from irwm.families.family import Family, NormRole, Prefix, Projections, Table
 from irwm.families.schema import Layout, Norm, Shapes, TensorRef
 
-# The dtypes whose rounding of Gemma's normaliser can be told from float32's.
+# The dtypes in which the rounding of Gemma's normaliser differs from float32.
 _HALF_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # The largest vocabularies have about a million entries. Rows cost an attacker nothing: a file may be sparse.
 MOST_ROWS = 1 << 22
-# Rows of q or k for each entry of a layer's width; T5's largest model has 16.
+# Maximum rows of q or k for each entry of a layer's width; T5's largest model has 16.
 WIDEST_HEADS = 32
 _SHOWN = 3
-# What a multimodal model's files put in front of its language model's names, in the spellings that families list.
+# Prefixes of the language model's names in a multimodal model's files, as families spell them.
 _WRAPPER = "language_model."
 
 
 def build(family: Family, config: Config, shapes: Shapes, notes: Iterable[str]) -> Layout:
     """The layout of a checkpoint of a known family.
 
-    Where the files hold several models, the one that the config implies is it; the others' embeddings are alternatives.
+    If the files hold several models, the one that the config implies is used; the others' embeddings are alternatives.
 
     Args:
         notes: the first of the layout's notes.
@@ -72,13 +73,13 @@ def _by_head(family: Family, shapes: Shapes) -> Prefix:
     raise UnknownFamilyError(
         f"layer 0's q and k are not in the files of this {family.name} model; {tried((family,))}",
         found=present(shapes),
-        advice="An adapter has to be merged into its base model, and a quantised file to be in a format that is"
-        " read here; a missing shard has to be fetched",
+        advice="Merge an adapter into its base model, save a quantised model in a supported format, or download a"
+        " missing shard",
     )
 
 
 def tried(families: Iterable[Family]) -> str:
-    """The tensor names and prefixes that were looked for, for a message."""
+    """The tensor names and prefixes that were tried, for a message."""
     families = tuple(families)
     names = dict.fromkeys(name for f in families for name in (*f.embedding, *layer0(f)))
     prefixes = dict.fromkeys(p.body or '""' for f in families for p in f.prefixes)
@@ -86,8 +87,8 @@ def tried(families: Iterable[Family]) -> str:
 
 
 def present(shapes: Shapes) -> str:
-    """Names that are present instead, for a message: layer 0's attention if any, which shows quantised files and
-    adapters."""
+    """The names of some tensors in the files, for a message: layer 0's attention if any, which identifies quantised
+    files and adapters."""
     layer = [name for name in shapes if ".0." in name and "att" in name.lower()]
     some = (layer or list(shapes))[:4]
     return f"{len(shapes)} tensors, such as {', '.join(some)}" if some else "no tensors"
@@ -99,17 +100,18 @@ def layer0(family: Family) -> tuple[str, ...]:
 
 
 def _first(prefix: str, names: tuple[str, ...], shapes: Shapes) -> str | None:
-    """The first of the names that is there."""
+    """The first of the names that exists."""
     return next((prefix + name for name in names if prefix + name in shapes), None)
 
 
 def _fitting(family: Family, shapes: Shapes, *, nested: bool) -> list[Prefix]:
-    """The prefixes behind which layer 0's q and k stand, or where a family has none the embedding, likeliest first.
+    """The prefixes under which layer 0's q and k are found, or the embedding for a family without them, likeliest
+    first.
 
-    [] where several fit and no family lists them: choosing one would be a guess.
+    [] if several fit and no family lists them: choosing one would be a guess.
 
     Args:
-        nested: the config describes a multimodal model, so that its language model stands behind a wrapper's name.
+        nested: the config describes a multimodal model, so its language model is under a wrapper's name.
     """
     known = [prefix for prefix in family.prefixes if _fits(family, prefix.body, shapes)]
     strange = [_strange(family, body, shapes) for body in _bodies(family, shapes)]
@@ -128,7 +130,7 @@ def _fits(family: Family, body: str, shapes: Shapes) -> bool:
 
 
 def _bodies(family: Family, shapes: Shapes) -> list[str]:
-    """Further paths that fit, since any wrapper may stand in front of the family's own."""
+    """Other paths that fit, since any wrapper may precede the family's own prefix."""
     anchors = layer0(family)[:1] or family.embedding
     bodies = {n.removesuffix(anchor) for anchor in anchors for n in shapes if n.endswith("." + anchor)}
     bodies -= {prefix.body for prefix in family.prefixes}
@@ -136,17 +138,17 @@ def _bodies(family: Family, shapes: Shapes) -> list[str]:
 
 
 def _strange(family: Family, body: str, shapes: Shapes) -> Prefix:
-    """The prefix with this body: the wrapper in front of the family's own, whose head may stand further out."""
+    """The prefix with this body: a wrapper before the family's own, whose head may be one level further out."""
     inner = max((p for p in family.prefixes if body.endswith(p.body)), key=lambda p: len(p.body), default=None)
     outer = body.removesuffix(inner.body) + inner.head if inner is not None else body
     return Prefix(body, outer if _first(outer, family.head, shapes) else body)
 
 
 def _copies(name: str, body: str, family: Family, shapes: Shapes) -> tuple[TensorRef, ...]:
-    """The tensors of the embedding's shape that the model behind `body` may use in its place.
+    """The tensors of the embedding's shape that the model behind `body` may use instead of it.
 
-    They have another of its names, or stand in a further layer: DeepSeek's that predicts more than one token has its
-    own copy.
+    They have another of its names, or are in an extra layer: DeepSeek's layer for multi-token prediction has its own
+    copy.
     """
     others = [body + other for other in family.embedding]
     layers = body + family.layer.split("0.")[0]
@@ -155,7 +157,7 @@ def _copies(name: str, body: str, family: Family, shapes: Shapes) -> tuple[Tenso
 
 
 def _with_alternatives(layout: Layout, elsewhere: Sequence[Layout], family: Family, shapes: Shapes) -> Layout:
-    """The layout with every other tensor that bears the embedding's name and could be one of this model.
+    """The layout with every other tensor that has the embedding's name and may belong to this model.
 
     Args:
         elsewhere: the layouts of other models in the same files.
@@ -169,8 +171,8 @@ def _with_alternatives(layout: Layout, elsewhere: Sequence[Layout], family: Fami
         return layout
     said = ", ".join(printable(name, 80) for name in others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
     note = (
-        f"{len(others)} more of the files' tensors may be the embedding: {said}. "
-        f"{printable(layout.embedding.name, 80)} was taken for it; an investigation reads the others as well."
+        f"{len(others)} other tensors in the files may be the embedding: {said}. "
+        f"{printable(layout.embedding.name, 80)} was used; an investigation also reads the others."
     )
     return replace(
         layout,
@@ -185,7 +187,7 @@ def _could_be(layout: Layout, shape: tuple[int, ...]) -> bool:
 
 
 class _Builder:
-    """Builds the layout of the model behind one prefix."""
+    """Builds the layout of the model with one prefix."""
 
     def __init__(self, family: Family, config: Config, shapes: Shapes, notes: list[str], prefix: Prefix) -> None:
         self.family = family
@@ -194,7 +196,7 @@ class _Builder:
         self.notes = notes
         self.prefix = prefix
         if prefix not in family.prefixes:
-            notes.append(f"The tensors' names stand behind the unusual prefix {shown(prefix.body)[:80]}.")
+            notes.append(f"The tensors' names have the unusual prefix {shown(prefix.body)[:80]}.")
 
     def layout(self) -> Layout:
         family = self.family
@@ -203,10 +205,10 @@ class _Builder:
         width = self._width(name, vocab_size, hidden_size)
         if family.projections is None:
             self.notes.append(
-                f"{family.embedding_only}, so the mark rests on similarities between token embeddings instead of"
+                f"{family.embedding_only}, so the mark uses similarities between token embeddings instead of"
                 " layer 0's attention scores."
             )
-        # What is done to the embedding before it is widened has its width.
+        # Steps before the projection have the embedding's width.
         first = hidden_size if family.embedding_projection_bias is not None else width
         layout = Layout(
             family=family.name,
@@ -248,19 +250,20 @@ class _Builder:
 
     def _embedding(self) -> tuple[str, str | None, bool]:
         """The names of the embedding and of the stored head, and whether they are tied."""
-        # The encoder's own before one that it would share: where both are stored and differ, its layer 0 reads its own.
+        # The encoder's own embedding before a shared one: if both are stored and differ, layer 0 reads the encoder's
+        # own.
         stack = self.family.layer.split(".")[0] + "."
         names = tuple(sorted(self.family.embedding, key=lambda name: not name.startswith(stack)))
         name = _first(self.prefix.body, names, self.shapes)
         head_name = _first(self.prefix.head, self.family.head, self.shapes)
         stated = self.config.tie(head_stored=head_name is not None)
-        # Left out, the key means the model type's default. Where that is "untied" a missing head says otherwise:
-        # a head that is nowhere stored can only be the embedding.
+        # If the key is missing, the model type's default applies. A default of "untied" is wrong if no head is stored:
+        # then the head can only be the embedding.
         tied = stated if stated is not None else self.config.switch("tie_word_embeddings") or head_name is None
         if name is None:
             if not tied or head_name is None:
                 raise _no_embedding(self.family, self.shapes)
-            # A saver that stores shared memory once may keep either name; transformers loads both.
+            # Some savers store shared memory once, under either name; transformers loads both.
             self.notes.append(f"The embedding is stored under its output head's name, {head_name}.")
             name, head_name = head_name, None
         shape = self.shapes[name]
@@ -289,7 +292,7 @@ class _Builder:
         return self._ref(name, shape)
 
     def _width(self, embedding: str, vocab_size: int, hidden_size: int) -> int:
-        """Entries per token in layer 0, hidden_size except where a projection widens the embedding."""
+        """Entries per token in layer 0, hidden_size unless a projection widens the embedding."""
         family, config = self.family, self.config
         key, width = family.hidden_size, config.count(family.hidden_size)
         expected = width
@@ -312,8 +315,8 @@ class _Builder:
         return None if name is None or hidden_size == shape[0] else self._ref(self.prefix.body + name, shape)
 
     def _embedding_scale(self, hidden_size: int) -> float:
-        """The factor on the embedding. Gemma keeps sqrt(hidden size) in float32 and rounds it to the weights' dtype
-        before it multiplies, so that a bfloat16 model of width 3072 uses 55.5 and not 55.4256."""
+        """The factor on the embedding. Gemma computes sqrt(hidden size) in float32 and rounds it to the weights' dtype
+        before multiplying, so a bfloat16 model of width 3072 uses 55.5 and not 55.4256."""
         if self.family.embedding_scale == "one":
             return 1.0
         if self.family.embedding_scale != "sqrt(hidden_size)":
@@ -331,7 +334,7 @@ class _Builder:
         block = sum(rows[part] // groups for part in spec.fused)
 
         def part(name: str, role: str, *, matrix: bool) -> TensorRef:
-            """The rows of `role` in the tensor, which holds nothing else or is fused."""
+            """The rows of `role` in the tensor, which contains only this role or is fused."""
             total = groups * block if spec.fused else rows[role]
             shape = (total, width)[: 2 if matrix else 1]
             transposed = spec.transposed and matrix
@@ -351,7 +354,7 @@ class _Builder:
         if spec.bias_key is not None and not self.config.switch(spec.bias_key):
             if {self.prefix.body + spec.q_bias, self.prefix.body + spec.k_bias} & self.shapes.keys():
                 self.notes.append(
-                    f"The files hold biases of q and k that the config's {spec.bias_key} switches off; not used."
+                    f"The files hold biases of q and k that the config's {spec.bias_key} disables; not used."
                 )
             return q, k, None, None
         return q, k, part(spec.q_bias, "q", matrix=False), part(spec.k_bias, "k", matrix=False)
@@ -414,14 +417,14 @@ def head_counts(family: Family, spec: Projections, config: Config, width: int) -
         width: entries per token in the layer.
 
     Raises:
-        CorruptCheckpointError: the config states none, numbers that do not divide, or absurdly many.
+        CorruptCheckpointError: the config states none, incompatible numbers, or too many.
     """
     heads = config.count(family.heads)
     if heads is None:
         raise CorruptCheckpointError(
             f"the config has no {family.heads}",
             file="config.json",
-            advice="Compare config.json with the one the model was published with",
+            advice="Compare config.json with that of the published model",
         )
     stated = config.count(family.kv_heads) if family.kv_heads else None
     kv_heads = spec.kv_heads or stated or heads
@@ -449,7 +452,7 @@ def head_counts(family: Family, spec: Projections, config: Config, width: int) -
             file="config.json",
             expected=f"at most {WIDEST_HEADS * width} for a width of {width}",
             found=f"{heads} heads of {head_dim}",
-            advice="Compare config.json with the one the model was published with",
+            advice="Compare config.json with that of the published model",
         )
     return heads, kv_heads, head_dim
 
@@ -458,7 +461,7 @@ def _no_embedding(family: Family, shapes: Shapes) -> UnknownFamilyError:
     return UnknownFamilyError(
         f"the embedding is not in the files of this {family.name} model; {tried((family,))}",
         found=present(shapes),
-        advice="A missing shard has to be fetched",
+        advice="Download the missing shard",
     )
 
 

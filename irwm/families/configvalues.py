@@ -12,7 +12,7 @@ from irwm.families.family import Condition, ConfigValue
 
 # Vocabularies are the largest counts and stay below a few million; anything above this is an error or an attack.
 LARGEST_COUNT = 1 << 24
-# Norms use 1e-12 to 1e-5. A disguise that scales the residual stream by c multiplies eps by c²; beyond this limit its
+# Norms use 1e-12 to 1e-5. A disguise that scales the residual stream by c multiplies eps by c²; above this limit, its
 # float32 weights would overflow.
 LARGEST_EPS = 1e30
 # The same disguise multiplies a factor on the embedding by c.
@@ -23,14 +23,14 @@ LARGEST_FACTOR = 1e15
 class Config:
     """The part of a config that describes the language model, with transformers' defaults behind it.
 
-    A method that returns a number or a switch raises CorruptCheckpointError where the value is of another kind, out of
+    A method that returns a number or a switch raises CorruptCheckpointError if the value is of another type, out of
     range or NaN.
 
     Attributes:
-        values: the section in force, `text_config` of a multimodal model or the whole.
-        outer: the whole config; a few keys of a multimodal model stand there.
-        defaults: what transformers assumes for keys left out.
-        spellings: for a key, all the keys that files use for it, the first stated one counts.
+        values: the section that applies: `text_config` of a multimodal model, or the whole config.
+        outer: the whole config; it contains a few keys of a multimodal model.
+        defaults: transformers' defaults for missing keys.
+        spellings: for a key, all names that files use for it; the first stated one is used.
     """
 
     values: Mapping[str, Any]
@@ -40,11 +40,11 @@ class Config:
 
     @property
     def nested(self) -> bool:
-        """Whether the language model's section is only a part of the config, as in a multimodal model's."""
+        """Whether the language model's section is only part of the config, as in a multimodal model."""
         return self.values is not self.outer
 
     def stated(self, key: str) -> Any:
-        """The value the config itself gives, None where it gives none (null counts as none, as in transformers).
+        """The value in the config itself, None if it has none (null counts as none, as in transformers).
 
         A dot in a key leads into a section: "attn_config.clip_qkv".
         """
@@ -62,13 +62,13 @@ class Config:
 
     def _number(self, key: str, kinds: type | UnionType, fits: Callable[[Any], bool], expected: str) -> Any:
         value = self._value(key)
-        # Comparisons are false for NaN and exact for integers of any length, which float() would choke on.
+        # Comparisons are false for NaN and exact for integers of any length, for which float() would fail.
         if isinstance(value, bool) or not isinstance(value, kinds) or not fits(value):
             raise _unusable(key, expected, value)
         return value
 
     def count(self, key: str) -> int | None:
-        """A whole number from 1 to LARGEST_COUNT, or None where neither config nor defaults have one."""
+        """A whole number from 1 to LARGEST_COUNT, or None if neither config nor defaults have one."""
         if self._value(key) is None:
             return None
         expected = f"a whole number from 1 to {LARGEST_COUNT}"
@@ -80,7 +80,7 @@ class Config:
         return int(self._number(key, int, lambda value: 0 <= value <= LARGEST_COUNT, expected))
 
     def factor(self, key: str) -> float | None:
-        """A number above 0 and below LARGEST_FACTOR, or None where neither config nor defaults have one."""
+        """A number above 0 and below LARGEST_FACTOR, or None if neither config nor defaults have one."""
         if self._value(key) is None:
             return None
         expected = f"a number above 0 and below {LARGEST_FACTOR:g}"
@@ -92,7 +92,7 @@ class Config:
         return float(self._number(key, int | float, lambda value: 0 <= value < LARGEST_EPS, expected))
 
     def switch(self, key: str) -> bool:
-        """True or false; false where neither config nor defaults have it."""
+        """True or false; false if neither config nor defaults have it."""
         value = self._value(key)
         if value is None:
             return False
@@ -101,16 +101,17 @@ class Config:
         return value
 
     def condition(self, key: str, wanted: Condition) -> Condition:
-        """The value of a key that a variant depends on, of the kind that is wanted: "stated" or false, or a switch."""
+        """The value of a key that a variant depends on, of the requested type: "stated" or false, or a switch."""
         if wanted == "stated":
             return "stated" if self._value(key) is not None else False
         return self.switch(key)
 
     def tie(self, *, head_stored: bool) -> bool | None:
-        """`tie_word_embeddings` as stated, None where it is left out.
+        """`tie_word_embeddings` as stated, None if missing.
 
-        A multimodal model's config may say one thing in the language model's section and another outside of it, where
-        transformers reads or ignores the section by model type. Then the files tell: a tied head is not stored.
+        A multimodal model's config may have different values in the language model's section and outside of it, and
+        whether transformers reads the section depends on the model type. Then the files decide: a tied head is not
+        stored.
 
         Args:
             head_stored: the files hold an output head.
@@ -124,7 +125,7 @@ class Config:
         return stated[0] if stated else None
 
     def dtype(self) -> str | None:
-        """The dtype to run the model in, under either of transformers' two names for the key."""
+        """The dtype to run the model in, under either of transformers' names for the key."""
         for section in (self.values, self.outer):
             for key in ("dtype", "torch_dtype"):
                 value = section.get(key)
@@ -134,7 +135,7 @@ class Config:
 
 
 def shown(value: object) -> str:
-    """A config value for a message. Only scalars are spelt out: repr of a deep list recurses, of a long int fails."""
+    """A config value for a message. Only scalars are printed: repr of a deep list recurses, and of a long int fails."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     if value is None or isinstance(value, (str, int, float)):
@@ -148,5 +149,5 @@ def _unusable(key: str, expected: str, value: object) -> CorruptCheckpointError:
         file="config.json",
         expected=expected,
         found=shown(value),
-        advice="Compare config.json with the one the model was published with",
+        advice="Compare config.json with that of the published model",
     )

@@ -1,14 +1,14 @@
 """A model family as data: everything that the program knows about it is in one JSON file in `data/`.
 
-To add a family, add a file, and a case to tests/families/cases.py. Code changes only where a family does something that
-no other family does. Opening a checkpoint uses the roles of layer 0, GGUF files in both directions use `gguf`, and the
+To add a family, add a file, and a case to tests/families/cases.py. Code changes are needed only for behaviour that no
+other family has. Opening a checkpoint uses the roles of layer 0, GGUF files in both directions use `gguf`, and the
 attacks that change whole models use `anatomy`. Values come from transformers' own model and configuration sources,
 which define the meaning of a missing key; for families outside transformers, from their published configuration; for
 GGUF, from llama.cpp's converter (its folder `conversion`, November 2026).
 
-A file may say `"like"` another family, and then states only the fields that differ; `model_types`, `title`, `about`,
-`wrappers`, `layer_names` and `gguf` are always its own. A variant's `projections` state only what differs within them,
-and so does an `anatomy`, which is taken over only where the file states one.
+A file may be `"like"` another family, and then states only the fields that differ; `model_types`, `title`, `about`,
+`wrappers`, `layer_names` and `gguf` are never inherited. A variant's `projections` state only the differing fields, and
+so does an `anatomy`, which is inherited only if the file states one.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Sign = Literal["norm on q", "one key head", "two norms or grouped key heads", "e
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """One way in which files spell the path to the language model.
+    """One spelling of the path to the language model in files.
 
     Attributes:
         body: in front of the embedding's and the layers' names.
-        head: in front of the output head's name, which often sits one level further out.
+        head: in front of the output head's name, which is often one level further out.
     """
 
     body: str
@@ -42,12 +42,12 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of positions whose first rows stand for no position.
+    """A table of positions whose first rows belong to no position.
 
     Attributes:
         name: the tensor's name.
-        skipped: rows in front of the first token's.
-        skipped_key: the config key of more such rows, None for none.
+        skipped: rows before the first token's.
+        skipped_key: the config key for more of these rows, None if there is none.
     """
 
     name: str
@@ -61,12 +61,12 @@ class NormRole:
 
     Attributes:
         kind: "rms" or "layer".
-        weight, bias: names to look for, first found wins; none means the norm has no gain, or no bias.
-        eps: the config key of eps, or the number that the family's code holds.
+        weight, bias: possible names, the first found is used; none if the norm has no gain, or no bias.
+        eps: the config key of eps, or the number in the family's code.
         offset: added to the stored gain.
         over: of a norm on q or k: "head" or "projection", see `schema.Norm`.
         gain: of a norm on each head: "shared" by all heads; "per head", (heads, head_dim) in one tensor; "a tensor
-            per head", the head's number standing for {head} in the name.
+            per head", with {head} in the name replaced by the head's number.
     """
 
     kind: Literal["rms", "layer"]
@@ -83,14 +83,14 @@ class Projections:
     """Layer 0's q and k.
 
     Attributes:
-        q, k: tensor names; the same name twice where they are fused.
-        fused: order of the blocks of rows in a fused tensor, () where q and k are tensors of their own.
-        groups: how often that order repeats: 1 where all of q stands before all of k, "kv_heads" where each key head
+        q, k: tensor names; the same name twice if they are fused.
+        fused: order of the blocks of rows in a fused tensor, () if q and k are separate tensors.
+        groups: how often that order repeats: 1 if all of q precedes all of k, "kv_heads" if each key head
             has its own block with the query heads that read it, or a number, each block holding an equal share.
         transposed: the files store (in, out).
-        kv_heads: the number of key heads where the layout itself fixes it, None where `Family.kv_heads` says.
-        q_bias, k_bias: tensor names, None where the family has no biases.
-        bias_key: the config key that switches the biases on, None where they are always there.
+        kv_heads: the number of key heads if the layout fixes it, None if `Family.kv_heads` applies.
+        q_bias, k_bias: tensor names, None if the family has no biases.
+        bias_key: the config key that enables the biases, None if they always exist.
     """
 
     q: str
@@ -106,10 +106,10 @@ class Projections:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What differs where the config says so.
+    """Differences that depend on the config.
 
     Attributes:
-        when: config keys with the values they must have, or transformers' defaults where the config leaves them out;
+        when: config keys with the values they must have; transformers' defaults apply to missing keys;
             "stated" for a key that must have any value but null.
         changes: fields of `Family` with their values under that condition.
     """
@@ -123,12 +123,12 @@ class Architecture:
     """How llama.cpp stores models of a family under one of its architectures (gguf.MODEL_ARCH_NAMES).
 
     Attributes:
-        model_type: transformers' name for what such a file holds.
-        paired: a head's rows i and i + head_dim / 2 of q and k are stored side by side, since llama.cpp's rotary
-            embedding turns neighbouring coordinates and transformers' turns those half a head apart.
+        model_type: transformers' name for the content of these files.
+        paired: a head's rows i and i + head_dim / 2 of q and k are adjacent, since llama.cpp's rotary
+            embedding rotates adjacent coordinates and transformers' rotates those half a head apart.
         doubled: older converters wrote a tied embedding a second time, as the head.
-        counts: a setting that is above 0 in this family's files and in no other family's of the architecture.
-        lacks: a tensor that this family's files do not have and the other families' of the architecture have.
+        counts: a setting that is above 0 only in this family's files, among the families of the architecture.
+        lacks: a tensor that only this family's files lack, among the families of the architecture.
     """
 
     model_type: str
@@ -140,7 +140,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of a GGUF file: the value of the first of some config keys that is stated and not 0, else a default.
+    """A setting of a GGUF file: the first stated, non-zero value of some config keys, else a default.
 
     The setting has the default's type.
     """
@@ -151,14 +151,15 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a whole model of a family needs to become a GGUF file, beyond names, head counts and rotary embedding.
+    """Data for writing a whole model of a family as a GGUF file, in addition to names, head counts and rotary
+    embedding.
 
     Attributes:
-        settings: by their names in the file, "{arch}" standing for the architecture.
-        word_cuts: by model type, llama.cpp's name for how a text is cut into words before tokens are merged.
-        prefix: taken off a tensor's name before gguf looks it up.
-        left_out: a pattern; a GGUF file has no place for tensors whose name, without the prefix, holds it.
-        first_token: the token that every text begins with, for configs that do not give its id.
+        settings: by their names in the file, with "{arch}" for the architecture.
+        word_cuts: by model type, llama.cpp's name for the splitting of text into words before tokens are merged.
+        prefix: removed from a tensor's name before gguf looks it up.
+        left_out: a pattern; tensors whose name, without the prefix, matches it do not exist in GGUF files.
+        first_token: the token that every text begins with, for configs without its id.
     """
 
     settings: Mapping[str, Setting] = field(default_factory=dict)
@@ -170,12 +171,12 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Gguf:
-    """What is particular to a family's GGUF files.
+    """Properties of a family's GGUF files.
 
     Attributes:
-        architectures: llama.cpp's names for the family's models; none where llama.cpp does not know the family.
-        switches: for each config key that a variant depends on, how a file tells its value.
-        writing: what the attack that writes GGUF files needs, None where it does not know the family.
+        architectures: llama.cpp's names for the family's models; none if llama.cpp does not know the family.
+        switches: for each config key that a variant depends on, how a file shows its value.
+        writing: data for the attack that writes GGUF files, None if it does not support the family.
     """
 
     architectures: Mapping[str, Architecture] = field(default_factory=dict)
@@ -183,38 +184,38 @@ class Gguf:
     writing: Writing | None = None
 
     def stored_as(self, model_type: str) -> tuple[str, Architecture]:
-        """The architecture of a model type, or the family's first where the type has none, as Mistral."""
+        """The architecture of a model type, or the family's first if the type has none, like Mistral."""
         rows = self.architectures.items()
         return next((each for each in rows if each[1].model_type == model_type), next(iter(rows)))
 
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
-    """What all the tensors of a family's models do to the residual stream, beyond what `Family` says of layer 0.
+    """The effect of all tensors of a family's models on the residual stream, in addition to layer 0 in `Family`.
 
-    Names are modules, in a layer unless stated otherwise; their tensors are the module's name plus ".weight" and,
-    where the file has it, ".bias".
+    Names are modules, in a layer unless noted otherwise; their tensors are the module's name plus ".weight" and,
+    if the file has it, ".bias".
 
     Attributes:
-        model_types: the family's model types that are built in this way.
-        v: the attention's values; where q, k and v are fused it is their common name, the rows in the order q, k, v.
+        model_types: the family's model types with this structure.
+        v: the attention's values; if q, k and v are fused, their common name, with the rows in the order q, k, v.
         o: the attention's output, which writes the stream.
-        gate, up: the MLP's input; one name twice where they are fused, gate first; gate None for a plain MLP.
+        gate, up: the MLP's input; the same name twice if they are fused, gate first; gate None for a plain MLP.
         down: the MLP's output, which writes the stream.
-        norms: in the order they run, with what reads each one's output. Post-norm families' (BERT) norms stand on the
-            stream itself, so what they put out is also the stream of the next step.
-        outer_norm: the norm behind the last layer, or a post-norm family's in front of the first; after `Prefix.body`.
-        rotary: how much of a head is rotated; "partial" follows the config's partial_rotary_factor.
+        norms: in the order they run, with the modules that read each output. In post-norm families (BERT) the norms are
+            on the stream itself, so their output is also the stream of the next step.
+        outer_norm: the norm after the last layer, or a post-norm family's before the first; after `Prefix.body`.
+        rotary: the part of a head that is rotated; "partial" follows the config's partial_rotary_factor.
         post_norms: norms on a sublayer's output before it is added to the stream (Gemma 2).
-        head_behind: the module without which a model has no output head, None where every model has one. Found by the
+        head_behind: a module that every model with an output head has, None if every model has a head. Found by the
             end of its name, like all that follow.
-        final_readers: modules that read the stream's end, besides the head.
+        final_readers: modules besides the head that read the end of the stream.
         head_biases: biases over the vocabulary.
-        inert: tensors that no transform has to touch.
-        encoder: the models read text and do not write it.
-        window_switch: the config key that switches a sliding window on, None where a stated window counts as it is.
-        own_rotary_kinds: every rotary embedding but the default one has settings that only this family knows.
-        activations: for a `hidden_act` that the first releases stated, the one that they meant.
+        inert: tensors that transforms do not need to change.
+        encoder: the models do not generate text.
+        window_switch: the config key that enables a sliding window, None if a stated window always applies.
+        own_rotary_kinds: every rotary embedding except the default has settings specific to this family.
+        activations: for a wrong `hidden_act` in the first releases, the correct one.
     """
 
     model_types: tuple[str, ...]
@@ -239,40 +240,41 @@ class Anatomy:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Everything that is known about a family; the roles have the names of `schema.Layout`.
+    """Everything known about a family; the roles have the names of `schema.Layout`.
 
     Attributes:
         name: the family's name, also its file's.
-        title: what people call the models.
+        title: the usual name of the models.
         about: a sentence about its peculiarities, "" without any.
-        model_types: for each `model_type` served, the values transformers uses for keys the config leaves out.
-        wrappers: for the `model_type` of a multimodal model, that of its language model, which its config may not name.
+        model_types: for each supported `model_type`, transformers' values for keys that are missing in the config.
+        wrappers: for the `model_type` of a multimodal model, that of its language model, which may be missing in its
+            config.
         prefixes: tried in order.
-        embedding: tensor names after `Prefix.body`, first found wins; another one present is a copy.
-        head: tensor names after `Prefix.head`, first found wins.
-        heads, kv_heads, head_dim, hidden_size: config keys; None (heads: "") where the family has no such setting. A
+        embedding: tensor names after `Prefix.body`, the first found is used; any other is a copy.
+        head: tensor names after `Prefix.head`, the first found is used.
+        heads, kv_heads, head_dim, hidden_size: config keys; None (heads: "") if the family has no such setting. A
             null value means "as many as heads" for kv_heads and "hidden size / heads" for head_dim.
-        embedding_width: the config key of the embedding's width where that may differ from hidden_size, else None.
-        spellings: for a config key, all the keys that files use for it, the first stated one counts.
-        position: the table of positions, None where the family has none.
-        token_type, embedding_projection: tensor names, None where the family has no such table or matrix; the
-            projection is there only where the embedding's width differs from hidden_size.
-        embedding_projection_bias: its bias, with which it comes behind the embedding's norm; None where it has none.
-        embedding_norm, input_norm, q_norm, k_norm: None where the family has no such norm.
+        embedding_width: the config key of the embedding's width if it may differ from hidden_size, else None.
+        spellings: for a config key, all names that files use for it; the first stated one is used.
+        position: the table of positions, None if the family has none.
+        token_type, embedding_projection: tensor names, None if the family has no such table or matrix; the
+            projection exists only if the embedding's width differs from hidden_size.
+        embedding_projection_bias: its bias; with a bias, the projection follows the embedding's norm; None without one.
+        embedding_norm, input_norm, q_norm, k_norm: None if the family has no such norm.
         projections: q and k, None in a family whose scores come from the embedding alone.
-        embedding_only: why layer 0 has no scores of the form q·k for A, as the beginning of a sentence; "" where it
-            has them.
+        embedding_only: why layer 0 has no scores of the form q·k for A, as the beginning of a sentence; "" if it has
+            them.
         embedding_scale: the factor on the embedding: "one", "sqrt(hidden_size)", or the config key of it.
-        clip: the config key of what q and k are limited to, None where the family has no such limit.
-        headless_rows: how many of the embedding's last rows stand for no word, so that the output head lacks them.
+        clip: the config key for the limit on q and k, None if the family has none.
+        headless_rows: the number of last rows of the embedding that have no word, and that the output head lacks.
         layer: the path of layer 0, after `Prefix.body`.
         layer_count: the config key of the number of layers.
-        layer_names: every tensor of layer 0, after `layer`, if this set alone tells the family's conventions; else ().
-            Llama's and Gemma's sets are the same and so are BERT's and RoBERTa's, though they compute differently, so
+        layer_names: every tensor of layer 0, after `layer`, if this set identifies the family's conventions; else ().
+            Llama and Gemma have the same set, and so do BERT and RoBERTa, although they compute differently, so
             those families are never recognised by names.
         variants: the changes of every variant whose condition holds are applied, in order.
         gguf: how llama.cpp stores the family.
-        anatomy: the whole model, None where only layer 0 is known.
+        anatomy: the whole model, None if only layer 0 is known.
     """
 
     name: str
@@ -314,10 +316,10 @@ class Family:
         return name.removeprefix(self.layer).removesuffix(".weight")
 
     def under(self, fits: Mapping[str, Condition]) -> Family:
-        """The family with the variants whose conditions `fits` meets; it gives the value of every switch.
+        """The family with the variants whose conditions `fits` meets; `fits` gives the value of every switch.
 
         Args:
-            fits: true or false for a switch; for a key that has to be stated "stated", or false where it is not. One
+            fits: true or false for a switch; for a key that has to be stated, "stated" or false. One
                 that is left out is false.
         """
         family = self
@@ -339,15 +341,15 @@ def families() -> tuple[Family, ...]:
 
 
 def family_of(model_type: object) -> Family | None:
-    """The family that serves a config's `model_type`, which may be anything that JSON can say."""
-    # Comparing only strings keeps a list or object in this place, which cannot be hashed, harmless.
+    """The family that serves a config's `model_type`, which may be any JSON value."""
+    # Comparing only strings makes a list or object here harmless, which cannot be hashed.
     if not isinstance(model_type, str):
         return None
     return next((family for family in families() if model_type in family.model_types), None)
 
 
 def inner_type(model_type: object) -> str | None:
-    """The `model_type` of the language model in a multimodal model of this type, None where no family lists it."""
+    """The `model_type` of the language model in a multimodal model of this type, None if no family lists it."""
     if not isinstance(model_type, str):
         return None
     return next((family.wrappers[model_type] for family in families() if model_type in family.wrappers), None)
@@ -355,29 +357,29 @@ def inner_type(model_type: object) -> str | None:
 
 @cache
 def layer_counts() -> tuple[str, ...]:
-    """The config keys that state the number of layers in one family or another."""
+    """The config keys for the number of layers in any family."""
     return tuple(dict.fromkeys(family.layer_count for family in families()))
 
 
 @cache
 def layer_words() -> tuple[str, ...]:
-    """The words in front of a layer's number in one family or another: layers, layer, h, blocks, block."""
+    """The words before a layer's number in any family: layers, layer, h, blocks, block."""
     return tuple(dict.fromkeys(family.layer.split(".")[-3] for family in families()))
 
 
 @cache
 def embedding_names() -> tuple[str, ...]:
-    """The names that embeddings have in one family or another."""
+    """The names of embeddings in any family."""
     return tuple(dict.fromkeys(name for family in families() for name in family.embedding))
 
 
 def head_names() -> tuple[str, ...]:
-    """The names that output heads have in one family or another."""
+    """The names of output heads in any family."""
     return tuple(dict.fromkeys(name for family in families() for name in family.head))
 
 
 def anatomy_of(model_type: object) -> Anatomy | None:
-    """What is known of whole models of a config's `model_type`."""
+    """The anatomy for a config's `model_type`."""
     anatomy = family.anatomy if (family := family_of(model_type)) is not None else None
     return anatomy if anatomy is not None and model_type in anatomy.model_types else None
 
@@ -388,7 +390,7 @@ def dissected() -> list[str]:
 
 
 def _whole(data: dict[str, Any], read: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """A file's content with the fields that it takes over from the family it is like."""
+    """A file's content with the fields that it inherits from the family it is like."""
     if "like" not in data:
         return data
     inherited = _whole(read[data["like"]], read)
@@ -401,7 +403,8 @@ def _whole(data: dict[str, Any], read: Mapping[str, dict[str, Any]]) -> dict[str
 
 
 def _family(name: str, data: dict[str, Any]) -> Family:
-    """A family from its file's content. A misspelt or missing key is a TypeError of the dataclass: our own bug."""
+    """A family from its file's content. A misspelt or missing key is a TypeError of the dataclass: a bug of this
+    package."""
     for variant in data.get("variants", ()):
         if "projections" in variant:
             variant["projections"] = {**data["projections"], **variant["projections"]}
@@ -409,7 +412,7 @@ def _family(name: str, data: dict[str, Any]) -> Family:
 
 
 def _parsed(key: str, value: Any) -> Any:
-    """A field's value from JSON's."""
+    """A field's value from its JSON value."""
     if value is None:
         return None
     match key:

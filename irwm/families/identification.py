@@ -1,8 +1,8 @@
-"""Which family a checkpoint belongs to; `building` then finds its tensors.
+"""Finds the family of a checkpoint; `building` then finds its tensors.
 
-The config names the family. Only where it names none do layer 0's tensor names decide, and only for families whose
-names tell how they compute. Where the names are unknown, since a thief may rename tensors, `unnamed` finds at least the
-embedding.
+The config names the family. Layer 0's tensor names decide only if the config names none, and only for families whose
+names determine how they compute. If the names are unknown, since an attacker may rename tensors, `unnamed` finds at
+least the embedding.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from irwm.families.configvalues import Config, shown
 from irwm.families.family import Family, embedding_names, families, family_of, head_names, inner_type
 from irwm.families.schema import UNKNOWN_FAMILY, Layout, Shapes, TensorRef
 
-# Where a multimodal model's config keeps its language model's, in transformers and in the repositories of InternVL
-# and DeepSeek-VL. Omni models keep the model that reads in a section of its own, which has such a section.
+# The section for the language model in a multimodal model's config, in transformers and in the repositories of InternVL
+# and DeepSeek-VL. Omni models have a section for the model that reads text, which contains that section.
 _SECTIONS = ("text_config", "llm_config", "language_config")
 _READERS = ("thinker_config",)
 # Buffers that old files store in layer 0 and that follow from the config: rotary frequencies and the causal mask.
@@ -31,9 +31,9 @@ _BUFFERS = {
     "attn.bias",
     "attn.masked_bias",
 }
-# A vocabulary has more entries than a model has hidden coordinates in every model published so far.
+# In every model published so far, the vocabulary has more entries than the model has hidden coordinates.
 LEAST_TALLNESS = 1.5
-# Enough for one family's names and prefixes; those of all families take thousands of characters.
+# Long enough for one family's names and prefixes; those of all families take thousands of characters.
 LONGEST_REASON = 500
 
 
@@ -46,9 +46,9 @@ def language_sections(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...
 def recognise(config: Mapping[str, Any], shapes: Shapes) -> Layout:
     """The layout of a checkpoint.
 
-    The family comes from `model_type`; in a multimodal model, from the language model's section. Where it is missing or
-    unknown, layer 0's tensor names decide if they fit exactly one family whose names tell its
-    conventions, and if the config gives the head count.
+    The family comes from `model_type`; in a multimodal model, from the language model's section. If it is missing or
+    unknown, layer 0's tensor names decide, if they fit exactly one family whose names determine its conventions, and if
+    the config gives the head count.
 
     Args:
         config: config.json's content; {} without one.
@@ -66,7 +66,7 @@ def recognise(config: Mapping[str, Any], shapes: Shapes) -> Layout:
             values = Config(section, config, family.model_types[model_type], family.spellings)
             return build(family, values, shapes, ())
     for section in sections:
-        # Old configs keep the language model's keys beside the vision model's, or do not name its type.
+        # Old configs keep the language model's keys next to the vision model's, or do not name its type.
         inner = inner_type(section.get("model_type"))
         if inner is not None and (family := family_of(inner)) is not None:
             values = Config(sections[-1], config, family.model_types[inner], family.spellings)
@@ -75,30 +75,30 @@ def recognise(config: Mapping[str, Any], shapes: Shapes) -> Layout:
 
 
 def names_an_embedding(name: str, *, or_a_piece: bool = False) -> bool:
-    """Whether a tensor is an embedding by its name; with `or_a_piece`, or one of several that an embedding is stored
-    in, such as "embed_tokens.weight_scale"."""
+    """Whether a tensor is an embedding by its name; with `or_a_piece`, also one of several pieces of an embedding, such
+    as "embed_tokens.weight_scale"."""
     endings = embedding_names()
     return name.endswith(endings) or (or_a_piece and any(ending in name for ending in endings))
 
 
 def unnamed(shapes: Shapes, refusal: CheckpointError, config: Mapping[str, Any] = MappingProxyType({})) -> Layout:
-    """A layout that knows the embedding only, and by its name perhaps the output head.
+    """A layout in which only the embedding is known, and perhaps the output head, by its name.
 
-    An embedding is among the tallest matrices there are, and it is all that the verdict's own reading needs. Shapes
-    alone do not tell which layer is first and what its matrices are for, so layer 0's q and k stay unknown. An untied
-    output head has the embedding's shape, and a thief may add taller matrices, so there may be several candidates;
-    alignment against an original decides between them.
+    An embedding is among the largest matrices of a model, and the verdict's own reading needs only this. Shapes alone
+    do not show the first layer and the purpose of its matrices, so layer 0's q and k stay unknown. An untied output
+    head has the embedding's shape, and an attacker may add larger matrices, so there may be several candidates;
+    alignment with an original decides between them.
 
-    A model of a family that is not known can be an original too, if the config says so and one tensor alone has the
-    name of an embedding and the sizes that the config states. A is then made of the embedding's rows.
+    A model of an unknown family can be an original too, if its config gives the sizes and only one tensor has the name
+    of an embedding and these sizes. Then A is made of the embedding's rows.
 
     Args:
         shapes: shape of each tensor of plain numbers.
-        refusal: why the names did not tell more; becomes a note.
+        refusal: why the names are not sufficient; becomes a note.
         config: config.json's content; {} without one.
 
     Raises:
-        CheckpointError: `refusal`, where no matrix could be the embedding.
+        CheckpointError: `refusal`, if no matrix can be the embedding.
     """
     tall = {
         name: shape
@@ -106,7 +106,7 @@ def unnamed(shapes: Shapes, refusal: CheckpointError, config: Mapping[str, Any] 
         if len(shape) == 2 and shape[1] >= 2 and LEAST_TALLNESS * shape[1] <= shape[0] <= MOST_ROWS
     }
     endings = embedding_names()
-    # Names that say embedding first, then the largest. Alignment, which knows the original, chooses among all of them.
+    # Embedding names first, then the largest. Alignment, which knows the original, chooses among all of them.
     candidates = sorted(tall, key=lambda name: (not name.endswith(endings), -math.prod(tall[name]), name))
     if not candidates:
         raise refusal
@@ -116,7 +116,7 @@ def unnamed(shapes: Shapes, refusal: CheckpointError, config: Mapping[str, Any] 
     by = "name" if candidates[0].endswith(endings) else "shape"
     known = f"The embedding was recognised by its {by}, {vocab_size} × {hidden_size}"
     choice = f"; {len(candidates) - 1} more tensors could be it" if len(candidates) > 1 else ""
-    # The list of names tried is useful for one family, not for all of them.
+    # The list of tried names is useful for one family, not for all of them.
     why = refusal.problem if len(refusal.problem) <= LONGEST_REASON else refusal.problem.split(";")[0]
     about = "" if refusal.tensor is None else f" ({printable(refusal.tensor, 80)})"
     return Layout(
@@ -132,11 +132,11 @@ def unnamed(shapes: Shapes, refusal: CheckpointError, config: Mapping[str, Any] 
 def _new_family(
     config: Mapping[str, Any], tall: Mapping[str, tuple[int, ...]], candidates: Sequence[str]
 ) -> str | None:
-    """The tensor that is the embedding of a model whose type no family has; None where names do not tell."""
+    """The tensor that is the embedding of a model of an unknown type; None if names do not show it."""
     sections = language_sections(config)
     types = [kind for section in sections if isinstance(kind := section.get("model_type"), str)]
     if not types or any(family_of(kind) is not None or inner_type(kind) is not None for kind in types):
-        return None  # a known family whose tensors are not what they should be is no new family
+        return None  # a known family with wrong tensors is not an unknown family
     named = [name for name in candidates if _ends(name, embedding_names())]
     if len(named) != 1:
         return None
@@ -160,7 +160,7 @@ def _of_new_family(
     tied = head is None or True in (part.get("tie_word_embeddings") for part in (section, config))
     kind = shown(section.get("model_type", config.get("model_type")))[:80]
     where = "embedding" if tied else "embedding and its output head"
-    note = f"The model type {kind} is not known. The mark stands in its {where}, and A is made of the embedding's rows."
+    note = f"The model type {kind} is not known. The mark is in its {where}, and A is made of the embedding's rows."
     return Layout(
         family=UNKNOWN_FAMILY,
         vocab_size=vocab_size,
@@ -175,22 +175,22 @@ def _of_new_family(
 
 
 def _by_names(config: Mapping[str, Any], section: Mapping[str, Any], shapes: Shapes) -> Layout:
-    """The layout where no model type is known."""
+    """The layout if no model type is known."""
     model_type = section.get("model_type", config.get("model_type"))
     fitting = [family for family in families() if _names_fit(family, shapes)]
     if len(fitting) != 1:
         raise _unknown(model_type, config, shapes)
     (family,) = fitting
-    # transformers' default size need not be this model's, so it is not assumed.
+    # transformers' default size may differ from this model's, so it is not assumed.
     assumed = next(iter(family.model_types.values()))
     defaults = {key: value for key, value in assumed.items() if key != family.hidden_size}
     values = Config(section, config, defaults, family.spellings)
     if family.heads and values.stated(family.heads) is None:
         raise UnknownFamilyError(
-            f"the tensor names fit the {family.name} family, but they do not tell the number of attention heads",
+            f"the tensor names fit the {family.name} family, but they do not show the number of attention heads",
             expected=f"a config.json with {family.heads}",
             found="no config.json" if not config else f"a config.json without {family.heads}",
-            advice="Put the model's config.json beside the file",
+            advice="Put the model's config.json next to the file",
         )
     told = "no model_type" if model_type is None else f"the unknown model_type {shown(model_type)[:80]}"
     note = f"The config gives {told}; the family {family.name} was recognised by tensor names."
@@ -198,7 +198,7 @@ def _by_names(config: Mapping[str, Any], section: Mapping[str, Any], shapes: Sha
 
 
 def _names_fit(family: Family, shapes: Shapes) -> bool:
-    """Whether layer 0 holds exactly the family's tensors under one of its prefixes."""
+    """Whether layer 0 has exactly the family's tensors under one of its prefixes."""
     for prefix in family.prefixes:
         stem = prefix.body + family.layer
         found = {name[len(stem) :] for name in shapes if name.startswith(stem)} - _BUFFERS
@@ -211,14 +211,14 @@ def _unknown(model_type: object, config: Mapping[str, Any], shapes: Shapes) -> U
     served = ", ".join(sorted(t for f in families() for t in f.model_types))
     if not config:
         return UnknownFamilyError(
-            f"the tensor names alone do not tell the model family; {tried(families())}",
+            f"the tensor names alone do not identify the model family; {tried(families())}",
             expected="a config.json with a known model_type",
             found=f"no config.json; {present(shapes)}",
-            advice="Put the model's config.json beside the file",
+            advice="Put the model's config.json next to the file",
         )
     return UnknownFamilyError(
         f"this model family is not known; model types served: {served}; {tried(families())}",
         expected="a known model_type",
         found=f"model_type {'missing' if model_type is None else shown(model_type)[:80]}; {present(shapes)}",
-        advice="Check that the model's own config.json lies beside its files",
+        advice="Check that the model's own config.json is in the same folder",
     )

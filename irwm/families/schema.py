@@ -1,7 +1,7 @@
-"""What the scheme needs to know about a model: the tensors of the layer-0 attention score, and the conventions.
+"""A description of a model for the scheme: the tensors of the layer-0 attention score, and the conventions.
 
-A `Layout` is the answer `irwm.families.recognise` gives for one checkpoint. It names tensors and holds numbers; it
-never holds weights, so making one reads nothing but a config and the tensors' shapes.
+`irwm.families.recognise` returns a `Layout` for one checkpoint. It names tensors and contains numbers, but no
+weights, so making one requires only a config and the tensors' shapes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class TensorRef:
     Attributes:
         name: the tensor's name in the files.
         rows: half-open range of output rows (for a bias: of entries) that belong to this role, None for all. Counted
-            in the logical (out, in) orientation, whatever `transposed` says.
-        every: where q, k and v alternate head by head, the period: `rows` then stands in every so many rows.
-        transposed: the file stores (in, out) where the logical matrix is (out, in).
+            in the logical (out, in) orientation, independent of `transposed`.
+        every: if q, k and v alternate head by head, the period: `rows` then repeats after this many rows.
+        transposed: the file stores (in, out) while the logical matrix is (out, in).
     """
 
     name: str
@@ -40,7 +40,7 @@ class Norm:
         kind: "rms" divides by sqrt(mean(x^2) + eps); "layer" first subtracts the mean.
         weight: the gain, None for a norm without one (gain 1). For q and k it may also be (heads, head_dim), a gain
             for each head, stored as one tensor or as a tuple of one tensor per head.
-        bias: the additive term, None for none.
+        bias: the additive term, None without one.
         eps: added to the mean square (or variance) under the root.
         offset: added to the stored gain; 1.0 for Gemma, which stores the gain minus one, else 0.0.
         over: the axis of a norm on q or k: "head", each head alone, or "projection", all heads together.
@@ -61,56 +61,56 @@ class Norm:
         return (self.weight,)
 
 
-# The family of a checkpoint whose names, or whose model type, no family has.
+# The family of a checkpoint whose names or model type match no family.
 UNKNOWN_FAMILY = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where one checkpoint keeps its embedding and layer-0 q and k, and how the model combines them.
+    """The tensors of one checkpoint's embedding and layer-0 q and k, and how the model combines them.
 
-    The computation it stands for, for one token at position 0 (docs/method.md):
+    It describes this computation, for one token at position 0 (docs/method.md):
 
         x = embedding[token] * embedding_scale
-        x = x W_in^T [+ position[0] + token_type[0]]                (each only where not None)
-        x = embedding_norm(x)                                       only where not None
-        x = x W_in^T + b_in                                         here where b_in is not None, then not above
-        x = input_norm(x)                                           only where not None
+        x = x W_in^T [+ position[0] + token_type[0]]                (each only if not None)
+        x = embedding_norm(x)                                       only if not None
+        x = x W_in^T + b_in                                         here if b_in is not None, then not above
+        x = input_norm(x)                                           only if not None
         q, k = x W_q^T + b_q, x W_k^T + b_k                         heads * head_dim entries, head by head
-        q, k = q_norm(q), k_norm(k)                                 only where not None
-        q, k = limited to [-clip, clip]                             only where not None
+        q, k = q_norm(q), k_norm(k)                                 only if not None
+        q, k = limited to [-clip, clip]                             only if not None
 
     Attributes:
         family: name of the family's data file, e.g. "llama".
         vocab_size, hidden_size: s and d, the embedding's stored shape (padded rows count).
         heads, kv_heads, head_dim: query heads, key heads (a divisor of heads; query head h reads key head
-            h // (heads // kv_heads)), and entries per head. 0 where q and k are None.
+            h // (heads // kv_heads)), and entries per head. 0 if q and k are None.
         embedding: W_e, (vocab_size, hidden_size).
-        head: the output head's tensor where the files hold one, else None.
+        head: the output head's tensor if the files hold one, else None.
         tied: the model uses the embedding as output head, by its config; a stored `head` is then a copy.
-        position, token_type: tables whose row 0 is added to the embedding, None where the family has none. The rows
+        position, token_type: tables whose row 0 is added to the embedding, None if the family has none. The rows
             of `position` begin at the first token's, which is not always the first one stored.
         embedding_norm: norm over the summed embedding, before the first layer.
-        input_norm: norm of layer 0 in front of q and k; None in post-norm families.
+        input_norm: norm of layer 0 before q and k; None in post-norm families.
         q, k: (heads * head_dim, width) and (kv_heads * head_dim, width), width being hidden_size or that of
-            `embedding_projection`. None where the scores come from the embedding alone, and where the names in the
-            files do not tell which tensors they are; then all roles except the embedding may be unknown.
+            `embedding_projection`. None if the scores come from the embedding alone, or if the names in the files
+            do not show which tensors they are; then all roles except the embedding may be unknown.
         q_bias, k_bias: (heads * head_dim,) and (kv_heads * head_dim,).
         q_norm, k_norm: norms on q and k.
         embedding_scale: factor on the embedding as the model applies it, 1.0 for most.
-        notes: sentences a reader of a report should know, e.g. a head that the config promises and the files lack.
-        alternatives: other tensors that may be the embedding, where names do not tell or more than one has its name;
+        notes: sentences for readers of a report, e.g. about a head that the config states and the files lack.
+        alternatives: other tensors that may be the embedding, if names do not decide or several have its name;
             their shapes may differ.
-        embedding_projection: W_in, (width, hidden_size), where the layers are wider than the embedding.
-        embedding_projection_bias: b_in, (width,); the projection then comes behind the embedding's norm, and tables and
+        embedding_projection: W_in, (width, hidden_size), if the layers are wider than the embedding.
+        embedding_projection_bias: b_in, (width,); the projection then follows the embedding's norm, and tables and
             norm are as wide as the embedding.
-        clip: what q and k are limited to in magnitude.
-        scores: what A is made of: "attention", q and k of layer 0; "embedding", the embedding's rows alone, where
+        clip: the limit on the magnitude of q and k.
+        scores: the source of A: "attention", q and k of layer 0; "embedding", only the embedding's rows, if
             the family has no such q and k.
-        copies: tensors that should hold the embedding again under another of its names, beside `head`. Only their
+        copies: tensors that should repeat the embedding under another of its names, besides `head`. Only their
             bytes show whether they do.
-        elsewhere: the layouts of other models that the files hold under other paths. One of them may be the model that
-            is run; their embeddings are among the `alternatives`.
+        elsewhere: the layouts of other models in the files, under other paths. One of them may be the model that
+            is used; their embeddings are among the `alternatives`.
     """
 
     family: str
@@ -158,16 +158,17 @@ class Layout:
 
     @property
     def names_known(self) -> bool:
-        """Whether the tensors' names are understood, so that what is not found under them is not there."""
+        """Whether the tensors' names are understood, so that tensors not found under them do not exist."""
         return self.q is not None or (self.scores == "embedding" and self.family != UNKNOWN_FAMILY)
 
     @property
     def known_alone(self) -> bool:
-        """Whether this is a model of a family that is not known, its embedding known by name and size alone."""
+        """Whether this is a model of an unknown family whose embedding is known only by its name and size."""
         return self.family == UNKNOWN_FAMILY and self.scores == "embedding"
 
     @property
     def drops_row_constants(self) -> bool:
-        """Whether the first norm subtracts each row's mean, so that layer 0 does not notice a constant added to it."""
+        """Whether the first norm subtracts each row's mean, so that adding a constant to a row does not affect layer
+        0."""
         norm = self.embedding_norm or self.input_norm
         return norm is not None and norm.kind == "layer"

@@ -1,9 +1,9 @@
 """Keys, and the checks that a key belongs to its original.
 
-`irwm.scheme.derivation` says how each choice follows from a key's secret.
+`irwm.scheme.derivation` derives each choice from a key's secret.
 
-    key              a `Key`, how it is made, and its bytes
-    digests          the digests of what a key is bound to: the rows that it reads, and layer 0
-    asked            the tokens that a served model is asked for
-    check_original   is this the original that the key was made for, and was the key derived from it?
+    key              a `Key`, its creation, and its bytes
+    digests          the digests of a key's inputs in its original: the rows that it reads, and layer 0
+    asked            the tokens that a served model is queried for
+    check_original   checks that an original is the key's, and that the key was derived from it
 """

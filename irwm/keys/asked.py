@@ -1,4 +1,4 @@
-"""Which tokens a served model is asked for, where they are not all of the vocabulary (docs/answers.md)."""
+"""Chooses the tokens that a served model is queried for, if not the whole vocabulary (docs/answers.md)."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from numpy.typing import NDArray
 from irwm.checkpoint import Checkpoint, special_token_ids
 from irwm.keys.key import Key
 
-# Of other tokens so many times the width, which is enough to find the map into the original's coordinates.
+# Number of other tokens in multiples of the width, enough to find the map to the original's coordinates.
 OTHERS_OF_WIDTH = 4
-# And so many for each marked one, so that the choice tells a server little about which are marked.
+# Other tokens for each marked one, so that the choice reveals little about the marked ones.
 OTHERS_OF_MARKED = 9
 
 
 def tokens_asked(keys: Sequence[Key], original: Checkpoint) -> NDArray[np.int64]:
-    """The marked rows' tokens of these keys among many others, in random order.
+    """The marked rows' tokens of these keys among many other tokens, in random order.
 
-    The same keys give the same tokens in the same order: whoever is asked twice could tell the marked ones by the
-    others' changing. The others follow from the keys' secrets, so nobody else can draw them.
+    The same keys give the same tokens in the same order: if the other tokens changed between two recordings, the server
+    could identify the marked ones. The others are derived from the keys' secrets, so only their holder can draw them.
 
     Args:
         keys: of this original.
 
     Returns:
-        (v,) int64, each once; all of the vocabulary but special tokens where that is not more.
+        (v,) int64, each once; the whole vocabulary except special tokens, if that is not more.
     """
-    # In a model whose head is its embedding the embedding's mark is read, in others the head's own.
+    # If the head is the embedding, the embedding's mark is read; otherwise the head's own mark.
     heads = [key.head or key for key in keys]
     marked = np.unique(np.concatenate([key.rows_read()[2] for key in heads]))
     usable = np.setdiff1d(np.arange(original.vocab_size), sorted(special_token_ids(original)))

@@ -1,4 +1,4 @@
-"""The checks that an original is the one that a key was made for, and that the key was derived from it."""
+"""Checks that an original is the one that a key was made for, and that the key was derived from it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from irwm.scheme.parameters import EMBEDDING, HEAD
 
 
 def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model: Checkpoint) -> None:
-    """Refuse a key whose try or scale was chosen instead of derived.
+    """Rejects a key whose try or scale was chosen instead of derived.
 
     Args:
         a_m: (t, d) invariant of the original `model` with the key's noise.
 
     Raises:
-        KeyMismatchError: `attempt` is not the first stable try, or `scale` is not what the parameters say.
+        KeyMismatchError: `attempt` is not the first stable try, or `scale` does not follow from the parameters.
     """
     p = key.parameters
     derivation = key.derivation
@@ -34,18 +34,18 @@ def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model
     if first == key.attempt and math.isclose(expected, key.scale, rel_tol=1e-6):
         return
     raise KeyMismatchError(
-        "this key was not derived as keys are: its try or its scale was chosen",
+        "this key was not derived correctly: its try or its scale was chosen",
         expected=f"attempt {first}, scale {expected:.6g}",
         found=f"attempt {key.attempt}, scale {key.scale:.6g}",
-        advice="Do not rely on it; ask for the key as the vault holds it",
+        advice="Do not rely on it; request the key as stored in the vault",
     )
 
 
 def check_geometry(key: Key, model: Checkpoint) -> None:
-    """Refuse an original of another size, before anything as large as the key says is computed.
+    """Rejects an original of another size, before any computation as large as the key's sizes.
 
     Raises:
-        ParameterError: the key was put together with a setting out of its range.
+        ParameterError: the key has a setting that is out of range.
         KeyMismatchError: another geometry.
     """
     key.parameters.require_ranges()
@@ -55,7 +55,7 @@ def check_geometry(key: Key, model: Checkpoint) -> None:
 
 
 def check_original(key: Key, model: Checkpoint) -> None:
-    """Refuse an original that is not the one the key was made for; the fastest checks come first.
+    """Rejects an original that is not the one the key was made for; the fastest checks come first.
 
     Raises:
         KeyMismatchError: another geometry, other rows, another layer 0 or another embedding.
@@ -68,10 +68,10 @@ def check_original(key: Key, model: Checkpoint) -> None:
 
 
 def placed(key: Key, model: Checkpoint) -> dict[str, tuple[Checkpoint, Key]]:
-    """What of the original `model` each part of the key marks, by place: the checkpoint, and its output head.
+    """The part of the original `model` that each part of the key marks, by place: the checkpoint, and its output head.
 
     Raises:
-        KeyMismatchError: the key marks an output head that the model has not.
+        KeyMismatchError: the key marks an output head that the model lacks.
     """
     parts = {EMBEDDING: (model, key)}
     if key.head is not None:
@@ -83,16 +83,16 @@ def head_of(key: Key, model: Checkpoint) -> Checkpoint:
     """The output head of the original `model`, which `key` has a mark in.
 
     Raises:
-        KeyMismatchError: the model has no output head of its own.
+        KeyMismatchError: the model has no separate output head.
     """
     if model.output_head is None:
-        raise _mismatch(model, "an output head of its own", "none, or one of another shape than the embedding")
+        raise _mismatch(model, "a separate output head", "none, or one of another shape than the embedding")
     return model.output_head
 
 
 def check_fingerprint(key: Key, model: Checkpoint) -> None:
-    """Refuse an original with another embedding, which is hashed whole, once: unlike the rows' digest, the fingerprint
-    is bound into the derivation. To the key of an output head both matrices' fingerprints are.
+    """Rejects an original with another embedding. The embedding is hashed completely, once: unlike the rows' digest,
+    the fingerprint is part of the derivation. For the key of an output head, both matrices' fingerprints are.
 
     Raises:
         KeyMismatchError: another embedding.

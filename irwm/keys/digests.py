@@ -1,9 +1,9 @@
-"""The digests of what a key is bound to in its original: the rows that it reads, and all else behind the invariant.
+"""Digests of a key's inputs in its original: the rows that it reads, and everything else that the invariant uses.
 
-The rows' digest tells a wrong original from the right one before all of it is read. The digest of layer 0 is part of
-every derivation. Were a key bound to the embedding alone, a false accuser could make a key, publish its commitment, and
-only then rewrite layer 0's q and k of the "original" he shows, until A satisfies the key's equations on the rows of a
-stranger's model: a dozen rows of A, each with d unknowns, against fifty equations.
+The rows' digest detects a wrong original before all of it is read. The digest of layer 0 is part of every derivation.
+If a key were bound only to the embedding, a false accuser could make a key, publish its commitment, and only then
+rewrite layer 0's q and k of the "original" he shows, until A satisfies the key's equations on the rows of an unrelated
+model: a dozen rows of A, each with d unknowns, against fifty equations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from irwm.scheme.derivation import canonical
 if TYPE_CHECKING:
     from _hashlib import HASH as Digest
 
-# Rows that are read and hashed at a time; all rows that a large model's key reads are 130 MB as float32.
+# Rows that are read and hashed at a time; the rows of a large model's key take 130 MB as float32.
 _ROWS_HASHED = 512
 
 
@@ -37,7 +37,7 @@ def rows_digest(
     return _with_rows(_of_tokens(model.body, tokens.tobytes()).copy(), model, marked).hexdigest()
 
 
-@lru_cache(maxsize=4)  # all recipients of an owner have the same tokens, which are nearly all the rows
+@lru_cache(maxsize=4)  # all recipients of an owner share the tokens, which are nearly all the rows
 def _of_tokens(model: Checkpoint, tokens: bytes) -> Digest:
     return _with_rows(hashlib.sha256(b"irwm/v3/rows\0"), model, np.frombuffer(tokens, dtype=np.int64))
 
@@ -52,7 +52,7 @@ def _with_rows(digest: Digest, model: Checkpoint, numbers: NDArray[np.int64]) ->
 @lru_cache(maxsize=4)  # the same for all keys of an original
 def layer0_digest(model: Checkpoint) -> str:
     """Hex SHA-256 over the float32 values of layer 0's q and k with their biases, of the norms before and on them, of
-    the first row of position and token type tables and of W_in, and over the numbers that say how they are combined
+    the first row of position and token type tables and of W_in, and over the numbers that define how they are combined
     (docs/key-format.md).
 
     Raises:

@@ -1,6 +1,6 @@
-"""Keys: one 32-byte secret from which every choice of a mark is derived; nothing is chosen freely (docs/method.md).
+"""Keys: every choice of a mark is derived from one 32-byte secret; no choice is free (docs/method.md).
 
-A key file is canonical JSON (docs/key-format.md). `Choices` are the index vectors that follow from the secret, the
+A key file is canonical JSON (docs/key-format.md). `Choices` are the index vectors derived from the secret, the
 original's fingerprint, the owner and the recipient. The paper's permutation matrices are never stored.
 """
 
@@ -31,23 +31,23 @@ FORMAT = "irwm-key"
 VERSION = 3
 SECRET_BYTES = 32
 MAX_NAME = 200  # characters of an owner's or recipient's name
-MAX_KEY_BYTES = 16 << 20  # far above any real key; limits what a hostile file can make us parse
-# Fields that a key file holds as they are.
+MAX_KEY_BYTES = 16 << 20  # far above any real key; limits the size of hostile input
+# Fields that a key file stores unchanged.
 _PLAIN = (
     *("model_fingerprint", "rows_digest", "layer0_digest", "attempt"),
     *("vocab_size", "hidden_size", "owner", "recipient"),
 )
-# What a key file holds of the mark in an output head; all else is as in the embedding.
+# The fields of a key file for the mark in an output head; the rest is the same as for the embedding.
 _OF_HEAD = ("model_fingerprint", "rows_digest", "attempt")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choices:
-    """What a key decides, as index vectors.
+    """A key's decisions, as index vectors.
 
     Attributes:
-        query_tokens: (t,) L_M, tokens behind the rows of A.
-        reference_tokens: (d,) tokens behind the columns of A.
+        query_tokens: (t,) L_M, tokens of the rows of A.
+        reference_tokens: (d,) tokens of the columns of A.
         marked_rows: (l,) L_W, rows that carry the mark.
         row_permutations: (l, d) L_P1.
         constraint_permutations: (t, d) L_P2 of the accepted try.
@@ -64,22 +64,22 @@ class Choices:
 class Key:
     """One mark of one model for one owner or recipient.
 
-    Where the output head is marked too, `head` is that mark's key, which reads `Checkpoint.output_head` as this one
-    reads the checkpoint: with choices, try and scale of its own from the same secret, and `Parameters.in_head`.
+    If the output head is marked too, `head` is that mark's key, which reads `Checkpoint.output_head` as this one reads
+    the checkpoint: with its own choices, try and scale from the same secret, and `Parameters.in_head`.
 
     Attributes:
         secret: 32 bytes; never shown, logged or written outside the vault.
         parameters: the mark's parameters.
         model_fingerprint: hex SHA-256 of the original's embedding; salt of every derivation.
-        rows_digest, layer0_digest: hex SHA-256 of the original's rows that the mark reads, and of all else that the
-            invariant reads, see `irwm.keys.digests`.
+        rows_digest, layer0_digest: hex SHA-256 of the original's rows that the mark reads, and of everything else that
+            the invariant reads, see `irwm.keys.digests`.
         vocab_size, hidden_size: s and d of the original.
         pool: the usable rows at the time the key was made.
         attempt: index of the first try of the constraint permutations with cond(A2) < condition_limit.
         scale: scale_wm as a number, "auto" resolved.
         owner, recipient: names bound into the derivation.
-        head: of the mark in the output head; None where only the embedding is marked.
-        beside: of a `head`, the fingerprint of the embedding, to which it is bound too; else "".
+        head: the key of the mark in the output head; None if only the embedding is marked.
+        beside: for a `head`, the fingerprint of the embedding, to which it is also bound; else "".
     """
 
     secret: bytes = field(repr=False)
@@ -99,16 +99,17 @@ class Key:
 
     @property
     def marks_head(self) -> bool:
-        """Whether its settings name the output head; a model whose head is its embedding has no second mark there."""
+        """Whether its settings include the output head; a model whose head is its embedding has no second mark
+        there."""
         return HEAD in self.parameters.places
 
     def at(self, place: str) -> Key | None:
-        """This key for one of `irwm.scheme.parameters.PLACES`; None where that place is not marked."""
+        """This key for one of `irwm.scheme.parameters.PLACES`; None if that place is not marked."""
         return self if place == EMBEDDING else self.head
 
     @property
     def commitment(self) -> str:
-        """Hex SHA-256 over the whole key, its public fingerprint; it reveals nothing of the key. A `head` has none."""
+        """Hex SHA-256 over the whole key, its public fingerprint; it reveals no part of the key. A `head` has none."""
         return hashlib.sha256(b"irwm/v3/commitment\0" + self.to_bytes()).hexdigest()
 
     @property
@@ -128,7 +129,7 @@ class Key:
     @property
     def control_seed(self) -> int:
         """The seed of the `decoy_key`s that control an examination with this key. It is as secret as the key: with a
-        public one a thief could write a control's mark into his copy, so that the control fails."""
+        public seed, an attacker could write a control's mark into the copy, so that the control fails."""
         return int.from_bytes(derive(self.secret, b"irwm", b"irwm/v3/controls")[:15], "little")
 
     def noise(self, model: Checkpoint, choices: Choices) -> Noise:
@@ -136,7 +137,8 @@ class Key:
         return noise_of(self.derivation, self.parameters, model, choices.marked_rows)
 
     def rows_read(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Query tokens (t,), reference tokens (d,) and marked rows (l,): the part of `choices` that is derived fast."""
+        """Query tokens (t,), reference tokens (d,) and marked rows (l,): the part of `choices` that is fast to
+        derive."""
         p, derivation = self.parameters, self.derivation
         query, reference = derivation.tokens(self.pool, p.constraints, self.hidden_size)
         return query, reference, derivation.marked_rows(self.pool, query, reference, p.positions)
@@ -186,11 +188,11 @@ class Key:
                 f"the key's {error.problem}",
                 expected=error.expected,
                 found=error.found,
-                advice="No mark is read with such a setting; ask whoever made the key for one within the range",
+                advice="No mark can be read with this setting; ask the key's author for one within the range",
             ) from error
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise KeyFormatError(
-                "these bytes are not a watermark key", found=type(error).__name__, advice="Open the vault's own record"
+                "these bytes are not a watermark key", found=type(error).__name__, advice="Open the record in the vault"
             ) from error
 
 
@@ -211,7 +213,7 @@ def generate_key(
         secret: 32 bytes, drawn from the operating system if None. Recipients of one owner share the secret.
         owner, recipient: names bound into the derivation, at most 200 characters each.
         device: where the invariant is computed.
-        layer0: the model's, where the caller makes many keys of one model.
+        layer0: the model's layer 0, if the caller makes many keys of one model.
 
     Raises:
         ParameterError: the model is too small for the parameters, or a name or the secret is malformed.
@@ -277,9 +279,9 @@ def decoy_key(
     device: str = "cpu",
     layer0: Layer0 | None = None,
 ) -> Key:
-    """A key that was never inserted anywhere, for the controls beside a verdict.
+    """A key that was never inserted anywhere, for the controls shown with a verdict.
 
-    Its secret is public and follows from `seed` and `number`, so that anyone can repeat the control. Errors as
+    Its secret is public and derived from `seed` and `number`, so that anyone can repeat the control. Errors as
     `generate_key`.
     """
     secret = public_key(seed, f"irwm/v3/decoy/{number}")
@@ -294,7 +296,7 @@ def resolved_scale(
     permuted: NDArray[np.float64],
     row_permutations: NDArray[np.int64],
 ) -> float:
-    """scale_wm as a number; "auto" makes the stored entries as large as the rows' own numbers, in the basis."""
+    """scale_wm as a number; "auto" makes the stored entries as large as the row's numbers in the basis."""
     if params.scale != AUTO_SCALE:
         return float(params.scale)
     rows = noise.basis.into(model.embedding(marked_rows).double().numpy(), marked_rows)
@@ -303,13 +305,13 @@ def resolved_scale(
 
 def _check_secret_and_names(secret: bytes, owner: str, recipient: str) -> None:
     if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
-        raise ParameterError("the secret is not a secret", expected="32 bytes", found=type(secret).__name__)
+        raise ParameterError("the secret is invalid", expected="32 bytes", found=type(secret).__name__)
     for what, name in (("owner", owner), ("recipient", recipient)):
         if not isinstance(name, str) or len(name) > MAX_NAME or (not name.isascii() and not _encodes(name)):
             raise ParameterError(f"the {what}'s name cannot be used", expected=f"text of at most {MAX_NAME} characters")
         if holds_controls(name):
             raise ParameterError(
-                f"the {what}'s name has a line break, an unseen character, or one that turns the direction of writing",
+                f"the {what}'s name has a line break, an invisible character, or a change of writing direction",
                 expected="one line of visible text",
                 found=printable(name, 80),
                 advice="Type the name again instead of pasting it",
@@ -317,7 +319,7 @@ def _check_secret_and_names(secret: bytes, owner: str, recipient: str) -> None:
 
 
 def _encodes(name: str) -> bool:
-    """Whether a name has a UTF-8 form; a lone surrogate has none."""
+    """Whether a name can be encoded as UTF-8; a lone surrogate cannot."""
     try:
         return bool(name.encode("utf-8"))
     except UnicodeEncodeError:
@@ -346,7 +348,7 @@ def _parse(data: bytes) -> Key:
     )
     if "head" in values:
         if HEAD not in key.parameters.places:
-            raise KeyFormatError("the key has a mark in the output head, which its settings do not name")
+            raise KeyFormatError("the key has a mark in the output head, which its settings do not include")
         of_head = _of_place(values["head"], size) | {"parameters": key.parameters.in_head}
         key = replace(key, head=replace(key, **of_head, beside=key.model_fingerprint))
     _check_secret_and_names(key.secret, key.owner, key.recipient)
@@ -355,16 +357,16 @@ def _parse(data: bytes) -> Key:
     if not whole or not 0 < size < 2**31 or not key.parameters.constraints < d < 2**24:
         raise KeyFormatError("the key's geometry is out of range", found=f"{size} × {d}")
     if key.to_bytes() != data:
-        raise KeyFormatError("the key is not in canonical form", advice="Open the vault's own record")
+        raise KeyFormatError("the key is not in canonical form", advice="Open the record in the vault")
     return key
 
 
 def _of_place(values: dict[str, Any], size: int) -> dict[str, Any]:
-    """What a key holds of one place, checked."""
+    """A key's fields for one place, validated."""
     excluded, attempt, scale = values["excluded_rows"], values["attempt"], float(values["scale"])
     numbers = (attempt, *(edge for pair in excluded for edge in pair))
     if not all(isinstance(v, int) and not isinstance(v, bool) for v in numbers) or attempt < 0:
-        raise KeyFormatError("the key's try or its row pool is no whole number", found=f"attempt {attempt}"[:80])
+        raise KeyFormatError("the key's try or its row pool is not a whole number", found=f"attempt {attempt}"[:80])
     if not check_ranges(excluded, size) or not 0.0 < scale < float("inf"):
         raise KeyFormatError("the key's row pool or scale is out of range")
     for name in ("model_fingerprint", "rows_digest"):

@@ -1,17 +1,17 @@
-"""Everything that writes a checkpoint: a mark inserted, and a release published without ever leaving half of one.
+"""Writes checkpoints: inserts a mark, and publishes a release without ever leaving an incomplete one.
 
-    insertion   solve the marked rows, publish them, read them back (Algorithms 2 and 5)
+    insertion   solves the marked rows, publishes them, reads them back (Algorithms 2 and 5)
 
 Publishing, from an opened checkpoint to a new folder:
 
-    patches     the byte ranges that change: new rows in the place of the embedding's
-    selection   which files are copied, and which would give unmarked weights away
-    partial     the locked NAME.partial folder, and the removal of those that dead runs left
+    patches     the byte ranges that change: new rows instead of the embedding's
+    selection   which files are copied, and which would reveal unmarked weights
+    partial     the locked NAME.partial folder, and the removal of those that interrupted runs left
     publish     copy, hash, verify, rename
-    cloning     blocks shared between the copies of one release, if the disk can
+    cloning     blocks shared between the copies of one release, if the disk supports it
     manifest    SHA256SUMS, for `sha256sum -c`
 
-This package exports publishing only: `insertion` needs alignment and detection, which take long to import.
+This package exports publishing only: `insertion` needs alignment and detection, which are slow to import.
 """
 
 from irwm.release.manifest import MANIFEST_NAME, Manifest, ManifestCheck, read_manifest, verify_manifest

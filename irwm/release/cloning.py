@@ -1,8 +1,8 @@
 """Sharing a file's blocks between the copies of one release, if the file system can (a reflink).
 
-Only a file of a copy that this run has written and hashed is cloned. A clone takes no room and no time, and it is a
-file of its own: writing to one of the two does not change the other. Hard links are never used: they are one file with
-two names, so an edit, a repair or a change of permissions in one recipient's folder would reach all the others and
+Only a file of a copy that this run has written and hashed is cloned. A clone takes no space and no time, and it is a
+separate file: writing to one of the two does not change the other. Hard links are never used: they are one file with
+two names, so an edit, a repair or a change of permissions in one recipient's folder would affect all the others and
 break every manifest at once.
 """
 
@@ -27,22 +27,22 @@ except ImportError:  # Windows: files are copied there
 # _IOW(0x94, 9, int) of linux/fs.h. On processors that number it differently the kernel has no such call, and the file
 # is copied.
 _FICLONE = 0x40049409
-# The errors of a kernel or file system that cannot clone: no such call, not these files, not between these disks. All
-# others, such as a full disk, are errors as for a copy.
+# The errors of a kernel or file system that cannot clone: no such call, not for these files, not between these disks.
+# All other errors, such as a full disk, are handled as for a copy.
 _CANNOT = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.ETXTBSY}
-# O_EXCL: a file that exists already in our own empty folder means that the disk does not distinguish two names.
+# O_EXCL: an existing file in the new, empty folder means that the disk does not distinguish two names.
 WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | ALWAYS
 _PROBE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class ClonedFrom:
-    """A file of a finished copy that the next copy of the same original may share its blocks with.
+    """A file of a finished copy, whose blocks the next copy of the same original may share.
 
     Attributes:
-        path: where it is.
-        seen: its state when its last byte was on the disk, from the descriptor that wrote it.
-        origin: the state of the original's file that it is a copy of. The next copy's original must have the same
+        path: its path.
+        seen: its state when it was completely on the disk, from the descriptor that wrote it.
+        origin: the state of the original's file that was copied. The next copy's original must have the same
             state, or a new release would contain old bytes.
         digest: hex SHA-256 of the bytes as they were written.
     """
@@ -54,13 +54,13 @@ class ClonedFrom:
 
 
 def clone(source: ClonedFrom, target: Path) -> FileState | None:
-    """Makes `target` a clone of `source`, fsynced, and returns its state; None if it has to be copied instead.
+    """Makes `target` a clone of `source`, fsynced, and returns its state; None if a copy is needed instead.
 
     The digest stays valid: the kernel clones the blocks of the same file that `open_seen` finds unchanged in size,
     time, inode and disk since it was hashed, before and after cloning.
 
     Raises:
-        OSError: another error of the disk, such as no room for the names.
+        OSError: another error of the disk, such as no space for the names.
     """
     if fcntl is None:
         return None
@@ -75,7 +75,7 @@ def clone(source: ClonedFrom, target: Path) -> FileState | None:
             finally:
                 os.close(writer)
     except CheckpointChangedError:
-        state = None  # somebody moved or edited the finished copy, so the original is copied
+        state = None  # the finished copy was moved or edited, so the original is copied
     if state is None or state.size != source.seen.size:
         _discard(target)
         return None
@@ -95,7 +95,7 @@ def _cloned(writer: int, reader: int) -> FileState | None:
 
 
 def clones_in(folder: Path) -> bool:
-    """Whether the disk that holds `folder` can clone, tried with two files without a name."""
+    """Whether the disk of `folder` can clone, tested with two unnamed files."""
     if fcntl is None or not hasattr(os, "O_TMPFILE"):
         return False
     try:

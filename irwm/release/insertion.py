@@ -1,7 +1,7 @@
-"""Insertion (Algorithms 2 and 5): solve the marked rows, write them in the checkpoint's own dtype, publish, verify.
+"""Insertion (Algorithms 2 and 5): solves the marked rows, writes them in the checkpoint's dtype, publishes, verifies.
 
-For a single owner only the marked rows change, with noise all rows (Algorithm 4): those of the embedding and, where the
-output head is a matrix of its own, those of the head.
+For a single owner only the marked rows change, with noise all rows (Algorithm 4): those of the embedding and, if the
+output head is a separate matrix, those of the head.
 Every other byte of the release is the original's, copied and hashed in one pass.
 """
 
@@ -40,10 +40,10 @@ from irwm.tracing import trace_each
 
 Progress = Callable[[int, int, str], None]
 
-# Share of the positions that must count right after insertion. An exact mark counts at nearly all of them; with fewer
+# Share of the positions that must count right after insertion. An exact mark counts at nearly all of them; with fewer,
 # the dtype or the scale has used up the margin that robustness needs.
 LEAST_SHARE = 0.9
-# Halvings after which the constant of a marked row is as exact as numbers are.
+# Number of halvings after which the constant of a marked row is as exact as a float.
 MOST_STEPS = 60
 
 
@@ -55,12 +55,12 @@ class Release:
         path: the release folder.
         changed_rows: (l,) ids of the embedding rows that differ from the original, L_W; with noise, all rows that
             differ, ascending.
-        head_rows: the same of the output head; (0,) where it is not marked.
+        head_rows: the same for the output head; (0,) if it is not marked.
         manifest: SHA-256 of every file, as written to SHA256SUMS.
         left_out: files of the source folder that were not copied, since they may hold unmarked weights or secrets.
         bytes_written: size of the release.
-        verification: the finding of a detection on what was written in the embedding.
-        bytes_cloned: how many of these bytes are shared with an earlier copy and took no room.
+        verification: the finding of a detection on the written embedding.
+        bytes_cloned: the number of these bytes that are shared with an earlier copy and took no space.
         shared: the files that the next recipient's copy of the same original may be cloned from.
     """
 
@@ -85,25 +85,25 @@ def insert(
     shared: Mapping[str, ClonedFrom] | None = None,
     also: Collection[str] = (),
 ) -> Release:
-    """Write a marked copy of `model` to the new folder `out_dir`.
+    """Writes a marked copy of `model` to the new folder `out_dir`.
 
     Args:
         model: the original that `key` was generated from.
         key: the key.
-        out_dir: must not exist; appears complete and verified, or not at all.
-        progress: called with bytes done, bytes in all and what is being done.
+        out_dir: must not exist; is created complete and verified, or not at all.
+        progress: called with bytes done, bytes in total and the current step.
         device: where the invariant is computed.
-        cancelled: asked now and then; true stops the work with CancelledError.
+        cancelled: called regularly; true stops the work with CancelledError.
         shared: `Release.shared` of an earlier copy of the same original; files that are the same are cloned from there.
-        also: names of files of the model's folder that the release holds too. Without it only weights, settings,
-            tokenizer and texts such as README and LICENSE are copied (`Release.left_out` has the others).
+        also: names of further files of the model's folder that are copied. Without it only weights, settings, tokenizer
+            and texts such as README and LICENSE are copied (`Release.left_out` lists the others).
 
     Raises:
-        UnsupportedCheckpointError: a checkpoint of a kind that can be examined but not marked.
+        UnsupportedCheckpointError: a checkpoint that can be examined but not marked.
         KeyMismatchError: the key belongs to another original.
-        MarginError: the mark would not be provable in this dtype; nothing was written.
+        MarginError: the mark would not be provable in this dtype; no file was written.
         UnmarkedCopyError: the release would hold a marked matrix's original values in another tensor or file.
-        PublishError: the folder exists, the disk is full, ...; nothing was published.
+        PublishError: the folder exists, the disk is full, ...; no release was published.
     """
     model.require_markable()  # the key may have been made with the same model in another format
     check_original(key, model)
@@ -112,7 +112,7 @@ def insert(
 
     def verify(folder: Path) -> None:
         if progress:
-            progress(0, 1, "verifying the mark in what was written")
+            progress(0, 1, "verifying the written mark")
         examination = Examination(open_checkpoint(folder), model, device)
         found.extend(_verified(mark, examination.at(place), folder) for place, mark in marks.items())
 
@@ -149,14 +149,14 @@ def insert(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mark:
-    """What is written in one place.
+    """The content to write in one place.
 
     Attributes:
         model: the original, or its output head.
         key: the key of this place.
         tokens: (l,) L_W.
         rows: (l, d) the marked rows, in the tensor's dtype.
-        noisy: all rows, where the key has noise.
+        noisy: all rows, if the key has noise.
     """
 
     model: Checkpoint
@@ -179,7 +179,7 @@ class _Mark:
 
 
 def _marks(model: Checkpoint, key: Key, device: str) -> dict[str, _Mark]:
-    """What is written, by place."""
+    """The content to write, by place."""
     marks = {}
     for place, (where, part) in placed(key, model).items():
         choices = part.choices()
@@ -200,27 +200,27 @@ def _together(parts: Iterable[Patches]) -> Patches:
 
 
 def _verified(mark: _Mark, examination: Examination, folder: Path) -> Finding:
-    """The finding of a detection on what was written in one place.
+    """The finding of a detection on the written content in one place.
 
     Raises:
-        MarginError: it is not what was to be written, or mark or noise are not found again.
+        MarginError: it differs from the intended content, or mark or noise are not found.
     """
     written = examination.suspect
     if not torch.equal(written.embedding(mark.tokens), mark.rows.float()):
         raise MarginError(
-            "the marked rows read back differ from what was written", file=folder, tensor=written.layout.embedding.name
+            "the marked rows read back differ from the written rows", file=folder, tensor=written.layout.embedding.name
         )
     (finding,) = detect_marks(examination, [mark.key])
     if finding.verdict != FOUND:
         raise MarginError(
-            "the written mark is not found again",
+            "the written mark is not found",
             file=folder,
             tensor=written.layout.embedding.name,
             found=finding.reason,
         )
     if mark.noisy is not None and not trace_each(examination, [mark.key], decoys=0).traces[0].named:
         raise MarginError(
-            "the written noise does not name its recipient",
+            "the written noise does not identify its recipient",
             file=folder,
             tensor=written.layout.embedding.name,
             advice="Use more noise coordinates, or a model with more rows",
@@ -232,11 +232,11 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
     """(l, d) marked rows, rounded to the embedding's dtype (Algorithm 2, lines 15 to 24; Algorithm 5).
 
     Raises:
-        MarginError: rounding, overflow or the scale leaves too little of the mark to prove it later.
+        MarginError: after rounding, overflow or scaling, too little of the mark is left to prove it later.
     """
     if key.parameters.permutations < FEWEST_PERMUTATIONS:
         raise MarginError(
-            "with so few permutations the mark could never be proved",
+            "with this few permutations the mark could never be proven",
             expected=f"at least {FEWEST_PERMUTATIONS}",
             found=str(key.parameters.permutations),
             advice="Generate the key with more permutations",
@@ -251,7 +251,7 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
     least = max(key.parameters.required_positions, math.ceil(LEAST_SHARE * key.parameters.positions))
     if reading.count < least or log10_risk(reading) > FOUND_LOG10_RISK:
         raise MarginError(
-            f"the mark does not survive being stored as {model.dtype}",
+            f"the mark does not survive storage as {model.dtype}",
             file=model.path,
             tensor=model.layout.embedding.name,
             expected=f"at least {least} positions below {key.parameters.rank_threshold:g}, risk below 1e-6",
@@ -266,9 +266,9 @@ def _solved(
 ) -> NDArray[np.float64]:
     """(l, d) marked rows before rounding, in the model's own coordinates.
 
-    Detection takes the median of what a row differs by from every row of a model that does not notice such a constant.
-    A mark in a secret basis differs by a small one itself, which would be lost. So there the constant is chosen, which
-    costs nothing, with which the median is zero.
+    For a model that ignores a constant per row, detection subtracts the median difference of a row from its original. A
+    mark in a secret basis shifts that median a little itself, and the shift would be lost. So the constant is chosen
+    such that the median is zero, at no cost to the model.
     """
     tokens = choices.marked_rows
     rows = model.embedding(tokens).double().numpy()
@@ -287,8 +287,8 @@ def _solved(
 def _without_median(change: NDArray[np.float64], unit: NDArray[np.float64]) -> NDArray[np.float64]:
     """(l, 1) constants c with which the median of change + c unit (l, d) is zero in each row, by halving.
 
-    The median is continuous in c. As most entries of `unit` are positive, it is below zero far to the left and above it
-    far to the right.
+    The median is continuous in c. As most entries of `unit` are positive, it is below zero for very small c and above
+    it for very large c.
     """
     low, high = (np.full((len(change), 1), side * np.abs(change).max()) for side in (-1.0, 1.0))
     for _ in range(MOST_STEPS):
@@ -300,9 +300,9 @@ def _without_median(change: NDArray[np.float64], unit: NDArray[np.float64]) -> N
 
 
 def _margin(rows: NDArray[np.float64], permuted: NDArray[np.float64], choices: Choices, key: Key) -> Reading:
-    """The reading that a verdict would have of the rounded rows (l, d), in the basis, before anything is written."""
+    """The reading that a verdict would get from the rounded rows (l, d), in the basis, before any file is written."""
     shuffled = stat.normalised(np.take_along_axis(rows, choices.row_permutations, axis=1))
     weights = stat.joint_map(permuted, key.scale)
-    count = key.parameters.permutations  # the key's own number: with it every later detection must find the mark
+    count = key.parameters.permutations  # the key's own number: every later detection with it must find the mark
     null = stat.null_lengths(weights, shuffled, NullOrders.of(0, count, *rows.shape))
     return reading_of("joint", "original", stat.lengths(weights, shuffled), null, key.parameters)

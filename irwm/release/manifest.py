@@ -1,6 +1,6 @@
 """The list of a release's files with their SHA-256, in the format of the `sha256sum` tool.
 
-Anyone can check a release with `sha256sum -c SHA256SUMS`, without any program of ours and long after it.
+Anyone can check a release with `sha256sum -c SHA256SUMS`, without this program and long after the release.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from irwm.checkpoint.files import (
 from irwm.errors import CancelledError, CheckpointChangedError, CorruptCheckpointError, NotACheckpointError
 
 MANIFEST_NAME = "SHA256SUMS"
-# Locked while a release is written. It is left over only if the machine stopped just after the rename.
+# Locked while a release is written. It remains only if the machine stopped just after the rename.
 LOCK_NAME = ".irwm-lock"
 _MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 _LINE = re.compile(rb"(\\?)([0-9a-f]{64}) [ *]([^\n]+)")
@@ -34,7 +34,7 @@ _LINE = re.compile(rb"(\\?)([0-9a-f]{64}) [ *]([^\n]+)")
 # backslash.
 _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b"\r": b"\\r"}
 _UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
-# A link out of the folder, a FIFO or unreadable file, and one edited meanwhile; but not a failing disk.
+# A link out of the folder, a FIFO, an unreadable file, or one that was edited meanwhile; but not a failing disk.
 _NOT_AS_PUBLISHED = (CorruptCheckpointError, NotACheckpointError, CheckpointChangedError)
 
 
@@ -53,12 +53,12 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class ManifestCheck:
-    """How a folder differs from its manifest, as sorted names relative to the folder.
+    """Differences between a folder and its manifest, as sorted names relative to the folder.
 
     Attributes:
-        missing: listed, but not there.
-        extra: there, but not listed.
-        changed: there and listed, with other content, or no longer a readable file of the folder.
+        missing: listed, but missing.
+        extra: present, but not listed.
+        changed: present and listed, but with other content, or no longer a readable file of the folder.
     """
 
     missing: tuple[str, ...]
@@ -82,11 +82,11 @@ def _line(name: str, digest: str) -> bytes:
 
 
 def read_manifest(path: str | Path) -> Manifest:
-    """Reads a manifest, given itself or the folder it is in.
+    """Reads a manifest, given its path or that of its folder.
 
     Raises:
-        NotACheckpointError: there is none, or it is unreadable.
-        CorruptCheckpointError: it is too large, a line of it is not of the format, a name occurs twice, or a name
+        NotACheckpointError: it does not exist or is unreadable.
+        CorruptCheckpointError: it is too large, a line has the wrong format, a name occurs twice, or a name
             leads out of the folder.
     """
     path = Path(path)
@@ -103,7 +103,7 @@ def read_manifest(path: str | Path) -> Manifest:
                 f"Line {number} of the manifest is not a digest and a new name inside the folder",
                 file=path,
                 found=repr(line[:200])[2:-1],
-                advice="Fetch the release again",
+                advice="Download the release again",
             )
         files[name] = match[2].decode("ascii")
     return Manifest(path, files)
@@ -122,8 +122,8 @@ def verify_manifest(
 
     Args:
         folder: the release.
-        progress: called with bytes done, bytes in all and the file's name, at most once per 8 MiB read.
-        cancelled: asked before each 8 MiB; true stops with CancelledError.
+        progress: called with bytes done, bytes in total and the file's name, at most once per 8 MiB read.
+        cancelled: called before each 8 MiB; true stops with CancelledError.
 
     Raises:
         NotACheckpointError: no folder, or no manifest in it.
@@ -171,14 +171,14 @@ def _digest(path: Path, advance: Callable[[int], None]) -> str:
             read_into(descriptor, path, begin, piece)
             digest.update(piece)
         if os.fstat(descriptor).st_size != state.size:
-            raise changed(path, "another size than a moment before")
+            raise changed(path, "a size that changed during the check")
     return digest.hexdigest()
 
 
 def _sizes(folder: Path) -> dict[str, int]:
     """The size of every entry below `folder` that is not a folder, by relative name, without manifest and lock.
 
-    A link to a folder counts as an entry and is not followed, so no circle is possible.
+    A link to a folder counts as an entry and is not followed, so loops are impossible.
     """
     sizes: dict[str, int] = {}
 

@@ -1,8 +1,9 @@
-"""The folder `NAME.partial`, in which a release is written until it is complete, and the removal of those of dead runs.
+"""The folder `NAME.partial` of an incomplete release, and the removal of those that interrupted runs left.
 
 The running publisher locks a file inside. The kernel releases the lock when the process ends for any reason, so a
-partial folder whose lock is free belongs to a dead run and may be removed. Windows cannot rename a folder that holds an
-open file, so there the locked file is beside the folder, and the file inside only shows that the folder is ours.
+partial folder with a free lock belongs to an interrupted run and may be removed. Windows cannot rename a folder that
+contains an open file, so there the locked file is next to the folder, and the file inside only shows that this program
+made the folder.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from irwm.errors import OutputExistsError, PublishError
 from irwm.release.manifest import LOCK_NAME
 
 PARTIAL_SUFFIX = ".partial"
-# Another process may remove or finish the folder between two of our steps, and a sweeper may hold the lock for a
-# moment: so we try again, with pauses in seconds, for a quarter of a second in all.
+# Another process may remove or finish the folder between two of our steps, and a process that removes old folders may
+# hold the lock briefly: so we retry, with pauses in seconds, for a quarter of a second in total.
 _ATTEMPTS = 25
 _PAUSE = 0.01
-# Listing a folder to remove it needs descriptors; these are reserved for it in case the process runs out of them.
+# Listing a folder to remove it needs descriptors; these are reserved in case the process runs out of them.
 _SPARE_DESCRIPTORS = 6
-# The errors of file systems that cannot fsync a folder; nothing makes their renames safer.
+# The errors of file systems that cannot fsync a folder; their renames cannot be made durable.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 
 
@@ -55,10 +56,10 @@ class Partial:
         return self._published
 
     def publish(self) -> None:
-        """Renames the folder to its final name, durably. On any failure it has its partial name again.
+        """Renames the folder to its final name, durably. On any failure it gets its partial name back.
 
         Raises:
-            OutputExistsError: something has taken the final name meanwhile.
+            OutputExistsError: the final name was used by something else meanwhile.
             OSError: an error of the disk.
         """
         sync_folder(self.path)
@@ -74,7 +75,7 @@ class Partial:
             os.rename(self._out, self.path)
             raise
         self._published = True
-        # Unlinked only now, because its lock kept others out of the partial folder. A leftover is harmless.
+        # Removed only now, because its lock kept others out of the partial folder. If it remains, it is harmless.
         with suppress(OSError):
             os.unlink(self._out / LOCK_NAME)
             sync_folder(self._out)
@@ -82,10 +83,10 @@ class Partial:
 
 @contextmanager
 def partial_folder(out: Path) -> Iterator[Partial]:
-    """An empty, locked partial folder beside `out`, removed at the end unless it was published.
+    """An empty, locked partial folder next to `out`, removed at the end unless it was published.
 
     Raises:
-        OutputExistsError: `out` exists, another process is writing it, or a folder that is not ours has this name.
+        OutputExistsError: `out` exists, another process is writing it, or another program's folder has this name.
         OSError: an error of the disk.
     """
     path = out.with_name(out.name + PARTIAL_SUFFIX)
@@ -96,7 +97,7 @@ def partial_folder(out: Path) -> Iterator[Partial]:
         try:
             partial = Partial(out, path)
             try:
-                require_absent(out)  # a publisher may have finished between the caller's look and our lock
+                require_absent(out)  # a publisher may have finished between the caller's check and our lock
                 _clear(path)
                 yield partial
             finally:
@@ -108,21 +109,21 @@ def partial_folder(out: Path) -> Iterator[Partial]:
 
 
 def require_absent(out: Path) -> None:
-    """Raises OutputExistsError where anything, a dangling link included, has the name `out`."""
+    """Raises OutputExistsError if the name `out` exists, even as a broken link."""
     if os.path.lexists(out):
         raise OutputExistsError(
             "The output folder exists already",
             file=out,
-            expected="a name that is free",
-            advice="Choose another name, or move the folder away; nothing is ever overwritten",
+            expected="an unused name",
+            advice="Choose another name, or move the folder; existing files are never overwritten",
         )
 
 
 def sweep_partials(folder: str | Path) -> list[Path]:
-    """Removes the partial folders of dead runs directly inside `folder` and returns their paths.
+    """Removes the partial folders of interrupted runs directly inside `folder` and returns their paths.
 
-    It leaves alone what a running publisher holds and what no publisher made: a partial folder is empty or holds a lock
-    file.
+    It skips folders that a running publisher holds and folders of other programs: a partial folder is empty or contains
+    a lock file.
 
     Raises:
         NotACheckpointError: `folder` cannot be listed.
@@ -144,7 +145,7 @@ def sweep_partials(folder: str | Path) -> list[Path]:
                 continue
             lock = _try_lock(path)
         except OSError:
-            continue  # it is gone, or we may not remove it
+            continue  # it no longer exists, or may not be removed
         if lock is None:
             continue
         try:
@@ -157,7 +158,7 @@ def sweep_partials(folder: str | Path) -> list[Path]:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes the names in a folder durable, where the file system can."""
+    """Makes the names in a folder durable, if the file system can."""
     if not FOLDERS_OPEN:
         return
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -171,7 +172,8 @@ def sync_folder(path: Path) -> None:
 
 
 def _acquire(path: Path) -> int:
-    """Makes the partial folder, or takes over a dead run's, and returns the descriptor that holds its lock."""
+    """Makes the partial folder, or reuses that of an interrupted run, and returns the descriptor that holds its
+    lock."""
     held = False
     for _ in range(_ATTEMPTS):
         with suppress(FileExistsError):
@@ -179,16 +181,16 @@ def _acquire(path: Path) -> int:
         try:
             if not _is_ours(path):
                 raise OutputExistsError(
-                    "Something else has the name of the unfinished release",
+                    "A file or folder with the name of the unfinished release exists",
                     file=path,
-                    advice="Move it away, or choose another name for the release",
+                    advice="Move it, or choose another name for the release",
                 )
             lock = _try_lock(path)
         except FileNotFoundError:
-            continue  # a sweeper or a finishing publisher took the folder away
+            continue  # another process removed or finished the folder
         except OSError:
             with suppress(OSError):
-                os.rmdir(path)  # ours if it is empty
+                os.rmdir(path)  # empty, so made by this program
             raise
         if lock is not None:
             return lock
@@ -198,13 +200,13 @@ def _acquire(path: Path) -> int:
         raise OutputExistsError(
             "The output folder is in use: another process is writing it",
             file=path,
-            advice="Wait until it has ended, or choose another name",
+            advice="Wait until it ends, or choose another name",
         )
-    raise PublishError("The partial folder kept changing", file=path, advice="See which other program works in there")
+    raise PublishError("The partial folder kept changing", file=path, advice="Check which other program uses it")
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether this is a real folder that holds a lock file or nothing."""
+    """Whether this is a real folder that contains a lock file or is empty."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         return False
     names = os.listdir(path)
@@ -212,7 +214,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _try_lock(path: Path) -> int | None:
-    """A descriptor that holds the folder's lock; None where another process holds it.
+    """A descriptor that holds the folder's lock; None if another process holds it.
 
     Raises:
         FileNotFoundError: folder or lock file were just removed.
@@ -229,7 +231,7 @@ def _try_lock(path: Path) -> int | None:
         os.close(lock)
         return None
     try:
-        # The last holder may have removed the file before releasing it, so it may no longer have this name.
+        # The last holder may have removed the file before releasing it, so the file may no longer have this name.
         if not os.path.samestat(os.stat(file), os.fstat(lock)):
             raise FileNotFoundError(errno.ENOENT, "the lock file was replaced", str(path))
         if OPEN_FILES_STAY:
@@ -245,7 +247,7 @@ def _lock_file(path: Path) -> Path:
 
 
 def _let_go(path: Path, lock: int) -> None:
-    """Releases the folder's lock, and removes the lock file that lies beside the folder."""
+    """Releases the folder's lock, and removes the lock file next to the folder."""
     unlock_and_close(lock)
     if OPEN_FILES_STAY:
         with suppress(OSError):  # it fails while another process has the file open and uses it
@@ -253,7 +255,7 @@ def _let_go(path: Path, lock: int) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Empties the folder but for the lock file."""
+    """Empties the folder except for the lock file."""
     for entry in list(os.scandir(path)):
         if entry.name == LOCK_NAME:
             continue
@@ -266,7 +268,7 @@ def _clear(path: Path) -> None:
 def _remove(path: Path) -> None:
     """Removes the folder, the lock file last, so that an interrupted removal can be continued.
 
-    What cannot be removed stays for the next sweep; an earlier error matters more than this one.
+    Files that cannot be removed stay for the next cleanup; an earlier error matters more than this one.
     """
     with suppress(OSError):
         _clear(path)

@@ -1,4 +1,4 @@
-"""The byte ranges of weight files that a release changes: new rows in the place of the embedding's (Algorithm 5)."""
+"""The byte ranges of weight files that a release changes: new rows instead of the embedding's (Algorithm 5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from irwm.scheme.noise import Noise
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Bytes that take the place of as many others, from byte `start` of the file on."""
+    """Bytes that replace the same number of bytes, from byte `start` of the file on."""
 
     start: int
     data: bytes
@@ -35,7 +35,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class LazyPatch:
-    """Bytes that are made when they are written, so that a large embedding is never in memory as a whole.
+    """Bytes that are computed when they are written, so that a large embedding is never completely in memory.
 
     Attributes:
         start, stop: their range in the file.
@@ -61,7 +61,7 @@ def checked_patches(
     """The patches of each shard, sorted.
 
     Raises:
-        ParameterError: a file that is no shard of `source`, two patches that overlap, or one that reaches into the
+        ParameterError: a file that is not a shard of `source`, two patches that overlap, or one that reaches into the
             header or beyond the end; only tensors may change.
     """
     result = {}
@@ -69,7 +69,7 @@ def checked_patches(
         file = Path(file)
         entries = [part for tensor in source.tensors.values() for part in tensor.parts if part.file == file]
         if file not in source.shards or not entries:
-            raise ParameterError("A patch is for a file that is no shard of the checkpoint", file=file)
+            raise ParameterError("A patch is for a file that is not a shard of the checkpoint", file=file)
         reached, end = min(entry.start for entry in entries), max(entry.stop for entry in entries)
         ordered = tuple(sorted(items, key=lambda patch: patch.start))
         for patch in ordered:
@@ -90,7 +90,7 @@ def overlay(piece: memoryview, begin: int, patches: Sequence[Replacement], first
 
     Args:
         patches: sorted and disjoint.
-        first: index of the first patch that ends behind `begin`.
+        first: index of the first patch that ends after `begin`.
 
     Returns:
         The same index for the piece that follows this one.

@@ -1,6 +1,6 @@
-"""Publishing a release: a copy of a checkpoint's folder with some bytes replaced, complete or not at all.
+"""Publishes a release: a complete copy of a checkpoint's folder with some bytes replaced, or none.
 
-The copy is written to `NAME.partial` beside the target; every file is hashed while it is copied, and fsynced. Then the
+The copy is written to `NAME.partial` next to the target; every file is hashed while it is copied, and fsynced. Then the
 copy is verified, its manifest is written, and one rename makes it visible. Until then only the partial folder changes.
 """
 
@@ -27,14 +27,14 @@ from irwm.release.unmarked import RowSearch
 
 Progress = Callable[[int, int, str], None]
 
-# Files take whole blocks, folders and the manifest some more.
+# Files take whole blocks; folders and the manifest need some space as well.
 _BLOCK = 4096
 _RESERVE = 1024 * 1024
 # The errors of a full disk.
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 # The errors of a rename onto a folder with content, or onto a file.
 _TAKEN = {errno.ENOTEMPTY, errno.ENOTDIR}
-# Other errors of the target disk, in words and with the next step.
+# Other errors of the target disk, with a message and the next step.
 _REFUSALS = {
     errno.EROFS: ("The target disk is read-only", "Choose another folder"),
     errno.EACCES: ("This user may not write there", "Change the folder's permissions or choose another one"),
@@ -44,8 +44,8 @@ _REFUSALS = {
     errno.EMFILE: ("Too many files are open", "Close other programs or raise the limit (ulimit -n)"),
     errno.ENFILE: ("Too many files are open", "Close other programs or raise the limit"),
     errno.EEXIST: (
-        "Two files have one name on the target disk",
-        "It does not tell upper from lower case; rename one of them or choose another disk",
+        "Two files have the same name on the target disk",
+        "It does not distinguish upper and lower case; rename one of them or choose another disk",
     ),
 }
 
@@ -58,9 +58,9 @@ class Published:
         path: its folder.
         manifest: the SHA-256 of every file in it, as written to SHA256SUMS.
         left_out: names of the source's files that were not copied, since they are not on the list of `select_files`,
-            which may hold unmarked weights or secrets; links to folders and what is no regular file.
+            which may hold unmarked weights or secrets; links to folders; and entries that are not regular files.
         bytes_written: size of all its files with the manifest.
-        bytes_cloned: how many of these bytes are shared with an earlier copy and took no room.
+        bytes_cloned: the number of these bytes that are shared with an earlier copy and took no space.
         shared: its files that equal the original's byte for byte; the next copy may be cloned from them.
     """
 
@@ -74,15 +74,15 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What a release would need, found before any work starts.
+    """The requirements of a release, determined before any work starts.
 
     Attributes:
         path: the output folder, its parent's links resolved.
-        needed, free: bytes on the target disk; needed for all copies together.
+        needed, free: bytes on the target disk; needed is for all copies together.
         left_out: as `Published.left_out`.
         each: bytes of one copy.
-        same: how many of these bytes every copy has in common with the original.
-        clones: whether the disk lets the copies share these; None for a single copy.
+        same: the number of these bytes that every copy shares with the original.
+        clones: whether the disk allows the copies to share them; None for a single copy.
     """
 
     path: Path
@@ -95,14 +95,14 @@ class Preflight:
 
 
 def preflight(source: Checkpoint, out_dir: str | Path, copies: int = 1, also: Collection[str] = ()) -> Preflight:
-    """Whether `publish` could begin now: a free name, a folder that may be written to, enough room.
+    """Checks that `publish` can begin: an unused name, a writable folder, enough space.
 
     Args:
-        copies: how many there will be, side by side on the same disk.
+        copies: the number of copies on the same disk.
         also: as for `publish`.
 
     Raises:
-        OutputExistsError, DiskSpaceError, PublishError: as `publish`; nothing is written.
+        OutputExistsError, DiskSpaceError, PublishError: as `publish`; no file is written.
     """
     out = _target(source, Path(out_dir))
     selection = select_files(source, also)
@@ -150,28 +150,28 @@ def publish(
     """Writes the new folder `out_dir` as a copy of `source` with byte ranges replaced.
 
     Args:
-        source: an opened checkpoint, a folder or a single file. Of a single file's surroundings only config and
-            tokenizer files are copied.
-        out_dir: must not exist and must not lie in the source folder; its parent must exist.
+        source: an opened checkpoint, a folder or a single file. For a single file, only config and
+            tokenizer files next to it are copied.
+        out_dir: must not exist and must not be in the source folder; its parent must exist.
         patches: for each shard, the bytes to replace, by absolute position; they must not overlap.
-        progress: called with bytes done, bytes in all and the file's name, at most once per 8 MiB.
-        verify: called with the folder before it gets its manifest and its name; raising aborts.
-        cancelled: asked once per 8 MiB; true stops the work.
-        shared: `Published.shared` of an earlier copy. Files that are the same are cloned from it, or copied where the
+        progress: called with bytes done, bytes in total and the file's name, at most once per 8 MiB.
+        verify: called with the folder before it gets its manifest and its name; an exception aborts.
+        cancelled: called once per 8 MiB; true stops the work.
+        shared: `Published.shared` of an earlier copy. Identical files are cloned from it, or copied if the
             disk, the original or the earlier copy does not allow it.
-        search: looks for unmarked rows in every byte that is written.
-        also: names of files of the source that are copied although they are not on the list of `select_files`.
+        search: searches all written bytes for unmarked rows.
+        also: names of source files to copy although they are not on the list of `select_files`.
 
     Raises:
-        OutputExistsError: the target exists, lies in the source, or is being written by another process.
-        DiskSpaceError: not enough room, before or while writing.
-        PublishError: the target disk refused for another reason.
+        OutputExistsError: the target exists, is in the source, or is being written by another process.
+        DiskSpaceError: not enough space, before or during writing.
+        PublishError: another error of the target disk.
         CheckpointChangedError: a file of the source changed meanwhile.
         CorruptCheckpointError: a link in the source leads out of its folder.
         ParameterError: a patch is not within a shard's tensors.
         UnmarkedCopyError: `search` found an unmarked row.
         CancelledError: stopped on request.
-        Whatever `verify` raises. After any of these nothing of the release is left, and nothing else was touched.
+        Any exception of `verify`. After all of these, the release is removed, and other files are unchanged.
     """
     out = _target(source, Path(out_dir))
     overlays = checked_patches(source, patches)
@@ -218,7 +218,7 @@ def publish(
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A file in the partial folder: its SHA-256, and its state once its last byte was on the disk."""
+    """A file in the partial folder: its SHA-256, and its state when it was completely on the disk."""
 
     digest: str
     seen: FileState
@@ -231,7 +231,8 @@ def _clones(
     folder: Path,
     meter: _Meter,
 ) -> dict[str, _Written]:
-    """Clones what can be cloned and returns it by name; this comes first, so that the room for the rest is known."""
+    """Clones the files that can be cloned and returns them by name; done first, so that the space for the rest is
+    known."""
     made = {}
     for file in files:
         source = shared.get(file.name)
@@ -254,28 +255,28 @@ def _place(folder: Path, file: SourceFile) -> Path:
 
 
 def _target(source: Checkpoint, out_dir: Path) -> Path:
-    """The output path with its parent's links resolved, known to be free and outside the source."""
+    """The output path with its parent's links resolved, checked to be unused and outside the source."""
     try:
         if b"\0" in os.fsencode(out_dir):
             raise ValueError("a NUL in the path")
         parent = out_dir.parent.resolve(strict=True)
         out = parent / out_dir.name
         inside = not is_single_file(source) and any(
-            # By identity and not by name: with a bind mount or a disk that ignores case a folder has two names.
+            # By identity and not by name: with a bind mount or a disk that ignores case, a folder can have two names.
             os.path.samefile(folder, source.path)
             for folder in (parent, *parent.parents)
         )
         if out_dir.name not in ("", ".."):
             if inside:
                 raise OutputExistsError(
-                    "The output folder lies inside the model's own folder",
+                    "The output folder is inside the model's own folder",
                     file=out,
                     advice="Choose a folder outside it",
                 )
             require_absent(out)
     except (OSError, RuntimeError, ValueError) as error:
         raise PublishError(
-            "The folder that the release should go into does not exist or cannot be reached",
+            "The parent folder of the release does not exist or cannot be accessed",
             file=out_dir.parent,
             found=str(error),
             advice="Create it first, or choose another one",
@@ -284,7 +285,7 @@ def _target(source: Checkpoint, out_dir: Path) -> Path:
         raise OutputExistsError("The output folder exists already", file=out_dir, advice="Choose a new name")
     if not parent.is_dir() or out.name.endswith(PARTIAL_SUFFIX):
         raise PublishError(
-            "No folder of this name can be made there",
+            "A folder with this name cannot be made there",
             file=out,
             expected=f"a name that does not end in {PARTIAL_SUFFIX}, in an existing folder",
             advice="Choose another name",
@@ -293,7 +294,7 @@ def _target(source: Checkpoint, out_dir: Path) -> Path:
 
 
 class _Meter:
-    """Counts bytes for the progress callback and asks whether to stop."""
+    """Counts bytes for the progress callback and checks whether to stop."""
 
     def __init__(self, total: int, progress: Progress | None, cancelled: Callable[[], bool] | None, out: Path) -> None:
         self._total, self._progress, self._cancelled, self._out = total, progress, cancelled, out
@@ -301,7 +302,7 @@ class _Meter:
 
     def poll(self) -> None:
         if self._cancelled is not None and self._cancelled():
-            raise CancelledError("The release was stopped and nothing of it was kept", file=self._out)
+            raise CancelledError("The release was stopped and its files were removed", file=self._out)
 
     def advance(self, count: int, what: str) -> None:
         self._done += count
@@ -318,7 +319,7 @@ def _copy(
     hasher: Executor,
     search: RowSearch | None,
 ) -> _Written:
-    """Copies one file with its patches laid over it, fsynced.
+    """Copies one file with its patches applied, fsynced.
 
     `hasher` computes the SHA-256 of one piece while that piece is written and the next is read.
     """
@@ -336,7 +337,7 @@ def _copy(
                 piece = memoryview(buffers[number % 2])[: min(CHUNK, file.seen.size - begin)]
                 read_into(reader, file.path, begin, piece)
                 first = overlay(piece, begin, patches, first)
-                if hashing is not None:  # in order, and before the other buffer is read into again
+                if hashing is not None:  # in order, and before the other buffer is reused
                     hashing.result()
                 hashing = hasher.submit(digest.update, piece)
                 if search is not None:
@@ -373,7 +374,7 @@ def _folders(root: Path, names: Mapping[str, str]) -> list[Path]:
 
 
 def _require_unchanged(files: Sequence[SourceFile]) -> None:
-    """Checks the files by name once more, which alone shows that one was replaced by a rename while it was copied."""
+    """Checks the files by name once more, because only this shows that one was replaced by a rename during the copy."""
     for file in files:
         try:
             now = FileState.of(os.stat(file.path))
@@ -390,16 +391,16 @@ def _require_room(folder: Path, out: Path, needed: int) -> None:
 
 def _no_room(out: Path, needed: int, free: int | None) -> DiskSpaceError:
     return DiskSpaceError(
-        "There is not enough room on the target disk",
+        "There is not enough space on the target disk",
         file=out,
         expected=f"{_size(needed)} free ({needed} bytes)",
         found="less than that" if free is None else f"{_size(free)} ({free} bytes)",
-        advice="Free some space or choose another disk; nothing of the release was kept",
+        advice="Free some space or choose another disk; no files of the release were kept",
     )
 
 
 def _size(count: int) -> str:
-    """A number of bytes in the unit that suits it."""
+    """A number of bytes in a suitable unit."""
     size, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
     while size >= 1000 and len(units) > 1:
         size /= 1000
@@ -408,12 +409,12 @@ def _size(count: int) -> str:
 
 
 def _refusal(error: OSError, out: Path, needed: int) -> PublishError:
-    """The typed error for an error of the target disk; the partial folder is gone by now."""
+    """The typed error for an error of the target disk, after the partial folder was removed."""
     if error.errno in _TAKEN:
-        return OutputExistsError("Something else took the output folder's name meanwhile", file=out)
+        return OutputExistsError("The output folder's name was used by something else meanwhile", file=out)
     if error.errno in _NO_ROOM:
         return _no_room(out, needed, None)
     problem, advice = _REFUSALS.get(
-        error.errno or 0, ("The target disk refused to write the release", "Check the disk")
+        error.errno or 0, ("The release could not be written to the target disk", "Check the disk")
     )
     return PublishError(problem, file=error.filename or out, found=error.strerror, advice=advice)

@@ -1,8 +1,7 @@
-"""Which files of a checkpoint's folder a release holds: its weights, and files whose names are known to be harmless.
+"""The files of a checkpoint's folder that a release contains: its weights, and files with names known to be harmless.
 
-A list of what to leave out is never complete: any file may hold the unmarked weights in a format that nobody thought
-of, or a key, a report or a list of recipients. So a file is copied only if its name is on the list, or if the caller
-names it.
+A list of files to omit is never complete: any file may contain the unmarked weights in an unexpected format, or a key,
+a report or a list of recipients. So a file is copied only if its name is on the list, or if the caller names it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ COMPANIONS = (
     *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
-# Texts for people. They have one of the endings below, or none.
+# Texts for people. They have one of the suffixes below, or none.
 DOCUMENTS = (
     *("readme*", "license*", "licence*", "notice*", "copying*", "copyright*", "authors*", "citation*", "changelog*"),
     *("model_card*", "modelcard*", "use_policy*", "acceptable_use*", "third_party*"),
@@ -40,7 +39,7 @@ TEXT_ENDINGS = ("", ".md", ".txt", ".rst", ".cff")
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to copy: its name relative to the release, where it is now, and the state it had."""
+    """A file to copy: its name relative to the release, its source path, and its state."""
 
     name: str
     path: Path
@@ -53,7 +52,7 @@ class Selection:
 
     Attributes:
         files: those that are copied, sorted by name.
-        left_out: names, relative to the source, of the others; the name of a folder that was not looked into ends in a
+        left_out: names, relative to the source, of the others; the name of a folder that was not searched ends in a
             slash.
     """
 
@@ -62,16 +61,16 @@ class Selection:
 
 
 def select_files(source: Checkpoint, also: Collection[str] = ()) -> Selection:
-    """The files that a release of `source` consists of, links in them replaced by what they point to.
+    """The files of a release of `source`, with links replaced by their targets.
 
     Args:
-        also: names, relative to the source, of files that are copied too although they are not on the list.
+        also: names, relative to the source, of further files to copy although they are not on the list.
 
     Raises:
-        ParameterError: `also` names something that is no file of the source's folder, or is part of another release.
+        ParameterError: `also` names something that is not a file in the source's folder, or is part of another release.
         NotACheckpointError: a file or folder cannot be read.
         CorruptCheckpointError: a link to a file leads out of the folder; following it could publish anything.
-        PublishError: a shard lies behind a link to a folder.
+        PublishError: a shard is reached through a link to a folder.
     """
     shards = {part.file: part.seen for tensor in source.tensors.values() for part in tensor.parts}
     if is_single_file(source):
@@ -99,16 +98,16 @@ def select_files(source: Checkpoint, also: Collection[str] = ()) -> Selection:
     missing = set(shards) - {file.path for file in files}
     if missing:
         raise PublishError(
-            "A shard lies behind a link to a folder, which a release does not follow",
+            "A shard is reached through a link to a folder, which a release does not follow",
             file=min(missing),
-            advice="Put the folder itself in the link's place",
+            advice="Replace the link with the folder",
         )
     _require_found(wanted, source.path)
     return Selection(tuple(sorted(files, key=lambda file: file.name)), tuple(sorted(left_out)))
 
 
 def is_released(name: str) -> bool:
-    """Whether a file of this name is copied into a release without being asked for."""
+    """Whether a file of this name is copied into a release by default."""
     lower = name.lower()
     if any(fnmatchcase(lower, pattern) for pattern in COMPANIONS):
         return True
@@ -131,11 +130,11 @@ def _select_beside(weights: Path, seen: FileState, also: Collection[str]) -> Sel
 def _require_found(missing: Collection[str], folder: Path) -> None:
     if missing:
         raise ParameterError(
-            "A file that the release should hold as well is not one of the model's files",
+            "A file to add to the release is not one of the model's files",
             file=folder / min(missing),
             expected="names of files, relative to the model's folder",
-            found=f"{len(missing)} that are not there, are hidden in a folder or are no plain files",
-            advice="Give the names as a release's list of files that were left out has them",
+            found=f"{len(missing)} are missing, hidden in a folder or not plain files",
+            advice="Use the names in a release's list of omitted files",
         )
 
 
@@ -147,7 +146,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _mode(path: Path) -> tuple[int, bool]:
-    """The mode of what the path leads to, 0 for nothing, and whether the path itself is a link."""
+    """The mode of the path's target, 0 without one, and whether the path itself is a link."""
     try:
         return os.stat(path).st_mode, path.is_symlink()
     except OSError:

@@ -1,9 +1,9 @@
-"""Unmarked copies of a marked matrix, which a release must not hold.
+"""Unmarked copies of a marked matrix, which a release must not contain.
 
-Anyone who copies one over the marked matrix removes the mark and the fingerprint. Two checks look for it.
-Before anything is written, every stored tensor is compared with the matrix by value, in any number format, under any
-name, with padded rows or transposed. While the release is written, its bytes are searched for rows that the mark
-replaces, which also finds a matrix in a file that is no weights file.
+Anyone who copies one over the marked matrix removes the mark and the fingerprint. Two checks search for them. Before
+any file is written, every stored tensor is compared with the matrix by value, in any number format, under any name,
+with padded rows or transposed. While the release is written, its bytes are searched for rows that the mark replaces,
+which also finds a matrix in a file that is not a weights file.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from irwm.checkpoint.rows import read_tensor
 from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry
 from irwm.errors import UnmarkedCopyError, printable
 
-# Rows that are compared, and columns of a transposed matrix.
+# Number of compared rows, and of columns of a transposed matrix.
 SAMPLE = 64
-# Below this share of the matrix's rows a tensor is too small to replace it.
+# With less than this share of the matrix's rows, a tensor is too small to replace it.
 LEAST_SHARE = 0.5
-# A row is the same row if its cosine with the matrix's row is at least this. int4 codes reach .99; rows of other
+# Rows count as the same if their cosine is at least this. int4 codes reach .99; rows of other
 # matrices stay below .5 in models with 64 columns and more.
 LEAST_COSINE = 0.9
 # Formats whose numbers are proportional to the row's, scales or not.
 COMPARED = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8")
 PLAIN = ("F64", "F32", "F16", "BF16")
 ROWS_PER_READ = 8192
-# The plain formats in which a row is searched for, and how many of its bytes.
+# The plain formats in which a row is searched for, and the number of its bytes used.
 SEARCHED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 SEARCHED_BYTES = 1024
-# Rows that are searched for. A copy of the matrix holds all of them; several find a part of it as well.
+# Number of rows that are searched for. A copy of the matrix contains all of them; several rows also find a part of it.
 SEARCHED_ROWS = 8
-# Bytes that are looked up at once, and in how many places of a piece at most.
+# Number of bytes that are looked up at once, and the maximum number of hits in a piece.
 WORD, MOST_HITS = 8, 64
 ADVICE = "Remove this tensor if the model does not use it, or save the model again with save_pretrained"
-# A head that was trained on from the embedding is close to it, and is a matrix of the model.
+# A head that was trained starting from the embedding is close to it, and is a matrix of the model.
 ADVICE_HEAD = "Mark the output head as well (the setting `places`), or save it in the embedding's number format"
 
 
 def require_no_unmarked_copy(matrix: Checkpoint, marked: Collection[str]) -> None:
-    """Refuse a model of which a tensor would keep a marked matrix's original values.
+    """Rejects a model in which a tensor would keep a marked matrix's original values.
 
     Args:
-        matrix: the original with the matrix in the place of the embedding: itself, or its `output_head`.
+        matrix: the original with the matrix in the embedding's place: itself, or its `output_head`.
         marked: names of the tensors that the release changes.
 
     Raises:
@@ -61,7 +61,7 @@ def require_no_unmarked_copy(matrix: Checkpoint, marked: Collection[str]) -> Non
     for tensor in matrix.tensors.values():
         if tensor.name not in marked and any(_same(rows, ids, *view) for view in _views(tensor, matrix)):
             raise UnmarkedCopyError(
-                "A tensor holds the values of a matrix that is marked, and would stay unmarked",
+                "A tensor holds the values of a marked matrix and would stay unmarked",
                 file=tensor.file,
                 tensor=printable(tensor.name, 200),
                 expected="no second copy of it in another shape or number format",
@@ -75,7 +75,7 @@ def _sample(count: int) -> NDArray[np.int64]:
 
 
 def _views(tensor: Tensor, matrix: Checkpoint) -> Iterator[tuple[Tensor, bool]]:
-    """The tensor as a matrix with the wanted number of columns, and with as many rows (transposed: true)."""
+    """The tensor as a matrix with the given number of columns, and as many rows (transposed: true)."""
     width, least = matrix.hidden_size, LEAST_SHARE * matrix.vocab_size
     size = math.prod(tensor.shape)
     if not tensor.shape or size % width or size // width < least:
@@ -100,7 +100,7 @@ def _same(rows: torch.Tensor, ids: NDArray[np.int64], tensor: Tensor, transposed
         found, wanted = read_tensor(tensor, slice(0, columns)).float()[:, there].T, rows[: len(there), :columns]
     else:
         found, wanted = read_tensor(tensor, there).float(), rows[: len(there)]
-    # Rows share a large mean in many models, in every matrix another one.
+    # In many models, the rows of each matrix share a large mean, which differs between matrices.
     found, wanted = found - found.mean(dim=0), wanted - wanted.mean(dim=0)
     cosines = torch.nn.functional.cosine_similarity(found.double(), wanted.double(), dim=1)
     return bool((cosines > LEAST_COSINE).float().mean() > LEAST_SHARE)
@@ -109,13 +109,13 @@ def _same(rows: torch.Tensor, ids: NDArray[np.int64], tensor: Tensor, transposed
 def holders(matrix: Checkpoint, row_ids: NDArray[np.int64] | None, places: Iterable[Checkpoint]) -> list[str]:
     """Names of the tensors that hold a marked matrix with the same values in a plain format; the matrix's own first.
 
-    They are marked with it, each in its own number format. Two tensors have the same values if converting one to the
-    number format of the other gives the other.
+    They are marked together with it, each in its own number format. Two tensors have the same values if converting one
+    to the number format of the other gives the other.
 
     Args:
-        matrix: the original with the matrix in the place of the embedding: itself, or its `output_head`.
-        row_ids: the rows that are to change, which are compared; all rows for None.
-        places: all matrices that are marked, this one included. The others have another mark, and are no holders.
+        matrix: the original with the matrix in the embedding's place: itself, or its `output_head`.
+        row_ids: the rows to change, which are compared; None for all rows.
+        places: all marked matrices, including this one. The others have another mark, and are not holders.
     """
     own, shape = matrix.layout.embedding.name, (matrix.vocab_size, matrix.hidden_size)
     apart = {place.layout.embedding.name for place in places}
@@ -141,11 +141,11 @@ def _equal(matrix: Checkpoint, tensor: Tensor, blocks: Iterable[NDArray[np.int64
 class RowSearch:
     """Searches files, piece by piece, for original rows in every plain number format.
 
-    Of a file's words of 8 bytes, one at every (L - 7)th byte is looked up among all words of the rows. A row of L bytes
-    always holds one of them.
+    Among the 8-byte words of a file, one at every (L - 7)th byte is looked up in the words of all rows. A row of L
+    bytes always contains one of these.
 
     Args:
-        rows: (n, d) float32, rows of the original that no file of the release may hold.
+        rows: (n, d) float32, rows of the original that no file of the release may contain.
     """
 
     def __init__(self, rows: torch.Tensor) -> None:
@@ -153,7 +153,7 @@ class RowSearch:
         for row in rows:
             for dtype in SEARCHED:
                 needle = row.to(dtype).contiguous().view(torch.uint8).numpy().tobytes()[:SEARCHED_BYTES]
-                # Too few different bytes, as of an almost empty row, are found anywhere.
+                # With too few different bytes, as in an almost empty row, a row would be found anywhere.
                 if len(needle) >= 32 and len(set(needle)) >= 16:
                     self._needles.append(needle)
         self._stride = min(map(len, self._needles), default=SEARCHED_BYTES) - WORD + 1
@@ -163,10 +163,10 @@ class RowSearch:
         self._end = b""
 
     def check(self, piece: bytearray, size: int, first: bool, file: Path) -> None:
-        """Search the next piece of a file.
+        """Searches the next piece of a file.
 
         Args:
-            piece, size: the bytes, of which the first `size` count.
+            piece, size: the bytes, of which the first `size` are used.
             first: whether the file begins with them.
             file: the original's file, which an error names.
 
@@ -176,11 +176,11 @@ class RowSearch:
         seam = (b"" if first else self._end) + piece[: min(size, self._longest - 1)]
         if self._holds(seam, 0, len(seam)) or any(self._holds(piece, *place) for place in self._places(piece, size)):
             raise UnmarkedCopyError(
-                "A file of the release would hold rows of the original without the mark",
+                "A file of the release would contain unmarked rows of the original",
                 file=file,
                 expected="no row of the original that the mark replaces",
                 found="one of these rows",
-                advice="Leave this file out of the original's folder, or save the model again with save_pretrained",
+                advice="Remove this file from the original's folder, or save the model again with save_pretrained",
             )
         self._end = bytes(piece[max(0, size - self._longest + 1) : size])
 
@@ -188,13 +188,13 @@ class RowSearch:
         return any(piece.find(needle, begin, end) >= 0 for needle in self._needles)
 
     def _places(self, piece: bytearray, size: int) -> Iterator[tuple[int, int]]:
-        """Begin and end of each part of the piece that may hold a row."""
+        """Start and end of each part of the piece that may contain a row."""
         if size < WORD or not len(self._words):
             return
         words = _words(piece, size, self._stride)
         at = np.searchsorted(self._words, words).clip(max=len(self._words) - 1)
         hits = np.flatnonzero(self._words[at] == words) * self._stride
-        if len(hits) > MOST_HITS:  # as where a row and the file repeat the same bytes
+        if len(hits) > MOST_HITS:  # for example if a row and the file repeat the same bytes
             yield 0, size
             return
         for hit in hits.tolist():
@@ -208,7 +208,8 @@ def _words(data: bytes | bytearray, size: int, stride: int) -> NDArray[np.uint64
 
 
 def searched_rows(marks: Sequence[tuple[Checkpoint, NDArray[np.int64], bool]]) -> torch.Tensor:
-    """(n, d) original rows that no file of the release may hold: of each marked matrix some that its mark replaces.
+    """(n, d) original rows that no file of the release may contain: some of those that a mark replaces, for each
+    matrix.
 
     Args:
         marks: each matrix, the (l,) rows that its mark replaces, and whether noise changes all other rows too.
@@ -217,7 +218,7 @@ def searched_rows(marks: Sequence[tuple[Checkpoint, NDArray[np.int64], bool]]) -
     for matrix, changed, _ in marks:
         ids = changed
         for other, changed_there, everywhere in marks:
-            # A head that began as a copy of the embedding keeps the embedding's rows where the head is not marked.
+            # A head that began as a copy of the embedding keeps the embedding's rows if the head is not marked.
             if other is not matrix and not everywhere:
                 differs = (other.embedding(ids) != matrix.embedding(ids)).any(dim=1).numpy()
                 ids = ids[differs | np.isin(ids, changed_there)]

@@ -1,6 +1,6 @@
-"""The paper's scheme, one file per idea: what a mark is, on arrays and on a checkpoint's rows.
+"""The paper's scheme, one module per concept: the definition of a mark, on arrays and on a checkpoint's rows.
 
-Nothing here knows of a suspect: `irwm.alignment` aligns one and `irwm.evidence` judges it.
+This package does not deal with suspects: `irwm.alignment` aligns them and `irwm.evidence` evaluates them.
 
     parameters     the paper's symbols as one validated object
     invariant      A, from layer 0's attention scores (Algorithm 1)
@@ -11,7 +11,7 @@ Nothing here knows of a suspect: `irwm.alignment` aligns one and `irwm.evidence`
     basis          each row's secret orthogonal basis (Algorithms 4 to 6)
     probabilities  equations 1 to 3, exact tails, combined p-values
     derivation     from one secret to every choice of a mark (docs/key-format.md)
-    permutations   from a stream: the key's secret ones, and the public ones behind every rank
-    keystream      the standards that it rests on: HKDF and ChaCha20
+    permutations   from a stream: the key's secret ones, and the public ones used for every rank
+    keystream      the standards that these use: HKDF and ChaCha20
     row_pool       which rows may carry the mark or give the invariant
 """

@@ -1,14 +1,14 @@
 """The secret orthogonal basis that marks and noise are written in (Algorithms 4 to 6), a different one for every row.
 
-Marks and noise are written in coordinates of e_i B_i, so that nobody without the key can see which numbers of a row
-were set. The paper has one B for all rows. Two copies of a release then differ by vectors that are sparse in the same
+Marks and noise are written in coordinates of e_i B_i, so that without the key, the changed numbers of a row cannot be
+identified. The paper has one B for all rows. Two copies of a release then differ by vectors that are sparse in the same
 basis, and thousands of sparse vectors reveal their basis: maximising the sum of fourth powers finds B from two copies
 within a minute, and with B the marks (`python -m benchmarks.hiding` does it). Rows with different bases cannot be
 pooled in this way.
 
 Each basis must be secret, orthogonal and cheap at d = 4096; none needs to be dense in memory. Ours is
 B_i = D_i C P D'_i C, with the row's own random signs D_i and D'_i, a random order P and the orthonormal cosine
-transform C: O(d log d) a row. It belongs to the release and not to the recipient, so a suspect is brought into it once
+transform C: O(d log d) a row. It belongs to the release and not to the recipient, so a suspect is converted once
 for all recipients (Algorithm 6).
 """
 
@@ -24,7 +24,7 @@ from irwm.scheme import keystream
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Basis:
-    """Orthogonal (d, d) matrices B_i, kept as an order and the key of a stream of signs; without them the identity.
+    """Orthogonal (d, d) matrices B_i, stored as an order and the key of a stream of signs; without these, the identity.
 
     Attributes:
         order: (d,) int64, P as an index vector: (x P)[j] = x[order[j]].
@@ -36,22 +36,22 @@ class Basis:
 
     @classmethod
     def derive(cls, stream_key: bytes, d: int) -> Basis:
-        """The basis that follows from a purpose key (docs/key-format.md)."""
+        """The basis derived from a purpose key (docs/key-format.md)."""
         order = np.argsort(keystream.words(stream_key, d), kind="stable")
         return cls(order, keystream.derive(stream_key, b"irwm", b"irwm/v3/row-signs"))
 
     def into(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n, d) rows e_i B_i of the tokens i (n,); a row that is not finite gives one that is not."""
+        """(n, d) rows e_i B_i of the tokens i (n,); a row that is not finite gives a row that is not finite."""
         if self.order is None:
             return rows
         outer, inner = self.signs(tokens)
-        from scipy.fft import dct  # takes a quarter of a second to import, which a mark in the open does not need
+        from scipy.fft import dct  # takes a quarter of a second to import, and is not needed for marks in the open
 
         mixed = dct(rows * outer, norm="ortho", axis=1)
         return np.asarray(dct(mixed[:, self.order] * inner, norm="ortho", axis=1))
 
     def out_of(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(n, d) rows e_i B_i^T: back from the basis."""
+        """(n, d) rows e_i B_i^T: converted back from the basis."""
         if self.order is None:
             return rows
         outer, inner = self.signs(tokens)
@@ -67,7 +67,7 @@ class Basis:
         d = self.order.size
         each = -(-d // 32)  # words of a diagonal; a row's second diagonal follows its first
         words = np.empty((tokens.size, 2 * each), dtype="<u4")
-        # Consecutive tokens are read together: that is the fastest way through a stream.
+        # Consecutive tokens are read together, which is the fastest way to read the stream.
         ends = np.flatnonzero(np.diff(tokens, append=-1) != 1) + 1
         for start, stop in zip(np.append(0, ends[:-1]).tolist(), ends.tolist(), strict=False):
             count = (stop - start) * 2 * each
@@ -78,7 +78,7 @@ class Basis:
         return signs[:, 0, :d], signs[:, 1, :d]
 
     def dense(self, d: int, token: int) -> NDArray[np.float64]:
-        """B_i itself, (d, d), from the formulas and not from `into`, to test the fast form against."""
+        """B_i itself, (d, d), from the formulas and not from `into`, to test the fast implementation."""
         if self.order is None:
             return np.eye(d)
         j, k = np.arange(d)[:, None], np.arange(d)[None, :]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from irwm.errors import ConditionError
 
-# Standardised rows meet a sensible limit within a few tries; a thousand failures mean the limit is out of reach.
+# Standardised rows meet a sensible limit within a few tries; after a thousand failures the limit is out of reach.
 MAX_TRIES = 1000
 
 
@@ -29,7 +29,7 @@ def well_conditioned(
         limit: tau.
 
     Raises:
-        ConditionError: no try of MAX_TRIES met the limit; the message says what was reached.
+        ConditionError: none of MAX_TRIES tries met the limit; the message gives the best value.
     """
     t = a_m.shape[0]
     best = np.inf

@@ -1,4 +1,5 @@
-"""From one secret to every choice of a mark (docs/key-format.md): HKDF per purpose, bound to all else in the key."""
+"""Derives every choice of a mark from one secret (docs/key-format.md): HKDF per purpose, bound to the rest of the
+key."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from irwm.scheme.row_pool import RowPool, require
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """HKDF with one purpose per choice; only the choices of a recipient's own depend on the recipient."""
+    """HKDF with one purpose per choice; only the recipient-specific choices depend on the recipient."""
 
     secret: bytes
     fingerprint: str
@@ -45,7 +46,7 @@ class Derivation:
     def marked_rows(
         self, pool: RowPool, query: NDArray[np.int64], reference: NDArray[np.int64], count: int
     ) -> NDArray[np.int64]:
-        """(count,) L_W, none of the most frequent rows, and none that is a token of the invariant."""
+        """(count,) L_W, excluding the most frequent rows and the tokens of the invariant."""
         rest = pool.markable(np.concatenate((query, reference)))
         require(rest.size, count, "marked positions", "Use fewer positions")
         order = permutations(self._key("marked-rows", recipient=True), 1, rest.size)[0]
@@ -56,11 +57,11 @@ class Derivation:
         return permutations(self._key("row-permutations", recipient=True), count, d)
 
     def basis_key(self) -> bytes:
-        """Purpose key of B, one for all recipients of a release."""
+        """Purpose key of B, the same for all recipients of a release."""
         return self._key("basis", recipient=False)
 
     def sample_key(self) -> bytes:
-        """What the samples of rows follow from that a map is fitted to: of the secret alone, so that all keys of an
+        """The seed of the row samples to which a map is fitted: derived only from the secret, so that all keys of an
         owner share a fit."""
         return keystream.derive(self.secret, b"irwm", b"irwm/v3/samples")
 
@@ -69,7 +70,7 @@ class Derivation:
         return self._key("noise", recipient=True)
 
     def decoy_noise_key(self, number: int) -> bytes:
-        """Purpose key of a decoy's noise: a recipient who never got a copy. No recipient's name can give the same."""
+        """Purpose key of a decoy's noise: a recipient who never got a copy. No recipient's name gives the same key."""
         return self._key(f"decoy-noise/{number}", recipient=False)
 
     def constraint_permutations(self, attempt: int, t: int, d: int) -> NDArray[np.int64]:
@@ -78,13 +79,13 @@ class Derivation:
 
 @lru_cache(maxsize=16)  # the same for all recipients of a release
 def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: str, embedding: str = "") -> bytes:
-    """32 bytes that bind a derivation to everything in a key but its secret.
+    """32 bytes that bind a derivation to everything in a key except its secret.
 
     Args:
-        embedding: of the choices in an output head, the fingerprint of the embedding; "" for those in the embedding.
+        embedding: for choices in an output head, the fingerprint of the embedding; "" for choices in the embedding.
 
-    Without it somebody could change the pool of usable rows, or layer 0's q and k, until every marked row happens to
-    rank low. With it any change leads to new choices, so that a key can only be searched as a whole.
+    Without it, an attacker could change the pool of usable rows, or layer 0's q and k, until every marked row happens
+    to rank low. With it, any change leads to new choices, so that a key can only be searched as a whole.
     """
     facts = {
         "parameters": params.to_dict(),

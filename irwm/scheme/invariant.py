@@ -1,6 +1,6 @@
 """The invariant A_m: layer-0 attention scores of query tokens against reference tokens (Algorithm 1).
 
-The paper's `e_i W_q (e_i W_k)^T` is read as docs/method.md says: t query tokens m_i, d reference tokens r_k and
+The paper's `e_i W_q (e_i W_k)^T` is interpreted as in docs/method.md: t query tokens m_i, d reference tokens r_k and
 
     A[i, k] = sum over heads h of  q_h(m_i) . k_g(h)(r_k)                                            (t, d)
 
@@ -8,11 +8,11 @@ before rotary embedding, with q and k as the model itself computes them for a to
 standardised. No function-preserving change of the residual stream, no gain folding, no invertible map between q and k
 and no order of the heads changes A.
 
-Where layer 0 has no such q and k (`Layout.scores` is "embedding": state-space models, compressed queries and keys),
+If layer 0 has no such q and k (`Layout.scores` is "embedding": state-space models, compressed queries and keys),
 
     A[i, k] = cosine of the embedding rows of m_i and r_k                                            (t, d)
 
-takes its place. Rotations and scalings of the residual stream leave it unchanged too.
+is used instead. Rotations and scalings of the residual stream leave it unchanged too.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from numpy.typing import NDArray
 from irwm.errors import CheckpointError
 from irwm.families.schema import Layout, Norm, TensorRef
 
-# Reference tokens handled at a time: few enough that at d = 4096 a block's rows, 8 MB in float64, stay near the
-# processor from one step to the next, while the products remain large enough to run at full speed.
+# Reference tokens that are processed at a time: few enough that at d = 4096 a block's rows, 8 MB in float64, stay in
+# the CPU's caches from one step to the next, while the products remain large enough to run at full speed.
 REFERENCE_BLOCK = 256
-# A deviation below this share of the largest entry is what float32 rounding makes of a constant row (its unit is
-# 6e-8, times the square root of a few thousand terms). Rows of trained models lie near 1/20.
+# A deviation below this share of the largest entry results from float32 rounding of a constant row (its unit is 6e-8,
+# times the square root of a few thousand terms). For rows of trained models it is near 1/20.
 CONSTANT_ROW = 1e-6
-# Smaller than the norm of any float32 row that is not zero.
+# Smaller than the norm of any non-zero float32 row.
 SMALLEST_NORM = 1e-50
-# How many tokens a message lists.
+# Maximum number of tokens that a message lists.
 TOKENS_NAMED = 20
 
 Tokens = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 Device = str | torch.device
-# Values added to the stored embedding of the tokens given, (n, hidden_size).
+# Values added to the stored embedding of the given tokens, (n, hidden_size).
 Added = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -50,7 +50,7 @@ class InvariantError(CheckpointError):
     """The invariant cannot be computed from these weights or for these tokens.
 
     Attributes:
-        query_tokens, reference_tokens: the token ids at fault, () where there are none of that kind.
+        query_tokens, reference_tokens: the affected token ids, () if there are none.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class InvariantError(CheckpointError):
 
 
 class NonFiniteScoresError(InvariantError):
-    """The scores are NaN or infinite: the weights are damaged, or were spoilt on purpose."""
+    """The scores are NaN or infinite: the weights were corrupted, perhaps on purpose."""
 
 
 class Weights(Protocol):
-    """What the invariant needs of a checkpoint."""
+    """The interface of a checkpoint that the invariant needs."""
 
     @property
     def layout(self) -> Layout: ...
@@ -103,12 +103,13 @@ def invariant(
 
 
 class Layer0:
-    """A model's layer 0. Its q, k and norms are read once and serve all tokens that are asked for.
+    """A model's layer 0. Its q, k and norms are read once and used for all tokens.
 
     Args:
         model: the checkpoint.
-        device: where the scores are computed.
-        most_rows: rows that q or k may have at most; a file may claim any number, for it may be sparse. None for any.
+        device: the device that computes the scores.
+        most_rows: the maximum number of rows of q or k, since a sparse file may claim any number. None for no
+            limit.
     """
 
     def __init__(self, model: Weights, device: Device = "cpu", most_rows: int | None = None) -> None:
@@ -124,14 +125,15 @@ class Layer0:
 
         Raises:
             NonFiniteScoresError: scores that are NaN or infinite.
-            InvariantError: a token is outside the vocabulary, or a row of A is constant; the tokens at fault are named
-                and kept on the error.
+            InvariantError: a token is outside the vocabulary, or a row of A is constant; the affected tokens are named
+                and stored on the error.
         """
         queries, references = _ids(query_tokens), _ids(reference_tokens)
         scores = self.scores(queries, references, added)
         finite = torch.isfinite(scores)
         if not finite.all():
-            # A reference token is at fault if its whole column is bad; a query token is at fault for what is left.
+            # A reference token is affected if its whole column is bad; a query token is affected by the remaining bad
+            # entries.
             columns = ~finite.any(dim=0)
             rows = ~finite[:, ~columns].all(dim=1)
             if columns.all():
@@ -146,20 +148,21 @@ class Layer0:
         return standardise(scores, queries.tolist())
 
     def scores(self, query_tokens: Tokens, reference_tokens: Tokens, added: Added | None = None) -> torch.Tensor:
-        """A_m before standardising, (t, d) float64 on the CPU; cosines where the layout says so.
+        """A_m before standardising, (t, d) float64 on the CPU; cosines if the layout requires them.
 
         Everything is computed in float64, so that other thread counts and devices give the same numbers to about 1e-12
-        and a report can be reproduced. Little has to be computed: q only of the t query tokens, whose queries are
-        summed where they share a key head, and W_k is then applied to these t sums instead of to the d reference
-        tokens. All this is exact because the score is linear in q and k. Only a norm or a limit on k needs k itself.
+        and a report can be reproduced. The computation is small: q is computed only for the t query tokens, their
+        queries are summed if they share a key head, and W_k is then applied to these t sums instead of to the d
+        reference tokens. This is exact because the score is linear in q and k. Only a norm or a limit on k requires k
+        itself.
 
         Args:
             added: called with token ids (n,), int64 on the CPU, it returns (n, hidden_size) values to add to those
                 stored embedding rows; None adds nothing.
 
         Raises:
-            InvariantError: a token is outside the vocabulary, or there is none. Values that are not finite appear in
-                the result.
+            InvariantError: a token is outside the vocabulary, or there are no tokens. Values that are not finite appear
+                in the result.
         """
         layout = self._model.layout
         queries, references = _ids(query_tokens), _ids(reference_tokens)
@@ -167,7 +170,7 @@ class Layer0:
         if layout.scores == "embedding":
             return _cosines(self._model, queries, references, self._device, added)
         q = self._q(self._inputs(queries, added))
-        # Query head h reads key head h // group, so a group's heads lie side by side.
+        # Query head h reads key head h // group, so a group's heads are adjacent.
         group = layout.heads // layout.kv_heads
         q = q.view(len(queries), layout.kv_heads, group, layout.head_dim).sum(dim=2).flatten(1)
         scores = torch.empty(len(queries), len(references), dtype=torch.float64)
@@ -224,7 +227,7 @@ def standardise(scores: torch.Tensor, tokens: Sequence[int]) -> torch.Tensor:
     mean = scores.mean(dim=1, keepdim=True)
     deviation = scores.std(dim=1, correction=0, keepdim=True)
     largest = scores.abs().amax(dim=1, keepdim=True)
-    # Written so that NaN, which fails every comparison, counts as bad.
+    # Written so that NaN, for which every comparison is false, counts as bad.
     good = torch.isfinite(largest) & (deviation > CONSTANT_ROW * largest)
     if not good.all():
         bad = (~good[:, 0]).nonzero()[:, 0].tolist()
@@ -240,7 +243,7 @@ def standardise(scores: torch.Tensor, tokens: Sequence[int]) -> torch.Tensor:
 def _cosines(
     model: Weights, queries: torch.Tensor, references: torch.Tensor, device: Device, added: Added | None
 ) -> torch.Tensor:
-    """(t, d) cosines between embedding rows; 0 where a row is zero, NaN where it is not finite."""
+    """(t, d) cosines between embedding rows; 0 if a row is zero, NaN if it is not finite."""
 
     def directions(tokens: torch.Tensor) -> torch.Tensor:
         x = _embedded(model, tokens, device, added)
@@ -256,13 +259,13 @@ def _cosines(
 
 
 def _embedded(model: Weights, tokens: torch.Tensor, device: Device, added: Added | None) -> torch.Tensor:
-    """(n, hidden_size) float64, the tokens' rows of W_e with what is added to them."""
+    """(n, hidden_size) float64, the tokens' rows of W_e plus `added`."""
     x = model.embedding(tokens, device).double()
     return x if added is None else x + added(tokens).to(device=x.device, dtype=x.dtype)
 
 
 class _Inputs:
-    """The vectors that layer 0's q and k are applied to, for tokens at position 0; the small tensors are read once."""
+    """The inputs of layer 0's q and k, for tokens at position 0; the small tensors are read once."""
 
     def __init__(self, model: Weights, device: Device) -> None:
         self._model, self._device = model, device
@@ -294,7 +297,7 @@ class _Inputs:
 
 
 class _Projection:
-    """q or k of layer 0, split into heads, normalised and limited where the family does so."""
+    """q or k of layer 0, split into heads, normalised and limited if the family does so."""
 
     def __init__(
         self,
@@ -339,7 +342,7 @@ class _NormFunction:
         self._layer = norm.kind == "layer"
         self._eps = norm.eps
         gains = [norm.offset + model.read(ref, device=device).double() for ref in norm.weights]
-        # One gain per head, where each has a tensor of its own, makes (heads, head_dim).
+        # If each head has a separate gain tensor, they are stacked as (heads, head_dim).
         self._gain = torch.stack(gains) if isinstance(norm.weight, tuple) else gains[0] if gains else None
         self._bias = model.read(norm.bias, device=device).double() if norm.bias is not None else None
 
@@ -379,7 +382,7 @@ def _check_tokens(layout: Layout, queries: torch.Tensor, references: torch.Tenso
     outside = [ids[(ids < 0) | (ids >= layout.vocab_size)].tolist() for ids in (queries, references)]
     if any(outside):
         raise InvariantError(
-            "tokens lie outside the model's vocabulary",
+            "tokens are outside the model's vocabulary",
             query_tokens=outside[0],
             reference_tokens=outside[1],
             expected=f"token ids from 0 to {layout.vocab_size - 1}",

@@ -2,7 +2,7 @@
 
 A key that could be chosen freely could be searched position by position until an unmarked row "passes"; a derived
 one can only be searched as a whole. ChaCha20 (RFC 8439) and HKDF (RFC 5869) are fixed standards, so a key made today
-gives the same choices bit for bit in ten years; a library's random generator makes no such promise.
+will give the same choices bit for bit in ten years; a library's random generator does not guarantee this.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def derive(secret: bytes, salt: bytes, info: bytes) -> bytes:
 
 
 def public_key(seed: int, info: str) -> bytes:
-    """The key of a stream that anybody can draw again: 32 bytes of HKDF over a public seed of up to 127 bits."""
+    """The key of a stream that anyone can draw again: 32 bytes of HKDF over a public seed of up to 127 bits."""
     return derive(seed.to_bytes(16, "little", signed=True), b"irwm", info.encode("ascii"))
 
 
 def words(stream_key: bytes, count: int, first: int = 0) -> NDArray[np.uint64]:
     """`count` little-endian uint64 words of the ChaCha20 keystream under `stream_key`, from word `first` on.
 
-    The nonce is zero: every purpose has its own key, so no key meets two nonces.
+    The nonce is zero: every purpose has its own key, so no key is used with two nonces.
     """
     return words32(stream_key, 2 * first, 2 * count).view("<u8")
 

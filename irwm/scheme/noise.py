@@ -1,16 +1,16 @@
-"""Noise (Algorithm 4): what names who leaked a copy and, written over the rows' numbers, hides a mark from recipients.
+"""Noise (Algorithm 4): identifies who leaked a copy and, if it replaces numbers, hides a mark from recipients.
 
 In the basis B every row outside the recipient's L_W gets noise at `noise_coordinates` places. Places, signs and sizes
-follow from the recipient's own key: noise that is equal for all would cancel in the difference of two copies.
+are derived from the recipient's own key: noise that is equal for all would cancel in the difference of two copies.
 
-*Added* (`spread` is above 0), each of the places gets plus or minus that share of the row's deviation on top of
-what stands there, with a sign of its own: a spread-spectrum fingerprint (Cox et al. 1997), which costs little and is
-read from all rows together. It does not hide marked rows from recipients who compare copies.
+*Added* (`spread` is above 0), each place gets plus or minus that share of the row's deviation, added to its value, with
+a separate sign: a spread-spectrum fingerprint (Cox et al. 1997), which costs little and is read from all rows together.
+It does not hide marked rows from recipients who compare copies.
 
-*Written over* (`noise_level` "row" or "global"), as in the paper, each is set to plus and minus one size in turn.
-The paper's size is one number, sigma_E. Solved entries are less even: they come from A2^-1, whose few weakest
+*Written over* (`noise_level` "row" or "global"), as in the paper, the places are alternately set to plus and minus one
+size. The paper's size is one number, sigma_E. Solved entries vary more: they come from A2^-1, whose few weakest
 directions make the entries of some marked rows large and of others small, and an observer without B still sees their
-length. So by default the size varies from row to row as theirs does (docs/collusion.md measures both).
+length. So by default the size varies from row to row like theirs (docs/collusion.md measures both).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from irwm.scheme.derivation import Derivation
 from irwm.scheme.invariant import Added
 from irwm.scheme.parameters import Parameters
 
-# Rows that give the embedding's one deviation sigma_E: with a million numbers it is exact to a thousandth.
+# Rows used to estimate sigma_E, the single deviation of the embedding: a million numbers give an accuracy of 1/1000.
 DEVIATION_ROWS = 4096
 # Mean of `sizes_of`: the factor between a sign pattern's sum over this noise and its sum over noise of size 1.
 MEAN_SIZE = math.sqrt(math.pi) / 2
-# Where noise is read again, a difference with less than this share of the usual variance gets no greater weight: it may
+# When noise is read, a difference with less than this share of the usual variance gets no greater weight: it may
 # be rounding.
 LEAST_VARIANCE = 0.01
 
@@ -44,12 +44,12 @@ class Noise:
     """One recipient's noise on one original.
 
     Attributes:
-        basis: B_i of every row; the identity where the mark is not hidden.
+        basis: B_i of every row; the identity if the mark is not hidden.
         coordinates: num_noise, 0 without noise.
         size: `noise_size` of `Parameters`.
-        stream_key: the purpose key that the places follow from.
-        deviation: sigma_E where that is the size, as in the paper; else None.
-        untouched: (l,) ascending L_W, the rows that carry the mark and no noise.
+        stream_key: the purpose key that the places are derived from.
+        deviation: sigma_E if it is the size, as in the paper; else None.
+        untouched: (l,) ascending L_W, the rows with the mark and without noise.
     """
 
     basis: Basis
@@ -62,7 +62,7 @@ class Noise:
     def over(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n, d) noisy rows of W_e, for the original rows (n, d) of these tokens (n,).
 
-        A row of zeros stays zero: its own deviation is 0, and sigma_E would turn padding into words.
+        A row of zeros stays zero: its deviation is 0, and noise of size sigma_E would turn padding into words.
         """
         noisy = rows.copy()
         lengths = np.linalg.norm(rows, axis=1)
@@ -88,7 +88,7 @@ class Noise:
         return deviations * sizes_of(self.stream_key, tokens)
 
     def added(self, model: Checkpoint) -> Added | None:
-        """What the noise adds to the rows that A is computed from, as the invariant takes it; None without noise, and
+        """The noise on the rows that A is computed from, in the form that the invariant takes; None without noise, and
         for noise in an output head, which A does not read."""
         if not self.coordinates or model.whole is not None:
             return None
@@ -116,22 +116,22 @@ def noise_of(derivation: Derivation, params: Parameters, model: Checkpoint, mark
 
 
 def adds(size: float | str) -> bool:
-    """Whether noise of this `noise_size` is added to what stands in a row, instead of written over it."""
+    """Whether noise of this `noise_size` is added to a row's values, instead of replacing them."""
     return not isinstance(size, str)
 
 
 def places(
     stream_key: bytes, tokens: NDArray[np.int64], coordinates: int, d: int, *, adds: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """Where the noise of the rows of `tokens` (n,) stands in the basis, and its signs (docs/key-format.md).
+    """The places of the noise of the rows of `tokens` (n,) in the basis, and its signs (docs/key-format.md).
 
-    The d coordinates are cut into as many stretches of near-equal length as there are noise coordinates; each stretch
-    gets one, so no two fall on the same coordinate. A random rotation of all places keeps a stretch from always
-    getting the same sign.
+    The d coordinates are divided into as many ranges of nearly equal length as there are noise coordinates. Each range
+    gets one, so no two are on the same coordinate. A random rotation of all places prevents that a range always gets
+    the same sign.
 
     Returns:
-        (n, coordinates) int64 positions, and (n, coordinates) signs, 1 or -1: each place's own where noise is added,
-        else in turn.
+        (n, coordinates) int64 positions, and (n, coordinates) signs, 1 or -1: separate for each place if noise is
+        added, else alternating.
     """
     first = int(tokens.min())
     words = place_words(stream_key, first, int(tokens.max()) + 1 - first, coordinates)
@@ -166,8 +166,8 @@ def placed(
 def sizes_of(stream_key: bytes, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
     """(n,) sizes of the noise of tokens (n,), in units of the row's deviation, with mean square 1 (docs/key-format.md).
 
-    They follow Rayleigh's law, the length of two normal numbers: with cond(A2) below 30 two directions carry nearly all
-    of the length of a row's solved entries, for every t.
+    They follow Rayleigh's law, the length of two normal numbers: with cond(A2) below 30, two directions account for
+    nearly all of the length of a row's solved entries, for every t.
     """
     first = int(tokens.min())
     own_key = keystream.derive(stream_key, b"irwm", b"irwm/v3/noise-size")
@@ -176,7 +176,7 @@ def sizes_of(stream_key: bytes, tokens: NDArray[np.int64]) -> NDArray[np.float64
     return sizes
 
 
-@lru_cache(maxsize=4)  # one number of a model, for all keys and recipients of it
+@lru_cache(maxsize=4)  # one number per model, for all its keys and recipients
 def embedding_deviation(model: Checkpoint) -> float:
     """sigma_E, from at most `DEVIATION_ROWS` rows spread evenly over the vocabulary."""
     rows = np.unique(np.linspace(0, model.vocab_size - 1, DEVIATION_ROWS).astype(np.int64))

@@ -13,35 +13,35 @@ from irwm.errors import ParameterError, printable
 
 AUTO_SCALE = "auto"
 NOISE_LEVELS = ("row", "global")
-# Where in a model a release is marked: in the rows of its embedding and, where the output head is a matrix of its own,
-# in that one's rows too.
+# The matrices of a model that a release marks: the rows of its embedding and, if the output head is a separate matrix,
+# that matrix's rows too.
 EMBEDDING, HEAD = "embedding", "head"
 PLACES = (EMBEDDING, HEAD)
-# The smallest number of permutations N whose smallest rank, 1 / (N + 1), is above none of the thresholds that the paper
-# uses (beta >= 0.01).
+# The smallest number of permutations N for which the smallest rank, 1 / (N + 1), is not above any threshold that the
+# paper uses (beta >= 0.01).
 FEWEST_PERMUTATIONS = 99
 # A random t x t block of standardised rows of A has a condition of 10 to 60 (t = 5 to 20). A limit of 30 keeps the
 # solved entries within the range of natural ones, and a few tries meet it for t <= 20.
 DEFAULT_CONDITION_LIMIT = 30.0
 
-# The fingerprint of a release: noise coordinates, at most one in 16 of a row's; and beta, the smaller one where nobody
-# mixes copies, the larger one to name each of 16 who do (docs/collusion.md). Its price goes as m beta^2 / d, and small
-# models pay most: below `FULL_WIDTH` coordinates beta falls with d.
+# The fingerprint of a release: noise coordinates, at most one in 16 of a row's; and beta. The smaller beta suffices if
+# copies are not combined, the larger one identifies each of 16 who combine theirs (docs/collusion.md). The cost grows
+# with m beta^2 / d, and is largest for small models: below `FULL_WIDTH` coordinates beta decreases with d.
 FINGERPRINT_NOISE, FINGERPRINT_SPACING = 8, 16
 ONE_OWNER_SPREAD, MANY_SPREAD = 0.1, 0.25
 FULL_WIDTH = 256
-# A row of the output head is read for every word that is predicted, and one of the embedding only where its token
-# stands: the same fingerprint costs several times as much there (docs/collusion.md), and half of it a quarter of that.
+# A row of the output head is read for every predicted word, and one of the embedding only at its token: the same
+# fingerprint costs several times as much there (docs/collusion.md), and half of it a quarter of that.
 HEAD_SHARE = 0.5
-# Constraints likewise: the paper's 10, or fewer where a row has fewer coordinates to spare.
+# Similarly for constraints: the paper's 10, or fewer if a row has fewer coordinates to spare.
 PRESET_CONSTRAINTS, CONSTRAINTS_SPACING, FEWEST_CONSTRAINTS = 10, 25, 4
-# Noise written over, which hides marked rows: at most one coordinate in 32, which costs the demo model about 1 % of
-# perplexity; and at most the paper's t, since more hide and trace no better in practice.
+# Noise that replaces numbers, which hides marked rows: at most one coordinate in 32, which costs the demo model about
+# 1 % of perplexity; and at most the paper's t, since more does not hide or trace better in practice.
 HIDING_SPACING, MOST_HIDING = 32, 10
 
 
-# What a mark may be set to, wider than anybody has use for. Extreme settings, such as one constraint at a scale of 1e9,
-# once made unmarked models look marked. The ranges hold when a key is made, read and used.
+# Allowed ranges, wider than any practical use. Extreme settings, such as one constraint at a scale of 1e9, used to make
+# unmarked models look marked. The ranges are checked when a key is made, read and used.
 RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "positions": (1, 10_000),
@@ -65,20 +65,20 @@ class Parameters:
         constraints: t, equations and solved entries per row.
         scale: scale_wm, divisor that hides the solved entries, or "auto" to make their RMS equal the row's.
         hidden: the mark is written in the rows' secret bases (Algorithms 4 to 6), so that no entry of a marked row is
-            odd. In the open, as the paper writes one owner's mark, the solved entries can be recognised and redrawn
+            unusual. In the open, as the paper writes one owner's mark, the solved entries can be recognised and redrawn
             without the key. Noise is always written in the bases.
         condition_limit: tau, bound on cond(A2) (Algorithm 2, line 9).
         rank_threshold: beta, a position counts when its rank is below it.
         required_positions: rho, positions that must count (count >= rho).
         permutations: numit, random permutations behind each rank.
         noise_coordinates: num_noise, coordinates per row that carry noise (Algorithm 4); 0 for none.
-        spread: beta of the spread-spectrum fingerprint: the noise is added to what stands in a row, and this is its
-            size in units of the row's own deviation. 0 writes the noise over the row's numbers, as the paper does.
-        noise_level: how large noise is that is written over a row's numbers, "row": each row's own deviation (less
-            costly where lengths differ), or "global": the paper's sigma_E for all, with which spread is 0.
+        spread: beta of the spread-spectrum fingerprint: the noise is added to a row's values, and this is its size in
+            units of the row's own deviation. 0 replaces the row's numbers with noise, as in the paper.
+        noise_level: the size of noise that replaces numbers, "row": each row's own deviation (cheaper if lengths
+            differ), or "global": the paper's sigma_E for all, with which spread is 0.
         places: which matrices carry mark and noise, ("embedding",) or ("embedding", "head"). A model whose output head
-            is its embedding, or has another shape, is marked in its embedding alone, and so is every model where the
-            mark is not hidden or noise is written over numbers.
+            is its embedding, or has another shape, is marked only in its embedding, and so is every model if the
+            mark is not hidden or noise replaces numbers.
 
     Raises:
         ParameterError: a value is outside its range.
@@ -117,13 +117,13 @@ class Parameters:
         self._as_real("condition_limit")
         self._as_real("rank_threshold")
         self._as_real("spread")
-        # What says nothing has one value, so that equal settings are equal.
+        # Parameters without effect have one value, so that equal settings are equal.
         if not self.noise_coordinates:
             object.__setattr__(self, "noise_level", NOISE_LEVELS[0])
         if not self.noise_coordinates or self.noise_level != NOISE_LEVELS[0]:
             object.__setattr__(self, "spread", 0.0)
-        # A mark in the open is the paper's, which stands in the embedding. So does noise that is written over numbers:
-        # in the head it would cost a model several times what it costs there.
+        # A mark in the open is the paper's, which is in the embedding. The same holds for noise that replaces numbers:
+        # in the head it would cost a model several times as much.
         if not self.hidden or (self.noise_coordinates and not self.spread):
             object.__setattr__(self, "places", (EMBEDDING,))
 
@@ -134,12 +134,12 @@ class Parameters:
 
     @classmethod
     def paper(cls, **changes: Any) -> Parameters:
-        """The paper's own setting for one owner (section 5.1): scale 1000, in the open, without noise, in the embedding
-        alone."""
+        """The paper's own setting for one owner (section 5.1): scale 1000, in the open, without noise, only in the
+        embedding."""
         return cls(**{"scale": 1000.0, "hidden": False, **changes})
 
     def require_ranges(self) -> None:
-        """Check every range once more, where a key is made or used: Python lets anybody write into a frozen object.
+        """Checks every range again when a key is made or used: Python allows writing into a frozen object.
 
         Raises:
             ParameterError: a value is outside its range.
@@ -148,19 +148,19 @@ class Parameters:
 
     @property
     def noise_size(self) -> float | str:
-        """How large the noise is, as `irwm.scheme.noise` takes it: `spread` where it is added, else `noise_level`."""
+        """The size of the noise, as `irwm.scheme.noise` takes it: `spread` if it is added, else `noise_level`."""
         return self.spread or self.noise_level
 
     def _as_real(self, name: str) -> None:
-        """Keep a number as a float: 1000 and 1000.0 are equal, but JSON writes them differently, and a key is derived
+        """Stores a number as a float: 1000 and 1000.0 are equal, but JSON writes them differently, and a key is derived
         from the JSON."""
         value = getattr(self, name)
         _real(name, value, *RANGES[name])
         object.__setattr__(self, name, float(value))
 
     def to_dict(self) -> dict[str, Any]:
-        """The parameters as plain JSON values, without what says nothing: the size of noise where there is none, the
-        level of noise that is added."""
+        """The parameters as plain JSON values, except those without effect: the size of noise without noise, the level
+        of noise that is added."""
         values = asdict(self) | {"places": list(self.places)}
         if not self.noise_coordinates:
             del values["spread"]
@@ -188,12 +188,12 @@ def one_owner(hidden_size: int) -> Parameters:
 
 def many_recipients(hidden_size: int, *, hides_rows: bool = False) -> Parameters:
     """The preset for copies to many recipients of a model with `hidden_size` coordinates: a hidden mark, and a
-    fingerprint that names each of those who put their copies together.
+    fingerprint that identifies each recipient who combines copies with others.
 
     Args:
-        hides_rows: the noise is written over the rows' numbers instead, as in the paper, in as many coordinates as
-            there are constraints, each as large as the row's own numbers. Recipients who compare their copies then see
-            no difference between marked rows and others. It costs the model ten times as much and more
+        hides_rows: the noise replaces the rows' numbers instead, as in the paper, in as many coordinates as there are
+            constraints, each as large as the row's own numbers. Recipients who compare their copies then see
+            no difference between marked rows and others. It costs the model at least ten times as much
             (docs/collusion.md).
     """
     if not hides_rows:
@@ -212,7 +212,7 @@ def _fingerprinted(hidden_size: int, spread: float) -> Parameters:
 def chance_of_counting(params: Parameters) -> float:
     """Exact odds that an unmarked position counts: P(rank < beta) for a rank uniform on {1, ..., N+1} / (N+1)."""
     steps = 1 + params.permutations
-    # Counted with the comparison that readings use, so that rounding of beta * steps never understates the odds.
+    # Counted with the same comparison as in readings, so that rounding of beta * steps never understates the odds.
     below = math.floor(params.rank_threshold * steps)
     while below > 0 and not below / steps < params.rank_threshold:
         below -= 1
@@ -222,7 +222,7 @@ def chance_of_counting(params: Parameters) -> float:
 
 
 def _places(given: object) -> tuple[str, ...]:
-    """Places as a tuple, whether they come from Python or from JSON."""
+    """Places as a tuple, from Python or from JSON."""
     if isinstance(given, (list, tuple)) and tuple(given) in ((EMBEDDING,), PLACES):
         return tuple(given)
     raise ParameterError(

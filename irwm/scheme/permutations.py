@@ -1,4 +1,4 @@
-"""Permutations from a keystream: a key's secret ones, and the public ones behind every rank (Algorithm 3)."""
+"""Permutations from a keystream: a key's secret ones, and the public ones used for every rank (Algorithm 3)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from irwm.scheme.keystream import public_key, words
 
-# Words sorted at once, few enough to stay in the cache.
+# Words that are sorted at once, few enough to stay in the cache.
 _WORDS_AT_ONCE = 1 << 18
 
 
 def permutations(stream_key: bytes, count: int, size: int) -> NDArray[np.int64]:
     """(count, size) index vectors: row j is the stable argsort of the stream's j-th run of `size` words.
 
-    Ties among 64-bit words (odds below size^2 / 2^65) fall to the lower index, so the result is defined for every
-    stream. `v[permutation]` is the paper's row vector times its permutation matrix.
+    Ties among 64-bit words (odds below size^2 / 2^65) are resolved to the lower index, so the result is defined for
+    every stream. `v[permutation]` is the paper's row vector times its permutation matrix.
     """
     orders = np.empty((count, size), dtype=np.int64)
     rows = max(1, _WORDS_AT_ONCE // max(size, 1))
@@ -30,8 +30,8 @@ def permutations(stream_key: bytes, count: int, size: int) -> NDArray[np.int64]:
 def stable_orders(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
     """(n, d) the stable argsort of every row of `numbers` (n, d), in a quarter of the time of `np.argsort`.
 
-    Each number's lowest bits are replaced by its place, so that sorting the numbers themselves, for which processors
-    have instructions, sorts the places too. Where two numbers agree in all other bits, `np.argsort` sorts the row.
+    Each number's lowest bits are replaced by its position, so that sorting the numbers themselves, for which CPUs have
+    instructions, sorts the positions too. If two numbers agree in all other bits, `np.argsort` sorts the row.
     """
     size = numbers.shape[1]
     bits = np.uint64(max(size - 1, 1).bit_length())
@@ -47,16 +47,16 @@ def stable_orders(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NullOrders:
-    """The public permutations behind every rank (Algorithm 3); a seed gives the same on every machine.
+    """The public permutations used for every rank (Algorithm 3); a seed gives the same on every machine.
 
-    The N shared orders act on each position's row after an order of the position's own. With the shared ones alone a
-    key's parameters can be chosen for them: where few entries decide the statistic (one constraint, a huge scale), the
-    N orders put some entries there more often than others, the same ones at every position, and thousands of positions
-    add up to a "mark" in any model (tests/scheme/test_statistic.py does it).
+    The N shared orders act on each position's row after a separate order for the position. With only the shared ones, a
+    key's parameters could be chosen for them: if few entries decide the statistic (one constraint, a huge scale), the N
+    orders put some entries there more often than others, the same ones at every position, and thousands of positions
+    add up to a "mark" in any model (tests/scheme/test_statistic.py demonstrates this).
 
     Attributes:
         shared: (N, d) int64.
-        own: (l, d) int64, or more rows than are ranked.
+        own: (l, d) int64, at least as many rows as are ranked.
     """
 
     shared: NDArray[np.int64]
@@ -64,7 +64,7 @@ class NullOrders:
 
     @classmethod
     def of(cls, seed: int, count: int, positions: int, size: int) -> NullOrders:
-        """`count` shared orders of `size` numbers, and those of so many positions."""
+        """`count` shared orders of `size` numbers, and those of the given number of positions."""
         keys = (public_key(seed, f"irwm/v3/null-{name}") for name in ("shared", "positions"))
         return cls(*(permutations(key, number, size) for key, number in zip(keys, (count, positions), strict=True)))
 

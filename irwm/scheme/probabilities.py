@@ -1,9 +1,9 @@
 """Odds: equations 1 to 3 of the paper, exact tails and combinations of p-values, all in log space.
 
 A p-value of this scheme is often below the smallest double (1e-308). Every function has a form that returns log10 and
-stays finite there. scipy's tails end near 1e-300; its logsumexp and gammaln differ in the last digit (5e-16) from what
-reports hold, take four times as long and 0.2 s to load. `explore.planning` and `evidence.decoys` use scipy where they
-need thousands of larger values at once.
+stays finite there. scipy's tails end near 1e-300; its logsumexp and gammaln differ in the last digit (5e-16) from the
+values in reports, take four times as long and 0.2 s to load. `explore.planning` and `evidence.decoys` use scipy when
+they need thousands of larger values at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from irwm.errors import ParameterError
 
 LN10 = math.log(10.0)
-# What is summed term by term takes memory for each: a report that claims more trials than this is not worked out.
+# Sums need memory for each term, so a report that claims more trials than this is not evaluated.
 MOST_TRIALS = 1_000_000
 
 
@@ -51,7 +51,7 @@ def binomial_tail_log(least: int, trials: int, p: float) -> float:
         return -math.inf
     tail = np.arange(least, trials + 1)
     total = _logsumexp(_binomial_log_mass(tail, trials, p))
-    if total > -0.5:  # near certainty the complement has more digits
+    if total > -0.5:  # near certainty the complement is more precise
         head = np.arange(0, least)
         rest = min(1.0, math.exp(_logsumexp(_binomial_log_mass(head, trials, p))))
         return math.log1p(-rest) if rest < 1.0 else -math.inf
@@ -59,7 +59,7 @@ def binomial_tail_log(least: int, trials: int, p: float) -> float:
 
 
 def check_trials(trials: int) -> None:
-    """Refuses a number of trials that nothing can be summed over: ParameterError."""
+    """Raises ParameterError if the number of trials is too large or invalid."""
     if not 0 <= trials <= MOST_TRIALS:
         raise ParameterError("not a number of trials", expected=f"0 to {MOST_TRIALS}", found=str(trials)[:40])
 
@@ -112,7 +112,7 @@ def log10_wrong_user(l: int, rho: int, beta: float, recipients: int) -> float:
 
 
 def fisher_log10(ranks: ArrayLike) -> float:
-    """log10 of Fisher's combined p of independent p-values; NaNs are refused, an empty set gives 0.
+    """log10 of Fisher's combined p of independent p-values; NaNs are rejected, an empty set gives 0.
 
     The tail of chi-square with 2m degrees of freedom is exp(-x) sum_{k<m} x^k / k! at x = -sum ln p, summed in log
     space.
@@ -124,7 +124,7 @@ def fisher_log10(ranks: ArrayLike) -> float:
     if p.size == 0:
         return 0.0
     if not np.all((p > 0.0) & (p <= 1.0)):
-        raise ParameterError("p-values must lie in (0, 1]", found="NaN or a value outside")
+        raise ParameterError("p-values must be in (0, 1]", found="NaN or a value outside")
     x = float(-np.log(p).sum())
     if x == 0.0:
         return 0.0
@@ -136,7 +136,7 @@ def rademacher_tail_log10(z: ArrayLike) -> NDArray[np.float64]:
     """log10 of a bound on P(S >= z sqrt(sum a²)) for S = sum e_i a_i with fair random signs e_i and any numbers a_i.
 
     The smaller of Hoeffding's exp(-z² / 2) and Bentkus and Dzindzalieta's c P(Z >= z), Z normal and
-    c = 1 / (4 P(Z >= sqrt 2)) (Bernoulli 21, 2015). Neither assumes anything about the number or the sizes of the a_i,
+    c = 1 / (4 P(Z >= sqrt 2)) (Bernoulli 21, 2015). Both make no assumptions about the number or the sizes of the a_i,
     so z needs no calibration. NaN gives 0, no evidence.
     """
     from scipy.special import log_ndtr

@@ -1,11 +1,11 @@
 """Which embedding rows may carry the mark or give the invariant.
 
-Special, unused, duplicate and near-zero rows are left out: a fine-tuner rewrites them, a trimmer drops them, and a
-zero row has no rank. The others stand roughly by how often they are used: BPE merges, WordPiece and SentencePiece
-vocabularies are written in that order. Query and reference tokens come from the first quarter, so that a thief who
-trims them harms the model most. Marked rows come from all but the first eighth: a tied model's row is a row of its
-output head too, and one that every sentence uses, marked, costs several percent of perplexity. From the last three
-quarters alone they would be easier to flatten: that costs a thief little, and would leave no marked row.
+Special, unused, duplicate and near-zero rows are left out: fine-tuning rewrites them, trimming drops them, and a zero
+row has no rank. The others are roughly ordered by frequency of use: BPE merges, WordPiece and SentencePiece
+vocabularies are written in that order. Query and reference tokens come from the first quarter, so that an attacker who
+trims them harms the model most. Marked rows come from all but the first eighth: a tied model's row is also a row of its
+output head, and marking one that every sentence uses costs several percent of perplexity. If they came only from the
+last three quarters, they would be easier to flatten: that costs an attacker little and would remove all marked rows.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from irwm.checkpoint import Checkpoint, special_token_ids
 from irwm.errors import CorruptCheckpointError, ParameterError
 
-# A trained row below a tenth of the median length is a leftover of initialisation or a pruned one.
+# A trained row below a tenth of the median length is left from initialisation or was pruned.
 NEAR_ZERO_SHARE = 0.1
-# No training makes a row a thousand times as long as the median one. Somebody who put it there wants every mean and
-# every fit that meets it to fail.
+# Training never makes a row a thousand times as long as the median row. A row of that length was planted so that every
+# mean and every fit that includes it fails.
 ABSURD_LENGTH = 1000.0
-# Share of the usable rows, in id order, that counts as frequent; for A never fewer than four times what is drawn.
+# Share of the usable rows, in id order, that counts as frequent; for A at least four times the number drawn.
 FREQUENT_SHARE = 0.25
 FREQUENT_FACTOR = 4
 # Share of the usable rows, the first in id order, that are never marked.
@@ -57,22 +57,22 @@ class RowPool:
         return np.flatnonzero(keep)
 
     def frequent(self, needed: int) -> NDArray[np.int64]:
-        """The frequent part of the usable rows, from which `needed` tokens can be drawn."""
+        """The frequent part of the usable rows, large enough to draw `needed` tokens."""
         usable = self.usable()
         share = max(FREQUENT_FACTOR * needed, int(FREQUENT_SHARE * usable.size))
         return usable[: min(share, usable.size)]
 
     def markable(self, taken: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The usable rows behind the most frequent eighth, ascending, less those taken."""
+        """The usable rows after the most frequent eighth, ascending, except `taken`."""
         usable = self.usable()
         return np.setdiff1d(usable[int(UNMARKED_SHARE * usable.size) :], taken)
 
 
-@lru_cache(maxsize=4)  # one pass over the embedding serves every key made for the same opened model
+@lru_cache(maxsize=4)  # one pass over the embedding is enough for all keys of the same opened model
 def row_pool(model: Checkpoint) -> RowPool:
     """The pool of `model`, from its tokenizer's special ids and one streamed pass over its embedding.
 
-    An output head's pool leaves out what the embedding's does too: both give rows to A.
+    An output head's pool also excludes the rows that the embedding's pool excludes: both contribute rows to A.
 
     Raises:
         CorruptCheckpointError: the embedding holds NaN or Inf, or rows of an absurd length; the first are listed.
@@ -80,7 +80,7 @@ def row_pool(model: Checkpoint) -> RowPool:
     size = model.vocab_size
     norms = np.empty(size)
     digests = np.empty(size, dtype=np.int64)
-    # A random odd multiplier per column: the odds that two different rows have the same digest are about 2^-60.
+    # A random odd multiplier per column: two different rows have the same digest with odds of about 2^-60.
     mixer = torch.randint(-(2**62), 2**62, (model.hidden_size,), generator=torch.Generator().manual_seed(1)) | 1
     factors = mixer.numpy()
     for start, rows in _streamed(model):
@@ -97,18 +97,18 @@ def row_pool(model: Checkpoint) -> RowPool:
             tensor=model.layout.embedding.name,
             expected="finite numbers",
             found=f"NaN or Inf in {broken.size} rows, first {broken[:5].tolist()}",
-            advice="Mark a sound copy of the model",
+            advice="Mark an intact copy of the model",
         )
     median = np.median(norms)
     absurd = np.flatnonzero(norms > ABSURD_LENGTH * median) if median > 0 else broken
     if absurd.size:
         raise CorruptCheckpointError(
-            f"{what} holds rows that no training makes",
+            f"{what} holds rows that cannot result from training",
             file=model.path,
             tensor=model.layout.embedding.name,
             expected=f"rows at most {ABSURD_LENGTH:.0f} times as long as the median one",
             found=f"{absurd.size} longer ones, first {absurd[:5].tolist()}",
-            advice="Use a sound copy of the model",
+            advice="Use an intact copy of the model",
         )
     keep = norms > NEAR_ZERO_SHARE * median
     _, inverse, copies = np.unique(digests, return_inverse=True, return_counts=True)
@@ -138,7 +138,7 @@ def _streamed(model: Checkpoint) -> Iterator[tuple[int, torch.Tensor]]:
 
 
 def _norms(rows: torch.Tensor) -> torch.Tensor:
-    """(n,) lengths; in float64, which takes ten times as long, only where squares may leave float32's range."""
+    """(n,) lengths; in float64, which takes ten times as long, only if squares may exceed float32's range."""
     norms = rows.norm(dim=1)
     usual = (norms > SMALLEST_BY_FLOAT32) & (norms < LARGEST_BY_FLOAT32)
     lengths: torch.Tensor = norms.double() if usual.all() else rows.double().norm(dim=1)
@@ -156,7 +156,7 @@ def ranges(ids: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
 
 
 def require(available: int, needed: int, what: str, advice: str) -> None:
-    """Raise ParameterError where the pool is too small for what is asked."""
+    """Raises ParameterError if the pool is smaller than needed."""
     if available < needed:
         raise ParameterError(
             f"the model has too few usable rows for the {what}",

@@ -27,7 +27,7 @@ def marked_values(
 ) -> NDArray[np.float64]:
     """(l, d) rows that carry the mark, in the original order of coordinates (lines 15 to 24).
 
-    Each row goes back by its own permutation; the paper's pi_w1 in line 23 is a slip.
+    Each row is restored by its own permutation; the paper's pi_w1 in line 23 is an error.
     """
     t = permuted.shape[0]
     marked = rows.copy()
@@ -39,6 +39,6 @@ def marked_values(
 def natural_scale(
     rows: NDArray[np.float64], permuted: NDArray[np.float64], row_permutations: NDArray[np.int64]
 ) -> float:
-    """The scale at which the stored entries have the rows' own RMS, so that they hide best."""
+    """The scale at which the stored entries have the rows' own RMS, so that they are hidden best."""
     x = solved_entries(rows, permuted, row_permutations)
     return float(np.sqrt(np.mean(x**2) / np.mean(rows**2)))

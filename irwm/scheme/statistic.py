@@ -1,8 +1,8 @@
 """The statistics of Algorithm 3 and their permutation null.
 
 `sum` and `joint` are lengths of a linear map of the permuted, rescaled row, W e'. `sum` (the paper's line 19) adds the
-t equations to one number; `joint` keeps them apart and measures their Mahalanobis length. A small value means that the
-equations hold. `difference` looks at the change from the original instead.
+t equations to one number; `joint` keeps them separate and measures their Mahalanobis length. A small value means that
+the equations are satisfied. `difference` uses the change from the original instead.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from irwm.scheme.permutations import NullOrders
 
 STATISTICS = ("joint", "sum", "difference")
-# Floats held at once while the null is computed: on a CPU 16 MB, which stay in the cache between the gather that writes
-# them and the product that reads them; a GPU is faster with larger pieces.
+# Floats in memory at once while the null is computed: on a CPU 16 MB, which stay in the cache between the gather that
+# writes them and the product that reads them; a GPU is faster with larger pieces.
 _CHUNK_FLOATS = {"cpu": 2 << 20, "other": 32 << 20}
 
 
@@ -33,7 +33,7 @@ def joint_map(permuted: NDArray[np.float64], scale: float) -> NDArray[np.float64
 
     A uniformly random order of e's entries (mean removed) has covariance sigma^2 d/(d-1) (I - 11^T/d), so A' e' has
     C = M (I - 11^T/d) M^T up to the row's own variance, M = A' with the last t columns times scale. The map is
-    L^-1 M with C = L L^T. Every equation then has the weight of its information: this is the likelihood-ratio statistic
+    L^-1 M with C = L L^T. Every equation is then weighted by its information: this is the likelihood-ratio statistic
     for white noise on the entries.
     """
     m = _rescaled(permuted, scale)
@@ -81,7 +81,7 @@ def null_lengths_of(
 ) -> list[NDArray[np.float64]]:
     """`null_lengths` for several maps of the same rows, whose columns are gathered together."""
     null, done = np.empty((len(maps), len(shuffled), len(orders))), 0
-    # Which map each output belongs to. One matrix product adds up the squares faster than sums over ten numbers each.
+    # The map of each output. One matrix product adds up the squares faster than separate sums over ten numbers.
     sums = np.repeat(np.eye(len(maps)), [len(each) for each in maps], axis=0)
     of_map = torch.as_tensor(sums, device=device)
     for chunk in null_maps(np.concatenate(maps), orders.apart(shuffled), orders.shared, device):
@@ -138,9 +138,9 @@ def difference(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """`difference`: minus the correlation of suspect − original with release − original, and its null.
 
-    The null correlates the same change with what other row permutations would have written. (Permuting the change's
-    coordinates instead is not a valid null: what a key writes depends on the row it overwrites, so pruning or
-    shrinking an unmarked original correlates with every key; tests/scheme/test_statistic.py shows it.)
+    The null correlates the same change with the values that other row permutations would have written. (Permuting the
+    change's coordinates instead is not a valid null: the values that a key writes depend on the row it overwrites, so
+    pruning or shrinking an unmarked original correlates with every key; tests/scheme/test_statistic.py shows it.)
 
     Args:
         suspect, original: (l, d) rows in the original's order.
@@ -148,7 +148,7 @@ def difference(
         orders: the public permutations.
 
     Returns:
-        observed (l,) and null (l, N); NaN where the suspect's row equals the original's, which leaves it undefined.
+        observed (l,) and null (l, N); NaN if the suspect's row equals the original's, which makes it undefined.
     """
     t, d = permuted.shape
     change = suspect - original

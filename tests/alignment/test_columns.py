@@ -1,4 +1,4 @@
-"""Columns put back by cosine similarity, on real rows."""
+"""Columns restored by cosine similarity, on real rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The map that no score has to approve: what it is fitted to, and what its agreement says."""
+"""The map that does not depend on a score: the rows it is fitted to, and the meaning of its agreement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certain pairs are the nearest of all, and where nothing is certain nothing is said."""
+"""Certain pairs are nearest neighbours; if no pair is certain, none is returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cheapest explanation that holds, what it says, and what it says of suspects that cannot be aligned."""
+"""The cheapest explanation that fits, its sentences, and those for suspects that cannot be aligned."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.small_models import write_llama
 
 
 def disguised(source: Path, out: Path, steps: Sequence, seed: int = 3) -> tuple[irwm.Checkpoint, np.ndarray]:
-    """The disguised model and where each token's row went."""
+    """The disguised model and the new position of each token's row."""
     state = apply(read_state(source), steps, seed=seed)
     write_state(state, out)
     suspect = irwm.open_checkpoint(out)
@@ -99,7 +99,7 @@ def test_rows_of_which_only_some_were_moved_are_all_found(phi3_path: Path, tmp_p
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_an_untied_head_is_not_taken_for_the_embedding(phi3_path: Path, tmp_path: Path, seed: int) -> None:
-    """Both have one shape; whatever order the scrambled names put them in, what they hold decides."""
+    """Both have the same shape; their content decides, for any order of the scrambled names."""
     model = irwm.open_checkpoint(phi3_path)
     steps = ["rotate", ("rename_tensors", {"scheme": "scrambled"})]
     suspect, _ = disguised(phi3_path, tmp_path / "x", steps, seed=seed)
@@ -146,7 +146,7 @@ def test_another_hidden_size_is_said(demo_path: Path, phi3_path: Path) -> None:
 
 @pytest.mark.slow
 def test_too_few_rows_to_rotate_are_no_match(tmp_path: Path, phi3_path: Path) -> None:
-    """100 rows in 128 coordinates can be turned onto anything."""
+    """100 rows in 128 coordinates can be rotated onto any others."""
     small = irwm.open_checkpoint(write_llama(tmp_path / "small", vocab_size=200, hidden_size=128))
     alignment = irwm.align(small, irwm.open_checkpoint(phi3_path))
     assert not alignment.aligned
@@ -164,7 +164,7 @@ def test_an_embedding_pruned_to_nearly_nothing_is_not_denied(phi3_path: Path, tm
 
 @pytest.fixture
 def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an 8B model is aligned with, on a small one: held coordinates, Newton's polar factor, certain pairs."""
+    """The methods for an 8B model, on a small one: cached coordinates, Newton's polar factor, certain pairs."""
     from irwm.alignment import places, rotation, rows, rows_by_content
 
     monkeypatch.setattr(rows, "MOST_HELD", 1000)
@@ -201,7 +201,7 @@ def test_what_large_models_are_aligned_with_finds_the_same(phi3_path: Path, tmp_
     assert found.mean() > 0.99
     assert (alignment.rows[found] == where[found]).mean() > 0.999
     drawn = np.flatnonzero(found)[:500]
-    ids = drawn[model.embedding(drawn).double().norm(dim=1).numpy() > 0]  # tokens that were never used have zero rows
+    ids = drawn[model.embedding(drawn).double().norm(dim=1).numpy() > 0]  # unused tokens have zero rows
     assert len(ids) > 400
     restored = alignment.restore(suspect.embedding(alignment.rows[ids]).double().numpy()) / alignment.scale
     ours = model.embedding(ids).double().numpy()
@@ -218,7 +218,7 @@ def test_strangers_are_strangers_to_what_large_models_are_aligned_with(gemma_pat
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_if_large")
 def test_a_planted_row_whose_sums_overflow_stops_nobody(phi3_path: Path, tmp_path: Path) -> None:
-    """Each of its numbers is finite, and what a row of them is projected to is not."""
+    """Each of its numbers is finite, but the projection of the row is not."""
     suspect, where = disguised(phi3_path, tmp_path / "x", ["rotate", ("reorder_tokens", {"tokenizer": "drop"})])
     model = irwm.open_checkpoint(phi3_path)
     clean = irwm.align(suspect, model)

@@ -1,4 +1,4 @@
-"""Orthogonal Procrustes, and why it is judged in the minor components only."""
+"""Orthogonal Procrustes, and why it is scored only in the minor components."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_noise_leaves_more_than_the_threshold(demo_path: Path, share: float) -> 
 def test_models_trained_apart_resemble_each_other_in_the_leading_components_only(
     gemma_path: Path, phi3_path: Path
 ) -> None:
-    """Same text, same tokenizer, other start and architecture: a plain Procrustes score would call them relatives."""
+    """Same text, same tokenizer, other seed and architecture: a plain Procrustes score would call them related."""
     theirs, ours = embedding(phi3_path), embedding(gemma_path)
     a, b = centred(theirs), centred(ours)
     plain = float(np.median(row_cosines(a[1::2] @ procrustes(a[::2], b[::2]), b[1::2])[0]))
@@ -68,7 +68,7 @@ def test_models_trained_apart_resemble_each_other_in_the_leading_components_only
 
 @pytest.mark.slow
 def test_a_widened_stream_is_turned_and_narrowed_at_once(demo_path: Path) -> None:
-    """Orthonormal rows carry d coordinates into d + 64 without changing a length: the model computes the same."""
+    """Orthonormal rows map d coordinates to d + 64 without changing a length: the model computes the same."""
     ours = embedding(demo_path)
     d = ours.shape[1]
     wide = rotation(d + 64)[:d]
@@ -81,7 +81,7 @@ def test_a_random_stranger_scores_as_wrong_rows_do() -> None:
     generator = torch.Generator().manual_seed(3)
     theirs, ours = (torch.randn(2000, 96, generator=generator, dtype=torch.float64) for _ in range(2))
     fit = fit_to(sample(theirs, ours))
-    # Fitting to wrong pairs from the start is the same null as turning wrong rows by a fit to right ones.
+    # Fitting to wrong pairs from the start gives the same null as rotating wrong rows by a fit to right ones.
     decoy = fit_to(sample(theirs.roll(1, 0), ours))
     for cosines in (fit.cosines, fit.decoy_cosines, decoy.cosines):
         assert abs(float(np.median(cosines))) < 0.02
@@ -99,7 +99,7 @@ def test_a_few_planted_rows_do_not_choose_the_principal_components(demo_path: Pa
 
 @pytest.mark.slow
 def test_newtons_polar_factor_is_that_of_the_singular_values() -> None:
-    """Also where the smallest singular value is a millionth of the greatest; of a singular matrix there is none."""
+    """Also if the smallest singular value is a millionth of the greatest; a singular matrix has none."""
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(300, 300, generator=generator, dtype=torch.float64) for _ in range(2))
     left, right = torch.linalg.qr(left).Q, torch.linalg.qr(right).Q
@@ -116,7 +116,7 @@ def test_newtons_polar_factor_is_that_of_the_singular_values() -> None:
 
 @pytest.fixture
 def very_wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What models of more than a thousand columns get: the rotation that was scored is the one that is used."""
+    """For models of more than a thousand columns: the rotation that was scored is the one that is used."""
     monkeypatch.setattr(of_rotation, "MOST_BY_SVD", 16)
 
 
@@ -134,7 +134,7 @@ def test_of_wide_models_the_scored_rotation_is_used(demo_path: Path, share: floa
     matrix, scale = best_rotation(pairs, fit.turn)
     assert np.abs(matrix.T @ matrix - np.eye(len(matrix))).max() < 1e-5
     assert scale == pytest.approx(2.5, rel=0.01 + 0.2 * share)
-    # Nearly as good as the fit to all rows, which the rows that were held out would have made better.
+    # Nearly as good as the fit to all rows, which the held-out rows would have improved.
     apart = [float(np.linalg.norm(each - turn.T.numpy())) for each in (matrix, best_rotation(pairs)[0])]
     assert apart[0] <= 1.25 * apart[1] + 1e-4
 

@@ -1,4 +1,4 @@
-"""Rows found by their own content, through rotation, reordering and trimming."""
+"""Rows found by their own content, after rotation, reordering and trimming."""
 
 from __future__ import annotations
 

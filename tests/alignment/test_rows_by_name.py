@@ -1,4 +1,4 @@
-"""Rows by the tokenizers' strings."""
+"""Rows matched by the tokenizers' strings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_broken_tokenizer_does_not_protect_a_suspect(phi3_path: Path, tmp_path
 
 @pytest.mark.slow
 def test_a_stale_tokenizer_is_seen_through(phi3_path: Path, tmp_path: Path) -> None:
-    """The rows were moved and the tokenizer left as it was: the strings lie, the content does not."""
+    """The rows were moved and the tokenizer was left unchanged: the strings are wrong, the content is not."""
     state = apply(read_state(phi3_path), ["reorder_tokens"], seed=2)
     write_state(state, tmp_path / "x")
     shutil.copyfile(phi3_path / "tokenizer.json", tmp_path / "x" / "tokenizer.json")

@@ -106,7 +106,7 @@ def small_disk(running_app: RunningApp) -> Iterator[Path]:
 def test_a_full_disk_is_said_with_the_space_needed(model: Path, small_disk: Path, page: Page) -> None:
     page.reload()
     set_up_release(page, model, small_disk, "out", "Example Labs", "")
-    expect(page.locator("#preflight .notice-fault")).to_contain_text("not enough room")
+    expect(page.locator("#preflight .notice-fault")).to_contain_text("not enough space")
     expect(page.locator("#preflight .notice-fault")).to_contain_text("MB free")
     assert not list(small_disk.iterdir())
 

@@ -1,4 +1,4 @@
-"""Adapters of random numbers, saved by peft itself, and ways of spoiling one."""
+"""Random adapters saved by peft, and ways of corrupting one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def made(
     from transformers import AutoModelForCausalLM
 
     with warnings.catch_warnings(), torch.random.fork_rng():
-        warnings.simplefilter("ignore")  # peft's, on what it saves beyond A and B
+        warnings.simplefilter("ignore")  # peft warns about what it saves in addition to A and B
         torch.manual_seed(0)
         model = (load or AutoModelForCausalLM.from_pretrained)(base, dtype=torch.float32)
         if resize:
@@ -75,5 +75,5 @@ def sound(base: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(sound: Path, tmp_path: Path) -> Path:
-    """A copy of `sound` that the test may spoil."""
+    """A copy of `sound` that the test may corrupt."""
     return Path(shutil.copytree(sound, tmp_path / "adapter"))

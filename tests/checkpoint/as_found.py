@@ -1,7 +1,7 @@
-"""Checkpoints as people really have them: the arrangements of public bug reports, made of any one-file model.
+"""Checkpoints in the arrangements of public bug reports, made from any one-file model.
 
-Each function writes the model in `folder` into `out` in one arrangement, and returns what a person would give to be
-opened. `KINDS` has two or more variants of each kind; docs/formats.md lists the kinds with the reports.
+Each function writes the model in `folder` into `out` in one arrangement, and returns the path that a user would
+open. `KINDS` has two or more variants of each kind; docs/formats.md lists the kinds with the reports.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Arrangement = Callable[[Path, Path], Path]
 
 
 def companions(folder: Path, out: Path) -> Path:
-    """Config and tokenizer alone."""
+    """Only the config and the tokenizer."""
     out.mkdir(parents=True)
     for file in folder.iterdir():
         if file.is_file() and file.suffix in (".json", ".model", ".txt"):
@@ -77,7 +77,7 @@ def next_to_an_adapter(name: str, folder: Path, out: Path) -> Path:
 
 
 def hub_cache(below: str, folder: Path, out: Path) -> Path:
-    """A download cache; its snapshot holds links into the store of blobs. Returns the cache."""
+    """A download cache whose snapshot links to the blob store. Returns the cache."""
     repository = out / "models--someone--model"
     snapshot = repository / "snapshots" / "033f1ad73e950e049fd521ae599b3e5573a1517d" / below
     (repository / "blobs").mkdir(parents=True)
@@ -140,7 +140,7 @@ def below(path: str, folder: Path, out: Path) -> Path:
 
 
 def with_apple_double(of_zip: bool, folder: Path, out: Path) -> Path:
-    """Shards without an index, and the companion files that macOS leaves next to them or in a folder of their own."""
+    """Shards without an index, and macOS companion files next to them or in a separate folder."""
     split(folder, out, index=False)
     hidden = out / "__MACOSX" if of_zip else out
     hidden.mkdir(exist_ok=True)
@@ -151,7 +151,7 @@ def with_apple_double(of_zip: bool, folder: Path, out: Path) -> Path:
 
 
 def stale_index(arrangement: str, folder: Path, out: Path) -> Path:
-    """An index that names files which are gone, next to a model that is complete without it."""
+    """An index that names missing files, next to a model that is complete without it."""
     tensors = tensors_of(folder)
     old = {name: f"model-0000{1 + place % 2}-of-00002.safetensors" for place, name in enumerate(sorted(tensors))}
     if arrangement == "another format":
@@ -169,7 +169,7 @@ def stale_index(arrangement: str, folder: Path, out: Path) -> Path:
 
 
 def contradictory(what: str, folder: Path, out: Path) -> Path:
-    """An intact embedding, with something else that contradicts it."""
+    """An intact embedding, and a contradiction in the rest."""
     tensors, config = tensors_of(folder), json.loads((folder / "config.json").read_text())
     attention = [name for name in tensors if name.endswith(("q_proj.weight", "k_proj.weight"))]
     for name in attention:
@@ -192,7 +192,7 @@ def contradictory(what: str, folder: Path, out: Path) -> Path:
 
 
 def null_metadata(folder: Path, out: Path) -> Path:
-    """A header whose `__metadata__` is null, as safetensors 0.8 opens it."""
+    """A header whose `__metadata__` is null, which safetensors 0.8 opens."""
     companions(folder, out)
     content = (folder / WHOLE).read_bytes()
     length = int.from_bytes(content[:8], "little")
@@ -203,7 +203,7 @@ def null_metadata(folder: Path, out: Path) -> Path:
 
 
 def twice(folder: Path, out: Path) -> Path:
-    """Shards of which two hold one tensor, with the same numbers."""
+    """Two shards that hold the same tensor with the same numbers."""
     split(folder, out)
     first, second = sorted(out.glob("*.safetensors"))[:2]
     one = load_file(first)
@@ -213,7 +213,7 @@ def twice(folder: Path, out: Path) -> Path:
 
 
 def without_a_name(kind: str, folder: Path, out: Path) -> Path:
-    """A weight file whose name says nothing, as Ollama and content stores keep them."""
+    """A weight file with a name that does not show its format, as in Ollama and content stores."""
     companions(folder, out)
     if kind == "gguf":
         file = convert(folder, out / "x.gguf", gguf.GGMLQuantizationType.F32)
@@ -231,7 +231,7 @@ def one_file_of(kind: str, folder: Path, out: Path) -> Path:
 
 
 def as_torchao(style: str, folder: Path, out: Path) -> Path:
-    """Names as torchao writes them into safetensors; the matrices of layer 0 are codes of 8 bits."""
+    """Names as in torchao's safetensors files; the matrices of layer 0 are codes of 8 bits."""
     found: dict[str, torch.Tensor] = {}
     for name, value in tensors_of(folder).items():
         if "layers.0" not in name or value.dim() != 2:

@@ -1,4 +1,4 @@
-"""Checkpoints for these tests: sound ones in every arrangement, and headers written byte by byte."""
+"""Checkpoints for these tests: valid ones in every arrangement, and headers written byte by byte."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def entry(dtype: str, shape: list[Any], start: Any, stop: Any) -> dict[str, Any]
 
 
 def raw(path: Path, header: dict[str, Any] | str | bytes, data: bytes = b"", length: int | None = None) -> Path:
-    """A file with the given header, whatever it says; `length` overrides the length that is written before it."""
+    """A file with the given header, valid or not; `length` overrides the length that is written before it."""
     text = header if isinstance(header, bytes) else (header if isinstance(header, str) else json.dumps(header)).encode()
     path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
     return path
 
 
 def split(folder: Path, out: Path, shards: int = 3, *, index: bool = True) -> Path:
-    """A copy of a one-file model with its tensors dealt out to numbered shards."""
+    """A copy of a one-file model with its tensors distributed over numbered shards."""
     out.mkdir(parents=True)
     tensors = load_file(folder / "model.safetensors")
     weight_map = {}
@@ -48,7 +48,7 @@ def split(folder: Path, out: Path, shards: int = 3, *, index: bool = True) -> Pa
 
 
 def contradiction(path: Path) -> CorruptCheckpointError:
-    """Why a checkpoint is examined by its embedding alone, and not marked."""
+    """Why a checkpoint is examined only by its embedding, and not marked."""
     model = open_checkpoint(path)
     assert (model.family, model.layout.q, model.layout.k) == ("unknown", None, None)
     with pytest.raises(CorruptCheckpointError) as caught:
@@ -77,7 +77,7 @@ def hub_cache(folder: Path, root: Path) -> Path:
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """Everything in a folder: name to content, None for folders. Equal trees mean that nothing was touched."""
+    """The content of a folder: name to content, None for folders. Equal trees mean that no file was changed."""
     return {
         path.relative_to(folder).as_posix(): None if path.is_dir() else path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -86,7 +86,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Runs the block as a user without rights where the tests run as root, whom no permission stops."""
+    """Runs the block as an unprivileged user if the tests run as root, to whom permissions do not apply."""
     import os
 
     if os.geteuid() != 0:

@@ -17,7 +17,7 @@ from tests.checkpoint.builders import split
 
 @pytest.fixture
 def folder(tiny_path: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny Llama that the test may spoil, with a few companions."""
+    """A copy of the tiny Llama that the test may corrupt, with some companion files."""
     out = tmp_path / "model"
     shutil.copytree(tiny_path, out)
     (out / "README.md").write_text("# A model\n")
@@ -27,12 +27,12 @@ def folder(tiny_path: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def public_folder(folder: Path) -> Iterator[Path]:
-    """A copy of the tiny Llama below folders that any user may enter, which pytest's own are not."""
+    """A copy of the tiny Llama in folders that any user may enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as root:
         os.chmod(root, 0o755)
         shutil.copytree(folder, Path(root, "model"))
         for file in Path(root, "model").iterdir():
-            os.chmod(file, 0o644)  # safetensors writes its files for their owner only
+            os.chmod(file, 0o644)  # safetensors makes its files readable for their owner only
         yield Path(root, "model").resolve()
 
 

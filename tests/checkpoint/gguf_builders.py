@@ -1,7 +1,7 @@
 """GGUF files as llama.cpp's converter writes them, and headers written byte by byte.
 
-The converter's conventions are written down here once more, the other way round and apart from the reader's;
-`test_gguf_translation.py` holds them against transformers' own GGUF loader where that knows the architecture.
+The converter's conventions are implemented here a second time, in the reverse direction and independently of the
+reader; `test_gguf_translation.py` compares them with transformers' own GGUF loader if that knows the architecture.
 """
 
 from __future__ import annotations
@@ -72,12 +72,13 @@ ARCHITECTURES = {
     "t5": "T5",
     "xlm-roberta": "BERT",
 }
-# Whose q and k llama.cpp rearranges for its rotary embedding, and whose norms' gains it adds one to.
+# Architectures whose q and k llama.cpp rearranges for its rotary embedding, and those whose norms' gains it adds one
+# to.
 _PAIRED = {
     *("arcee", "granite", "granitemoe", "internlm3", "llama", "ministral3", "mistral", "mixtral", "olmo", "smollm3"),
 }
 _ONE_ADDED = {"gemma", "gemma2", "gemma3_text", "nemotron"}
-# Prefixes that the converter takes off before it looks for a name.
+# Prefixes that the converter removes before it looks up a name.
 _PREFIXES = {
     "bert": "bert.",
     "bloom": "transformer.",
@@ -86,7 +87,7 @@ _PREFIXES = {
     "roberta": "roberta.",
     "xlm-roberta": "roberta.",
 }
-# What the converter leaves out, and what these tests have no use for: experts, routers, heads of encoders.
+# Tensors that the converter omits, and those that these tests do not need: experts, routers, heads of encoders.
 _LEFT_OUT = re.compile(
     r"cls\.|pooler|lm_head\.(dense|layer_norm|decoder|bias)|vocab_|expert|router|\.gate\.|block_sparse|feed_forward\.w"
     r"|mlp\.(act_fn|gate_up)|act_fn|position_ids|sinks|rotary|masked_bias|\.attn\.bias$|relative_attention"
@@ -105,7 +106,7 @@ def convert(
     """Writes a model folder as a GGUF file.
 
     Args:
-        kind: what matrices are stored as; norms and biases stay float32, as llama.cpp needs them.
+        kind: the format of matrices; norms and biases stay float32, as llama.cpp needs them.
         tokens, types: the vocabulary's texts and GGUF's kinds of tokens; a list with as many entries as the embedding
             has rows.
         spelling: GGUF's name for the kind of tokenizer.
@@ -162,7 +163,7 @@ def converted(folder: Path) -> dict[str, np.ndarray]:
 def _rearranged(
     config: dict[str, Any], name: str, value: torch.Tensor, stored: dict[str, torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """What becomes of one tensor, under transformers' names or already under GGUF's."""
+    """The conversion of one tensor, under transformers' names or already under GGUF's."""
     model_type = config["model_type"]
     heads, kv_heads, _ = sizes(config)
     layer = re.search(r"\.(\d+)\.", name)
@@ -200,7 +201,7 @@ def _rearranged(
 
 
 def paired(value: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows i and i + half of each head put side by side."""
+    """Interleaves rows i and i + half of each head."""
     first, second = value.reshape(heads, 2, -1, *value.shape[1:]).unbind(1)
     return torch.stack((first, second), dim=2).reshape(value.shape)
 
@@ -230,7 +231,7 @@ def _write_settings(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_embedding_length(width)
     writer.add_feed_forward_length(_first(config, "intermediate_size", "ffn_hidden_size", "d_ff") or 4 * width)
     writer.add_head_count(heads)
-    if config["model_type"] not in ("gpt2", "gpt_neox"):  # for which the converter leaves it out
+    if config["model_type"] not in ("gpt2", "gpt_neox"):  # for which the converter omits it
         writer.add_head_count_kv(kv_heads)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_rope_dimension_count(_first(config, "head_dim") or width // heads)

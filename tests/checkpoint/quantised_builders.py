@@ -1,7 +1,7 @@
-"""Quantised weights as the real tools write them, and whole models made of them.
+"""Quantised weights as the real tools write them, and whole models made from them.
 
-bitsandbytes, compressed-tensors and transformers are called; GPTQ and AWQ, whose tools want a GPU, are packed here by
-their published layouts, number by number, and the readers are held to the tools' own vectors in data/ besides.
+bitsandbytes, compressed-tensors and transformers are called. GPTQ and AWQ, whose tools need a GPU, are packed here
+by their published layouts, number by number; the readers are also tested with the tools' own vectors in data/.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Quantised:
 
     Attributes:
         parts: its pieces by the end of their names: "qweight", "weight.absmax".
-        expected: (out, in) float32, what the tool itself makes of them.
-        config: the section of config.json that goes with it.
+        expected: (out, in) float32, the numbers that the tool itself computes.
+        config: its section of config.json.
     """
 
     parts: Mapping[str, torch.Tensor]
@@ -47,7 +47,7 @@ def model_of(
     chosen: Callable[[str], bool] = lambda name: name.endswith("_proj.weight"),
     section: str = "quantization_config",
 ) -> dict[str, torch.Tensor]:
-    """A copy of a one-file model with the chosen weights quantised; returns what the tool makes of each."""
+    """A copy of a one-file model with the chosen weights quantised; returns the tool's numbers for each."""
     shutil.copytree(source, out)
     tensors, expected = load_file(source / "model.safetensors"), {}
     stated: Mapping[str, Any] = {}
@@ -61,7 +61,7 @@ def model_of(
 
 
 def packed(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Rows of codes as int32 words, one bit after the other: the slowest and plainest way."""
+    """Rows of codes as int32 words, one bit after the other: slow and simple."""
     rows = []
     for row in codes.tolist():
         stream = sum(int(code) << (bits * place) for place, code in enumerate(row))
@@ -81,7 +81,7 @@ def affine(weight: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, t
 
 
 def gptq(weight: torch.Tensor, bits: int = 4, group: int = 64, by_activation: bool = False) -> Quantised:
-    """As the first version of the format: every zero stored less one."""
+    """As in the first version of the format: every zero is stored minus one."""
     order = torch.randperm(weight.shape[1], generator=torch.Generator().manual_seed(0))
     order = order if by_activation else torch.arange(weight.shape[1])
     codes, scales, zeros = affine(weight[:, order], bits, group)
@@ -152,7 +152,7 @@ def compressed(weight: torch.Tensor, format: str, **arguments: Any) -> Quantised
 
 
 def fp8_blocks(weight: torch.Tensor, block: int = 128) -> Quantised:
-    """As DeepSeek publishes its models; expected by transformers' own dequantiser, which wants whole blocks."""
+    """As DeepSeek publishes its models; expected by transformers' own dequantiser, which needs whole blocks."""
     from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
     out, inputs = weight.shape
@@ -167,7 +167,7 @@ def fp8_blocks(weight: torch.Tensor, block: int = 128) -> Quantised:
 
 
 def fp8_rows(weight: torch.Tensor) -> Quantised:
-    """As FBGEMM does: a scale for each row."""
+    """As in FBGEMM: a scale for each row."""
     scales = weight.float().abs().amax(1, keepdim=True).clamp(min=1e-12) / torch.finfo(torch.float8_e4m3fn).max
     codes = (weight.float() / scales).to(torch.float8_e4m3fn)
     config = {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}

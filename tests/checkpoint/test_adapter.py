@@ -1,4 +1,4 @@
-"""Adapters that peft writes, read on top of their base as peft itself merges them."""
+"""Adapters saved by peft, read on their base and compared with peft's own merge."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_factors_of_fused_experts_are_left_out_and_said(tmp_path: Path) -> None:
     merged = made(tmp_path / "base", tmp_path / "a", target_modules=["q_proj"], target_parameters=experts)
     found = open_checkpoint(tmp_path / "a", open_checkpoint(tmp_path / "base"))
     require_equal(found, merged, (EMBEDDING, Q))
-    assert "4 are not in the base or not read there" in " ".join(found.notes)
+    assert "4 are not in the base or not supported there" in " ".join(found.notes)
 
 
 def test_an_adapter_of_a_resized_vocabulary(base: Checkpoint, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_the_release_is_read_with_an_adapter_on_top(marked, tmp_path: Path) -> N
     suspect = open_checkpoint(tmp_path / "a", base=release)
     assert not torch.equal(suspect.read(suspect.layout.q), release.read(release.layout.q))
     assert suspect.fingerprint == release.fingerprint
-    # The embedding is not the suspect's own, and a base is whatever the investigator gave.
+    # The embedding does not belong to the suspect, and the base is chosen by the investigator.
     assert irwm.detect(suspect, *marked[:2]).verdict == "inconclusive"
 
 
@@ -206,7 +206,7 @@ def test_the_release_is_read_with_an_adapter_on_top(marked, tmp_path: Path) -> N
 def test_the_mark_is_found_though_the_adapter_is_read_on_top_of_the_original(
     marked, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    trained(marked[2], tmp_path / "a", **settings)  # which saves the whole embedding, the release's
+    trained(marked[2], tmp_path / "a", **settings)  # which saves the whole embedding, that of the release
     suspect = open_checkpoint(tmp_path / "a", base=marked[0])
     assert suspect.fingerprint not in (marked[0].fingerprint, open_checkpoint(marked[2]).fingerprint)
     require_found(suspect, marked)
@@ -223,7 +223,7 @@ def test_what_is_said_of_an_adapter(base: Checkpoint, sound: Path, tmp_path: Pat
     said = " ".join(model.notes)
     assert "applied in memory to the embedding, q and k" in said
     assert f"the base is {base.path.name}" in said
-    assert str(base.path) in said  # as the adapter itself names it
+    assert str(base.path) in said  # as named by the adapter
     assert model.format.name == "LoRA adapter"
     assert model.path == sound
     assert model.config == base.config
@@ -289,7 +289,7 @@ def test_adapters_of_the_same_numbers_and_another_alpha_have_other_fingerprints(
 def test_a_change_of_the_output_head_leaves_the_embedding_that_is_stored_under_its_name(
     tiny_path: Path, tmp_path: Path
 ) -> None:
-    """Savers may keep either name of a tied matrix; the input embedding is what peft does not touch."""
+    """Savers may keep either name of a tied matrix; peft does not change the input embedding."""
     folder = Path(shutil.copytree(tiny_path, tmp_path / "base"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
@@ -324,4 +324,4 @@ def test_codes_that_are_not_read_are_not_added_to(tiny_path: Path, sound: Path, 
     model = open_checkpoint(sound, base=open_checkpoint(folder))
     with pytest.raises(UnsupportedCheckpointError):
         model.read(model.layout.q)
-    assert any("not read there" in note for note in model.notes)
+    assert any("not supported there" in note for note in model.notes)

@@ -1,4 +1,4 @@
-"""Adapters that were made for another base, say what no adapter says, or are of a kind that is not read."""
+"""Adapters that were made for another base, have invalid settings, or are of an unsupported type."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_a_base_of_another_family_is_refused(sound: Path, phi3_path: Path) -> No
 @pytest.mark.parametrize(
     ("settings", "error", "said"),
     [
-        ({"peft_type": "IA3"}, UnsupportedCheckpointError, "kind"),
-        ({"peft_type": None}, UnsupportedCheckpointError, "kind"),
+        ({"peft_type": "IA3"}, UnsupportedCheckpointError, "type of adapter"),
+        ({"peft_type": None}, UnsupportedCheckpointError, "type of adapter"),
         ({"use_qalora": True}, UnsupportedCheckpointError, "use_qalora"),
         ({"alora_invocation_tokens": [1]}, UnsupportedCheckpointError, "alora"),
         ({"layer_replication": [[0, 1]]}, UnsupportedCheckpointError, "layer_replication"),

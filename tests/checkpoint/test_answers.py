@@ -1,4 +1,4 @@
-"""A mark that is read from answers alone, of a real model that really answered."""
+"""A mark that is read only from answers, from a real model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Served:
 
 
 def answers_of(folder: Path, count: int, seed: int = 0) -> torch.Tensor:
-    """(count, v) log-probabilities of the next token behind passages of the bundled text."""
+    """(count, v) log-probabilities of the next token after passages of the bundled text."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokens = AutoTokenizer.from_pretrained(folder)(default_text()[:40_000], return_tensors="pt").input_ids[0]
     starts = torch.randint(0, len(tokens) - 16, (count,), generator=torch.Generator().manual_seed(seed))
@@ -81,11 +81,11 @@ def test_chosen_tokens_are_enough(served: Served, order: str) -> None:
 
 def test_what_was_not_told_is_left_out(served: Served) -> None:
     table = served.marked.numpy().copy()
-    table[3], table[7, 100:] = np.nan, -np.inf  # two answers that tell little
-    table[:, 200:300] = -np.inf  # tokens that are never told
+    table[3], table[7, 100:] = np.nan, -np.inf  # two answers with few values
+    table[:, 200:300] = -np.inf  # tokens without values
     suspect = irwm.suspect_from_answers(table, served.original)
     assert suspect.vocab_size == served.original.vocab_size - 100
-    assert any("2 answers tell too little" in note for note in suspect.notes)
+    assert any("2 answers have too few values" in note for note in suspect.notes)
     assert irwm.detect(suspect, served.original, served.key).verdict == "found"
 
 
@@ -96,7 +96,7 @@ def test_it_is_said_where_answers_are_of_another_width(served: Served) -> None:
     generator = torch.Generator().manual_seed(0)
     wide = torch.randn(400, 200, generator=generator) @ torch.randn(200, 4096, generator=generator)
     said = irwm.suspect_from_answers(wide.log_softmax(-1), served.original).notes
-    assert any("200 directions, where the original has 128" in note for note in said)
+    assert any("200 directions, but the original has 128" in note for note in said)
     assert not any("directions" in note for note in irwm.suspect_from_answers(served.marked, served.original).notes)
     assert width_of(np.array([3.0, 2.9, 2.8, 2.7])) is None
     strong_first = np.concatenate([[1e4], np.linspace(30, 3, 127), np.full(64, 0.01)])
@@ -105,7 +105,7 @@ def test_it_is_said_where_answers_are_of_another_width(served: Served) -> None:
 
 
 def test_more_answers_than_tokens_are_read_by_the_tokens(served: Served) -> None:
-    """The same subspace from the smaller of the two products, which alone has to be held."""
+    """The same subspace from the smaller of the two products, so only that one has to be in memory."""
     tokens = np.arange(0, 4096, 13)  # 316 of them, and 384 answers
     by_answers = recovered_head(served.marked.numpy()[:300, tokens], WIDTH).rows.astype(np.float64)
     by_tokens = recovered_head(np.tile(served.marked.numpy()[:300, tokens], (2, 1)), WIDTH).rows.astype(np.float64)
@@ -114,7 +114,7 @@ def test_more_answers_than_tokens_are_read_by_the_tokens(served: Served) -> None
 
 
 def test_what_would_fill_the_memory_is_refused(served: Served) -> None:
-    with pytest.raises(AnswersError, match="too many answers with too many tokens"):
+    with pytest.raises(AnswersError, match="too many answers and too many tokens"):
         recovered_head(np.zeros((16_400, 16_400), np.float16), WIDTH)
     many = recovered_head(np.zeros((30_000, 300), np.float16), WIDTH)
     assert many.rows.shape == (300, WIDTH)
@@ -130,7 +130,7 @@ def test_one_value_beyond_the_cap_costs_one_token(served: Served, gemma_path: Pa
 
 
 def test_a_few_tokens_told_as_impossible_hide_nothing(served: Served) -> None:
-    """1 % of the rarest: they cost a customer nothing, and would be the strongest directions of all."""
+    """1 % of the rarest: they cost a customer no quality, and would be the strongest directions of all."""
     for table, marked in ((served.marked, True), (served.unmarked, False)):
         told = table.numpy().copy()
         rare = (told < np.log(1e-5)) & (np.random.default_rng(0).random(told.shape) < 0.01)
@@ -148,7 +148,7 @@ def test_an_answer_of_absurd_numbers_is_left_out_and_counted(served: Served) -> 
     told[5, ::2], told[6] = -1e200, torch.arange(1, told.shape[1] + 1) * -1e200
     told[7, 7], told[8, 9] = -1e200, -1.7e308
     suspect = irwm.suspect_from_answers(told, served.original)
-    assert "2 answers tell too little and were left out." in suspect.notes
+    assert "2 answers have too few values and were left out." in suspect.notes
     found = irwm.detect(suspect, served.original, served.key)
     assert found.verdict == "found"
     assert found.log10_p < -60
@@ -157,12 +157,12 @@ def test_an_answer_of_absurd_numbers_is_left_out_and_counted(served: Served) -> 
 def test_it_is_said_where_unlikely_tokens_are_told_alike(served: Served) -> None:
     flat = Serving(flat=0.8).told(served.marked, torch.Generator())
     notes = irwm.suspect_from_answers(flat, served.original).notes
-    assert any(note.startswith("80 % of an answer’s tokens are told with one and the same number") for note in notes)
+    assert any(note.startswith("80 % of an answer’s tokens have the same value") for note in notes)
     assert not any(
-        "one and the same" in note for note in irwm.suspect_from_answers(served.marked, served.original).notes
+        "have the same value" in note for note in irwm.suspect_from_answers(served.marked, served.original).notes
     )
     rounded = Serving(decimals=1).told(served.marked, torch.Generator())
-    assert not any("one and the same" in note for note in irwm.suspect_from_answers(rounded, served.original).notes)
+    assert not any("have the same value" in note for note in irwm.suspect_from_answers(rounded, served.original).notes)
 
 
 def test_where_most_tokens_are_told_alike_the_others_stay_as_they_are(served: Served) -> None:
@@ -207,9 +207,9 @@ def test_rows_of_different_lengths_are_no_answers(served: Served) -> None:
 @pytest.mark.fault(94)
 @pytest.mark.parametrize(
     ("tokens", "said"),
-    [([1, 2, 3], "do not name the columns"), ([0] * 4096, "do not name the columns"),
-     ([*range(4095), None], "do not name the columns"), ([[1], [2, 3]], "do not name the columns"),
-     ([float(n) for n in range(4096)], "do not name the columns"), ([2**70] * 4096, "do not name the columns"),
+    [([1, 2, 3], "do not match the columns"), ([0] * 4096, "do not match the columns"),
+     ([*range(4095), None], "do not match the columns"), ([[1], [2, 3]], "do not match the columns"),
+     ([float(n) for n in range(4096)], "do not match the columns"), ([2**70] * 4096, "do not match the columns"),
      (list(range(1, 4097)), "not one of the original's")],
 )  # fmt: skip
 def test_wrong_tokens_are_refused(served: Served, tokens: list[int], said: str) -> None:
@@ -225,7 +225,7 @@ def test_an_original_without_an_output_head_is_refused(demo_path: Path) -> None:
 
 
 def test_a_soft_cap_is_undone() -> None:
-    """Without the sum that was taken from each answer: it is found by the directions that the answers lie in."""
+    """Without the sum that was subtracted from each answer: it is found from the directions of the answers."""
     d, v, n, cap = 32, 800, 60, 30.0
     rng = np.random.default_rng(0)
     logits = 6 * rng.normal(size=(n, d)) @ rng.normal(size=(v, d)).T / np.sqrt(d) + 0.5
@@ -233,7 +233,7 @@ def test_a_soft_cap_is_undone() -> None:
     undone = without_cap(told, cap, d)
     centred = [x - x.mean(axis=1, keepdims=True) for x in (undone, told, logits)]
     wrong = [np.abs(x - centred[2]).max() for x in centred[:2]]
-    assert wrong[1] > 1  # what the cap bends
+    assert wrong[1] > 1  # the distortion by the cap
     assert wrong[0] < 0.02 * wrong[1]
 
 

@@ -1,4 +1,4 @@
-"""Every arrangement of public bug reports is opened, or refused with the reason; none hides a model."""
+"""Every arrangement of public bug reports is opened, or refused with the reason; no model is missed."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_the_embedding_of_every_arrangement_is_read(tiny_path: Path, tmp_path: P
     given = KINDS[kind](tiny_path, tmp_path / "suspect")
     found = open_checkpoint(given)
     if "adapter" not in kind and "old shard" not in kind:
-        assert found.unread == (), "everything that was given was read"
+        assert found.unread == (), "all given files were read"
     assert torch.equal(found.embedding(), load_file(tiny_path / "model.safetensors")[EMBEDDING].float())
-    # As a text too, which pages and jobs send.
+    # Also as text, which pages and jobs send.
     assert open_checkpoint(shown_path(given)).fingerprint == found.fingerprint
 
 
@@ -88,7 +88,7 @@ def test_weights_that_were_not_read_are_named_and_clear_nobody(tiny_path: Path, 
     finding = irwm.detect(suspect, original, key)
     assert finding.verdict == "inconclusive"
     assert "not read: deeper/tf_model.h5, weights.pth" in finding.warnings
-    # The file itself was given, and what lies next to it was not asked about.
+    # The file itself was given, so the files next to it are not searched.
     assert irwm.detect(open_checkpoint(alone / "model.safetensors"), original, key).verdict == "not found"
 
 
@@ -182,7 +182,7 @@ def test_a_shard_whose_set_is_not_complete_is_read_alone(tiny_path: Path, tmp_pa
     split(tiny_path, tmp_path / "m", index=False)
     (tmp_path / "m" / "model-00003-of-00003.safetensors").unlink()
     holding = next(file for file in (tmp_path / "m").glob("*.safetensors") if EMBEDDING in load_file(file))
-    assert "not all there" in " ".join(open_checkpoint(holding).notes)
+    assert "some are missing" in " ".join(open_checkpoint(holding).notes)
 
 
 def test_a_file_of_a_split_gguf_whose_others_are_gone(tiny_path: Path, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_formats_that_are_not_read_come_with_advice_that_fits(tmp_path: Path, na
     assert advice in str(caught.value.advice)
 
 
-# What an attacker would try
+# Attempts of an attacker
 
 
 def test_an_adapters_file_that_is_named_is_the_one_that_is_read(tiny_path: Path, tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_an_adapters_own_head_on_a_tied_base_clears_nobody(tmp_path: Path) -> No
     base = tmp_path / "base"
     write_llama(base, tie_word_embeddings=True)
     tensors = load_file(base / "model.safetensors")
-    tensors["lm_head.weight"] = tensors.pop(EMBEDDING)  # as savers keep either name of a shared tensor
+    tensors["lm_head.weight"] = tensors.pop(EMBEDDING)  # savers keep either name of a shared tensor
     save_file(tensors, base / "model.safetensors", {"format": "pt"})
     model = open_checkpoint(base)
     folder = adapter(tmp_path / "adapter", model.hidden_size)
@@ -363,7 +363,7 @@ def test_many_large_indexes_end_the_search(tiny_path: Path, tmp_path: Path, monk
         (tmp_path / "m" / f"{number}.safetensors.index.json").write_bytes(bytes(1000))
     monkeypatch.setattr("irwm.checkpoint.candidates.MOST_INDEX_BYTES", 4000)
     assert irwm.find_checkpoints(tmp_path / "m").cut
-    assert open_checkpoint(tmp_path / "m").unread == ("more files than are looked through",)
+    assert open_checkpoint(tmp_path / "m").unread == ("more files than are searched",)
 
 
 def test_a_companion_is_not_read_through_a_link_that_leads_out(tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ def test_names_that_are_not_utf_8_are_shown_and_read_back(tiny_path: Path, tmp_p
     literal = tmp_path / "all" / "mod\\xe8le"
     literal.mkdir()
     for path in (odd, literal):
-        assert path_from(shown_path(path)) == path, "each has a text of its own, although both look alike"
+        assert path_from(shown_path(path)) == path, "each has a different text, although both look alike"
 
 
 def test_a_hub_cache_is_one_candidate_although_its_blobs_hold_the_weights_too(tiny_path: Path, tmp_path: Path) -> None:

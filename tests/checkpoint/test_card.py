@@ -1,4 +1,4 @@
-"""The card's facts, from real checkpoints of every kind the scheme treats differently."""
+"""The card's facts, from real checkpoints of every kind that the scheme treats differently."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_ggufs_own_words_and_its_vocabulary_are_told(tmp_path: Path) -> None:
 
 
 def test_what_a_safetensors_file_says_of_itself_is_told(folder: Path) -> None:
-    assert card(folder).said == (), "its framework is not worth a line"
+    assert card(folder).said == (), "its framework is not shown"
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt", "merged_by": "someone"})
     assert card(folder).said == (("merged_by", "someone"),)

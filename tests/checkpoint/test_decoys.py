@@ -1,4 +1,4 @@
-"""A release that somebody surrounded with other tensors by the embedding's name: the mark is found all the same."""
+"""A release that an attacker surrounded with other tensors named like the embedding: the mark is still found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def verdict(folder: Path, marked: tuple[Checkpoint, irwm.Key, Tensors, Tensors])
 
 @pytest.mark.slow
 def test_the_unmarked_original_under_an_earlier_path_hides_nothing(marked, tmp_path: Path) -> None:
-    """transformers loads the release; what it reports as unexpected is the whole unmarked model."""
+    """transformers loads the release and reports the whole unmarked model as unexpected."""
     original, _, release, plain = marked
     tensors = (
         behind("model.language_model.", release)
@@ -57,7 +57,7 @@ def test_the_unmarked_original_under_an_earlier_path_hides_nothing(marked, tmp_p
 
 @pytest.mark.slow
 def test_where_nothing_tells_which_of_two_models_is_run_both_are_read(marked, tmp_path: Path) -> None:
-    """Of names with and without a prefix, versions of transformers have loaded either."""
+    """Versions of transformers have loaded either of the names with and without a prefix."""
     original, _, release, plain = marked
     folder = written(tmp_path, plain | behind("", release), config_of(original))
     assert torch.equal(open_checkpoint(folder).embedding(), plain[EMBEDDING].float())
@@ -82,7 +82,7 @@ def test_a_copy_that_is_none_is_read_as_well(marked, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_codes_beside_a_plain_embedding_are_read_as_well(marked, tmp_path: Path) -> None:
-    """Of the two, what a program uses follows from its libraries and the config, not from the files."""
+    """Which of the two a program uses depends on its libraries and the config, not on the files."""
     original, _, release, plain = marked
     codes = awq(release[EMBEDDING].float())
     parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
@@ -94,7 +94,7 @@ def test_codes_beside_a_plain_embedding_are_read_as_well(marked, tmp_path: Path)
 @pytest.mark.fault(84)
 @pytest.mark.slow
 def test_any_number_of_tensors_by_the_embeddings_name_hides_nothing(marked, tmp_path: Path) -> None:
-    """Junk, and damaged copies, which fit as well as the release does."""
+    """Unrelated tensors, and damaged copies, which fit as well as the release does."""
     original, _, release, plain = marked
     decoys = {f"d{i}.embed_tokens.weight": torch.randn_like(plain[EMBEDDING]) for i in range(MOST_CHOICES + 1)}
     decoys |= {f"e{i}.embed_tokens.weight": plain[EMBEDDING] + i for i in range(MOST_CHOICES + 1)}
@@ -115,7 +115,7 @@ def test_a_renamed_embedding_is_found_among_many_of_its_size_by_its_rows(marked,
 
 @pytest.mark.slow
 def test_nothing_is_cleared_where_not_every_tensor_was_read(marked, tmp_path: Path) -> None:
-    """The one that holds the mark may be among those that were passed over."""
+    """The tensor with the mark may be among those that were not read."""
     _, _, _, plain = marked
     decoys = {f"d{i}": torch.randn_like(plain[EMBEDDING]) for i in range(MOST_CHOICES)}
     own = {"x": plain[EMBEDDING], "y": plain["lm_head.weight"]}

@@ -1,4 +1,4 @@
-"""From GGML's blocks to numbers, held against GGML's own C code."""
+"""From GGML's blocks to numbers, compared with GGML's own C code."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_types_that_ggml_gave_up_are_refused(number: int) -> None:
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q6_K"])
 def test_rows_are_read_apart_and_together_alike(name: str) -> None:
-    """More numbers than are worked out at a time, in rows that are no power of two."""
+    """More numbers than are computed at a time, in rows whose length is not a power of two."""
     rng = np.random.default_rng(0)
     block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[name]]
     rows, width = 300, 3 * 256

@@ -1,4 +1,4 @@
-"""A marked model that was made a GGUF file: the mark is found in it, and where the model came from."""
+"""A marked model that was converted to GGUF: the mark and the model's origin are found."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_unmarked_model_carries_no_mark_as_a_gguf_file(marked, demo_path: Pa
 
 @pytest.mark.slow
 def test_the_mark_is_found_where_the_architecture_is_not_known(marked, tmp_path: Path) -> None:
-    """By the embedding alone, as in any model whose tensors were renamed."""
+    """By its embedding alone, like any model with renamed tensors."""
     model, key, release = marked
     tokens, types = in_order(release.path)
     path = convert(release.path, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q8_0, tokens=tokens, types=types)

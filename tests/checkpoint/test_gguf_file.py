@@ -1,4 +1,4 @@
-"""GGUF headers: read as the gguf package reads them, and no more of the file than was asked for."""
+"""GGUF headers: read as by the gguf package, and only the requested parts of the file."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_version_2_is_read(tmp_path: Path, values: np.ndarray) -> None:
 
 
 def test_bytes_behind_the_last_tensor_are_noted_and_not_read(tmp_path: Path) -> None:
-    """llama.cpp does not look at them, so a file that has some is as usable as without."""
+    """llama.cpp ignores them, so a file with some is as usable as one without."""
     folder = save("llama", tmp_path / "model", torch.float32)
     path = convert(folder, tmp_path / "model.gguf")
     before = open_checkpoint(path)
@@ -210,7 +210,7 @@ def test_bytes_behind_the_last_tensor_are_noted_and_not_read(tmp_path: Path) -> 
 
 
 def test_a_split_model_is_read_whole(tmp_path: Path) -> None:
-    """As llama.cpp's gguf-split writes it, with all settings and no tensor in the first file."""
+    """As written by llama.cpp's gguf-split, with all settings and no tensor in the first file."""
     folder = save("llama", tmp_path / "model", torch.float32)
     whole = convert(folder, tmp_path / "whole.gguf")
     reader = gguf.GGUFReader(whole)
@@ -275,7 +275,7 @@ def test_files_that_are_not_the_pieces_of_one_split_model_are_refused(
 
 
 def test_numbered_files_that_say_nothing_of_a_split_are_refused(tmp_path: Path) -> None:
-    """llama.cpp would read the first alone."""
+    """llama.cpp would read only the first."""
     for number, name in enumerate("ab", start=1):
         piece(tmp_path / f"m-{number:05d}-of-00002.gguf", (name,))
     with pytest.raises(CorruptCheckpointError, match="pieces of one split model"):

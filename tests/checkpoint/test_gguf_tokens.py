@@ -1,4 +1,4 @@
-"""The vocabulary of a GGUF file: the same texts for the same rows as the original's tokenizer.json."""
+"""The vocabulary of a GGUF file: the same strings for the same rows as the original's tokenizer.json."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_bpe_vocabulary_is_the_originals(demo_path: Path, tmp_path: Path) -> N
 
 
 def test_a_wordpiece_vocabulary_is_spelt_as_the_originals(minilm_path: Path, tmp_path: Path) -> None:
-    """llama.cpp writes SentencePiece's mark in front of a word and leaves out the mark of a continuation."""
+    """llama.cpp writes SentencePiece's mark in front of a word and omits the mark of a continuation."""
     folder = tmp_path / "model"
     shutil.copytree(minilm_path, folder)
     tokens, types = in_order(folder)

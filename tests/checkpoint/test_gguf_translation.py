@@ -28,8 +28,8 @@ from tests.families.reference import save, tiny_model
 from tools.small_models import write_llama
 
 QUERIES, REFERENCES = [3, 5, 50, 60], list(range(70, 150))
-# What llama.cpp does not convert: norms that its Phi-2 lacks, StarCoder with several key heads, Falcon's separate
-# norms, and Llama 4 without its norm on other sizes than Maverick's.
+# Cases that llama.cpp does not convert: norms that its Phi-2 lacks, StarCoder with several key heads, Falcon's separate
+# norms, and Llama 4 without its norm for sizes other than Maverick's.
 _NOT_CONVERTED = {
     "phi, norms on heads",
     "gpt_bigcode, every head its own key",
@@ -52,7 +52,7 @@ NORMS = ("embedding_norm", "input_norm", "q_norm", "k_norm")
 
 @pytest.mark.parametrize("case", CERTIFIED)
 def test_the_files_of_these_tests_are_read_back_by_transformers(case: str, tmp_path: Path) -> None:
-    """That they follow llama.cpp's conventions, by a reader that is none of ours."""
+    """Checks with an independent reader that they follow llama.cpp's conventions."""
     folder = save(case, tmp_path / "model", torch.float32)
     path = convert(folder, tmp_path / "model.gguf")
     expected = load_file(folder / "model.safetensors")
@@ -87,7 +87,7 @@ def test_the_suspect_has_the_originals_weights_and_scores(case: str, tmp_path: P
         if left is not None:
             assert left.eps == right.eps
             for gain, expected in zip(left.weights, right.weights, strict=True):
-                # Where one was added it was rounded.
+                # The added one was rounded.
                 atol = 2**-23 if left.offset else 0
                 assert torch.allclose(suspect.read(gain), original.read(expected), rtol=0, atol=atol)
     expected = Layer0(original).scores(QUERIES, REFERENCES)
@@ -97,7 +97,7 @@ def test_the_suspect_has_the_originals_weights_and_scores(case: str, tmp_path: P
 
 @pytest.mark.parametrize("case", ["llama", "olmo", "gpt_neox", "bloom", "falcon, 40b", "gpt2", "gemma", "nemotron"])
 def test_nothing_undone_would_be_noticed(case: str, tmp_path: Path) -> None:
-    """The file's own numbers are not the original's, so the comparison above can fail."""
+    """The numbers in the file differ from the original's, so the comparison above can fail."""
     folder = save(case, tmp_path / "model", torch.float32)
     layout, stored = open_checkpoint(folder).layout, converted(folder)
     assert layout.q is not None
@@ -150,7 +150,7 @@ def test_every_architecture_leads_to_a_family_whose_switches_are_told() -> None:
             assert architecture in gguf.MODEL_ARCH_NAMES.values()
             assert row.model_type in family.model_types, architecture
             if row.counts is None and row.lacks is None:
-                assert architecture not in plain, "two families that nothing tells apart"
+                assert architecture not in plain, "two indistinguishable families"
                 plain.add(architecture)
         if family.gguf.architectures:
             asked = [item for variant in family.variants for item in variant.when.items()]
@@ -176,7 +176,7 @@ def rewritten(
     architecture: str | None = None,
     **settings: object,
 ) -> Path:
-    """A GGUF file with other tensors or settings; a setting of None is left out."""
+    """A GGUF file with other tensors or settings; a setting of None is omitted."""
     reader = gguf.GGUFReader(path)
     writer = gguf.GGUFWriter(out, architecture or reader.fields["general.architecture"].contents())
     fields = {name: f.contents() for name, f in reader.fields.items() if not name.startswith(("GGUF.", "general."))}
@@ -199,7 +199,7 @@ def llama(tmp_path: Path) -> Path:
 
 
 def test_fused_projections_of_a_family_that_has_them_apart_are_cut(tmp_path: Path) -> None:
-    """Old GGUF files of Phi-2, whose checkpoints were fused then."""
+    """Old GGUF files of Phi-2, whose checkpoints were fused at that time."""
     path = convert(save("phi", tmp_path / "phi", torch.float32), tmp_path / "phi.gguf")
 
     def fuse(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -236,7 +236,7 @@ def test_a_single_type_of_tokens_may_be_squeezed(tmp_path: Path) -> None:
 
 
 def test_a_tied_embedding_written_twice_is_a_copy(tmp_path: Path) -> None:
-    """Older converters wrote GPT-2's."""
+    """Older converters wrote GPT-2's twice."""
     path = convert(save("gpt2", tmp_path / "gpt2", torch.float32), tmp_path / "gpt2.gguf")
 
     def double(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -276,14 +276,14 @@ def test_key_heads_that_are_not_stated_are_as_many_as_query_heads(tmp_path: Path
 def test_settings_that_do_not_fit_are_refused_or_leave_the_embedding(
     llama: Path, tmp_path: Path, setting: str, value: object
 ) -> None:
-    """Without any number of heads nothing contradicts the tensors, and the embedding is still one."""
+    """Without a number of heads, there is no contradiction with the tensors, and the embedding is still usable."""
     if value == []:
         value = ["a"]
     path = rewritten(llama, tmp_path / "odd.gguf", **{setting: value})
     if setting.endswith("head_count") and not isinstance(value, int):
         model = open_checkpoint(path)
         assert (model.family, model.layout.q, model.vocab_size) == ("unknown", None, VOCABULARY)
-        assert "It does not say how many heads" in model.notes[0]
+        assert "It does not state the number of attention heads" in model.notes[0]
         return
     with pytest.raises(CorruptCheckpointError) as caught:
         open_checkpoint(path)
@@ -311,7 +311,7 @@ def test_a_tensor_under_two_names_is_refused(llama: Path, tmp_path: Path) -> Non
     def add(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {**found, "model.embed_tokens.weight": found["token_embd.weight"]}
 
-    with pytest.raises(CorruptCheckpointError, match="play one role"):
+    with pytest.raises(CorruptCheckpointError, match="have the same role"):
         open_checkpoint(rewritten(llama, tmp_path / "two.gguf", add))
 
 
@@ -336,7 +336,7 @@ def test_the_embedding_of_an_unknown_architecture_is_found(llama: Path, tmp_path
     model = open_checkpoint(path)
     assert (model.family, model.vocab_size, model.hidden_size) == ("unknown", VOCABULARY, 72)
     assert torch.equal(model.embedding(), open_checkpoint(llama).embedding())
-    assert "is not known" in model.notes[0]
+    assert "is unknown" in model.notes[0]
     assert "\x1b" not in model.notes[0]
 
 

@@ -1,4 +1,4 @@
-"""Which files make up a checkpoint, in every arrangement people use, and what is refused with the difference listed."""
+"""The files of a checkpoint, in every arrangement in use, and the refused cases with their differences listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An opened checkpoint: its attributes, its rows, its fingerprint, and that opening reads no weight."""
+"""An opened checkpoint: its attributes, rows and fingerprint, and that opening reads no weights."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_renamed_tensors_do_not_hide_the_embedding(folder: Path, scheme: str) ->
     if scheme == "behind another prefix":
         assert model.layout.q is not None
         assert any("prefix" in note for note in model.notes)
-    elif scheme == "another architecture":  # its type is in no list, and its names tell where the embedding is
+    elif scheme == "another architecture":  # its type is in no list, but its names show the embedding
         assert model.layout.scores == "embedding"
         model.require_markable()
     else:

@@ -1,4 +1,4 @@
-"""Quantised weights that contradict themselves are refused by name, unknown ones left alone; nothing else happens."""
+"""Quantised weights that contradict themselves are refused by name; unknown ones are left as they are."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def made() -> dict[str, Quantised]:
 
 
 def read(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> torch.Tensor | None:
-    """The weight, or None where it was left alone."""
+    """The weight, or None if it was left as it is."""
     tensors = {STEM + part: value for part, value in parts.items()}
     files = find_files(written(folder, tensors, {"quantization_config": dict(config)}))
     if NAME in files.refused:
@@ -299,7 +299,7 @@ UNKNOWN = {
     "W_q": ({"W_q": (64, 16), "scale": (64, 1), "zero": (64, 1)}, {"quant_method": "hqq"}),
     "by aqlm": ({"codes": (64, 16), "codebooks": (1, 256)}, {"quant_method": "aqlm"}),
     "a method that it does not name": ({"packed": (64, 16)}, {"something": 1}),
-    "MLX codes whose group size no config states": ({"weight": (64, 16), "scales": (64, 2), "biases": (64, 2)}, {}),
+    "MLX codes without a group size in the config": ({"weight": (64, 16), "scales": (64, 2), "biases": (64, 2)}, {}),
 }
 
 
@@ -343,8 +343,8 @@ def test_a_plain_weight_is_not_displaced_by_codes_beside_it(tmp_path: Path, made
     tensors = {STEM + part: value for part, value in made["gptq"].parts.items()}
     files = find_files(written(tmp_path, {**tensors, NAME: torch.zeros(64, 128)}))
     assert torch.equal(read_tensor(files.tensors[NAME]), torch.zeros(64, 128))
-    assert any("beside" in note for note in files.notes)
-    # Which of the two a program uses is its own affair, so that neither is lost.
+    assert any("next to" in note for note in files.notes)
+    # A program may use either of the two, so both are kept.
     assert torch.equal(read_tensor(files.tensors["quantised." + NAME]), made["gptq"].expected)
 
 
@@ -365,7 +365,7 @@ def test_two_schemes_that_claim_one_tensor(tmp_path: Path) -> None:
     config = {"quantization_config": {"quant_method": "bitsandbytes"}}
     files = find_files(written(tmp_path, tensors, config))
     assert sum(isinstance(tensor, PackedTensor) for tensor in files.tensors.values()) == 1
-    assert any("beside other tensors" in note for note in files.notes)
+    assert any("next to other tensors" in note for note in files.notes)
 
 
 def test_an_unreadable_attention_leaves_the_embedding_to_be_examined(tmp_path: Path, demo_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_an_unreadable_attention_leaves_the_embedding_to_be_examined(tmp_path: P
 
 
 def test_an_embedding_is_recognised_by_its_name_at_any_length_of_the_name() -> None:
-    """A regular expression that went back over it would hang here: its time grows with the square of the length."""
+    """A regular expression with backtracking would hang here: its time grows with the square of the length."""
     for name in ("model.embed_tokens.weight", "transformer.wte.weight", "tok_embeddings.weight"):
         assert _of_embedding(name)
     for name in ("model.layers.0.mlp.up_proj.weight", "model.embed_tokens.bias", "embed.layers.0.weight"):

@@ -1,4 +1,4 @@
-"""A marked model, quantised by each scheme: read as the tool reads it, and its mark found."""
+"""A marked model, quantised by each scheme: the numbers equal the tool's, and the mark is found."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ATTENTION = "model.layers.0.self_attn."
 Q, K = f"{ATTENTION}q_proj.weight", f"{ATTENTION}k_proj.weight"
 EMBEDDING = "model.embed_tokens.weight"
 PACKED_4_BITS = {"num_bits": 4, "strategy": "group", "group_size": 64, "symmetric": False}
-# The scheme, what its weights are called, and how far the layer-0 scores may be from the release's: a share of their
-# spread, well above what was measured for the scheme.
+# The scheme, the name of its weights' format, and the maximum difference of the layer-0 scores from the release's: a
+# share of their spread, well above the value that was measured for the scheme.
 SCHEMES: dict[str, tuple[Callable[[torch.Tensor], Quantised], str, float]] = {
     "gptq": (partial(gptq, by_activation=True), "GPTQ, 4 bits", 0.2),
     "gptq of 8 bits": (partial(gptq, bits=8, group=128), "GPTQ, 8 bits", 0.02),
@@ -80,7 +80,7 @@ def require_found(suspect: Checkpoint, marked: Marked) -> None:
 
 
 def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Root mean square of the difference, as a share of the spread of what was expected."""
+    """Root mean square of the difference, as a share of the spread of the expected values."""
     return float((found - expected).square().mean().sqrt() / expected.std())
 
 
@@ -201,10 +201,10 @@ def test_pieces_in_several_shards(marked, tmp_path: Path) -> None:
 def test_transformers_reads_the_same_out_of_the_packed_model(marked, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    # Symmetric, since transformers 5.23 expects the zeros of an asymmetric scheme unpacked and draws them anew.
+    # Symmetric, since transformers 5.23 expects the zeros of an asymmetric scheme unpacked and draws them again.
     model_of(marked[2], tmp_path / "packed", partial(compressed, format="pack-quantized", num_bits=4, group_size=64))
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "packed")
-    loaded(torch.ones(1, 1, dtype=torch.int64))  # which makes the library put its weights together
+    loaded(torch.ones(1, 1, dtype=torch.int64))  # which makes the library assemble its weights
     suspect = irwm.open_checkpoint(tmp_path / "packed")
     assert torch.equal(suspect.read(suspect.layout.q), loaded.model.layers[0].self_attn.q_proj.weight.float())
 

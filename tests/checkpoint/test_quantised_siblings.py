@@ -1,4 +1,4 @@
-"""What else lies beside quantised and plain weights: junk that must hide nothing, and pieces that change a weight."""
+"""Other tensors next to quantised and plain weights: irrelevant ones hide no weight, and some change a weight."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def state_of(weight: torch.Tensor, rows: int) -> dict[str, torch.Tensor]:
 def test_a_text_beside_plain_numbers_does_not_make_them_codes(
     config, plain, tmp_path: Path, dtype: torch.dtype
 ) -> None:
-    """transformers ignores the text, and the bytes of the numbers would pass for codes of a taller matrix."""
+    """transformers ignores the text, and the bytes of the numbers would look like codes of a taller matrix."""
     tensors = {name: value.to(dtype) for name, value in plain.items()}
     for name in (EMBEDDING, NAME):
         rows = 2 * tensors[name].nbytes // tensors[name].shape[1]
@@ -113,7 +113,7 @@ def test_of_pieces_that_contradict_each_other_in_layer_0_the_embedding_is_left(c
     parts[EMBEDDING + "_scale"] = torch.ones(3, 3, 3)
     odd = written(tmp_path / "e", plain | parts, config | {"tie_word_embeddings": True})
     assert "scales of a quantised weight" in contradiction(odd).problem
-    assert open_checkpoint(odd).unread == (EMBEDDING,), "another tensor was taken, which clears nobody"
+    assert open_checkpoint(odd).unread == (EMBEDDING,), "another tensor was used, so no key is ruled out"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_what_autoround_states_for_one_layer_counts_for_it(tmp_path: Path) -> No
 
 
 def test_modelopts_factors_of_the_columns_are_worked_in(config, plain, tmp_path: Path) -> None:
-    """The module multiplies its input by them, so that the weight that meets the input itself has them in it."""
+    """The module multiplies its input by them, so the weight for the plain input includes them."""
     factors = torch.linspace(0.2, 3.0, plain[NAME].shape[1])
     codes = fp8_rows(plain[NAME] / factors)
     tensors = with_q(plain, codes) | {STEM + "pre_quant_scale": factors}
@@ -178,7 +178,7 @@ def test_a_weight_with_a_piece_of_unknown_meaning_is_not_read_and_that_is_said(
     assert open_checkpoint(written(tmp_path / "sound", with_q(plain, q), config | section)).layout.q is not None
     tensors = with_q(plain, q) | {STEM + piece: torch.ones(64)}
     model = open_checkpoint(written(tmp_path / "odd", tensors, config | section))
-    assert any("whose meaning is not known" in note and piece in note for note in model.notes)
+    assert any("with an unknown meaning" in note and piece in note for note in model.notes)
     assert model.layout.q is not None
     for rows in (None, [1]):
         with pytest.raises(UnsupportedCheckpointError, match="unknown meaning") as caught:

@@ -1,4 +1,4 @@
-"""A quantised weight has the very numbers that the tool which made it computes."""
+"""A quantised weight has exactly the numbers that its tool computes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def random(out: int, inputs: int, dtype: torch.dtype = torch.bfloat16) -> torch.
 
 
 def opened(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> PackedTensor:
-    """The weight that pieces are put together to; nothing else may be left over."""
+    """The weight assembled from the pieces; no other tensor may be left."""
     tensors = {STEM + part: value for part, value in parts.items()}
     found = find_files(written(folder, tensors, {"quantization_config": dict(config)}))
     assert set(found.tensors) == {NAME}

@@ -1,4 +1,4 @@
-"""The file that answers are kept in: what is written is read, and what breaks its rules is refused before it costs."""
+"""The file format for answers: written files can be read, and invalid files are refused before they cost time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_is_written_is_read(file: Path, tmp_path: Path) -> None:
     for name in ("prompt", "time_ms", "request_sha256", "response_sha256"):
         assert np.array_equal(getattr(found.requests, name), getattr(wanted.requests, name))
     assert file.stat().st_mode & 0o777 == 0o600
-    assert "é" not in repr(found), "prompts may be anything, and nobody prints thousands"
+    assert "é" not in repr(found), "prompts may be any text, and thousands are not printed"
     whole = tmp_path / "whole"
     write_answers(whole, replace(answers(), token_ids=None))
     assert irwm.read_answers(whole).token_ids is None
@@ -92,7 +92,7 @@ def rewritten(file: Path, change: Callable[[dict[str, Any], dict[str, str]], Non
         (lambda t, m: m.clear(), "holds no recorded answers"),
         (lambda t, m: m.update(format="pt"), "holds no recorded answers"),
         (lambda t, m: m.update(version="2"), "another version"),
-        (lambda t, m: m.pop("endpoint"), "does not say its endpoint"),
+        (lambda t, m: m.pop("endpoint"), "does not state its endpoint"),
         (lambda t, m: m.update(vocab_size="-1"), "vocab_size is not a number"),
         (lambda t, m: m.update(vocab_size="9" * 19), "no model has so many tokens"),
         (lambda t, m: m.update(vocab_size="0"), "no model has so many tokens"),
@@ -110,13 +110,13 @@ def rewritten(file: Path, change: Callable[[dict[str, Any], dict[str, str]], Non
         (lambda t, m: t.update(log_probabilities=np.full((N, V), np.nan, np.float32)), "NaN or infinite everywhere"),
         (lambda t, m: t.update(log_probabilities=np.full((N, V), -np.inf, np.float32)), "NaN or infinite everywhere"),
         (lambda t, m: t.update(token_ids=t["token_ids"].astype(np.int32)), "token_ids has another shape or number"),
-        (lambda t, m: t.update(token_ids=np.zeros(V, np.int64)), "a token is there twice"),
+        (lambda t, m: t.update(token_ids=np.zeros(V, np.int64)), "a token occurs twice"),
         (lambda t, m: t.update(token_ids=t["token_ids"] - VOCABULARY), "another vocabulary"),
         (lambda t, m: t.update(token_ids=t["token_ids"] + VOCABULARY), "another vocabulary"),
-        (lambda t, m: t.update(prompt_of=np.full(N, 3)), "a prompt that is not there"),
-        (lambda t, m: t.update({"requests.prompt": np.full(R, -1)}), "a prompt that is not there"),
+        (lambda t, m: t.update(prompt_of=np.full(N, 3)), "a missing prompt"),
+        (lambda t, m: t.update({"requests.prompt": np.full(R, -1)}), "a missing prompt"),
         (lambda t, m: t.update({"requests.request_sha256": np.zeros((R, 31), np.uint8)}), "another shape"),
-        (lambda t, m: t.update(prompts=np.frombuffer(b'["a","a","c"]', np.uint8)), "a prompt is there twice"),
+        (lambda t, m: t.update(prompts=np.frombuffer(b'["a","a","c"]', np.uint8)), "a prompt occurs twice"),
         (lambda t, m: t.update(prompts=np.frombuffer(b'{"a":1}', np.uint8)), "not a list of texts"),
         (lambda t, m: t.update(prompts=np.frombuffer(b"[1,2,3]", np.uint8)), "not a list of texts"),
         (lambda t, m: t.update(prompts=np.frombuffer(b"[" * 9999, np.uint8)), "nested deeper"),
@@ -163,7 +163,7 @@ def test_what_is_no_file_of_answers_is_refused(tmp_path: Path, gemma_path: Path)
 def test_a_size_beyond_all_measure_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of holes costs nothing to make."""
+    """A sparse file is cheap to make."""
     path = tmp_path / "huge"
     path.touch()
     os.truncate(path, recorded.MOST_BYTES + 1)
@@ -208,8 +208,8 @@ def test_an_archive_of_numpy_is_read_too(tmp_path: Path, dtype: type, save: Any)
         ({"log_probabilities": np.zeros(3)}, "another array"),
         ({"log_probabilities": np.zeros((0, 3))}, "no answers"),
         ({"log_probabilities": np.array([[object()]])}, "another array"),
-        ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.zeros(3)}, "do not name the columns"),
-        ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.arange(2)}, "do not name the columns"),
+        ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.zeros(3)}, "do not match the columns"),
+        ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.arange(2)}, "do not match the columns"),
         ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.array([1, 2, 2])}, "twice"),
         ({"log_probabilities": np.full((2, 3), np.nan)}, "NaN or infinite"),
     ],
@@ -258,7 +258,7 @@ def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, log_probabilities=np.full((20, 30), -3.0))
     content = bytearray(path.read_bytes())
-    content[6] |= 1  # the flag in the member's own header, and in the directory's copy
+    content[6] |= 1  # the flag in the member's header, and in the directory's copy
     content[content.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(content)
     with pytest.raises(AnswersFileError, match="archive"):

@@ -1,4 +1,4 @@
-"""A large original's fingerprint is remembered for as long as its file is what it was, and never longer."""
+"""A large original's fingerprint is cached only as long as its file is unchanged."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(remembered, "LEAST_BYTES", 1000)
     monkeypatch.setattr(remembered, "LATELY", LATELY)
-    monkeypatch.setattr(remembered, "keeps_change_times", lambda file: True)  # wherever these tests run
+    monkeypatch.setattr(remembered, "keeps_change_times", lambda file: True)  # on any disk
     return tmp_path / "cache" / "irwm" / "fingerprints"
 
 
 @pytest.fixture
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The checkpoints whose embedding was really hashed, in order."""
+    """The checkpoints whose embedding was hashed, in order."""
     seen: list[Path] = []
     plain = Checkpoint._hashed
 
@@ -76,7 +76,7 @@ def test_the_same_files_are_hashed_once(cache: Path, hashed: list[Path], model: 
 
 
 def test_a_change_that_hides_its_time_is_seen(cache: Path, hashed: list[Path], model: Path) -> None:
-    """Size, inode and the time of writing are as before; the time of the change is not for programs to set."""
+    """Size, inode and the time of writing are as before; programs cannot set the time of the change."""
     first, file = irwm.open_checkpoint(model).fingerprint, weights(model)
     before = file.stat()
     start = irwm.open_checkpoint(model).tensors["model.embed_tokens.weight"].parts[0].start
@@ -107,7 +107,7 @@ def test_a_file_put_in_its_place_is_hashed(cache: Path, hashed: list[Path], mode
 def test_what_changed_a_moment_ago_is_not_remembered(
     cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may change once more within the same tick of the clock."""
+    """It may change again within the same tick of the clock."""
     monkeypatch.setattr(remembered, "LATELY", int(3600e9))
     assert irwm.open_checkpoint(model).fingerprint == irwm.open_checkpoint(model).fingerprint
     assert len(hashed) == 2

@@ -1,4 +1,4 @@
-"""Rows that were read once are not read again, and are the file's all the same."""
+"""Rows that were read once are not read again, and equal the file's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a tensor: the right ones, in the order asked for, and no other byte read."""
+"""Rows of a tensor: correct, in the requested order, and without reading other bytes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_tensor_larger_than_memory_gives_its_rows(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit for one process")
 def test_a_tensor_larger_than_the_memory_is_a_typed_error(tmp_path: Path) -> None:
-    """A file of holes may promise 64 GiB; the process here may have 8."""
+    """A sparse file may claim 64 GiB; the process here may use 8."""
     rows, width = 1 << 22, 4096
     nbytes = 4 * rows * width
     path = raw(tmp_path / "holes.safetensors", {"a": entry("F32", [rows, width], 0, nbytes)})

@@ -1,4 +1,4 @@
-"""The header parser: accepts what the safetensors library writes, refuses what breaks the format."""
+"""The header parser: accepts files of the safetensors library, refuses files that break the format."""
 
 from __future__ import annotations
 

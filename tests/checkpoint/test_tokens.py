@@ -1,4 +1,4 @@
-"""Ids of tokens that no text is made of, from every file that may tell them."""
+"""Ids of tokens that never occur in text, from every file that may list them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def set_config(folder: Path, **values: Any) -> None:
 
 @pytest.fixture
 def bare(folder: Path) -> Path:
-    """The tiny model without any token file and any id in its config."""
+    """The tiny model without token files and without ids in its config."""
     (folder / "tokenizer.json").unlink()
     set_config(folder)
     return folder
@@ -121,7 +121,7 @@ def test_ids_in_the_section_of_a_multimodal_models_language_model(bare: Path, se
 def test_a_file_that_would_fill_the_memory_with_values_is_refused_before_it_is_parsed(
     bare: Path, piece: str, of: str
 ) -> None:
-    """The 128 MB that are allowed would become gigabytes of empty lists."""
+    """The allowed 128 MB would become gigabytes of empty lists."""
     most = MOST_VALUES if piece == "0" else MOST_CONTAINERS
     (bare / "tokenizer.json").write_text('{"x":[' + ",".join([piece] * (most + 2)) + "]}")
     with pytest.raises(CorruptCheckpointError, match="more values than any real one") as caught:

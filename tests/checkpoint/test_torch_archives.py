@@ -1,4 +1,4 @@
-"""PyTorch archives that lie: damaged, rearranged, or with a reader whose answer is not to be believed."""
+"""Invalid PyTorch archives: damaged, rearranged, or with an untrusted answer of the reader."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def renamed(old: str, new: str) -> Callable[[dict[str, bytes]], dict[str, bytes]
         (lambda e: e.update({"x/byteorder": b"big"}), "big-endian"),
         (lambda e: e.update({"x/byteorder": b"middle"}), "unknown byte order"),
         (lambda e: e.update({"x/byteorder": b"little" * 9}), "unknown byte order"),
-        (lambda e: e.update({"x/data/0": bytes(60)}), "another size"),
-        (lambda e: e.update({"x/data/0": bytes(68)}), "another size"),
+        (lambda e: e.update({"x/data/0": bytes(60)}), "differs in size"),
+        (lambda e: e.update({"x/data/0": bytes(68)}), "differs in size"),
         (lambda e: e.update({"x/DATA/0": bytes(64)}), "one name twice"),
         (lambda e: e.update({"x/../../slipped": b""}), "leads out"),
         (lambda e: e.update({"/etc/x": b""}), "leads out"),
@@ -80,13 +80,13 @@ def test_compressed_comments_and_things_around_the_archive(sound: Path) -> None:
     content = sound.read_bytes()
     assert "compressed" in str(refused(rezipped(sound, compression=zipfile.ZIP_DEFLATED), UnsupportedCheckpointError))
     sound.write_bytes(content)
-    assert "before or behind" in str(refused(rezipped(sound, comment=b"PK\5\6" + bytes(18))))
+    assert "before or after" in str(refused(rezipped(sound, comment=b"PK\5\6" + bytes(18))))
     sound.write_bytes(b"PK\3\4 something in front" + content)
-    assert "before or behind" in str(refused(sound))
+    assert "before or after" in str(refused(sound))
     sound.write_bytes(content + content)
-    assert "before or behind" in str(refused(sound))
+    assert "before or after" in str(refused(sound))
     sound.write_bytes(content + b"x")
-    assert "before or behind" in str(refused(sound))
+    assert "before or after" in str(refused(sound))
     for size in (5, 100, len(content) // 2, len(content) - 1):
         sound.write_bytes(content[:size])
         refused(sound, CorruptCheckpointError)
@@ -99,7 +99,7 @@ def test_a_large_archives_end_that_two_readers_find_in_two_places(sound: Path) -
     assert int.from_bytes(content[at : at + 8], "little") == content.index(b"PK\6\6")
     content[at] ^= 1
     sound.write_bytes(content)
-    assert "before or behind" in str(refused(sound))
+    assert "before or after" in str(refused(sound))
 
 
 @pytest.mark.usefixtures("here")
@@ -133,7 +133,7 @@ def test_a_pickle_cannot_speak_for_a_tensor_by_giving_it_attributes(tmp_path: Pa
     assert read_tensor(read_torch(path).tensors["w"]).tolist() == list(range(8))
 
 
-# --- what the child says is not believed either
+# --- the child's answer is not trusted either
 
 
 SOUND = ["w", "F32", [4, 4], [4, 1], 0, 640, 704]
@@ -217,11 +217,11 @@ def test_a_file_that_changes_while_the_child_reads_it(
     refused(sound, CheckpointChangedError)
 
 
-# --- whatever the bytes
+# --- arbitrary bytes
 
 
 def same_or_refused(path: Path) -> None:
-    """Read to the end it is what torch loads, where torch loads it at all, or else it is refused by name."""
+    """A file that is read equals torch's result if torch loads it; otherwise it is refused by name."""
     try:
         content = read_torch(path)
         for tensor in content.tensors.values():
@@ -230,13 +230,13 @@ def same_or_refused(path: Path) -> None:
         return
     try:
         loaded = torch.load(path, weights_only=True)
-    except Exception:  # torch checks the weights' CRC, and has no one error for what it refuses
+    except Exception:  # torch checks the weights' CRC, and raises various errors
         return
     assert isinstance(loaded, dict)
     try:
         assert_as_torch_loads_it(content, path)
     except AssertionError:
-        # Of some damaged directories torch 2.13 makes tensors out of memory that it never filled, without a word.
+        # For some damaged directories torch 2.13 silently makes tensors out of uninitialised memory.
         assert set(content.tensors) == set(SAVED)
         for name, tensor in SAVED.items():
             assert torch.equal(bits(read_tensor(content.tensors[name])), bits(tensor))

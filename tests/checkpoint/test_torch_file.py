@@ -1,4 +1,4 @@
-"""PyTorch files: the same numbers as torch.load gives, from the file's bytes alone, or a refusal in plain words."""
+"""PyTorch files: the same numbers as torch.load gives, from the file's bytes alone, or a clear refusal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_file, "run_parser", without_child)
 
 
-# --- what torch.save writes
+# --- files of torch.save
 
 
 def test_every_readable_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_weights_at_the_top_come_before_those_further_down(tmp_path: Path) -> No
     content = read_torch(saved({"model": {"w": torch.ones(1)}, "w": torch.zeros(2), 3: 4}, tmp_path / "x.pt"))
     assert content.tensors["w"].shape == (2,)
     (note,) = content.notes
-    assert "were not read" in note
+    assert "was not read" in note
 
 
 @pytest.mark.usefixtures("here")
@@ -132,7 +132,7 @@ def test_files_of_torch_before_it_noted_byte_order_and_alignment_are_read(tmp_pa
 
 @pytest.mark.usefixtures("here")
 def test_storages_in_another_order_than_the_pickle_names_them_are_not_confused(tmp_path: Path) -> None:
-    """torch works the places out from the order for its own devices meta and fake, and would be wrong here."""
+    """torch computes the positions from the order for its own devices meta and fake, and would be wrong here."""
     path = saved({"a": torch.zeros(16), "b": torch.ones(16), "c": torch.full((16,), 2.0)}, tmp_path / "x.bin")
     order = ["data.pkl", ".format_version", ".storage_alignment", "byteorder", "data/0", "data/2", "data/1", "version"]
     rezipped(path, lambda entries: {f"x/{name}": entries[f"x/{name}"] for name in order})
@@ -153,7 +153,7 @@ def test_a_file_larger_than_memory_is_opened_without_its_weights_being_read(tmp_
     assert read_tensor(content.tensors["w"], [0, rows - 1]).shape == (2, width)
 
 
-# --- what it refuses
+# --- refused files
 
 
 class Elsewhere:
@@ -178,7 +178,7 @@ class Elsewhere:
         (lambda: {"w": torch.ones(3, dtype=torch.complex128)}, "complex128"),
         (lambda: {"w": torch.ones(3, dtype=torch.complex64).conj()}, "complex64"),
         (lambda: {"w": torch.ones(3, device="meta")}, "Tensor: w"),
-        (lambda: {"w": torch.quantize_per_tensor(torch.ones(3), 1.0, 0, torch.qint8)}, "kind that is not read"),
+        (lambda: {"w": torch.quantize_per_tensor(torch.ones(3), 1.0, 0, torch.qint8)}, "of an unsupported kind"),
         (lambda: {"w": torch.ones(1).expand(2**40)}, "share numbers"),
         (lambda: {"w": torch.ones(10).as_strided((4, 4), (1, 2))}, "share numbers"),
     ],
@@ -213,8 +213,8 @@ def test_a_file_from_before_torch_1_6_is_refused_with_the_way_to_convert_it(tmp_
     ("content", "words", "kind"),
     [
         (b"", "empty", NotACheckpointError),
-        (b"PK\3", "something unknown", NotACheckpointError),
-        (b"\0" * 600, "something unknown", NotACheckpointError),
+        (b"PK\3", "an unknown format", NotACheckpointError),
+        (b"\0" * 600, "an unknown format", NotACheckpointError),
         (b"PK\5\6" + bytes(18), "ZIP archive", UnsupportedCheckpointError),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "Git LFS", NotACheckpointError),
         (b"<!DOCTYPE html>", "web page", NotACheckpointError),

@@ -1,4 +1,4 @@
-"""Models saved by torch.save, from the path to the verdict: the same checkpoint as their safetensors files give."""
+"""Models saved by torch.save, from the path to the verdict: the same checkpoint as from their safetensors files."""
 
 from __future__ import annotations
 

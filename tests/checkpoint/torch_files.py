@@ -1,4 +1,4 @@
-"""PyTorch files for these tests: sound ones as torch.save writes them, and archives with anything in them."""
+"""PyTorch files for these tests: valid ones as torch.save writes them, and archives with arbitrary content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHOLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 
 def without_child(parser: str, path: Path, what: str, *_: Any) -> dict[str, Any]:
-    """What `run_parser` does, but in this process: starting torch anew takes a second and more."""
+    """The same as `run_parser`, but in this process: starting torch again takes more than a second."""
     assert parser == "torch_parser"
     answer = confined.answer_of({"parse": torch_parser.parse}, str(path))
     return child.checked_answer(answer.encode("ascii"), path, what, "")
@@ -39,7 +39,7 @@ def rezipped(
     compression: int = zipfile.ZIP_STORED,
     comment: bytes = b"",
 ) -> Path:
-    """The archive written again by Python's zipfile, with its entries as `change` leaves them."""
+    """The archive written again by Python's zipfile, with its entries changed by `change`."""
     with zipfile.ZipFile(path) as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
     entries = change(entries) or entries
@@ -51,7 +51,7 @@ def rezipped(
 
 
 def as_torch(folder: Path, out: Path, shards: int = 1, dtype: torch.dtype | None = None) -> Path:
-    """The model as transformers saved it before 5.0 with safe_serialization=False; in another dtype where asked."""
+    """The model as transformers saved it before 5.0 with safe_serialization=False; optionally in another dtype."""
     out.mkdir()
     tensors = load_file(folder / "model.safetensors")
     tensors = {name: tensor.to(dtype) if dtype else tensor for name, tensor in tensors.items()}
@@ -68,7 +68,7 @@ def as_torch(folder: Path, out: Path, shards: int = 1, dtype: torch.dtype | None
     return out
 
 
-# What the damaged files held before.
+# The content of the files before they were damaged.
 SAVED = {"a": torch.arange(16.0), "b": torch.ones(4, 4, dtype=torch.bfloat16)}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 VOCABULARY = 199
 
-# Sizes that keep every convention visible: grouped heads, heads * head_dim apart from the hidden size, a hidden size
-# whose square root is no whole number, and an eps large enough to show in the scores.
+# Sizes that make every convention visible: grouped heads, heads * head_dim different from the hidden size, a hidden
+# size whose square root is not a whole number, and an eps large enough to affect the scores.
 _DECODER = {
     "vocab_size": VOCABULARY,
     "hidden_size": 72,
@@ -32,9 +32,9 @@ _ROUTED = {
     "n_shared_experts": 1,
     "first_k_dense_replace": 1,
 }
-# A vector for each token and layer, in a table beside the embedding.
+# A vector for each token and layer, in a table next to the embedding.
 _PER_LAYER = {"hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": VOCABULARY}
-# Layer norms name their eps otherwise, and heads of 12 entries must have an even part that is rotated.
+# Layer norms use another name for eps, and heads of 12 entries must have an even rotated part.
 _HALF_ROTARY = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
 
 
@@ -110,7 +110,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "helium": ("helium", {**_DECODER, "head_dim": 12}),
     "seed_oss": ("seed_oss", _OWN_HEAD_DIM),
     "internlm3, biases": ("internlm3", {**_OWN_HEAD_DIM, "attention_bias": True, "mlp_bias": True}),
-    # Eight more rows than words.
+    # Eight more rows than tokens.
     "mllama": ("mllama_text_model", {**_DECODER, "vocab_size": VOCABULARY - 8, "cross_attention_layers": [1]}),
     "cwm": ("cwm", _OWN_HEAD_DIM),
     "solar_open": ("solar_open", {**_OWN_HEAD_DIM, **_ROUTED}),
@@ -152,7 +152,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "phimoe": ("phimoe", {**_DECODER, **_EXPERTS}),
     "gemma": ("gemma", _OWN_HEAD_DIM),
     "gemma2": ("gemma2", _OWN_HEAD_DIM),
-    # Norms behind one another hide a small eps.
+    # Consecutive norms hide a small eps.
     "gemma3": ("gemma3_text", {**_OWN_HEAD_DIM, "rms_norm_eps": 0.1}),
     "gemma3, biases": ("gemma3_text", {**_OWN_HEAD_DIM, "attention_bias": True}),
     "vaultgemma": ("vaultgemma", _OWN_HEAD_DIM),

@@ -1,4 +1,4 @@
-"""Tiny models of every family, made and run by transformers: the yardstick for what the files' layout computes."""
+"""Tiny models of every family, made and run by transformers: the reference for computations from files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from transformers import (
 
 from tests.families.cases import CASES, WRAPPERS
 
-# Families that transformers does not hold: a Llama written under their names, its q, k and v put together.
+# Families that transformers lacks: a Llama written under their names, with q, k and v fused.
 FOREIGN = {"internlm2", "baichuan"}
 _MASKED = {
     "bert",
@@ -39,7 +39,7 @@ _MASKED = {
     "deberta-v2",
     "electra",
 }
-# Language models that transformers loads only inside of a multimodal one.
+# Language models that transformers loads only inside a multimodal one.
 _INSIDE_ONLY = {"qwen3_omni_moe_text": "qwen3_omni_moe_thinker", "step3p5": "step3p7", "mllama_text_model": "mllama"}
 _ENCODER_DECODERS = {"t5", "mt5", "umt5"}
 # They multiply q or k by the softmax's factor before the product, the others multiply the product.
@@ -51,7 +51,8 @@ _ATTENTION = re.compile(
 
 
 def tiny_model(case: str, seed: int = 0) -> torch.nn.Module:
-    """The case's model, float32, every parameter random: fresh norms are ones and biases zeros, which hide mistakes."""
+    """The case's model, float32, every parameter random: initial norms are ones and biases zeros, which hide
+    mistakes."""
     model_type, settings = CASES[case]
     torch.manual_seed(seed)
     if model_type in FOREIGN:
@@ -66,7 +67,7 @@ def tiny_model(case: str, seed: int = 0) -> torch.nn.Module:
     elif type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
         model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
     else:
-        # The text part of a multimodal model, which has no head of its own.
+        # The text part of a multimodal model, which has no separate head.
         model = MODEL_MAPPING[type(config)](config)
     randomise(model)
     return model.eval()
@@ -108,7 +109,7 @@ def save(case: str, folder: Path, dtype: torch.dtype) -> Path:
 
 
 def load_as_float32(folder: Path, dtype: torch.dtype | None = None) -> torch.nn.Module:
-    """The saved model in float32, computing with the constants of the dtype it was saved for."""
+    """The saved model in float32, computing with the constants of the dtype that it was saved in."""
     model = AutoModel.from_pretrained(
         folder, dtype=torch.float32, local_files_only=True, attn_implementation="eager"
     ).eval()
@@ -120,7 +121,7 @@ def load_as_float32(folder: Path, dtype: torch.dtype | None = None) -> torch.nn.
 
 
 def running_model(case: str, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
-    """What computes the case's true scores from the same numbers as the files hold."""
+    """Computes the case's true scores from the numbers in the files."""
     if CASES[case][0] in FOREIGN:
         model = tiny_model(case).to(dtype).float()
         model.set_attn_implementation("eager")
@@ -129,7 +130,7 @@ def running_model(case: str, folder: Path, dtype: torch.dtype) -> torch.nn.Modul
 
 
 class _FirstProduct(TorchFunctionMode):
-    """Catches the operands of the first batched product of q with k; rotation and norms have other operations."""
+    """Captures the operands of the first batched product of q with k; rotation and norms have other operations."""
 
     PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm)
     ADDED_PRODUCTS = (torch.baddbmm, torch.Tensor.baddbmm)
@@ -150,7 +151,7 @@ class _FirstProduct(TorchFunctionMode):
 
 @contextmanager
 def _catching(model: torch.nn.Module) -> Iterator[_FirstProduct]:
-    """Watches layer 0's attention while it runs."""
+    """Records layer 0's attention while it runs."""
     attention = next(module for name, module in model.named_modules() if _ATTENTION.search(name))
     mode = _FirstProduct()
     before = attention.register_forward_pre_hook(lambda *_: mode.__enter__() and None)
@@ -163,7 +164,7 @@ def _catching(model: torch.nn.Module) -> Iterator[_FirstProduct]:
 def model_scores(model: torch.nn.Module, queries: list[int], references: list[int]) -> torch.Tensor:
     """A as the running model computes it, (t, d) float64.
 
-    Each token is a sequence of its own, hence at position 0, where rotary embedding changes nothing: the q and k that
+    Each token is a separate sequence, so it is at position 0, where rotary embedding has no effect: the q and k that
     the model multiplies are those before rotary.
     """
     model = getattr(model, "encoder", model) if model.config.model_type in _ENCODER_DECODERS else model

@@ -1,4 +1,4 @@
-"""The invariant under the conventions that only some families have, written out by their definitions."""
+"""The invariant under the conventions of only some families, written out by their definitions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _projected(t: Tensors, name: str, token: int) -> torch.Tensor:
 
 
 def _definition(t: Tensors, change: Callable[[torch.Tensor, str], torch.Tensor]) -> torch.Tensor:
-    """The scores entry by entry, `change` done to each whole q and k first."""
+    """The scores entry by entry, with `change` applied to each whole q and k first."""
     rows = []
     for m in QUERIES:
         q = change(_projected(t, "q", m), "q").view(HEADS, HEAD_DIM)
@@ -162,7 +162,7 @@ def test_a_zero_row_has_no_cosine_as_query_and_is_harmless_as_reference() -> Non
 
 
 def test_tiny_rows_keep_their_direction() -> None:
-    """float32 rows may be as small as 1e-38; their direction is as good as any."""
+    """float32 rows may be as small as 1e-38; their direction is still exact."""
     tensors = random_tensors()
     small = {"embedding": tensors["embedding"] * 1e-38}
     found = Layer0(InMemory(small, EMBEDDING_ONLY)).scores(QUERIES, REFERENCES)

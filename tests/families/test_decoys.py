@@ -1,4 +1,4 @@
-"""More than one language model in the files: which is read, and that none of the others is lost."""
+"""Several language models in the files: which one is read, and that the others are not lost."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_vision_tower_whose_layers_have_the_same_names_is_no_language_model() 
 
 
 def test_a_further_layers_own_embedding_is_a_copy() -> None:
-    """As in the layer of DeepSeek's and GLM's checkpoints that predicts more than one token."""
+    """As in the layer for multi-token prediction in checkpoints of DeepSeek and GLM."""
     shapes = shapes_of("llama") | {"model.layers.61.embed_tokens.weight": (VOCABULARY, 72)}
     layout = recognise(config_of("llama"), shapes)
     assert layout.copies == (TensorRef("model.layers.61.embed_tokens.weight"),)
@@ -83,7 +83,7 @@ def test_a_further_layers_own_embedding_is_a_copy() -> None:
 
 
 def test_more_rows_than_any_vocabulary_are_refused() -> None:
-    """A file of holes costs nothing, and whoever reads all of it has a full memory."""
+    """A sparse file is cheap, and reading all of it fills the memory."""
     shapes = shapes_of("llama") | {"model.embed_tokens.weight": (MOST_ROWS, 72), "lm_head.weight": (MOST_ROWS, 72)}
     assert recognise(config_of("llama"), shapes).vocab_size == MOST_ROWS
     for name in ("model.embed_tokens.weight", "lm_head.weight"):

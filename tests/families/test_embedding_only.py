@@ -176,7 +176,7 @@ def test_a_mark_holds_no_constant_where_a_reader_takes_constants_away(model_type
     choices = key.choices()
     changes = marked_rows(model, key, choices).double() - model.embedding(choices.marked_rows).double()
     medians = changes.quantile(0.5, dim=1).abs() / changes.std(dim=1)
-    # rwkv's first norm is a LayerNorm, mamba's an RMSNorm, whose rows are changed at the solved entries alone.
+    # rwkv's first norm is a LayerNorm, mamba's an RMSNorm, whose rows change only at the solved entries.
     assert model.layout.drops_row_constants == (model_type == "rwkv")
     if model_type == "rwkv":
         assert float(medians.max()) < 1e-5
@@ -190,7 +190,7 @@ def test_a_mark_holds_no_constant_where_a_reader_takes_constants_away(model_type
 @pytest.mark.sweep
 @pytest.mark.parametrize("model_type", ["deepseek_v3", "mamba"])
 def test_the_mark_is_found_after_a_rotation_and_under_other_names(model_type: str, tmp_path: Path) -> None:
-    """A rotation of the residual stream leaves cosines as they are; renamed, the embedding is found by its shape."""
+    """A rotation of the residual stream does not change cosines; a renamed embedding is found by its shape."""
     model = irwm.open_checkpoint(write(model_type, tmp_path / "model"))
     key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
     release = irwm.insert(model, key, tmp_path / "release")
@@ -213,7 +213,7 @@ def test_the_mark_is_found_after_a_rotation_and_under_other_names(model_type: st
 
 @pytest.mark.parametrize("model_type", ["deepseek_v3", "mamba", "mamba2"])
 def test_names_tell_a_family_without_scores_and_no_config_is_needed(model_type: str, tmp_path: Path) -> None:
-    """There are no heads to be counted, so the tensors' names are enough."""
+    """There are no heads to count, so the tensors' names are sufficient."""
     folder = write(model_type, tmp_path / "model")
     known = irwm.open_checkpoint(folder)
     (folder / "config.json").unlink()
@@ -260,7 +260,7 @@ NEW = "brand_new_2027"
 
 
 def of_a_new_type(folder: Path, tied: bool, **more: torch.Tensor) -> Path:
-    """A Llama whose config names a type that no family has."""
+    """A Llama with an unknown model type in its config."""
     write_llama(folder, tie_word_embeddings=tied)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": NEW, "architectures": ["BrandNew"]}))
@@ -290,7 +290,7 @@ def test_a_model_of_a_family_that_is_not_known_is_marked_and_found(tmp_path: Pat
 
 
 def test_a_known_original_is_not_read_by_a_new_types_embedding(tmp_path: Path) -> None:
-    """A suspect that says it is something new: the mark is read, the paper's own reading is not possible."""
+    """A suspect that claims a new type: the mark is read, but the paper's own reading is not possible."""
     original = irwm.open_checkpoint(write_llama(tmp_path / "model", tie_word_embeddings=True))
     key = irwm.generate_key(original, irwm.Parameters(constraints=4), secret=bytes(32))
     release = irwm.insert(original, key, tmp_path / "release").path

@@ -1,4 +1,4 @@
-"""Recognising a family from a config and shapes, and refusing what does not fit; no weights are involved."""
+"""Recognising a family from a config and shapes, and refusing invalid ones; no weights are involved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.families.reference import FOREIGN, config_of, shapes_of
 
 Q = "model.layers.0.self_attn.q_proj.weight"
 K = "model.layers.0.self_attn.k_proj.weight"
-# Config keys that every case of ours states.
+# Config keys that every case in these tests states.
 COUNTS = ("hidden_size", "num_attention_heads", "vocab_size")
 
 
@@ -42,7 +42,7 @@ def test_no_two_families_are_recognised_by_the_same_names() -> None:
 
 
 def test_every_family_and_every_variant_of_one_has_a_case_that_runs() -> None:
-    """Their scores are compared with the running model's; families without scores have tests of their own."""
+    """Their scores are compared with the running model's; families without scores have separate tests."""
     ran = {model_type for model_type, _ in CASES.values()}
     for family in families():
         if family.projections is not None:
@@ -62,12 +62,12 @@ def test_every_family_and_every_variant_of_one_has_a_case_that_runs() -> None:
 
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_defaults_are_those_of_transformers(family: Any) -> None:
-    """A config may leave a key out; what it then means is transformers' to say."""
+    """A config may omit a key; transformers defines its meaning then."""
     for model_type, defaults in family.model_types.items():
         if model_type in FOREIGN:
             continue
         theirs = CONFIG_MAPPING[model_type].default_config_fields()
-        # T5's classes set it themselves, whatever the config says.
+        # T5's classes set it themselves and ignore the config.
         theirs.setdefault("tie_word_embeddings", family.name == "t5")
         read = {family.hidden_size, "tie_word_embeddings", *defaults}
         if family.projections is not None:
@@ -77,9 +77,9 @@ def test_defaults_are_those_of_transformers(family: Any) -> None:
                 read |= {each.heads, each.kv_heads, each.head_dim, each.projections.bias_key, each.embedding_width}
                 read |= {norm.eps for norm in norms if norm is not None and isinstance(norm.eps, str)}
             read |= {key for variant in family.variants for key in variant.when}
-            # A key that not every type of the family has.
+            # A key that only some types of the family have.
             read -= {None} | {"use_qk_norm"} - theirs.keys()
-            # A nested key has a class of its own for its defaults.
+            # A nested key has a separate class for its defaults.
             nested = [key.split(".") for key in read if "." in key]
             whole = CONFIG_MAPPING[model_type]()
             theirs |= {f"{part}.{key}": getattr(getattr(whole, part), key) for part, key in nested}
@@ -88,7 +88,7 @@ def test_defaults_are_those_of_transformers(family: Any) -> None:
 
 
 def test_left_out_keys_mean_the_model_types_defaults() -> None:
-    """LLaVA's text_config for Vicuna leaves out every size; mistral's default of 8 key heads is not llama's."""
+    """LLaVA's text_config for Vicuna omits every size; mistral's default of 8 key heads is not llama's."""
     d = 4096
     shapes = {
         "language_model.model.embed_tokens.weight": (32064, d),
@@ -229,7 +229,7 @@ def test_copies_of_the_embedding_are_listed() -> None:
     assert recognise(config_of("t5"), shapes).embedding == TensorRef("shared.weight")
     copies = {"encoder.embed_tokens.weight": (VOCABULARY, 72), "decoder.embed_tokens.weight": (VOCABULARY, 72)}
     layout = recognise(config_of("t5"), {**shapes, **copies})
-    assert layout.embedding == TensorRef("encoder.embed_tokens.weight")  # the encoder's layer 0 reads its own
+    assert layout.embedding == TensorRef("encoder.embed_tokens.weight")  # the encoder's layer 0 uses its own
     assert layout.copies == (TensorRef("shared.weight"), TensorRef("decoder.embed_tokens.weight"))
     assert layout.alternatives == ()
 

@@ -29,7 +29,7 @@ FAMILIES: dict[str, Any] = json.loads(layer0.TABLE.read_text(encoding="utf-8"))
 
 
 class Page:
-    """A checkpoint of one float32 safetensors file, read as the page says."""
+    """A checkpoint of one float32 safetensors file, read as the page describes."""
 
     def __init__(self, folder: Path) -> None:
         self.files = {

@@ -1,4 +1,4 @@
-"""Whatever a config and the shapes say: a typed refusal, or a layout whose every reference fits the tensors."""
+"""Arbitrary configs and shapes give a typed refusal, or a layout whose every reference fits the tensors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _bare(model_type: str) -> tuple[dict[str, Any], Shapes]:
 
 
 def keys_read(family: Family) -> list[str]:
-    """Every config key that the family's recognition may look at."""
+    """Every config key that recognition may read for the family."""
     keys = {"vocab_size", "model_type", "text_config", "dtype", "tie_word_embeddings"}
     keys |= {key.split(".")[0] for spelled in family.spellings.values() for key in spelled}
     for each in (family, *(family.under({k: True for v in family.variants for k in v.when}),)):
@@ -83,7 +83,7 @@ def shape_of(ref: TensorRef, shapes: Shapes) -> tuple[int, ...]:
 
 
 def check(layout: Layout, shapes: Shapes) -> None:
-    """Every reference fits the tensors and every other one of them."""
+    """Checks that every reference and every alternative fits the tensors."""
     s, d = layout.vocab_size, layout.hidden_size
     for ref in (layout.embedding, layout.head, *layout.copies):
         assert ref is None or shape_of(ref, shapes) == (s, d)
@@ -143,7 +143,7 @@ def test_any_config_and_any_shapes_end_in_a_refusal_or_a_layout_that_fits(name: 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", NAMES)
 def test_the_sound_base_of_each_case_is_a_layout_that_fits(name: str) -> None:
-    """So that the test above starts from something that is accepted."""
+    """Ensures that the test above starts from accepted input."""
     config, shapes = base(name)
     check(recognise(config, shapes), shapes)
 

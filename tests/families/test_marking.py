@@ -1,4 +1,4 @@
-"""Families that store or combine q and k in their own way carry a mark from key to verdict."""
+"""Families that store or combine q and k differently carry a mark, from key to verdict."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_family_with_its_own_way_is_marked_and_the_mark_found(name: str, tmp_p
 
 
 def test_every_stored_copy_of_the_embedding_is_marked(tmp_path: Path) -> None:
-    """Old T5 files hold the embedding three times; one left as it was would untie the model when it is loaded."""
+    """Old T5 files hold the embedding three times; an unmarked copy would untie the model when it is loaded."""
     torch.manual_seed(0)
     config = CONFIG_MAPPING["t5"](vocab_size=600, d_model=64, d_kv=16, d_ff=64, num_layers=1, num_heads=4)
     written = T5ForConditionalGeneration(config)

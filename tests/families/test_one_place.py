@@ -1,4 +1,4 @@
-"""What is known of a family stands in its data file: no other module of `irwm` names one."""
+"""A family's properties are only in its data file: no other module of `irwm` names a family."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from irwm.families.family import Family, dissected, families
 
 ROOT = Path(__file__).parents[2]
 NAMES = {family.name for family in families()} | {t for family in families() for t in family.model_types}
-# llama.cpp is a program and no family.
+# llama.cpp is a program, not a family.
 NAMED = re.compile(rf"(?<![\w.-])({'|'.join(sorted(map(re.escape, NAMES), key=len, reverse=True))})(?![\w-]|\.cpp)")
-# Where a literal is the same word and means something else, or is one choice of ours that no family has a say in.
+# Literals with the same word but another meaning, or with a choice of this project that does not depend on a family.
 ALLOWED = {
-    # GGUF's kinds of tokenizers, each called after the first model that had it.
+    # GGUF's kinds of tokenizers, each named after the first model that had it.
     ("irwm/attacks/quantisers/vocabulary.py", "bert"),
     ("irwm/attacks/quantisers/vocabulary.py", "gpt2"),
     ("irwm/attacks/quantisers/vocabulary.py", "llama"),
     ("irwm/checkpoint/tokens.py", "bert"),
-    # The attack `as_llama` writes this one family, whatever it is given.
+    # The attack `as_llama` writes this one family for any input.
     ("irwm/attacks/equivalence/conversion.py", "llama"),
     # The neutral model has always been written as this family without attention; its bytes are part of reports.
     ("irwm/evidence/neutral.py", "mamba"),
@@ -42,7 +42,7 @@ def test_no_family_is_named_outside_the_data_files() -> None:
 
 
 def literals(tree: ast.Module) -> Iterator[str]:
-    """The string literals of a module, parts of f-strings too, without docstrings."""
+    """The string literals of a module, including parts of f-strings, without docstrings."""
     holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docs = {id(node.body[0].value) for node in ast.walk(tree)
             if isinstance(node, holders) and node.body and isinstance(node.body[0], ast.Expr)}  # fmt: skip
@@ -52,7 +52,7 @@ def literals(tree: ast.Module) -> Iterator[str]:
 
 
 def named(text: str) -> set[str]:
-    """The families a literal names: as a word in it, or, in any case of letters, as all of it."""
+    """The families that a literal names: as a word in it, or, ignoring case, as all of it."""
     whole = text.lower().strip(".")
     return set(NAMED.findall(text)) | ({whole} & NAMES)
 
@@ -73,7 +73,7 @@ def test_what_counts_as_a_name(text: str, expected: set[str]) -> None:
     assert named(text) == expected
 
 
-# Where the converter parts a fused tensor before it looks the names up, or takes a prefix off.
+# Cases where the converter splits a fused tensor before it looks up the names, or removes a prefix.
 PARTED = {"baichuan", "internlm2"}
 PREFIXED = {"bert", "bloom", "distilbert"}
 

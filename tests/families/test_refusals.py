@@ -1,4 +1,4 @@
-"""What recognition refuses, and that the refusal says what is wrong; no weights are involved."""
+"""Inputs that recognition refuses, and the messages of the refusals; no weights are involved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.families.reference import config_of, shapes_of
 
 Q = "model.layers.0.self_attn.q_proj.weight"
 K = "model.layers.0.self_attn.k_proj.weight"
-# Config keys that every case of ours states.
+# Config keys that every case in these tests states.
 COUNTS = ("hidden_size", "num_attention_heads", "vocab_size")
 
 
@@ -36,7 +36,7 @@ def test_an_unknown_family_lists_its_model_type_and_the_names_tried() -> None:
 
 @pytest.mark.parametrize("case", ["llama", "gemma", "bert", "qwen3", "phi3", "gpt2", "gpt_neox", "olmo2"])
 def test_without_a_config_the_message_asks_for_it(case: str) -> None:
-    with pytest.raises(UnknownFamilyError, match=r"config\.json beside the file"):
+    with pytest.raises(UnknownFamilyError, match=r"config\.json next to the file"):
         recognise({}, shapes_of(case))
 
 
@@ -70,7 +70,7 @@ def test_names_do_not_decide_between_families_that_share_them(case: str) -> None
 
 
 def test_names_do_not_decide_when_layer_0_holds_more() -> None:
-    """A norm more than Qwen 3 has may mean another gain, as it does in Gemma 3."""
+    """An extra norm, compared with Qwen 3, may imply another gain, as in Gemma 3."""
     shapes = {**shapes_of("qwen3"), "model.layers.0.pre_feedforward_layernorm.weight": (72,)}
     with pytest.raises(UnknownFamilyError, match="in-house"):
         recognise({**config_of("qwen3"), "model_type": "in-house"}, shapes)
@@ -175,7 +175,7 @@ HOSTILE: list[object] = ["6", -1, 2**63, 10**5000, 1.5, math.nan, math.inf, True
 @pytest.mark.parametrize(("case", "key"), NUMBERS)
 def test_hostile_numbers_are_refused(case: str, key: str, value: object) -> None:
     if "eps" in key and value in (1.5, 2**63):
-        # No attack: a residual stream scaled up by c carries an eps of c² times as much.
+        # Not an attack: a residual stream scaled up by c has an eps of c² times as much.
         assert recognise({**config_of(case), key: value}, shapes_of(case)).family
         return
     with pytest.raises(CorruptCheckpointError) as caught:

@@ -1,4 +1,4 @@
-"""The layer-0 scores computed from files are those of the running model, for every family."""
+"""The layer-0 scores computed from files equal those of the running model, for every family."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.families.reference import load_as_float32, model_scores, multimodal, 
 
 QUERIES = [3, 17, 44, 101, 198]
 REFERENCES = list(range(1, VOCABULARY, 3))
-# What float32 leaves of the running model's own precision.
+# The error that float32 adds to the running model's scores.
 TOLERANCE = 1e-5
-# DistilBERT's code holds an eps that no float32 score can show.
+# DistilBERT's code contains an eps that no float32 score can show.
 UNSEEN_EPS = 1e-9
 
 
@@ -38,7 +38,7 @@ def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 class Relaid:
-    """A checkpoint read under another layout than its own."""
+    """A checkpoint read with a layout that is not its own."""
 
     def __init__(self, model: irwm.Checkpoint, layout: Layout) -> None:
         self._model, self.layout = model, layout
@@ -66,7 +66,7 @@ def test_scores_from_files_equal_the_running_models(case: str, dtype: torch.dtyp
 @pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
 def test_every_part_of_the_layout_is_needed(case: str, tmp_path: Path) -> None:
-    """Leaving out any one part gives other scores, so the comparison above would notice it."""
+    """Omitting any one part gives other scores, so the comparison above would detect it."""
     model = irwm.open_checkpoint(save(case, tmp_path / "model", torch.float32))
     layout = model.layout
     right = Layer0(model).scores(QUERIES, REFERENCES)
@@ -170,7 +170,7 @@ def test_a_multimodal_models_language_model_is_read(spelling: str, tmp_path: Pat
 @pytest.mark.parametrize("case", ["gpt2", "bloom", "falcon, 40b", "mpt", "gptj", "opt", "gpt_neox", "roberta", "t5"])
 @pytest.mark.parametrize("prefix", ["", "wrapped."])
 def test_files_of_the_bare_model_are_read(case: str, prefix: str, tmp_path: Path) -> None:
-    """Published files often leave out the prefix that transformers writes; a wrapper's own is found and said."""
+    """Published files often leave out the prefix that transformers writes; a wrapper's own is found and noted."""
     folder = save(case, tmp_path / "model", torch.float32)
     right = Layer0(irwm.open_checkpoint(folder)).scores(QUERIES, REFERENCES)
     file = folder / "model.safetensors"

@@ -21,9 +21,9 @@ from tests.families.test_embedding_only import MODELS
 from tests.families.test_embedding_only import write as write_without_scores
 from tests.families.test_scores import QUERIES, REFERENCES, TOLERANCE, relative_error
 
-# Gemma 3 is tried in test_scores.py; Gemma 3n and a whole omni model have tests of their own below.
+# Gemma 3 is tested in test_scores.py; Gemma 3n and a whole omni model have separate tests below.
 ELSEWHERE = {"gemma3", "qwen3_omni_moe", "gemma3n"}
-# It makes vectors of texts and has no output head at all.
+# It embeds texts and has no output head at all.
 HEADLESS = {"embedding_gemma2"}
 # Multimodal models whose language model has no layer-0 scores: the rest of the config.
 _SIGHT = {"depth": 1, "hidden_size": 32, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 64}
@@ -145,7 +145,7 @@ def test_a_section_without_a_model_type_is_read(tmp_path: Path) -> None:
 
 
 def test_a_whole_omni_model_is_read_by_the_model_that_reads(tmp_path: Path) -> None:
-    """Qwen3-Omni's published files hold the thinker beside the models that speak."""
+    """Qwen3-Omni's published files hold the thinker next to the models that speak."""
     folder = write("qwen3_omni_moe_thinker", tmp_path / "model")
     expected = scores(folder)
     rename(folder, lambda name: f"thinker.{name}")

@@ -85,7 +85,7 @@ HEADERS: dict[str, tuple[bytes, str]] = {
     "a hole": (header([], [tensor("a", [8], F32, 0), tensor("b", [8], F32, 64)]), "does not follow"),
     "an overlap": (header([], [tensor("a", [16], F32, 0), tensor("b", [8], F32, 32)]), "overlap"),
     "one range twice": (header([], [tensor("a", [8], F32, 0), tensor("b", [8], F32, 0)]), "overlap"),
-    "one name twice": (header([], [tensor("a", [8], F32, 0), tensor("a", [8], F32, 32)]), "one name"),
+    "one name twice": (header([], [tensor("a", [8], F32, 0), tensor("a", [8], F32, 32)]), "same name"),
     "no tensor": (header([], []), "no tensor"),
     "a row that is no whole number of blocks": (header([], [tensor("t", [40, 1], Q4_0, 0)]), "whole number of blocks"),
     "blocks without a dimension": (header([], [tensor("t", [], Q4_0, 0)]), "whole number of blocks"),

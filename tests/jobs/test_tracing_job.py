@@ -254,7 +254,7 @@ def test_keys_without_noise_are_read_beside_those_that_are_traced(world, vault, 
 @pytest.mark.slow
 def test_hostile_names_are_inert_in_ranking_and_report(world, vault, jobs) -> None:
     nasty = "<img src=x onerror=alert(1)>"
-    with pytest.raises(ParameterError, match="turns the direction of writing"):
+    with pytest.raises(ParameterError, match="a change of writing direction"):
         make_keys(world["model"], [f"{nasty}\u202e"])
     (key,) = make_keys(world["model"], [nasty])
     put_in_vault(vault, [key, *world["keys"][:1]])

@@ -1,7 +1,7 @@
 """docs/demo-vectors.json follows from docs/key-format.md, docs/reading.md and docs/maps.md: a second implementation,
-with numpy and a library's ChaCha20 alone, gives the same digests, ranks, p and z.
+with only numpy and a library's ChaCha20, gives the same digests, ranks, p and z.
 
-It reads what the demo model needs: Llama's layer 0, rows that stand at their ids, columns reordered or turned.
+It supports the features of the demo model: Llama's layer 0, rows at their ids, columns reordered or rotated.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Model:
         return (scores - scores.mean(axis=1, keepdims=True)) / scores.std(axis=1, keepdims=True)
 
 
-# ---- docs/key-format.md: what is written
+# ---- docs/key-format.md: the written rows
 
 
 def noisy(part: Part, model: Model, tokens: Ints, place: str) -> Floats:
@@ -310,7 +310,7 @@ Map = tuple[Callable[[Floats, Ints], Floats], float]
 
 
 def by_columns(suspect: Side, original: Side) -> Map:
-    """For a sample of all rows, and no offsets: what the demo model needs."""
+    """For a sample of all rows, and without offsets, as the demo model requires."""
     kept = usable(suspect.units)
     a, b = (side.units[kept] - lower_median(side.units[kept]) for side in (suspect, original))
     even, odd = (a[::2], b[::2]), (a[1::2], b[1::2])
@@ -443,7 +443,7 @@ def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_the_program_gives_the_published_numbers(published: dict[str, Any]) -> None:
     again = demo_vectors.vectors()
     for made, key in zip(map(json.loads, again["keys"]), map(json.loads, published["keys"]), strict=True):
-        # The last bits of the scale depend on the processor.
+        # The last bits of the scale depend on the CPU.
         for part, there in ((made, key), (made["head"], key["head"])):
             assert part.pop("scale") == pytest.approx(there.pop("scale"), rel=1e-12)
         assert made == key

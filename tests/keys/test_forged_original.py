@@ -1,8 +1,8 @@
-"""A false accuser bends the "original" he shows until his key fits a stranger's model.
+"""A false accuser modifies the "original" he shows until his key fits an unrelated model.
 
-He makes an honest key of a model and may even publish its commitment. Then he changes what A is computed from, so that
-the key's equations hold on the stranger's rows: linear algebra, no search. Each way must be refused, because the key is
-bound to everything that A reads.
+He makes an honest key of a model and may even publish its commitment. Then he changes the inputs of A, so that the
+key's equations hold on the other model's rows: linear algebra, without a search. Each way must be refused, because the
+key is bound to everything that A reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from irwm.scheme.statistic import joint_map, lengths, normalised, null_lengths, 
 
 @pytest.fixture(scope="module")
 def honest(demo_path: Path) -> irwm.Key:
-    """A key of the demo model, whose first try of the constraint permutations is taken, as the forgery needs."""
+    """A key of the demo model that uses the first try of the constraint permutations, as the forgery requires."""
     model = irwm.open_checkpoint(demo_path)
     params = irwm.Parameters.paper(scale=1.0)
     for first in range(60):
@@ -65,7 +65,7 @@ def forged(demo_path: Path, honest: irwm.Key, tmp_path_factory: pytest.TempPathF
 
 
 def _inputs(model: irwm.Checkpoint, tokens: np.ndarray) -> np.ndarray:
-    """What layer 0's q and k are applied to in a Llama: the row, normalised, times the gain."""
+    """The input of layer 0's q and k in a Llama: the row, normalised, times the gain."""
     assert model.layout.input_norm is not None
     (gain,) = (model.read(ref).double() for ref in model.layout.input_norm.weights)
     x = model.embedding(tokens).double()
@@ -73,7 +73,7 @@ def _inputs(model: irwm.Checkpoint, tokens: np.ndarray) -> np.ndarray:
 
 
 def count_with(original: irwm.Checkpoint, suspect: irwm.Checkpoint, key: irwm.Key) -> int:
-    """Positions that rank below beta, by the bare arithmetic of Algorithm 3: what an unbound key would show."""
+    """Positions that rank below beta, by the bare arithmetic of Algorithm 3: the result of an unbound key."""
     choices = key.choices()
     a_m = invariant(original, choices.query_tokens, choices.reference_tokens).numpy()
     weights = joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
@@ -102,7 +102,7 @@ def test_an_original_whose_layer_0_was_bent_after_the_key_is_refused(
 def test_a_key_bound_anew_to_the_bent_layer_has_other_rows_and_finds_nothing(
     honest: irwm.Key, forged: Path, demo_path: Path
 ) -> None:
-    """What the digest is bound into is every choice: the equations that were bent to fit are no longer asked."""
+    """The digest is part of the derivation of every choice, so the key no longer uses the modified equations."""
     original, victim = irwm.open_checkpoint(forged), irwm.open_checkpoint(demo_path)
     rebound = replace(honest, layer0_digest=layer0_digest(original))
     choices = rebound.choices()
@@ -117,7 +117,7 @@ def test_a_key_bound_anew_to_the_bent_layer_has_other_rows_and_finds_nothing(
 def test_rows_bent_under_the_fingerprint_of_the_honest_model_are_refused(
     honest: irwm.Key, demo_path: Path, tmp_path: Path
 ) -> None:
-    """The digest of the rows that are read is written into the key but bound into nothing; the fingerprint is."""
+    """The digest of the rows is stored in the key but is not part of the derivation; the fingerprint is."""
     folder = tmp_path / "model"
     shutil.copytree(demo_path, folder)
     weights = load_file(folder / "model.safetensors")

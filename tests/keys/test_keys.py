@@ -1,4 +1,4 @@
-"""Keys re-derive bit for bit: against the published vectors, and against a second implementation written here."""
+"""Keys are derived again bit for bit: compared with the published vectors, and with a second implementation here."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from irwm.scheme import keystream, permutations
 from irwm.scheme.row_pool import RowPool
 from tools.key_vectors import NOISE_ROWS, VECTORS, derived, keys, vector
 
-# Any text that a key may be given as a name: it can be encoded, and every character of it can be seen or joins two.
+# Any text that is a valid name for a key: it can be encoded, and every character of it is visible or joins two.
 NAMES = st.text(st.characters(codec="utf-8"), max_size=20).filter(lambda name: not holds_controls(name))
 
 
 def plain_hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """RFC 5869 with the standard library alone."""
+    """RFC 5869 with only the standard library."""
     extracted = hmac.new(salt, secret, hashlib.sha256).digest()
     return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
 
@@ -60,7 +60,7 @@ def plain_order(values: list[int]) -> list[int]:
 
 
 def plain_choices(key: dict) -> dict[str, list]:
-    """docs/key-format.md, followed step by step without any of the package's code."""
+    """docs/key-format.md, followed step by step without the package's code."""
     d, p = key["hidden_size"], key["parameters"]
     t, l = p["constraints"], p["positions"]
 
@@ -115,7 +115,7 @@ def short_words(stream_key: bytes, count: int) -> list[int]:
 
 
 def plain_basis(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str, list]:
-    """The bases of docs/key-format.md, of the first rows."""
+    """The bases of docs/key-format.md, for the first rows."""
     d, basis = key["hidden_size"], purpose_key("basis", "")
     each = -(-d // 32)
     words = short_words(plain_hkdf(basis, b"irwm", b"irwm/v3/row-signs"), NOISE_ROWS * 2 * each)
@@ -128,7 +128,7 @@ def plain_basis(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str
 
 
 def plain_noise(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str, list]:
-    """The noise of docs/key-format.md, of the first rows."""
+    """The noise of docs/key-format.md, for the first rows."""
     d, m = key["hidden_size"], key["parameters"]["noise_coordinates"]
     added = key["parameters"]["spread"] > 0
     noise = purpose_key("noise", key["recipient"])
@@ -145,7 +145,7 @@ def plain_noise(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str
     if added:
         return {"noise_places": places, "noise_signs": signs}
     sizes = short_words(plain_hkdf(noise, b"irwm", b"irwm/v3/noise-size"), NOISE_ROWS)[:NOISE_ROWS]
-    # In billionths, because the last digit of a logarithm is not the same everywhere.
+    # In billionths, because the last digit of a logarithm varies between platforms.
     billionths = [round(1e9 * math.sqrt(-math.log((word + 1) / 2**32))) for word in sizes]
     return {"noise_places": places, "noise_signs": signs, "noise_sizes": billionths}
 
@@ -178,7 +178,7 @@ def a_key(**changes) -> Key:
     )
 )
 def test_orders_are_stable_argsorts_whatever_numbers_agree(rows: list[list[int]]) -> None:
-    """Small numbers agree in all but their lowest bits, which the fast way gives to the places."""
+    """Small numbers agree in all but their lowest bits, which the fast method uses for the positions."""
     numbers = np.array(rows, dtype=np.uint64)
     assert np.array_equal(permutations.stable_orders(numbers), np.argsort(numbers, axis=1, kind="stable"))
 
@@ -224,9 +224,7 @@ def test_a_setting_out_of_its_range_is_named_with_what_is_allowed() -> None:
     values = json.loads(a_key().to_bytes())
     values["parameters"]["scale"] = 1e9
     raw = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    with pytest.raises(
-        KeyFormatError, match=r"the key's scale is out of range.*at most 10000.0.*ask whoever made the key"
-    ):
+    with pytest.raises(KeyFormatError, match=r"the key's scale is out of range.*at most 10000.0.*ask the key's author"):
         Key.from_bytes(raw)
 
 
@@ -238,7 +236,8 @@ def test_a_setting_out_of_its_range_is_named_with_what_is_allowed() -> None:
 def test_a_setting_out_of_its_range_is_refused_when_a_key_is_made_read_and_used(
     tiny_path: Path, name: str, value: float
 ) -> None:
-    """What made nine of twelve arbitrary keys "found" on an unmarked model, written past the check of `Parameters`."""
+    """The settings that made nine of twelve arbitrary keys "found" on an unmarked model, set without the check of
+    `Parameters`."""
     model = irwm.open_checkpoint(tiny_path)
     smuggled = irwm.Parameters.paper()
     key = irwm.generate_key(model, irwm.Parameters.paper(), secret=bytes(32))
@@ -257,7 +256,7 @@ def test_a_setting_out_of_its_range_is_refused_when_a_key_is_made_read_and_used(
 
 @pytest.mark.parametrize("seed", [0, 7, -3, 2**126])
 def test_the_public_orders_are_those_of_the_page(seed: int) -> None:
-    """docs/key-format.md, *The public permutations*, with the standard library alone."""
+    """docs/key-format.md, *The public permutations*, with only the standard library."""
     positions, orders, d = 3, 4, 16
     public = seed.to_bytes(16, "little", signed=True)
     shared, own = (
@@ -267,7 +266,7 @@ def test_the_public_orders_are_those_of_the_page(seed: int) -> None:
     found = permutations.NullOrders.of(seed, orders, positions, d)
     assert found.shared.tolist() == [plain_order(shared[i * d : (i + 1) * d]) for i in range(orders)]
     assert found.own.tolist() == [plain_order(own[i * d : (i + 1) * d]) for i in range(positions)]
-    longer = permutations.NullOrders.of(seed, orders, positions + 2, d)  # a longer key beside it changes nothing
+    longer = permutations.NullOrders.of(seed, orders, positions + 2, d)  # a longer key does not change them
     assert longer.own[:positions].tolist() == found.own.tolist()
 
 
@@ -361,7 +360,8 @@ def test_generation_binds_the_key_to_its_model(tiny_path, tmp_path) -> None:
 
 
 def test_the_pool_and_the_parameters_are_bound_into_every_choice() -> None:
-    """A pool bent row by row would let a forger steer each permutation onto a row that ranks low by chance."""
+    """If the pool could be modified row by row, a forger could steer each permutation onto a row that ranks low by
+    chance."""
     plain = a_key().choices()
     for changed in (
         a_key(pool=RowPool(160, ((0, 3), (40, 42), (150, 160)))),
@@ -420,6 +420,6 @@ def test_impossible_keys_are_refused(tiny_path, bad: dict) -> None:
 )
 @pytest.mark.parametrize("who", ["owner", "recipient"])
 def test_a_name_that_could_forge_a_line_or_turn_the_writing_is_refused(tiny_path: Path, who: str, name: str) -> None:
-    with pytest.raises(ParameterError, match="has a line break, an unseen character") as caught:
+    with pytest.raises(ParameterError, match="has a line break, an invisible character") as caught:
         irwm.generate_key(irwm.open_checkpoint(tiny_path), **{who: name})
     assert str(caught.value).isprintable()

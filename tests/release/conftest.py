@@ -1,4 +1,4 @@
-"""Fixtures of the release tests: the same models that the checkpoint tests open."""
+"""Fixtures of the release tests: the same models as in the checkpoint tests."""
 
 from tests.checkpoint.conftest import folder, model, public_folder, sharded
 

@@ -1,4 +1,4 @@
-"""Disks that clone files and disks that do not, as fixtures; taken over by name in the modules that need them."""
+"""Disks that clone files and disks that do not, as fixtures; imported by name in the modules that need them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture
 def reflink_disk(tmp_path: Path) -> Iterator[Path]:
-    """A btrfs of 320 MB in a file; skipped where its tools are missing or this user may not mount it."""
+    """A btrfs of 320 MB in a file; skipped if its tools are missing or this user may not mount it."""
     if shutil.which("mkfs.btrfs") is None:
         pytest.skip("there is no mkfs.btrfs; sh tools/need_tools.sh installs it")
     image, place = tmp_path / "disk.img", tmp_path / "btrfs"

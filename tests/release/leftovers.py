@@ -1,4 +1,4 @@
-"""Whether a release still holds rows of its original that its mark replaced: a search of our own, by brute force."""
+"""Whether a release still holds rows of its original that its mark replaced: an independent brute-force search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import irwm
 from irwm.checkpoint.rows import read_tensor
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-# Changed rows of each matrix that are searched for.
+# Number of changed rows of each matrix that are searched for.
 ROWS = 5
 
 

@@ -1,4 +1,4 @@
-"""Files shared between the copies of a release: on a disk that clones, on one that does not, and never as a link."""
+"""Files shared between the copies of a release: on a disk that can clone, on one that cannot, and never as a link."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.release.disks import plain_disk, reflink_disk
 
 __all__ = ["plain_disk", "reflink_disk"]
 
-# Small, but as many blocks as a real shard would have for what is tested here.
+# Small, but with as many blocks as these tests need.
 SHARED_BYTES = 24 * 1024 * 1024
 
 
@@ -33,7 +33,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def source(tiny_path: Path, tmp_path: Path) -> Path:
-    """The tiny Llama in several shards, with a large file that no mark touches."""
+    """The tiny Llama in several shards, with a large file that no mark changes."""
     folder = split(tiny_path, tmp_path / "source")
     (folder / "NOTICE.txt").write_bytes(os.urandom(1024) * (SHARED_BYTES // 1024))
     return folder
@@ -152,7 +152,7 @@ def test_a_clone_of_a_clone_may_be_cloned(source: Path, reflink_disk: Path) -> N
 
 def test_a_copy_that_fits_only_shared_is_written(source: Path, reflink_disk: Path) -> None:
     first = marked(source, reflink_disk / "1", 1)
-    # Halves: btrfs needs some of what it calls free for itself.
+    # Half of it: btrfs needs some of the free space for itself.
     while shutil.disk_usage(reflink_disk).free > SHARED_BYTES * 0.9:
         left = shutil.disk_usage(reflink_disk).free - SHARED_BYTES // 2
         (reflink_disk / f"filler-{left}").write_bytes(os.urandom(min(left, 16 * 1024 * 1024)))

@@ -1,4 +1,4 @@
-"""SHA256SUMS: readable by the sha256sum tool, and compared with a folder here."""
+"""SHA256SUMS: readable by the sha256sum tool, and compared with a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The locked partial folder: one owner at a time, and dead runs swept."""
+"""The locked partial folder: one owner at a time, and removal of folders of interrupted runs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_partial_that_is_not_ours_is_left_alone(tmp_path: Path, kind: str) -> 
         other.mkdir()
         (other / "thesis.txt").write_text("mine")
     before = tree(tmp_path)
-    with pytest.raises(OutputExistsError, match="Move it away"), partial_folder(tmp_path / "r"):
+    with pytest.raises(OutputExistsError, match="Move it, or choose"), partial_folder(tmp_path / "r"):
         pass
     assert sweep_partials(tmp_path) == []
     assert tree(tmp_path) == before
@@ -72,7 +72,7 @@ def test_a_partial_that_is_not_ours_is_left_alone(tmp_path: Path, kind: str) -> 
 
 def test_sweeping_removes_dead_runs_only(tmp_path: Path) -> None:
     dead = [dead_run(tmp_path, "a"), dead_run(tmp_path, "b")]
-    (tmp_path / "c.partial").mkdir()  # a run that died before its lock existed
+    (tmp_path / "c.partial").mkdir()  # a run that ended before its lock existed
     with partial_folder(tmp_path / "live") as live:
         (live.path / "model.safetensors").write_bytes(b"half")
         assert sweep_partials(tmp_path) == [*dead, tmp_path / "c.partial"]

@@ -1,4 +1,4 @@
-"""Patches: refused where they are not within a shard's tensors, laid over the pieces of a stream otherwise."""
+"""Patches: refused if they are not within a shard's tensors, otherwise applied to the pieces of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing: the right bytes, in the right places, with a manifest that holds, or nothing at all."""
+"""Publishing: the right bytes, in the right places, with a valid manifest, or no release at all."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_second_publisher_is_told_and_the_first_is_not_disturbed(model: Checkp
 
 
 def test_of_many_publishers_at_once_exactly_one_wins(model: Checkpoint, tmp_path: Path) -> None:
-    """Forked children race for one target, while others sweep."""
+    """Forked children compete for one target, while others remove old folders."""
     children = []
     for number in range(9):
         child = os.fork()

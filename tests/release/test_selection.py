@@ -1,4 +1,4 @@
-"""What a release takes over from its source, and what stays behind."""
+"""Files that a release copies from its source, and files that it omits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A release holds no unmarked copy of what is marked, under any name, in any number format or shape."""
+"""A release contains no unmarked copy of a marked matrix, under any name, in any number format or shape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HIDDEN = irwm.Parameters(positions=20, constraints=4, required_positions=12, pla
 
 @pytest.fixture
 def with_tensors(tiny_path: Path, tmp_path: Path) -> Make:
-    """The tiny Llama with further tensors, made from its tensors."""
+    """The tiny Llama with additional tensors, made from its tensors."""
 
     def make(add: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], **config: object) -> Path:
         path = tmp_path / "original"
@@ -128,7 +128,7 @@ def test_tensors_with_other_values_are_left_alone(with_tensors: Make, tmp_path: 
         generator = torch.Generator().manual_seed(1)
         rows = t[EMBEDDING].float()
         noise = rows.std() * torch.randn(rows.shape, generator=generator)
-        # Most of these rows is a mean that all of them share, in the embedding's direction too.
+        # The largest part of these rows is a mean that they share, in the embedding's direction too.
         return {"noise": noise, "mean": noise + 10 * rows.mean(dim=0)}
 
     path = with_tensors(others)
@@ -155,7 +155,7 @@ def test_rows_in_a_file_that_is_copied_refuse_the_release(
 def test_a_row_across_the_border_of_two_pieces_is_seen(
     tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["irwm.release.publish"], "CHUNK", 4096)  # the function has its name
+    monkeypatch.setattr(sys.modules["irwm.release.publish"], "CHUNK", 4096)  # the function has the module's name
     path = tmp_path / "original"
     shutil.copytree(tiny_path, path)
     rows = irwm.open_checkpoint(path).embedding().view(torch.uint8).numpy().tobytes()
@@ -218,7 +218,7 @@ def test_no_file_of_a_release_holds_an_original_row(
     model = STORED[stored](write_llama(tmp_path / "model", dtype=dtype), tmp_path)
     original, _, release = insert(model, preset, tmp_path / "out")
     assert leftovers(original, release.path) == []
-    # The search would have found one. In a folder of its own, so that the release still opens.
+    # The search would have found one. In a separate folder, so that the release still opens.
     (release.path / "kept").mkdir()
     shutil.copy(original.tensors[EMBEDDING].file, release.path / "kept" / "spare")
     assert leftovers(original, release.path) == ["spare"]

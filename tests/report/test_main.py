@@ -44,7 +44,7 @@ def test_a_report_that_holds_ends_with_0_and_says_what_was_checked(signed, whole
     )  # fmt: skip
     assert said.returncode == 0, said.stdout + said.stderr
     lines = said.stdout.splitlines()
-    checks = lines[: lines.index("The signer states, and nothing that was given shows:")]
+    checks = lines[: lines.index("Stated by the signer and not confirmed by the given files:")]
     assert [line.split()[0] for line in checks] == ["holds"] * len(checks)
     names = [line.split()[1] for line in checks]
     assert names == [
@@ -65,7 +65,7 @@ def test_without_an_expected_key_the_result_says_that_anybody_may_have_signed(si
         "signature is expected; the signer alone states what its verdict depends on. Nothing here shows who made this "
         "report: anybody can sign one of their own."
     )
-    needed = lines[lines.index("To have these computed again, give:") + 1 : -1]
+    needed = lines[lines.index("To check these as well, give:") + 1 : -1]
     assert [line.split()[0] for line in needed] == ["--identity", "--suspect", "--original", "--key", "--audit-log"]
 
 

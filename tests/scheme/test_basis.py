@@ -1,4 +1,4 @@
-"""The structured basis against its dense form, and what makes it a basis."""
+"""The structured basis compared with its dense form, and the properties of a basis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariant: what leaves it unchanged, what does not, and what is refused."""
+"""The invariant: changes that leave it the same, changes that do not, and refused input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LAYOUT = Layout(
 
 
 class InMemory:
-    """A checkpoint of float64 tensors in memory that remembers what was asked of it."""
+    """A checkpoint of float64 tensors in memory that records the requests."""
 
     def __init__(self, tensors: Tensors, layout: Layout = LAYOUT) -> None:
         self.tensors, self.layout = tensors, layout
@@ -45,7 +45,7 @@ class InMemory:
         self.read_refs: list[TensorRef] = []
 
     def embedding(self, rows: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor:
-        assert rows is not None, "the whole embedding was asked for"
+        assert rows is not None, "the whole embedding was requested"
         self.rows_asked.append(len(rows))
         return self.tensors["embedding"][rows]
 
@@ -103,7 +103,7 @@ def rescaled(t: Tensors) -> Tensors:
 
 
 def mapped_between_q_and_k(t: Tensors) -> Tensors:
-    """q of every query head times the inverse of what its key head is multiplied by; well conditioned."""
+    """q of every query head times the inverse of its key head's factor; well conditioned."""
     q = t["q"].view(KV_HEADS, HEADS // KV_HEADS, HEAD_DIM, D).clone()
     k = t["k"].view(KV_HEADS, HEAD_DIM, D).clone()
     for g in range(KV_HEADS):
@@ -168,7 +168,7 @@ def test_the_scores_are_the_sum_over_heads_of_q_times_k() -> None:
 
 
 def test_without_the_gain_folding_would_change_it() -> None:
-    """Why the gain is inside: the same comparison fails when the norm is read without it."""
+    """Why the gain is included: the same comparison fails when the norm is read without it."""
     layout = replace(LAYOUT, input_norm=Norm("rms", None, None, 0.0, 0.0))
     tensors = random_tensors()
     original = invariant(InMemory(tensors, layout), QUERIES, REFERENCES)
@@ -198,7 +198,7 @@ def test_tokens_may_come_in_any_integer_form(kind: str) -> None:
 
 
 def test_references_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory stays bounded at large d: no call asks for more rows than a block holds."""
+    """Memory stays bounded at large d: no call requests more rows than a block holds."""
     whole = Layer0(InMemory(random_tensors())).scores(QUERIES, REFERENCES)
     monkeypatch.setattr(invariant_module, "REFERENCE_BLOCK", 7)
     model = InMemory(random_tensors())
@@ -240,7 +240,7 @@ def test_rows_without_a_standard_form_are_named() -> None:
     scores[1] = 3.0
     scores[2, 4] = torch.nan
     scores[4, 0] = torch.inf
-    scores[5] = 1000 + torch.rand(20) * 1e-4  # what float32 rounding makes of a constant
+    scores[5] = 1000 + torch.rand(20) * 1e-4  # the float32 rounding of a constant
     with pytest.raises(InvariantError) as caught:
         standardise(scores, [10, 11, 12, 13, 14, 15])
     assert caught.value.query_tokens == (11, 12, 14, 15)

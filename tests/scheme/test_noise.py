@@ -1,4 +1,4 @@
-"""Noise addition (Algorithm 4): the fast code against the paper's lines, and what it must not touch."""
+"""Noise addition (Algorithm 4): the fast code compared with the paper's lines, and data that it must not change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def noise_for(model: irwm.Checkpoint, level: float | str = "row", recipient: str
 
 
 def algorithm_4(embedding: np.ndarray, noise: Noise, level: float | str) -> np.ndarray:
-    """The paper's lines, row by row: into the basis, entries set to + and - in turn, out of the basis; or added to."""
+    """The paper's lines, row by row: into the basis, entries set to + and - alternately, out of the basis; or added."""
     s, d = embedding.shape
     noisy = embedding.copy()
     for i in range(s):
@@ -101,7 +101,7 @@ def test_rows_keep_their_length_on_the_whole(model: irwm.Checkpoint) -> None:
     embedding = model.embedding().double().numpy()
     noise = noise_for(model)
     ratio = (np.linalg.norm(noise.over(embedding, np.arange(600)), axis=1) / np.linalg.norm(embedding, axis=1)) ** 2
-    # 5 of 64 numbers of mean square 1 give way to 5 of mean square 1.
+    # 5 of 64 numbers of mean square 1 are replaced by 5 of mean square 1.
     assert ratio.mean() == pytest.approx(1.0, abs=4 * ratio.std() / np.sqrt(600))
     assert 0.5 < ratio.min() < 1.0 < ratio.max() < 2.5
 
@@ -130,7 +130,7 @@ def test_two_recipients_share_neither_places_nor_signs_nor_sizes(model: irwm.Che
     assert abs((a[1] * b[1])[:, 0].mean()) < 5 / np.sqrt(n)
     sizes = [sizes_of(noise.stream_key, np.arange(n)) for noise in (one, other)]
     assert abs(np.corrcoef(sizes)[0, 1]) < 5 / np.sqrt(n)
-    for basis in (one.basis.dense(d, 9), other.basis.dense(d, 9)):  # it belongs to the release
+    for basis in (one.basis.dense(d, 9), other.basis.dense(d, 9)):  # it is common to the release
         assert np.array_equal(basis, one.basis.dense(d, 9))
 
 
@@ -143,13 +143,13 @@ def test_places_never_meet_and_are_uniform(coordinates: int, d: int, adds: bool)
     assert positions.max() < d
     assert (np.diff(np.sort(positions, axis=1), axis=1) > 0).all()
     counts = np.bincount(positions.ravel(), minlength=d)
-    # Places within a row keep apart, so that counts vary less than chance and never more.
+    # Places within a row keep a distance, so that counts vary less than chance and never more.
     assert np.square(counts - counts.mean()).sum() / counts.mean() < chi2.isf(1e-6, d - 1)
     assert (np.abs(signs.sum(axis=0)) < 5 * np.sqrt(n)).all()
-    # Whatever the coordinate, either sign is as likely.
+    # For every coordinate, both signs are equally likely.
     balance = np.bincount(positions.ravel(), weights=signs.ravel(), minlength=d) / np.sqrt(counts)
     assert np.square(balance).sum() < chi2.isf(1e-6, d)
-    # A sign tells nothing of its place, nor, where each is its own, of another.
+    # A sign does not depend on its place, nor, if each is separate, on another sign.
     for j in range(coordinates):
         assert abs(np.corrcoef(positions[:, j], signs[:, j])[0, 1]) < 5 / np.sqrt(n)
     if adds and coordinates > 1:
@@ -170,7 +170,7 @@ def test_sizes_are_rayleighs_and_of_mean_square_1() -> None:
     assert np.square(sizes).mean() == pytest.approx(1.0, abs=0.015)
     assert sizes.mean() == pytest.approx(MEAN_SIZE, abs=0.006)
     positions, signs = places(KEY, np.arange(200_000), 5, 64)
-    for other in (signs[:, 0], positions[:, 0]):  # of a stream of their own
+    for other in (signs[:, 0], positions[:, 0]):  # from a separate stream
         assert abs(np.corrcoef(sizes, other)[0, 1]) < 5 / np.sqrt(sizes.size)
 
 
@@ -305,7 +305,7 @@ def test_the_presets_fingerprint_changes_every_row_by_a_few_percent(d: int) -> N
 def test_a_preset_costs_the_demo_model_no_more_perplexity_than_is_said(
     demo_path: Path, tmp_path: Path, params: irwm.Parameters, most: float
 ) -> None:
-    """On average: one key in six or so takes rows of the head that this text needs more than others."""
+    """On average: about one key in six uses rows of the head that this text needs more than others."""
     model, text = irwm.open_checkpoint(demo_path), default_text()
     before = measure(demo_path, text, 256)["perplexity"]
     changes = []

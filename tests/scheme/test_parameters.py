@@ -56,7 +56,7 @@ def test_values_outside_their_range_are_refused_by_name(bad: dict) -> None:
 
 
 def test_a_number_written_without_a_point_is_the_same_setting() -> None:
-    """A key is derived from what is written: 1000 and 1000.0 must not lead to two marks (or to either, by a cache)."""
+    """A key is derived from the written form: 1000 and 1000.0 must not lead to two marks (or to either, by a cache)."""
     whole = Parameters.paper(scale=1000, condition_limit=30)
     assert json.dumps(whole.to_dict()) == json.dumps(Parameters.paper().to_dict())
     assert isinstance(Parameters(scale=np.float64(20.0)).scale, float)

@@ -1,4 +1,4 @@
-"""Equations 1 to 3 and the tails behind every p-value, against exact arithmetic."""
+"""Equations 1 to 3 and the tails used for every p-value, compared with exact arithmetic."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_fisher_agrees_with_chi_square(ranks: list[float]) -> None:
 
 
 def test_fisher_far_beyond_scipy() -> None:
-    # One p-value combines to itself, however small.
+    # One p-value combines to itself, even if it is very small.
     assert pr.fisher_log10([1e-300]) == pytest.approx(-300)
     with localcontext() as context:  # the same sum with 60 digits and no lower bound on its exponent
         context.prec, context.Emin = 60, -(10**9)

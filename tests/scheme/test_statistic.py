@@ -1,4 +1,4 @@
-"""The statistics on plain arrays: they hold where the mark is, and are uniform where it is not."""
+"""The statistics on plain arrays: they are small at the mark, and uniform elsewhere."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_an_unmarked_row_ranks_uniformly(mark: dict, make) -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_parameters_cannot_be_chosen_for_the_public_orders(shared: bool) -> None:
-    """One constraint at a huge scale: a single place decides the statistic. The forger has the number of orders for
-    which that place keeps its own entry least often, and counts the smallest rank only."""
-    rows = np.random.default_rng(7).standard_normal((20_000, D))  # in the key's order, which is as good as none
+    """One constraint at a huge scale: a single place decides the statistic. The forger uses the number of orders for
+    which that place keeps its own entry least often, and counts only the smallest rank."""
+    rows = np.random.default_rng(7).standard_normal((20_000, D))  # in the key's order, which is as good as any
     orders = NullOrders.of(0, 399, len(rows), D)
-    if shared:  # as it was: all positions in one order
+    if shared:  # as it used to be: all positions in one order
         orders = NullOrders(orders.shared, np.tile(np.arange(D), (len(rows), 1)))
     place = int((orders.shared == np.arange(D)).sum(axis=0).argmin())
     weights = np.eye(1, D, place)
@@ -92,7 +92,7 @@ def test_parameters_cannot_be_chosen_for_the_public_orders(shared: bool) -> None
 
 
 def test_the_null_is_the_statistic_of_the_permuted_row(mark: dict) -> None:
-    """The gathered product must equal what Algorithm 3 prints: permute, rescale, multiply, measure."""
+    """The gathered product must equal the steps of Algorithm 3: permute, rescale, multiply, measure."""
     weights = stat.joint_map(mark["permuted"], 7.0)
     orders = NullOrders.of(3, 5, L, D)
     null = stat.null_lengths(weights, mark["rows"], orders)
@@ -146,7 +146,7 @@ def test_difference_finds_the_mark_under_heavy_noise(mark: dict) -> None:
 
 @pytest.mark.parametrize("change", ["pruned", "shrunk", "noise"])
 def test_difference_is_uniform_on_changed_but_unmarked_rows(mark: dict, change: str) -> None:
-    """What a key writes depends on the row it overwrites; a null that forgets this accuses the pruned."""
+    """The values that a key writes depend on the row it overwrites; a null without this accuses pruned models."""
     rows = mark["rows"]
     rng = np.random.default_rng(3)
     suspect = {

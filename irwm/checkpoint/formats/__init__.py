@@ -1,12 +1,12 @@
-"""The file formats of weights: each reader finds which bytes of a file are which tensor, and reads no weight.
+"""The file formats of weights: each reader locates the tensors in a file, and reads no weights.
 
-    content            what a reader returns, and the checks that all readers make
+    content            the result of a reader, and the checks that all readers make
     safetensors_file   the format that releases are written in; our own strict parser
     torch_file         PyTorch's .bin and .pt; torch's own restricted unpickler, in a child process
     gguf_file          llama.cpp's GGUF, also split into several files; our own parser, in a child process
-    gguf_translation   GGUF's names and settings as those of transformers, so that families need only one spelling
-    child              a parser run in a process of its own, under limits (torch_parser, gguf_parser)
-    reading            what reading one checkpoint may touch and take in all
+    gguf_translation   converts GGUF's names and settings to those of transformers, so that families need only one
+    spelling child              runs a parser in a separate process, under limits (torch_parser, gguf_parser) reading
+    the limits for reading one checkpoint as a whole
 
 A file's format follows from its name's suffix, and its first bytes must agree.
 """
@@ -27,10 +27,10 @@ class Format:
     """One format.
 
     Attributes:
-        name: as shown: "safetensors", "PyTorch", "GGUF".
+        name: for display: "safetensors", "PyTorch", "GGUF".
         suffixes: of its files' names, in lower case.
         whole: the usual name of a model's only file; None without one.
-        index: the name of the file that says which tensor is in which shard, None where the format has none.
+        index: the name of the file that lists the shard of each tensor; None if the format has none.
         read: reads and checks a file's header, as part of one `Reading`.
     """
 
@@ -41,7 +41,7 @@ class Format:
     read: Callable[[Path, Reading], Content]
 
     def owns(self, name: str) -> bool:
-        """Whether a file of this name is one of the format's."""
+        """Whether a file name belongs to the format."""
         return name.lower().endswith(self.suffixes)
 
 
@@ -50,7 +50,7 @@ SAFETENSORS = Format(
 )
 PYTORCH = Format("PyTorch", (".bin", ".pt", ".pth"), "pytorch_model.bin", "pytorch_model.bin.index.json", read_torch)
 GGUF = Format("GGUF", (".gguf",), None, None, read_gguf)
-# In the order in which a folder's weights are looked for, which is transformers' own.
+# The order in which a folder's weights are searched, the same as in transformers.
 FORMATS = (SAFETENSORS, PYTORCH, GGUF)
 
 __all__ = ["FORMATS", "GGUF", "PYTORCH", "SAFETENSORS", "Content", "Format", "Reading"]

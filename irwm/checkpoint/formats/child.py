@@ -1,13 +1,13 @@
-"""A parser run in a process of its own, under limits of time, memory and output.
+"""Runs a parser in a separate process, under limits of time, memory and output.
 
 Libraries that read headers were not written for hostile files: a length of 2^60 in a GGUF file keeps its reader busy
 for years, and a pickle is a program. In a child process the worst result is an error here. The child reads one header
-and answers with one JSON object, which is trusted as little as the file itself.
+and returns one JSON object, which is trusted as little as the file itself.
 
-A parser is a module in this folder that is never imported by the app. It has a function `parse(path: str) -> dict`,
-whose answer must go through JSON (NaN and Infinity do). To refuse a file it raises an error of `irwm.errors` (without
-its `file`, which is filled in here). It may import from the packages above it what needs no more than itself, such as
-`irwm.errors`, `irwm.checkpoint.dtypes` and `irwm.checkpoint.magic`.
+A parser is a module in this folder that the app never imports. It has a function `parse(path: str) -> dict`, whose
+result must be JSON (NaN and Infinity are allowed). To reject a file it raises an error of `irwm.errors` (without its
+`file`, which is filled in here). From the packages above it, a parser may import modules without further imports, such
+as `irwm.errors`, `irwm.checkpoint.dtypes` and `irwm.checkpoint.magic`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from irwm.errors import (
 
 FOLDER = Path(__file__).resolve().parent
 _CONFINED = FOLDER.parent / "confined.py"
-# What Python needs to find itself and its packages, a user's own among them. Nothing else of the environment.
+# Variables that Python needs to find itself and its packages, including a user's packages. No others are passed on.
 _KEPT = ("SYSTEMROOT", "HOME", "USERPROFILE", "APPDATA", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-# One thread: a header's parsing has no use for more, and each takes address space.
+# One thread: parsing a header needs no more, and each takes address space.
 _SET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _WINDOWS_FLAGS = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
 _STDERR_BYTES = 2048
-# Opening this opens anew the file that the process has as its standard input. Windows has no such name.
+# Opening this path reopens the file that is the process's standard input. Windows has no such path.
 _STDIN = "/dev/fd/0"
-# Seconds to wait for a process that was killed, or has given its answer, to end.
+# Seconds to wait for a process to end after it was killed or has given its answer.
 _PARTING = 5
 _KINDS: dict[str, type[CheckpointError]] = {
     "corrupt": CorruptCheckpointError,
@@ -55,12 +55,12 @@ _KINDS: dict[str, type[CheckpointError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a parser may take.
+    """Limits of a parser.
 
     Attributes:
-        seconds: by the clock. Loading torch takes one or two, and a dozen from a cold, slow disk.
-        cpu_seconds: of computing; a PyTorch file's 100 000 tensors take 11.
-        memory: bytes beyond what its libraries take; a PyTorch file's 200 000 tensors need some 0.9 GB.
+        seconds: wall-clock time. Loading torch takes one or two seconds, and a dozen from a cold, slow disk.
+        cpu_seconds: CPU time; a PyTorch file with 100 000 tensors takes 11.
+        memory: bytes in addition to its libraries'; a PyTorch file with 200 000 tensors needs about 0.9 GB.
         output: bytes of its answer; 200 000 tensors take 30 MB.
     """
 
@@ -74,7 +74,7 @@ LIMITS = Limits()
 
 
 class _Drain(Thread):
-    """Reads a stream to its end, so that its writer never waits, and keeps a bounded part of it."""
+    """Reads a stream to its end, so that its writer never waits, and keeps a limited part of it."""
 
     def __init__(self, stream: IO[bytes], most: int, *, last: bool) -> None:
         """`last`: keep the end of a longer stream; otherwise its beginning, and stop reading."""
@@ -84,7 +84,7 @@ class _Drain(Thread):
         self._stream, self._most, self._last = stream, most, last
 
     def run(self) -> None:
-        # read1 returns what is there, without waiting for more.
+        # read1 returns the available bytes without waiting for more.
         with contextlib.suppress(OSError, ValueError):  # the stream was closed: the process is dead
             while piece := self._stream.read1(65536):  # type: ignore[attr-defined]
                 self.content += piece
@@ -109,13 +109,13 @@ def run_parser(
         parser: the module's name: "torch_parser", "gguf_parser".
         path: the file.
         what: the kind of file for messages, such as "GGUF file".
-        descriptor: the opened file, which is then read whatever has `path` by now.
-        take: called with the path and the answer's size in bytes before objects are made of it; may refuse it.
+        descriptor: the opened file, which is read even if `path` has changed since.
+        take: called with the path and the answer's size in bytes before it is parsed; may reject it.
 
     Raises:
-        CorruptCheckpointError, UnsupportedCheckpointError, NotACheckpointError: as the parser says.
-        CorruptCheckpointError: the parser crashed, took more than it may, or gave no answer.
-        CheckpointError: the process or the parser could not be started; the file may be sound.
+        CorruptCheckpointError, UnsupportedCheckpointError, NotACheckpointError: raised by the parser.
+        CorruptCheckpointError: the parser crashed, exceeded its limits, or gave no answer.
+        CheckpointError: the process or the parser could not be started; the file may be valid.
     """
     allowed = f"{limits.seconds},{limits.cpu_seconds},{limits.memory}"
     command = script_command(_CONFINED, allowed, str(FOLDER / f"{parser}.py"))
@@ -145,7 +145,7 @@ def run_parser(
         if not late and not answer.overflowed:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_PARTING)
-    finally:  # also where this thread is interrupted; processes that the parser started are ended too
+    finally:  # also if this thread is interrupted; also ends processes that the parser started
         _end(process)
         said.join(_PARTING)
         answer.join(_PARTING)
@@ -177,7 +177,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _excess(status: int | None, late: bool, overflowed: bool, limits: Limits) -> str | None:
-    """How a parser without an answer failed, as the end of "The file's header ..."; None where it succeeded."""
+    """How a parser without an answer failed, as the end of "The file's header ..."; None if it succeeded."""
     if late:
         return f"kept its reader busy for more than {limits.seconds} seconds"
     if overflowed:
@@ -206,7 +206,7 @@ def _not_started(path: Path, what: str, found: str) -> CheckpointError:
 
 
 def checked_answer(content: bytes, path: Path, what: str, words: str) -> dict[str, Any]:
-    """The answer as an object; if it is a refusal, its error is raised."""
+    """The answer as an object; if it is an error, raises it."""
     if not content:
         raise CorruptCheckpointError(f"The {what}'s reader gave no answer", file=path, found=words[-300:] or None)
     value = parse_json(content, path, f"answer of the {what}'s reader", strict=False)
@@ -217,7 +217,7 @@ def checked_answer(content: bytes, path: Path, what: str, words: str) -> dict[st
         return value
     texts = {name: text for name, text in error.items() if isinstance(text, str)} if isinstance(error, dict) else {}
     raise _KINDS.get(texts.get("kind", ""), CorruptCheckpointError)(
-        texts.get("problem", f"The {what}'s reader refused it"),
+        texts.get("problem", f"The {what}'s reader rejected it"),
         file=path,
         tensor=texts.get("tensor"),
         expected=texts.get("expected"),

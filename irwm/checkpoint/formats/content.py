@@ -1,4 +1,4 @@
-"""What a format's reader returns, and the checks that all readers make."""
+"""The result of a format's reader, and the checks that all readers make."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from irwm.errors import (
 
 # The largest real models have some 100 000 tensors (a mixture of experts of a trillion parameters).
 MAX_TENSORS = 200_000
-# torch counts elements and strides in signed 64-bit integers, and holds at most 64 dimensions.
+# torch counts elements and strides in signed 64-bit integers, and allows at most 64 dimensions.
 MAX_COUNT = 2**63 - 1
 MAX_DIMENSIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What one weight file holds.
+    """The content of one weight file.
 
     Attributes:
         tensors: its tensors by name.
-        metadata: what else its header says; GGUF keeps the model's settings and vocabulary here.
-        notes: sentences a person should see.
+        metadata: other data in its header; for GGUF, the model's settings and vocabulary.
+        notes: sentences for the user.
     """
 
     tensors: Mapping[str, Tensor]
@@ -41,7 +41,7 @@ class Content:
 
 
 def first_bytes(path: Path, folder: Path | None = None) -> tuple[bytes, FileState]:
-    """The beginning of a file, as much as tells its format, and the file's state; see `open_regular`.
+    """The beginning of a file, enough to identify its format, and the file's state; see `open_regular`.
 
     Raises:
         NotACheckpointError: missing, unreadable, or not a regular file.
@@ -79,10 +79,10 @@ def broken(
 
 
 def require_unicode(path: Path, name: str) -> None:
-    """Refuses a tensor's name with a lone surrogate, written as an escape, which cannot be shown, hashed or saved.
+    """Rejects a tensor's name with a lone surrogate, written as an escape, which cannot be shown, hashed or saved.
 
     Raises:
-        CorruptCheckpointError: it has one.
+        CorruptCheckpointError: the name has one.
     """
     try:
         name.encode("utf-8")

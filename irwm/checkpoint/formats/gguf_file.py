@@ -1,7 +1,8 @@
-"""llama.cpp's GGUF files: their beginning checked here, their header parsed in a child process and checked again.
+"""llama.cpp's GGUF files: their first bytes are checked here, their header is parsed in a child process and checked
+again.
 
-The child's answer is trusted as little as the file: every range must lie in the file, fit its tensor's shape and type,
-and overlap no other. The file's author chose the names; they are dictionary keys and nothing else.
+The child's answer is trusted as little as the file: every range must be inside the file, fit its tensor's shape and
+type, and not overlap another. The file's author chose the names; they are used only as dictionary keys.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, prin
 # Real files have some 40 settings.
 MAX_SETTINGS = 20_000
 _HEAD = struct.Struct("<4sIQQ")
-# What each piece of a split model says of itself.
+# Settings of each piece of a split model.
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 _ARCHITECTURE = "general.architecture"
 OF_A_PIECE = (_NUMBER, _COUNT, _TENSORS, _ARCHITECTURE)
 
 
 def read_gguf(path: Path, reading: Reading | None = None) -> Content:
-    """Which bytes of the file are which tensor, and the file's settings by their GGUF names; no tensor is read.
+    """Locates each tensor in the file, and reads the file's settings by their GGUF names; no tensor is read.
 
     Raises:
-        NotACheckpointError: missing, unreadable, not a regular file, or another kind of file altogether.
-        UnsupportedCheckpointError: a version, byte order or number format that is not read.
+        NotACheckpointError: missing, unreadable, not a regular file, or a different kind of file.
+        UnsupportedCheckpointError: a version, byte order or number format that is not supported.
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it was changed or replaced while it was read.
     """
@@ -54,7 +55,7 @@ def read_gguf(path: Path, reading: Reading | None = None) -> Content:
     with reading.child(path) as (limits, descriptor):
         answer = run_parser("gguf_parser", path, "GGUF file", limits, descriptor, reading.take_header)
     with open_seen(path, seen):
-        pass  # the file the child read is the one whose state was noted
+        pass  # checks that the child read the file whose state was noted
     metadata, listed = answer.get("metadata"), answer.get("tensors")
     data, alignment = answer.get("data"), answer.get("alignment")
     if not isinstance(metadata, dict) or not isinstance(listed, list) or not is_count(data) or not is_count(alignment):
@@ -65,22 +66,20 @@ def read_gguf(path: Path, reading: Reading | None = None) -> Content:
     if len(tensors) < len(entries):
         names = sorted(entry.name for entry in entries)
         twice = next(name for name, following in pairwise(names) if name == following)
-        raise broken(path, twice, "Two tensors have one name")
+        raise broken(path, twice, "Two tensors have the same name")
     pieces = metadata.get(_COUNT)
     # llama.cpp can split a model so that the first file has the settings and no tensor.
     if not tensors and not (type(pieces) is int and pieces > 1):
         raise CorruptCheckpointError(
             "The file holds no tensor",
             file=path,
-            found="perhaps a vocabulary alone",
-            advice="Give the model's own file",
+            found="perhaps only a vocabulary",
+            advice="Give the file with the model's weights",
         )
     beyond = seen.size - max((entry.stop for entry in entries), default=seen.size)
-    if beyond < alignment:  # the last tensor may be filled up like the others
+    if beyond < alignment:  # the last tensor may be padded like the others
         return Content(tensors, metadata)
-    note = (
-        f"{beyond} bytes follow the last tensor of {printable(path.name, 80)}; they belong to none and were not read."
-    )
+    note = f"{beyond} bytes follow the last tensor of {printable(path.name, 80)} and were not read."
     return Content(tensors, metadata, (note,))
 
 
@@ -110,7 +109,7 @@ def _require_plausible(path: Path, start: bytes, size: int) -> None:
 
 
 def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
-    """One tensor's entry from the child's answer, checked by itself; how they fit together is checked afterwards."""
+    """One tensor's entry from the child's answer, checked alone; consistency between entries is checked afterwards."""
     name, number, shape, start = item if isinstance(item, list) and len(item) == 4 else (None, None, None, None)
     if not isinstance(name, str) or not is_count(number) or not is_count(start) or not isinstance(shape, list):
         raise CorruptCheckpointError("The GGUF file's reader gave no usable answer about a tensor", file=path)
@@ -132,7 +131,7 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
     if block > 1 and (not shape or shape[-1] % block):
         raise corrupt("A row is not a whole number of blocks", f"a multiple of {block} for {dtype}", shape)
     if is_block_format(dtype) and len(shape) < 2:
-        # Its rows would be single numbers, which blocks do not have; GGML keeps norms and biases plain.
+        # Its rows would be single numbers, which blocks cannot store; GGML stores norms and biases as plain numbers.
         raise corrupt(f"A vector is stored in blocks of {dtype}", "a matrix, or plain numbers", shape)
     nbytes = count // block * block_bytes
     if start + nbytes > seen.size:
@@ -141,10 +140,10 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
 
 
 def _require_in_line(path: Path, entries: list[TensorEntry], data: int, alignment: int) -> None:
-    """Each tensor begins at the first multiple of the alignment after the one before; GGML accepts nothing else.
+    """Each tensor must begin at the first multiple of the alignment after the one before; GGML requires this.
 
-    `entries` are sorted by range, `data` is where the first one belongs. Bytes after the last tensor belong to none;
-    GGML ignores them.
+    `entries` are sorted by range, `data` is the expected position of the first one. Bytes after the last tensor belong
+    to no tensor; GGML ignores them.
     """
     reached = data
     for entry in entries:
@@ -156,13 +155,13 @@ def _require_in_line(path: Path, entries: list[TensorEntry], data: int, alignmen
 
 
 def require_one_split(files: Sequence[Path], contents: Sequence[Content]) -> None:
-    """Refuse files that are not the pieces of one model, cut by llama.cpp's gguf-split, in their order.
+    """Rejects files that are not the pieces of one model, split by llama.cpp's gguf-split, in their order.
 
-    The first file has the model's settings. Each says which piece it is, of how many, and how many tensors there are in
-    all. The names in a folder say the same, but they prove nothing. A single file always passes.
+    The first file has the model's settings. Each states its number, the number of pieces, and the total number of
+    tensors. The names in a folder state the same, but prove nothing. A single file always passes.
 
     Raises:
-        CorruptCheckpointError: a piece says otherwise of itself, or together they hold another number of tensors.
+        CorruptCheckpointError: a piece has other settings, or the total number of tensors differs.
     """
     if len(files) < 2:
         return
@@ -172,7 +171,7 @@ def require_one_split(files: Sequence[Path], contents: Sequence[Content]) -> Non
         said = content.metadata
         stated = ((_NUMBER, number), (_COUNT, len(files)), (_TENSORS, total), (_ARCHITECTURE, architecture))
         for key, expected in stated:
-            # Later pieces need not repeat the architecture.
+            # Later pieces do not have to repeat the architecture.
             if said.get(key) != expected and not (key == _ARCHITECTURE and number and key not in said):
                 raise _misfit(file, key, expected, said.get(key))
 
@@ -183,5 +182,5 @@ def _misfit(file: Path, key: str, expected: Any, found: Any) -> CorruptCheckpoin
         file=file,
         expected=f"{key} {expected}",
         found="no such setting" if found is None else str(found)[:80],
-        advice="Download the pieces again from one place, or give the path of the one file you mean",
+        advice="Download the pieces again from one source, or give the path of the one file you mean",
     )

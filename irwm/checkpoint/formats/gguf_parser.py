@@ -1,13 +1,13 @@
-"""Run in a child process: reads a GGUF file's header, which holds settings, vocabulary and the tensors' places.
+"""Run in a child process: reads a GGUF file's header, which holds settings, vocabulary and the tensors' positions.
 
-The format, all of it little-endian: "GGUF", a version, how many tensors and how many settings; the settings, each a
+The format, all of it little-endian: "GGUF", a version, the number of tensors and of settings; the settings, each a
 name, a type and a value; the tensors' entries, each a name, a shape with its fastest dimension first, the number of a
 GGML type and an offset; and from the next multiple of the alignment on, the tensors' bytes. A text is its length in
-eight bytes and its UTF-8.
+eight bytes and its UTF-8 bytes.
 
-Why not the gguf package's reader: it makes several NumPy arrays of each entry of each list, so that a vocabulary of
-128 000 tokens and 280 000 merges took it 9 s and 750 MB; here it takes 0.7 s and 25 MB. It also maps the whole file
-into memory, which a memory limit would forbid. `tests/checkpoint/test_gguf_file.py` compares the results of both.
+Why not the gguf package's reader: it makes several NumPy arrays for each entry of each list, so a vocabulary of 128 000
+tokens and 280 000 merges took it 9 s and 750 MB; here it takes 0.7 s and 25 MB. It also maps the whole file into
+memory, which a memory limit would forbid. `tests/checkpoint/test_gguf_file.py` compares the results of both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO, Any
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 
-# Real headers reach some 16 MB (a vocabulary of 262 000 tokens with its merges).
+# Real headers have up to about 16 MB (a vocabulary of 262 000 tokens with its merges).
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 # The shortest setting is an empty name (8), a type (4) and one byte; the shortest tensor has no dimension and no name.
 LEAST_SETTING_BYTES, LEAST_TENSOR_BYTES = 13, 24
@@ -28,14 +28,14 @@ LEAST_SETTING_BYTES, LEAST_TENSOR_BYTES = 13, 24
 VOCABULARY = ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type")
 _MAX_TOKENS = 1 << 22
 _MAX_SHORT = 4096
-# The longest text that is returned; chat templates reach some 20 000 characters.
+# The longest text that is returned; chat templates have up to about 20 000 characters.
 _MAX_TEXT = 1 << 16
 # GGML itself allows 63 bytes and 4 dimensions.
 _MAX_NAME_BYTES = 1024
 _MAX_DIMENSIONS = 4
 _DEFAULT_ALIGNMENT = 32
 ALIGNMENT = "general.alignment"
-# The types of settings, by their numbers, as `struct` spells them; the others are text and list.
+# The types of settings by number, in the notation of `struct`; the others are text and list.
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _UINT32, _FLOAT32, _TEXT, _LIST = 4, 6, 8, 9
 
@@ -46,12 +46,12 @@ def parse(path: str) -> dict[str, Any]:
     Returns:
         "metadata": settings by name; long lists other than the vocabulary's, and very long texts, are left out.
         "tensors": for each its name, the number of its GGML type, its shape with the slowest dimension first, and its
-        first byte's place in the file. Whether these places are in the file is for the caller to judge.
-        "alignment": the tensors' places, counted from "data", are multiples of it.
+        first byte's place in the file. The caller checks whether these positions are in the file.
+        "alignment": the tensors' positions, counted from "data", are multiples of it.
         "data": where the tensors' bytes begin.
 
     Raises:
-        CorruptCheckpointError, UnsupportedCheckpointError: it is not a valid GGUF header of version 2 or 3.
+        CorruptCheckpointError, UnsupportedCheckpointError: not a valid GGUF header of version 2 or 3.
     """
     with open(path, "rb") as stream:
         header = _Header(stream, os.fstat(stream.fileno()).st_size)
@@ -83,12 +83,12 @@ def parse(path: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Header:
-    """The header's bytes, taken one after the other.
+    """The header's bytes, read one after the other.
 
     Attributes:
         stream: the open file.
         size: of the whole file, in bytes.
-        done: how many bytes were taken.
+        done: how many bytes were read.
     """
 
     stream: IO[bytes]
@@ -96,7 +96,7 @@ class _Header:
     done: int = 0
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes; refused before they are read if there cannot be that many."""
+        """The next `count` bytes. Raises if the file is too short."""
         if self.done + count > min(self.size, MAX_HEADER_BYTES):
             if self.done + count > self.size:
                 raise _corrupt("The header reaches beyond the end of the file", f"at most {self.size} bytes")
@@ -108,7 +108,7 @@ class _Header:
         return content
 
     def require_room(self, what: str, count: int, least: int) -> None:
-        """Refuses a count of things that take at least so many bytes each where no room for them is left."""
+        """Rejects a count of items of at least `least` bytes each if the rest of the file is too short for them."""
         room = min(self.size, MAX_HEADER_BYTES) - self.done
         if count * least > room:
             raise _corrupt(f"The header claims more {what} than it has room for", f"at most {room // least}", count)
@@ -135,7 +135,7 @@ class _Header:
             return self._list(name)
         if kind == _TEXT:
             content = self.text()
-            # Some vocabularies hold bytes that are not valid text alone.
+            # Some vocabularies contain bytes that are not valid text alone.
             return content.decode("utf-8", "replace") if len(content) <= _MAX_TEXT else None
         if kind == _FLOAT32:
             return _shortest(self.take(4))
@@ -188,11 +188,11 @@ def _alignment(metadata: dict[str, Any], kinds: dict[str, int]) -> int:
 
 
 def _shortest(content: bytes) -> float:
-    """The decimal number with the fewest digits that this float32 stands for: 1e-06 and not 9.99999997e-07."""
+    """The decimal number with the fewest digits that rounds to this float32: 1e-06 and not 9.99999997e-07."""
     (value,) = struct.unpack("<f", content)
     for digits in range(6, 9):
         short = float(f"{value:.{digits}g}")
-        # A number just below the largest may round to one that no float32 can hold.
+        # A number just below the largest may round to one that float32 cannot represent.
         if abs(short) < 3.4e38 and struct.pack("<f", short) == content:
             return short
     return float(value)

@@ -1,16 +1,16 @@
-"""GGUF's names and settings as those of transformers, and llama.cpp's rearrangements undone.
+"""Converts GGUF's names and settings to those of transformers, and undoes llama.cpp's rearrangements.
 
-GGUF has one name for each role of a tensor, whatever the family: "blk.0.attn_norm.weight". A family's data file here
-says which name the role has in the family's own checkpoints, and how q and k are arranged there. Only what the layout
-needs is translated, the embedding and layer 0; everything else keeps its GGUF name. gguf's own get_tensor_name_map does
-not serve here: it leads from all spellings of a role to GGUF's name and not back. Writing GGUF files uses it
+GGUF has one name for each role of a tensor, for all families: "blk.0.attn_norm.weight". A family's data file here gives
+the role's name in the family's own checkpoints, and the arrangement of q and k there. Only what the layout needs is
+translated: the embedding and layer 0. Everything else keeps its GGUF name. gguf's own get_tensor_name_map cannot be
+used here: it maps all spellings of a role to GGUF's name, but not back. Writing GGUF files uses it
 (`irwm.attacks.quantisers.converter`).
 
 llama.cpp's converter also does this to the weights:
 
-* a head's rows of q and k are paired in some architectures (`families.family.Architecture`);
-* a fused q, k and v always becomes all of q, all of k, all of v, and a transposed matrix is transposed back;
-* a norm whose gain is one plus what is stored (Gemma, Nemotron) has that one added in the file.
+* in some architectures it pairs a head's rows of q and k (`families.family.Architecture`);
+* it stores a fused q, k and v as all of q, all of k, all of v, and transposes a transposed matrix back;
+* for a norm whose gain is one plus the stored value (Gemma, Nemotron), it adds this one to the stored value.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameter
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
 from irwm.families.family import Architecture, Family, NormRole, Projections, Sign, families
 
-# By `general.type`: files that belong to a model but are not one.
+# By `general.type`: files that belong to a model but are not models themselves.
 _COMPANIONS = {
     "adapter": ("an adapter", "Merge it into its base model, with llama.cpp's export-lora, and give the result"),
-    "mmproj": ("the part of a multimodal model that sees or hears", "Give the file of the language model"),
+    "mmproj": ("the vision or audio part of a multimodal model", "Give the file of the language model"),
     "imatrix": ("an importance matrix for quantising", "Give the file of the model"),
 }
 # The ids of special tokens, which transformers keeps in the config and GGUF with the vocabulary.
@@ -38,7 +38,7 @@ _SPECIAL = ("bos", "eos", "padding", "unknown", "separator", "mask", "cls")
 _SPELT = {"padding": "pad", "unknown": "unk", "separator": "sep"}
 _PAIRS = "the rows of q and k, which llama.cpp pairs for its rotary embedding"
 _ORDER = "the order of q, k and v in their common matrix"
-# Rows of q, k and v together; the largest real models have some 50 000.
+# Rows of q, k and v together; the largest real models have about 50 000.
 _MAX_ROWS = 1 << 22
 _TURNED = "the transposition of q's, k's and v's common matrix"
 
@@ -46,7 +46,7 @@ _TURNED = "the transposition of q's, k's and v's common matrix"
 def translated(
     tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
-    """Tensors under transformers' names, a config as transformers would write it, and notes for a person.
+    """Tensors under transformers' names, a config as transformers would write it, and notes for the user.
 
     Args:
         tensors: a GGUF file's tensors by their names in it.
@@ -63,13 +63,13 @@ def translated(
     if found is None:
         architecture = printable(settings.architecture, 40)
         return _unknown(
-            settings, f"Its architecture, {architecture}, is not known." if architecture else "It names no model."
+            settings, f"Its architecture, {architecture}, is unknown." if architecture else "No architecture is named."
         )
     family, stored_as = found
     if family.projections is not None and settings.heads is None:
         return _unknown(
             settings,
-            f"It does not say how many heads its attention has ({settings.architecture}.attention.head_count).",
+            f"It does not state the number of attention heads ({settings.architecture}.attention.head_count).",
         )
     switches = settings.switches(family, stored_as.model_type)
     variant = family.under(switches)
@@ -93,7 +93,8 @@ def _require_model(stored: Mapping[str, TensorEntry], metadata: Mapping[str, Any
 
 
 def _family(settings: Settings) -> tuple[Family, Architecture] | None:
-    """The family of a file and how it is stored. Of families that share an architecture, one with a sign wins."""
+    """The family of a file and how it is stored. If families share an architecture, one with a matching sign is
+    preferred."""
     fitting = [
         (family, row)
         for family in families()
@@ -105,14 +106,14 @@ def _family(settings: Settings) -> tuple[Family, Architecture] | None:
 
 
 def _tied(settings: Settings, stored_as: Architecture) -> bool | None:
-    """Whether the output head is the embedding; None leaves it to the model type's default."""
+    """Whether the output head is the embedding; None means the model type's default."""
     if "output.weight" not in settings.stored:
         return True
     return None if stored_as.doubled else False
 
 
 def _unknown(settings: Settings, said: str) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
-    """All names stay except the embedding's, which every architecture has."""
+    """Keeps all names except the embedding's, which every architecture has."""
     tensors: dict[str, Tensor] = dict(settings.stored)
     name = "embed_tokens.weight"
     if "token_embd.weight" in tensors and name not in tensors:
@@ -148,7 +149,7 @@ class _Translation:
         if family.token_type is not None:
             self._move("token_types.weight", self.body + family.token_type)
         self._norm(family.embedding_norm, "token_embd_norm")
-        # Falcon's two norms: the one in front of the attention is the second in GGUF.
+        # Falcon's two norms: in GGUF, the norm before the attention is the second.
         both = f"{layer}attn_norm_2.weight" in self.left
         self._norm(family.input_norm, f"{layer}attn_norm_2" if both else f"{layer}attn_norm", first=both)
         self._norm(family.q_norm, f"{layer}attn_q_norm")
@@ -166,11 +167,11 @@ class _Translation:
     def _put(self, name: str, tensor: Tensor) -> None:
         if name in self.named:
             raise CorruptCheckpointError(
-                "Two tensors of the file play one role",
+                "Two tensors of the file have the same role",
                 file=tensor.file,
                 tensor=name,
-                expected="GGUF's name for the role alone",
-                found="that and transformers' name",
+                expected="only GGUF's name for the role",
+                found="GGUF's and transformers' names",
             )
         self.named[name] = tensor
 
@@ -178,7 +179,7 @@ class _Translation:
         entry = self.left.pop(name, None)
         if entry is None:
             return
-        if name == "token_types.weight" and len(entry.shape) == 1:  # older converters squeezed it
+        if name == "token_types.weight" and len(entry.shape) == 1:  # older converters removed a dimension
             entry = replace(entry, shape=(1, *entry.shape))
         self._put(target, entry)
 
@@ -218,11 +219,10 @@ class Settings:
     """Metadata in the file.
 
     Attributes:
-        architecture: llama.cpp's name for the kind of model, "" where there is none; it stands in front of most
-            settings' names.
+        architecture: llama.cpp's name for the kind of model, "" without one; most names of settings begin with it.
         metadata: all settings.
         stored: all tensors, by their names in the file.
-        layer: the beginning of the names of layer 0's tensors; the encoder's, where there is one.
+        layer: the beginning of the names of layer 0's tensors; the encoder's, if there is one.
     """
 
     architecture: str
@@ -237,7 +237,7 @@ class Settings:
         return cls(architecture if isinstance(architecture, str) else "", metadata, stored, layer)
 
     def value(self, key: str) -> Any:
-        """The architecture's setting; the first layer's where there is one per layer. None where it is missing."""
+        """The architecture's setting; the first layer's if there is one per layer. None if it is missing."""
         value = self.metadata.get(f"{self.architecture}.{key}")
         return (value[0] if value else None) if isinstance(value, list) else value
 
@@ -255,18 +255,18 @@ class Settings:
 
     @property
     def kv_heads(self) -> int | None:
-        """Key heads; as many as query heads where the file does not say, as in llama.cpp."""
+        """Key heads; by default as many as query heads, as in llama.cpp."""
         return self.count("attention.head_count_kv") or self.heads
 
     @property
     def head_dim(self) -> int | None:
-        """Entries per head; an equal share of the width where the file does not say, as in llama.cpp."""
+        """Entries per head; by default an equal share of the width, as in llama.cpp."""
         width, heads = self.count("embedding_length"), self.heads
         share = width // heads if width and heads and width % heads == 0 else None
         return self.count("attention.key_length") or share
 
     def switches(self, family: Family, model_type: str) -> dict[str, bool]:
-        """The switches that the family's variants ask for, as the file's tensors and counts tell them."""
+        """The switches of the family's variants, derived from the file's tensors and counts."""
         defaults, signs = family.model_types[model_type], family.gguf.switches
         asked = (item for variant in family.variants for item in variant.when.items())
         keys = sorted({key for key, value in asked if isinstance(value, bool)})
@@ -284,10 +284,11 @@ class Settings:
                 return self.count("expert_count") != 128
 
     def config(self, family: Family, model_type: str, *, tied: bool | None) -> dict[str, Any]:
-        """What recognition reads, and little more. Settings that the file lacks are left out, which means the default.
+        """The settings for recognition, and little more. Settings that the file lacks are left out, which means the
+        default.
 
         Args:
-            family: under its switches.
+            family: with its switches applied.
         """
         found: dict[str, Any] = {
             "model_type": model_type,
@@ -358,7 +359,7 @@ def projections(
 
     Args:
         spec: how the family stores them.
-        paired: whether llama.cpp stores each head's rows i and i + head_dim / 2 of q and k side by side.
+        paired: whether llama.cpp stores each head's rows i and i + head_dim / 2 of q and k next to each other.
 
     Raises:
         CorruptCheckpointError: the number of rows does not fit the number of heads.
@@ -376,7 +377,7 @@ def projections(
 
 
 def _stored(settings: Settings, kind: str) -> dict[str, TensorEntry]:
-    """q, k and v, or the one tensor they are fused in as "qkv"; {} where not all are there."""
+    """q, k and v, or the one tensor they are fused in as "qkv"; {} if one is missing."""
     found = {part: settings.stored.get(f"{settings.layer}attn_{part}.{kind}") for part in ("q", "k", "v", "qkv")}
     entries = {part: entry for part, entry in found.items() if entry is not None and entry.shape}
     if "qkv" in entries and "q" not in entries:
@@ -386,7 +387,7 @@ def _stored(settings: Settings, kind: str) -> dict[str, TensorEntry]:
 
 
 class _Rows:
-    """How many rows q, k and v have, and in which order a family wants them."""
+    """The numbers of rows of q, k and v, and the order in which a family expects them."""
 
     def __init__(self, heads: int, kv_heads: int, head_dim: int) -> None:
         self.heads = {"q": heads, "k": kv_heads, "v": kv_heads}
@@ -412,7 +413,7 @@ class _Rows:
         return self.heads[part] * self.head_dim
 
     def start(self, part: str) -> int:
-        """The part's first row where q, k and v stand one after the other."""
+        """The part's first row if q, k and v are stored one after the other."""
         return sum(self.count(before) for before in "qkv"[: "qkv".index(part)])
 
     def order(self, part: str, *, paired: bool) -> torch.Tensor:
@@ -426,7 +427,7 @@ class _Rows:
 def _single(
     stored: Mapping[str, TensorEntry], rows: _Rows, part: str, name: str, *, paired: bool
 ) -> tuple[str, Tensor, tuple[str, ...]]:
-    """q or k as a separate tensor, perhaps cut out of a fused one."""
+    """q or k as a separate tensor, or extracted from a fused one."""
     entry = stored[part] if part in stored else _cut(stored["qkv"], rows.start(part), rows.count(part))
     if not paired:
         return name, entry, () if part in stored else (_ORDER,)
@@ -476,7 +477,7 @@ def _rearranged(values: Mapping[str, torch.Tensor], *, order: torch.Tensor, turn
 
 
 def _cut(entry: TensorEntry, first: int, count: int) -> TensorEntry:
-    """Some neighbouring rows of a stored tensor."""
+    """Some consecutive rows of a stored tensor."""
     row = entry.nbytes // entry.shape[0]
     start = entry.start + first * row
     return replace(entry, shape=(count, *entry.shape[1:]), start=start, stop=start + count * row)
@@ -489,5 +490,5 @@ def _misfit(entry: TensorEntry, expected: str, found: str) -> CorruptCheckpointE
         tensor=entry.name,
         expected=expected,
         found=found,
-        advice="Compare the file with the one the model was published as",
+        advice="Compare the file with the published model",
     )

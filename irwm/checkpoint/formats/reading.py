@@ -1,6 +1,6 @@
-"""What reading one checkpoint may touch and take: one folder, so many seconds of child processes, so much of headers.
+"""Limits for reading one checkpoint: one folder, total seconds of child processes, total size of headers.
 
-Limits that hold for each file alone let a folder of two thousand files take two thousand times as much.
+With limits per file only, a folder of two thousand files could take two thousand times as much.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from irwm.checkpoint.formats.child import LIMITS, Limits
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.errors import CorruptCheckpointError
 
-# Of child processes, together. Loading torch takes a second or two of each; the largest real models in such a format
-# have some 200 files.
+# Total time of child processes. Each takes a second or two to load torch; the largest real models in such a format have
+# about 200 files.
 SECONDS = LIMITS.seconds
 SECONDS_PER_FILE = 3
 MOST_COUNTED_FILES = 200
-# Of the headers of all files, or what child processes answer about them. The largest that a model may have, of half a
-# million tensors, take half of it.
+# Total size of the headers of all files, or of child processes' answers about them. The largest allowed model, with
+# half a million tensors, takes half of it.
 HEADER_BYTES = 128 * 1024 * 1024
 
 
 def elapsed() -> float:
-    """Seconds of the system's clock. On Windows it never advances, and only the limit of each file holds."""
+    """Seconds of the system's clock. On Windows it never advances, and only the limit for each file applies."""
     return os.times().elapsed
 
 
 class Reading:
-    """One checkpoint that is being read, by several threads.
+    """One checkpoint that is being read, possibly by several threads.
 
     Args:
-        folder: the resolved folder that its files may not lead out of; None for a file that a person named.
-        files: of how many weight files it consists.
+        folder: the resolved folder that its files must be in; None for a file that the user chose.
+        files: the number of its weight files.
         clock: seconds that never run backwards.
     """
 
@@ -56,10 +56,10 @@ class Reading:
             yield found
 
     def take_header(self, path: Path, size: int) -> None:
-        """Counts a header, or an answer about one, of so many bytes.
+        """Counts the bytes of a header, or of an answer about one.
 
         Raises:
-            CorruptCheckpointError: with it the files' headers are longer than those of any real model.
+            CorruptCheckpointError: the total exceeds the headers of any real model.
         """
         with self._lock:
             self._headers -= size
@@ -75,10 +75,10 @@ class Reading:
 
     @contextlib.contextmanager
     def child(self, path: Path) -> Iterator[tuple[Limits, int]]:
-        """What a child process may take that reads this file, and the opened file; its time is counted meanwhile.
+        """The limits of a child process that reads this file, and the opened file; its time is counted meanwhile.
 
         Raises:
-            CorruptCheckpointError: nothing is left for this checkpoint.
+            CorruptCheckpointError: the time for this checkpoint is used up.
             NotACheckpointError, CorruptCheckpointError: see `opened`.
         """
         with self._lock:

@@ -1,14 +1,14 @@
-"""One safetensors file: its header, read by our own strict parser.
+"""Reads the header of one safetensors file with our own strict parser.
 
 The format is eight bytes with the header's length N as a little-endian integer, N bytes of JSON that map each tensor's
-name to dtype, shape and byte range, and the tensors' bytes back to back. The reader trusts nothing in it: lengths are
+name to dtype, shape and byte range, and the tensors' bytes back to back. The reader does not trust it: lengths are
 capped before anything is allocated, and the ranges must cover the data exactly once.
 
-Why not `safetensors.safe_open(backend="pread")`: it does not say where a tensor's bytes lie, and these are hashed,
-cloned and patched here. Version 0.8.0 also accepts a duplicate name, unknown fields, a shape whose strides
+Why not `safetensors.safe_open(backend="pread")`: it does not give the position of a tensor's bytes, and these are
+hashed, cloned and patched here. Version 0.8.0 also accepts a duplicate name, unknown fields, a shape whose strides
 overflow, a file without tensors, and a million tensors (in 5 s and 0.4 GB).
 
-The file's author chose the tensors' names. They are dictionary keys here and nothing else.
+The file's author chose the tensors' names. They are used only as dictionary keys.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ _ENTRY_FIELDS = {"dtype", "shape", "data_offsets"}
 
 
 def read_safetensors(path: Path, reading: Reading | None = None) -> Content:
-    """Which bytes of the file are which tensor, in the order of their bytes, and the header's metadata. No tensor is
-    read.
+    """Locates each tensor in the file, in the order of their bytes, and reads the header's metadata. No tensor is read.
 
     Raises:
-        NotACheckpointError: missing, unreadable, not a regular file, or another kind of file altogether.
+        NotACheckpointError: missing, unreadable, not a regular file, or a different kind of file.
         UnsupportedCheckpointError: another model format, or a number format unknown to us.
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it shrank while it was read.
@@ -61,7 +60,7 @@ def read_safetensors(path: Path, reading: Reading | None = None) -> Content:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The header's metadata alone, also of a file whose tensors are cut off; errors as `read_safetensors`."""
+    """Only the header's metadata, even if the file's tensors are truncated; raises the errors of `read_safetensors`."""
     fields, _, _ = _header(path, Reading())
     return _metadata(path, fields.get("__metadata__", {}))
 
@@ -79,10 +78,10 @@ def _header(path: Path, reading: Reading) -> tuple[dict[str, Any], FileState, in
 
 
 def _header_length(path: Path, size: int, start: bytes) -> int:
-    """The header's length after all checks that come before allocating it; `start` is the file's beginning."""
+    """The header's length after all checks that must precede its allocation; `start` is the file's beginning."""
     length = int.from_bytes(start[:_LENGTH_BYTES], "little")
     fits = size > _LENGTH_BYTES and length <= min(MAX_HEADER_BYTES, size - _LENGTH_BYTES)
-    # A sound header is never taken for something else, although its length may happen to spell a magic number.
+    # A valid header is never mistaken for another format, although its length may happen to match a magic number.
     if fits and start[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{":
         return length
     if size == 0 or recognise_magic(start) is not None:
@@ -115,10 +114,10 @@ def _too_many(path: Path, found: str) -> CorruptCheckpointError:
 
 
 def _parse(path: Path, raw: bytes) -> dict[str, Any]:
-    """The header's JSON object, its bulk bounded before Python objects are made of it.
+    """The header's JSON object, with its size limited before Python objects are created.
 
     32 MB of empty lists would become a gigabyte of objects. An entry has one brace and two brackets, the header and
-    its metadata one brace each; names may hold some as well, but no real model comes near the cap.
+    its metadata one brace each. Names may contain some as well, but no real model comes near the limit.
     """
     if raw.count(b"{") > MAX_TENSORS + 2 or raw.count(b"[") > 2 * MAX_TENSORS:
         raise _too_many(path, f"{raw.count(b'{')} opening braces, {raw.count(b'[')} opening brackets")
@@ -129,12 +128,12 @@ def _parse(path: Path, raw: bytes) -> dict[str, Any]:
 
 
 def _metadata(path: Path, value: Any) -> dict[str, str]:
-    if value is None:  # some writers put null for none, and safetensors 0.8 opens it
+    if value is None:  # some writers use null for none, and safetensors 0.8 opens it
         return {}
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         odd = next((k for k, v in value.items() if not isinstance(v, str)), "") if isinstance(value, dict) else ""
         raise CorruptCheckpointError(
-            "The header's __metadata__ does not map texts to texts",
+            "The header's __metadata__ does not map strings to strings",
             file=path,
             expected="texts only",
             found=f"{odd}: {type(value[odd]).__name__}" if isinstance(value, dict) else type(value).__name__,
@@ -143,16 +142,16 @@ def _metadata(path: Path, value: Any) -> dict[str, str]:
 
 
 def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) -> TensorEntry:
-    """One tensor's entry, checked by itself; how the entries fit together is checked afterwards."""
+    """One tensor's entry, checked alone; consistency between entries is checked afterwards."""
     corrupt = partial(broken, path, name)
     require_unicode(path, name)
     if not isinstance(value, dict) or set(value) != _ENTRY_FIELDS:
         found = sorted(value) if isinstance(value, dict) else type(value).__name__
-        raise corrupt("The tensor's header entry has other fields than it must", "dtype, shape, data_offsets", found)
+        raise corrupt("The tensor's header entry has the wrong fields", "dtype, shape, data_offsets", found)
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
         raise UnsupportedCheckpointError(
-            f"The number format {printable(str(dtype), 40)} is not known",
+            f"The number format {printable(str(dtype), 40)} is unknown",
             file=path,
             tensor=name,
             expected=", ".join(BITS),
@@ -164,7 +163,7 @@ def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) 
     bits, magnitude = BITS[dtype], BITS[dtype]
     for n in shape:
         bits *= n
-        # Zeros left out: [0, 2^62, 2^62] holds no element, yet its strides overflow.
+        # Zeros are left out: [0, 2^62, 2^62] has no elements, yet its strides overflow.
         magnitude *= max(n, 1)
         if magnitude > 8 * MAX_COUNT:
             raise corrupt("The shape overflows 64-bit sizes", found=shape)
@@ -181,17 +180,17 @@ def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) 
 
 
 def _require_full_cover(path: Path, entries: list[TensorEntry], data_start: int, size: int) -> None:
-    """Every byte of the data belongs to exactly one tensor; `entries` are sorted by range."""
+    """Every byte of the data must belong to exactly one tensor; `entries` are sorted by range."""
     if not entries:
         raise broken(path, None, "The file holds no tensor")
     reached = data_start
     for entry in entries:
         if entry.start != reached:
-            problem = "Two tensors overlap" if entry.start < reached else "A hole lies between two tensors"
+            problem = "Two tensors overlap" if entry.start < reached else "There is a gap between two tensors"
             raise broken(path, entry.name, problem, f"its first byte at {reached}", f"at {entry.start}")
         reached = entry.stop
     if reached > size:
         raise broken(path, None, "The file is cut short", f"{reached} bytes", f"{size} bytes")
     if reached < size:
-        problem = "Bytes follow the last tensor that belong to none; an archive or other data may be hidden there"
+        problem = "Bytes follow the last tensor and belong to none; an archive or other data may be hidden there"
         raise broken(path, None, problem, f"{reached} bytes", f"{size} bytes")

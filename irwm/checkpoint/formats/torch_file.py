@@ -1,7 +1,7 @@
-"""PyTorch's .bin, .pt and .pth files: which bytes of the archive are which tensor.
+"""PyTorch's .bin, .pt and .pth files: locates each tensor in the archive.
 
-Nothing is unpickled here and no file is mapped into memory: `torch_parser` unpickles in a child process, and bytes are
-read by position as in every other format. The child's answer is checked like untrusted input.
+No object is unpickled here and no file is mapped into memory: `torch_parser` unpickles in a child process, and bytes
+are read by position as in every other format. The child's answer is checked like untrusted input.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _ARCHIVE = b"PK\x03\x04"
 
 
 def read_torch(path: Path, reading: Reading | None = None) -> Content:
-    """Which bytes of a file that torch.save wrote are which tensor; no weight is read and no code is run.
+    """Locates each tensor in a file from torch.save; reads no weight and runs no code.
 
-    A tensor saved as a view, such as a transposed one, is a `PackedTensor` of the piece of file that it is in.
+    A tensor saved as a view, such as a transposed one, is a `PackedTensor` of the part of the file that contains it.
 
     Raises:
-        NotACheckpointError: missing, unreadable, not a regular file, or another kind of file altogether.
-        UnsupportedCheckpointError: written before torch 1.6, TorchScript, or more than tensors.
+        NotACheckpointError: missing, unreadable, not a regular file, or a different kind of file.
+        UnsupportedCheckpointError: written before torch 1.6, TorchScript, or objects other than tensors.
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it changed while it was read.
     """
@@ -61,7 +61,7 @@ def read_torch(path: Path, reading: Reading | None = None) -> Content:
     try:
         with reading.child(path) as (limits, descriptor):
             answer = run_parser("torch_parser", path, "PyTorch file", limits, descriptor, reading.take_header)
-    finally:  # its answer counts only for an unchanged file
+    finally:  # the answer is valid only for an unchanged file
         with open_seen(path, seen):
             pass
     found, under, ignored = answer.get("tensors"), answer.get("under"), answer.get("ignored")
@@ -76,15 +76,15 @@ def read_torch(path: Path, reading: Reading | None = None) -> Content:
         )
     tensors = {tensor.name: tensor for tensor in (_tensor(path, item, seen) for item in found)}
     if not tensors or len(tensors) < len(found):
-        raise broken(path, None, "The file holds no tensor, or one name twice")
+        raise broken(path, None, "The file holds no tensor, or a duplicate name")
     return Content(tensors, {}, tuple(_notes(under, ignored)))
 
 
 def _notes(under: str | None, ignored: int) -> Iterator[str]:
     if under is not None:
-        yield f'The weights lie under "{printable(under, 40)}" in the PyTorch file.'
+        yield f'The weights are under "{printable(under, 40)}" in the PyTorch file.'
     if ignored:
-        yield "The PyTorch file holds other things beside the weights, such as a trainer's state; they were not read."
+        yield "The PyTorch file also holds other data, such as a trainer's state, which was not read."
 
 
 def _no_archive(path: Path, start: bytes) -> CheckpointError:
@@ -92,14 +92,14 @@ def _no_archive(path: Path, start: bytes) -> CheckpointError:
     if not start:
         return another_format(path, start, "PyTorch")
     foreign = recognise_magic(start)
-    is_model, name, advice = False, "something unknown", DOWNLOAD_AGAIN
+    is_model, name, advice = False, "an unknown format", DOWNLOAD_AGAIN
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= MAX_HEADER_BYTES:
-        is_model, name = True, "a safetensors file under another name"
+        is_model, name = True, "a safetensors file with another suffix"
         advice = "Give it a name that ends in .safetensors"
     elif foreign is not None:
         is_model, name, advice = foreign.is_model, foreign.name, foreign.advice
     return (UnsupportedCheckpointError if is_model else NotACheckpointError)(
-        f"The file is not what torch.save writes but {name}",
+        f"The file was not written by torch.save but is {name}",
         file=path,
         expected="a ZIP archive written by torch.save of PyTorch 1.6 or later",
         found=f"first bytes {start[:8].hex(' ')}",
@@ -108,7 +108,7 @@ def _no_archive(path: Path, start: bytes) -> CheckpointError:
 
 
 def _tensor(path: Path, item: Any, seen: FileState) -> Tensor:
-    """One tensor as the child described it, checked against the file and against itself."""
+    """One tensor from the child's answer, checked against the file and for consistency."""
     name = item[0] if isinstance(item, list) and len(item) == 7 and isinstance(item[0], str) else None
     if name is None:
         raise CorruptCheckpointError("The PyTorch file's reader gave no usable answer", file=path)
@@ -116,7 +116,7 @@ def _tensor(path: Path, item: Any, seen: FileState) -> Tensor:
     corrupt = partial(broken, path, name)
     require_unicode(path, name)
     if not isinstance(dtype, str) or dtype not in BITS or BITS[dtype] % 8:
-        raise corrupt("The tensor's number format is not known", ", ".join(BITS), dtype)
+        raise corrupt("The tensor's number format is unknown", ", ".join(BITS), dtype)
     sizes = (shape, strides, [first, start, stop])
     if not all(isinstance(numbers, list) and all(map(is_count, numbers)) for numbers in sizes):
         raise corrupt("The tensor's shape or place are not whole numbers from 0 to 2^63 - 1", found=item[2:])
@@ -126,7 +126,7 @@ def _tensor(path: Path, item: Any, seen: FileState) -> Tensor:
     if math.prod(max(n, 1) for n in shape) * width > MAX_COUNT:
         raise corrupt("The shape overflows 64-bit sizes", found=shape)
     count = math.prod(shape)
-    # Elements from the tensor's first to its last in the file, both included.
+    # Elements from the tensor's first to its last in the file, inclusive.
     span = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) if count else 0
     begin = start + first * width
     if not start <= stop <= seen.size or begin + span * width > stop:
@@ -151,17 +151,18 @@ def _tensor(path: Path, item: Any, seen: FileState) -> Tensor:
 
 
 def _is_contiguous(shape: list[int], strides: list[int]) -> bool:
-    """Whether the elements lie in the order of the indices, without gaps."""
+    """Whether the elements are in the order of the indices, without gaps."""
     expected = 1
     for n, stride in zip(reversed(shape), reversed(strides), strict=True):
         if n != 1 and stride != expected:
-            return not all(shape)  # of no elements any order is right
+            return not all(shape)  # without elements any order is correct
         expected *= n
     return True
 
 
 def _strided(elements: TensorEntry, shape: tuple[int, ...], strides: tuple[int, ...]) -> PackedTensor:
-    """A tensor saved as a view, such as a transposed one: its elements picked from the piece of file they are in."""
+    """A tensor saved as a view, such as a transposed one: its elements are selected from the part of the file that
+    contains them."""
 
     def decode(values: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return values["elements"].as_strided(shape, strides).to(torch.float32).contiguous()

@@ -1,17 +1,18 @@
-"""Run in a child process: reads what a PyTorch file says about its tensors, but not their numbers.
+"""Run in a child process: reads the descriptions of a PyTorch file's tensors, but not their numbers.
 
 Since 1.6 torch.save writes a ZIP archive of stored entries: a pickle, `data.pkl`, and one entry `data/KEY` for each
-storage, a run of numbers that one or more tensors share. The pickle is a program that puts tensors together; torch's
-own unpickler runs it, restricted to the few calls that do just that, onto the device "meta", where nothing has numbers.
+storage, a run of numbers that one or more tensors share. The pickle is a program that builds tensors. torch's own
+restricted unpickler, which allows only the few calls for that, runs it on the device "meta", where tensors have no
+data.
 
 Torch never sees the archive itself. It gets one that is made here from the same pickle and empty storages, so that
-every storage's place comes from the archive's own list. The checks below refuse a ZIP file built to be two archives for
-two readers. Only `torch.load` and the offset that it leaves with each storage are used.
+every storage's position comes from the archive's own list. The checks below reject a ZIP file that two readers could
+read as two different archives. Only `torch.load` and the offset that it sets on each storage are used.
 
-Why not `torch.load(path, map_location="meta", mmap=True)` alone, which takes two thirds of the time (1.4 s and not 2.2
-for 20 000 tensors): torch 2.13 works the places out from the pickle where the archive has a `.format_version`, which
-gives wrong ones for an archive that was packed again; reads compressed weights as if they were plain; and mapping a
-file needs as much address space as the file is long, so that this process could not be kept to 2 GB.
+Why not only `torch.load(path, map_location="meta", mmap=True)`, which takes two thirds of the time (1.4 s and not 2.2
+for 20 000 tensors): if the archive has a `.format_version`, torch 2.13 computes the positions from the pickle, which
+gives wrong ones for a repacked archive; it reads compressed weights as if they were plain; and mapping a file needs as
+much address space as the file is long, so this process could not be limited to 2 GB.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from irwm.checkpoint.dtypes import TORCH
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN, SAVE_ADVICE
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
 
-# As many tensors as the safetensors reader takes, each with a storage of its own, and the few other entries.
+# As many tensors as the safetensors reader takes, each with a separate storage, and the few other entries.
 MAX_ENTRIES = 200_000 + 100
 # 200 000 tensors take some 30 MB.
 _MAX_PICKLE_BYTES = 64 * 1024 * 1024
-# Where training programs keep the weights when they save more than these.
+# Keys under which training programs store the weights when they save other data as well.
 _UNDER = ("state_dict", "model", "module")
-# Of the ZIP format: what stands before an entry's name, and the records at an archive's end.
+# The ZIP format: the header before an entry's name, and the records at an archive's end.
 _LOCAL_HEADER_BYTES = 30
 _UTF8 = 0x800
 _END_BYTES, _LOCATOR_BYTES, _LARGE_END_BYTES = 22, 20, 56
 _ARCHIVE = "archive"
-# The end of a GLOBAL opcode, the only one that torch's unpickler takes names from.
+# The end of a GLOBAL opcode, the only opcode from which torch's unpickler takes names.
 _BUFFER = b"\nbytearray\n"
 _NAMES = {dtype: name for name, dtype in TORCH.items()} | {
     torch.uint16: "U16",
@@ -56,7 +57,7 @@ _NAMES = {dtype: name for name, dtype in TORCH.items()} | {
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What is needed of the archive: the pickle, and each storage's byte range in the file by its key."""
+    """The needed parts of the archive: the pickle, and each storage's byte range in the file by its key."""
 
     pickle: bytes
     storages: Mapping[str, tuple[int, int]]
@@ -68,11 +69,11 @@ def parse(path: str) -> dict[str, Any]:
     Returns:
         "tensors": a list of [name, number format, shape, strides, first element, storage's first byte and end], the
         strides and the first element counted in elements from the storage's beginning; "under": the name that the
-        tensors were found under, or None; "ignored": how many other things lie beside them.
+        tensors were found under, or None; "ignored": the number of other objects.
 
     Raises:
         NotACheckpointError: an archive that PyTorch did not write.
-        UnsupportedCheckpointError: TorchScript, compressed, big-endian, or more than tensors.
+        UnsupportedCheckpointError: TorchScript, compressed, big-endian, or objects other than tensors.
         CorruptCheckpointError: it breaks the format's rules.
     """
     try:
@@ -91,7 +92,7 @@ def parse(path: str) -> dict[str, Any]:
 
 
 def read_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> Archive:
-    """The archive's pickle and its storages' places, after all checks of its structure."""
+    """The archive's pickle and its storages' positions, after all checks of its structure."""
     entries = archive.infolist()
     if len(entries) > MAX_ENTRIES:
         raise CorruptCheckpointError(
@@ -99,15 +100,15 @@ def read_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> Archive:
             expected=f"at most {MAX_ENTRIES}",
             found=str(len(entries)),
         )
-    # A second archive may hide there for readers that look for the beginning elsewhere.
+    # A second archive may be hidden there for readers that look for the beginning elsewhere.
     if archive.comment or min((entry.header_offset for entry in entries), default=-1) != 0 or leads_astray(file):
-        raise CorruptCheckpointError("Other data lies before or behind the archive", expected="a PyTorch file alone")
+        raise CorruptCheckpointError("There is other data before or after the archive", expected="only a PyTorch file")
     inside = named_entries(entries)
     require_pytorch(inside)
     for name, entry in inside.items():
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
             raise UnsupportedCheckpointError(
-                "The archive's entries are compressed or encrypted, as torch.save never writes them",
+                "The archive's entries are compressed or encrypted, which torch.save never does",
                 expected="stored entries",
                 found=f"{printable(name, 80)}, {entry.file_size} bytes packed into {entry.compress_size}",
                 advice="If you trust its source, load it with torch and save it again with torch.save",
@@ -142,9 +143,9 @@ def leads_astray(file: IO[bytes]) -> bool:
 
 
 def named_entries(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
-    """The entries by their names within the one folder that all of them are in."""
+    """The entries by their names within their common folder."""
     inside: dict[str, zipfile.ZipInfo] = {}
-    folded: set[str] = set()  # torch finds entries without regard to case
+    folded: set[str] = set()  # torch ignores case in names
     top = entries[0].filename.split("/")[0] if entries else ""
     for entry in entries:
         name = entry.filename
@@ -153,7 +154,7 @@ def named_entries(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
             raise CorruptCheckpointError(
                 "The archive holds an entry whose name leads out of it, or is not a valid name",
                 found=entry.orig_filename,
-                advice="Do not unpack this file: it was made to write over others",
+                advice="Do not unpack this file: it was made to overwrite other files",
             )
         if pieces[0] != top or len(pieces) == 1:
             raise NotACheckpointError(
@@ -172,7 +173,7 @@ def named_entries(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
 def require_pytorch(inside: Mapping[str, zipfile.ZipInfo]) -> None:
     if "constants.pkl" in inside or any(name.startswith("code/") for name in inside):
         raise UnsupportedCheckpointError(
-            "The file is a TorchScript program, which carries code beside its weights",
+            "The file is a TorchScript program, which contains code",
             expected="weights saved with torch.save",
             found="constants.pkl or code/",
             advice="It was not loaded. If you trust its source: torch.save(torch.jit.load(file).state_dict(), new)",
@@ -187,7 +188,7 @@ def require_pytorch(inside: Mapping[str, zipfile.ZipInfo]) -> None:
 
 
 def require_little_endian(archive: zipfile.ZipFile, inside: Mapping[str, zipfile.ZipInfo]) -> None:
-    """Files from before 2023 do not state their byte order; like torch, this takes them for little-endian."""
+    """Files from before 2023 do not state their byte order; like torch, this assumes little-endian."""
     entry = inside.get("byteorder")
     order = b"little" if entry is None else archive.read(entry) if entry.file_size <= 16 else b"?"
     if order == b"big":
@@ -195,7 +196,7 @@ def require_little_endian(archive: zipfile.ZipFile, inside: Mapping[str, zipfile
             "The file was written by a big-endian machine",
             expected="little-endian numbers",
             found="big-endian numbers",
-            advice="Load it with torch on any usual machine and save it again with torch.save",
+            advice="Load it with torch on a common machine and save it again with torch.save",
         )
     if order != b"little":
         raise CorruptCheckpointError(
@@ -204,7 +205,7 @@ def require_little_endian(archive: zipfile.ZipFile, inside: Mapping[str, zipfile
 
 
 def place_of(entry: zipfile.ZipInfo, file: IO[bytes], data_stop: int) -> tuple[int, int]:
-    """The half-open byte range of a stored entry's content, which must end before the archive's list begins."""
+    """The half-open byte range of a stored entry's content, which must end before the archive's list."""
     file.seek(entry.header_offset)
     header = file.read(_LOCAL_HEADER_BYTES)
     name = entry.filename.encode("utf-8" if entry.flag_bits & _UTF8 else "cp437")
@@ -222,11 +223,11 @@ def place_of(entry: zipfile.ZipInfo, file: IO[bytes], data_stop: int) -> tuple[i
 
 
 def unpickled(content: Archive) -> tuple[Any, dict[int, str]]:
-    """What the pickle makes, and the storages' keys by the offsets torch.load leaves with them."""
-    # Of the few calls that torch lets a pickle make, the one that makes memory of a number; weights need none.
+    """The result of the pickle, and the storages' keys by the offsets that torch.load sets on them."""
+    # Of the few calls that torch allows in a pickle, this one allocates memory of a stated size; weights need none.
     if _BUFFER in content.pickle:
         raise UnsupportedCheckpointError(
-            "The file holds other objects than tensors",
+            "The file holds objects other than tensors",
             expected="a mapping of names to tensors, as torch.save(model.state_dict(), file) writes it",
             found="bytearray",
             advice="It was not loaded. " + SAVE_ADVICE,
@@ -247,14 +248,14 @@ def unpickled(content: Archive) -> tuple[Any, dict[int, str]]:
         text = str(error)
         foreign = re.search(r"GLOBAL (\S+) w", text)  # "was not an allowed global", "whose module is blocked"
         raise UnsupportedCheckpointError(
-            "The file holds other objects than tensors, and making those can run code",
+            "The file holds objects other than tensors, and loading them can run code",
             expected="a mapping of names to tensors, as torch.save(model.state_dict(), file) writes it",
             found=foreign[1] if foreign is not None else printable(text.split("\n\n")[-1].strip()),
             advice="It was not loaded. " + SAVE_ADVICE,
         ) from error
-    except NotImplementedError as error:  # of the device "meta", for tensors of torch's own quantisation
+    except NotImplementedError as error:  # from the device "meta", for torch's quantised tensors
         raise UnsupportedCheckpointError(
-            "The file holds tensors of a kind that is not read",
+            "The file holds tensors of an unsupported kind",
             expected="plain numbers",
             found=printable(str(error), 120),
             advice="Dequantise the model and save it as float32, float16 or bfloat16",
@@ -262,10 +263,10 @@ def unpickled(content: Archive) -> tuple[Any, dict[int, str]]:
 
 
 def named_tensors(loaded: Any) -> tuple[dict[str, torch.Tensor], str | None, int]:
-    """The tensors by name, the name they are found under, and how many other things lie beside them."""
+    """The tensors by name, the key that they were found under, and the number of other objects."""
     if not isinstance(loaded, Mapping):
         raise UnsupportedCheckpointError(
-            "The file holds something else than tensors with names",
+            "The file does not hold named tensors",
             expected="a mapping of names to tensors",
             found=type(loaded).__name__,
             advice="Save the model's weights with torch.save(model.state_dict(), file)",
@@ -282,7 +283,7 @@ def named_tensors(loaded: Any) -> tuple[dict[str, torch.Tensor], str | None, int
         "The file holds no tensor where a model's weights would be",
         expected="tensors by their names, or one level down under " + ", ".join(_UNDER),
         found=", ".join(printable(str(name), 40) for name in list(loaded)[:8]) or "an empty mapping",
-        advice="If it is a trainer's own file, give the model's weights instead, or save them with torch.save",
+        advice="If it is a trainer's state, give the model's weights instead, or save them with torch.save",
     )
 
 
@@ -290,22 +291,22 @@ def described_tensor(
     name: str, tensor: torch.Tensor, keys: Mapping[int, str], storages: Mapping[str, tuple[int, int]]
 ) -> list[Any]:
     """[name, number format, shape, strides, first element, storage's first byte and end] of one tensor."""
-    tensor = torch.detach(tensor)  # a tensor without the attributes that a pickle may have given this one
+    tensor = torch.detach(tensor)  # removes attributes that the pickle may have added
     plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_conj() and not tensor.is_neg()
     storage = tensor.untyped_storage() if plain and tensor.device.type == "meta" else None
     offset = getattr(storage, "_checkpoint_offset", None)
     if storage is None or offset is None or offset not in keys or tensor.dtype not in _NAMES:
         raise UnsupportedCheckpointError(
-            "A tensor is of a kind that is not read",
+            "A tensor is of an unsupported kind",
             tensor=name,
-            expected="plain numbers, each in its place",
+            expected="plain, dense numbers",
             found=f"{tensor.layout}, {tensor.dtype}",
             advice="Save the model as float32, float16 or bfloat16",
         )
     start, stop = storages[keys[offset]]
     if storage.nbytes() != stop - start:
         raise CorruptCheckpointError(
-            "A tensor's storage has another size in the archive than the pickle says",
+            "A tensor's storage differs in size between the archive and the pickle",
             tensor=name,
             expected=f"{storage.nbytes()} bytes",
             found=f"{stop - start} bytes",

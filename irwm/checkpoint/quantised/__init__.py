@@ -1,18 +1,18 @@
-"""Weights stored as codes and scales, assembled by the names that quantisation tools give their pieces.
+"""Assembles weights that are stored as codes and scales, by the names that quantisation tools use.
 
     parts          checks of a weight's pieces, and the arithmetic that several schemes share
-    settings       what the config says about quantisation
+    settings       the config's settings for quantisation
     gptq, awq      codes of 2 to 8 bits in words along the input, of 4 bits along the output
     compressed     compressed-tensors' packed whole numbers
-    grids          F8 and int8 codes with a scale for all, each row or each block: FP8, compressed-tensors
+    grids          F8 and int8 codes with one scale, or a scale per row or block: FP8, compressed-tensors
     microscaled    NVFP4, MXFP4, MXFP8
     bitsandbytes   8 bits by rows; NF4 and FP4 by blocks
     mlx            MLX's groups with scale and offset
-    torchao        torchao's pieces under the names of the others
-    siblings       what else stands under a weight's name
+    torchao        gives torchao's pieces the names that other tools use
+    siblings       other tensors under a weight's name
 
 A quantised weight is found by its pieces' names, number formats and shapes, since the config may be missing or wrong;
-the config is asked only for what shapes do not tell. Nothing is computed until a weight is read.
+the config is used only for values that the shapes do not show. Weights are computed only when they are read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedChec
 from irwm.families.family import family_of
 from irwm.families.identification import language_sections
 
-# In this order: the first that knows its pieces answers.
+# In this order: the first scheme that knows its pieces is used.
 _SCHEMES: tuple[Callable[[str, Parts, Settings], Answer], ...] = (
     gptq.weight,
     awq.weight,
@@ -48,21 +48,21 @@ _SCHEMES: tuple[Callable[[str, Parts, Settings], Answer], ...] = (
     bitsandbytes.rows,
     grids.weight,
 )
-# Pieces that only quantised weights have, also of schemes that are not known here.
+# Pieces that only quantised weights have, including unknown schemes.
 _TELLING = frozenset({"qweight", "weight_packed", "SCB", "W_q", "trellis", "_data"})
 _STATE_STEM = ".quant_state"
-# Stands in front of the name of a weight made of codes beside a plain weight of that name. The name's end stays, so
-# that such an embedding is found among those that may be the model's.
+# Prefix for the name of a weight made of codes, if there is also a plain weight of that name. The end of the name
+# stays, so that the embedding is found among those that may be the model's.
 BESIDE = "quantised."
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """What `assembled` makes of a file's tensors.
+    """The result of `assembled`.
 
     Attributes:
         tensors: with every quantised weight under its plain name instead of its pieces.
-        notes: sentences a person should see.
+        notes: sentences for the user.
         refused: by plain name, why a weight was left in pieces although its scheme is known.
     """
 
@@ -74,9 +74,9 @@ class Assembled:
 def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assembled:
     """The same tensors with every quantised weight assembled.
 
-    Pieces of an unknown kind stay as they are, and so do pieces that contradict each other: a sound model is read even
-    with a few of them. Where a plain weight stands beside codes, both are kept, and the one made of the codes has
-    `BESIDE` in front of its name.
+    Pieces of an unknown kind stay as they are, and so do pieces that contradict each other: a valid model is read even
+    with a few of them. If a plain weight and codes have the same name, both are kept, and the weight made of the codes
+    gets the prefix `BESIDE`.
 
     Args:
         tensors: as the files hold them.
@@ -112,11 +112,11 @@ def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assem
         kind, answer = answer.dtype, _turned(answer) if name.endswith(crosswise) else answer
         taken = any(result.get(piece) is not tensors[piece] for piece in pieces)
         if name in tensors and name not in pieces:
-            found.unread[f"{kind} beside other tensors of the same weight"] += 1
+            found.unread[f"{kind} next to other tensors of the same weight"] += 1
             if not taken and BESIDE + name not in tensors:
                 result[BESIDE + name] = replace(answer, name=BESIDE + name)
         elif taken:
-            found.unread[f"{kind} beside other tensors of the same weight"] += 1
+            found.unread[f"{kind} next to other tensors of the same weight"] += 1
         else:
             if not refusing:
                 found.known[kind] += 1
@@ -127,7 +127,7 @@ def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assem
 
 
 def _stems(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, TensorEntry]]:
-    """The stored tensors by the beginning that their names share, and within it by the last word."""
+    """The stored tensors by the common prefix of their names, and within it by the last word."""
     stems: dict[str, dict[str, TensorEntry]] = {}
     for name, tensor in tensors.items():
         if isinstance(tensor, TensorEntry):
@@ -139,7 +139,7 @@ def _stems(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, TensorEntry]]:
 def _schemes(
     tensors: Mapping[str, Tensor], stems: Mapping[str, Parts], settings: Settings
 ) -> Iterator[tuple[str, Parts, Callable[[], Answer]]]:
-    """For each beginning that names share: the plain weight's name, the pieces, and a function that recognises them."""
+    """For each common prefix: the plain weight's name, the pieces, and a function that recognises them."""
     odd: dict[str, Parts] = {}
     for stem, parts in stems.items():
         weight = stem.removesuffix(_STATE_STEM)
@@ -149,7 +149,7 @@ def _schemes(
             if module not in odd:
                 odd[module] = _not_codes(module, stems)
             pieces = {"": codes, **stems.get(weight, {}), **parts}
-            # The scheme sees the weight's own pieces only; what stands beside the weight is checked afterwards.
+            # The scheme gets only the weight's own pieces; other tensors under its name are checked afterwards.
             yield weight, {**odd[module], **pieces}, partial(bitsandbytes.blocks, weight, pieces, settings)
             continue
         weight = f"{stem}.weight" if stem else "weight"
@@ -172,14 +172,14 @@ def _first_answer(weight: str, parts: Parts, settings: Settings) -> Answer:
 
 
 def _deeper(name: str, stems: Mapping[str, Parts]) -> Iterator[TensorEntry]:
-    """What stands below a weight's module, one name further down than the weight."""
+    """Tensors below a weight's module, one name level below the weight."""
     module = name.removesuffix("weight")
     for below in ("lora_A", "lora_B", "input_quantizer", "weight_quantizer", "output_quantizer"):
         yield from stems.get(module + below, {}).values()
 
 
 def _crosswise(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the projections that a plain file of this family holds as (in, out)."""
+    """Names of the projections that a plain file of this family stores as (in, out)."""
     kinds = [family_of(section.get("model_type")) for section in language_sections(config)]
     specs = [family.projections for family in kinds if family is not None]
     return tuple(name for spec in specs if spec is not None and spec.transposed for name in (spec.q, spec.k))
@@ -201,7 +201,7 @@ def _turned(weight: PackedTensor) -> PackedTensor:
 
 
 class _Found:
-    """Counts of what was found, for the notes."""
+    """Counts of the found weights, for the notes."""
 
     def __init__(self) -> None:
         self.known: Counter[str] = Counter()
@@ -217,8 +217,8 @@ class _Found:
         for weight, piece in self.odd[:1]:
             more = f", and so have {len(self.odd) - 1} more" if len(self.odd) > 1 else ""
             yield (
-                f"The quantised weight {printable(weight, 80)} has a piece whose meaning is not known, "
-                f"{printable(piece, 80)}{more}. Such a weight is not read; an embedding is, without the piece."
+                f"The quantised weight {printable(weight, 80)} has a piece with an unknown meaning, "
+                f"{printable(piece, 80)}{more}. These weights are not read; an embedding is read without the piece."
             )
         for weight, error in list(self.refused.items())[:1]:
             count = len(self.refused)
@@ -229,13 +229,13 @@ class _Found:
         if isinstance(settings.get("transform_config"), Mapping):
             yield (
                 "The config says that inputs are transformed while the model runs (transform_config), which the "
-                "weights do not show; what is computed from layer 0's q and k may not be what the model computes."
+                "weights do not show. The values computed from layer 0's q and k may differ from the model's."
             )
         if settings.sections and not (self.known or self.unread or self.odd or self.refused):
             method = printable(settings.method, 40) or "a method that it does not name"
             yield (
-                f"The config says that weights are quantised by {method}; none was found that is stored in a way of "
-                "quantisation known here."
+                f"The config says that weights are quantised by {method}, but no weight is in a known quantisation "
+                "format."
             )
 
 

@@ -2,7 +2,7 @@
 
     qweight  (in, out / 8) words     qzeros  (groups, out / 8) words     scales  (groups, out)
 
-Two further packings, GEMV and GEMV-fast, are known by name and not read.
+Two other packings, GEMV and GEMV-fast, are recognised but not supported.
 
 Lin et al., "AWQ: Activation-aware Weight Quantization for LLM Compression and Acceleration", 2024.
 """
@@ -31,12 +31,12 @@ from irwm.checkpoint.tensors import PackedTensor, parameters_of
 
 BITS = 4
 PER_WORD = 32 // BITS
-# The place within a word, counted from its low end, that holds the first, second, ... of eight outputs.
+# The position within a word, counted from its low end, that holds the first, second, ... of eight outputs.
 _PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
 def weight(name: str, parts: Parts, settings: Settings) -> Answer:
-    """The weight behind `qweight`, `qzeros` and `scales`; None where one is missing."""
+    """The weight behind `qweight`, `qzeros` and `scales`; None if one is missing."""
     if not {"qweight", "qzeros", "scales"} <= parts.keys():
         return None
     settings = settings.within(name.removesuffix(".weight"))
@@ -47,7 +47,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     scales = require_matrix(require_dtype(parts["scales"], FLOATS, "scales"), "scales")
     (inputs, across), (groups, out) = codes.shape, scales.shape
     if codes.shape[0] == scales.shape[0] and out != PER_WORD * across:
-        return "AWQ in the GEMV packing"  # it has outputs first throughout
+        return "AWQ in the GEMV packing"  # it always has outputs first
     require_shape(scales, (groups, PER_WORD * across), "scales")
     require_shape(zeros, (groups, across), "zeros")
     settings.bits()
@@ -67,5 +67,5 @@ def _decoded(out: int, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 def _in_order(codes: torch.Tensor) -> torch.Tensor:
-    """(n, out) codes as they lie in the words → in the order of the outputs."""
+    """(n, out) codes in their order in the words → in the order of the outputs."""
     return codes.view(len(codes), -1, PER_WORD)[:, :, list(_PLACES)].flatten(1)

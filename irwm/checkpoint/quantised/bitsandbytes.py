@@ -4,7 +4,7 @@
     4 bits: weight  (in · out / 2, 1), two codes a byte  weight.absmax  one number for each block
             weight.quant_state.bitsandbytes__nf4         a JSON text in bytes: shape, block size, dtype
 
-With double quantisation the blocks' numbers are codes themselves, to be looked up in `weight.nested_quant_map` and
+With double quantisation the blocks' numbers are codes themselves, which are decoded with `weight.nested_quant_map` and
 scaled by `weight.nested_absmax`. Like bitsandbytes, this uses the built-in tables of NF4 and FP4 and not the copy in
 `weight.quant_map`.
 
@@ -36,12 +36,12 @@ from irwm.checkpoint.tensors import PackedTensor, TensorEntry, parameters_of
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError
 from irwm.families.configvalues import LARGEST_COUNT, shown
 
-# Real ones have some 170 bytes.
+# Real ones have about 170 bytes.
 MAX_STATE_BYTES = 4096
 BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 STATE = "bitsandbytes__"
-# The note on a tensor that is not 4-bit codes but has a text beside it that says so.
-NO_CODES = "plain numbers beside a text that calls them 4-bit codes"
+# The note on a tensor that does not hold 4-bit codes although the text stored with it says so.
+NO_CODES = "plain numbers next to a text that calls them 4-bit codes"
 # QLoRA's appendix E: quantiles of the normal distribution with a 0, scaled to [-1, 1].
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
@@ -57,7 +57,7 @@ _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch
 
 
 def rows(name: str, parts: Parts, settings: Settings) -> Answer:
-    """An 8-bit weight, behind `weight` and `SCB`; None where one is missing."""
+    """An 8-bit weight, behind `weight` and `SCB`; None if one is missing."""
     if "SCB" not in parts or "weight" not in parts or parts["weight"].dtype != "I8":
         return None
     codes, largest = require_matrix(parts["weight"], "codes"), require_dtype(parts["SCB"], FLOATS, "row maxima")
@@ -66,9 +66,9 @@ def rows(name: str, parts: Parts, settings: Settings) -> Answer:
     stored = {"codes": codes, "scales": replace(largest, shape=(codes.shape[0], 1))}
     order = parts.get("weight_format")
     if order is not None:
-        require_dtype(order, ("U8",), "words on its order")
+        require_dtype(order, ("U8",), "a description of its order")
         if math.prod(order.shape) != 1:
-            require_shape(order, (), "words on its order")
+            require_shape(order, (), "a description of its order")
         stored["order"] = order
     decode, by_rows = partial(_decoded_rows, order), frozenset({"codes", "scales"})
     return PackedTensor(name, "bitsandbytes, 8 bits", codes.shape, stored, by_rows, decode, parameters_of())
@@ -90,7 +90,7 @@ def _decoded_rows(order: TensorEntry | None, values: Mapping[str, torch.Tensor])
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What the JSON text beside a 4-bit weight says; the `nested` are 0 without double quantisation."""
+    """The JSON text stored with a 4-bit weight; the `nested` fields are 0 without double quantisation."""
 
     kind: str
     shape: tuple[int, int]
@@ -111,10 +111,10 @@ def blocks(name: str, parts: Parts, settings: Settings) -> Answer:
     count = math.prod(state.shape)
     packed, largest = parts[""], parts["absmax"]
     if packed.nbytes != (count + 1) // 2:
-        problem = "The codes of a quantised weight do not fit the shape that is stated for it"
+        problem = "The codes of a quantised weight do not fit its stated shape"
         raise contradiction(packed, problem, f"{(count + 1) // 2} bytes", f"{packed.nbytes} bytes")
     number = math.ceil(count / state.block)
-    # Whatever they are declared as (sharded training needs floats), they are bytes.
+    # The dtype may be different (sharded training needs floats), but they are bytes.
     stored = {"codes": replace(packed, dtype="U8", shape=(packed.nbytes,)), "scales": largest, "state": parts[text]}
     if "quant_map" in parts:
         stored["table"] = parts["quant_map"]
@@ -137,8 +137,8 @@ def blocks(name: str, parts: Parts, settings: Settings) -> Answer:
 def _is_column_of_codes(entry: TensorEntry, settings: Settings) -> bool:
     """Whether a tensor can be 4-bit codes: one column of bytes.
 
-    Sharded training needs the bytes declared as floats, and then only the config tells them from plain numbers.
-    transformers reads a plain weight with such a text beside it as a plain weight.
+    Sharded training needs the bytes declared as floats; then only the config distinguishes them from plain numbers.
+    transformers reads a plain weight with this text next to it as a plain weight.
     """
     column = len(entry.shape) == 2 and entry.shape[1] == 1
     return column and (entry.dtype == "U8" or (entry.dtype in FLOATS and settings.method == "bitsandbytes"))
@@ -157,26 +157,26 @@ def _decoded_blocks(state: _State, values: Mapping[str, torch.Tensor]) -> torch.
 
 
 def _of_blocks(values: torch.Tensor, scales: torch.Tensor, block: int) -> torch.Tensor:
-    """(n,) float32 values, each times its block's scale."""
+    """(n,) float32 values, each multiplied by its block's scale."""
     return values * scales.repeat_interleave(block)[: len(values)]
 
 
 def _state(entry: TensorEntry, kind: str) -> _State:
-    """The text beside a 4-bit weight; `kind` is the end of its name.
+    """The text stored with a 4-bit weight; `kind` is the end of its name.
 
     Raises:
-        CorruptCheckpointError: it is not such a text, or states what no weight has.
+        CorruptCheckpointError: it is not a valid description of a state.
     """
-    require_dtype(entry, ("U8",), "words on its state")
+    require_dtype(entry, ("U8",), "a description of its state")
     if entry.nbytes > MAX_STATE_BYTES or kind not in _TABLES:
-        problem = "The state of a quantised weight is not one that bitsandbytes writes"
+        problem = "The state of a quantised weight is not in bitsandbytes' format"
         raise contradiction(entry, problem, f"nf4 or fp4, in at most {MAX_STATE_BYTES} bytes", f"{entry.nbytes} bytes")
     found = parse_json(read_tensor(entry).numpy().tobytes(), entry.file, "state of a quantised weight", strict=False)
     if not isinstance(found, dict):
         raise contradiction(entry, "The state of a quantised weight is not a JSON object", "an object", shown(found))
 
     def refused(key: str, expected: str) -> CorruptCheckpointError:
-        problem = f"The {key} that is stated for a quantised weight cannot be used"
+        problem = f"The stated {key} of a quantised weight cannot be used"
         return contradiction(entry, problem, expected, shown(found.get(key)))
 
     shape = found.get("shape")

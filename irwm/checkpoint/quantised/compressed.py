@@ -2,11 +2,11 @@
 
     weight_packed  (out, in · bits / 32) words    weight_shape       the two numbers (out, in)
     weight_scale   a number for the whole weight, each row, or each group of a row
-    weight_zero_point, weight_g_idx               where the scheme has them
+    weight_zero_point, weight_g_idx               if the scheme has them
 
-Half their range is added to the codes. Bits and group size follow from each layer's shapes, so that the config's groups
-of layers need not be understood. Zero points are packed down the columns: each word holds the zero points of several
-rows. The library's own reader loads all of transformers for this; the tests compare with it.
+Half their range is added to the codes. Bits and group size follow from each layer's shapes, so the config's groups of
+layers are not needed. Zero points are packed down the columns: each word holds the zero points of several rows. The
+library's own reader loads all of transformers for this; the tests compare with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from irwm.checkpoint.tensors import PackedTensor, TensorEntry, parameters_of
 
 
 def weight(name: str, parts: Parts, settings: Settings) -> Answer:
-    """The weight behind `weight_packed`, `weight_shape` and `weight_scale`; None where one is missing."""
+    """The weight behind `weight_packed`, `weight_shape` and `weight_scale`; None if one is missing."""
     if not {"weight_packed", "weight_shape", "weight_scale"} <= parts.keys():
         return None
     packed = parts["weight_packed"]
@@ -46,7 +46,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     out, inputs = _shape(parts["weight_shape"], codes)
     fitting = [bits for bits in range(1, MOST_BITS + 1) if math.ceil(inputs * bits / 32) == codes.shape[1]]
     if not fitting:
-        return "compressed-tensors in an early packing"  # it left gaps where a code would lie across two words
+        return "compressed-tensors in an early packing"  # it left gaps so that no code spans two words
     bits = fitting[0]
     scales = grid(require_dtype(parts["weight_scale"], FLOATS, "scales"), (out, inputs))
     if scales.shape != (1, 1):
@@ -80,11 +80,11 @@ def _shape(entry: TensorEntry, codes: TensorEntry) -> tuple[int, int]:
     Raises:
         CorruptCheckpointError: not two numbers, or numbers that do not fit the codes.
     """
-    require_dtype(entry, ("I64", "I32"), "two numbers on the shape")
-    require_shape(entry, (2,), "two numbers on the shape")
+    require_dtype(entry, ("I64", "I32"), "two numbers for the shape")
+    require_shape(entry, (2,), "two numbers for the shape")
     out, inputs = read_tensor(entry).tolist()
     if out != codes.shape[0] or not codes.shape[1] <= inputs <= 32 * codes.shape[1]:
-        problem = "The shape that is stated for a quantised weight does not fit its codes"
+        problem = "The stated shape of a quantised weight does not fit its codes"
         raise contradiction(entry, problem, f"({codes.shape[0]}, 4 to 32 a word)", f"({out}, {inputs})")
     return out, inputs
 
@@ -98,7 +98,7 @@ def _decoded(order: TensorEntry | None, bits: int, inputs: int, values: Mapping[
         zeros = unpacked(zeros.T.contiguous(), bits, len(scales)).T.to(torch.int16) - half
     if order is not None:
         groups = values["groups"].long()
-        if bool((groups == -1).all()):  # written before the order was known, and then it is the natural one
+        if bool((groups == -1).all()):  # written before the order was known, which means the natural order
             groups = torch.arange(inputs) // math.ceil(inputs / scales.shape[1])
         require_groups(order, groups, scales.shape[1])
     return scaled(codes, scales, zeros, groups)

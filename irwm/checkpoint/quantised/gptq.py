@@ -41,13 +41,14 @@ _AUTOROUND_WHOLE = ("auto_round", "auto_round:gptqmodel")
 
 
 def _of_embedding(name: str) -> bool:
-    """Whether a weight is called as embeddings are. No regular expression: a stranger's name may have megabytes."""
+    """Whether a weight has the name of an embedding. Uses no regular expression: an untrusted name may have
+    megabytes."""
     last = name.removesuffix(".weight").rpartition(".")[2]
     return name.endswith(".weight") and ("embed" in last or last.endswith("wte"))
 
 
 def weight(name: str, parts: Parts, settings: Settings) -> Answer:
-    """The weight behind `qweight`, `qzeros`, `scales` and perhaps `g_idx`; None where these are packed otherwise."""
+    """The weight behind `qweight`, `qzeros`, `scales` and perhaps `g_idx`; None if these are packed differently."""
     if not {"qweight", "qzeros", "scales"} <= parts.keys():
         return None
     if any(parts[part].dtype not in WORDS for part in ("qweight", "qzeros")):
@@ -58,7 +59,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     if codes.shape[1] != out:
         return None
     if _of_embedding(name):
-        return "GPTQ of an embedding"  # packed along the tokens, so that no row could be read without all
+        return "GPTQ of an embedding"  # packed along the tokens, so a row cannot be read without all others
     settings = settings.within(name.removesuffix(".weight"))
     stated, size = settings.bits(), settings.group_size()
     order = parts.get("g_idx")
@@ -111,12 +112,12 @@ def _decoded(
         order: where the group numbers are stored, for messages; None without them.
         shape: (out, in).
         missing: what has to be added to the stored zeros, 1 or 0.
-        size: inputs per group, where there are no group numbers and the config states it.
+        size: inputs per group, if there are no group numbers and the config states it.
     """
     out, inputs = shape
     zeros, scales = values["zeros"], values["scales"]
     if missing and 32 % bits == 0:
-        # One is added to the words and not to the zeros: a zero of 0 was written by borrowing from its neighbour.
+        # One is added to the words and not to the zeros: a zero of 0 was written with a borrow from its neighbour.
         ones = sum(1 << place for place in range(0, 32, bits))
         zeros = zeros + torch.tensor(ones, dtype=torch.int32)
         missing = 0

@@ -1,8 +1,8 @@
-"""Codes of 8 bits as they are, with a scale for the whole weight, for each row, for each group of a row or each block.
+"""Codes of 8 bits with a scale for the whole weight, for each row, for each group of a row, or for each block.
 
-    weight  (out, in), F8 or I8     weight_scale or weight_scale_inv     weight_zero_point, where the scheme has one
+    weight  (out, in), F8 or I8     weight_scale or weight_scale_inv     weight_zero_point, if the scheme has one
 
-transformers' FP8 and FBGEMM, DeepSeek (blocks of 128 by 128, as "scale_inv" though they are multiplied),
+transformers' FP8 and FBGEMM, DeepSeek (blocks of 128 by 128, called "scale_inv" although they are multiplied),
 compressed-tensors ("float-quantized", "int-quantized", "naive-quantized", "mxfp8-quantized"), Quark and ModelOpt write
 this. All are one case: a grid of scales, where each scale covers a block of numbers.
 """
@@ -33,14 +33,14 @@ _SCALES = ("weight_scale", "weight_scale_inv")
 # Powers of two as a byte of exponent: the format that OCP's microscaling calls E8M0.
 EXPONENTS = ("U8", "F8_E8M0")
 EXPONENT_BIAS = 127
-# The block of every published model that has blocks; a last one may be cut short.
+# The block size of every published model with blocks; the last block may be shorter.
 _USUAL_BLOCK = 128
 
 
 def weight(name: str, parts: Parts, settings: Settings) -> Answer:
-    """The weight behind `weight` and its scale. A lone F8 tensor is read as the numbers it holds.
+    """The weight behind `weight` and its scale. A lone F8 tensor is read as plain numbers.
 
-    None where the codes are of another kind, or the scale's name is unknown.
+    None if the codes are of another kind, or the scale's name is unknown.
     """
     codes = parts.get("weight")
     if codes is None or codes.dtype not in _CODES:
@@ -66,7 +66,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     if "weight_zero_point" in parts:
         zeros = grid(require_dtype(parts["weight_zero_point"], ("I8", *FLOATS), "zeros"), codes.shape)
         stored["zeros"] = require_shape(zeros, scales.shape, "zeros")
-    # A row can be read alone if it has its own scales, or all rows have the same; not if blocks span several rows.
+    # A row can be read alone if it has its own scales, or all rows have the same; not if a block spans several rows.
     by_rows = {1: {"codes"}, codes.shape[0]: set(stored)}.get(scales.shape[0], set())
     decode = partial(_decoded, block)
     parameters = parameters_of(block=block)
@@ -74,10 +74,10 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
 
 
 def grid(entry: TensorEntry, shape: tuple[int, ...]) -> TensorEntry:
-    """Scales of a weight of `shape` (out, in), seen as rows and columns of a grid; exponents as bytes.
+    """Scales of a weight of `shape` (out, in), viewed as rows and columns of a grid; exponents as bytes.
 
     Raises:
-        CorruptCheckpointError: more of them than the weight has rows or columns.
+        CorruptCheckpointError: more scales than the weight has rows or columns.
     """
     if entry.dtype in EXPONENTS:
         entry = replace(entry, dtype="U8")
@@ -97,7 +97,7 @@ def exponentiated(exponents: torch.Tensor) -> torch.Tensor:
 
 
 def _block(entry: TensorEntry, size: int, cells: int, stated: int) -> int:
-    """How many of `size` rows or columns each of `cells` scales covers; as the config states it where that fits."""
+    """How many of `size` rows or columns each of `cells` scales covers; the config's value if it fits."""
     for block in (stated, size if cells == 1 else 0, _USUAL_BLOCK):
         if block and math.ceil(size / block) == cells:
             return block
@@ -123,7 +123,7 @@ def _decoded(block: tuple[int, int], values: Mapping[str, torch.Tensor]) -> torc
 
 
 def _spread(cells: torch.Tensor, block: tuple[int, int], numbers: torch.Tensor) -> torch.Tensor:
-    """A grid's cells, repeated over their blocks where broadcasting does not do that."""
+    """A grid's cells, repeated over their blocks if broadcasting does not do that."""
     for axis, size in enumerate(numbers.shape):
         if 1 < cells.shape[axis] < size:
             cells = cells.repeat_interleave(block[axis], dim=axis).narrow(axis, 0, size)

@@ -35,7 +35,7 @@ _OVERALL = ("weight_global_scale", "weight_scale_2")
 
 
 def weight(name: str, parts: Parts, settings: Settings) -> Answer:
-    """The weight behind bytes of codes and `weight_scale`; None where these are other codes."""
+    """The weight behind bytes of codes and `weight_scale`; None if these are other codes."""
     packed = parts.get("weight_packed", parts.get("weight"))
     if packed is None or packed.dtype != "U8" or "weight_scale" not in parts:
         return None
@@ -45,14 +45,14 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     overall = next((part for part in _OVERALL if part in parts), None)
     stored = {"codes": packed, "scales": parts["weight_scale"]}
     if overall is not None:
-        stored["overall"] = require_dtype(parts[overall], ("F32",), "scales over all")
+        stored["overall"] = require_dtype(parts[overall], ("F32",), "overall scales")
         if stored["overall"].shape not in ((), (1,)):
-            require_shape(stored["overall"], (1,), "scales over all")
+            require_shape(stored["overall"], (1,), "overall scales")
     return _weight(name, stored, 4, divide=overall == _OVERALL[0])
 
 
 def mlx_weight(name: str, parts: Parts, settings: Settings) -> Answer:
-    """The weight behind MLX's words of codes and `scales` of a byte each; None where these are other codes."""
+    """The weight behind MLX's words of codes and `scales` of a byte each; None if these are other codes."""
     packed, scales = parts.get("weight"), parts.get("scales")
     if packed is None or scales is None or packed.dtype != "U32" or scales.dtype not in ("U8", "F8_E4M3"):
         return None
@@ -61,7 +61,7 @@ def mlx_weight(name: str, parts: Parts, settings: Settings) -> Answer:
     settings = settings.within(name.removesuffix(".weight"))
     mode = settings.get("mode")
     if mode not in ("mxfp4", "mxfp8", "nvfp4"):
-        return "MLX codes whose mode no config states"
+        return "MLX codes without a mode in the config"
     codes = replace(packed, dtype="U8" if mode != "mxfp8" else "F8_E4M3", shape=(packed.shape[0], 4 * packed.shape[1]))
     scales = replace(scales, dtype="F8_E4M3" if mode == "nvfp4" else "U8")
     return _weight(name, {"codes": codes, "scales": scales}, 8 if mode == "mxfp8" else 4, divide=False)

@@ -2,7 +2,7 @@
 
     weight  (out, in · bits / 32) words     scales, biases  (out, in / group size)
 
-A number is scale · code + bias. The shapes leave the bits and the group size open, since only their product shows;
+A number is scale · code + bias. The shapes show only the product of the bits and the group size;
 the config states both, for all layers or for one by its name. MLX's other modes are read in `microscaled`.
 """
 
@@ -32,7 +32,7 @@ BITS = (1, 2, 3, 4, 5, 6, 8)
 
 
 def weight(name: str, parts: Parts, settings: Settings) -> Answer:
-    """The weight behind `weight`, `scales` and `biases`; None where these are not MLX's."""
+    """The weight behind `weight`, `scales` and `biases`; None if these are not MLX's."""
     offsets = parts.get("biases", parts.get("qbiases"))  # the second is transformers' name for them
     if "weight" not in parts or "scales" not in parts or offsets is None or parts["weight"].dtype not in WORDS:
         return None
@@ -43,8 +43,8 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     settings = settings.within(name.removesuffix(".weight"))
     size, stated = settings.group_size(), settings.bits()
     if size is None:
-        return "MLX codes whose group size no config states"
-    # Layers that the config does not name may have other bits than the ones it states for all.
+        return "MLX codes without a group size in the config"
+    # Layers that the config does not name may have other bits than those stated for all.
     width = 32 * codes.shape[1]
     bits = width // (size * scales.shape[1])
     if width % (size * scales.shape[1]) or bits not in BITS:

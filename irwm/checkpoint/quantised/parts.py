@@ -1,7 +1,7 @@
 """The stored pieces of one quantised weight, checked before anything is computed from them.
 
 Names and shapes in a file are untrusted: every piece's number format and shape is compared with the others' here, so
-that the arithmetic gets only what it was written for.
+that the arithmetic gets only input that it supports.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FLOATS = ("F32", "F16", "BF16")
 WORDS = ("I32", "U32")
 # Parts of one weight by the last word of their names: "qweight", "scales".
 Parts = Mapping[str, TensorEntry]
-# A scheme's answer: the weight; the name of a packing that it knows and does not read; None where it is not its kind.
+# A scheme's result: the weight; the name of a packing that it recognises but does not support; None for other weights.
 Answer = PackedTensor | str | None
 _ADVICE = "Download or copy the model again, or quantise it again"
 
@@ -31,9 +31,9 @@ def contradiction(entry: TensorEntry, problem: str, expected: str, found: str) -
 
 
 def require_dtype(entry: TensorEntry, dtypes: Collection[str], role: str) -> TensorEntry:
-    """The piece itself; CorruptCheckpointError if its role never has its number format."""
+    """The piece itself; CorruptCheckpointError if its number format is invalid for its role."""
     if entry.dtype not in dtypes:
-        problem = f"The {role} of a quantised weight are in a number format they never have"
+        problem = f"The {role} of a quantised weight have an invalid number format"
         raise contradiction(entry, problem, ", ".join(dtypes), entry.dtype)
     return entry
 
@@ -59,13 +59,13 @@ def require_groups(entry: TensorEntry, numbers: torch.Tensor, groups: int) -> No
     """CorruptCheckpointError if one of the columns' group numbers is not from 0 to `groups` - 1."""
     low, high = int(numbers.min()), int(numbers.max())
     if low < 0 or high >= groups:
-        problem = "A group number of a quantised weight is of no group"
+        problem = "A group number of a quantised weight is out of range"
         raise contradiction(entry, problem, f"0 to {groups - 1}", str(low if low < 0 else high))
 
 
 def words(entry: TensorEntry, role: str) -> TensorEntry:
-    """A matrix of 32-bit words that codes are packed into, seen as int32, which torch can shift; CorruptCheckpointError
-    if it is not such a matrix."""
+    """A matrix of 32-bit words with packed codes, viewed as int32, which torch can shift; CorruptCheckpointError if it
+    is a different tensor."""
     return replace(require_matrix(require_dtype(entry, WORDS, role), role), dtype="I32")
 
 
@@ -84,7 +84,7 @@ def unpacked(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:
     if 32 % bits == 0:
         shifts = torch.arange(0, 32, bits, dtype=torch.int32)
         return ((packed[..., None] >> shifts) & mask).to(torch.uint8).flatten(1)[:, :count]
-    # A code may lie across two words, so each is cut from the 64 bits that begin with its first word.
+    # A code may span two words, so each is taken from the 64 bits that begin with its first word.
     low = packed.long() & 0xFFFFFFFF
     both = low | torch.cat([low[:, 1:], low.new_zeros(len(low), 1)], dim=1) << 32
     begins = torch.arange(count) * bits
@@ -99,7 +99,7 @@ def scaled(
     Args:
         codes: (out, in), of any number format.
         scales, zeros: (out, g), a number for each of a row's groups.
-        groups: (in,) int64, the group of each column; None where the groups are g runs of equal length.
+        groups: (in,) int64, the group of each column; None if the groups are g runs of equal length.
 
     Returns:
         (out, in) float32.

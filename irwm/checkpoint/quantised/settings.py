@@ -1,4 +1,4 @@
-"""What a config says about quantisation, under the keys that tools use for it; untrusted like the rest of it."""
+"""A config's settings for quantisation, under the keys that tools use; untrusted like the rest of the config."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from irwm.errors import CorruptCheckpointError
 from irwm.families.configvalues import LARGEST_COUNT, shown
 from irwm.families.identification import language_sections
 
-# transformers' key, the one MLX writes, and the one of early compressed-tensors.
+# The keys of transformers, of MLX, and of early compressed-tensors.
 _KEYS = ("quantization_config", "quantization", "compression_config")
-# Before transformers named the method, bitsandbytes was known by these switches.
+# Before transformers named the method, bitsandbytes was identified by these switches.
 _SWITCHES = ("load_in_8bit", "load_in_4bit")
 MOST_BITS = 8
 
@@ -22,10 +22,10 @@ MOST_BITS = 8
 class Settings:
     """The sections of a config about quantisation.
 
-    A method that returns numbers raises CorruptCheckpointError where the config states other values.
+    A method that returns numbers raises CorruptCheckpointError if the config states invalid values.
 
     Attributes:
-        sections: most telling first; () where the config says nothing.
+        sections: most specific first; () if the config has none.
         file: the config, for messages.
     """
 
@@ -38,7 +38,7 @@ class Settings:
 
     @property
     def method(self) -> str:
-        """The method's name in lower case as the config gives it; "" where it names none."""
+        """The method's name in lower case as the config gives it; "" if it names none."""
         method = self.text("quant_method")
         if method:
             return method
@@ -52,9 +52,9 @@ class Settings:
         return value.lower() if isinstance(value, str) else ""
 
     def within(self, name: str) -> Settings:
-        """These settings, with those that the config states for the layer of this name in front.
+        """These settings, preceded by those that the config states for the layer of this name.
 
-        MLX states them beside the settings for all layers, AutoRound in a separate section. AutoRound may also name
+        MLX states them next to the settings for all layers, AutoRound in a separate section. AutoRound may also name
         layers by regular expressions, which are not followed: a hostile one could run forever.
         """
         extra = self.get("extra_config")
@@ -63,15 +63,15 @@ class Settings:
         return Settings((*own, *self.sections), self.file) if own else self
 
     def bits(self) -> int | None:
-        """Bits of a code, from 1 to 8; None where the config does not say."""
+        """Bits of a code, from 1 to 8; None if not stated."""
         return self._count("bits", MOST_BITS)
 
     def group_size(self) -> int | None:
-        """Columns that share a scale, above 0; None where the config does not say, or says "all of a row" (-1)."""
+        """Columns that share a scale, above 0; None if not stated, or stated as "all of a row" (-1)."""
         return None if self.get("group_size") == -1 else self._count("group_size", LARGEST_COUNT)
 
     def block(self) -> tuple[int, int] | None:
-        """Rows and columns that share a scale, each above 0; None where the config does not say."""
+        """Rows and columns that share a scale, each above 0; None if not stated."""
         value = self.get("weight_block_size")
         if value is None:
             return None
@@ -91,12 +91,12 @@ class Settings:
             file=self.file,
             expected=expected,
             found=shown(value),
-            advice="Compare config.json with the one the model was published with",
+            advice="Compare config.json with that of the published model",
         )
 
 
 def settings_of(config: Mapping[str, Any], file: Path) -> Settings:
-    """What `config`, or the section of a multimodal model's language part, says about quantisation."""
+    """The settings for quantisation in `config`, or in the section of a multimodal model's language part."""
     found = (section.get(key) for section in language_sections(config) for key in _KEYS)
     return Settings(tuple(value for value in found if isinstance(value, Mapping)), file)
 

@@ -1,9 +1,9 @@
-"""Other tensors under a quantised weight's name, since they may change what the weight is.
+"""Other tensors under a quantised weight's name, since they may change the weight's meaning.
 
-Biases and tensors about inputs and outputs leave the weight as it is. NVIDIA's ModelOpt may keep the factors of its
-inputs' columns apart (AWQ, SmoothQuant); the weight that meets a plain input is the stored one with each column times
-its factor. Anything else is unknown, and a weight with an unknown piece is not read: LoRA parts, corrections of low
-rank, factors of a scheme not known here.
+Biases and tensors about inputs and outputs do not change the weight. NVIDIA's ModelOpt may store the factors of its
+input columns separately (AWQ, SmoothQuant); for a plain input, the weight is the stored one with each column times its
+factor. All other tensors are unknown, and a weight with an unknown piece is not read: LoRA parts, corrections of low
+rank, factors of an unknown scheme.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ HARMLESS = frozenset(
         *("output_scale", "output_zero_point", "q_scale", "k_scale", "v_scale"),
     }
 )
-# Of the quantisers that ModelOpt keeps as modules of their own: the largest value met in calibration.
+# Of the quantisers that ModelOpt keeps as separate modules: the largest value found in calibration.
 _CALIBRATION = frozenset({"_amax"})
 _WITHIN = "codes/"
 
 
 def with_factors(weight: PackedTensor, parts: Parts, settings: Settings) -> PackedTensor:
-    """The weight multiplied by ModelOpt's factors of its columns, where it has some.
+    """The weight multiplied by ModelOpt's factors of its columns, if it has some.
 
     Raises:
         CorruptCheckpointError: they are not one number for each column.
@@ -54,30 +54,30 @@ def with_factors(weight: PackedTensor, parts: Parts, settings: Settings) -> Pack
 
 
 def unknown_piece(weight: PackedTensor, parts: Parts, deeper: Iterable[TensorEntry]) -> TensorEntry | None:
-    """A piece under the weight's name whose meaning is not known here; None without one.
+    """A piece under the weight's name with an unknown meaning; None without one.
 
     Args:
-        parts: the pieces beside the weight's own, by the last word of their names.
-        deeper: what stands one name further down.
+        parts: the other pieces under the name, by the last word of their names.
+        deeper: tensors one name level below.
     """
-    used = {weight.name, *(part.name for part in weight.parts)}  # a plain weight beside the codes is another weight
+    used = {weight.name, *(part.name for part in weight.parts)}  # a plain weight next to the codes is another weight
     beside = (entry for part, entry in parts.items() if part not in HARMLESS)
     below = (entry for entry in deeper if entry.name.rpartition(".")[2] not in _CALIBRATION)
     return next((entry for entry in (*beside, *below) if entry.name not in used), None)
 
 
 def unread(weight: PackedTensor, piece: TensorEntry) -> PackedTensor:
-    """The weight as one that raises an error when it is read, because of a piece of unknown meaning.
+    """The weight as one that raises an error when it is read, because of a piece with an unknown meaning.
 
-    An embedding stays readable: its rows are looked up, so that no tool can have transformed their input, and otherwise
-    any tensor beside it would hide it.
+    An embedding stays readable: its rows are looked up, so no tool can have transformed their input, and otherwise an
+    extra tensor could prevent its examination.
     """
     return weight if _is_embedding(weight.name) else replace(weight, decode=partial(_refused, weight.name, piece))
 
 
 def _refused(name: str, piece: TensorEntry, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
     raise UnsupportedCheckpointError(
-        "A piece of the quantised weight is of unknown meaning, and the weight is not read without it",
+        "A piece of the quantised weight has an unknown meaning, and the weight cannot be read without it",
         file=piece.file,
         tensor=name,
         found=printable(piece.name, 120),

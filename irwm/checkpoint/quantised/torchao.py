@@ -1,10 +1,10 @@
-"""torchao's tensors under the names that other tools use, so that those tools' readers assemble them.
+"""Gives torchao's tensors the names that other tools use, so that those tools' readers assemble them.
 
     model.q_proj.weight:_data                                    a plain tensor
     model.q_proj.weight:qdata, :scale, :zero_point               codes of 8 bits, with scales and zeros
     model.q_proj._weight_qdata, _weight_scale, ...               the same, as later versions write it
 
-Codes of fewer bits are packed for one kernel or another, and are left as they are.
+Codes of fewer bits are packed for specific kernels and are left as they are.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _NAMES = {"_data": "", "qdata": "", "scale": "_scale", "zero_point": "_zero_poin
 
 
 def plainly_named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors; each piece that torchao wrote has the name that other tools give it. If a plain tensor has that
-    name already, `SECOND` is put in front of it, so that both are read."""
+    """The same tensors, with each of torchao's pieces named as in other tools. If a plain tensor has that name already,
+    the piece gets the prefix `SECOND`, so that both are read."""
     found = dict(tensors)
     for name, tensor in tensors.items():
         place = _place(name)
@@ -41,7 +41,7 @@ def plainly_named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _place(name: str) -> tuple[str, str] | None:
-    """The weight that a tensor is a piece of, and which piece; None for others."""
+    """The weight that a tensor is a piece of, and the piece; None for other tensors."""
     early = _PIECE.fullmatch(name)
     if early is not None:
         return early["weight"], early["piece"]

@@ -1,6 +1,6 @@
 """Writes awq.json with two modules of autoawq 0.2.9, from its source folder: python make_awq.py autoawq-0.2.9
 
-The package as a whole needs an old transformers, so the two modules are loaded by themselves.
+The package as a whole needs an old transformers, so the two modules are loaded separately.
 """
 
 from __future__ import annotations

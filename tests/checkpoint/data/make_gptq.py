@@ -1,6 +1,6 @@
 """Writes gptq.json with gptqmodel 7.7.0, from its source folder: PYTHONPATH=gptqmodel-7.7.0:. python make_gptq.py
 
-Layers packed by the library, in both versions of the format, and what the library's own layer makes of them.
+Layers packed by the library, in both versions of the format, and the numbers that the library's layer computes.
 """
 
 from __future__ import annotations

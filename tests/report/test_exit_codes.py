@@ -167,7 +167,7 @@ def test_one_changed_byte_ends_with_1(made: Made, tmp_path: Path, kind: str, end
     flip(path.with_suffix(ending))
     said = run("verify", path, "--identity", made.identity, "--tsa-root", made.root)
     assert said.returncode == 1, said.stdout + said.stderr
-    assert said.stdout.splitlines()[-1].startswith("This report does not hold. What fails: ")
+    assert said.stdout.splitlines()[-1].startswith("This report does not hold. Failed checks: ")
 
 
 def test_a_report_of_a_sweep_that_is_changed_ends_with_1_and_one_that_is_missing_with_2(made: Made, tmp_path) -> None:

@@ -61,9 +61,9 @@ def test_without_an_expected_key_the_result_says_that_anybody_may_have_signed(si
     assert said.returncode == 2, said.stdout + said.stderr
     lines = said.stdout.splitlines()
     assert lines[-1] == (
-        "Nothing that was checked is wrong, but it is not established that this report holds: nobody said whose "
-        "signature is expected; the signer alone states what its verdict depends on. Nothing here shows who made this "
-        "report: anybody can sign one of their own."
+        "Nothing that was checked is wrong, but it is not established that this report holds: the expected signer was "
+        "not given; its verdict depends on values that only the signer states. Nothing here shows who made this "
+        "report: anyone can sign a report with their own key."
     )
     needed = lines[lines.index("To have these computed again, give:") + 1 : -1]
     assert [line.split()[0] for line in needed] == ["--identity", "--suspect", "--original", "--key", "--audit-log"]
@@ -79,7 +79,7 @@ def test_a_changed_report_ends_with_1_and_prints_hostile_text_inert(signed, tmp_
     assert "FAILS        files:" in said.stdout
     assert "FAILS        page:" in said.stdout
     assert not {"\x1b", "\u202e"} & set(said.stdout + said.stderr)
-    assert said.stdout.splitlines()[-1] == "This report does not hold. What fails: files, page."
+    assert said.stdout.splitlines()[-1] == "This report does not hold. Failed checks: files, page."
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def test_without_a_root_it_is_said_that_the_authority_is_nobody_in_particular(
     assert "anybody can run one" in said
     assert document["standing"]["committed_utc"] in said
     assert (outcome.ok, outcome.exit_code) == (True, 2)
-    assert outcome.open[0] == "nobody said which authority is trusted to have dated the key’s commitment"
+    assert outcome.open[0] == "no trusted authority for the date of the key’s commitment was given"
     assert {"root", "seen"} <= set(outcome.needed)
 
 

@@ -254,8 +254,8 @@ def test_a_model_byte_changed_after_the_report_names_the_file(signed, found, tmp
     file.write_bytes(bytes(data))
     wrong = failed(verify_report(signed, suspect=copied))
     assert set(wrong) == {"suspect"}
-    assert "model.safetensors is another file than the one examined: its SHA-256 differs" in wrong["suspect"]
-    assert "model.safetensors does not fit SHA256SUMS" in wrong["suspect"]
+    assert "model.safetensors is not the file examined: its SHA-256 differs" in wrong["suspect"]
+    assert "model.safetensors does not match SHA256SUMS" in wrong["suspect"]
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
@@ -266,7 +266,7 @@ def test_settings_that_were_changed_or_added_after_the_report_are_named(signed, 
     file.write_text((file.read_text() if file.exists() else "{}") + " ")
     wrong = failed(verify_report(signed, original=copied))
     assert set(wrong) == {"original"}
-    known = "is another file than the one examined" if name == "config.json" else "was not there when it was examined"
+    known = "is not the file examined" if name == "config.json" else "was not there when it was examined"
     assert f"{name} {known}" in wrong["original"]
 
 
@@ -283,7 +283,7 @@ def test_a_hash_of_the_item_changed_in_the_report_is_found_against_the_model(uns
     document["items"]["suspect"]["files"][0]["sha256"] = "0" * 64
     for name, data in report_files(document).items():
         (unsigned / name).write_bytes(data)
-    assert "model.safetensors is another file" in failed(verify_report(unsigned, suspect=found.suspect))["suspect"]
+    assert "model.safetensors is not the file examined" in failed(verify_report(unsigned, suspect=found.suspect))["suspect"]
 
 
 def test_an_original_retrained_since_is_named_although_its_file_was_not_hashed(signed, found, tmp_path):
@@ -292,7 +292,7 @@ def test_an_original_retrained_since_is_named_although_its_file_was_not_hashed(s
     tensors["model.embed_tokens.weight"][3, 3] += 1
     save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
     wrong = failed(verify_report(signed, original=irwm.open_checkpoint(copied)))
-    assert "the embedding is another one" in wrong["original"]
+    assert "the embedding is not the one examined" in wrong["original"]
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def alone(folder: Path, document: dict) -> Verification:
 def test_a_document_by_itself_holds(found, tmp_path):
     outcome = alone(tmp_path / "report", found.document)
     assert outcome.ok
-    assert outcome.open == ("the signer alone states what its verdict depends on",)
+    assert outcome.open == ("its verdict depends on values that only the signer states",)
 
 
 @pytest.mark.sweep

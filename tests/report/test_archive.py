@@ -124,7 +124,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "more than 4 GB": (lambda: long_zip(packed([("r.json", b"{}")])), "it is no ZIP archive"),
     "no report": (lambda: packed([("a/", b"")]), "it holds no report"),
     "something else": (lambda: packed([("r.json", b"{}"), ("r.htm", b"acquitted")]), "it holds r.htm too"),
-    "something before": (lambda: b"PK" + packed([("r.json", b"{}")]), "something stands before its first file"),
+    "something before": (lambda: b"PK" + packed([("r.json", b"{}")]), "it has data before its first file"),
     "two reports": (lambda: packed([("a.json", b"{}"), ("b.json", b"{}")]), "it holds 2 reports: a; b"),
     "a file twice": (lambda: packed([("a/r.json", b"{}"), ("b/r.json", b"{}")]), "r.json is in it twice"),
     "many files": (lambda: packed([(f"{n}.json", b"{}") for n in range(40)]), "it lists 40 files"),
@@ -146,7 +146,7 @@ def test_what_is_no_archive_of_a_report_is_refused(what: str, tmp_path: Path) ->
 UNREAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "a file larger than any": (lambda: claiming(packed([("r.json", b"{}")]), 1 << 31), "far larger than any real one"),
     "a claim beyond what is there": (lambda: claiming(packed([("r.json", b"{}")]), 999), "damaged"),
-    "packed by another method": (lambda: packed([("r.json", b"{}")], compression=zipfile.ZIP_LZMA), "not read here"),
+    "packed by another method": (lambda: packed([("r.json", b"{}")], compression=zipfile.ZIP_LZMA), "unsupported compression"),
 }
 
 

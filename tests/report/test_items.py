@@ -39,9 +39,9 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "config changed": (edited("config.json"), "config.json is not the file examined"),
     "tokenizer changed": (edited("tokenizer.json"), "tokenizer.json is not the file examined"),
     "tokenizer gone": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is not there"),
-    "generation settings changed": (edited("generation_config.json"), "generation_config.json is not the file examined"),
+    "generation settings changed": (edited("generation_config.json"), "generation_config.json is not the file that"),
     "code added": (lambda folder: (folder / "modeling_own.py").write_text("x = 1"), "modeling_own.py was not there"),
-    "a file below changed": (edited("extra/notes.txt"), "extra/notes.txt is not the file examined"),
+    "a file below changed": (edited("extra/notes.txt"), "extra/notes.txt is not the file that"),
     "a file below gone": (lambda folder: (folder / "extra" / "notes.txt").unlink(), "extra/notes.txt is not there"),
 }
 

@@ -90,7 +90,7 @@ def test_without_a_root_it_is_said_that_the_authority_is_nobody_in_particular(
     outcome = verified(signed(tmp_path / "r", document))
     ok, said = answer(outcome)
     assert ok is None
-    assert "anybody can run one" in said
+    assert "anyone can run one" in said
     assert document["standing"]["committed_utc"] in said
     assert (outcome.ok, outcome.exit_code) == (True, 2)
     assert outcome.open[0] == "no trusted authority for the date of the key’s commitment was given"

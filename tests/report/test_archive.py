@@ -123,7 +123,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "a comment": (lambda: packed([("r.json", b"{}")])[:-2] + b"\x04\x00abcd", "it is no ZIP archive"),
     "more than 4 GB": (lambda: long_zip(packed([("r.json", b"{}")])), "it is no ZIP archive"),
     "no report": (lambda: packed([("a/", b"")]), "it holds no report"),
-    "something else": (lambda: packed([("r.json", b"{}"), ("r.htm", b"acquitted")]), "it holds r.htm too"),
+    "something else": (lambda: packed([("r.json", b"{}"), ("r.htm", b"acquitted")]), "it also holds r.htm"),
     "something before": (lambda: b"PK" + packed([("r.json", b"{}")]), "it has data before its first file"),
     "two reports": (lambda: packed([("a.json", b"{}"), ("b.json", b"{}")]), "it holds 2 reports: a; b"),
     "a file twice": (lambda: packed([("a/r.json", b"{}"), ("b/r.json", b"{}")]), "r.json is in it twice"),

@@ -125,7 +125,7 @@ def test_steps_confidences_measures_and_attention_are_printed(disguised):
 
 def test_a_suspect_in_place_says_that_nothing_was_undone(found):
     text = Page(render_html(found.document)).text
-    assert "Nothing had to be undone." in text
+    assert "No change had to be undone." in text
     assert "Confidence" not in text
 
 
@@ -139,7 +139,7 @@ def test_lost_tokens_and_marked_rows_are_said(gone):
 def test_what_cannot_be_aligned_is_not_acquitted(inconclusive):
     text = Page(render_html(inconclusive.document)).text
     assert "“Cannot be aligned” does not mean “not ours”" in text
-    assert "Nothing had to be undone" not in text
+    assert "No change had to be undone" not in text
     assert "cannot be counted" in text
 
 

@@ -55,13 +55,13 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "what was to be tried, on which text, with which seed",
+        "the planned attacks, their text and their seed",
         "the signer says so",
         ("settings*", "trials", "marks[].unmeasured*"),
         carries=True,
     ),
     Stated(
-        "what became of the attacked copies, and what was read in them",
+        "the attacked copies, and their readings",
         _AGAIN,
         ("marks[].rows*",),
         carries=True,

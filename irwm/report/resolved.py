@@ -170,6 +170,4 @@ def _check_tests(
             for d in wrong[:12]
         ]
         return Check(EXAMINATION, False, f"run again, {len(wrong)} values differ: {listed(named, 6)}")
-    return Check(
-        EXAMINATION, True, f"run again, all {outcome['comparisons']} tests and their rulings are as recorded"
-    )
+    return Check(EXAMINATION, True, f"run again, all {outcome['comparisons']} tests and their rulings are as recorded")

@@ -74,7 +74,7 @@ STATED = (
     CUSTODY,
     Stated("which claim is the signer’s", "the signer says so", ("claims[].ours",)),
     Stated(
-        "what the models are called",
+        "the names of the models",
         "the signer says so",
         ("exhibits[].name", *(f"{place}.name" for place in _ITEMS)),
         only=(),
@@ -109,7 +109,7 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "what was read in each test",
+        "the readings of each test",
         "only the models and both keys show it",
         ("outcome.tests*",),
         (MODELS, KEY),

@@ -149,9 +149,7 @@ def check(
         trusted = [stamp for stamp in _read(passed_over, roots_pem) if stamp.trusted]
         if trusted:
             proven = listed([f"{stamp.time_utc} by {stamp.authority}" for stamp in trusted])
-            what = (
-                f"the report ignores a date that your roots prove, because its signer does not trust them: {proven}"
-            )
+            what = f"the report ignores a date that your roots prove, because its signer does not trust them: {proven}"
             return Check(TIME_STAMP, None, what, asked=True)
     if passed_over and roots_pem is None:
         unknown = "the report ignores a time-stamp; only the root of its authority shows whether that is right"

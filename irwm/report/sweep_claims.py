@@ -19,7 +19,7 @@ STATED = (
     VERSIONS,
     Stated("the folder’s name, and the case", "the signer says so", ("folder", "case_id")),
     Stated(
-        "which suspects there are, and what was left out of the folder",
+        "the suspects, and what was left out of the folder",
         "only the folder shows it",
         ("suspects", "refused*", "too_deep*", "cut", "rows[].path"),
         (FOLDER,),
@@ -32,7 +32,7 @@ STATED = (
         (FOLDER,),
         carries=True,
     ),
-    Stated("the particulars of these reasons", "they may name paths on the signer’s computer", ("rows[].error*",)),
+    Stated("the details of these reasons", "they may name paths on the signer’s computer", ("rows[].error*",)),
     Stated("names, sizes and times of the suspects’ files", "only the files show them", ("rows[].stamp*",)),
     Stated("how many keys there were to try", "only their owner can show it", ("keys_held",)),
     Stated(

@@ -146,7 +146,10 @@ def test_what_is_no_archive_of_a_report_is_refused(what: str, tmp_path: Path) ->
 UNREAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "a file larger than any": (lambda: claiming(packed([("r.json", b"{}")]), 1 << 31), "far larger than any real one"),
     "a claim beyond what is there": (lambda: claiming(packed([("r.json", b"{}")]), 999), "damaged"),
-    "packed by another method": (lambda: packed([("r.json", b"{}")], compression=zipfile.ZIP_LZMA), "unsupported compression"),
+    "packed by another method": (
+        lambda: packed([("r.json", b"{}")], compression=zipfile.ZIP_LZMA),
+        "unsupported compression",
+    ),
 }
 
 

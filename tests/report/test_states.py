@@ -17,7 +17,7 @@ KINDS = {
     "a report": consistency.STATED,
     "a dispute": rulings.STATED,
     "a lab": lab_claims.STATED,
-    "a sweep, beside those of its reports": sweep_claims.STATED,
+    "a sweep, in addition to those of its reports": sweep_claims.STATED,
 }
 
 

@@ -283,7 +283,10 @@ def test_a_hash_of_the_item_changed_in_the_report_is_found_against_the_model(uns
     document["items"]["suspect"]["files"][0]["sha256"] = "0" * 64
     for name, data in report_files(document).items():
         (unsigned / name).write_bytes(data)
-    assert "model.safetensors is not the file examined" in failed(verify_report(unsigned, suspect=found.suspect))["suspect"]
+    assert (
+        "model.safetensors is not the file examined"
+        in failed(verify_report(unsigned, suspect=found.suspect))["suspect"]
+    )
 
 
 def test_an_original_retrained_since_is_named_although_its_file_was_not_hashed(signed, found, tmp_path):

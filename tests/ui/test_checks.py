@@ -7,7 +7,10 @@ from irwm.report.states import Stated, States
 from ui.components.checks import checks_html
 
 SIGNED = tuple(Check(name, True, "it fits") for name in ("files", "document", "signature", "certificates"))
-KNOWN, UNKNOWN = Check("identity", True, "as expected"), Check("identity", None, "the owner of this key is not known here")
+KNOWN, UNKNOWN = (
+    Check("identity", True, "as expected"),
+    Check("identity", None, "the owner of this key is not known here"),
+)
 FOLLOWS, BAD = Check("numbers", True, "they follow"), Check("numbers", False, "report.json was changed")
 LEFT = States(left=(Stated("the controls", "only a run shows it", ("self_tests*",), ("suspect", "key"), carries=True),))
 

@@ -28,7 +28,7 @@ SIGNATURE = ".signature.json"
 # The files of a report that are signed.
 PARTS = (".json", ".html", ".pdf")
 ENDINGS = (SIGNATURE, *PARTS)
-# Bytes of a page apart from the document (mostly plotly.js and fonts), and the limit of the rest in lengths of the JSON.
+# Bytes of a page apart from the document (mostly plotly.js and fonts), and the most of the rest in lengths of the JSON.
 _PAGE_BYTES, _PAGE_TIMES = 12 << 20, 4
 _MOST_PAGE_BYTES = 64 << 20
 _MOST_SIGNATURE_BYTES = 1 << 20

@@ -6,8 +6,8 @@
 
 The signature covers the canonical bytes (keys sorted, no spaces, ASCII: `irwm.report.canonical`) of all but
 "signature", under the purpose "irwm/v1/report" (`irwm.report.signature`). So the files can be checked with this file
-alone, without vault or network. "audit" is the head of the vault's audit log at the time of signing: removing an earlier entry from
-the log would contradict the report.
+alone, without vault or network. "audit" is the head of the vault's audit log at the time of signing: removing an
+earlier entry from the log would contradict the report.
 """
 
 from __future__ import annotations

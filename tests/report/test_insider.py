@@ -98,8 +98,8 @@ def test_an_invented_head_of_the_audit_log_does_not_pass(whole: Examined, log: P
         (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "chain is broken"),
         (lambda lines: [*lines[:5], lines[5].replace(b"unlocked", b"copied"), *lines[6:]], "chain is broken"),
         (lambda lines: [*lines[:5], b"{}\n", *lines[6:]], "cannot be read"),
-        (lambda lines: lines[1:], "no exported audit log"),
-        (lambda lines: [], "no exported audit log"),
+        (lambda lines: lines[1:], "not an exported audit log"),
+        (lambda lines: [], "not an exported audit log"),
     ],
     ids=["cut", "gap", "order", "edited", "no entry", "no header", "empty"],
 )

@@ -420,7 +420,7 @@ def test_a_dispute_that_can_be_read_in_two_ways_is_refused(more):
 def test_a_name_that_stands_twice_is_refused(unsigned):
     path = unsigned / "report.json"
     path.write_bytes(path.read_bytes().replace(b'"seed":', b'"seed": 1,\n "seed":', 1))
-    assert "a name stands twice" in failed(verify_report(unsigned))["document"]
+    assert "the same name twice" in failed(verify_report(unsigned))["document"]
 
 
 @pytest.mark.sweep

@@ -108,7 +108,7 @@ class Verification:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """What the reader must bring so that all values behind the verdict are computed again, as names of `NEEDED`."""
+        """The names in `NEEDED` that the reader must bring so that all values behind the verdict are computed again."""
         answers = {check.name: check.ok for check in self.checks}
         wanted = [need for group in self.states.left if group.carries for need in group.bring]
         if answers.get(SIGNATURE) and not answers.get(IDENTITY):

@@ -3,7 +3,7 @@
     the original      carries no mark: this key must read "not found"
     three keys        made for this purpose and never inserted: each must read "not found" on the suspect
     a neutral model   has nothing of the original and cannot be aligned, so it must read "inconclusive"
-    a tracing's decoys   recipients who were never issued a copy: none may be named
+    a tracing's decoys   recipients who were never issued a copy: they must not be named
 
 They follow from the models, the key and the public seed alone, so a verifier who has these can run the same controls
 again. The keys' secrets follow from the secret of the key examined (`Key.control_seed`), not from a public seed: with a

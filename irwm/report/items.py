@@ -243,8 +243,8 @@ def control_of_neutral(name: str) -> str:
 
 def failed(test: Mapping[str, Any]) -> bool:
     """Whether a control of a document's `self_tests` shows that readings of this examination mean nothing: it found a
-    mark that was never written, or gave a verdict where none is possible. Evidence between found and not found is no
-    failure: one unmarked key in a thousand gives it.
+    mark that was never written, or gave a verdict on a suspect that cannot be judged. Evidence between found and not
+    found is not a failure: one unmarked key in a thousand gives it.
     """
     found, must = test["verdict"], test["expected"]
     return bool(found != must and (found == FOUND or must == INCONCLUSIVE))

@@ -159,7 +159,7 @@ def remarks(document: Mapping[str, Any]) -> list[str]:
 
 
 def _control(mark: Mapping[str, Any]) -> str:
-    """A remark if the unmarked original or the release does not read as it must."""
+    """A remark if the unmarked original or the release does not read as required."""
     control = next((row for row in mark["rows"] if row["role"] == CONTROL and row["ways"]), None)
     release = next((row for row in mark["rows"] if row["role"] == RELEASE and row["ways"]), None)
     if control is not None and control["verdict"] == "found":

@@ -58,7 +58,7 @@ def judged(finding: Finding, reason: str) -> Finding:
     """The finding with the verdict that its numbers give.
 
     Args:
-        reason: as recorded. Only the reason tells that not everything was read, and then nobody is dismissed.
+        reason: as recorded. Only the reason tells that not everything was read, and then no key is dismissed.
     """
     word, said = judge(
         finding.reading, finding.parameters, finding.alignment, finding.faults, finding.comparisons, finding.place

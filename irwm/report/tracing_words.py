@@ -34,7 +34,7 @@ MEASURED = (
 ESTIMATE = (
     "The weights, and the number of copies computed from them, assume that only marked copies were averaged. Taking a "
     "median or a maximum, pasting, a share of the unmarked original, or a copy subtracted from others shifts them. "
-    "Who is named does not depend on them."
+    "The names do not depend on them."
 )
 LIMITATIONS = (
     "That a recipient is not named does not show that they had no part. Their copy may have had a small weight, or its "
@@ -45,7 +45,7 @@ LIMITATIONS = (
     "An owner who tried many secrets in advance could find one under which a chosen recipient reaches a z of about 6 "
     "by chance. A commitment to the key that is dated before the copies were issued and counted rules this out.",
 )
-COMPARED = "The corrected odds are those of any recipient who had no part reaching such a z."
+COMPARED = "The corrected odds say how often any recipient who had no part would reach this z."
 
 
 def is_one_copy(copies: float) -> bool:
@@ -115,7 +115,7 @@ def in_between(log10_risk: float) -> str:
     """Why no recipient is named although not all of them are dismissed."""
     return (
         "The noise is too weak to name a recipient and too strong to dismiss all of them: if none of them had a part, "
-        f"such a z occurs once in {power(log10_risk)} examinations."
+        f"a z this large occurs once in {power(log10_risk)} examinations."
     )
 
 

@@ -98,7 +98,7 @@ def undone(document: Mapping[str, Any]) -> list[Undone]:
 
 
 def in_place(document: Mapping[str, Any]) -> Markup:
-    """What it means that no change had to be undone."""
+    """The sentence for a suspect in which no change had to be undone."""
     return OWN_COORDINATES if document["items"]["suspect"]["answers"] else IN_PLACE
 
 
@@ -120,7 +120,7 @@ def directions(item: Mapping[str, Any]) -> Markup:
 
 
 def recognised(document: Mapping[str, Any]) -> list[tuple[Markup, Markup]]:
-    """What the suspect was recognised as, and which parts of the original it has lost: label and text."""
+    """The recognised form of the suspect, and the parts of the original that it has lost: label and text."""
     item, alignment = document["items"]["suspect"], document["alignment"]
     if item["answers"]:
         head = _say("{} rows, recovered in {} directions", number(item["vocab_size"]), number(item["hidden_size"]))
@@ -161,7 +161,7 @@ def read_under(by: str, aligned: bool) -> str:
     """Under which map rows were read, of `irwm.evidence.examination.MAPS`, in words."""
     if by == LEAST_SQUARES:
         return "through an affine map fitted by least squares, never to the rows that it reads"
-    return "through the alignment" if aligned else "through the best alignment tried; none is confirmed"
+    return "through the alignment" if aligned else "through the best alignment tried, which is not confirmed"
 
 
 def descent(document: Mapping[str, Any]) -> tuple[Markup, list[tuple[Markup, Markup]]]:

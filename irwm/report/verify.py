@@ -14,7 +14,7 @@
     time-stamp      the authority's response is signed, for this key's commitment, in answer to this request, and gives
                     the date and name that the document prints; its certificate leads to a root that the reader gave
     examination     run again, every number is as recorded
-    controls        run again, every control reads as recorded, and none is missing
+    controls        run again, every control reads as recorded, and all are there
     recipients      of a tracing: every recipient's key was given, and all of them were traced again
     choices         the signer chose no seed, and the chances are corrected for every key that is given
     models, claimants   of a dispute: the models given are those examined; each claimant opened a key of that name

@@ -1,4 +1,4 @@
-"""Decoys and neutral models in a document and in its figures; what the clock decides."""
+"""Decoys and neutral models in a document and in its figures, and the values that depend on the clock."""
 
 from __future__ import annotations
 

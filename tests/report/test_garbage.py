@@ -22,7 +22,7 @@ def test_garbage_ends_with_a_sentence(shape: str, tmp_path: Path) -> None:
     took = verified(SHAPES[shape](tmp_path))
     assert took.said_well, (took.code, took.printed, took.errors)
     lines = took.printed.splitlines()
-    if shape in BESIDE:  # which is a report, so that each check says what it found
+    if shape in BESIDE:  # the rest is a report, so each check has a result
         assert lines[-1].startswith("This report does not hold. Failed checks: ")
     else:
         assert len(lines) == 1, took.printed

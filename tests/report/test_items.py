@@ -1,4 +1,4 @@
-"""An item's description tells it from every other item, and a reader's item is compared with it file by file."""
+"""An item's description distinguishes it from every other item, and is compared with a reader's item file by file."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_hidden_folders_and_links_out_of_the_folder_are_not_read(suspect: Path, 
     (suspect / ".cache" / "when.metadata").write_text("1764180000")
     for name in (".DS_Store", "._config.json", "Thumbs.db"):
         (suspect / name).write_bytes(b"x")
-    (tmp_path / "secret").write_text("of somebody else")
+    (tmp_path / "secret").write_text("of another person")
     (suspect / "link.txt").symlink_to(tmp_path / "secret")
     (suspect / "nowhere.txt").symlink_to(tmp_path / "gone")
     others = {file.name: file for file in described(suspect).other_files}

@@ -1,4 +1,4 @@
-"""`irwm verify`, `inspect` and `detect`, run as a person runs them."""
+"""`irwm verify`, `inspect` and `detect`, run as a user runs them."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_detect_examines_each_suspect_of_a_folder(found, not_found, tmp_path, ca
     shutil.copytree(not_found.model.path, folder / "one")
     (folder / "broken.gguf").write_bytes(b"GGUF")
     asked = ["detect", str(folder), "--original", str(found.model.path), "--key", str(key)]
-    assert main([*asked, "--json"]) == 3, "what could not be examined clears nobody"
+    assert main([*asked, "--json"]) == 3, "suspects that could not be examined are not dismissed"
     answer = json.loads(capsys.readouterr().out)
     assert [row["suspect"] for row in answer["suspects"]] == ["broken.gguf", "one"]
     assert "too short" in answer["suspects"][0]["error"]
@@ -178,7 +178,7 @@ def test_detect_examines_each_suspect_of_a_folder(found, not_found, tmp_path, ca
 def test_a_process_that_ends_over_the_models_says_nothing_against_the_report(
     signed: Path, whole: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory that runs out is no fault of the report, which stays open as it was without the models."""
+    """If memory runs out, the report is not at fault: it stays open as without the models."""
     real, asked = judged._answer_of_child, []
 
     def ended(request, seconds):

@@ -94,7 +94,7 @@ def finding_document(
         case: label to value, printed in this order (reference, examiner, client, ...).
         created_utc: when the examination ended, ISO 8601 in UTC; given, because nothing here reads a clock.
         tool_versions: see `installed_versions`.
-        extra: label to value, printed under "Further particulars" (device, duration, ...).
+        extra: label to value, printed under "Further details" (device, duration, ...).
         tokens: token text by id.
         self_tests: controls run the same way; their absence is stated.
         disclose_rows: False withholds which rows carry the mark; anyone who knows them can remove it from other copies.

@@ -215,7 +215,7 @@ def _changed(change: float | str) -> str:
     """A change of perplexity in few characters; the JSON has it in full."""
     value = number_of(change)
     if math.isinf(value):
-        return "infinite"
+        return "beyond measure"
     if abs(value) < 5e-6:
         return "0 %"
     return f"{100 * value:+.3g} %".replace("-", "\u2212") if value < 9 else f"× {decimal(1 + value, 0)}"

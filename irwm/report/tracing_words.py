@@ -15,7 +15,7 @@ MOST_NAMES = 6
 ONE_COPY = 1.25
 
 METHOD = (
-    "In addition to its mark, each recipient’s copy has faint noise in every other row of the embedding. The place and "
+    "In addition to its mark, each recipient’s copy has faint noise in all other rows of the embedding. The place and "
     "the sign of this noise follow from that recipient’s key alone. The differences between the suspect and the "
     "original are added up with each recipient’s signs. For a copy that had no part in the suspect, the signs are like "
     "tosses of a fair coin, and the sum (z, in units of its own deviation) stays near 0. For a copy that had a part, "

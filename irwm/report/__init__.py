@@ -10,7 +10,7 @@
     document        the finding as a versioned JSON document (docs/report-schema.md)
     dispute, lab, sweep  the documents of a dispute, a lab and a folder of suspects, each with its page; lab_rows
     plots           every figure, as plotly draws it
-    figures         which figures a document has, for pages and reports alike
+    figures         which figures a document has, for pages and reports
     html            the document as a page: templates/template.html.j2, report.css, draw.js
     blocks          the page's structure and words, from which the PDF is set
     drawings        the page's figures for paper (matplotlib; only PDFs import it)

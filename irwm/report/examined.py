@@ -52,7 +52,7 @@ def opened(
 
 
 def examined_again(document: Mapping[str, Any], brought: Brought) -> list[Check]:
-    """The checks of a report that need what the reader brings: its models, keys and dates."""
+    """The checks of a report that need the reader's inputs: models, keys and dates."""
     checks = [_choices(document, brought.keys)]
     if brought.seen_utc is not None:
         checks.append(of_document(SEEN, partial(check_seen, document, brought.seen_utc)))

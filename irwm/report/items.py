@@ -53,7 +53,7 @@ class ItemDescription:
     """A checkpoint that was examined.
 
     Attributes:
-        name: what the item is called; its folder or file name, never the path on the examiner's machine.
+        name: the item's folder or file name, never the path on the examiner's machine.
         family, dtype: model family and number format of the embedding.
         vocab_size, hidden_size: s and d.
         tied: whether the embedding is the output head too.

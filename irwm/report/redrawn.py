@@ -38,15 +38,12 @@ def check_page(
         return Check("page", None, "there is no HTML next to the JSON")
     drawn = draw(document, json_name) if draw else _page(to_json(document), json_name)
     if data == drawn.encode("utf-8"):
-        return Check("page", True, "the HTML is, byte for byte, what follows from the JSON’s numbers")
+        return Check("page", True, "the HTML is, byte for byte, the page drawn from the JSON’s numbers")
     others = _other_versions(document, _OF_PAGE)
     if others:
         return Check("page", None, f"not compared: it was drawn by {others}", asked=True)
-    return Check(
-        "page",
-        False,
-        f"the HTML is not what follows from the JSON’s numbers: {_where(data.decode('utf-8', 'replace'), drawn)}",
-    )
+    where = _where(data.decode("utf-8", "replace"), drawn)
+    return Check("page", False, f"the HTML differs from the page drawn from the JSON’s numbers: {where}")
 
 
 def check_pdf(document: Mapping[str, Any], data: bytes | None, json_name: str) -> Check:
@@ -55,12 +52,12 @@ def check_pdf(document: Mapping[str, Any], data: bytes | None, json_name: str) -
         return Check("pdf", None, "there is no PDF next to the JSON")
     drawn = _pdf(to_json(document), json_name)
     if data == drawn:
-        return Check("pdf", True, "the PDF is, byte for byte, what follows from the JSON’s numbers")
+        return Check("pdf", True, "the PDF is, byte for byte, the one drawn from the JSON’s numbers")
     others = _other_versions(document, _OF_PDF)
     if others:
         return Check("pdf", None, f"not compared: it was set by {others}", asked=True)
     first = _first_difference(data, drawn)
-    said = f"the PDF is not what follows from the JSON’s numbers: they differ from byte {first + 1:,}"
+    said = f"the PDF differs from the one drawn from the JSON’s numbers, first at byte {first + 1:,}"
     return Check("pdf", False, said)
 
 

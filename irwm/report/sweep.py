@@ -47,7 +47,7 @@ def overview(
     """The overview of a sweep that has just begun; rows are added to "rows".
 
     Args:
-        folder: what is swept.
+        folder: the folder that is swept.
         original: fingerprint of the original.
         keys: how many keys are tried on each suspect; `keys_sha256` is over their sorted commitments.
         keys_held: how many keys of this original there were to try.

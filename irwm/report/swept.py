@@ -101,7 +101,7 @@ def _files_beside(reports: ReportsBeside, signed: SignedReport | None) -> Check:
             wrong.append(f"{signature} does not hold: {said(error)}")
         for each in (name, *there):
             if own.files.get(each) != hashlib.sha256(_small(reports.folder / each)).hexdigest():
-                wrong.append(f"{each} is not what was signed")
+                wrong.append(f"{each} is not the signed file")
     good = f"the {seen} files next to the reports are those that were signed with them"
     return Check("beside", not wrong, listed(wrong, 6) if wrong else good)
 
@@ -147,7 +147,7 @@ class _Swept:
     """A folder that was swept, as it is now.
 
     Attributes:
-        found: what is in it.
+        found: its models.
         places: the suspects' paths by the names that an overview has for them.
     """
 

@@ -78,7 +78,7 @@ class Undone:
         said: one sentence.
         confidence: as a percentage.
         exact: the confidence as a number in [0, 1].
-        measure: what the confidence is.
+        measure: the quantity that the confidence gives.
     """
 
     said: Markup

@@ -76,7 +76,7 @@ def test_the_report_says_whose_answers_they_are_and_when_they_were_recorded(serv
     assert recorded is not None
     assert who["requests_sha256"] == hashlib.sha256(recorded.request_sha256.tobytes()).hexdigest()
     assert who["responses_sha256"] == hashlib.sha256(recorded.response_sha256.tobytes()).hexdigest()
-    assert any("known by its answers alone" in limit for limit in document["limitations"])
+    assert any("known only by its answers" in limit for limit in document["limitations"])
     assert any("open_suspect" in line for line in document["reproduce"]["python"])
     page = (report / "report.html").read_text("utf-8")
     for text in (f"answers of {MODEL} at {ENDPOINT}", digest, who["requests_sha256"], "10:00:47.500Z"):

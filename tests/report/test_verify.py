@@ -160,7 +160,7 @@ def test_a_byte_changed_in_the_pdf_is_found(signed, place):
     (signed / "report.pdf").write_bytes(bytes(pdf))
     wrong = failed(verify_report(signed))
     assert set(wrong) == {"files", "pdf"}
-    assert f"from byte {at + 1:,} on" in wrong["pdf"]
+    assert f"first at byte {at + 1:,}" in wrong["pdf"]
 
 
 @pytest.mark.parametrize("name", ["report.json", "report.html", "report.pdf"])

@@ -1,34 +1,34 @@
 """Reports: a finding as strict JSON that holds every number, as a page drawn from that JSON, and as a PDF of the page.
 
     items           what a report says about checkpoints, keys and controls
-    answer          the word and the sentence that are read first
+    answer          the word and the sentence at the top
     wording         every sentence it prints; numbers: how it writes a number
-    error_rates     decoy keys and neutral models beside a verdict
+    error_rates     decoy keys and neutral models, for comparison with a verdict
     likelihood      likelihood ratio, and the claim against a search
-    tracing         whose copy it was; tracing_words: what is said of that
+    tracing         whose copy it was; tracing_words: the sentences about it
     two_findings    the two findings of a report: whose weights, and which copy
     document        the finding as a versioned JSON document (docs/report-schema.md)
     dispute, lab, sweep  the documents of a dispute, a lab and a folder of suspects, each with its page; lab_rows
     plots           every figure, as plotly draws it
-    figures         which figures a document has, for pages and reports alike
+    figures         which figures a document has, for pages and reports
     html            the document as a page: templates/template.html.j2, report.css, draw.js
     blocks          the page's structure and words, from which the PDF is set
-    drawings        the page's figures for paper (matplotlib; imported by nothing but a PDF)
+    drawings        the page's figures for paper (matplotlib; only PDFs import it)
     typefaces       the fonts, and which characters they have
     pdf             the document as PDF/A: templates/report.typ, set by typst
-    canonical       values as bytes that can be built again
+    canonical       values as reproducible bytes
     signature       Ed25519 signatures, and the chain of certificates behind one
-    signature_file  the signature file beside a report
+    signature_file  the signature file of a report
     write           all files, published together
-    verify          every check of a report that somebody received (docs/verifying.md), in parts:
-                    checks (a check, all of them, and what none shows), claims (what should stand where), consistency
-                    with reading_claims, tracing_claims, examined_claims and sentences (a report), rulings (a dispute),
+    verify          every check of a received report (docs/verifying.md), in parts:
+                    checks (one check, and all of them), claims (expected values by place), consistency with
+                    reading_claims, tracing_claims, examined_claims and sentences (a report), rulings (a dispute),
                     lab_claims, sweep_claims, stamps (time-stamps), recorded (a document read back as a finding),
                     redrawn (page and PDF drawn again), examined (models and key), judged (all in a limited child)
     reproduction    the detection run again and compared with the document, number by number
 
-Nothing here knows Gradio, opens a database or reads a clock. What is offered here is imported when it is first used, so
-that a vault can check a signature without loading what draws a page.
+This package does not use Gradio, open a database or read a clock. Its names are imported on first use, so a vault can
+check a signature without loading the code that draws a page.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = [
     "write_report",
 ]
 
-# Where each of them lives.
+# The module of each name.
 _HOMES = {
     "SCHEMA": "document",
     "VERSION": "document",

@@ -1,7 +1,7 @@
-"""What a reader sees first: one word and one sentence for all that a document's evidence carries together.
+"""The first lines of a report: one word and one sentence for the result of all its evidence.
 
-Nothing that stands below may take it back. So where a control failed, a search for a key could explain the finding, or
-keys were left out, that is said here, above the figures, and not further down.
+Nothing below may contradict them. So a failed control, a finding that a search for a key could explain, and keys that
+were left out are reported here, above the figures.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from irwm.report import tracing, tracing_words, wording
 from irwm.report.items import SETTINGS, failed
 from irwm.report.numbers import number
 
-# Found, but by no more than somebody who searched for a key could show as well.
+# Found, but a search for a key could produce evidence as strong.
 UNPROVEN = "unproven"
 WORDS = {
     FOUND: "Found",
@@ -29,13 +29,13 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The first thing that is read.
+    """The first thing that a reader sees.
 
     Attributes:
         kind: "found", "unproven", "not found" or "inconclusive"; chooses icon and colour.
-        sentence: what is so, and whose copy or mark it is about.
-        fault: why nothing here can be relied on; "" where nothing is wrong.
-        caution: what stands between this and a full answer, and what to do about it; "" for nothing.
+        sentence: the result, and whose copy or mark it is about.
+        fault: why the examination cannot be relied on; "" for no fault.
+        caution: what is missing for a full answer, and what to do about it; "" if the answer is complete.
     """
 
     kind: str
@@ -64,12 +64,12 @@ def answer(document: Mapping[str, Any]) -> Answer:
 
 
 def word_of(document: Mapping[str, Any]) -> str:
-    """The answer's word as it stands in lists: "found", "found, not yet proof", "not found", "inconclusive"."""
+    """The answer's word as used in lists: "found", "found, not yet proof", "not found", "inconclusive"."""
     return answer(document).word.lower()
 
 
 def is_original(document: Mapping[str, Any]) -> bool:
-    """Whether the suspect is the original itself, weight file by weight file, whatever the files are called."""
+    """Whether the suspect is the original itself: the same weight files, under any file names."""
     suspect, original = (
         {file["sha256"] for file in item["files"] if file["name"] not in SETTINGS} for item in _items(document)
     )
@@ -77,7 +77,7 @@ def is_original(document: Mapping[str, Any]) -> bool:
 
 
 def keys_tried(document: Mapping[str, Any]) -> str:
-    """How many keys were tried, of how many there are: "1 of 6"; "3" where nobody counted them."""
+    """How many keys were tried, and of how many: "1 of 6"; "3" if their number is not known."""
     tried, held = document["keys"]["tried"], document["keys"]["held"]
     return number(tried) if held is None else f"{number(tried)} of {number(held)}"
 
@@ -88,7 +88,7 @@ def whose(key: Mapping[str, Any]) -> str:
 
 
 def named(text: str, key: Mapping[str, Any]) -> str:
-    """A sentence of the examination, which knows no names, with the key's name in the place of "this key"."""
+    """A sentence of the examination, with the key's name instead of "this key"."""
     mark = wording.whose_mark(key["recipient"], key["owner"])
     if mark == wording.NOBODYS:
         return text
@@ -115,12 +115,12 @@ def _sentence(document: Mapping[str, Any]) -> str:
     if verdict["word"] == NOT_FOUND and suspect["fingerprint"] == original["fingerprint"]:
         if is_original(document):
             return "This is your unmarked original itself. It carries no mark."
-        return "The suspect’s embedding is your unmarked original’s own, number for number. It carries no mark."
+        return "The suspect’s embedding equals your unmarked original’s, number for number. It carries no mark."
     marks = [each["log10_risk"] for each in document["evidence"] if each["form"] == MARK]
     if verdict["word"] == FOUND and min(marks) > FOUND_LOG10_RISK:
         return wording.by_fingerprint(key["recipient"], key["owner"])
     tried = document["keys"]["tried"]
-    # Only where somebody counted the keys is the document known to be about the strongest of those tried.
+    # Only if the keys were counted is the document known to be about the strongest of those tried.
     if verdict["word"] != FOUND and tried > 1 and document["keys"]["held"] is not None:
         if verdict["word"] == NOT_FOUND:
             return f"None of the marks of the {number(tried)} keys tried was found in the suspect."

@@ -1,12 +1,11 @@
-"""The audit log of a vault as its owner exports it: hashes and times, and nothing of what was done to whom.
+"""The audit log of a vault as its owner exports it: hashes and times, without names or other details.
 
     {"schema": {"name": "irwm-audit-log", "version": 1}, "vault": identifier}
     {"sequence": 1, "time": ..., "event": ..., "details": SHA-256, "version": ..., "previous": ..., "hash": ...}
     ...
 
 One JSON object in each line. `entry_hash` chains the entries; the vault's own log has the same hashes. The export shows
-whether the head that a report names was ever that of the log. An entry cannot be taken out of a log without a change of
-every later head.
+whether the head that a report names was ever that of the log. Removing an entry from a log changes every later head.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ SCHEMA, VERSION = "irwm-audit-log", 1
 ENDING = ".jsonl"
 # The hash before the first entry.
 GENESIS = "0" * 64
-# A line has some 400 bytes; the log of a vault with 100 000 keys has 60 MB.
+# A line has about 400 bytes; the log of a vault with 100 000 keys has 60 MB.
 MOST_BYTES, MOST_LINE = 1 << 30, 4096
 _ASK = "Ask the signer for the log again, as the page Vault exports it"
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry as it is exported.
+    """One exported entry.
 
     Attributes:
         sequence: counts from 1.
         time: UTC, ISO 8601.
         event: what happened, one of the program's fixed phrases.
-        details: SHA-256 of the particulars and their salt, hex.
+        details: SHA-256 of the details and their salt, hex.
         version: of the vault's schema.
         previous, hash: the chain, hex.
     """
@@ -55,7 +54,7 @@ class LogEntry:
 def entry_hash(
     vault: str, version: int, sequence: int, time: str, event: str, previous: str, details_sha256: str
 ) -> str:
-    """The hash of one entry: SHA-256, hex, of the canonical JSON of all these, under "details" the digest.
+    """The hash of one entry: SHA-256, hex, of the canonical JSON of all these values, with the digest as "details".
 
     Raises:
         TypeError, ValueError: a value is not plain JSON.
@@ -84,10 +83,10 @@ def _line(value: object) -> bytes:
 
 
 def head_at(path: Path, count: int) -> str:
-    """The hash of entry number `count` of an exported log, whose chain is checked up to its end.
+    """The hash of entry number `count` of an exported log; the complete chain is checked.
 
     Raises:
-        IrwmError: the file is no exported log, its chain is broken, or it ends before this entry.
+        IrwmError: the file is not an exported log, its chain is broken, or it ends before this entry.
     """
     if path.stat().st_size > MOST_BYTES:
         raise IrwmError("the file is larger than any audit log", file=path, expected=f"at most {MOST_BYTES} bytes")
@@ -124,7 +123,7 @@ def _vault(line: bytes, path: Path) -> str:
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise IrwmError(
-        "the file is no exported audit log", file=path, expected=f"{SCHEMA}, version {VERSION}", advice=_ASK
+        "the file is not an exported audit log", file=path, expected=f"{SCHEMA}, version {VERSION}", advice=_ASK
     )
 
 
@@ -146,5 +145,5 @@ def check_log(path: Path, head: str, count: int) -> Check:
         return Check(LOG, None, f"the audit log could not be read: {error.strerror}", asked=True)
     if recorded != head:
         what = f"entry {count} of the log has the hash {recorded[:16]}…, the report names {printable(head, 16)}…"
-        return Check(LOG, False, f"the report names an audit log that is not this one: {what}")
-    return Check(LOG, True, f"the audit log holds the {count} entries that the report names, and its chain is whole")
+        return Check(LOG, False, f"the report names another audit log: {what}")
+    return Check(LOG, True, f"the audit log holds the {count} entries that the report names, and its chain is complete")

@@ -1,7 +1,7 @@
 """The printed form of a report as plain blocks, taken from its HTML: the sentences and the numbers are written once.
 
-`render_html` escapes whatever a stranger wrote, so that nothing but the template's own tags is markup; what is read
-here is therefore the template's structure and otherwise text. A block is a dictionary that `report.typ` can set:
+`render_html` escapes all untrusted text, so only the template's own tags are markup; this module therefore reads the
+template's structure and text. A block is a dictionary that `report.typ` can set:
 
     {"kind": "heading", "level": 1 to 3, "runs": runs}
     {"kind": "par", "class": "lead", "runs": runs}
@@ -29,11 +29,11 @@ from irwm.report.typefaces import settable
 
 Block = dict[str, Any]
 _VOID = frozenset(("br", "hr", "img", "meta", "link", "path", "circle"))
-# What only a screen needs.
+# Elements that only a screen needs.
 _LEFT_OUT = frozenset(("noscript", "svg", "script", "style"))
 _STYLES = {"b": "b", "strong": "b", "i": "i", "em": "i", "sup": "sup", "sub": "sub", "code": "code", "small": "small"}
 _HEADINGS = {"h1": 1, "h2": 2, "h3": 3, "h4": 3, "summary": 3}
-# A longer word could be wider than the column it stands in; a SHA-256 has 64 characters and a place that fits it.
+# A longer word could be wider than its column; a SHA-256 has 64 characters and a column that fits it.
 _LONGEST_WORD = 24
 _HASH = re.compile(r"[0-9a-f]{64}|[0-9a-f]{128}")
 _BREAK_HERE = "\u200b"
@@ -62,7 +62,7 @@ class _Node:
 
 
 class _Tree(HTMLParser):
-    """Builds the elements of our own template, in which every tag is closed."""
+    """Builds the elements of this package's template, which closes every tag."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -102,7 +102,7 @@ def figures_of(html: str) -> dict[str, Any]:
 
 
 def text_of(blocks: list[Block]) -> str:
-    """Everything the blocks say, for comparison with what the HTML says."""
+    """All text of the blocks, for comparison with the text of the HTML."""
     said: list[str] = []
 
     def walk(value: Any) -> None:
@@ -122,7 +122,7 @@ def text_of(blocks: list[Block]) -> str:
 def _blocks(node: _Node) -> Iterator[Block]:
     for child in node.children:
         if isinstance(child, str):
-            if child.strip():  # no template text stands outside a paragraph; if it ever does, it is not lost
+            if child.strip():  # the template has no text outside a paragraph; if it ever does, it is kept
                 yield {"kind": "par", "class": "", "runs": _runs([child])}
         elif child.tag in _LEFT_OUT:
             continue
@@ -179,7 +179,7 @@ def _cell(cell: _Node, header: bool) -> Block:
 
 
 def _columns(table: Block) -> list[int]:
-    """One width per column: 0 for as narrow as what stands in it, else its share of what is left."""
+    """One width per column: 0 for as narrow as its content, else its share of the rest."""
     rows = table["body"] or table["head"]
     count = max((sum(cell["across"] for cell in row) for row in rows), default=0)
     longest, text = [0] * count, [False] * count
@@ -191,7 +191,7 @@ def _columns(table: Block) -> list[int]:
     widths = [min(max(n, 8), 70) if t and n > 12 else 0 for n, t in zip(longest, text, strict=True)]
     if any(widths) or "narrow" in table["class"]:
         return widths
-    # Nothing but numbers: they are spread over the page, each by its own length and its heading's.
+    # Only numbers: the columns are spread over the page, each by the length of its content and its heading.
     for row in table["head"]:
         if len(row) == count:
             longest = [max(n, len(_plain(cell))) for n, cell in zip(longest, row, strict=True)]
@@ -234,7 +234,7 @@ def _card(section: _Node) -> Block:
 
 
 def _runs(children: list[_Node | str], styles: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """Text with its styles; runs of blanks are one, as HTML has it, and none stands at either end."""
+    """Text with its styles; runs of blanks become one, as in HTML, and blanks at both ends are removed."""
     runs = [run for run in _raw_runs(children, styles) if run["text"]]
     joined: list[dict[str, Any]] = []
     for run in runs:
@@ -269,7 +269,7 @@ def _text(node: _Node) -> str:
 
 
 def _breakable(text: str, longest: int) -> str:
-    """`text` in which a word longer than a column may be broken; a SHA-256 is left whole, so that it can be copied."""
+    """`text` with possible breaks in words longer than a column; a SHA-256 stays whole, so that it can be copied."""
 
     def broken(word: re.Match[str]) -> str:
         if _HASH.fullmatch(word[0]):

@@ -26,15 +26,15 @@ class Brought:
         identity: the signer's first public key as published, hex. Without it a signature shows only that the files fit
             the key that they name themselves.
         roots_pem: certificates of time-stamping authorities that the reader trusts, PEM. Without any, a time-stamp
-            shows only what some authority says.
-        suspect, original: the models examined, opened or as paths. Of a sweep, `suspect` is the folder that was swept.
-        models: of a dispute, the models that the claimants brought and those in dispute, in any order; a folder stands
-            for every model in it.
+            shows only what an unknown authority states.
+        suspect, original: the models examined, opened or as paths. For a sweep, `suspect` is the swept folder.
+        models: for a dispute, the models that the claimants brought and those in dispute, in any order; a folder means
+            every model in it.
         keys: keys that their owners opened, in any order: the report's own, those of the other recipients, or both
             claimants' of a dispute.
         audit_log: the signer's log as the page Vault exports it.
-        seen_utc: since when the reader knows the suspect to exist, ISO 8601 with its zone; "unknown" says that the
-            reader does not know.
+        seen_utc: since when the reader has known the suspect to exist, ISO 8601 with its zone; "unknown" if the reader
+            does not know.
         device: where to compute.
     """
 
@@ -50,7 +50,7 @@ class Brought:
 
     @property
     def examines(self) -> bool:
-        """Whether anything is there that takes an examination."""
+        """Whether any part was given that needs an examination."""
         return self.suspect is not None or self.original is not None or bool(self.models) or bool(self.keys)
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Brought:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Brought:
-        """What `to_dict` gave."""
+        """The object that `to_dict` wrote."""
         paths = {name: values[name] for name in ("suspect", "original", "audit_log")}
         roots = values["roots_pem"]
         return cls(
@@ -89,7 +89,7 @@ def _path(model: Model) -> Path:
 
 
 def opened_keys(path: Path) -> tuple[Key, ...]:
-    """The keys in a file that its owner opened, or in every file of a folder; their bytes are kept nowhere.
+    """The keys in a file that its owner opened, or in every file of a folder; their bytes are not kept.
 
     Raises:
         IrwmError: a file cannot be read or is no key, or the folder holds none.
@@ -99,13 +99,16 @@ def opened_keys(path: Path) -> tuple[Key, ...]:
     files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
     if not 0 < len(files) <= MOST_KEYS:
         raise IrwmError(
-            "the folder is none of opened keys", file=path, expected="a file for each key", found=f"{len(files)} files"
+            "the folder does not hold opened keys",
+            file=path,
+            expected="a file for each key",
+            found=f"{len(files)} files",
         )
     return tuple(opened_key(file) for file in files)
 
 
 def opened_key(path: Path) -> Key:
-    """A key that its owner opened, from its file; its bytes are kept nowhere.
+    """A key that its owner opened, from its file; its bytes are not kept.
 
     Raises:
         IrwmError: it cannot be read, or is no key.

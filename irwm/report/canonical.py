@@ -1,16 +1,16 @@
-"""One way to turn values into bytes, so that what is hashed, signed or sealed can be built again later; and one way to
-read a stranger's."""
+"""Canonical JSON, so that hashed, signed or sealed bytes can be built again later, and a strict reader for untrusted
+JSON."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-# A report on 10 000 positions, the most there are, has 20 MB and 400 000 values.
+# A report on 10 000 positions, the maximum, has 20 MB and 400 000 values.
 MOST_JSON_BYTES, MOST_VALUES = 32 << 20, 500_000
 # Its longest text is a sentence or a figure's numbers; its largest object has a name for each file that was signed.
 MOST_TEXT, MOST_NAMES = 1 << 20, 10_000
-# One for all: `json.dumps` would make a new one for each of the hundred thousands of records of a large vault.
+# Shared: `json.dumps` would make a new one for each of the hundreds of thousands of records of a large vault.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -39,22 +39,22 @@ def _only_text_keys(value: Any) -> None:
 
 
 def strict_json(data: bytes) -> Any:
-    """The value that these bytes spell, where they can be read in one way alone.
+    """The value of these bytes, if they can be read in only one way.
 
-    Sizes are looked at before contents: a list without anything in it takes three bytes here and sixty in memory.
+    Sizes are checked before contents: an empty list takes three bytes here and sixty in memory.
 
     Raises:
-        ValueError: not JSON; NaN or an infinity, which JSON has not; a name twice in one object, of which one reader
-            takes the first and another the last; or larger than any report.
+        ValueError: not JSON; NaN or infinity, which JSON does not have; a name twice in one object, where some readers
+            take the first and others the last; or larger than any report.
         RecursionError: nested too deeply.
     """
     if len(data) > MOST_JSON_BYTES:
-        raise ValueError(f"{len(data):,} bytes, where a report has at most {MOST_JSON_BYTES:,}")
+        raise ValueError(f"{len(data):,} bytes; a report has at most {MOST_JSON_BYTES:,}")
     if (values := sum(map(data.count, (b",", b"[", b"{")))) > MOST_VALUES:
-        raise ValueError(f"some {values:,} values, where a report has at most {MOST_VALUES:,}")
+        raise ValueError(f"about {values:,} values; a report has at most {MOST_VALUES:,}")
     value = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
     if len(data) > MOST_TEXT and (longest := _longest_text(value)) > MOST_TEXT:
-        raise ValueError(f"a text of {longest:,} characters, where a report’s have at most {MOST_TEXT:,}")
+        raise ValueError(f"a text of {longest:,} characters; a report’s texts have at most {MOST_TEXT:,}")
     return value
 
 
@@ -77,8 +77,8 @@ def _refuse_constant(name: str) -> float:
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > MOST_NAMES:
-        raise ValueError(f"an object of {len(pairs):,} names, where a report’s have at most {MOST_NAMES:,}")
+        raise ValueError(f"an object of {len(pairs):,} names; a report’s objects have at most {MOST_NAMES:,}")
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands twice in one object")
+        raise ValueError("an object has the same name twice")
     return found

@@ -12,17 +12,17 @@ HOLDS = (
     "This report holds: the expected identity signed it, and everything that its verdict depends on was computed again."
 )
 NOT_ESTABLISHED = "Nothing that was checked is wrong, but it is not established that this report holds"
-# Where nobody said whose signature it should be.
-BY_WHOM = "Nothing here shows who made this report: anybody can sign one of their own."
+# If the expected signer was not given.
+BY_WHOM = "Nothing here shows who made this report: anyone can sign a report with their own key."
 
-# Names of checks that are told apart by what they show.
+# Names of checks.
 SIGNATURE, IDENTITY, TIME_STAMP, LOG, SEEN = "signature", "identity", "time-stamp", "log", "seen"
 SUSPECT, ORIGINAL, KEY, KEYS = "suspect", "original", "key", "keys"
 MODELS, CLAIMANTS, FOLDER = "models", "claimants", "folder"
 EXAMINATION, CONTROLS, RECIPIENTS, CHOICES = "examination", "controls", "recipients", "choices"
 # What shows a time-stamp.
 ROOT = "root"
-# For a reader who does not know since when the suspect exists.
+# For a reader who does not know since when the suspect has existed.
 UNKNOWN_TIME = "unknown"
 NEEDED: Mapping[str, str] = {
     IDENTITY: "the signer’s first public key, as the signer published it",
@@ -33,9 +33,9 @@ NEEDED: Mapping[str, str] = {
     MODELS: "every model of the dispute",
     KEY: "the opened key, and every other key that was tried",
     LOG: "the signer’s audit log, exported after the report was signed",
-    SEEN: "the day since which the suspect is known to exist, from another source than the signer",
+    SEEN: "the day since which the suspect is known to exist, from a source other than the signer",
 }
-# The checks that make a report a certain person's, and those of whether its numbers follow from one another.
+# The checks that show who made a report, and those that show whether its numbers follow from one another.
 _SIGNED = frozenset({"files", "document", SIGNATURE, "certificates", IDENTITY})
 _FOLLOWS = frozenset({"numbers", "rulings"})
 
@@ -47,8 +47,8 @@ class Check:
     Attributes:
         name: a word, as listed in `irwm.report.verify`.
         ok: whether it holds; None where it was not, or could not be, checked.
-        said: a sentence part that says what was found; what a stranger wrote in it is inert.
-        asked: somebody gave what this check needs, so that None is a failure to do what was asked.
+        said: the result as a part of a sentence; text from untrusted files in it is inert.
+        asked: the reader gave what this check needs, so None means that the check could not be made.
     """
 
     name: str
@@ -71,44 +71,44 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Nothing that was checked fails, and nothing that was asked for was left unchecked; it need not be signed."""
+        """No check fails, and every check that was asked for was made; the report need not be signed."""
         return not any(check.ok is False or (check.ok is None and check.asked) for check in self.checks)
 
     @property
     def established(self) -> bool:
-        """`ok`, signed by the identity that the caller expects, and nothing that the verdict depends on is merely
+        """`ok`, signed by the identity that the caller expects, and the verdict depends on no value that is merely
         stated."""
         return self.ok and not self.open
 
     @property
     def open(self) -> tuple[str, ...]:
-        """Why it is not `established` although nothing is wrong, each reason as a sentence part."""
+        """Why it is not `established` although no check fails, each reason as a part of a sentence."""
         answers = {check.name: check for check in self.checks}
         hold = held(self.checks)
         reasons = [f"{check.name} could not be checked" for check in self.checks if check.ok is None and check.asked]
         if SIGNATURE not in hold:
             reasons.append("it is not signed")
         elif IDENTITY not in hold:
-            reasons.append("nobody said whose signature is expected")
+            reasons.append("the expected signer was not given")
         elif not hold >= _SIGNED:
             reasons.append("its signature was not checked in full")
         if hold.isdisjoint(_FOLLOWS):
             reasons.append("its numbers were not computed again")
         if TIME_STAMP in answers and answers[TIME_STAMP].ok is None:
             known = answers[TIME_STAMP]
-            nobody = "nobody said which authority is trusted to have dated the key’s commitment"
+            nobody = "no trusted authority for the date of the key’s commitment was given"
             reasons.append(known.said if known.asked else nobody)
-        if KEY in answers:  # without it, nothing of this could be checked
+        if KEY in answers:  # these checks need the key
             unsettled = (CHOICES, CONTROLS, CLAIMANTS, SUSPECT, ORIGINAL)
             reasons += [check.said for check in self.checks if check.name in unsettled and check.ok is None]
-        # Whose signature and whose date it is was said above.
+        # Signer and date are covered above.
         if any(group.carries and group.bring not in ((IDENTITY,), (ROOT,)) for group in self.states.left):
-            reasons.append("the signer alone states what its verdict depends on")
+            reasons.append("its verdict depends on values that only the signer states")
         return tuple(reasons)
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """What to bring so that nothing the verdict depends on is merely stated, as names of `NEEDED`."""
+        """The names in `NEEDED` that the reader must bring so that all values behind the verdict are computed again."""
         answers = {check.name: check.ok for check in self.checks}
         wanted = [need for group in self.states.left if group.carries for need in group.bring]
         if answers.get(SIGNATURE) and not answers.get(IDENTITY):
@@ -119,17 +119,17 @@ class Verification:
 
     @property
     def exit_code(self) -> int:
-        """0: `established`. 1: something was changed, or differs. 2: whether the report holds is not established."""
+        """0: `established`. 1: a check fails. 2: it is not established whether the report holds."""
         if any(check.ok is False for check in self.checks):
             return 1
         return 0 if self.established else 2
 
     @property
     def result(self) -> str:
-        """The outcome in one or two sentences; a command, a page and an answer say the same."""
+        """The outcome in one or two sentences, the same for the command, the page and the API."""
         failed = dict.fromkeys(check.name for check in self.checks if check.ok is False)
         if failed:
-            return f"This report does not hold. What fails: {', '.join(failed)}."
+            return f"This report does not hold. Failed checks: {', '.join(failed)}."
         if self.established:
             return HOLDS
         said_of = f"{NOT_ESTABLISHED}: {'; '.join(self.open)}."
@@ -144,7 +144,7 @@ def held(checks: Sequence[Check]) -> set[str]:
 def of_document(name: str, check: Callable[[], Check]) -> Check:
     """The outcome of a check that needs only the report's own files, so that they are the reason for any error.
 
-    Every exception is meant: which one a template or a typesetter raises on a crooked document is theirs to choose.
+    It catches every exception: a template or a typesetter may raise any of them for an invalid document.
     """
     try:
         return check()
@@ -156,7 +156,7 @@ def of_document(name: str, check: Callable[[], Check]) -> Check:
 
 
 def guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Check:
-    """The outcome of a check against a model or a key, which may be what stops it; a crooked document fails too."""
+    """The outcome of a check that needs a model or a key, which may stop it; an invalid document fails as well."""
     try:
         return check()
     except IrwmError as error:
@@ -165,7 +165,7 @@ def guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Check
         MemoryError,
         RuntimeError,
         OSError,
-    ) as error:  # of this computer; torch raises the second for want of memory
+    ) as error:  # of this computer; torch raises RuntimeError if memory runs out
         what = printable(f"{type(error).__name__}: {error}", 200)
         return Check(name, None, f"could not be checked, perhaps because memory ran out ({what})", asked=True)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -174,7 +174,7 @@ def guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Check
 
 
 def in_words(stated: Sequence[Stated]) -> list[str]:
-    """The groups that are merely stated, in a sentence part for each reason why."""
+    """The groups that are merely stated, as a part of a sentence for each reason."""
     by_reason: dict[str, list[str]] = {}
     for group in stated:
         by_reason.setdefault(group.why, []).append(group.name)
@@ -182,11 +182,11 @@ def in_words(stated: Sequence[Stated]) -> list[str]:
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Names of files or sentence parts in a row, made inert; of many the first, and how many more."""
+    """Names of files or parts of sentences as an inert list; if there are many, the first ones and how many more."""
     shown = [printable(name, 300) for name in names[:most]]
     return "; ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def said(error: IrwmError) -> str:
-    """An error as a sentence part."""
+    """An error as a part of a sentence."""
     return printable(str(error), 600).rstrip(".")

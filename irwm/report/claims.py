@@ -1,4 +1,4 @@
-"""Claims, each of what stands at a place of a document and what should, and the fields that no claim is made of."""
+"""Claims (a place of a document, its value, and the expected value), and the fields that have no claim."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from irwm.report.document import ReportError, plain
 from irwm.report.reproduction import RELATIVE, Difference
 from irwm.report.states import Stated
 
-# Where a value stands, the value, and what it should be: a value, or in words what it must be.
+# The place of a value, the value, and what it should be: a value, or in words what it must be.
 Claim = tuple[str, Any, Any]
-# Far below what anybody could gain by it: a share of a hundred thousand things is larger.
+# Too small to be of any use to a forger: one in a hundred thousand is larger.
 _ABSOLUTE = 1e-9
 _DIGEST = re.compile("[0-9a-f]{64}")
-# What claims raise that cannot even be made. RuntimeError: a generator that ran out of what a rule looks for.
+# Exceptions of claims that cannot be made. RuntimeError: a rule did not find what it looks for in a generator.
 IMPOSSIBLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, IrwmError)
 
 
-# Of any document; its signer gave them.
+# Inputs of every kind of document, given by its signer.
 CASE = Stated("the case, and when its examination ended", "the examiner says so", ("case*", "created_utc"))
-PARTICULARS = Stated("other particulars", "the examiner says so", ("extra*",))
+PARTICULARS = Stated("further details", "the examiner says so", ("extra*",))
 VERSIONS = Stated("versions of programs", "only the computer that made the report shows them", ("versions*",))
 SIGNER = Stated(
     "who signed", "only the signer’s published key shows it", ("status.custody.identity",), (IDENTITY,), carries=True
@@ -36,9 +36,9 @@ CUSTODY = Stated(
     (LOG,),
     carries=True,
 )
-# What `SIGNER` and `CUSTODY` need.
+# The checks that show `SIGNER` and `CUSTODY`.
 SHOWN_OF_SIGNATURE: Mapping[str, tuple[str, ...]] = {IDENTITY: SIGNER.fields, LOG: CUSTODY.fields}
-# Of an item (`irwm.report.items.ItemDescription`) all that its files show.
+# The fields of an item (`irwm.report.items.ItemDescription`) that its files show.
 _OF_ITEM = (
     "family", "dtype", "vocab_size", "hidden_size", "tied", "heads", "kv_heads", "head_dim", "fingerprint",
     "bytes_total", "files*", "other_files*", "notes*", "answers*",
@@ -46,21 +46,21 @@ _OF_ITEM = (
 
 
 def item_fields(*places: str) -> tuple[str, ...]:
-    """The fields of the items at these places that their files show: all but what the examiner calls them."""
+    """The fields of the items at these places that their files show: all except their names."""
     return tuple(f"{place}.{name}" for place in places for name in _OF_ITEM)
 
 
 def wrong(claims: Iterable[Claim]) -> Iterator[Difference]:
     """The claims that do not hold."""
     for where, recorded, expected in claims:
-        if type(recorded) is type(expected) and recorded == expected:  # nearly all; the rest only looks different
+        if type(recorded) is type(expected) and recorded == expected:  # true for nearly all; fast
             continue
         if not _agree(plain(recorded), plain(expected)):
             yield Difference(where, recorded, expected)
 
 
 def _agree(recorded: Any, expected: Any) -> bool:
-    """Whether two values are equal, numbers to the rounding of the same sum on another processor."""
+    """Whether two values are equal; numbers may differ by the rounding of another processor."""
     if isinstance(recorded, float) or isinstance(expected, float):
         numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (recorded, expected))
         return numbers and math.isclose(recorded, expected, rel_tol=RELATIVE, abs_tol=_ABSOLUTE)
@@ -68,21 +68,21 @@ def _agree(recorded: Any, expected: Any) -> bool:
 
 
 def contradicted(claims: Iterable[Claim], problem: str, assigned: set[str] | None = None) -> list[Difference]:
-    """The claims that do not hold; ReportError with this problem where they cannot even be made.
+    """The claims that do not hold; raises ReportError with this problem if the claims cannot be made.
 
     Args:
-        assigned: the places that the claims are about are added to it.
+        assigned: receives the places of the claims.
     """
     found: list[Difference] = []
     try:
         found.extend(wrong(claims if assigned is None else _noted(claims, assigned)))
     except IMPOSSIBLE as error:
-        if found:  # what is wrong is named already; the rest cannot be worked out because of it
+        if found:  # the error is reported already; the rest cannot be computed because of it
             return found
         raise ReportError(
             problem,
             found=f"{type(error).__name__}: {error}".rstrip("."),
-            advice="Ask its maker for the report as it was signed",
+            advice="Ask the signer for the report as it was signed",
         ) from error
     return found
 
@@ -94,12 +94,12 @@ def _noted(claims: Iterable[Claim], assigned: set[str]) -> Iterator[Claim]:
 
 
 def each(where: str, recorded: Any, expected: Any) -> Iterator[Claim]:
-    """Claims about every value inside `expected`, which says what the whole of `recorded` should be."""
+    """Claims about every value inside `expected`, which is the complete expected value of `recorded`."""
     yield from _each(where, recorded, plain(expected))
 
 
 def _each(where: str, recorded: Any, expected: Any) -> Iterator[Claim]:
-    if not expected and type(recorded) is type(expected):  # nothing inside, of which a claim could be made
+    if not expected and type(recorded) is type(expected):  # empty: no inner claims
         yield where, recorded, expected
     elif isinstance(expected, dict) and isinstance(recorded, Mapping):
         for name in dict.fromkeys((*expected, *recorded)):
@@ -123,7 +123,7 @@ def must(holds: bool, where: str, value: Any, words: str) -> Iterator[Claim]:
 
 
 def whole(where: str, value: Any, least: int = 0, most: float = float("inf")) -> Iterator[Claim]:
-    """A number of things."""
+    """A claim that a value is a whole number in a range."""
     to = "on" if most == float("inf") else f"to {most}"
     yield from must(type(value) is int and least <= value <= most, where, value, f"a whole number from {least} {to}")
 
@@ -133,10 +133,10 @@ def digest(where: str, value: Any) -> Iterator[Claim]:
 
 
 def item(where: str, recorded: Mapping[str, Any], *, answers: bool = False) -> Iterator[Claim]:
-    """An item: its numbers can be so, and its files have the size that it gives for all of them.
+    """An item: its numbers are possible, and the sizes of its files add up to its total.
 
     Args:
-        answers: it may be one that is known by its answers alone.
+        answers: the item may be known only by its answers.
     """
     if not answers:
         yield f"{where}.answers", recorded["answers"], None

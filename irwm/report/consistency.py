@@ -1,9 +1,9 @@
-"""Do a document's numbers follow from one another? Checked from the document alone, without models, key or signature.
+"""Checks whether a document's numbers follow from one another, without models, key or signature.
 
 Every chance in a report is computed from the ranks of the positions, the parameters and the number of keys tried, and
-every sentence from those, all of which the document holds. Whoever changes one of them without the others is found out
-here. All else follows from the inputs, which `STATED` lists; `tests/report/test_every_leaf.py` alters every value of
-real reports and compares the two.
+every sentence from those. The document holds all of them, so a change of one without the others is found here. All
+other values follow from the inputs, which `STATED` lists; `tests/report/test_every_leaf.py` alters every value of real
+reports and compares the two.
 
     reading_claims, tracing_claims, examined_claims, sentences    the claims, part by part
 """
@@ -58,7 +58,7 @@ from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_floor_log1
 
 _MODELS = (SUSPECT, ORIGINAL, KEY)
 _MEASURED = "only the models show what was measured on them"
-# What matters only where the key has a date.
+# These matter only if the key has a date.
 _DATED = (
     Stated(
         "the time-stamp of the key’s commitment",
@@ -75,14 +75,14 @@ _DATED = (
         carries=True,
     ),
 )
-# The inputs of a report; all else follows from them.
+# The inputs of a report; all other values follow from them.
 STATED = (
     CASE,
     PARTICULARS,
     VERSIONS,
     SIGNER,
     CUSTODY,
-    Stated("what the items are called", "the examiner says so", ("items.suspect.name", "items.original.name"), only=()),
+    Stated("the names of the items", "the examiner says so", ("items.suspect.name", "items.original.name"), only=()),
     Stated(
         "how many keys were tried, the seed, and the way of reading",
         "a signer who tried others would not say so",
@@ -103,7 +103,7 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "the suspect: its files, its form and, where it only answers, who was asked and when",
+        "the suspect: its files, its form and, if it only answers, which server was asked and when",
         "only the files show it",
         item_fields("items.suspect"),
         (SUSPECT,),
@@ -124,12 +124,12 @@ STATED = (
     ),
     Stated(
         "the digest of all values of the null",
-        "its last bits depend on the processor, so nothing is compared with it",
+        "its last bits depend on the processor, so it is not compared",
         ("reading.null.sha256", "paper.null.sha256", "elsewhere.null.sha256"),
         only=(),
     ),
     Stated(
-        "which rows are marked, what was read there, and where",
+        "which rows are marked, and the values read in them",
         _MEASURED,
         (
             "reading*", "elsewhere*", "paper*", "place", "evidence*", "supporting*",
@@ -139,20 +139,20 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "how rows and columns were put back, the lineage, and what a reader was warned of",
+        "how rows and columns were put back, the lineage, and the warnings",
         _MEASURED,
         ("alignment*", "lineage*", "verdict.warnings*"),
         _MODELS,
         carries=True,
     ),
     Stated(
-        "how many recipients the rank rule was read for",
+        "how many recipients the rank rule was applied to",
         "marks of recipients who are not listed are in no report",
         ("tracing.read_by_rank_rule",),
         only=(),
     ),
     Stated(
-        "who was traced, and what was read of each",
+        "which recipients were traced, and the results",
         "only the models and every recipient’s key show it",
         ("tracing*",),
         _MODELS,
@@ -160,7 +160,7 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "the decoys: what wrong keys read",
+        "the decoys: the readings of wrong keys",
         _MEASURED,
         ("error_rates.decoys*",),
         _MODELS,
@@ -168,7 +168,7 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "the controls, and what neutral models read",
+        "the controls, and the readings of neutral models",
         "only the same controls, run again, show it",
         ("self_tests*", "error_rates*"),
         _MODELS,
@@ -204,16 +204,16 @@ def inputs(document: Mapping[str, Any]) -> tuple[Stated, ...]:
 
 
 def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
-    """What does not follow from the rest of the document: where it stands, what stands there, what should.
+    """The values that do not follow from the rest of the document: their place, the value, and what it should be.
 
     Raises:
-        ReportError: the document lacks what this needs, or holds something else in its place.
+        ReportError: the document lacks a value that this needs, or has one of another type.
     """
-    return contradicted(claims(document), "the report's numbers cannot be worked out", assigned)
+    return contradicted(claims(document), "the report's numbers cannot be computed", assigned)
 
 
 def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """Where a report says something that follows from the rest of it, what it says, and what follows."""
+    """The places of a report whose values follow from the rest of it, with the recorded and the expected value."""
     yield from _sections(document)
     yield from each("schema", document["schema"], {"name": SCHEMA, "version": VERSION})
     yield from sentences.status(document)
@@ -281,7 +281,7 @@ def _evaluation(document: Mapping[str, Any], p: Parameters, best: float, compari
 
 
 def _likelihood(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """All three are left out together, and only where the suspect could not be judged."""
+    """All three are null together, and only if the suspect could not be judged."""
     evaluation, finding = document["evaluation"], finding_of(document)
     values: tuple[Any, ...] = (None, None, None)
     if finding.judgeable:
@@ -294,10 +294,10 @@ def _likelihood(document: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def _standing(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """From the odds claimed and the two dates, of which one is the time-stamp's."""
+    """From the claimed odds and the two dates, one of which comes from the time-stamp."""
     recorded = document["standing"]
     found = standing(claimed_log10_risk(document), recorded["committed_utc"], recorded["suspect_seen_utc"])
-    # What the time-stamp itself proves is for `irwm.report.stamps`.
+    # `irwm.report.stamps` checks what the time-stamp proves.
     stamp = document["time_stamp"] or {"time_utc": None, "authority": ""}
     yield "standing.committed_utc", recorded["committed_utc"], stamp["time_utc"]
     yield "standing.authority", recorded["authority"], stamp["authority"]
@@ -306,7 +306,7 @@ def _standing(document: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def _keys(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """Of the keys that there are, no more can have been tried; all that were traced were."""
+    """No more keys can have been tried than there are, and all traced keys were tried."""
     keys, found, tried = document["keys"], document["tracing"], document["evaluation"]["keys_tried"]
     yield "keys.tried", keys["tried"], tried
     if keys["held"] is not None:

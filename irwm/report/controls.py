@@ -1,13 +1,13 @@
-"""The controls of an examination: models and keys of which it is known beforehand how they must read.
+"""The controls of an examination: models and keys whose result is known beforehand.
 
     the original      carries no mark: this key must read "not found"
-    three keys        made for the occasion and never inserted: each must read "not found" on the suspect
-    a neutral model   has nothing of the original, cannot be aligned, and so must read "inconclusive"
-    a tracing's decoys   recipients who were never issued a copy: not one may be named
+    three keys        made for this purpose and never inserted: each must read "not found" on the suspect
+    a neutral model   has nothing of the original and cannot be aligned, so it must read "inconclusive"
+    a tracing's decoys   recipients who were never issued a copy: they must not be named
 
-They follow from the models, the key and the public seed alone, so that a verifier who has these runs the same controls
-again. The keys' secrets follow from the secret of the key examined (`Key.control_seed`) and not from a public seed:
-with a public one an attacker could write a control's mark into a suspect, and so make every examination of it fail.
+They follow from the models, the key and the public seed alone, so a verifier who has these can run the same controls
+again. The keys' secrets follow from the secret of the key examined (`Key.control_seed`), not from a public seed: with a
+public seed an attacker could write a control's mark into a suspect and make every examination of it fail.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from irwm.report.reproduction import differences
 from irwm.scheme.invariant import Layer0
 from irwm.tracing.recognition import DECOYS
 
-# Keys that are made for the occasion and never inserted.
+# Keys that are made as controls and never inserted.
 DECOY_KEYS = 3
-# A neutral model resembles nothing, so every way of aligning it is tried, on all of the original. For an original with
+# A neutral model resembles no model, so every way of aligning it is tried, on all of the original. For an original with
 # a larger embedding than this, that takes minutes, more than the rest of an examination.
 NEUTRAL_NUMBERS = 64 << 20
 NEUTRAL = "a neutral model, made of the original’s numbers in another order"
-# The way in which the verdict is read; a reader who knows it can tell that nobody searched for a better one.
+# The way of reading for the verdict; it is fixed, so a reader can tell that nobody searched for a better one.
 WAY: Mapping[str, Any] = {"statistic": "joint", "invariant": "original", "seed": 0}
 
 
@@ -52,7 +52,7 @@ class Controlled:
 
 
 class Controls:
-    """Runs the controls; what all suspects of one original share is computed once.
+    """Runs the controls; results that all suspects of one original share are computed once.
 
     Args:
         unmarked: the original, examined as if it were a suspect.
@@ -69,7 +69,7 @@ class Controls:
 
         Args:
             examination, key: what the finding was made from.
-            finding: only says whether a key can be dismissed on this suspect.
+            finding: used only to know whether a key can be dismissed on this suspect.
         """
         tests = list(self._of_keys(examination, key, finding))
         original = self._unmarked.original
@@ -88,9 +88,9 @@ class Controls:
         decoys = [
             irwm.decoy_key(original, key.parameters, n, key.control_seed, key.owner, device, layer0) for n in numbers
         ]
-        # Together, so that the suspect is read once; the odds of each are corrected for itself alone.
+        # Together, so that the suspect is read once; the odds of each are corrected for one key.
         found = detect_marks(examination, decoys, **WAY, keys_tried=1)
-        # Where the suspect is not aligned, or no key can be judged on it, a mark can be found but no key dismissed.
+        # If the suspect is not aligned, or no key can be judged on it, a mark can be found but no key dismissed.
         dismissible = finding.alignment.aligned and not finding.faults
         expected = "not found" if dismissible else "inconclusive"
         for number, read in zip(numbers, found, strict=True):
@@ -99,7 +99,7 @@ class Controls:
     def _of_neutral(self, key: Key) -> tuple[NeutralModel, SelfTest]:
         """A model that has nothing of the original, opened, aligned and read like a suspect.
 
-        "Not found" would say that the key was looked for in rows that are the original's.
+        "Not found" would mean that the key was read in the original's rows.
         """
         if self._neutral is None:
             place = Path(tempfile.mkdtemp(prefix="neutral-", dir=self._folder))
@@ -113,11 +113,11 @@ class Controls:
 def check_controls(
     document: Mapping[str, Any], examined: Examination, key: Key, finding: Finding, traced: Mapping[str, Any] | None
 ) -> Check:
-    """Whether the controls, run again, read as recorded, and all are there.
+    """Whether all controls are in the report and, run again, read as recorded.
 
     Args:
         document: the report's.
-        examined, key, finding: the examination that was run again.
+        examined, key, finding: the examination, run again.
         traced: its section "tracing".
     """
     with tempfile.TemporaryDirectory() as folder:  # mode 0700
@@ -152,7 +152,7 @@ def check_controls(
     compared = traced is not None and any(row["z"] is not None for row in traced["ranked"])
     if traced is not None and compared and len(traced["decoys"]) < DECOYS:
         missing.append(tracing.control_name(DECOYS))
-    # Whether any can be ranked; the number of them is the report's.
+    # Whether any can be ranked; the report decides their number.
     if rates["decoys"] is None and rank_decoys(examined, key, finding, 1) is not None:
         missing.append("wrong keys, ranked on the suspect")
     unknown = [name for name in recorded if name not in expected] + [name for name in models if name not in neutral]

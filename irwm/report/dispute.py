@@ -30,23 +30,23 @@ _POWER = re.compile(r"10\^(-?\d+(?:\.\d+)?)")
 LIMITATIONS = (
     "A mark shows whose key marked a model. It does not show who collected the data or trained the weights; dated "
     "records of the training do.",
-    "A mark that is not found may have been removed. Only a mark that is found in what the other side calls the "
-    "original, while the other side’s is not found in ours, speaks about the order in which the two were made.",
+    "A mark that is not found may have been removed. A mark shows which original was made first only if it is found in "
+    "the other side’s original and the other side’s mark is not found in ours.",
     "A time-stamp dates the commitment to a key, and so the mark and the original that the key was made for. It is "
-    "relied on only where the authority’s certificate was followed to a root that somebody chose to trust.",
-    "The numbers say how often a model without the mark would read so by chance. They do not say how probable it is "
-    "that either claimant is right.",
+    "relied on only if the authority’s certificate leads to a root that the examiner chose to trust.",
+    "The numbers say how often a model without the mark would read like this by chance. They do not say how probable "
+    "it is that either claimant is right.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimInfo:
-    """What the document says of one claim; nothing that derives from a key's secret.
+    """One claim in the document, without any value that derives from a key's secret.
 
     Attributes:
-        claimant: the name; ours: whether it is the claim of whoever wrote the document.
+        claimant: the name; ours: whether it is the claim of the document's writer.
         commitment, owner, recipient, parameters: of the key.
-        original, release: the models brought; no release where none was.
+        original, release: the claimant's models; None for no release.
         committed_utc: when the commitment was dated by an authority that is trusted, ISO 8601; None for never.
         stamp: the time-stamp in words, "" for none.
         time_stamp: the time-stamp itself (`irwm.report.stamps`), also one that is not trusted; None for none.
@@ -82,10 +82,10 @@ class ClaimInfo:
 
 
 def stamp_in_words(time_stamp: Mapping[str, Any] | None, *, relied_on: bool) -> str:
-    """When a commitment was dated and by whom, and whether that counts; "" where it was not."""
+    """When a commitment was dated and by whom, and whether that counts; "" for no time-stamp."""
     if time_stamp is None:
         return ""
-    trust = "trusted" if relied_on else "not relied on, because no root that we trust vouches for the authority"
+    trust = "trusted" if relied_on else "not relied on, because its certificate leads to no root that we trust"
     return f"{time_stamp['time_utc']}, by {time_stamp['authority']}; {trust}"
 
 
@@ -126,7 +126,7 @@ def dispute_document(
 
 
 def is_dispute(data: bytes) -> bool:
-    """Whether these bytes say that they are a dispute's document; whether it is sound is for `from_json`."""
+    """Whether these bytes say that they are a dispute's document; `from_json` checks the document."""
     try:
         return bool(strict_json(data)["schema"]["name"] == SCHEMA)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -137,7 +137,7 @@ def from_json(data: bytes) -> dict[str, Any]:
     """The document that `to_json` wrote.
 
     Raises:
-        ReportError: not such a document, one of another version, or one of whose parts some are missing.
+        ReportError: not a dispute's document, of another version, or incomplete.
     """
     try:
         document: dict[str, Any] = strict_json(data)
@@ -169,7 +169,7 @@ def headline(document: Mapping[str, Any]) -> str:
 
 
 def rulings(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rulings with their powers of ten as people write them."""
+    """The rulings with typeset powers of ten."""
     return [{**each, "sentence": _POWER.sub(_power, each["sentence"])} for each in document["outcome"]["rulings"]]
 
 
@@ -178,7 +178,7 @@ def _power(found: re.Match[str]) -> str:
 
 
 def models(document: Mapping[str, Any]) -> list[str]:
-    """The models of the table, in the order in which they were brought."""
+    """The models of the table, in the order of the claims."""
     return list(dict.fromkeys(test["model"] for test in document["outcome"]["tests"]))
 
 
@@ -192,10 +192,10 @@ def cells(document: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]
 
 
 def dispute_html(document: Mapping[str, Any], json_name: str = "") -> str:
-    """The document as one file that needs nothing else and runs no script.
+    """The document as one self-contained file without scripts.
 
     Args:
-        json_name: name of the JSON beside it, printed with its SHA-256.
+        json_name: name of its JSON file, printed with its SHA-256.
     """
     return (
         environment()

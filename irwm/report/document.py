@@ -1,6 +1,6 @@
 """A finding as one plain JSON document that holds every number the printed report shows.
 
-The report is drawn from this document alone (`irwm.report.html`), so whoever has the JSON has the report, and
+The report is drawn from this document alone (`irwm.report.html`), so the JSON is the complete report, and
 `irwm.report.reproduce` recomputes it. NaN becomes null; the JSON is strict. docs/report-schema.md names every field.
 """
 
@@ -35,7 +35,7 @@ from irwm.scheme.probabilities import (
 )
 
 SCHEMA, VERSION = "irwm-report", 9
-# What is there even where it says nothing, by the section that it is in, "" for the document itself.
+# Fields that every document has, also if they are empty, by section; "" for the document itself.
 ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
     "": (
         "place",
@@ -51,13 +51,13 @@ ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
     "verdict": ("rests_on", "mark", "mark_reason"),
     "evaluation": ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"),
 }
-# What every p is multiplied by, of the section "evaluation".
+# The factors of every p, from the section "evaluation".
 PAID_FOR = ("keys_tried", "tensors_read", "maps", "forms", "places")
 # Particulars that differ from run to run of the same case.
 TIMINGS = ("Seconds",)
-# Sentences of a finding are far shorter; a name from a file is bounded so that it cannot flood the page.
+# Sentences of a finding are far shorter; the limit keeps a name from a file from filling the page.
 LONGEST_TEXT = 2000
-# Rows with NaN that are listed one by one; the number of all of them stands beside.
+# Most rows with NaN that are listed; their total number is given too.
 ROWS_LISTED = 20
 
 
@@ -94,16 +94,17 @@ def finding_document(
         case: label to value, printed in this order (reference, examiner, client, ...).
         created_utc: when the examination ended, ISO 8601 in UTC; given, because nothing here reads a clock.
         tool_versions: see `installed_versions`.
-        extra: label to value, printed under "Further particulars" (device, duration, ...).
+        extra: label to value, printed under "Further details" (device, duration, ...).
         tokens: token text by id.
         self_tests: controls run the same way; their absence is stated.
-        disclose_rows: False withholds which rows carry the mark; whoever knows them can remove it from other copies.
-        traced: what tracing by noise found, where any key has noise.
-        supporting: readings of the same key in other ways, which accuse nobody by themselves.
-        standing: the evidence against a search for a key; None where no commitment was shown, which is worked out here.
-        time_stamp: what dates the key's commitment (`irwm.report.stamps.StampedCommitment.section`), for `standing`.
-        error_rates: what decoy keys and neutral models read; its absence is stated.
-        keys_held: how many keys of this original there were to try; None where nobody counted.
+        disclose_rows: False withholds which rows carry the mark; anyone who knows them can remove it from other copies.
+        traced: the result of tracing by noise, if any key has noise.
+        supporting: readings of the same key in other ways, which accuse nobody on their own.
+        standing: the evidence against a search for a key; computed here if None, for no dated commitment.
+        time_stamp: the time-stamp of the key's commitment (`irwm.report.stamps.StampedCommitment.section`), for
+            `standing`.
+        error_rates: the readings of decoy keys and neutral models; their absence is stated.
+        keys_held: how many keys of this original there were to try; None if they were not counted.
 
     Raises:
         ReportError: the standing names a date that the time-stamp does not give.
@@ -173,7 +174,7 @@ def examination(
     found: Mapping[str, Any] | None = None,
     supporting: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """The computed part: what running the same examination again must give again; `found` is the tracing's section."""
+    """The computed part, which must be the same when the examination is run again; `found` is the tracing's section."""
     p, reading = finding.parameters, finding.reading
     return {
         "verdict": {
@@ -223,14 +224,14 @@ def examination(
 
 
 def paid_for(evaluation: Mapping[str, Any]) -> int:
-    """What every p of a document's "evaluation" is multiplied by: `Finding.comparisons`."""
+    """The factor of every p in a document's "evaluation": `Finding.comparisons`."""
     return math.prod(evaluation[name] for name in PAID_FOR)
 
 
 def without_times(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without what the clock decides: the same case run again gives the same bytes of it.
+    """The document without the values that depend on the clock: the same case, run again, gives the same bytes.
 
-    Left out are `created_utc`, the particulars in `TIMINGS`, and of a signed report `status.custody`, which names the
+    Left out are `created_utc`, the particulars in `TIMINGS`, and `status.custody` of a signed report, which names the
     head of an audit log that grows with every run.
     """
     kept = {name: part for name, part in document.items() if name != "created_utc"}
@@ -242,7 +243,7 @@ def without_times(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _smallest_count_log10(p: Parameters, present: int) -> float:
-    """log10 p of every position counting; 0 where the permutations are too few for any to count."""
+    """log10 p if every position counts; 0 if the permutations are too few for any to count."""
     chance = chance_of_counting(p)
     return present * math.log10(chance) if chance else 0.0
 
@@ -286,7 +287,7 @@ def _reading(
 
 
 def _supporting(finding: Finding) -> dict[str, Any]:
-    """Another reading of the same key in a few numbers, and no word: it accuses nobody by itself."""
+    """Another reading of the same key as a few numbers without a verdict: it accuses nobody on its own."""
     reading = finding.reading
     return {
         "statistic": reading.statistic,
@@ -301,7 +302,7 @@ def _supporting(finding: Finding) -> dict[str, Any]:
 
 
 def null_digest(reading: Reading) -> str:
-    """Hex SHA-256 of the null: little-endian float64, row by row, every NaN in the one form that NumPy's nan has."""
+    """Hex SHA-256 of the null: little-endian float64, row by row, every NaN with the bits of NumPy's nan."""
     null = np.array(reading.null, dtype="<f8", order="C")
     null[np.isnan(null)] = np.nan
     return hashlib.sha256(null.tobytes()).hexdigest()
@@ -348,7 +349,7 @@ def _alignment(finding: Finding) -> dict[str, Any]:
 
 
 def reading_summary(reading: Mapping[str, Any]) -> ReadingSummary:
-    """The summary that figures are drawn from, out of a document's "reading" or "paper"."""
+    """The summary for figures, from a document's "reading" or "paper"."""
     positions = reading["positions"]
 
     def column(name: str) -> np.ndarray:
@@ -370,7 +371,7 @@ def reading_summary(reading: Mapping[str, Any]) -> ReadingSummary:
 
 
 def document_histogram(document: Mapping[str, Any]) -> CosineHistogram:
-    """The histogram of cosines out of a document."""
+    """The histogram of cosines of a document."""
     a = document["alignment"]
     medians = [math.nan if a[name] is None else a[name] for name in ("median_cosine", "median_decoy_cosine")]
     return CosineHistogram(
@@ -386,8 +387,8 @@ def document_histogram(document: Mapping[str, Any]) -> CosineHistogram:
 
 
 def plain(value: Any) -> Any:
-    """`value` in strict JSON types: arrays as lists, what is not finite as null, text without control or direction
-    characters, so that a hostile name is as inert in the JSON as it is in the report."""
+    """`value` in strict JSON types: arrays as lists, NaN and infinity as null, text without control or direction
+    characters, so that a hostile name is inert in the JSON and in the report."""
     if isinstance(value, Mapping):
         return {printable(str(name), LONGEST_TEXT): plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray):
@@ -419,7 +420,7 @@ def from_json(data: bytes) -> dict[str, Any]:
     """The document that `to_json` wrote.
 
     Raises:
-        ReportError: not such a document, or one of another version.
+        ReportError: not a report's document, or of another version.
     """
     try:
         document: dict[str, Any] = strict_json(data)

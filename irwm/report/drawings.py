@@ -1,8 +1,8 @@
-"""The figures of a report for paper: the very figures of its HTML, drawn by matplotlib as SVG.
+"""The figures of a report for paper: the same figures as in its HTML, drawn by matplotlib as SVG.
 
-A figure arrives as plotly's own JSON (`irwm.report.html` puts it into the page), so numbers, words, colours and ticks
-are those of the HTML, and a new figure needs nothing here as long as it is made of points, lines and bars. The same
-figure gives the same bytes: outlines of our own fonts instead of text, no date, fixed ids.
+A figure arrives as plotly's JSON (`irwm.report.html` puts it into the page), so numbers, words, colours and ticks are
+those of the HTML, and a new figure needs no code here if it consists of points, lines and bars. The same figure gives
+the same bytes: outlines of bundled fonts instead of text, no date, fixed ids.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 # Inches: the text's width on A4 with margins of 16 mm. The page shows the same figure about 900 pixels wide.
 _WIDTH = 7.0
 _INCHES, _POINTS = _WIDTH / 900, 72 * _WIDTH / 900
-# Two of the page's figures stand on one sheet when they are this much lower.
+# Two of the page's figures fit on one sheet if they are this much lower.
 _LOWER = 0.87
 _TEXT = 7.6  # points; 13 pixels at this scale
-# Of an axis title, at its size.
+# Letters per inch of an axis title.
 _LETTERS_PER_INCH = 19
 _RAISED = str.maketrans("0123456789−-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻")
 _DASHES: Mapping[str, Any] = {"dash": (0, (5, 3)), "dot": (0, (1.2, 2)), "solid": "solid"}
@@ -79,7 +79,7 @@ _registered: list[str] = []
 
 
 def drawn(spec: Mapping[str, Any]) -> str:
-    """A figure as SVG; the last few are kept, since a report is verified right after it was written, or often.
+    """A figure as SVG; the last few are cached, because a report is often verified right after it was written.
 
     Args:
         spec: {"data": traces, "layout": layout} as `plotly.graph_objects.Figure.to_json` writes it.
@@ -90,7 +90,7 @@ def drawn(spec: Mapping[str, Any]) -> str:
     return _drawn(json.dumps(spec, sort_keys=True))
 
 
-# Kept: a figure takes matplotlib a good part of a second.
+# Cached: matplotlib takes a large part of a second for a figure.
 @lru_cache(maxsize=16)
 def _drawn(text: str) -> str:
     spec = json.loads(text)
@@ -116,7 +116,7 @@ def _drawn(text: str) -> str:
                 [handle for handle, _ in legend], [name for _, name in legend], loc="outside lower left", ncols=3,
                 frameon=False, fontsize=7, labelcolor=LIGHT.quiet, handlelength=1.8, columnspacing=1.6, borderpad=0.2,
             )  # fmt: skip
-        # Laid out by itself: `savefig` would draw everything once more for it.
+        # Layout is a separate step, because `savefig` would draw everything again for it.
         engine = figure.get_layout_engine()
         if engine is not None:
             engine.execute(figure)
@@ -127,7 +127,7 @@ def _drawn(text: str) -> str:
 
 
 def _register_fonts() -> None:
-    # It would say on every run that the fallback font has no semibold.
+    # matplotlib would warn on every run that the fallback font has no semibold.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     for path in files():
         if str(path) not in _registered:
@@ -145,7 +145,7 @@ def _axis(letter: str, number: int) -> str:
 
 
 def _axes(figure: Figure, layout: Mapping[str, Any]) -> dict[int, Axes]:
-    """The axes by plotly's number, from the top down, as high as their domains."""
+    """The axes by plotly's number, from the top down, with the heights of their domains."""
     numbers = sorted(_number(name) for name in layout if re.fullmatch(r"yaxis\d*", name)) or [1]
     domains = [layout.get(_axis("y", n), {}).get("domain", [0, 1]) for n in numbers]
     order = sorted(range(len(numbers)), key=lambda i: -domains[i][1])
@@ -155,7 +155,7 @@ def _axes(figure: Figure, layout: Mapping[str, Any]) -> dict[int, Axes]:
 
 
 def _share(axes: Mapping[int, Axes], number: int) -> float:
-    """The part of the height that one of several axes has."""
+    """The share of the height of one of several axes."""
     place = axes[number].get_subplotspec()
     assert place is not None
     ratios: Any = place.get_gridspec().get_height_ratios()
@@ -163,7 +163,7 @@ def _share(axes: Mapping[int, Axes], number: int) -> float:
 
 
 def _titles(figure: Figure, layout: Mapping[str, Any]) -> None:
-    """Title and subtitle at the left edge, in a band of their own above everything else."""
+    """Title and subtitle at the left edge, in a separate band at the top."""
     title = layout.get("title", {})
     height = figure.get_figheight()
     lines = (
@@ -178,7 +178,7 @@ def _titles(figure: Figure, layout: Mapping[str, Any]) -> None:
 
 
 def words(text: str) -> str:
-    """Plotly's little HTML as plain characters: line breaks, raised digits, entities."""
+    """Plotly's HTML subset as plain characters: line breaks, raised digits, entities."""
     text = re.sub(r"<br\s*/?>", "\n", text or "")
     text = re.sub(r"<sup>(.*?)</sup>", lambda raised: raised[1].translate(_RAISED), text)
     text = re.sub(r"</?(?:b|i|sub|span)[^<>]*>", "", text)
@@ -292,7 +292,7 @@ def _scales(ax: Axes, x: Mapping[str, Any], y: Mapping[str, Any], room: int) -> 
 
 
 def _place(axes: Mapping[int, Axes], reference: str, letter: str) -> tuple[Axes, Any]:
-    """The axes that a reference such as "x2 domain" means, and its transform in that direction."""
+    """The axes of a reference such as "x2 domain", and its transform in that direction."""
     if reference in ("paper", "container"):
         ax = axes[min(axes)]
         return ax, ax.transAxes

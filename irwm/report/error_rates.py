@@ -1,4 +1,4 @@
-"""The section "error_rates" of a document: what wrong keys and neutral models read, beside what the suspect did."""
+"""The section "error_rates" of a document: the readings of wrong keys and neutral models, for comparison."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class NeutralModel:
     Attributes:
         name: what it is, in words.
         rows: rows of its embedding.
-        verdict, reason: what was said of it.
+        verdict, reason: as for a suspect.
         aligned: whether it could be put into the original's coordinates.
         similarity, needed_similarity: of its rows with the original's, and what "aligned" asks for.
-        log10_risk: log10 of the corrected odds of its reading, which counts for nothing where it is not aligned.
+        log10_risk: log10 of the corrected odds of its reading, which means nothing if it is not aligned.
     """
 
     name: str
@@ -60,10 +60,10 @@ class NeutralModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ErrorRates:
-    """What was run beside an examination to see how often it errs.
+    """Decoys and neutral models that were run with an examination to measure how often it errs.
 
     Attributes:
-        decoys: wrong keys on the aligned suspect; None where no key can be judged on it.
+        decoys: wrong keys on the aligned suspect; None if no key can be judged on it.
         neutral: models that have nothing of the original.
     """
 
@@ -85,7 +85,7 @@ def _method(decoys: Decoys | None, finding: Finding) -> str:
 
 
 def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, Any]:
-    """Its part about wrong keys, with the suspect's own reading on the same footing: as of one key on one tensor."""
+    """The part about wrong keys, with the suspect's own reading computed in the same way: as one key on one tensor."""
     risks, own = decoys.log10_risk, log10_risk(finding.reading)
     histogram = decoy_histogram(risks, own)
     return {
@@ -113,7 +113,7 @@ def share_below(risks: np.ndarray, level: float) -> dict[str, Any]:
 
 
 def clopper_pearson(k: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The exact interval for a share of which k of n were seen."""
+    """The exact interval for a share, given k of n."""
     tail = (1 - confidence) / 2
     low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
     high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
@@ -121,7 +121,7 @@ def clopper_pearson(k: int, n: int, confidence: float = CONFIDENCE) -> tuple[flo
 
 
 def document_decoys(document: Mapping[str, Any]) -> DecoyHistogram | None:
-    """The decoys of a document for a figure; None where it has none, as in versions 2 and 3."""
+    """The decoys of a document for a figure; None if it has none, as in versions 2 and 3."""
     rates = document.get("error_rates")
     if not rates or not rates["decoys"]:
         return None

@@ -1,4 +1,4 @@
-"""The models and the key of a report, as presented now: are they those, and do the numbers come out again?"""
+"""Compares the models and the key that a reader brings with those of a report, and runs the examination again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from irwm.tracing.recognition import RISK
 def opened(
     role: str, item: Checkpoint | str | Path | None, base: Checkpoint | None = None
 ) -> tuple[Checkpoint | None, Check | None]:
-    """The model, and a check that says so where it cannot be opened."""
+    """The model, or a check that says why it cannot be opened."""
     if item is None or isinstance(item, Checkpoint):
         return item, None
     try:
@@ -52,7 +52,7 @@ def opened(
 
 
 def examined_again(document: Mapping[str, Any], brought: Brought) -> list[Check]:
-    """The checks of a report that need what the reader brings: its models, keys and dates."""
+    """The checks of a report that need the reader's inputs: models, keys and dates."""
     checks = [_choices(document, brought.keys)]
     if brought.seen_utc is not None:
         checks.append(of_document(SEEN, partial(check_seen, document, brought.seen_utc)))
@@ -71,7 +71,7 @@ def examined_again(document: Mapping[str, Any], brought: Brought) -> list[Check]
     if suspect is None or original is None or key is None:
         given = (("the suspect", suspect), ("the original", original), ("the key", key))
         missing = ", ".join(name for name, it in given if it is None)
-        return [*checks, Check(EXAMINATION, None, f"not run again, which takes {missing} as well")]
+        return [*checks, Check(EXAMINATION, None, f"not run again, which also needs {missing}")]
     run = partial(examine_again, document, suspect, original, key, brought.device, brought.keys)
     return [*checks, *_again(document, run, key, brought.keys)]
 
@@ -79,12 +79,12 @@ def examined_again(document: Mapping[str, Any], brought: Brought) -> list[Check]
 def _choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
     try:
         return check_choices(document, keys)
-    except (LookupError, TypeError, AttributeError):  # which the check of its numbers names
+    except (LookupError, TypeError, AttributeError):  # the check of its numbers reports this
         return Check(CHOICES, None, "the document does not say what was chosen")
 
 
 def _own_key(document: Mapping[str, Any], keys: Sequence[Key]) -> Key | None:
-    """The report's own key, or the first of others, which the check of the key then names."""
+    """The report's own key, or the first of others, which then fails the check of the key."""
     about = document["key"]["commitment"] if isinstance(document.get("key"), Mapping) else None
     return next((key for key in keys if key.commitment == about), keys[0] if keys else None)
 
@@ -112,28 +112,28 @@ def _again(document: Mapping[str, Any], run: Callable[[], Again], key: Key, keys
 def check_item(document: Mapping[str, Any], role: str, item: Checkpoint) -> Check:
     """Whether a model is the one that was examined: every file by its SHA-256, and the embedding by its fingerprint.
 
-    A release brings a list of its own (SHA256SUMS); a file that no longer fits it is named too.
+    A release has its own list of hashes (SHA256SUMS); a file that no longer matches it is reported too.
     """
     recorded = document["items"][role]
     wrong = wrong_in_item(recorded, item)
     if wrong:
-        return Check(role, False, f"the {role} given is not as it was: {listed(wrong)}")
+        return Check(role, False, f"the {role} given is not the one examined: {listed(wrong)}")
     names = sorted(file["name"] for file in recorded["files"])
     unhashed = [file["name"] for file in recorded["files"] if not file["sha256"]]
     if unhashed or not names:
         rest = listed(unhashed) if unhashed else "its files"
         return Check(role, None, f"the embedding is the one examined, but the report has no hash of {rest}")
     sizes = sum(not file["sha256"] for file in recorded["other_files"])
-    rest = f"; of {sizes} that were not examined the size alone is known" if sizes else ""
+    rest = f"; for {sizes} files that were not examined, only the size is known" if sizes else ""
     return Check(role, True, f"every file has the SHA-256 that the report names: {listed(names)}{rest}")
 
 
 def wrong_in_item(recorded: Mapping[str, Any], item: Checkpoint) -> list[str]:
-    """How a model differs from what a report says of it, each as a sentence part."""
+    """The differences between a model and its description in a report, each as a part of a sentence."""
     wrong = []
     shards = {shard.name: shard for shard in item.shards}
     described = ItemDescription.of(item)
-    # Settings are hashed whenever they are described; weights only where somebody asks.
+    # Descriptions always hash the settings, but hash the weights only on request.
     here = {file.name: file for file in described.files}
     for file in recorded["files"]:
         name = file["name"]
@@ -143,19 +143,19 @@ def wrong_in_item(recorded: Mapping[str, Any], item: Checkpoint) -> list[str]:
             if here[name].bytes != file["bytes"]:
                 wrong.append(f"{printable(name)} has {here[name].bytes} bytes, {file['bytes']} were examined")
         elif (here[name].sha256 or _sha256(shards[name])) != file["sha256"]:
-            wrong.append(f"{printable(name)} is another file than the one examined: its SHA-256 differs")
+            wrong.append(f"{printable(name)} is not the file examined: its SHA-256 differs")
     known = {file["name"] for file in recorded["files"]}
     wrong += [f"{printable(name)} was not there when it was examined" for name in here if known and name not in known]
     wrong += _wrong_others(recorded["other_files"], {file.name: file for file in described.other_files})
     if item.fingerprint != recorded["fingerprint"]:
-        wrong.append("the embedding is another one than the one examined: its fingerprint differs")
+        wrong.append("the embedding is not the one examined: its fingerprint differs")
     wrong += _against_own_manifest(item)
-    # A file that is another may have another form; only of the same files is the rest a question.
+    # A different file may have a different form, so the form is only compared for the same files.
     return wrong or _other_form(recorded, described)
 
 
 def _wrong_others(recorded: Sequence[Mapping[str, Any]], here: Mapping[str, FileRecord]) -> Iterator[str]:
-    """How the files that were not examined differ, each as a sentence part."""
+    """The differences of the files that were not examined, each as a part of a sentence."""
     then = {file["name"]: FileRecord(**file) for file in recorded}
     for name in sorted({*then, *here}):
         if name not in here:
@@ -163,11 +163,11 @@ def _wrong_others(recorded: Sequence[Mapping[str, Any]], here: Mapping[str, File
         elif name not in then:
             yield f"{printable(name)} was not there when it was examined"
         elif here[name] != then[name]:
-            yield f"{printable(name)} is another file than the one in the folder that was examined"
+            yield f"{printable(name)} is not the file that was in the folder when it was examined"
 
 
 def _other_form(recorded: Mapping[str, Any], described: ItemDescription) -> list[str]:
-    """What the report says of a model that its files do not; its name may be any, and hashes are compared apart."""
+    """Where the report describes a model differently from its files, apart from names and hashes."""
     found = plain(asdict(described))
     of_files = {file["name"]: file["bytes"] for file in found["files"]}
     said_of = {file["name"]: file["bytes"] for file in recorded["files"]}
@@ -191,7 +191,7 @@ def _against_own_manifest(item: Checkpoint) -> list[str]:
         check = verify_manifest(item.path)
     except IrwmError as error:
         return [f"{MANIFEST_NAME}: {said(error)}"]
-    return [f"{printable(name)} does not fit {MANIFEST_NAME}" for name in (*check.changed, *check.missing)]
+    return [f"{printable(name)} does not match {MANIFEST_NAME}" for name in (*check.changed, *check.missing)]
 
 
 def _sha256(path: Path) -> str:
@@ -200,7 +200,7 @@ def _sha256(path: Path) -> str:
 
 
 def check_key(document: Mapping[str, Any], key: Key) -> Check:
-    """Whether the key is the one that the report is about, and says of itself what the report says of it."""
+    """Whether the key is the one that the report is about, and has the names and settings that the report gives."""
     recorded = document["key"]
     if key.commitment != recorded["commitment"]:
         found = f"{key.commitment[:16]}…, the report’s is {printable(str(recorded['commitment']), 16)}"
@@ -216,36 +216,36 @@ def check_key(document: Mapping[str, Any], key: Key) -> Check:
     ]
     if wrong:
         return Check(KEY, False, f"the report describes this key differently from the key itself: {listed(wrong)}")
-    said_of = "with the owner, recipient, scale, original and settings named there"
+    said_of = "with the same owner, recipient, scale, original and settings"
     return Check(KEY, True, f"it is the key that the report is about, commitment {key.commitment[:16]}…, {said_of}")
 
 
 def check_recipients(document: Mapping[str, Any], again: Again, keys: Sequence[Key]) -> Check:
     """Whether an examination that was run again traced every recipient.
 
-    No tracing is made if no key has noise, or if the fingerprint was read together with the mark of one key.
+    There is no tracing if no key has noise, or if the fingerprint was read together with the mark of one key.
     """
     if document["tracing"] is None:
         noisy = any(key.parameters.noise_coordinates for key in keys)
         if noisy and document["evaluation"]["forms"] == 1:
             return Check(RECIPIENTS, None, "the report traced nobody, although keys that are given have noise")
-        return Check(RECIPIENTS, True, "there was nobody to trace")
+        return Check(RECIPIENTS, True, "there was no recipient to trace")
     recipients = document["tracing"]["recipients"]
     if again.complete:
         return Check(RECIPIENTS, True, f"all {recipients} were traced again")
     known = {key.commitment for key in keys}
     traced = sum(row["commitment"] in known for row in document["tracing"]["ranked"])
-    said_of = f"{traced} of {recipients} were traced again, whose keys were given; the others are taken as recorded"
+    said_of = f"{traced} of {recipients}, whose keys were given, were traced again; the others are used as recorded"
     return Check(RECIPIENTS, None, said_of)
 
 
 def check_examination(again: Again) -> Check:
     """Whether an examination that was run again gives every number as recorded."""
     if not again.differences and again.not_there:
-        what = f"run again on the suspect that was given, without what the report says was not read: {again.not_there}"
+        what = f"run again on the given suspect, which lacks what the report lists as not read: {again.not_there}"
         return Check(EXAMINATION, None, printable(what, 600), asked=True)
     if not again.differences:
-        return Check(EXAMINATION, True, "run again, every number comes out as recorded")
+        return Check(EXAMINATION, True, "run again, every number is as recorded")
     named = [
         f"{d.where}: recorded {printable(str(d.recorded), 60)}, found {printable(str(d.found), 60)}"
         for d in again.differences[:12]
@@ -254,10 +254,10 @@ def check_examination(again: Again) -> Check:
 
 
 def check_choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
-    """Whether the signer chose nothing that a search for a better reading could have chosen.
+    """Whether the signer had no choice that allows a search for a better reading.
 
-    The chances are corrected for the number of keys that were tried, and rest on a seed and a way of reading that the
-    method fixes. Another seed, or keys that are not mentioned, would give a smaller chance than the true one.
+    The chances are corrected for the number of keys that were tried, and depend on a seed and a way of reading that the
+    method fixes. Another seed, or keys that are not mentioned, could give a smaller chance than the true one.
 
     Args:
         keys: the opened keys that are given.
@@ -265,13 +265,13 @@ def check_choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
     tried, reading = document["evaluation"]["keys_tried"], document["reading"]
     here = {"seed": document["seed"], **{name: reading[name] for name in ("statistic", "invariant")}}
     chosen = [
-        f"{name} {printable(str(here[name]), 40)} in place of {WAY[name]}" for name in WAY if here[name] != WAY[name]
+        f"{name} {printable(str(here[name]), 40)} instead of {WAY[name]}" for name in WAY if here[name] != WAY[name]
     ]
     found, rates = document["tracing"], document["error_rates"]
     if found is not None and found["risk"] != RISK:
-        chosen.append(f"a tracing’s risk of {found['risk']} in place of {RISK}")
+        chosen.append(f"a tracing’s risk of {found['risk']} instead of {RISK}")
     if rates is not None and rates["decoys"] is not None and rates["decoys"]["seed"] != WAY["seed"]:
-        chosen.append(f"seed {printable(str(rates['decoys']['seed']), 40)} of the decoys in place of {WAY['seed']}")
+        chosen.append(f"seed {printable(str(rates['decoys']['seed']), 40)} of the decoys instead of {WAY['seed']}")
     if chosen:
         return Check(CHOICES, None, f"the signer chose {listed(chosen)}, and may have chosen the best of several")
     given = len({key.commitment for key in keys if key.model_fingerprint == document["key"]["model_fingerprint"]})
@@ -285,7 +285,7 @@ def check_choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
 
 
 def check_seen(document: Mapping[str, Any], seen_utc: str) -> Check:
-    """Whether the report and its reader know the suspect since the same time.
+    """Whether the report and its reader have known the suspect since the same time.
 
     Args:
         seen_utc: ISO 8601 with its zone; "unknown" where the reader does not know.
@@ -302,7 +302,7 @@ def check_seen(document: Mapping[str, Any], seen_utc: str) -> Check:
     except (TypeError, ValueError) as error:
         return Check(SEEN, None, f"not a time: {printable(str(error), 100)}", asked=True)
     if same_time:
-        return Check(SEEN, True, f"the suspect is known since {recorded}, as you know it")
+        return Check(SEEN, True, f"the suspect is known since {recorded}, as you say")
     said_of = "does not say" if recorded is None else f"says {printable(str(recorded), 40)}"
     return Check(
         SEEN, False, f"the report {said_of} since when the suspect is known to exist; you say {known.isoformat()}"

@@ -1,6 +1,6 @@
-"""What a document says of the things examined, and of what was run beside: items, alignment, lineage, controls, decoys.
+"""Claims about the items examined and the controls of a document: items, alignment, lineage, controls, decoys.
 
-Most of it was measured on the models. Here stands what one of these numbers says about another.
+Most of these values were measured on the models. The claims here say what one of them implies about another.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_MAPS = 10 * NUMBER // PER_MAP
 
 
 def items(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """Suspect and original; the original is the one that the key was made for, and that the rows were aligned with."""
+    """Suspect and original; the original is the one that the key was made for and that the rows were aligned with."""
     found = document["items"]
     for role in ("suspect", "original"):
         yield from item(f"items.{role}", found[role], answers=role == "suspect")
@@ -55,8 +55,8 @@ def items(document: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def answers(suspect: Mapping[str, Any], original: Mapping[str, Any]) -> Iterator[Claim]:
-    """A suspect that only answers: its name is who answered, its rows are the tokens told, and they are enough for a
-    head as wide as the original's."""
+    """A suspect that only answers: its name is that of the model and the endpoint, its rows are the tokens in its
+    answers, and they are enough for a head as wide as the original's."""
     where, heard = "items.suspect", heard_of(suspect["answers"])
     assert heard is not None
     width = original["hidden_size"]
@@ -93,7 +93,7 @@ def answers(suspect: Mapping[str, Any], original: Mapping[str, Any]) -> Iterator
 
 
 def alignment(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """Similarities lie where their histogram has them, and counts add up."""
+    """Similarities agree with their histogram, and counts add up."""
     a, original = document["alignment"], document["items"]["original"]
     positions = document["parameters"]["positions"]
     needed = lineages.NEEDED[bool(a["minor_components"])]
@@ -125,7 +125,7 @@ def alignment(document: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def _lost(a: Mapping[str, Any]) -> Iterator[Claim]:
-    """That rows are gone is said among the steps, with how many."""
+    """A step of the alignment gives the number of rows that are gone."""
     said = [step["said"] for step in a["steps"] if step["name"] == "rows" and step["said"].endswith(" rows are gone")]
     gone, s = a["rows_of_original_gone"], a["rows_of_original"]
     expected = [f"{gone} of the original's {s} rows are gone"] if gone else []
@@ -139,14 +139,14 @@ def _histogram(where: str, a: Mapping[str, Any], name: str, median: str) -> Iter
         return
     for i, count in enumerate(counts):
         yield from whole(f"{where}[{i}]", count, 0, a["rows_compared"])
-    if value is None:  # nothing was compared, or something that is no number
+    if value is None:  # no rows were compared, or the median is not finite
         return
     yield where, sum(counts), a["rows_compared"]
     if not sum(counts):
         yield f"alignment.{median}", value, None
         return
     upto = np.cumsum(counts)
-    # The two values in the middle: the median lies between the lower edge of one and the upper edge of the other.
+    # The two values in the middle: the median is between the lower edge of one and the upper edge of the other.
     first = int(np.searchsorted(upto, (sum(counts) - 1) // 2, side="right"))
     last = int(np.searchsorted(upto, sum(counts) // 2, side="right"))
     inside = edges[first] - _SLACK <= min(1.0, max(-1.0, value)) <= edges[last + 1] + _SLACK
@@ -154,7 +154,7 @@ def _histogram(where: str, a: Mapping[str, Any], name: str, median: str) -> Iter
 
 
 def lineage(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """Status and reason are those of the similarities, which are those of the alignment where both are of one place."""
+    """Status and reason follow from the similarities, which are the alignment's if both are of the same place."""
     found, place, number = document["lineage"], document["place"], document["evaluation"]["places"]
     status, said = found["status"], found["reason"]
     known = (lineages.DERIVED, lineages.NOT_DERIVED, lineages.CANNOT_TELL)
@@ -182,7 +182,7 @@ def lineage(document: Mapping[str, Any]) -> Iterator[Claim]:
         return
     turned = (False, True) if here is None else (here["minor_components"],)
     ends = [lineages.compared(found["similarity"], found["decoy_similarity"], minor=minor) for minor in turned]
-    # Longest first: neither is the end of the other, so one fits at most.
+    # Neither is the end of the other, so at most one fits.
     end = next((end for end in ends if said.endswith(f": {end}")), ends[-1])
     yield from must(said.endswith(f": {end}"), "lineage.reason", said, f"… {end}")
     word = {lineages.SAID[each]: each for each in lineages.SAID}.get(said.removesuffix(f": {end}"))
@@ -205,10 +205,10 @@ def _agreement(found: Mapping[str, Any], here: Mapping[str, Any]) -> Agreement:
 
 
 def _among(found: Mapping[str, Any], here: Mapping[str, Any] | None) -> Iterator[Claim]:
-    """The place among the models that this program keeps, which are compared by their embeddings alone.
+    """The place among the models that this program keeps, which are compared only by their embeddings.
 
     Args:
-        here: the alignment that lineage read; None where the document holds that of another place.
+        here: the alignment that lineage used; None if the document holds that of another place.
     """
     recorded = found["among"]
     nothing = found["similarity"] is None and found["fitted"] is None
@@ -224,7 +224,7 @@ def _among(found: Mapping[str, Any], here: Mapping[str, Any] | None) -> Iterator
 
 
 def controls(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """Self-tests: a verdict that its odds allow; those of neutral models and of decoys of a tracing stand twice."""
+    """Self-tests: a verdict that its odds allow; those of neutral models and of a tracing's decoys are given twice."""
     words = ("found", "not found", "inconclusive")
     again = _stated_elsewhere(document)
     for i, test in enumerate(document["self_tests"]):
@@ -241,7 +241,7 @@ def controls(document: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def _stated_elsewhere(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What controls must be, by their names, as far as the document says it in another place too."""
+    """The expected values of controls, by name, as far as another place of the document gives them."""
     found = {}
     for model in (document["error_rates"] or {"neutral": ()})["neutral"]:
         names = ("verdict", "log10_risk")
@@ -253,7 +253,7 @@ def _stated_elsewhere(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def error_rates(document: Mapping[str, Any], p: Parameters, best: float) -> Iterator[Claim]:
-    """Wrong keys, counted; what each of them read can only be found by ranking them again."""
+    """Counts of wrong keys; the readings of each key can only be found by ranking them again."""
     rates = document["error_rates"]
     if rates is None:
         return
@@ -272,14 +272,14 @@ def error_rates(document: Mapping[str, Any], p: Parameters, best: float) -> Iter
         yield from must(not model["aligned"] or (sound and similar >= needed), f"{where}.aligned", True, "not aligned")
     if decoys is not None:
         yield from must(
-            finding_of(document).judgeable, "error_rates.decoys", "there", "none, for nothing can be judged"
+            finding_of(document).judgeable, "error_rates.decoys", "there", "none, as the suspect cannot be judged"
         )
         yield from _decoys(decoys, p, best)
 
 
 def _decoys(decoys: Mapping[str, Any], p: Parameters, best: float) -> Iterator[Claim]:
     number, where = decoys["number"], "error_rates.decoys"
-    # Whoever ranks them again makes as many.
+    # Bounded, because a verifier ranks the same number again.
     yield from whole(f"{where}.maps", decoys["maps"], 1, MOST_MAPS)
     yield f"{where}.number", number, decoys["maps"] * PER_MAP
     yield from must(type(decoys["seed"]) is int, f"{where}.seed", decoys["seed"], "a whole number")
@@ -310,7 +310,7 @@ def _decoys(decoys: Mapping[str, Any], p: Parameters, best: float) -> Iterator[C
 def _shares(
     where: str, shares: Sequence[Mapping[str, Any]], number: int, edges: Sequence[float], counts: Sequence[int]
 ) -> Iterator[Claim]:
-    """The share at each level is that of the bins up to it; every level is the upper edge of a bin."""
+    """The share at each level is that of the bins up to this level; every level is the upper edge of a bin."""
     expected = []
     for level in LEVELS:
         below = sum(count for edge, count in zip(edges[1:], counts, strict=True) if edge <= level + _SLACK)

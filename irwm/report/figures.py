@@ -22,12 +22,12 @@ from irwm.report.plots.theme import about, label
 
 @dataclass(frozen=True, slots=True)
 class FigureText:
-    """What stands around a figure.
+    """The texts around a figure.
 
     Attributes:
         name: element id.
-        tab: a word or two, for a row of tabs; "" where the figure stands beside what it shows instead.
-        caption: what is seen, in a sentence or two.
+        tab: a word or two, for a row of tabs; "" if the figure is next to the text that it illustrates.
+        caption: what the figure shows, in a sentence or two.
     """
 
     name: str
@@ -39,14 +39,14 @@ FIGURES = (
     FigureText(
         "figure-recipients",
         "",
-        "Each recipient’s z by rank (accent; filled: named), recipients who were never issued a copy by theirs (grey), "
-        "and the z from which a recipient is named after correction for all of them (dashed).",
+        "Each recipient’s z by rank (accent; filled: named), recipients who were never issued a copy by their own rank "
+        "(grey), and the z from which a recipient is named after correction for all of them (dashed).",
     ),
     FigureText(
         "figure-positions",
         "Each position",
-        "What was read at each marked position (accent), and what the same row gives when its entries are put in "
-        "random orders (grey).",
+        "The value read at each marked position (accent), and the values of the same row with its entries in random "
+        "orders (grey).",
     ),
     FigureText(
         "figure-ranks",
@@ -62,8 +62,8 @@ FIGURES = (
     FigureText(
         "figure-lineage",
         "",
-        "Each compared row of the suspect beside the same token’s row of the original, after everything above was "
-        "undone (accent), and beside a wrong token’s row (grey).",
+        "Each compared row of the suspect against the same token’s row of the original, after the changes above were "
+        "undone (accent), and against a wrong token’s row (grey).",
     ),
     FigureText(
         "figure-decoys",
@@ -74,8 +74,8 @@ FIGURES = (
     FigureText(
         "figure-odds",
         "Odds of this setting",
-        "What the published counting rule gives at this setting: chance of finding a mark that is there, and of "
-        "accusing with a key that was never inserted.",
+        "The published counting rule at this setting: chance of finding a mark that is there, and of accusing with a "
+        "key that was never inserted.",
     ),
 )
 
@@ -83,8 +83,8 @@ FIGURES = (
 def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict[str, go.Figure]:
     """The figures of a document by name, in the order of `FIGURES`.
 
-    `figure-recipients` only where any were traced, `figure-paper` only where it says more, `figure-decoys` only where
-    any were ranked. What is read with one key names it.
+    `figure-recipients` only if recipients were traced, `figure-paper` only if it says more, `figure-decoys` only if
+    decoys were ranked. Figures of one key name it.
     """
     parameters = Parameters.from_dict(document["parameters"])
     positions = document["reading"]["positions"]
@@ -108,7 +108,7 @@ def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict
     decoys = document_decoys(document)
     if decoys is not None:
         drawn["figure-decoys"] = about(decoy_risks(decoys, dark=dark), who)
-    # Without the suspect's own share: the odds of a rule at the very value just observed say nothing new.
+    # Without the suspect's own share: the odds of a rule at exactly the observed value say nothing new.
     odds = detection.odds(parameters, recipients=document["odds"]["keys"], dark=dark)
     drawn["figure-odds"] = about(odds, who)
     return drawn

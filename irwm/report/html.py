@@ -1,8 +1,8 @@
-"""The report as one HTML file that needs nothing else: no network, no folder beside it, no program but a browser.
+"""The report as one self-contained HTML file: it needs a browser, but no network and no other files.
 
-Everything is drawn from the document (`irwm.report.document`), so a report can be drawn again from its JSON. Names in
-it were chosen by strangers: Jinja escapes every value, `printable` spells out control and direction characters, scripts
-run only if their hash stands in the page's own policy, and the policy forbids every load from anywhere.
+Everything is drawn from the document (`irwm.report.document`), so a report can be drawn again from its JSON. Its names
+are untrusted: Jinja escapes every value, `printable` spells out control and direction characters, scripts run only if
+the page's own policy has their hash, and the policy forbids all loads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from irwm.report.plots.theme import CONFIG
 from irwm.report.typefaces import FONTS
 
 _TEMPLATES = Path(__file__).with_name("templates")
-# Family, weight, file, characters: what a report is set in. A character outside falls back on the reader's own fonts.
+# The fonts of a report: family, weight, file, characters. Other characters use the reader's own fonts.
 _FACES = (
     ("IBM Plex Sans", 400, "ibm-plex-sans-latin-400-normal.woff2", ""),
     ("IBM Plex Sans", 600, "ibm-plex-sans-latin-600-normal.woff2", ""),
@@ -50,14 +50,14 @@ _PARAMETERS = (
     ("rank_threshold", "Rank threshold", "β", "a position counts when its rank is below this"),
     ("required_positions", "Required positions", "ρ", "positions that must count by the published rule"),
     ("permutations", "Permutations", "numit", "random orders behind each rank"),
-    ("noise_coordinates", "Noise coordinates", "num_noise", "coordinates per row that carry noise of the copy’s own"),
-    ("noise_level", "Noise level", "σ_E", "how large noise is that is written over a row’s numbers"),
-    ("spread", "Spread", "", "how large noise is that is added to a row’s numbers, in row deviations"),
+    ("noise_coordinates", "Noise coordinates", "num_noise", "coordinates per row that carry the copy’s own noise"),
+    ("noise_level", "Noise level", "σ_E", "size of the noise that replaces a row’s numbers"),
+    ("spread", "Spread", "", "size of the noise that is added to a row’s numbers, in row deviations"),
 )
 
 
 def _settings(parameters: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """The rows of the table of settings; what means nothing where there is no noise is not in a document."""
+    """The rows of the table of settings; a document has no settings of noise if there is no noise."""
     for name, *words in _PARAMETERS:
         if name in parameters:
             value = parameters[name]
@@ -69,7 +69,7 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
 
     Args:
         document: as `finding_document` returns it or `from_json` reads it.
-        json_name: name of the JSON file beside the report, printed with its SHA-256.
+        json_name: name of the report's JSON file, printed with its SHA-256.
     """
     figures = _figures(document)
     answered = answer(document)
@@ -128,7 +128,7 @@ def short_odds(document: Mapping[str, Any]) -> Markup:
 
 
 def _decimal(value: float | int | None, digits: int = 6) -> str:
-    """A number to so many significant digits; whole numbers in full, with their thousands apart."""
+    """A number to this many significant digits; whole numbers in full, with separated thousands."""
     if value is None:
         return "not available"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -146,11 +146,11 @@ def _probability(value: float) -> str:
 
 
 def _prose(text: str) -> Markup:
-    """A sentence as it should be set: powers of ten raised, typographic apostrophes, a capital and a full stop."""
+    """A typeset sentence: raised powers of ten, typographic apostrophes, a capital and a full stop."""
     text = printable(str(text), _LONGEST_TEXT).strip()
     text = text[:1].upper() + text[1:] + ("" if text[-1:] in ".?!…" else ".")
     text = re.sub(r"(?<=\w)'(?=\w)", "’", text)
-    # The typeface has no glyph for most raised digits, so those are lowered again and raised by the page.
+    # The typeface has no glyph for most raised digits, so they become plain digits that the page raises.
     return Markup(re.sub(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", _raised, str(Markup.escape(text))))
 
 
@@ -172,7 +172,7 @@ def _ratio(log10: float) -> Markup:
 
 
 def _size(count: int) -> str:
-    """Bytes in full and, from a kilobyte on, in the next handy unit."""
+    """Bytes in full and, from a kilobyte on, also in a suitable unit."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
             return f"{count / factor:.3g} {unit} ({number(count)} bytes)"
@@ -183,7 +183,7 @@ def _figure_number(value: str) -> Markup:
     return Markup('<span class="n">{}</span>').format(Markup.escape(value))
 
 
-# Kept: the templates take a third of a second to compile.
+# Cached: the templates take a third of a second to compile.
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     made = Environment(
@@ -194,7 +194,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_inert,
     )
-    # Their output is ours (digits, units), so it may hold the no-break spaces that `_inert` would spell out.
+    # The output of these filters is trusted (digits, units); `_inert` would spell out its no-break spaces.
     made.filters |= {
         "decimal": lambda value, digits=6: _figure_number(_decimal(value, digits)),
         "fixed": lambda value, places: _figure_number(f"{value:.{places}f}".replace("-", "\u2212")),
@@ -209,27 +209,27 @@ def environment() -> Environment:
 
 
 def _inert(value: Any) -> Any:
-    """What a stranger wrote, with control and direction characters spelled out; escaping comes after this."""
+    """Untrusted text with control and direction characters spelled out; escaping comes after this."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return printable(value, _LONGEST_TEXT)
 
 
 def json_for_html(value: Any) -> Markup:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end its script element."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def inline(script: str) -> Markup:
-    """A script of ours or plotly's, safe inside a script element."""
+    """A trusted script, safe inside a script element."""
     return Markup("\n" + script.replace("</script", "<\\/script").strip() + "\n")
 
 
 def policy(scripts: Any) -> str:
-    """A policy under which nothing is ever loaded, and no script but these runs.
+    """A policy that forbids all loads and all scripts except these.
 
-    Inline styles stay allowed: plotly writes them, and without loads a style has nowhere to send anything.
+    Inline styles stay allowed: plotly writes them, and without loads a style cannot send data anywhere.
     """
     hashes = [base64.b64encode(hashlib.sha256(str(s).encode("utf-8")).digest()).decode("ascii") for s in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
@@ -244,7 +244,7 @@ def asset(name: str) -> str:
 
 
 def faces() -> str:
-    """@font-face rules with the fonts inside; a missing font file is left out, the reader's own font takes over."""
+    """@font-face rules with the fonts inside; a missing font file is left out, and the reader's own font is used."""
     rules = []
     for family, weight, name, characters in _FACES:
         path = FONTS / name

@@ -1,4 +1,4 @@
-"""What a report says about the things examined, in plain values that a job can send to another process."""
+"""Descriptions of the items examined, as plain values that a job can send to another process."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from irwm.errors import CheckpointError, shown_path
 from irwm.evidence.finding import FOUND, INCONCLUSIVE
 from irwm.evidence.verdict import log10_risk
 
-# Libraries whose versions can change a number of a finding, or how this report draws it.
+# Libraries whose versions can change a number of a finding or the drawing of a report.
 _LIBRARIES = ("torch", "numpy", "scipy", "safetensors", "cryptography", "plotly", "matplotlib", "typst")
-# What is drawn and said, besides the numbers: sources of the reports and of their figures.
+# Sources of the text and the drawings in reports.
 _DRAWING = (".py", ".j2", ".css", ".js", ".typ")
 LAYOUT = "Report layout"
-# Beside the weights: which tensor is which, and which row is which.
+# Files in the folder of the weights that say which tensor and which row is which.
 SETTINGS = (CONFIG_NAME, *TOKENIZER_FILES)
 MOST_SETTINGS_BYTES = 128 << 20
 # Of an item's other files: how many are listed, and how many bytes of them are hashed.
 _OF_FILE_MANAGERS = ("Thumbs.db", "desktop.ini")
 MOST_OTHER, MOST_OTHER_BYTES = 2000, 1 << 30
-MORE_FILES = f"The folder holds more than {MOST_OTHER} files that were not examined, and only so many are listed."
+MORE_FILES = f"The folder holds more than {MOST_OTHER} files that were not examined; only {MOST_OTHER} are listed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +53,21 @@ class ItemDescription:
     """A checkpoint that was examined.
 
     Attributes:
-        name: what the item is called; its folder or file name, never the path on the examiner's machine.
+        name: the item's folder or file name, never the path on the examiner's machine.
         family, dtype: model family and number format of the embedding.
         vocab_size, hidden_size: s and d.
         tied: whether the embedding is the output head too.
-        heads, kv_heads, head_dim: layer 0's query heads, key heads and entries per head; 0 where the tensors' names
-            did not tell which they are, and then `family` is "unknown".
+        heads, kv_heads, head_dim: layer 0's query heads, key heads and entries per head; 0 if the tensors' names are
+            unknown, and then `family` is "unknown".
         fingerprint: hex SHA-256 of the embedding; survives renaming and re-sharding of the files.
         bytes_total: size of all files.
-        files: the weight files, hashed where they were hashed, and after them the settings and the tokenizer beside
-            them, which say what the weights are: `SETTINGS`.
+        files: the weight files, with their hashes if they were hashed, then the settings and the tokenizer in the same
+            folder (`SETTINGS`), which say what the weights are.
         other_files: the other files of the item's folder, named relative to it. They were not examined; they
             distinguish this item from others. Hidden files and folders are left out, and so are those that a file
             manager adds; links out of the folder have size 0.
         notes: sentences about the files that a reader should see.
-        answers: of a suspect that is known by its answers alone, what they are; its embedding is then the output head
+        answers: the answers of a suspect that is known only by its answers; its embedding is then the output head
             that was recovered from them. None for weights.
     """
 
@@ -131,26 +131,26 @@ class ItemDescription:
 
 
 def name_of_answers(heard: Heard | None) -> str:
-    """What a suspect is called that only answers: who, and where; "" where nothing says it."""
+    """The name of a suspect that only answers: the model and its endpoint; "" if they are unknown."""
     if heard is None or heard.recording is None:
         return ""
     return answers_of(heard.recording.model, heard.recording.endpoint)
 
 
 def answers_of(model: str, endpoint: str) -> str:
-    """The name of what a model answered."""
+    """The name of a model's answers."""
     return f"answers of {model} at {endpoint}"
 
 
 def _settings(checkpoint: Checkpoint) -> Iterator[FileRecord]:
-    """The files beside the weights from which it follows what they are."""
-    # GGUF holds both, an adapter has its own, and what lies beside recorded answers has nothing to do with them.
+    """The files next to the weights that say what the weights are."""
+    # GGUF holds both, an adapter has its own, and files next to recorded answers have nothing to do with them.
     if checkpoint.base is not None or checkpoint.answers is not None or checkpoint.format is GGUF:
         return
     folder = folder_of(checkpoint)
     for name in SETTINGS:
         if name != CONFIG_NAME or checkpoint.config:
-            # Who opened the checkpoint read its config; a tokenizer that cannot be read names no rows.
+            # Opening the checkpoint read its config; a tokenizer that cannot be read names no rows.
             with contextlib.suppress(CheckpointError):
                 data = read_small(folder / name, MOST_SETTINGS_BYTES, name, resolved(folder))
                 yield FileRecord(name, len(data), hashlib.sha256(data).hexdigest())
@@ -171,7 +171,7 @@ def _other_files(checkpoint: Checkpoint, known: Container[str]) -> Iterator[File
             if name.startswith(".") or name in _OF_FILE_MANAGERS:
                 continue
             file = Path(place, name)
-            with contextlib.suppress(CheckpointError, OSError):  # gone, or a link to nowhere
+            with contextlib.suppress(CheckpointError, OSError):  # gone, or a broken link
                 sizes[file] = file.stat().st_size if stays_inside(file, folder) else 0
         if len(sizes) > MOST_OTHER:
             break
@@ -194,7 +194,7 @@ def _other_files(checkpoint: Checkpoint, known: Container[str]) -> Iterator[File
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """What a report may say about a key: whose it is and for which original; nothing that derives from the secret.
+    """The public facts about a key: its owner and its original, without any value that derives from the secret.
 
     Attributes:
         owner, recipient: the names that the key records.
@@ -218,7 +218,7 @@ class SelfTest:
 
     Attributes:
         name: what was tried, e.g. "a key that was never inserted".
-        expected, verdict: the verdict it must have, and the one it had.
+        expected, verdict: the verdict that it must have, and the one that it had.
         count, present: positions that counted, of those that could be ranked.
         log10_risk: log10 of the corrected odds, as in the evaluation.
     """
@@ -242,22 +242,22 @@ def control_of_neutral(name: str) -> str:
 
 
 def failed(test: Mapping[str, Any]) -> bool:
-    """Whether a control of a document's `self_tests` shows that readings of this examination mean nothing: a mark where
-    none was written, or a judgement where none is possible. Evidence between found and not found is no failure: one
-    unmarked key in a thousand gives it.
+    """Whether a control of a document's `self_tests` shows that readings of this examination mean nothing: it found a
+    mark that was never written, or gave a verdict on a suspect that cannot be judged. Evidence between found and not
+    found is not a failure: one unmarked key in a thousand gives it.
     """
     found, must = test["verdict"], test["expected"]
     return bool(found != must and (found == FOUND or must == INCONCLUSIVE))
 
 
 def after_controls(verdict: Mapping[str, Any], tests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A document's verdict, "inconclusive" where a control failed; then it rests on no tracing."""
+    """A document's verdict; "inconclusive" if a control failed, and then it does not rest on tracing."""
     names = [test["name"] for test in tests if failed(test)]
     if not names:
         return dict(verdict)
     reason = (
-        f"A control that was run in the same way did not come out as it must ({'; '.join(names)}), so no verdict can "
-        f"rest on this examination. Without the controls it would have been: {verdict['word']}."
+        f"A control that was run in the same way did not have the required result ({'; '.join(names)}), so no verdict "
+        f"can rest on this examination. Without the controls it would have been: {verdict['word']}."
     )
     return {**verdict, "word": INCONCLUSIVE, "reason": reason, "rests_on": "mark"}
 
@@ -274,7 +274,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def _layout() -> str:
-    """A short digest of everything that turns a document into pages; where it is equal, the pages are too."""
+    """A short digest of all sources that turn a document into pages; equal digests mean equal pages."""
     sources = [path for path in Path(__file__).parent.rglob("*") if path.suffix in _DRAWING]
     digest = hashlib.sha256()
     for path in sorted(sources, key=lambda path: path.name):

@@ -1,8 +1,8 @@
 """A report of unknown origin, verified in a separate process under limits of time and memory.
 
-Whoever sends a report decides what the verifier reads. Here the worst that a file can do is to end that process.
+The sender of a report decides what the verifier reads. Here the worst that a file can do is to end that process.
 
-    python -m irwm.report.judged      the child; a request as JSON comes on its input, what it finds goes out as JSON
+    python -m irwm.report.judged      the child; reads a request as JSON from its input and writes its result as JSON
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from irwm.report.states import Stated, States
 if TYPE_CHECKING:
     from irwm.report.brought import Brought
 
-# A report of 10 000 positions takes a minute and a gigabyte, nearly all of it to set its PDF again.
+# A report of 10 000 positions takes a minute and a gigabyte, nearly all of it for drawing its PDF again.
 SECONDS, MEMORY = 120, 2 << 30
 # Bytes that an examination may take for each byte of the models. An embedding of 4-bit numbers takes 16 in float64.
 _FOR_EACH_BYTE = 16
@@ -34,9 +34,9 @@ _WORDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What verifying one report may take: seconds by the clock and of a processor, and bytes beyond the libraries'.
+    """Limits for verifying one report: seconds of time and of a processor, and bytes in addition to the libraries'.
 
-    An examination that is run again may take as long as it needs, and memory by the size of the models.
+    An examination that is run again has no time limit, and its memory limit grows with the size of the models.
     """
 
     seconds: int = SECONDS
@@ -52,12 +52,12 @@ def judge_report(
 ) -> Verification:
     """`irwm.report.verify_report` in a child process.
 
-    What takes more than the limits, or ends the process, is a failed check: an honest report does neither. Models are
-    only opened after the report was read within the limits of time.
+    A report that exceeds the limits, or ends the process, fails a check: an honest report does neither. Models are only
+    opened after the report was read within the time limit.
 
     Args:
         path: one of the report's files, their folder or their archive.
-        identity, roots_pem: see `Brought`; they need not be given twice.
+        identity, roots_pem: see `Brought`; they may be given there instead.
         brought: what else the reader brings, models as paths.
     """
     asked: dict[str, Any] = {"path": shown_path(path), "limits": asdict(limits), "identity": identity}
@@ -76,17 +76,17 @@ def judge_report(
     try:
         return _answer_of_child(asked | {"brought": whole}, None)
     except _EndedError as error:
-        # The report was read before, so a model, or what this computer has, ended the process.
+        # The report was read before, so a model, or the limits of this computer, ended the process.
         left_open = Check(EXAMINATION, None, f"could not be run again: {error}", asked=True)
         return Verification((*found.checks, left_open), found.states)
 
 
 class _EndedError(Exception):
-    """Why a child gave no answer, as a sentence part."""
+    """Why a child gave no answer, as a part of a sentence."""
 
 
 def _answer_of_child(asked: Mapping[str, Any], seconds: int | None) -> Verification:
-    """What a child finds.
+    """The verification of a child process.
 
     Raises:
         _EndedError: it took more than its limits, or ended without an answer.
@@ -123,7 +123,7 @@ def to_json(found: Verification) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any]) -> Verification:
-    """What `to_json` gave."""
+    """The verification that `to_json` wrote."""
     left = [
         Stated(
             group["name"], group["why"], tuple(group["fields"]), tuple(group["bring"]), carries=bool(group["carries"])
@@ -135,7 +135,7 @@ def from_json(values: Mapping[str, Any]) -> Verification:
 
 
 def main() -> None:
-    """The child's work."""
+    """The main function of the child."""
     asked = json.load(sys.stdin)
     allowed = Limits(**asked["limits"])
     limit("RLIMIT_CORE", 0)
@@ -146,7 +146,7 @@ def main() -> None:
         return _answer(Verification((report,)))
     if (hopeless := report.hopeless()) is not None:
         return _answer(Verification((hopeless,)))
-    # Only now torch and the rest, which take more memory than most garbage.
+    # Import torch and the rest only now: they take more memory than most garbage files.
     from irwm.report.brought import Brought
     from irwm.report.verify import verified
 
@@ -157,8 +157,8 @@ def main() -> None:
     if asked["brought"] is not None:
         brought = Brought.from_dict(asked["brought"])
         memory += _of_models(brought)
-    # Set only now: what the libraries take differs widely and does not depend on the report. A GPU's driver maps more
-    # than any limit allows.
+    # Set only now: the memory of the libraries differs widely and does not depend on the report. A GPU's driver maps
+    # more than any limit allows.
     taken = address_space()
     if taken is not None and brought.device == "cpu":
         limit("RLIMIT_AS", taken + memory)

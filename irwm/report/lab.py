@@ -1,4 +1,4 @@
-"""A lab, attacks on one's own release, as a versioned JSON document and as a page drawn from that document alone."""
+"""A lab (attacks on one's own release) as a versioned JSON document, and as a page drawn from that document alone."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ _ROW = {
     "ways", "traced", "utility", "proof", "reason", "seconds", "rests_on",
 }  # fmt: skip
 LIMITATIONS = (
-    "Each attack was tried once, with the seed named here, as this program carries it out. A thief may do it better, "
-    "longer, or in another order.",
-    "Perplexity on one text says that a model still predicts that text, not that it is of use for everything else.",
-    "An attack that trains has a text of its own and few steps. Distillation and training from scratch are not among "
-    "the attacks: no mark in weights outlives them.",
-    "The ways of reading are compared here and not chosen among: a verdict rests on the first of them alone.",
+    "Each attack was tried once, with the seed named here, as this program implements it. An attacker may do it "
+    "better, longer, or in another order.",
+    "Perplexity on one text says that a model still predicts that text, not that it is useful for other tasks.",
+    "Attacks that train use a separate text and few steps. Distillation and training from scratch are not among the "
+    "attacks: no mark in weights survives them.",
+    "The ways of reading are only compared here: a verdict rests on the first of them alone.",
 )
 REHEARSAL = (
-    "A rehearsal: the mark is a trial mark with a public secret, put into a copy of the model for these attacks alone. "
-    "Copy and key are not kept, and protect nothing."
+    "A rehearsal: the mark is a trial mark with a public secret, inserted into a copy of the model only for these "
+    "attacks. Copy and key are not kept and protect no model."
 )
 NOT_AGAIN = (
     "a lab’s attacks are not run again by this command; run the lab again with the same release, key, text and seed"
@@ -82,8 +82,8 @@ def lab_document(
     Args:
         original: the unmarked model.
         rehearsal: whether the marks are trial marks.
-        trials: rows that there will be.
-        settings: what was asked for: text, tokens, seed.
+        trials: the number of rows at the end.
+        settings: text, tokens and seed.
         case, created_utc, tool_versions, extra: as for `irwm.report.finding_document`.
     """
     document: dict[str, Any] = plain(
@@ -111,7 +111,7 @@ def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str)
 
     Args:
         mode: one of `MODES`.
-        unmeasured: why it cannot be run; "" where it can.
+        unmeasured: why it cannot be run; "" if it can.
     """
     section: dict[str, Any] = plain(
         {
@@ -133,7 +133,7 @@ def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str)
 
 
 def is_lab(data: bytes) -> bool:
-    """Whether these bytes say that they are a lab's document; whether it is sound is for `from_json`."""
+    """Whether these bytes say that they are a lab's document; `from_json` checks the document."""
     try:
         return bool(strict_json(data)["schema"]["name"] == SCHEMA)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -144,7 +144,7 @@ def from_json(data: bytes) -> dict[str, Any]:
     """The document that `to_json` wrote.
 
     Raises:
-        ReportError: not such a document, one of another version, or one of whose parts some are missing.
+        ReportError: not a lab's document, of another version, or incomplete.
     """
     try:
         document: dict[str, Any] = strict_json(data)
@@ -175,10 +175,10 @@ def figures(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lab_html(document: Mapping[str, Any], json_name: str = "") -> str:
-    """The document as one file that needs nothing else.
+    """The document as one self-contained file.
 
     Args:
-        json_name: name of the JSON beside it, printed with its SHA-256.
+        json_name: name of its JSON file, printed with its SHA-256.
     """
     drawn = {name: json.loads(fig.to_json()) for name, fig in figures(document).items()}
     scripts = {"library": inline(get_plotlyjs()), "draw": inline(asset("draw.js"))}

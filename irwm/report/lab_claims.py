@@ -1,4 +1,4 @@
-"""Do a lab's numbers follow from one another? `STATED` lists the inputs, such as what was measured."""
+"""Checks whether a lab's numbers follow from one another. `STATED` lists the inputs, such as measurements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from irwm.scheme.probabilities import LN10, binomial_tail_log, rademacher_tail_l
 from irwm.tracing.recognition import RISK
 
 _AGAIN = "only the same lab, run again, shows it"
-# The inputs of a lab's report; all else follows from them.
+# The inputs of a lab's report; all other values follow from them.
 STATED = (
     CASE,
     PARTICULARS,
@@ -55,13 +55,13 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "what was to be tried, on which text, with which seed",
+        "the planned attacks, their text and their seed",
         "the signer says so",
         ("settings*", "trials", "marks[].unmeasured*"),
         carries=True,
     ),
     Stated(
-        "what became of the attacked copies, and what was read in them",
+        "the attacked copies, and their readings",
         _AGAIN,
         ("marks[].rows*",),
         carries=True,
@@ -71,16 +71,16 @@ SHOWN = SHOWN_OF_SIGNATURE
 
 
 def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
-    """What does not follow from the rest of a lab's document.
+    """The values that do not follow from the rest of a lab's document.
 
     Raises:
-        ReportError: the document lacks what this needs, or holds something else in its place.
+        ReportError: the document lacks a value that this needs, or has one of another type.
     """
-    return contradicted(claims(document), "the lab's numbers cannot be worked out", assigned)
+    return contradicted(claims(document), "the lab's numbers cannot be computed", assigned)
 
 
 def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """What a lab's document says that follows from the rest of it, and what follows."""
+    """The values of a lab's document that follow from the rest of it, recorded and expected."""
     yield from sentences.frame(document, SCHEMA, VERSION, LIMITATIONS)
     yield from item("original", document["original"])
     for name in ("rehearsal", "complete"):
@@ -127,13 +127,13 @@ def _mark(where: str, mark: Mapping[str, Any], document: Mapping[str, Any]) -> I
 
 
 def _whole_text(row: Mapping[str, Any]) -> bool:
-    """Whether a row's perplexity is held against that of the marked copy on all of the text."""
+    """Whether a row's perplexity is compared with the marked copy's on the whole text."""
     utility = row["utility"]
     return utility is not None and utility["perplexity"] is not None and utility["compared"] == utility["tokens"]
 
 
 def _named(where: str, row: Mapping[str, Any]) -> Iterator[Claim]:
-    """An attack has the words that the catalogue has for it; two rows are not attacked."""
+    """An attack has the words of the catalogue; two rows are not attacked."""
     attack = irwm.attacks.catalogue.ATTACKS.get(row["attack"])
     names = ("role", "label", "strength", "group", "symbol", "keeps_function")
     if attack is None:
@@ -153,7 +153,7 @@ def _named(where: str, row: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def _read(where: str, row: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
-    """What was read in each way, and the row's verdict, which rests on the first of them, or on the noise."""
+    """The reading in each way, and the row's verdict, which rests on the first reading or on the noise."""
     if not row["ways"]:
         for name in ("verdict", "log10_risk", "traced", "utility", "proof"):
             yield f"{where}.{name}", row[name], None
@@ -164,7 +164,7 @@ def _read(where: str, row: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
     yield from each(f"{where}.ways", [list(way) for way in ways], [list(way) for way in WAYS])
     for i, way in enumerate(row["ways"]):
         yield from _way(f"{where}.ways[{i}]", way, p)
-        if row["role"] == CONTROL:  # nothing is missing from the original
+        if row["role"] == CONTROL:  # the original has every row
             yield f"{where}.ways[{i}].present", way["present"], p.positions
     first, named = row["ways"][0], False
     yield f"{where}.log10_risk", row["log10_risk"], first["log10_risk"]
@@ -176,7 +176,7 @@ def _read(where: str, row: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
         yield f"{where}.traced.named", row["traced"]["named"], named
     else:
         yield f"{where}.traced", row["traced"], None
-    # Where nothing can be judged on a suspect, its noise is no verdict either.
+    # If a suspect cannot be judged, its noise gives no verdict either.
     if named and (first["verdict"] != INCONCLUSIVE or row["verdict"] == FOUND):
         yield f"{where}.verdict", row["verdict"], FOUND
     else:
@@ -210,13 +210,13 @@ def _way(where: str, way: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
 
 
 def _places(where: str, read: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
-    """How often was looked: at how many tensors, and in how many places."""
+    """The number of tensors and places that were read."""
     yield from whole(f"{where}.tensors_read", read["tensors_read"], 1)
     yield from whole(f"{where}.places", read["places"], 1, len(p.places))
 
 
 def _utility(where: str, found: Mapping[str, Any], most: int) -> Iterator[Claim]:
-    """The change of perplexity, and numbers that can be so."""
+    """The change of perplexity, and numbers in their possible range."""
     yield from whole(f"{where}.tokens", found["tokens"], 0, most)
     yield from whole(f"{where}.compared", found["compared"], 0, found["tokens"])
     if found["perplexity"] is None or found["perplexity_reference"] is None:
@@ -236,7 +236,7 @@ def _utility(where: str, found: Mapping[str, Any], most: int) -> Iterator[Claim]
 
 
 def _proof(where: str, proof: Mapping[str, Any]) -> Iterator[Claim]:
-    """Two models compute the same only where no difference is larger than rounding; rounding is not all there is."""
+    """Two models compute the same function only if no difference is larger than rounding allows."""
     numbers = {name: number_of(proof[name]) for name in ("largest", "typical", "tolerance", "typical_tolerance")}
     small = numbers["largest"] <= numbers["tolerance"] and numbers["typical"] <= numbers["typical_tolerance"]
     yield from must(isinstance(proof["same"], bool), f"{where}.same", proof["same"], "true or false")

@@ -1,4 +1,4 @@
-"""What the rows of a lab mean: words for the ways of reading, what counts as usable, and what came of all of them."""
+"""The meaning of a lab's rows: words for the ways of reading, which models count as usable, and the overall result."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# A model whose perplexity rose by more than this share is not what anybody would have stolen it for.
+# A model whose perplexity rose by more than this share counts as unusable.
 USABLE = 0.25
 RELEASE, CONTROL, ATTACK = "release", "control", "attack"
-# Rows of copies that are not attacked: by role, the name that stands for an attack's, and what a reader sees.
+# Rows of copies that are not attacked: by role, the name in place of an attack's, and the label.
 NOT_AN_ATTACK: Mapping[str, tuple[str, str]] = {
     RELEASE: ("none", "Not attacked"),
     CONTROL: ("original", "Unmarked original"),
@@ -29,11 +29,11 @@ WAY_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many attacks ended how.
+    """The number of attacks by result.
 
     Attributes:
         kept, taken: the model stayed usable, and the mark was found, or was not.
-        outlived, died: the model was ruined, and the mark was found nonetheless, or was not.
+        outlived, died: the model was ruined, and the mark was still found, or was not.
         unmeasured: the mark was read, but perplexity is not known.
         failed: the attack could not be carried out.
     """
@@ -67,20 +67,20 @@ def _kind(row: Mapping[str, Any]) -> str:
 
 
 def is_usable(row: Mapping[str, Any]) -> bool | None:
-    """Whether the model is still worth stealing; None where its perplexity is not known."""
+    """Whether the model is still usable; None if its perplexity is not known."""
     change = change_of(row)
     return None if change is None else change <= USABLE
 
 
 def change_of(row: Mapping[str, Any]) -> float | None:
-    """The change of perplexity; infinite where the model gives no numbers any more, None where it is not known."""
+    """The change of perplexity; infinite if the model gives no numbers any more, None if it is not known."""
     if row["utility"] is None or row["utility"]["change"] is None:
         return None
     return number_of(row["utility"]["change"])
 
 
 def number_of(value: float | str) -> float:
-    """A number of a document, in which what is infinite is a word."""
+    """A number of a document, which writes infinity as a word."""
     return float(value)  # "infinity" too
 
 
@@ -91,7 +91,7 @@ def largest_difference(row: Mapping[str, Any]) -> float:
 
 
 def lost_tokens(row: Mapping[str, Any]) -> bool:
-    """Whether tokens of the text are gone, so that what was compared, or proved, is about those that are left."""
+    """Whether tokens of the text are gone, so that comparison and proof only cover the remaining tokens."""
     return row["utility"] is not None and row["utility"]["compared"] < row["utility"]["tokens"]
 
 
@@ -111,7 +111,7 @@ def all_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def word(document: Mapping[str, Any]) -> str:
-    """What came of a lab, in a word or two."""
+    """The result of a lab, in a word or two."""
     tally = Tally.of(all_rows(document))
     if tally.taken:
         return LOST
@@ -119,7 +119,7 @@ def word(document: Mapping[str, Any]) -> str:
 
 
 def headline(document: Mapping[str, Any]) -> str:
-    """What came of a lab so far, in one sentence."""
+    """The result of a lab so far, in one sentence."""
     rows = all_rows(document)
     tally = Tally.of(rows)
     usable = tally.kept + tally.taken
@@ -136,16 +136,16 @@ def headline(document: Mapping[str, Any]) -> str:
     if not tally.taken:
         which = "the one trial" if usable == 1 else f"each of the {usable} trials"
         return f"The mark was found in {which} that {left}."
-    return f"Of {_trials(usable).lower()} that {left}, {tally.taken} took the mark."
+    return f"Of {_trials(usable).lower()} that {left}, {tally.taken} removed the mark."
 
 
 def remarks(document: Mapping[str, Any]) -> list[str]:
-    """What else is to be said, in sentences."""
+    """Further remarks, as sentences."""
     tally = Tally.of(all_rows(document))
     died, said = tally.outlived + tally.died, []
     if died:
-        still = {0: "not found any more", died: "found all the same"}.get(
-            tally.outlived, f"found all the same in {tally.outlived} of them"
+        still = {0: "no longer found", died: "still found"}.get(
+            tally.outlived, f"still found in {tally.outlived} of them"
         )
         said.append(f"{_trials(died)} ruined the model; the mark was {still}.")
     if tally.unmeasured and tally.kept + tally.taken:
@@ -159,11 +159,11 @@ def remarks(document: Mapping[str, Any]) -> list[str]:
 
 
 def _control(mark: Mapping[str, Any]) -> str:
-    """What the unmarked original reads, where that is not what it must read."""
+    """A remark if the unmarked original or the release does not read as required."""
     control = next((row for row in mark["rows"] if row["role"] == CONTROL and row["ways"]), None)
     release = next((row for row in mark["rows"] if row["role"] == RELEASE and row["ways"]), None)
     if control is not None and control["verdict"] == "found":
-        return "The mark is “found” in the unmarked original too, so these findings mean nothing: check the models."
+        return "The mark is also “found” in the unmarked original, so these findings mean nothing: check the models."
     if release is not None and release["verdict"] != "found":
         return "The mark is not found in the release itself: check that release, original and key belong together."
     return ""

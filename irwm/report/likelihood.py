@@ -1,4 +1,4 @@
-"""What the evidence of a document weighs: the likelihood ratio, and the claim against a search for a fitting key."""
+"""The weight of a document's evidence: the likelihood ratio, and the claim against a search for a fitting key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from irwm.report import tracing, wording
 
 
 def likelihood(finding: Finding) -> dict[str, Any]:
-    """The likelihood ratio and its step; None where the suspect cannot be judged, since its rows then say nothing."""
+    """The likelihood ratio and its step; None if the suspect cannot be judged, because its rows then mean nothing."""
     bits = evidence_bits(log10_risk(finding.reading, finding.comparisons))
     if not finding.judgeable:
         return {"log10_lr": None, "log10_lr_per_comparison": None, "verbal": None, "evidence_bits": bits}
@@ -30,7 +30,7 @@ def likelihood(finding: Finding) -> dict[str, Any]:
 
 
 def claimed_log10_risk(computed: Mapping[str, Any]) -> float:
-    """log10 of the corrected odds of what a document's verdict rests on: tracing, or the stronger form of evidence.
+    """log10 of the corrected odds that a document's verdict rests on: tracing, or the stronger form of evidence.
 
     Args:
         computed: a document, or what `examination` returned.
@@ -45,11 +45,11 @@ def claimed_log10_risk(computed: Mapping[str, Any]) -> float:
 def standing_section(
     standing: Standing | None, time_stamp: Mapping[str, Any] | None, computed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The section "standing": how the claim stands against somebody who searched for a key.
+    """The section "standing": how strong the claim is against a search for a key.
 
     Args:
-        standing: None where no commitment was shown.
-        time_stamp: what dates the commitment; None where nothing does.
+        standing: None if there is no dated commitment.
+        time_stamp: the time-stamp of the commitment; None if there is none.
         computed: what `examination` returned.
     """
     found = standing or standing_of(claimed_log10_risk(computed))

@@ -1,4 +1,4 @@
-"""Numbers as people read them: with thousands apart, a real minus, and powers of ten."""
+"""Numbers for people: with separated thousands, a real minus sign, and powers of ten."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _RAISED = str.maketrans("−-0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number(value: int) -> str:
-    """Thousands apart by a no-break space."""
+    """A number with thousands separated by no-break spaces."""
     return f"{value:,}".replace(",", "\u00a0")
 
 
 def counted(value: int, one: str, several: str = "") -> str:
-    """A number with what it counts: "1 copy", "2 copies".
+    """A number with its unit: "1 copy", "2 copies".
 
     Args:
         several: the plural; by default `one` with an "s".
@@ -37,7 +37,7 @@ def power_of_ten(log10: float) -> str:
 
 
 def power_text(log10: float) -> str:
-    """As `power_of_ten`, in characters instead of tags, for text that is escaped."""
+    """Like `power_of_ten`, with characters instead of tags, for text that is escaped."""
     return re.sub(r"<sup>(.*?)</sup>", lambda raised: raised[1].translate(_RAISED), power_of_ten(log10))
 
 
@@ -54,13 +54,13 @@ def sure(share: float) -> str:
 
 
 def rounded_up(p: float) -> str:
-    """A chance with two digits, never rounded below it, so that "at most" stays true."""
+    """A chance with two digits, rounded up, so that "at most" stays true."""
     places = max(2, 1 - math.floor(math.log10(p))) if p > 0.0 else 2
     return f"{math.ceil(p * 10**places - 1e-9) / 10**places:.{places}f}"
 
 
 def decimal(value: float, places: int) -> str:
-    """A number to so many places, with a real minus; "unknown" for NaN."""
+    """A number with this many decimals and a real minus sign; "unknown" for NaN."""
     return f"{value:.{places}f}".replace("-", "\u2212") if math.isfinite(value) else "unknown"
 
 

@@ -1,8 +1,8 @@
-"""The report as a PDF for keeping (PDF/A), set by typst from the blocks of its own HTML and the figures inside it.
+"""The report as an archival PDF (PDF/A), set by typst from the blocks of its HTML and the figures inside it.
 
-Nothing but the document decides a byte of it: the date is the document's, the fonts are files of this program, and
-typst is given no folder, no network and no system font. Texts reach typst as JSON and are set as text; a name such as
-`#eval("...")` is a name.
+The document alone determines every byte: the date is the document's, the fonts are files of this program, and typst
+gets no folder, no network and no system font. Texts reach typst as JSON and are set as text; a name such as
+`#eval("...")` stays a name.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from irwm.report.plots.theme import LIGHT
 from irwm.report.typefaces import BOLD, FALLBACK, MONO, SANS, folders, settable
 
 _TEMPLATE = Path(__file__).parent / "templates" / "report.typ"
-# Accessible, with its text as Unicode: it can be searched, copied and read aloud, now and in thirty years.
+# Accessible, with its text as Unicode: it can be searched, copied and read aloud, also in thirty years.
 STANDARD: Final = "a-2a"
 SPELLED = (
-    "Some characters here, which the typeface of this file lacks or which are written from right to left, stand as "
-    "their Unicode numbers, such as \\u6a21. The HTML and the JSON beside this file have the characters themselves."
+    "Characters that the typeface of this file lacks, or that are written from right to left, are shown as their "
+    "Unicode numbers, such as \\u6a21. The HTML and the JSON of this report have the characters themselves."
 )
-# Digits of the JSON's SHA-256 that name a report in the running head.
+# Digits of the JSON's SHA-256 that name a report in the page header.
 ID_DIGITS = 12
 
 
@@ -38,7 +38,7 @@ def render_pdf(document: Mapping[str, Any], json_name: str = "") -> bytes:
 
     Args:
         document: as `finding_document` returns it or `from_json` reads it.
-        json_name: name of the JSON file beside the report, as for `render_html`.
+        json_name: name of the report's JSON file, as for `render_html`.
 
     Raises:
         ReportError: typst could not set it; the message is typst's.
@@ -47,13 +47,13 @@ def render_pdf(document: Mapping[str, Any], json_name: str = "") -> bytes:
 
 
 def set_pages(document: Mapping[str, Any], html: str) -> bytes:
-    """As `render_pdf`, from the document's HTML where that is there already."""
+    """Like `render_pdf`, from the document's existing HTML."""
     return _compiled(page_data(document, html), _moment(document.get("created_utc")))
 
 
 def page_data(document: Mapping[str, Any], html: str) -> dict[str, Any]:
-    """What typst is given, in JSON values."""
-    from irwm.report.drawings import drawn  # matplotlib takes a second to import, which only a PDF should cost
+    """The input of typst, as JSON values."""
+    from irwm.report.drawings import drawn  # matplotlib takes a second to import; only PDFs need it
 
     signed = bool(document.get("status", {}).get("signed"))
     suspect = printable(str(document["items"]["suspect"]["name"]), 200)
@@ -61,7 +61,7 @@ def page_data(document: Mapping[str, Any], html: str) -> dict[str, Any]:
         "title": settable(f"Examination report: {suspect}"),
         "id": report_id(document),
         "head": "IRWM Studio, watermark examination report",
-        "foot": "Signed; the signature stands in a file of its own" if signed else "Not signed",
+        "foot": "Signed; the signature is in a separate file" if signed else "Not signed",
         "sans": [SANS, FALLBACK],
         "bold": [BOLD, SANS, FALLBACK],
         "mono": [MONO, SANS, FALLBACK],
@@ -73,7 +73,7 @@ def page_data(document: Mapping[str, Any], html: str) -> dict[str, Any]:
 
 
 def _spelled(html: str) -> list[dict[str, Any]]:
-    """A note under a report in which some characters stand as numbers."""
+    """A note under a report that shows some characters as numbers."""
     main = html[html.index("<main>") : html.index("</main>")]
     if settable(main) == main:
         return []
@@ -104,12 +104,12 @@ def _compiled(data: Mapping[str, Any], moment: datetime) -> bytes:
         raise ReportError(
             "the report could not be written as a PDF",
             found=printable(error.message),
-            advice="the HTML and the JSON are whole",
+            advice="the HTML and the JSON are complete",
         ) from error
 
 
 def _moment(text: Any) -> datetime:
-    """The document's own time, in UTC; the beginning of 1970 where that cannot be read as one."""
+    """The document's own time, in UTC; the beginning of 1970 if it cannot be parsed."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:

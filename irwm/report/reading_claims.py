@@ -1,4 +1,4 @@
-"""What a document's readings, forms of evidence and odds say of one another: everything that follows from the ranks."""
+"""Claims about a document's readings, forms of evidence and odds: all values that follow from the ranks."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from irwm.scheme.statistic import STATISTICS
 
 # A rank is a whole number of steps 1 / (N + 1), to the rounding of one division.
 _RANK_RELATIVE = 1e-9
-# A quantile lies between two of the values it was taken of, to the rounding of one interpolation.
+# A quantile is between two of its sample's values, to the rounding of one interpolation.
 _QUANTILE_RELATIVE = 1e-9
 PAPERS_WAY = WAYS[1]
 
 
 def reading(where: str, recorded: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
-    """Counts and chances of a reading follow from its ranks; what was read can have given these ranks."""
+    """Counts and chances of a reading follow from its ranks, and the observed values can have these ranks."""
     positions = recorded["positions"]
     yield f"{where}.positions", len(positions), p.positions
     yield from way(where, recorded)
@@ -84,12 +84,12 @@ def _position(where: str, position: Mapping[str, Any], i: int, p: Parameters) ->
         yield f"{where}.threshold", threshold, None
         yield from each(f"{where}.null_quantiles", quantiles, [None] * len(LEVELS))
         return
-    # A rank is a number of permutations, over all of them; and it counts just where the observed value is small.
+    # A rank is a share of the permutations; it counts exactly if the observed value is small.
     steps = 1 + p.permutations
     step = round(rank * steps)
     if not 1 <= step <= steps or not math.isclose(rank, step / steps, rel_tol=_RANK_RELATIVE):
         yield f"{where}.rank", rank, f"a whole number from 1 to {steps}, over {steps}"
-    # The value of the null that decides: the k-th smallest, above which a position no longer counts.
+    # The k-th smallest value of the null decides: above it a position does not count.
     k = math.ceil(p.rank_threshold * steps) - 1
     unread = all(value is None for value in quantiles)
     if (threshold is None) != (unread or k < 1):
@@ -106,11 +106,11 @@ def _position(where: str, position: Mapping[str, Any], i: int, p: Parameters) ->
 def _quantiles(
     where: str, quantiles: Sequence[float], n: int, known: Sequence[tuple[int, float, bool]]
 ) -> Iterator[Claim]:
-    """Quantiles of a null of n values ascend, and lie on the right side of what is known of some of the values.
+    """Quantiles of a null of n values ascend and are consistent with the known bounds of some of the values.
 
     Args:
         known: place among the null's values in ascending order, a number, and whether the value there is at most that
-            number (at least, otherwise).
+            number (otherwise at least).
     """
     for i, (level, value) in enumerate(zip(LEVELS, quantiles, strict=True)):
         slack = _QUANTILE_RELATIVE * max(1.0, abs(value))
@@ -125,13 +125,13 @@ def _quantiles(
 
 
 def way(where: str, recorded: Mapping[str, Any]) -> Iterator[Claim]:
-    """Statistic and invariant that there are."""
+    """Statistic and invariant exist."""
     for name, known in (("statistic", STATISTICS), ("invariant", INVARIANTS)):
         yield from must(recorded[name] in known, f"{where}.{name}", recorded[name], f"one of {', '.join(known)}")
 
 
 def rows(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """The marked rows are rows of the original, each once; they stand in both readings, or are withheld in both."""
+    """The marked rows are rows of the original, each once; both readings have them, or both withhold them."""
     positions = document["reading"]["positions"]
     tokens = [position["token"] for position in positions]
     most = document["items"]["original"]["vocab_size"] - 1
@@ -140,7 +140,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[Claim]:
         where, token, text = f"reading.positions[{i}]", position["token"], position["text"]
         if document["rows_disclosed"]:
             yield from whole(f"{where}.token", token, 0, most)
-            yield from must(tokens.count(token) == 1, f"{where}.token", token, "a row that stands once")
+            yield from must(tokens.count(token) == 1, f"{where}.token", token, "a row that occurs once")
             yield from must(text is None or isinstance(text, str), f"{where}.text", text, "a text")
         else:
             yield f"{where}.token", token, None
@@ -157,7 +157,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def places(document: Mapping[str, Any], p: Parameters, best: float, comparisons: int) -> Iterator[Claim]:
-    """Where the mark was looked for: in the other place too, unless there is none or the first showed enough."""
+    """Where the mark was read: in the other place too, unless there is none or the first showed enough."""
     place, elsewhere, number = document["place"], document["elsewhere"], document["evaluation"]["places"]
     yield from must(place in PLACES, "place", place, f"one of {', '.join(PLACES)}")
     yield from must(place in p.places, "place", place, "a place that the key marks")
@@ -174,7 +174,7 @@ def places(document: Mapping[str, Any], p: Parameters, best: float, comparisons:
 
 
 def evidence(document: Mapping[str, Any], comparisons: int) -> Iterator[Claim]:
-    """A mark's p is that of its ranks, in each place where they were read; a fingerprint's follows from its z."""
+    """A mark's p is that of its ranks, in each place where it was read; a fingerprint's p follows from its z."""
     forms, evaluation, place, elsewhere = (document[name] for name in ("evidence", "evaluation", "place", "elsewhere"))
     read = [document["reading"]] if elsewhere is None else [document["reading"], elsewhere]
     yield "evidence", len(forms), len(read) + max(0, min(len(forms) - len(read), 1))

@@ -1,6 +1,6 @@
-"""A report that somebody sent, as files or as an archive: sizes are read before contents. And what its JSON says it is.
+"""A received report, as files or as an archive, and the kind that its JSON states. Sizes are read before contents.
 
-Needs nothing but Python: most of what is no report is told from one before torch is loaded.
+This module needs only Python: most files that are no report are recognised before torch is loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from irwm.errors import IrwmError, printable
 from irwm.report.canonical import MOST_JSON_BYTES, strict_json
 from irwm.report.checks import Check, listed, said
 
-# Of the names of this program's forms.
+# Names of this program's schemas begin with it.
 OURS = "irwm"
 _MOST_NAME = 80
 # The signature file's ending (`irwm.report.signature_file`).
@@ -28,18 +28,18 @@ SIGNATURE = ".signature.json"
 # The files of a report that are signed.
 PARTS = (".json", ".html", ".pdf")
 ENDINGS = (SIGNATURE, *PARTS)
-# What pages have besides the document: mostly plotly.js and fonts. And how much longer than the JSON the rest may be.
+# Bytes of a page apart from the document (mostly plotly.js and fonts), and the most of the rest in lengths of the JSON.
 _PAGE_BYTES, _PAGE_TIMES = 12 << 20, 4
 _MOST_PAGE_BYTES = 64 << 20
 _MOST_SIGNATURE_BYTES = 1 << 20
-# An archive of one report has four files, and a person's program may add notes of its own. `zipfile` reads the list of
-# them whole.
+# An archive of one report has four files, and the packing program may add its own notes. `zipfile` reads the complete
+# list of them.
 ARCHIVE = ".zip"
 _MOST_ENTRIES, _MOST_LISTING = 32, 1 << 14
 _MOST_ARCHIVE_BYTES = MOST_JSON_BYTES + 2 * _MOST_PAGE_BYTES
 _END = struct.Struct("<4s4H2LH")
 _END_OF_LONG = b"PK\x06\x07"
-AGAIN = "Ask whoever sent it for the archive again"
+AGAIN = "Ask the sender for the archive again"
 # Of a folder; one with the reports of a sweep has four for each suspect.
 _MOST_FILES = 100_000
 
@@ -49,11 +49,11 @@ class Received:
     """The files of one report.
 
     Attributes:
-        folder, name: where they are, and the name that they share.
+        folder, name: where they are, and their common name.
         parts: their bytes by ending.
         unread: why others were not read, by ending.
-        schema: the name of the form that the JSON says it has; "" where there is no JSON, or it is refused.
-        refused: why the JSON is no document of this program; "" where it may be one.
+        schema: the name of the schema that the JSON states; "" if there is no JSON, or it is refused.
+        refused: why the JSON is not a document of this program; "" if it may be one.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class Received:
         return f"{self.name}{ending}"
 
     def hopeless(self) -> Check | None:
-        """Why nothing can be asked of it: its numbers cannot be read, and no signature says anything of its files."""
+        """Why the report cannot be checked: its numbers cannot be read, and there is no signature over its files."""
         if self.schema or _is_json(self.parts.get(SIGNATURE)):
             return None
         json_name, signature = printable(self.file(".json")), self.unread.get(SIGNATURE)
@@ -81,13 +81,13 @@ class Received:
 
 
 class _Files:
-    """A report's files side by side in a folder."""
+    """A report's files in a folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
 
     def read(self, ending: str, most: int) -> bytes | None:
-        """The file's bytes; None where there is none.
+        """The file's bytes; None if there is no such file.
 
         Raises:
             IrwmError: it cannot be read, or is larger.
@@ -111,13 +111,13 @@ class _Archive(_Files):
             with zipfile.ZipFile(file) as archive:
                 entries = archive.infolist()
                 if entries and all(entry.header_offset for entry in entries):
-                    raise ValueError("something stands before its first file")
+                    raise ValueError("it has data before its first file")
                 for entry in entries:
                     base = entry.filename.rpartition("/")[2]
                     if not base or base.startswith("._") or base == ".DS_Store":  # a folder, or what macOS adds
                         continue
-                    if not report_name(base):  # which somebody who unpacks it could take for the report's page
-                        raise ValueError(f"it holds {printable(base, 80)} too")
+                    if not report_name(base):  # a person who unpacks it could mistake it for the report's page
+                        raise ValueError(f"it also holds {printable(base, 80)}")
                     if base in self._entries:
                         raise ValueError(f"{printable(base)} is in it twice")
                     self._entries[base] = entry
@@ -140,14 +140,14 @@ class _Archive(_Files):
             )
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise IrwmError(
-                f"{name} in the archive is encrypted, or packed in a way that is not read here",
-                advice="Unpack it, and give the folder",
+                f"{name} in the archive is encrypted, or has an unsupported compression method",
+                advice="Unpack it and choose the folder",
             )
         try:
             with zipfile.ZipFile(self._path) as archive, archive.open(entry) as file:
                 content = file.read(size)
             if len(content) < size:
-                raise EOFError(f"{len(content)} bytes, where the list says {size}")
+                raise EOFError(f"{len(content)} bytes instead of {size} as listed")
             return content
         except (OSError, EOFError, NotImplementedError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             found = str(error) or type(error).__name__
@@ -155,14 +155,14 @@ class _Archive(_Files):
 
 
 def _look_at_the_end(file: IO[bytes]) -> None:
-    """How long the list of entries is, before it is read.
+    """Checks the length of the list of entries before it is read.
 
     Raises:
-        ValueError: longer than that of any report, or the file does not end as a plain ZIP does.
+        ValueError: it is longer than that of any report, or the file does not end like a plain ZIP.
     """
     size = file.seek(0, os.SEEK_END)
     if size > _MOST_ARCHIVE_BYTES:
-        raise ValueError(f"it has {size} bytes, where one has at most {_MOST_ARCHIVE_BYTES}")
+        raise ValueError(f"it has {size} bytes; a report's archive has at most {_MOST_ARCHIVE_BYTES}")
     file.seek(max(0, size - _END.size - 20))
     tail = file.read()
     if len(tail) < _END.size:
@@ -171,11 +171,11 @@ def _look_at_the_end(file: IO[bytes]) -> None:
     if mark != b"PK\x05\x06" or comment or tail.startswith(_END_OF_LONG):
         raise ValueError("it is no ZIP archive, or one with a comment or of more than 4 GB")
     if entries > _MOST_ENTRIES or listing > _MOST_LISTING:
-        raise ValueError(f"it lists {entries} files in {listing} bytes, where a report has four")
+        raise ValueError(f"it lists {entries} files in {listing} bytes; a report has four files")
 
 
 def receive(path: Path) -> Received | Check:
-    """The report that a path means; or why it means none.
+    """The report at a path, or a check that says why there is none.
 
     Args:
         path: of any of its files, of a folder that holds one report, or of its archive.
@@ -209,17 +209,17 @@ def receive(path: Path) -> Received | Check:
 
 
 def report_name(name: str) -> str:
-    """What the files of one report share: the name of one of them without its ending; "" where it is none."""
+    """The common name of a report's files: a file's name without its ending; "" for other files."""
     return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), "")
 
 
 def _source(path: Path) -> _Files | Check:
-    """Where the report's files are, and the name that they share."""
+    """Where the report's files are, and their common name."""
     if path.is_dir():
         names = sorted({name for name in map(report_name, _files_in(path)) if name})
         if len(names) == 1:
             return _Files(path, names[0])
-        # A page or a PDF of another name counts: somebody could take it for that of the report beside it.
+        # A page or a PDF of another name counts: a person could mistake it for that of the report.
         what = f"holds files of {len(names)} reports: {listed(names)}; name one of them" if names else "holds no report"
         return Check("files", None, f"the folder {what}", asked=True)
     if not path.is_file():
@@ -229,11 +229,11 @@ def _source(path: Path) -> _Files | Check:
             return _Archive(path)
         except (ValueError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
             why = printable(str(error), 200)
-            what = f"{printable(path.name)} is not the archive of a report: {why}; unpack it, and give the folder"
+            what = f"{printable(path.name)} is not the archive of a report: {why}; unpack it and choose the folder"
             return Check("files", None, what, asked=True)
     name = report_name(path.name)
     if not name:
-        ends = "its name ends neither in .json, .html, .pdf, .signature.json nor in .zip"
+        ends = "its name does not end in .json, .html, .pdf, .signature.json or .zip"
         return Check("files", None, f"{printable(path.name)} is not part of a report: {ends}", asked=True)
     return _Files(path.parent, name)
 
@@ -254,10 +254,10 @@ def _is_json(data: bytes | None) -> bool:
 
 
 def _schema(data: bytes) -> str:
-    """The name of the form that a JSON says it has.
+    """The name of the schema that a JSON states.
 
     Raises:
-        ValueError, RecursionError: it is not strict JSON, larger than any report, or says nothing of the kind.
+        ValueError, RecursionError: it is not strict JSON, is larger than any report, or states no schema.
     """
     value = strict_json(data)
     said_form = value.get("schema", value.get("format")) if isinstance(value, dict) else None

@@ -1,7 +1,7 @@
-"""A document read back: the finding that it records, as far as a document holds one.
+"""Reads a document back into the finding that it records, as far as a document holds one.
 
-With it the verdict and its sentences can be worked out again by the very functions that made them. What a document
-leaves out is empty here: the null itself, the suspect's rows and columns, and the warnings.
+With the finding, the same functions can compute the verdict and its sentences again. Parts that a document leaves out
+are empty: the null itself, the suspect's rows and columns, and the warnings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from irwm.scheme.parameters import EMBEDDING
 
 _NONE: NDArray[np.float64] = np.empty(0)
 _NO_ROWS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-# Of a suspect of which it is known only that it was aligned.
+# For a suspect of which only the fact that it was aligned is known.
 ALIGNED_SOMEHOW = Alignment.recorded(True, "", math.nan, math.nan, "")
 
 
@@ -57,8 +57,8 @@ def finding_of(document: Mapping[str, Any]) -> Finding:
 
 
 def _borrowed(document: Mapping[str, Any]) -> bool:
-    """Whether the suspect has the one fault that there is; it is also all that its lineage says, unless that is the
-    output head's."""
+    """Whether the suspect has the only fault that exists; its lineage gives it as the reason, unless the lineage is
+    that of the output head."""
     lineage = document["lineage"]
     if lineage["place"] == document["place"] or document["place"] != EMBEDDING:
         return bool(lineage["reason"] == BORROWED.reason)
@@ -66,7 +66,7 @@ def _borrowed(document: Mapping[str, Any]) -> bool:
 
 
 def reading_of(recorded: Mapping[str, Any]) -> Reading:
-    """A document's "reading" or "paper", with a null of the right shape that holds nothing."""
+    """A document's "reading" or "paper", with an empty null."""
     positions = recorded["positions"]
 
     def column(name: str) -> NDArray[np.float64]:
@@ -98,7 +98,7 @@ def item_of(recorded: Mapping[str, Any]) -> ItemDescription:
 
 
 def heard_of(recorded: Mapping[str, Any] | None) -> Heard | None:
-    """What a document holds of answers."""
+    """The answers in a document."""
     if recorded is None:
         return None
     who = recorded["recording"]
@@ -117,7 +117,7 @@ def _lineage(recorded: Mapping[str, Any]) -> Lineage:
 
 
 def _alignment(recorded: Mapping[str, Any]) -> Alignment:
-    """What verdicts and sentences read of an alignment: whether there is one, and why."""
+    """The values of an alignment that verdicts and sentences use: whether the suspect is aligned, and why."""
     scale, uniqueness = _number(recorded["row_scale"]), _number(recorded["columns_mutual_share"])
     return Alignment.recorded(recorded["aligned"], recorded["embedding_tensor"], scale, uniqueness, recorded["reason"])
 

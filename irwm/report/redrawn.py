@@ -1,6 +1,6 @@
-"""Are HTML and PDF what the document's numbers draw? They are drawn again, and must be the same bytes.
+"""Checks HTML and PDF against the document: they are drawn again from its numbers and must be the same bytes.
 
-One that another version of the program drew cannot be compared, and is no pass: it may say anything.
+A file that another version of the program drew cannot be compared. It does not pass, because it may say anything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from irwm.report.html import render_html
 from irwm.report.items import LAYOUT, installed_versions
 from irwm.report.pdf import set_pages
 
-# What decides the bytes of a page, and of a PDF, besides the document.
+# What determines the bytes of a page, and of a PDF, apart from the document.
 _OF_PAGE, _OF_PDF = ("irwm", LAYOUT, "plotly"), ("irwm", LAYOUT, "plotly", "matplotlib", "typst")
 
 
@@ -29,42 +29,39 @@ def check_page(
     json_name: str,
     draw: Callable[[Mapping[str, Any], str], str] | None = None,
 ) -> Check:
-    """Whether the HTML is what the document draws; names the figures or the line where it is not.
+    """Whether the HTML is drawn from the document; names the figures or the line that differ.
 
     Args:
-        draw: what draws a document of another kind.
+        draw: the function that draws a document of another kind.
     """
     if data is None:
-        return Check("page", None, "there is no HTML beside the JSON")
+        return Check("page", None, "there is no HTML next to the JSON")
     drawn = draw(document, json_name) if draw else _page(to_json(document), json_name)
     if data == drawn.encode("utf-8"):
-        return Check("page", True, "the HTML is, byte for byte, what follows from the JSON’s numbers")
+        return Check("page", True, "the HTML is, byte for byte, the page drawn from the JSON’s numbers")
     others = _other_versions(document, _OF_PAGE)
     if others:
         return Check("page", None, f"not compared: it was drawn by {others}", asked=True)
-    return Check(
-        "page",
-        False,
-        f"the HTML is not what follows from the JSON’s numbers: {_where(data.decode('utf-8', 'replace'), drawn)}",
-    )
+    where = _where(data.decode("utf-8", "replace"), drawn)
+    return Check("page", False, f"the HTML differs from the page drawn from the JSON’s numbers: {where}")
 
 
 def check_pdf(document: Mapping[str, Any], data: bytes | None, json_name: str) -> Check:
-    """Whether the PDF is what the document draws."""
+    """Whether the PDF is drawn from the document."""
     if data is None:
-        return Check("pdf", None, "there is no PDF beside the JSON")
+        return Check("pdf", None, "there is no PDF next to the JSON")
     drawn = _pdf(to_json(document), json_name)
     if data == drawn:
-        return Check("pdf", True, "the PDF is, byte for byte, what follows from the JSON’s numbers")
+        return Check("pdf", True, "the PDF is, byte for byte, the one drawn from the JSON’s numbers")
     others = _other_versions(document, _OF_PDF)
     if others:
         return Check("pdf", None, f"not compared: it was set by {others}", asked=True)
     first = _first_difference(data, drawn)
-    said = f"the PDF is not what follows from the JSON’s numbers: they differ from byte {first + 1:,} on"
+    said = f"the PDF differs from the one drawn from the JSON’s numbers, first at byte {first + 1:,}"
     return Check("pdf", False, said)
 
 
-# Kept: the PDF needs the page too, and a report is often verified twice: by another of its files, or with the models.
+# Cached: the PDF needs the page too, and a report is often verified twice, through another file or with the models.
 @lru_cache(maxsize=4)
 def _page(json_bytes: bytes, json_name: str) -> str:
     return render_html(from_json(json_bytes), json_name)
@@ -76,10 +73,10 @@ def _pdf(json_bytes: bytes, json_name: str) -> bytes:
 
 
 def _other_versions(document: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The programs that drew the report where they are not the ones here; "" where they are."""
+    """The programs that drew the report in other versions than those here; "" for the same versions."""
     recorded, here = document["versions"], installed_versions()
     other = [
-        f"{name} {printable(str(recorded.get(name, 'of unknown version')), 40)}, and here is {here.get(name, 'none')}"
+        f"{name} {printable(str(recorded.get(name, 'of unknown version')), 40)}; here: {here.get(name, 'none')}"
         for name in names
         if recorded.get(name) != here.get(name)
     ]
@@ -87,7 +84,7 @@ def _other_versions(document: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def _where(given: str, drawn: str) -> str:
-    """What differs: figures by name, then the first line."""
+    """The differences: figures by name, then the first line."""
     try:
         theirs, ours = figures_of(given), figures_of(drawn)
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -101,7 +98,7 @@ def _where(given: str, drawn: str) -> str:
         named.append(f"line {line[0]} reads “{_cut(line[1], at)}” instead of “{_cut(line[2], at)}”")
     elif line is not None:
         named.append(f"line {line[0]} has other markup")
-    return "; ".join(named) or "something is added, left out, or changed where it is not seen"
+    return "; ".join(named) or "a part that is not visible was added, removed or changed"
 
 
 def _first_difference(one: str | bytes, other: str | bytes) -> int:
@@ -110,7 +107,7 @@ def _first_difference(one: str | bytes, other: str | bytes) -> int:
 
 
 def _lines(page: str) -> list[str]:
-    """The page without its scripts' and figures' lines, which nobody reads; their places are kept."""
+    """The page with empty lines instead of its scripts and figures."""
     kept = []
     at = 0
     while (start := page.find("<script", at)) >= 0 and (stop := page.find("</script>", start)) >= 0:

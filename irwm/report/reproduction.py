@@ -17,16 +17,16 @@ from irwm.report.error_rates import decoy_section
 from irwm.report.items import after_controls
 from irwm.tracing import trace_each
 
-# One part in a million, and the same as an absolute bound for what is smaller than one: far above the rounding of
-# float64 sums taken in another order, far below the step 1 / (N + 1) of a rank.
+# One part in a million, and the same as an absolute bound for values below one: far above the rounding of float64 sums
+# in another order, far below the step 1 / (N + 1) of a rank.
 RELATIVE = ABSOLUTE = 1e-6
-# The digest changes with the last bit of any value; the quantiles beside it are compared instead.
+# The digest changes with the last bit of any value; the quantiles are compared instead.
 _NOT_COMPARED = ("sha256",)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value that did not come out as recorded; `where` is its path in the document, as in "reading.count"."""
+    """One value that differs from the recorded one; `where` is its path in the document, as in "reading.count"."""
 
     where: str
     recorded: Any
@@ -39,11 +39,11 @@ class Again:
 
     Attributes:
         differences: in the document's order; empty when the report is reproduced.
-        examined, finding: what it was read from, and what it read; None where the items or the key are others than the
-            report names, since a detection would then prove nothing.
-        tracing: its section "tracing"; None where the document has none.
+        examined, finding: the examination and its result; None if the items or the key are not those that the report
+            names, because a detection would then prove nothing.
+        tracing: its section "tracing"; None if the document has none.
         complete: every recipient was traced again.
-        not_there: what the report says was not read, in words, where nothing of the kind came with the suspect now.
+        not_there: in words, what the report lists as not read and what the suspect does not have now.
     """
 
     differences: tuple[Difference, ...]
@@ -78,16 +78,16 @@ def examine_again(
 ) -> Again:
     """Examine again with the recorded seed, statistic, invariant and number of keys, and compare.
 
-    Verdict, sentences, counts and settings must be equal, other numbers to RELATIVE or ABSOLUTE, whichever is wider.
-    The items and the key are compared first: where they are others than the report names, only that is returned.
+    Verdict, sentences, counts and settings must be equal, other numbers to the wider of RELATIVE and ABSOLUTE. The
+    items and the key are compared first: if they are not those that the report names, only that is returned.
 
     Args:
         document: as `from_json` returns it.
         suspect, model, key: what the report was made from.
         device: where to compute.
-        keys: the recipients' keys, for a report that traced them. With some of them alone, those recipients are
-            traced again and the others are taken as recorded.
-        decoys: rank the recorded number of decoy keys again too, where the report has any; they take longest.
+        keys: the recipients' keys, for a report that traced them. With only some of them, those recipients are traced
+            again and the others are used as recorded.
+        decoys: also rank the recorded number of decoy keys again, if the report has any; this takes longest.
 
     Raises:
         ReportError: the document lacks what a detection needs.
@@ -113,7 +113,7 @@ def examine_again(
     wrong = [Difference(w, r, f) for (w, r), f in zip(recorded.items(), found, strict=True) if r != f]
     if wrong:
         return Again(tuple(wrong))
-    # Where the suspect is given alone, what else came with it is known from the report alone.
+    # If the suspect is given alone, only the report says what else came with it.
     unread_here = listed(suspect.unread)
     unread, not_there = unread_here or recorded_unread, "" if unread_here else recorded_unread
     examined = Examination(replace(suspect, given=None, unread_tensors=()), model, device)
@@ -139,7 +139,7 @@ def examine_again(
 
 
 def _are_all(recorded: Mapping[str, Any], known: Mapping[str, Key]) -> bool:
-    """Whether these are the keys of all recipients whom a section "tracing" counts."""
+    """Whether these are the keys of all recipients in a section "tracing"."""
     return len(known) == recorded["recipients"] and all(row["commitment"] in known for row in recorded["ranked"])
 
 
@@ -148,9 +148,9 @@ def _all_traced(
 ) -> dict[str, Any]:
     """The section "tracing" computed again, the marks of the listed recipients included.
 
-    How many others the rank rule was read for stays as recorded: their marks are in no report.
+    The number of other recipients that the rank rule was applied to stays as recorded: their marks are in no report.
     """
-    # The report's order decides between recipients of equal z; without an alignment that is all of them.
+    # Recipients of equal z keep the report's order; without an alignment those are all of them.
     ranked = dict.fromkeys(row["commitment"] for row in recorded["ranked"])
     keys = [known[commitment] for commitment in {**ranked, **dict.fromkeys(known)}]
     found = trace_each(examined, keys, recorded["risk"], decoys=len(recorded["decoys"]))
@@ -166,10 +166,10 @@ def _all_traced(
 def _some_traced(
     recorded: Mapping[str, Any], examined: Examination, known: Mapping[str, Key], finding: Finding
 ) -> dict[str, Any]:
-    """The section "tracing" with every recipient whose key is there traced and read again, and the others as recorded.
+    """The section "tracing": every recipient whose key is given is traced and read again, the others are as recorded.
 
-    A z is the same whoever else is traced, on the same rows; the odds are corrected for as many as were traced then. A
-    recipient whom a first pass ruled out was scored on some rows alone and stays as recorded.
+    A z does not depend on which other recipients are traced on the same rows; the odds are corrected for the recorded
+    number of recipients. A recipient that a first pass ruled out was scored on some rows only and stays as recorded.
     """
     places = [
         place
@@ -179,7 +179,7 @@ def _some_traced(
     chosen = [known[recorded["ranked"][place]["commitment"]] for place in places]
     if not chosen:
         return dict(recorded)
-    # Another map is asked only where nobody is named under the first, which all keys together decide.
+    # Another map is used only if the first one names nobody, which depends on all keys together.
     found = trace_each(examined, chosen, recorded["risk"], decoys=0, maps=(recorded["by"],))
     marked = [i for i, place in enumerate(places) if recorded["ranked"][place]["mark"] is not None]
     marks = dict(zip(marked, _marks(examined, [chosen[i] for i in marked], finding), strict=True))

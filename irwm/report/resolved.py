@@ -26,14 +26,14 @@ def resolved_again(document: Mapping[str, Any], brought: Brought) -> list[Check]
     opened, unopened = _opened(given)
     try:
         models = _matched(document, opened)
-    except (LookupError, TypeError, AttributeError):  # said by the checks below
+    except (LookupError, TypeError, AttributeError):  # the checks below report it
         models = {}
     keys = {key.commitment: key for key in brought.keys}
     checks = [settled, *unopened]
     if not brought.examines:
         return [
             settled,
-            Check(EXAMINATION, None, "not run again, which takes every model of the dispute and both keys"),
+            Check(EXAMINATION, None, "not run again, which needs every model of the dispute and both keys"),
         ]
     if given:
         checks.append(guarded(MODELS, partial(_check_models, document, models), asked=True))
@@ -45,7 +45,7 @@ def resolved_again(document: Mapping[str, Any], brought: Brought) -> list[Check]
 
 
 def _opened(given: Sequence[Model]) -> tuple[list[Checkpoint], list[Check]]:
-    """The models; a folder stands for every model in it."""
+    """The models; a folder means every model in it."""
     found: list[Checkpoint] = []
     failed: list[Check] = []
     for model in given:
@@ -66,7 +66,7 @@ def _check_choices(document: Mapping[str, Any]) -> Check:
     if document["seed"] != WAY["seed"]:
         seed = printable(str(document["seed"]), 40)
         return Check(
-            CHOICES, None, f"the signer chose seed {seed} in place of {WAY['seed']}, the best of several perhaps"
+            CHOICES, None, f"the signer chose seed {seed} instead of {WAY['seed']}, perhaps the best of several"
         )
     return Check(CHOICES, True, "the seed is the one that the method fixes")
 
@@ -82,7 +82,7 @@ def _items(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 def _matched(document: Mapping[str, Any], opened: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
-    """The model for each place of the document: one whose files are those of the item, else one with its embedding."""
+    """The model for each place of the document: one with the item's files, else one with its embedding."""
     found: dict[str, Checkpoint] = {}
     for where, item in _items(document):
         alike = [model for model in opened if model.fingerprint == item["fingerprint"]]
@@ -98,14 +98,14 @@ def _check_models(document: Mapping[str, Any], models: Mapping[str, Checkpoint])
         f"{where}: {what}" for where, item in items if where in models for what in wrong_in_item(item, models[where])
     ]
     if wrong:
-        return Check(MODELS, False, f"a model given is not as it was: {listed(wrong)}")
+        return Check(MODELS, False, f"a model given is not the one examined: {listed(wrong)}")
     if missing:
         return Check(MODELS, None, f"none of the models given has the embedding of {listed(missing)}", asked=True)
     return Check(MODELS, True, f"all {len(items)} models are those that were examined")
 
 
 def _check_keys(document: Mapping[str, Any], keys: Mapping[str, Key]) -> Check:
-    """Whether the keys say of themselves what the claims say of them."""
+    """Whether the keys have the names and settings that the claims give."""
     wrong, missing = [], []
     for i, claim in enumerate(document["claims"]):
         key = keys.get(claim["commitment"])
@@ -124,12 +124,12 @@ def _check_keys(document: Mapping[str, Any], keys: Mapping[str, Key]) -> Check:
     if wrong:
         return Check(KEY, False, f"the report describes a key differently from the key itself: {listed(wrong)}")
     if missing:
-        return Check(KEY, None, f"no key is given that was committed to in {listed(missing)}", asked=True)
-    return Check(KEY, True, "the keys are those that the report is about, with the names and settings named there")
+        return Check(KEY, None, f"the keys that were committed to in {listed(missing)} are not given", asked=True)
+    return Check(KEY, True, "the keys are those that the report is about, with the same names and settings")
 
 
 def _check_claimants(document: Mapping[str, Any], keys: Mapping[str, Key]) -> Check:
-    """Whether each claimant opened a key that names the claimant as its owner; who else it is, no key tells."""
+    """Whether each claimant opened a key that names the claimant as its owner; a key shows no more about who it is."""
     others = []
     for claim in document["claims"]:
         key = keys.get(claim["commitment"])
@@ -146,11 +146,11 @@ def _check_claimants(document: Mapping[str, Any], keys: Mapping[str, Key]) -> Ch
 def _check_tests(
     document: Mapping[str, Any], models: Mapping[str, Checkpoint], keys: Mapping[str, Key], device: str
 ) -> Check:
-    """Whether every test, made again, comes out as recorded, and the rulings with them."""
+    """Whether every test, run again, has the recorded result, and whether the rulings are the same."""
     missing = [where for where, _ in _items(document) if where not in models]
     missing += [f"the key of claims[{i}]" for i, c in enumerate(document["claims"]) if c["commitment"] not in keys]
     if missing:
-        return Check(EXAMINATION, None, f"not run again, which takes {listed(missing)} as well", asked=True)
+        return Check(EXAMINATION, None, f"not run again, which also needs {listed(missing)}", asked=True)
     claims = [
         Claim(
             claimant=claim["claimant"],
@@ -170,6 +170,4 @@ def _check_tests(
             for d in wrong[:12]
         ]
         return Check(EXAMINATION, False, f"run again, {len(wrong)} values differ: {listed(named, 6)}")
-    return Check(
-        EXAMINATION, True, f"run again, all {outcome['comparisons']} tests and their rulings come out as recorded"
-    )
+    return Check(EXAMINATION, True, f"run again, all {outcome['comparisons']} tests and their rulings are as recorded")

@@ -1,7 +1,7 @@
-"""Do the rulings of a dispute follow from its tests and dates? They are made again by the same rules.
+"""Checks whether the rulings of a dispute follow from its tests and dates: they are made again by the same rules.
 
-Whether the tests themselves read as recorded, only the models and both keys can tell
-(`irwm.report.resolved`). The inputs, from which all else follows, stand in `STATED`.
+Only the models and both keys can show whether the tests themselves read as recorded (`irwm.report.resolved`). `STATED`
+lists the inputs; all other values follow from them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _DATED = Stated(
     (ROOT,),
     carries=True,
 )
-# The inputs of a dispute's report; all else follows from them.
+# The inputs of a dispute's report; all other values follow from them.
 STATED = (
     CASE,
     VERSIONS,
@@ -74,7 +74,7 @@ STATED = (
     CUSTODY,
     Stated("which claim is the signer’s", "the signer says so", ("claims[].ours",)),
     Stated(
-        "what the models are called",
+        "the names of the models",
         "the signer says so",
         ("exhibits[].name", *(f"{place}.name" for place in _ITEMS)),
         only=(),
@@ -109,7 +109,7 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "what was read in each test",
+        "the readings of each test",
         "only the models and both keys show it",
         ("outcome.tests*",),
         (MODELS, KEY),
@@ -129,7 +129,7 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
 
 
 def inputs(document: Mapping[str, Any]) -> tuple[Stated, ...]:
-    """`STATED` for this dispute: dates matter only where a claim has one."""
+    """`STATED` for this dispute: dates matter only if a claim has one."""
     claims = document["claims"] if isinstance(document["claims"], list) else ()
     if any(isinstance(claim, Mapping) and claim.get("time_stamp") for claim in claims):
         return STATED
@@ -138,7 +138,7 @@ def inputs(document: Mapping[str, Any]) -> tuple[Stated, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTest:
-    """A test as the document has it: what the rules read of one."""
+    """A test in the document: the values that the rules use."""
 
     claimant: str
     model: str
@@ -179,16 +179,16 @@ class RecordedTest:
 
 
 def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
-    """What does not follow from the document's tests and dates.
+    """The values that do not follow from the document's tests and dates.
 
     Raises:
-        ReportError: the document lacks what this needs, or holds something else in its place.
+        ReportError: the document lacks a value that this needs, or has one of another type.
     """
     return contradicted(claims(document), "the dispute’s tests are incomplete", assigned)
 
 
 def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """What a dispute's document says that follows from its tests and dates, and what follows."""
+    """The values of a dispute's document that follow from its tests and dates, recorded and expected."""
     yield from sentences.frame(document, SCHEMA, VERSION, LIMITATIONS)
     yield from must(type(document["seed"]) is int, "seed", document["seed"], "a whole number")
     by_claimant = {claim["claimant"]: claim for claim in document["claims"]}
@@ -219,7 +219,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def _claim(where: str, claim: Mapping[str, Any]) -> Iterator[Claim]:
-    """What a claimant brings can be so."""
+    """The values of a claim are possible."""
     Parameters.from_dict(claim["parameters"])
     stamp, date = claim["time_stamp"], claim["committed_utc"]
     yield f"{where}.stamp", claim["stamp"], stamp_in_words(stamp, relied_on=date is not None)
@@ -235,9 +235,9 @@ def _claim(where: str, claim: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def _models(document: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Every model's name in the tests, in their order, with its kind and who brings it.
+    """Every model's name in the tests, in their order, with its kind and the claimant who brings it.
 
-    An exhibit that a claimant brings himself is known by its embedding.
+    An exhibit that a claimant also brings is recognised by its embedding.
     """
     models: dict[str, tuple[str, str]] = {}
     brought: dict[str, str] = {}
@@ -263,7 +263,7 @@ def _due(document: Mapping[str, Any], models: Mapping[str, tuple[str, str]]) -> 
 
 
 def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], comparisons: int) -> Iterator[Claim]:
-    """A test's odds follow from its p and z, and its verdict and reason from those where they say all."""
+    """A test's odds follow from its p and z, and its verdict and reason from the odds if they decide them."""
     p = Parameters.from_dict(parameters)
     word = test["verdict"]
     if word == REFUSED:
@@ -289,7 +289,7 @@ def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], co
     finding = _finding(test, p, comparisons)
     yield f"{where}.log10_risk", test["log10_risk"], finding.log10_risk
     yield f"{where}.verdict", word, _allowed(word, test["log10_risk"])
-    # What is derived was aligned, and what is not derived was not; what cannot be told may have been either.
+    # A derived model was aligned, a model that is not derived was not; "cannot tell" allows both.
     if test["lineage"] == NOT_DERIVED:
         yield f"{where}.verdict", word, FOUND if finding.log10_risk <= FOUND_LOG10_RISK else INCONCLUSIVE
     if test["lineage"] == DERIVED or word == FOUND or (test["lineage"] == CANNOT_TELL and word == NOT_FOUND):
@@ -299,7 +299,7 @@ def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], co
 
 
 def _counted(where: str, read: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
-    """A reading's p, as far as its counts decide it."""
+    """A reading's p, as far as its counts determine it."""
     count, present = read["count"], read["present"]
     yield from whole(f"{where}.present", present, 0, p.positions)
     yield from whole(f"{where}.count", count, 0, present)
@@ -311,7 +311,7 @@ def _counted(where: str, read: Mapping[str, Any], p: Parameters) -> Iterator[Cla
 
 
 def _finding(test: Mapping[str, Any], p: Parameters, comparisons: int) -> Finding:
-    """The finding of a test, as far as the document holds one, in a suspect that could be aligned."""
+    """The finding of a test, as far as it is in the document, for a suspect that could be aligned."""
     read = test["fingerprint"]
     log10_p = math.nan if read is None else float(rademacher_tail_log10(read["z"]))
     return Finding(
@@ -339,7 +339,7 @@ def _finding(test: Mapping[str, Any], p: Parameters, comparisons: int) -> Findin
 
 
 def _reading(read: Mapping[str, Any], p: Parameters) -> Reading:
-    """A reading as far as a test has it."""
+    """A reading, as far as it is in a test."""
     return Reading(
         statistic=WAYS[0][0],
         invariant=WAYS[0][1],
@@ -355,7 +355,7 @@ def _reading(read: Mapping[str, Any], p: Parameters) -> Reading:
 
 
 def _refused(tests: Sequence[Mapping[str, Any]]) -> Iterator[Claim]:
-    """A key that is refused on its claimant's own original is refused everywhere, for one reason."""
+    """A key that is refused on its claimant's own original is refused everywhere, for the same reason."""
     first: dict[str, Mapping[str, Any]] = {}
     for i, test in enumerate(tests):
         before = first.setdefault(test["claimant"], test)
@@ -365,7 +365,7 @@ def _refused(tests: Sequence[Mapping[str, Any]]) -> Iterator[Claim]:
 
 
 def _allowed(word: str, risk: float) -> str:
-    """The word as recorded, where the odds allow it; else the one that they ask for."""
+    """The recorded word if the odds allow it, else the word that the odds require."""
     if word == FOUND and risk > FOUND_LOG10_RISK:
         return INCONCLUSIVE
     if word == NOT_FOUND and risk <= DISMISSED_LOG10_RISK:

@@ -1,4 +1,4 @@
-"""The sentences of a document, said again from its numbers by what said them, and the verdict that they give."""
+"""The sentences of a document, written again from its numbers by the same functions, and the verdict of the numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = (FOUND, NOT_FOUND, INCONCLUSIVE)
 
 
 def status(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """What a report says of its own signature; whether that fits the signature is for `irwm.report.verify`."""
+    """Claims about the report's own signature; `irwm.report.verify` compares them with the signature."""
     found, signed = document["status"], document["status"].get("signed")
     yield "status.signed", signed, bool(signed)
     yield "status.court_ready", found["court_ready"], False
@@ -30,14 +30,14 @@ def status(document: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def frame(document: Mapping[str, Any], name: str, version: int, limits: Any) -> Iterator[Claim]:
-    """What a document says beside its contents: its schema, its signature and its limitations."""
+    """Claims about the schema, the signature and the limitations of a document."""
     yield from each("schema", document["schema"], {"name": name, "version": version})
     yield from status(document)
     yield from each("limitations", document["limitations"], limits)
 
 
 def verdict(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """The mark's word and reason by the rules of a verdict, then what tracing and controls make of them."""
+    """The mark's word and reason by the rules of a verdict, then as changed by tracing and controls."""
     recorded, finding = document["verdict"], finding_of(document)
     yield from must(recorded["mark"] in _WORDS, "verdict.mark", recorded["mark"], INCONCLUSIVE)
     said = judged(finding, document["verdict"]["mark_reason"])
@@ -58,7 +58,7 @@ def judged(finding: Finding, reason: str) -> Finding:
     """The finding with the verdict that its numbers give.
 
     Args:
-        reason: as recorded; that not everything was read is known from it alone, and clears nobody.
+        reason: as recorded. Only the reason tells that not everything was read, and then no key is dismissed.
     """
     word, said = judge(
         finding.reading, finding.parameters, finding.alignment, finding.faults, finding.comparisons, finding.place
@@ -73,7 +73,7 @@ def judged(finding: Finding, reason: str) -> Finding:
 
 
 def others(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """The two propositions, the limitations, how to run it again, and how the claim stands against a search."""
+    """The two propositions, the limitations, how to run it again, and how strong the claim is against a search."""
     key, finding, found = document["key"], finding_of(document), document["tracing"]
     said = wording.propositions(document, key["commitment"], key["recipient"])
     yield from each("propositions", document["propositions"], said)

@@ -1,13 +1,13 @@
 """The vault's signing identity: Ed25519 signatures, and the chain of certificates from one identity to the next.
 
 A signature covers `purpose || message`. A purpose is `irwm/v1/NAME` and a zero byte, which no name can hold, so a
-signature made for one purpose is never one for another (`REPORT`, `CERTIFICATE`). When an identity is replaced, the
-old one signs a certificate for the new one: `CERTIFICATE || canonical_json(...)` of the fields of `Certificate` without
-its signature. Whoever knows the vault's first public key can so check a signature of any later one, offline and
-without the vault.
+signature for one purpose is never valid for another (`REPORT`, `CERTIFICATE`). When an identity is replaced, the old
+one signs a certificate for the new one: `CERTIFICATE || canonical_json(...)` of the fields of `Certificate` without its
+signature. Anyone who knows the vault's first public key can check a signature of any later one, offline and without the
+vault.
 
-What a chain cannot show is who holds the first key; that is known from elsewhere, such as a printed fingerprint. Nor
-does it end an identity: an old private key that became known could sign, and certify, as before.
+A chain cannot show who holds the first key; that must be known from another source, such as a printed fingerprint. A
+chain does not revoke an identity: an old private key that became known can still sign and certify.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _PURPOSE = re.compile(rb"irwm/v1/[a-z0-9-]{1,32}\0")
 _P = 2**255 - 19
 _D = -121665 * pow(121666, -1, _P) % _P
 _HEX_32, _HEX_64 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{128}")
-# One rotation a week for nineteen years; a file that asks for more work than that is not ours.
+# One rotation a week for nineteen years; a file with more certificates was not made by this program.
 MOST_CERTIFICATES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """One identity's word for the next.
+    """One identity's certificate for the next.
 
     Attributes:
         vault: the vault's identifier.
@@ -55,7 +55,7 @@ class Certificate:
     signature: str
 
     def signed_bytes(self) -> bytes:
-        """What the previous key signs, without the purpose in front."""
+        """The bytes that the previous key signs, without the purpose in front."""
         return certificate_bytes(self.vault, self.number, self.public_key, self.previous_public_key, self.created_utc)
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Certificate:
         """The certificate that `to_dict` wrote.
 
         Raises:
-            SignatureError: a field is missing, unknown or not of its form.
+            SignatureError: a field is missing, unknown or malformed.
         """
         texts = ("vault", "created_utc")
         fields = _fields(values, {*texts, "number", "public_key", "previous_public_key", "signature"}, "a certificate")
@@ -89,7 +89,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A signature and all that is needed to check it, public key of the first identity apart.
+    """A signature and all that is needed to check it, except the public key of the first identity.
 
     Attributes:
         public_key: the signing identity's, 32 bytes, hex.
@@ -112,10 +112,10 @@ class Signature:
 
     @classmethod
     def from_dict(cls, values: object) -> Self:
-        """The signature that `to_dict` wrote; its form is checked, whether it holds is for `verify`.
+        """The signature that `to_dict` wrote; this checks its form, and `verify` checks the signature.
 
         Raises:
-            SignatureError: another scheme, or a field is missing, unknown or not of its form.
+            SignatureError: another scheme, or a field is missing, unknown or malformed.
         """
         fields = _fields(values, {"scheme", "public_key", "signature", "certificates"}, "the signature")
         if fields["scheme"] != SCHEME:
@@ -131,13 +131,13 @@ class Signature:
 def verify(message: bytes, signature: Signature, purpose: bytes = REPORT) -> str:
     """Checks a signature and its chain, with no vault; returns the chain's first public key, hex.
 
-    The first key is what the caller compares with the one it knows: anyone can make a chain of their own.
+    The caller must compare the first key with the one it knows, because anyone can make a chain.
 
     Raises:
         SignatureError: names the part that does not hold.
     """
     check_purpose(purpose)
-    # As strict with values made by hand as with those from a file.
+    # Values that the caller made are checked as strictly as those from a file.
     signature = Signature.from_dict(signature.to_dict())
     if not _fits(signature.public_key, purpose + message, signature.signature):
         raise SignatureError(
@@ -152,7 +152,7 @@ def verify(message: bytes, signature: Signature, purpose: bytes = REPORT) -> str
         if key is not None and certificate.previous_public_key != key:
             raise SignatureError(f"{name} does not follow from the one before it", expected=key)
         if before is not None and (certificate.vault != before.vault or certificate.number <= before.number):
-            raise SignatureError(f"{name} is of another vault, or out of its order")
+            raise SignatureError(f"{name} is of another vault, or out of order")
         signed = CERTIFICATE + certificate.signed_bytes()
         if not _fits(certificate.previous_public_key, signed, certificate.signature):
             raise SignatureError(f"{name} was not signed by the identity before it")
@@ -167,13 +167,13 @@ def verify(message: bytes, signature: Signature, purpose: bytes = REPORT) -> str
 
 
 def check_purpose(purpose: bytes) -> None:
-    """Refuses bytes that are no purpose of a message; certificates are signed by rotations alone.
+    """Raises if the bytes are not a purpose of a message; only rotations sign certificates.
 
     Raises:
         SignatureError
     """
     if not isinstance(purpose, bytes) or not _PURPOSE.fullmatch(purpose) or purpose == CERTIFICATE:
-        raise SignatureError("this is no purpose of a signature", expected=repr(REPORT), found=repr(purpose))
+        raise SignatureError("this is not the purpose of a signature", expected=repr(REPORT), found=repr(purpose))
 
 
 def certificate_bytes(vault: str, number: int, public_key: str, previous_public_key: str, created_utc: str) -> bytes:
@@ -196,7 +196,7 @@ def public_hex(private: Ed25519PrivateKey) -> str:
 
 
 def certify(private: Ed25519PrivateKey, vault: str, number: int, public_key: str, created_utc: str) -> Certificate:
-    """A certificate for the next identity, signed by the present one's private key."""
+    """A certificate for the next identity, signed with the private key of the present one."""
     previous = public_hex(private)
     signed = CERTIFICATE + certificate_bytes(vault, number, public_key, previous, created_utc)
     return Certificate(vault, number, public_key, previous, created_utc, private.sign(signed).hex())
@@ -213,9 +213,9 @@ def _fits(public_key: str, signed: bytes, signature: str) -> bool:
 
 
 def _is_weak(public_key: bytes) -> bool:
-    """Whether an Ed25519 key (RFC 8032) has an order of 8 or less, or is spelled with a y that is not reduced.
+    """Whether an Ed25519 key (RFC 8032) has an order of 8 or less, or is encoded with a y that is not reduced.
 
-    Under such a key there are signatures that fit many messages, and nobody needs a private key to make them.
+    Such keys accept signatures that fit many messages, and making those needs no private key.
     """
     y = int.from_bytes(public_key, "little") & ((1 << 255) - 1)
     if y >= _P:

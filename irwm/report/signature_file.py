@@ -1,13 +1,13 @@
-"""The signature of a report: one small JSON beside the files, which names each by its SHA-256.
+"""The signature of a report: a small JSON next to the files, which names each by its SHA-256.
 
     {"schema": {"name": "irwm-report-signature", "version": 1},
      "files": {"report.html": SHA-256, "report.json": SHA-256, "report.pdf": SHA-256},
      "signed_utc": ISO 8601, "audit": {"head": SHA-256, "entries": count}, "signature": {...}}
 
-What is signed are the canonical bytes (keys sorted, no spaces, ASCII: `irwm.report.canonical`) of all but "signature",
-under the purpose "irwm/v1/report" (`irwm.report.signature`). So whoever has the files and this one can check them with
-no vault and no network. "audit" is the head of the vault's audit log when it was signed: an entry that was made before
-cannot be taken out of the log afterwards without contradicting the report.
+The signature covers the canonical bytes (keys sorted, no spaces, ASCII: `irwm.report.canonical`) of all but
+"signature", under the purpose "irwm/v1/report" (`irwm.report.signature`). So the files can be checked with this file
+alone, without vault or network. "audit" is the head of the vault's audit log at the time of signing: removing an
+earlier entry from the log would contradict the report.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Who signs a report, and what stands in it about that.
+    """Who signs a report, and what the report says about it.
 
     Attributes:
         sign: signs a message, as `Vault.sign` does.
-        identity: the first public key of the signer's chain, hex; by it the vault is known.
-        signed_utc: when, ISO 8601 in UTC; given, because nothing here reads a clock.
+        identity: the first public key of the signer's chain, hex; it identifies the vault.
+        signed_utc: when, ISO 8601 in UTC; a parameter, because this package does not read the clock.
         audit_head, audit_count: hash of the last entry of the vault's audit log, and how many there are.
     """
 
@@ -52,7 +52,7 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class SignedReport:
-    """A signature file as read; whether it holds is for `holds`.
+    """A signature file as read; `holds` checks it.
 
     Attributes:
         files: SHA-256 by file name.
@@ -81,7 +81,7 @@ class SignedReport:
 def announced(document: Mapping[str, Any], signer: Signer) -> dict[str, Any]:
     """The document of a report that will be signed: its status names the signer and the audit log's head.
 
-    So a report whose signature file was taken away, or exchanged for another vault's, contradicts itself.
+    So a report contradicts itself if its signature file is removed or replaced with another vault's.
     """
     custody = {"identity": signer.identity, "audit_head": signer.audit_head, "audit_entries": signer.audit_count}
     status = {**document["status"], "signed": True, "note": wording.SIGNED, "custody": custody}
@@ -112,7 +112,7 @@ def sign_report(
 
 
 def read_signature(data: bytes) -> SignedReport:
-    """What `sign_report` wrote.
+    """Reads a file that `sign_report` wrote.
 
     Raises:
         ReportError: it is not of this form, or of another version; says what is wrong.
@@ -140,7 +140,9 @@ def read_signature(data: bytes) -> SignedReport:
     try:
         message = canonical_json(body)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ReportError("the signature file holds what was never signed", found=printable(str(error))) from error
+        raise ReportError(
+            "the signature file holds values that cannot have been signed", found=printable(str(error))
+        ) from error
     return SignedReport(files, values["signed_utc"], audit["head"], entries, signature, message)
 
 

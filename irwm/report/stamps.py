@@ -1,10 +1,10 @@
-"""The time-stamp of a key's commitment inside a document: its files as they are, and what they prove without a network.
+"""The time-stamp of a key's commitment inside a document: its unchanged files, and what they prove without a network.
 
     {"time_utc", "authority", "policy", "serial", "accuracy_s", "sha256": of the response,
      "commitment", "request", "response": base64 of the files, in lines}
 
 The commitment is the document that was stamped (`irwm.ownership.Commitment`), request and response are DER (RFC 3161).
-The response holds the certificate that signed it, and those between it and a root that the authority sent along.
+The response holds the certificate that signed it, and the intermediate certificates that the authority sent along.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class StampedCommitment:
         """The files in a document's section.
 
         Raises:
-            ReportError: a part is not base64 in this one spelling, or too large.
+            ReportError: a part is not canonical base64, or is too large.
         """
         return cls(*(_decoded(name, section[name]) for name in _MOST))
 
     def read(self, roots_pem: bytes | None = None) -> Timestamp:
-        """What the files prove.
+        """The time-stamp that the files prove.
 
         Raises:
             CommitmentError, TimestampError: they are no commitment, or prove nothing about it.
@@ -82,7 +82,7 @@ class StampedCommitment:
 
 
 def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
-    """What a report says of its time-stamp that the stamp's files do not; empty where it holds none.
+    """Where a report contradicts the files of its time-stamp; empty if it holds no time-stamp.
 
     Raises:
         ReportError: the files cannot be read, or prove nothing about the commitment.
@@ -99,7 +99,7 @@ def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None
 
 
 def contradictions_of_claims(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
-    """The same of every claim of a dispute."""
+    """The same for every claim of a dispute."""
     found: list[Difference] = []
     for i, claim in enumerate(document["claims"]):
         if claim["time_stamp"] is not None:
@@ -116,7 +116,7 @@ def contradictions_of_claims(document: Mapping[str, Any], assigned: set[str] | N
 
 
 def trusted_roots(names: Sequence[str | Path]) -> bytes | None:
-    """The certificates in these files, PEM; None where none were given.
+    """The certificates in these files, PEM; None if no files are given.
 
     Raises:
         IrwmError: a file cannot be read, is too large, or holds none.
@@ -135,35 +135,34 @@ def check(
     """The answer for all time-stamps that a document relies on.
 
     Args:
-        wrong: what the document says of its time-stamps that their files do not.
+        wrong: where the document contradicts the files of its time-stamps.
         relied_on: their sections.
-        passed_over: the sections of those that the document does not rely on: its signer trusts no root of theirs.
-        roots_pem: certificates of authorities that the reader trusts; None where none were given.
+        passed_over: the sections of time-stamps that the document does not rely on, because its signer trusts no root
+            of theirs.
+        roots_pem: certificates of authorities that the reader trusts; None if the reader gave none.
     """
     if wrong:
         pairs = [(d.where, printable(str(d.recorded), 80), printable(str(d.found), 80)) for d in wrong]
         named = [f"{where} is {recorded}, should be {found}" for where, recorded, found in pairs]
-        return Check(TIME_STAMP, False, f"the report says other things than its time-stamp: {listed(named, 6)}")
+        return Check(TIME_STAMP, False, f"the report contradicts its time-stamp: {listed(named, 6)}")
     if roots_pem is not None:
         trusted = [stamp for stamp in _read(passed_over, roots_pem) if stamp.trusted]
         if trusted:
             proven = listed([f"{stamp.time_utc} by {stamp.authority}" for stamp in trusted])
-            what = (
-                f"the report passes over a date that your roots prove, since its signer trusts no such root: {proven}"
-            )
+            what = f"the report ignores a date that your roots prove, because its signer does not trust them: {proven}"
             return Check(TIME_STAMP, None, what, asked=True)
     if passed_over and roots_pem is None:
-        unknown = "the report passes over a time-stamp; whether rightly, only the root of its authority shows"
+        unknown = "the report ignores a time-stamp; only the root of its authority shows whether that is right"
         return Check(TIME_STAMP, None, unknown)
     if not relied_on and passed_over:
-        return Check(TIME_STAMP, True, "your roots prove no time-stamp of the report, and nothing in it relies on one")
+        return Check(TIME_STAMP, True, "your roots prove no time-stamp of the report, and the report relies on none")
     if not relied_on:
-        return Check(TIME_STAMP, None, "the report relies on no time-stamp, so there is nothing to trust", asked=True)
+        return Check(TIME_STAMP, None, "the report relies on no time-stamp, so no root is needed", asked=True)
     stamps = _read(relied_on, roots_pem)
     dated = listed([f"{stamp.time_utc} by {stamp.authority}, policy {stamp.policy}" for stamp in stamps])
     fits = f"signed for this commitment in answer to this request, {dated}"
     if roots_pem is None:
-        unknown = "whether that authority can be trusted is not known here, since anybody can run one: give its root"
+        unknown = "it is not known whether that authority can be trusted, because anyone can run one: give its root"
         return Check(TIME_STAMP, None, f"{fits}; {unknown}")
     unknown = listed([stamp.authority for stamp in stamps if not stamp.trusted])
     if unknown:
@@ -178,9 +177,9 @@ def _read(sections: Sequence[Mapping[str, Any]], roots_pem: bytes | None) -> lis
 def _claims(
     where: str, section: Mapping[str, Any], said_of: Mapping[str, Any], settings: Mapping[str, Any], settings_at: str
 ) -> Iterator[Claim]:
-    """What the section and the document say, and what the files say."""
+    """Claims that compare the section and the document with the files."""
     files = StampedCommitment.of(section)
-    # The files themselves stand there in one spelling alone, or they could not have been decoded.
+    # The files themselves need no claim: decoding accepts only one spelling of them.
     found = {name: value for name, value in files.section().items() if name not in _MOST}
     yield from each(where, {name: value for name, value in section.items() if name not in _MOST}, found)
     committed = Commitment.from_bytes(files.commitment)
@@ -197,12 +196,12 @@ def _lines(data: bytes) -> list[str]:
 def _decoded(name: str, lines: Any) -> bytes:
     most = _MOST[name]
     try:
-        # Sizes before contents: four characters stand for three bytes.
+        # Check the size first: four characters encode three bytes.
         if not isinstance(lines, list) or len(lines) > most // 57 + 1:
             raise ValueError(f"not a list of at most {most // 57 + 1} lines")
         data = base64.b64decode("".join(lines), validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
         raise ReportError(f"the time-stamp's {name} is not base64", found=printable(str(error), 120)) from error
     if len(data) > most or _lines(data) != lines:
-        raise ReportError(f"the time-stamp's {name} is too large, or spelled in another way", expected=f"{most} bytes")
+        raise ReportError(f"the time-stamp's {name} is too large or not canonical", expected=f"{most} bytes")
     return data

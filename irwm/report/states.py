@@ -2,12 +2,12 @@
 
     derived      computed again from what the reader brought (models, keys, certificates, the audit log), and equal
     consistent   follows from other values of the same document
-    stated       neither: it is the signer's word
+    stated       neither: only the signer states it
 
-What follows from other values is what the claims of a kind of report assign (`claims` in `consistency`, `rulings`,
+The claims of a kind of report assign the values that follow from others (`claims` in `consistency`, `rulings`,
 `lab_claims`, `sweep_claims` and `stamps`); every other value is an input. `STATED` next to the claims puts the inputs
-into groups, each with the reason why the report alone cannot show it and with what to bring. `SHOWN` there says which
-check computes which values again.
+into groups, each with the reason why the report alone cannot show it and with what the reader must bring. `SHOWN` says
+which check computes which values again.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Stated:
     Attributes:
         name: the group in a few words, as the result prints it.
         why: why the report alone cannot show that they are true.
-        fields: their places. "[]" is every element of a list, "*" every name of an object, and "name*" all that lies
-            within `name`.
-        bring: what shows them, as names of `irwm.report.checks.NEEDED`; empty where nothing does.
-        only: the checks that show them, where not each check that computes such a value does; () for none at all.
-        carries: the verdict, a name, a decoy, a control, the lineage or an item depends on them, so that the report is
-            not established while they are merely stated.
+        fields: their places. "[]" is every element of a list, "*" every name of an object, and "name*" all values
+            inside `name`.
+        bring: what shows them, as names of `irwm.report.checks.NEEDED`; empty if they cannot be shown.
+        only: the checks that show them, if not every check that computes them does; () for none.
+        carries: the verdict, a name, a decoy, a control, the lineage or an item depends on them, so the report is not
+            established while they are merely stated.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Stated:
 
 # A value that no claim assigns and no group lists: the report says something that this program does not know.
 UNKNOWN = "values that this program does not know"
-# A report of a lab with hundreds of rows has some ten thousand values of a few hundred fields. Of more than these the
-# states are not looked at, and the report is not established.
+# A report of a lab with hundreds of rows has about ten thousand values of a few hundred fields. The states of more than
+# these values are not computed, and then the report is not established.
 MOST_VALUES, MOST_FIELDS = 500_000, 2_000
-MORE = Stated("more values than any report has", "only so many are looked at", (), carries=True)
+MORE = Stated("more values than any report has", f"only {MOST_VALUES} are checked", (), carries=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ class States:
     """The states of all values of a document.
 
     Attributes:
-        fields: the fields by their state; a field whose values differ in it stands under the weakest.
-        left: the groups of which a value is merely stated, and last those of no group.
+        fields: the fields by their state; a field with values of several states is listed under the weakest.
+        left: the groups with a value that is merely stated, then values that belong to no group.
     """
 
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
     left: tuple[Stated, ...] = ()
 
     def and_of(self, other: States) -> States:
-        """These states, with the groups that are left in a report beside."""
+        """These states, with the groups that are left in another report."""
         return replace(self, left=tuple(dict.fromkeys((*self.left, *other.left))))
 
 
@@ -82,11 +82,11 @@ def states(
 
     Args:
         assigned: the places that the document's claims assign, such as "reading.positions[3].counts".
-        groups: the inputs; a value belongs to the first group that means it.
+        groups: the inputs; a value belongs to the first group that matches it.
         shown: the fields that a check computes again, by the check's name.
         held: names of the checks that hold.
     """
-    # A field's entries share the patterns that mean it, so each field is looked up once.
+    # The entries of a field match the same patterns, so each field is looked up once.
     looked_up: dict[str, tuple[bool, Stated | None]] = {}
     weakest: dict[str, str] = {}
     left: set[Stated] = set()
@@ -117,7 +117,7 @@ def states(
 
 
 def leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Every value that is neither an object nor a list, and those of them that are empty."""
+    """Every value that is not an object or a list, and empty objects and lists."""
     if isinstance(value, Mapping) and value:
         for name, part in value.items():
             yield from leaves(part, (*place, name))
@@ -134,12 +134,12 @@ def field_of(place: Place) -> str:
 
 
 def text_of(place: Place) -> str:
-    """The place as claims spell it."""
+    """The place as written in claims."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
 
 
 def holds_field(pattern: str, place: Sequence[str | int]) -> bool:
-    """Whether a field of `Stated` means the value at this place."""
+    """Whether a field of `Stated` matches the value at this place."""
     steps = _steps(pattern)
     for number, step in enumerate(steps):
         if step.endswith("*") and step != "*":

@@ -20,7 +20,7 @@ from irwm.report.two_findings import origin
 SCHEMA, VERSION = "irwm-sweep", 2
 NAME = "sweep"
 OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE = (f"{NAME}{ending}" for ending in (".html", ".json", SIGNATURE))
-# A row's place in the folder of a sweep's reports, and in `Found at` among the particulars of its report.
+# The particular of a suspect's report that names the row of the overview.
 FOUND_AT = "Found at"
 _ROW = {"path", "stamp", "json", "error"}
 _SECTIONS = {
@@ -47,16 +47,16 @@ def overview(
     """The overview of a sweep that has just begun; rows are added to "rows".
 
     Args:
-        folder: what is swept.
+        folder: the folder that is swept.
         original: fingerprint of the original.
         keys: how many keys are tried on each suspect; `keys_sha256` is over their sorted commitments.
         keys_held: how many keys of this original there were to try.
         case_id: the case that the runs are filed in.
         suspects: how many were found.
-        settings: what readings were asked for besides the verdict's own.
+        settings: the readings that were requested in addition to the verdict's own.
         refused: links that lead out of the folder and were not followed.
-        too_deep: folders that lie too deep to be looked into.
-        cut: whether the folder held more than is looked through.
+        too_deep: folders that are nested too deeply to be searched.
+        cut: whether the folder was too large to be searched completely.
         tool_versions: as for `irwm.report.finding_document`.
     """
     return {
@@ -82,7 +82,7 @@ def from_json(data: bytes) -> dict[str, Any]:
     """The overview that a sweep wrote.
 
     Raises:
-        ReportError: not such an overview, or one of another version.
+        ReportError: not a sweep's overview, or of another version.
     """
     try:
         found: dict[str, Any] = strict_json(data)
@@ -99,7 +99,7 @@ def from_json(data: bytes) -> dict[str, Any]:
 
 
 def is_sweep(data: bytes) -> bool:
-    """Whether these bytes say that they are a sweep's overview; whether it is sound is for `from_json`."""
+    """Whether these bytes say that they are a sweep's overview; `from_json` checks the overview."""
     try:
         return bool(strict_json(data)["schema"]["name"] == SCHEMA)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -107,7 +107,7 @@ def is_sweep(data: bytes) -> bool:
 
 
 def json_name(path: str) -> str:
-    """The name of a suspect's report: after its path in the folder, and not its place, which files added later move."""
+    """The name of a suspect's report, from its path in the folder: its place in the list changes with new files."""
     return f"suspect-{hashlib.sha256(path.encode('utf-8')).hexdigest()[:12]}.json"
 
 
@@ -117,7 +117,7 @@ def keys_digest(commitments: Iterable[str]) -> str:
 
 
 def summary(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What the table says of one suspect, out of its report."""
+    """The table's values for one suspect, from its report."""
     found = document["tracing"]
     named = [] if found is None else [row["recipient"] or row["owner"] for row in found["ranked"] if row["named"]]
     by_tracing = document["verdict"]["rests_on"] == TRACING
@@ -136,7 +136,7 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outcome(row: Mapping[str, Any]) -> str:
-    """What came of one suspect, in a few words; names only of what was found."""
+    """The result for one suspect, in a few words; with names only if found."""
     if row["error"] is not None:
         return f"could not be examined: {row['error']['problem']}"
     if row["verdict"] != "found":
@@ -150,7 +150,7 @@ def outcome(row: Mapping[str, Any]) -> str:
 
 
 def overview_html(found: Mapping[str, Any], _json_name: str = "") -> str:
-    """The overview as one file that needs nothing else and runs no script."""
+    """The overview as one self-contained file without scripts."""
     return (
         environment()
         .get_template("sweep.html.j2")

@@ -1,4 +1,4 @@
-"""Does a sweep's overview say what the reports of its suspects say? They lie beside it, each named by its SHA-256."""
+"""Checks a sweep's overview against the reports of its suspects, which are next to it and named by their SHA-256."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from irwm.report.reproduction import Difference
 from irwm.report.states import Stated
 from irwm.report.sweep import FOUND_AT, SCHEMA, VERSION, json_name, keys_digest, summary
 
-# The inputs of an overview; all else follows from them and from the reports beside it, which have inputs of their own.
+# The inputs of an overview; all other values follow from them and from its reports, which have their own inputs.
 STATED = (
     VERSIONS,
     Stated("the folder’s name, and the case", "the signer says so", ("folder", "case_id")),
     Stated(
-        "which suspects there are, and what was left out of the folder",
+        "the suspects, and what was left out of the folder",
         "only the folder shows it",
         ("suspects", "refused*", "too_deep*", "cut", "rows[].path"),
         (FOLDER,),
@@ -32,7 +32,7 @@ STATED = (
         (FOLDER,),
         carries=True,
     ),
-    Stated("the particulars of these reasons", "they may name paths on the signer’s computer", ("rows[].error*",)),
+    Stated("the details of these reasons", "they may name paths on the signer’s computer", ("rows[].error*",)),
     Stated("names, sizes and times of the suspects’ files", "only the files show them", ("rows[].stamp*",)),
     Stated("how many keys there were to try", "only their owner can show it", ("keys_held",)),
     Stated(
@@ -53,24 +53,24 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
 def contradictions(
     document: Mapping[str, Any], reports: Mapping[str, bytes], assigned: set[str] | None = None
 ) -> list[Difference]:
-    """What does not follow from the reports beside an overview, each of which is checked too.
+    """The values that do not follow from the reports of an overview; each report is checked too.
 
     Args:
-        reports: the bytes of the reports that are there, by the names that the rows have for them.
+        reports: the bytes of the existing reports, by their names in the rows.
 
     Raises:
-        ReportError: the overview, or a report, lacks what this needs, or holds something else in its place.
+        ReportError: the overview or a report lacks a value that this needs, or has one of another type.
     """
-    return contradicted(claims(document, reports), "the overview's numbers cannot be worked out", assigned)
+    return contradicted(claims(document, reports), "the overview's numbers cannot be computed", assigned)
 
 
 def missing(document: Mapping[str, Any], reports: Mapping[str, bytes]) -> list[str]:
-    """The names of the reports that are not there."""
+    """The names of the missing reports."""
     return [row["json"] for row in document["rows"] if row["error"] is None and row["json"] not in reports]
 
 
 def claims(document: Mapping[str, Any], reports: Mapping[str, bytes]) -> Iterator[Claim]:
-    """What an overview says that follows from the reports beside it, and what follows."""
+    """The values of an overview that follow from its reports, recorded and expected."""
     yield from each("schema", document["schema"], {"name": SCHEMA, "version": VERSION})
     rows, suspects = document["rows"], document["suspects"]
     yield from whole("keys", document["keys"], 1)

@@ -1,4 +1,4 @@
-"""The reports that lie beside a sweep's overview: are they what its signer signed, and do they come out again?"""
+"""Checks the reports next to a sweep's overview: whether its signer signed them, and whether they are reproduced."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from irwm.report.sweep import keys_digest
 
 
 class ReportsBeside(Mapping[str, bytes]):
-    """The reports beside an overview, by name. Each is read when it is asked for: together they may be of any size."""
+    """The reports next to an overview, by name. Each is read on access: together they may be of any size."""
 
     def __init__(self, document: Mapping[str, Any], folder: Path) -> None:
         names = [row["json"] for row in document["rows"] if row["error"] is None and isinstance(row["json"], str)]
@@ -62,15 +62,15 @@ class ReportsBeside(Mapping[str, bytes]):
 
 
 def check_sweep(reports: ReportsBeside, signed: SignedReport | None, roots_pem: bytes | None) -> Iterator[Check]:
-    """The checks of a sweep that its numbers are not: the files beside the overview, and the time-stamps in them."""
+    """The checks of a sweep apart from its numbers: the files next to the overview, and the time-stamps in them."""
 
     def time_stamps() -> Check:
-        # What each report says of its own is checked with its numbers.
+        # What each report says about its own time-stamp is checked with its numbers.
         return stamps.check([], relied_on, roots_pem)
 
     yield of_document("beside", lambda: _files_beside(reports, signed))
     relied_on = []
-    with contextlib.suppress(LookupError, TypeError, IrwmError):  # said where the numbers are checked
+    with contextlib.suppress(LookupError, TypeError, IrwmError):  # the check of the numbers reports it
         given = (from_json(data)["time_stamp"] for data in reports.values())
         relied_on = [stamp for stamp in given if stamp is not None]
     if relied_on or roots_pem is not None:
@@ -78,9 +78,9 @@ def check_sweep(reports: ReportsBeside, signed: SignedReport | None, roots_pem: 
 
 
 def _files_beside(reports: ReportsBeside, signed: SignedReport | None) -> Check:
-    """Whether page, PDF and signature of each report of a sweep, where they are, are of the overview's signer."""
+    """Whether the existing page, PDF and signature of each report of a sweep are those of the overview's signer."""
     signer = None
-    with contextlib.suppress(SignatureError):  # said where the overview's signature is checked
+    with contextlib.suppress(SignatureError):  # the check of the overview's signature reports it
         signer = signed.holds() if signed is not None else None
     wrong, seen = [], 0
     for name in reports:
@@ -96,20 +96,20 @@ def _files_beside(reports: ReportsBeside, signed: SignedReport | None) -> Check:
         try:
             by = own.holds()
             if signer is not None and by != signer:
-                wrong.append(f"{signature} was not made by whoever signed the overview")
+                wrong.append(f"{signature} is not by the signer of the overview")
         except SignatureError as error:
             wrong.append(f"{signature} does not hold: {said(error)}")
         for each in (name, *there):
             if own.files.get(each) != hashlib.sha256(_small(reports.folder / each)).hexdigest():
-                wrong.append(f"{each} is not what was signed")
-    good = f"the {seen} files beside the reports are what was signed with them"
+                wrong.append(f"{each} is not the signed file")
+    good = f"the {seen} files next to the reports are those that were signed with them"
     return Check("beside", not wrong, listed(wrong, 6) if wrong else good)
 
 
 def swept_again(
     document: Mapping[str, Any], reports: ReportsBeside, brought: Brought, hold: Collection[str]
 ) -> tuple[list[Check], States]:
-    """Each report of a sweep, examined again in the folder that was swept, and what is merely stated in them.
+    """Each report of a sweep, examined again in the folder that was swept, and the values that are merely stated.
 
     Args:
         hold: names of the overview's checks that hold.
@@ -147,7 +147,7 @@ class _Swept:
     """A folder that was swept, as it is now.
 
     Attributes:
-        found: what is in it.
+        found: its models.
         places: the suspects' paths by the names that an overview has for them.
     """
 
@@ -169,14 +169,14 @@ class _Swept:
         wrong += [f"{printable(name)} is not in the overview" for name in self.places if name not in rows]
         for name in ("refused", "too_deep"):
             if sorted(document[name]) != sorted(getattr(self.found, name)):
-                wrong.append(f"what was left out of it ({name.replace('_', ' ')}) is another")
+                wrong.append(f"its skipped folders and links ({name.replace('_', ' ')}) differ")
         if document["cut"] != self.found.cut:
-            wrong.append("it was not looked through as far as the overview says")
+            wrong.append("it was not searched as far as the overview says")
         if wrong:
             return Check(FOLDER, False, f"the folder is not as it was swept: {listed(wrong)}")
         unclear = [name for name, error in rows.items() if error is not None and not self._fails(name, error, original)]
         if unclear:
-            return Check(FOLDER, None, f"why these could not be examined does not show: {listed(unclear)}", asked=True)
+            return Check(FOLDER, None, f"these open now or fail for another reason: {listed(unclear)}", asked=True)
         return Check(FOLDER, True, f"it holds the {len(rows)} suspects of the overview and no others")
 
     def _fails(self, name: str, error: Mapping[str, Any], original: Checkpoint | None) -> bool:
@@ -191,12 +191,12 @@ class _Swept:
 def _check_keys(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
     """Whether the keys given are all that a sweep tried."""
     if keys_digest(each.commitment for each in keys) != document["keys_sha256"]:
-        return Check(KEYS, None, f"the {len(keys)} keys given are others than the {document['keys']} that were tried")
+        return Check(KEYS, None, f"the {len(keys)} keys given are not the {document['keys']} that were tried")
     return Check(KEYS, True, f"the {len(keys)} keys given are those that were tried")
 
 
 def _summed_up(checks: Sequence[Check]) -> list[Check]:
-    """One check for all of a name: what fails, else what is open, else how many hold."""
+    """One check for each name: the failures, else what is open, else how many hold."""
     by_name: dict[str, list[Check]] = {}
     for check in checks:
         by_name.setdefault(check.name, []).append(check)
@@ -212,9 +212,9 @@ def _summed_up(checks: Sequence[Check]) -> list[Check]:
 
 
 def _small(path: Path) -> bytes:
-    """A file beside an overview; none is larger than the largest report.
+    """The bytes of a file next to an overview.
 
     Raises:
-        IrwmError: it is, or cannot be read.
+        IrwmError: it is larger than the largest report, or cannot be read.
     """
     return read_small(path, MOST_JSON_BYTES, "file of a report")

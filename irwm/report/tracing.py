@@ -1,7 +1,7 @@
-"""The part of a document that is about recipients: what tracing by noise found, key by key, and what it decides.
+"""The part of a document about recipients: the result of tracing by noise, key by key, and the resulting verdict.
 
-Everything here is computed from the finding and from the plain section itself, so that whoever has the document can
-work the verdict out again, with all keys or with some of them.
+Everything here is computed from the finding and from the plain section itself, so the verdict can be computed again
+from the document, with all keys or with some of them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from irwm.evidence.verdict import DISMISSED_LOG10_RISK, log10_risk
 from irwm.report import tracing_words as words
 from irwm.scheme.probabilities import rademacher_tail_log10
 
-# Up to so many recipients stand in a document one by one.
+# A document lists up to this many recipients one by one.
 LISTED = 500
-# Of more, the first so many do, and whoever is named; the others are counted. Tables show no more either.
+# If there are more, it lists this many and all that are named; the others are counted. Tables have the same limit.
 SHOWN = 50
 BIN_WIDTH = 0.25
 TRACING, MARK = "tracing", "mark"
-# What every p of a section is multiplied by.
+# The factors of every p of a section.
 PAID_FOR = ("recipients", "tensors_read", "maps", "places", "looks")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """A tracing with what the rank rule says of some of the same keys.
+    """A tracing with the results of the rank rule for some of the same keys.
 
     Attributes:
         tracing: what `irwm.tracing.trace_each` returned.
@@ -91,7 +91,7 @@ def row(place: int, trace: Trace, key: Key, mark: Finding | None) -> dict[str, A
 
 
 def mark_of(mark: Finding) -> dict[str, Any]:
-    """What the rank rule says of one key, in a few numbers."""
+    """The result of the rank rule for one key, as a few numbers."""
     return {
         "verdict": mark.verdict,
         "count": mark.count,
@@ -104,7 +104,7 @@ def mark_of(mark: Finding) -> dict[str, Any]:
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What follows from a section's rows: the estimate of the copies, the risk of the names, the bar they passed."""
+    """Values that follow from a section's rows: the estimated copies, the risk of the names, and the z required."""
     named = [each for each in found["ranked"] if each["named"]]
     shares = sum(each["share"] for each in named)
     return {
@@ -112,14 +112,14 @@ def summary(found: Mapping[str, Any]) -> dict[str, Any]:
         "log10_risk": max((each["log10_risk"] for each in named), default=None),
         "copies_estimated": len(named) / shares if shares > 0 else None,
         "z_needed": z_needed(found["risk"], comparisons(found)),
-        # Of a suspect that cannot be aligned no decoy has a z either: NaN here, null in a document that was read.
+        # If a suspect cannot be aligned, no decoy has a z either: NaN here, null in a document that was read.
         "z_of_decoys": max((z for z in found["decoys"] if z is not None and not math.isnan(z)), default=None),
     }
 
 
 def control(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The control of a tracing, as of `irwm.report.items.SelfTest`: of the recipients who were never issued a copy none
-    may be named. The section's decoys must have a z."""
+    """The control of a tracing, as in `irwm.report.items.SelfTest`: no recipient who was never issued a copy may be
+    named. The section's decoys must have a z."""
     z = np.array([math.nan if each is None else each for each in found["decoys"]], dtype=np.float64)
     risks = rademacher_tail_log10(z) + math.log10(comparisons(found))
     named = int((risks <= math.log10(found["risk"])).sum())
@@ -134,17 +134,17 @@ def control(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def control_name(decoys: int) -> str:
-    """The name of the control of a tracing with so many recipients who were never issued a copy."""
+    """The name of the control of a tracing with this number of recipients who were never issued a copy."""
     return f"{decoys} recipients who were never issued a copy, traced in the suspect"
 
 
 def comparisons(found: Mapping[str, Any]) -> int:
-    """What every p of a section is multiplied by."""
+    """The factor of every p of a section."""
     return math.prod(found[name] for name in PAID_FOR)
 
 
 def z_needed(risk: float, comparisons: int) -> float:
-    """The smallest z that is named at this risk over all comparisons together."""
+    """The smallest z that names a recipient at this risk over all comparisons together."""
     bound, low, high = math.log10(risk) - math.log10(comparisons), 0.0, 100.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -153,10 +153,10 @@ def z_needed(risk: float, comparisons: int) -> float:
 
 
 def verdict(finding: Finding, found: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The verdict of the whole examination: the word, its reason, what a reader must see, and what it rests on.
+    """The verdict of the whole examination: the word, its reason, warnings, and what it rests on.
 
-    The finding is that of the likeliest key. A fault of the suspect stays inconclusive whatever the noise says; a
-    tracing that neither names nor dismisses makes a mere "not found" inconclusive.
+    The finding is that of the likeliest key. A fault of the suspect stays inconclusive for any noise; a tracing that
+    neither names nor dismisses recipients turns "not found" into "inconclusive".
     """
     mark = {"word": finding.verdict, "reason": finding.reason, "warnings": list(finding.warnings), "rests_on": MARK}
     if found is None:
@@ -178,7 +178,7 @@ def verdict(finding: Finding, found: Mapping[str, Any] | None) -> dict[str, Any]
 
 
 def shown(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The rows that a table shows: the first `SHOWN`, and whoever else is named."""
+    """The rows that a table shows: the first `SHOWN`, and all that are named."""
     return list(found["ranked"][: max(SHOWN, found["named"])])
 
 

@@ -1,4 +1,4 @@
-"""What the section "tracing" says of itself: odds from z and from how many were compared, and all that sums them up."""
+"""Claims about the section "tracing": odds that follow from z and the number of comparisons, and their summaries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from irwm.tracing.recognition import DECOYS, NOBODY, recognised
 
 
 def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """All of a document's tracing."""
+    """All claims about a document's tracing."""
     found = document["tracing"]
     for name in ("recipients", "tensors_read", "maps"):
         yield from whole(f"tracing.{name}", found[name], 1)
@@ -30,7 +30,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from must(0.0 < found["risk"] < 1.0, "tracing.risk", found["risk"], "between 0 and 1")
     yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
     if found["by"] not in MAPS or found["maps"] != len(MAPS):
-        yield "tracing.by", found["by"], f"one of {', '.join(MAPS)}, all of them paid for"
+        yield "tracing.by", found["by"], f"one of {', '.join(MAPS)}, with a correction for all"
     paid = math.log10(tracing.comparisons(found))
     for i, row in enumerate(found["ranked"]):
         yield from _row(f"tracing.ranked[{i}]", row, i, found, paid)
@@ -41,7 +41,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from _others(found)
     yield from _marks(document)
     alone = found["tensors_read"] == document["evaluation"]["tensors_read"] == 1 and found["place"] == document["place"]
-    if alone:  # then both rest on the one alignment that there is
+    if alone:  # then both use the only alignment
         yield "tracing.aligned", found["aligned"], document["alignment"]["aligned"]
     reasons = recognised(
         found["named"],
@@ -49,7 +49,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
         why=document["alignment"]["reason"],
         nothing=all(row["z"] is None for row in found["ranked"]),
     )
-    # Of several tensors or places it may be another one that could not be aligned, with a reason of its own.
+    # With several tensors or places, another one may not have been aligned, for its own reason.
     fits = found["reason"] in reasons or (not alone and not found["aligned"] and found["reason"].startswith(NOBODY))
     yield from must(fits, "tracing.reason", found["reason"], reasons[0])
 
@@ -69,13 +69,13 @@ def _row(where: str, row: Mapping[str, Any], i: int, found: Mapping[str, Any], p
 
 
 def _order(found: Mapping[str, Any]) -> Iterator[Claim]:
-    """The strongest first, and those of whom nothing could be compared last; every key once."""
+    """The strongest first, recipients without a z last; every key once."""
     strength = [math.inf if row["z"] is None else -row["z"] for row in found["ranked"]]
     for i, (one, other) in enumerate(pairwise(strength), 1):
         yield from must(one <= other, f"tracing.ranked[{i}].z", found["ranked"][i]["z"], "not above the one before it")
     keys = [row["commitment"] for row in found["ranked"]]
     yield from must(len(set(keys)) == len(keys), "tracing.ranked", keys, "every key once")
-    most = 10 * DECOYS  # of which each is traced again
+    most = 10 * DECOYS  # bounded, because each is traced again
     yield from must(len(found["decoys"]) <= most, "tracing.decoys", len(found["decoys"]), f"at most {most}")
     decoys = [z for z in found["decoys"] if z is not None]
     for i, (one, other) in enumerate(pairwise(decoys), 1):
@@ -83,7 +83,7 @@ def _order(found: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def _rows(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """How many rows were compared: all of them for the likeliest, and for others as many as the first pass had."""
+    """The number of rows compared: all rows for the likeliest recipients, the rows of the first pass for the others."""
     found, most = document["tracing"], document["items"]["original"]["vocab_size"]
     listed = [row["rows"] for row in found["ranked"]]
     for i, count in enumerate(listed):
@@ -108,7 +108,7 @@ def _others(found: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def _marks(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """What the rank rule says of recipients; of the one whom the report is about, what the report says."""
+    """The rank rule's results for recipients; for the recipient of the report's key they equal the report's."""
     found, key, verdict = document["tracing"], document["key"], document["verdict"]
     read = [row for row in found["ranked"] if row["mark"] is not None]
     least = len(read)
@@ -136,7 +136,7 @@ def _marks(document: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def _mark(where: str, mark: Mapping[str, Any]) -> Iterator[Claim]:
-    """A recipient's mark, whose ranks are not in the document."""
+    """A recipient's mark; its ranks are not in the document."""
     yield from whole(f"{where}.present", mark["present"])
     yield from whole(f"{where}.count", mark["count"], 0, mark["present"])
     if mark["paper_count"] is None or mark["paper_present"] is None:
@@ -148,7 +148,7 @@ def _mark(where: str, mark: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def allowed(where: str, read: Mapping[str, Any]) -> Iterator[Claim]:
-    """A verdict by the rank rule, and the odds that it needs: "inconclusive" has other reasons too."""
+    """A verdict by the rank rule, and the odds that it requires; "inconclusive" has other reasons too."""
     word, risk = read["verdict"], read["log10_risk"]
     yield from must(word in (FOUND, NOT_FOUND, INCONCLUSIVE), f"{where}.verdict", word, "a verdict")
     yield from must(risk <= 0.0, f"{where}.log10_risk", risk, "at most 0")

@@ -1,4 +1,4 @@
-"""The sentences about recipients. A name is given only together with the odds of naming anybody who had no part."""
+"""The sentences about recipients. A name is given only together with the odds of naming anyone who had no part."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from typing import Any
 from irwm import Finding
 from irwm.report.numbers import number
 
-# Names that a sentence holds; the table holds them all.
+# Most names in a sentence; the table has them all.
 MOST_NAMES = 6
 # An estimate this close to one copy is one copy.
 ONE_COPY = 1.25
 
 METHOD = (
-    "Each recipient’s copy holds, beside its mark, faint noise in every other row of the embedding. Where it stands "
-    "and which sign it has follows from that recipient’s key alone. What the suspect differs from the original by "
-    "is added up with each recipient’s signs. For a copy that had no part in the suspect those signs are like "
-    "tosses of a fair coin, and the sum, z in units of its own deviation, stays near 0. For a copy that had a part "
-    "it grows with the square root of the numbers compared, however many copies were mixed."
+    "In addition to its mark, each recipient’s copy has faint noise in all other rows of the embedding. The place and "
+    "the sign of this noise follow from that recipient’s key alone. The differences between the suspect and the "
+    "original are added up with each recipient’s signs. For a copy that had no part in the suspect, the signs are like "
+    "tosses of a fair coin, and the sum (z, in units of its own deviation) stays near 0. For a copy that had a part, "
+    "z grows with the square root of the numbers compared, for any number of mixed copies."
 )
 ERROR_RATE = (
-    "Nobody is named unless the odds of naming anybody at all who had no part, over all recipients and tensors "
-    "together, are at most one in a million. That is a bound and no estimate: it holds for every sum of fair random "
-    "signs (Hoeffding; Bentkus and Dzindzalieta), whatever the suspect’s numbers are. The rank rule below is held to "
-    "the same risk by itself, so the two together err at most twice in a million."
+    "A recipient is named only if the odds of naming anyone who had no part, over all recipients and tensors "
+    "together, are at most one in a million. This is a bound, not an estimate: it holds for every sum of fair random "
+    "signs (Hoeffding; Bentkus and Dzindzalieta), for any numbers in the suspect. The rank rule below has the same "
+    "risk on its own, so the two together err at most twice in a million."
 )
 MEASURED = (
-    "Beside the bound, recipients who were never issued a copy (decoys) were scored in the same way; they are shown "
-    "with the others."
+    "In addition, recipients who were never issued a copy (decoys) were scored in the same way; they are shown with "
+    "the others."
 )
 ESTIMATE = (
-    "The weights, and the number of copies worked out from them, assume that marked copies and nothing else were "
-    "averaged. Median, maximum or pasting, a share of the unmarked original, or a copy subtracted from others shift "
-    "them; who is named does not rest on them."
+    "The weights, and the number of copies computed from them, assume that only marked copies were averaged. Taking a "
+    "median or a maximum, pasting, a share of the unmarked original, or a copy subtracted from others shifts them. "
+    "The names do not depend on them."
 )
 LIMITATIONS = (
-    "A recipient who is not named is not thereby shown to have had no part. Their copy may have had a small weight, "
-    "or what it added may have been changed beyond recognition.",
+    "That a recipient is not named does not show that they had no part. Their copy may have had a small weight, or its "
+    "contribution may have been changed beyond recognition.",
     ESTIMATE,
-    "The odds of tracing rest on the signs of the noise having been secret. They say nothing if the keys were "
-    "published, or known to whoever made the suspect; then anybody’s noise could have been written into it.",
+    "The odds of tracing assume that the signs of the noise were secret. They say nothing if the keys were published, "
+    "or if the maker of the suspect knew them: then the noise of any recipient could have been written into it.",
     "An owner who tried many secrets in advance could find one under which a chosen recipient reaches a z of about 6 "
     "by chance. A commitment to the key that is dated before the copies were issued and counted rules this out.",
 )
-COMPARED = "The corrected odds are those of any recipient who had no part reaching such a z."
+COMPARED = "The corrected odds say how often any recipient who had no part would reach this z."
 
 
 def is_one_copy(copies: float) -> bool:
-    """Whether an estimate of the copies speaks for one alone; well below one, copies were subtracted as well."""
+    """Whether an estimate of the copies means one copy; if it is well below one, copies were subtracted as well."""
     return 2 - ONE_COPY < copies < ONE_COPY
 
 
@@ -73,12 +73,12 @@ def sentence(found: Mapping[str, Any]) -> str:
 
 
 def wrong_name(log10_risk: float) -> str:
-    """The odds of naming somebody who had no part, as a sentence of its own."""
-    return f"The odds of naming anybody who had no part: less than 1 in {power(log10_risk)}."
+    """The odds of naming someone who had no part, as a sentence."""
+    return f"The odds of naming anyone who had no part: less than 1 in {power(log10_risk)}."
 
 
 def power(log10_risk: float) -> str:
-    """A small risk turned around and rounded down, as "10⁷⁷"; in full while it can be read."""
+    """The inverse of a small risk, rounded down, as "10⁷⁷"; in full if it is short enough to read."""
     if log10_risk > -6.0:
         return number(math.floor(10**-log10_risk))
     return "10" + str(math.floor(-log10_risk)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
@@ -104,34 +104,34 @@ def named_reason(found: Mapping[str, Any]) -> str:
 
 
 def mark_by_itself(finding: Finding) -> str:
-    """What the rank rule says of the likeliest recipient's mark where it is not found."""
+    """The result of the rank rule for the likeliest recipient's mark if it is not found."""
     return (
-        f"the mark of the likeliest recipient by itself reads {finding.verdict} ({finding.count} of {finding.present} "
-        f"positions); mixing copies thins a mark out, and the verdict rests on the noise"
+        f"the mark of the likeliest recipient alone reads {finding.verdict} ({finding.count} of {finding.present} "
+        f"positions); mixing copies weakens a mark, and the verdict rests on the noise"
     )
 
 
 def in_between(log10_risk: float) -> str:
-    """Why nobody is named although not everybody is dismissed."""
+    """Why no recipient is named although not all of them are dismissed."""
     return (
-        "The noise is too weak to name anybody and too strong to dismiss: recipients of whom none had a part show such "
-        f"a z once in {power(log10_risk)} examinations."
+        "The noise is too weak to name a recipient and too strong to dismiss all of them: if none of them had a part, "
+        f"a z this large occurs once in {power(log10_risk)} examinations."
     )
 
 
 def points_to(named: int) -> str:
-    """What is said of a tracing where the examination is inconclusive all the same."""
+    """The sentence about a tracing that names recipients in an inconclusive examination."""
     whom = "one recipient" if named == 1 else f"{named} recipients"
     return f"tracing by noise points to {whom}, but an inconclusive examination accuses nobody"
 
 
 def accuses(document: Mapping[str, Any]) -> bool:
-    """Whether those whom tracing points to are named: not where the suspect cannot be judged."""
+    """Whether the recipients that tracing points to are named; not if the suspect cannot be judged."""
     return bool(document["verdict"]["rests_on"] == "tracing" and document["verdict"]["word"] == "found")
 
 
 def nobody_named(found: Mapping[str, Any]) -> str:
-    """That tracing names nobody, and of how many."""
+    """The sentence that tracing names nobody, with the number of recipients."""
     if all(each["z"] is None or math.isnan(each["z"]) for each in found["ranked"]):
         if not found["aligned"]:
             return "tracing by noise names nobody: no row could be compared"
@@ -153,27 +153,27 @@ def read_by_rule(found: Mapping[str, Any]) -> str:
 
 
 def corrections(found: Mapping[str, Any]) -> str:
-    """What the odds of tracing are corrected for."""
+    """The corrections of the odds of tracing."""
     paid = f"× {number(found['recipients'])} for the recipients traced"
     if found["tensors_read"] > 1:
         paid += f"; × {found['tensors_read']} for the suspect’s tensors that may be its embedding"
     paid += f"; × {found['maps']} for the maps under which the rows are read"
     if found["places"] > 1:
-        paid += f"; × {found['places']} for the places where noise is looked for, embedding and output head"
+        paid += f"; × {found['places']} for the places that are searched for noise, embedding and output head"
     if found["looks"] > 1:
         paid += f"; × {found['looks']} for a first pass on some rows before all were compared"
     return f"{paid} (Bonferroni)"
 
 
 def rows_compared(found: Mapping[str, Any]) -> str:
-    """How many rows stand behind the z."""
+    """How many rows each z was computed from."""
     if found["first_pass_rows"] >= found["rows"]:
         return f"{number(found['rows'])} for every recipient"
     return f"{number(found['first_pass_rows'])} for all, {number(found['rows'])} for the likeliest"
 
 
 def propositions(found: Mapping[str, Any]) -> list[str]:
-    """The two propositions that a tracing is weighed between."""
+    """The two propositions between which a tracing is weighed."""
     which = whose_copies(found)
     each = " each" if found["named"] > 1 else ""
     return [

@@ -1,7 +1,6 @@
-"""What a document says of recognition, alignment and descent, in plain words for the page and the report alike.
+"""The words about recognition, alignment and common origin, for the page and the report.
 
-Every text is `Markup`: numbers are ours, whatever came from a file is escaped here and its control and direction
-characters are spelled out.
+Every text is `Markup`: text from files is escaped here, and its control and direction characters are spelled out.
 """
 
 from __future__ import annotations
@@ -20,19 +19,18 @@ from irwm.report.numbers import decimal, number, rounded_up, sure
 from irwm.scheme.parameters import HEAD
 
 _LONGEST_TEXT = 2000
-NOTHING_UNDONE = Markup("Nothing had to be undone")
-IN_PLACE = Markup("The suspect’s rows and columns stand where the original has them.")
+NOTHING_UNDONE = Markup("No change had to be undone")
+IN_PLACE = Markup("The suspect’s rows and columns are in the same places as the original’s.")
 OWN_COORDINATES = Markup(
-    "Answers give rows in coordinates of their own, which were turned to fit the original’s; that says nothing of the "
+    "Answers give rows in their own coordinates, which were rotated to fit the original’s; this says nothing about the "
     "suspect."
 )
 # Steps of an alignment that do this.
 _OF_ANSWERS = ("rotation", "scale")
 CANNOT_ALIGN = Markup("Cannot be aligned")
 NOT_ACQUITTED = Markup(
-    "“Cannot be aligned” does not mean “not ours”. The key is still read, under every map that can be made: a mark "
-    "that shows counts, and its absence means nothing. Whether the suspect descends from the original is the finding "
-    "on lineage."
+    "“Cannot be aligned” does not mean “not ours”. The key is still read under every possible map: a mark that is "
+    "found counts, and its absence means nothing. The finding on lineage says whether the two have a common origin."
 )
 TRIED = Markup(
     "Tokens were paired by id and by their rows’ content, and by name where both models have a tokenizer; columns were "
@@ -40,30 +38,30 @@ TRIED = Markup(
 )
 TELLING = Markup(
     "{} The tokenizers say which row is which token, so a descendant that kept the embedding would have been "
-    "recognised. One whose embedding was replaced or trained anew would not."
+    "recognised. A descendant with a replaced or retrained embedding would not."
 ).format(TRIED)
 NOT_TELLING = Markup(
-    "{} Not enough is known of this suspect for the failure to mean anything: no tokenizer tells its rows’ names, its "
-    "tensors’ names are unknown, or too few rows hold enough to compare."
+    "{} Too little is known about this suspect for the failure to mean anything: no tokenizer names its rows, its "
+    "tensors’ names are unknown, or too few rows can be compared."
 ).format(TRIED)
 OWN_FINDING = Markup(
-    "This is a finding of its own. A copy without the mark, or with another key’s, shares its origin just as well. "
+    "This is a separate finding. A copy without the mark, or with the mark of another key, has the same origin too. "
     "Similarity has no direction: the suspect may descend from the original, both from a third model, or the original "
     "from the suspect."
 )
 COMMON = Markup("The suspect and the original have a common origin, with or without a mark.")
 EMBEDDING_ALONE = Markup(
     "This is about the embedding alone. A model whose embedding was replaced, or that was distilled from the original, "
-    "reads the same."
+    "gives the same result."
 )
 
 SMALL_MODELS = Markup(
-    "The models trained apart are small ones with the original’s tokens and text. The chance says nothing about larger "
-    "models, and by itself nothing about who copied from whom."
+    "The models trained apart are small models with the original’s tokens and text. The chance says nothing about "
+    "larger models, and alone it does not say who copied from whom."
 )
 
 
-# What lineage's status is called where people read it; the status itself is for programs.
+# Words for the status of lineage on pages and in reports; the status itself is for programs.
 ORIGINS = {DERIVED: "same origin", NOT_DERIVED: "no common origin", CANNOT_TELL: "cannot tell"}
 
 
@@ -80,7 +78,7 @@ class Undone:
         said: one sentence.
         confidence: as a percentage.
         exact: the confidence as a number in [0, 1].
-        measure: what the confidence is.
+        measure: the quantity that the confidence gives.
     """
 
     said: Markup
@@ -90,7 +88,7 @@ class Undone:
 
 
 def undone(document: Mapping[str, Any]) -> list[Undone]:
-    """The disguises that were undone, in order. That rows which answers give had to be turned and scaled is none."""
+    """The disguises that were undone, in order. Rotating and scaling the rows of answers is not one of them."""
     own = _OF_ANSWERS if document["items"]["suspect"]["answers"] else ()
     return [
         Undone(sentence(step["said"]), Markup(sure(step["confidence"])), step["confidence"], _text(step["measure"]))
@@ -100,29 +98,29 @@ def undone(document: Mapping[str, Any]) -> list[Undone]:
 
 
 def in_place(document: Mapping[str, Any]) -> Markup:
-    """What it means that nothing had to be undone."""
+    """The sentence for a suspect in which no change had to be undone."""
     return OWN_COORDINATES if document["items"]["suspect"]["answers"] else IN_PLACE
 
 
 def of_answers(item: Mapping[str, Any]) -> Markup:
-    """What there is of a suspect that only answers."""
+    """The amount of answers of a suspect that only answers."""
     heard = item["answers"]
     left = heard["given"] - heard["used"]
-    more = f"; {number(left)} more tell too little" if left else ""
+    more = f"; {number(left)} more contain too little" if left else ""
     return _say("{} answers, each with the log-probabilities of {} tokens{}", number(heard["used"]),
                 number(heard["tokens"]), more)  # fmt: skip
 
 
 def directions(item: Mapping[str, Any]) -> Markup:
-    """In how many directions its answers vary, against the width of the head that was looked for."""
+    """In how many directions its answers vary, compared with the width of the original's head."""
     found, width = item["answers"]["directions"], number(item["hidden_size"])
     if found is None:
-        return _say("not to be told: they fall off nowhere steeply; the original’s head has {}", width)
+        return _say("unknown: the spectrum has no clear drop; the original’s head has {}", width)
     return _say("{}; the original’s head has {}", number(found), width)
 
 
 def recognised(document: Mapping[str, Any]) -> list[tuple[Markup, Markup]]:
-    """What the suspect was recognised as, and what of the original is lost in it: label and text."""
+    """The recognised form of the suspect, and the parts of the original that it has lost: label and text."""
     item, alignment = document["items"]["suspect"], document["alignment"]
     if item["answers"]:
         head = _say("{} rows, recovered in {} directions", number(item["vocab_size"]), number(item["hidden_size"]))
@@ -146,7 +144,7 @@ def recognised(document: Mapping[str, Any]) -> list[tuple[Markup, Markup]]:
 
 
 def unaligned(document: Mapping[str, Any]) -> list[Markup]:
-    """Why the suspect cannot be aligned and what that means; empty where it is aligned."""
+    """Why the suspect cannot be aligned and what that means; empty if it is aligned."""
     alignment = document["alignment"]
     if alignment["aligned"]:
         return []
@@ -163,11 +161,11 @@ def read_under(by: str, aligned: bool) -> str:
     """Under which map rows were read, of `irwm.evidence.examination.MAPS`, in words."""
     if by == LEAST_SQUARES:
         return "through an affine map fitted by least squares, never to the rows that it reads"
-    return "as the alignment explains them" if aligned else "as the best alignment tried explains them; none holds"
+    return "through the alignment" if aligned else "through the best alignment tried, which is not confirmed"
 
 
 def descent(document: Mapping[str, Any]) -> tuple[Markup, list[tuple[Markup, Markup]]]:
-    """The finding on lineage as a sentence, and the numbers behind it: label and text."""
+    """The finding on lineage as a sentence, and its numbers: label and text."""
     alignment, lineage = document["alignment"], document["lineage"]
     if lineage["similarity"] is None:
         return sentence(lineage["reason"]), [(Markup("Attention"), attention(document)), *_among(lineage)]
@@ -191,8 +189,8 @@ def _among(lineage: Mapping[str, Any]) -> list[tuple[Markup, Markup]]:
 
 
 def chance(lineage: Mapping[str, Any]) -> str:
-    """How many of the kept models agree as well, or as little, as a sentence without its full stop; "" where nothing
-    was compared."""
+    """How many of the kept models agree as well, or as little, as a sentence without its full stop; "" if the suspect
+    was not compared with them."""
     among = lineage["among"]
     if among is None:
         return ""
@@ -212,21 +210,21 @@ def chance(lineage: Mapping[str, Any]) -> str:
 
 
 def clause(reason: str) -> str:
-    """A lineage's reason without the rows' numbers that it ends with and that stand beside it."""
+    """A lineage's reason without the numbers of the rows at its end, which are shown separately."""
     return reason.partition(": the median row has cosine")[0]
 
 
 def caveat(document: Mapping[str, Any]) -> Markup:
-    """What the finding on lineage must not be mistaken for."""
+    """The limits of the finding on lineage."""
     return EMBEDDING_ALONE if document["lineage"]["status"] == NOT_DERIVED else OWN_FINDING
 
 
 def attention(document: Mapping[str, Any]) -> Markup:
-    """How far layer 0's attention agrees, or why that is not known."""
+    """How well layer 0's attention agrees, or why that is not known."""
     if document["lineage"]["attention"] is not None:
         return _say("{} in layer 0", decimal(document["lineage"]["attention"], 3))
     if document["items"]["suspect"]["answers"]:
-        return Markup("not compared, because answers tell nothing of it")
+        return Markup("not compared, because answers do not show it")
     if not document["alignment"]["aligned"]:
         return Markup("not compared, because tokens could not be matched")
     return Markup("could not be compared in this suspect")
@@ -248,7 +246,7 @@ def _model(item: Mapping[str, Any], alignment: Mapping[str, Any]) -> Markup:
             number(item["head_dim"]),
         )
     by_content = any(step["name"] == "embedding" for step in alignment["steps"])
-    how = "what it holds, among several tensors" if by_content else "its shape or name"
+    how = "its content, among several tensors" if by_content else "its shape or name"
     return _say("unknown tensor names; the embedding was recognised by {}, layer 0’s attention was not", how)
 
 

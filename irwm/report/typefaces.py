@@ -1,9 +1,9 @@
 """The fonts that a printed report is set in, and which characters they have.
 
-A PDF for keeping must hold every glyph that it shows, and must not change with the fonts installed on some machine. So
-only these files are used, and a character that none of them has is written as its Unicode number, as
-`irwm.errors.printable` writes control characters. Scripts that run from right to left are written so as well: a
-stranger's name in one of them could turn the order of the words beside it.
+An archival PDF must hold every glyph that it shows, and must not depend on the fonts installed on a machine. So only
+these files are used, and a character that they lack is written as its Unicode number, as `irwm.errors.printable` writes
+control characters. The same is done for scripts that run from right to left: an untrusted name in one of them could
+reorder the words next to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FONTS = Path(__file__).with_name("fonts")
-# Semibold calls itself a family of its own.
+# Semibold has its own family name.
 SANS, BOLD, MONO, FALLBACK = "IBM Plex Sans", "IBM Plex Sans SmBld", "IBM Plex Mono", "DejaVu Sans"
 _SANS_FILE = FONTS / "IBMPlexSans-Regular.ttf"
 _FILES = (
@@ -28,12 +28,12 @@ _TURNING = frozenset(("R", "AL", "AN"))
 
 
 def files() -> tuple[Path, ...]:
-    """Every font file: ours, and the one that comes with matplotlib for characters that ours lack."""
+    """Every font file: those of this package, and matplotlib's for characters that they lack."""
     return (*_FILES, _fallback())
 
 
 def folders() -> tuple[Path, ...]:
-    """The folders that these files lie in; a document must name its families, for other fonts lie there too."""
+    """The folders of these files; a document must name its families, because the folders have other fonts too."""
     return tuple(dict.fromkeys(path.parent for path in files()))
 
 
@@ -45,7 +45,7 @@ def _fallback() -> Path:
     return Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
 
 
-# Kept: `settable` asks for every text, and reading the fonts takes a thirtieth of a second.
+# Cached: `settable` needs it for every text, and reading the fonts takes a thirtieth of a second.
 @lru_cache(maxsize=1)
 def _covered() -> frozenset[str]:
     from fontTools.ttLib import TTFont
@@ -58,6 +58,6 @@ def _covered() -> frozenset[str]:
 
 
 def settable(text: str) -> str:
-    """`text` with every character that cannot be set written as its Unicode number; line ends and spaces stay."""
+    """`text` with the Unicode number of every character that cannot be set; line ends and spaces stay."""
     covered = _covered()
     return "".join(c if c in covered or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)

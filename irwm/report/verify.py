@@ -1,33 +1,32 @@
-"""Does a report hold? Each question asked of it is a `Check` with an answer in words; no vault and no network
-is needed.
+"""Verifies a report. Each question about it is a `Check` with an answer in words; no vault and no network is needed.
 
     files           every file that the signature names is there and has the SHA-256 that was signed
-    document        the JSON is strict, of a known schema, and in the one spelling that the program writes
+    document        the JSON is strict, of a known schema, and byte for byte as the program writes it
     signature       made over these files by the key that it names
     certificates    that key's chain back to the signer's first one
     identity        the first key is the expected one
-    numbers         the document's chances follow from its ranks (`irwm.report.consistency`), a lab's from what was read
-                    (`irwm.report.lab_claims`), a sweep's rows from the reports beside (`irwm.report.sweep_claims`)
-    rulings         in place of the numbers: a dispute's rulings follow from its tests and dates (`irwm.report.rulings`)
-    page, pdf       HTML and PDF are what these numbers draw
+    numbers         the document's chances follow from its ranks (`irwm.report.consistency`), a lab's from its readings
+                    (`irwm.report.lab_claims`), a sweep's rows from its reports (`irwm.report.sweep_claims`)
+    rulings         instead of the numbers: a dispute's rulings follow from its tests and dates (`irwm.report.rulings`)
+    page, pdf       HTML and PDF are drawn from these numbers
     suspect, original   the models given are those that were examined, file by file
     key             the key given is the one that the report is about, with the names that the report gives it
     time-stamp      the authority's response is signed, for this key's commitment, in answer to this request, and gives
                     the date and name that the document prints; its certificate leads to a root that the reader gave
-    examination     run again, every number comes out as recorded
-    controls        run again, every control reads as recorded, and none is missing
+    examination     run again, every number is as recorded
+    controls        run again, every control reads as recorded, and all are there
     recipients      of a tracing: every recipient's key was given, and all of them were traced again
     choices         the signer chose no seed, and the chances are corrected for every key that is given
     models, claimants   of a dispute: the models given are those examined; each claimant opened a key of that name
-    seen            the report and its reader know the suspect since the same time
-    log             the audit log that is given holds the entry that the signature names
-    beside          of a sweep: pages, PDFs and signatures beside the overview are those that its signer signed
+    seen            the report and its reader have known the suspect since the same time
+    log             the given audit log holds the entry that the signature names
+    beside          of a sweep: pages, PDFs and signatures next to the overview are those that its signer signed
 
-Which values of a report are then derived, consistent or stated is for `irwm.report.states`.
+`irwm.report.states` then says which values of a report are derived, consistent or stated.
 
-A check that fails says what is wrong; one that could not be made says why. Bad input is never an exception, and a
-document of which something cannot be worked out fails: a file made to stop the verifier must not pass for one that
-merely could not be checked. Only what needs more than the report itself (models, key, another program) stays open.
+A check that fails says what is wrong; one that could not be made says why. Bad input raises no exception, and a
+document with a value that cannot be computed fails: a file made to stop the verifier must not pass for one that could
+not be checked. Only checks that need more than the report (models, key, another program) stay open.
 """
 
 from __future__ import annotations
@@ -79,9 +78,9 @@ def verify_report(
     """Check a report.
 
     Args:
-        path: its JSON, HTML, PDF or signature, or the folder of one report; the other files are looked for beside. Or
-            its files as `receive` read them.
-        key: the report's own key; it may stand among `keys` as well.
+        path: its JSON, HTML, PDF or signature, or the folder of one report; the other files must be in the same folder.
+            Or its files as `receive` read them.
+        key: the report's own key; it may also be in `keys`.
         suspect, original, identity, keys, device, roots_pem, models, audit_log, seen_utc: see `Brought`.
     """
     opened_keys = tuple(keys) if key is None else (key, *keys)
@@ -110,7 +109,7 @@ def verified(path: str | Path | Received, brought: Brought) -> Verification:
     if signed is not None and brought.audit_log is not None:
         checks.append(check_log(brought.audit_log, signed.audit_head, signed.audit_count))
     if document is None:
-        # Of files that are no report and that nobody signed there is nothing more to say.
+        # Files that are no report and are not signed need no further check.
         return Verification((of_json,) if not of_json.ok and SIGNATURE not in report.parts else tuple(checks))
     kind, assigned = document["schema"]["name"], set[str]()
     reports = ReportsBeside(document if kind == sweep.SCHEMA else {"rows": ()}, report.folder)
@@ -143,10 +142,10 @@ def _inputs(kind: str, document: Mapping[str, Any]) -> tuple[tuple[Stated, ...],
 def _own(
     report: Received, document: dict[str, Any], kind: str, reports: Mapping[str, bytes], assigned: set[str]
 ) -> list[Check]:
-    """The checks that need the report's files alone: does one number follow from another, and are the pages theirs?
+    """The checks that need only the report's files: whether its numbers agree, and whether its pages show them.
 
     Args:
-        assigned: the places that follow from others are added to it.
+        assigned: receives the places whose values follow from others.
     """
     json_name = report.file(".json")
 
@@ -175,7 +174,7 @@ def _own(
 
 
 def _time_stamp(document: Mapping[str, Any], kind: str, roots_pem: bytes | None, assigned: set[str]) -> Iterator[Check]:
-    """The check of the time-stamps, where there are any, or where somebody gave a root for them."""
+    """The check of the time-stamps, if there are any or if the reader gave a root for them."""
 
     def check() -> Check:
         if kind == dispute.SCHEMA:
@@ -222,7 +221,7 @@ def _document(report: Received) -> tuple[dict[str, Any] | None, Check]:
     except IrwmError as error:
         return None, Check("document", False, f"{name}: {said(error)}")
     if not _as_written(document, data):
-        what = "is not in the spelling that this program writes, so it was written again by something else"
+        what = "is not byte for byte as this program writes it, so another program wrote it again"
         return document, Check("document", False, f"{name} {what}")
     schema = document["schema"]
     return document, Check(
@@ -231,7 +230,7 @@ def _document(report: Received) -> tuple[dict[str, Any] | None, Check]:
 
 
 def _as_written(document: Mapping[str, Any], data: bytes) -> bool:
-    """Whether these are the bytes that the program writes for the document: another spelling may be read otherwise."""
+    """Whether these are the bytes that the program writes for the document: others could be read in another way."""
     at = 0
     try:
         for piece in json_pieces(document):
@@ -244,7 +243,7 @@ def _as_written(document: Mapping[str, Any], data: bytes) -> bool:
 
 
 def _files(report: Received, signed: SignedReport | None, of_signature: Sequence[Check]) -> Check:
-    """Whether the files are those that were signed; without a signature, which are there."""
+    """Whether the files are those that were signed; without a signature, which files there are."""
     wrong = [f"{printable(report.file(ending))} cannot be read: {why}" for ending, why in report.unread.items()]
     there = [report.file(ending) for ending in PARTS if ending in report.parts]
     if signed is None:
@@ -262,7 +261,7 @@ def _files(report: Received, signed: SignedReport | None, of_signature: Sequence
         if data is None:
             wrong.append(f"{printable(name)}, which was signed, is not there")
         elif hashlib.sha256(data).hexdigest() != digest:
-            wrong.append(f"{printable(name)} was changed after it was signed: its SHA-256 is another one")
+            wrong.append(f"{printable(name)} was changed after it was signed: its SHA-256 differs")
     wrong += [f"{printable(name)} was not among the files signed" for name in there if name not in signed.files]
     if not there and not report.unread:
         none = "none of the files that were signed is there"
@@ -275,7 +274,7 @@ def _files(report: Received, signed: SignedReport | None, of_signature: Sequence
 def _signed(
     report: Received, document: Mapping[str, Any] | None, identity: str | None
 ) -> tuple[SignedReport | None, list[Check]]:
-    """The signature, if it can be read, and the checks of it, of its chain and of who signed."""
+    """The signature, if it can be read, and the checks of the signature, its chain and the signer."""
     status = document.get("status") if document else None
     status = status if isinstance(status, Mapping) else {}
     custody = status.get("custody")
@@ -290,7 +289,7 @@ def _signed(
             return None, [
                 Check("signature", False, f"signed by {identity[:16]}… was expected, but {name} is not there")
             ]
-        return None, [Check("signature", None, "the report is not signed, so anybody could have made it so")]
+        return None, [Check("signature", None, "the report is not signed, so anyone could have made or changed it")]
     try:
         signed = read_signature(report.parts[SIGNATURE])
     except (IrwmError, SignatureError) as error:
@@ -299,11 +298,11 @@ def _signed(
         first = signed.holds()
     except SignatureError as error:
         name = "certificates" if "certificate" in str(error) else "signature"
-        passed = [Check("signature", True, "the signature itself fits the files")] if name == "certificates" else []
+        passed = [Check("signature", True, "the signature itself matches the files")] if name == "certificates" else []
         return signed, [*passed, Check(name, False, said(error))]
     when = printable(signed.signed_utc, 40)
     checks = [Check("signature", True, f"made over these files on {when} (by the signer’s clock)"), _chain(signed)]
-    # An overview of a sweep says nothing of its signature, and neither does a document that is not there.
+    # An overview of a sweep does not mention its signature, and neither does a missing document.
     announced = bool(status.get("signed")) if status else None
     return signed, [*checks, *_identity(first, identity, custody, signed, announced)]
 
@@ -311,7 +310,7 @@ def _signed(
 def _chain(signed: SignedReport) -> Check:
     count = len(signed.signature.certificates)
     if not count:
-        return Check("certificates", True, "signed by the vault’s first key itself, so none are needed")
+        return Check("certificates", True, "signed by the vault’s first key itself, so no certificate is needed")
     steps = "one certificate leads" if count == 1 else f"{count} certificates lead"
     return Check("certificates", True, f"{steps} from the vault’s first key to the one that signed")
 
@@ -320,7 +319,7 @@ def _identity(
     first: str, expected: str | None, custody: Mapping[str, Any], signed: SignedReport, announced: bool | None
 ) -> Iterator[Check]:
     if expected is not None and expected.strip().lower() != first:
-        yield Check("identity", False, f"signed by {first}, and not by {printable(expected, 80)}, which was expected")
+        yield Check("identity", False, f"signed by {first}, not by {printable(expected, 80)}, which was expected")
     elif announced and custody.get("identity") != first:
         named = printable(str(custody.get("identity")), 80)
         yield Check("identity", False, f"the report says it is signed by {named}, but the signature is of {first}")
@@ -330,11 +329,11 @@ def _identity(
         yield Check(
             "identity",
             None,
-            f"signed by {first}; whose key that is, is not known here: compare it with the published one",
+            f"signed by {first}; the owner of this key is not known here: compare it with the published key",
         )
     log = (custody.get("audit_head"), custody.get("audit_entries"))
     if announced is False:
-        yield Check("custody", False, "the report says that it is not signed, but a signature is beside it")
+        yield Check("custody", False, "the report says that it is not signed, but it has a signature file")
     elif announced and log != (signed.audit_head, signed.audit_count):
         yield Check("custody", False, "report and signature name different states of the audit log")
     elif announced:
@@ -358,17 +357,17 @@ def _numbers_of_lab(document: Mapping[str, Any], assigned: set[str]) -> Check:
     # The catalogue of attacks takes a second to load.
     from irwm.report import lab_claims
 
-    good = "every chance follows from what was read, and every attack is one of the catalogue"
+    good = "every chance follows from the readings, and every attack is in the catalogue"
     return _follow("numbers", lab_claims.contradictions(document, assigned), good, _CONTRADICT)
 
 
 def _numbers_of_sweep(document: Mapping[str, Any], reports: Mapping[str, bytes], assigned: set[str]) -> Check:
-    """Whether an overview says what the reports beside it say."""
+    """Whether an overview agrees with its reports."""
     wrong = sweep_claims.contradictions(document, reports, assigned)
     gone = sweep_claims.missing(document, reports)
     if gone and not wrong:
-        return Check("numbers", None, f"these reports are not beside the overview: {listed(gone)}", asked=True)
-    good = f"every row says what its report says, and {len(reports)} reports hold by themselves"
+        return Check("numbers", None, f"these reports are not next to the overview: {listed(gone)}", asked=True)
+    good = f"every row agrees with its report, and the numbers of each of {len(reports)} reports agree"
     return _follow("numbers", wrong, good, _CONTRADICT)
 
 

@@ -1,6 +1,6 @@
-"""The sentences of a report. One place, so that a lawyer can read them all and a change of words is a small diff.
+"""The sentences of a report, in one place: a lawyer can read them all, and a change of words is a small diff.
 
-Rules: what was seen before what it means; p is a chance given the second proposition and never a chance of it; the
+Rules: say what was seen before what it means; p is a chance given the second proposition and never a chance of it; the
 report speaks of copies, not of people.
 """
 
@@ -22,36 +22,36 @@ from irwm.scheme.parameters import HEAD
 
 STATUS = (
     "This report is not signed, so nothing shows that it is unchanged since it was made. It is meant for internal "
-    "use and is "
-    "not ready for a court."
+    "use and is not ready for a court."
 )
 SIGNED = (
-    "The signature is a file of its own beside this one, and names this file by its SHA-256. It shows that the files "
-    "are unchanged since they were signed, not that what they say is right; running the examination again shows that."
+    "The signature is a separate file next to this one and names this file by its SHA-256. It shows that the files "
+    "are unchanged since they were signed. It does not show that their content is right; running the examination "
+    "again shows that."
 )
 HANDLING = (
-    "Confidential: this report names the rows that carry the mark. Whoever knows them can remove it from other copies "
-    "made with the same key."
+    "Confidential: this report names the rows that carry the mark. Anyone who knows them can remove the mark from "
+    "other copies made with the same key."
 )
-# Of a suspect that only answers: what this form of evidence can show, and what not.
+# For a suspect that only answers: what this form of evidence can and cannot show.
 BY_ANSWERS = (
     "Answers with log-probabilities reveal a model’s output head, where a mark can be read. They say nothing about "
-    "its embedding, unless that is the output head too, and nothing about its layers."
+    "its embedding, unless that is also the output head, and nothing about its layers."
 )
 ANSWERS_LIMITS = (
-    "The suspect is known by its answers alone. They reveal the rows of its output head. They say nothing about its "
-    "embedding, unless that is the output head too, nor about its layers, so no attention was compared. Noise on "
-    "the log-probabilities, an output head that was trained anew, false numbers for unlikely tokens, or answers that "
-    "tell only their likeliest tokens can hide a mark."
+    "The suspect is known only by its answers. They reveal the rows of its output head. They say nothing about its "
+    "embedding, unless that is also the output head, and nothing about its layers, so attention was not compared. "
+    "Noise on the log-probabilities, a retrained output head, false numbers for unlikely tokens, or answers that "
+    "give only the likeliest tokens can hide a mark."
 )
 ANSWERS_SOURCE = (
-    "That the answers came from the endpoint named, at the times stated, is the word of whoever recorded them. Nothing "
-    "in the file is signed; its digests of requests and responses tie it to what a server or a witness logged."
+    "Only the person who recorded the answers states that they came from the named endpoint at the stated times. The "
+    "file is not signed. Its digests of requests and responses tie it to the logs of a server or a witness."
 )
 NOT_INNOCENCE = (
     "This figure is a chance under the second proposition. It is not the chance that the second proposition is true, "
-    "and so it is not the probability of innocence; reading it that way is the error known as the transposed "
-    "conditional. How likely either proposition is depends on all the evidence in the case, and is not for this report."
+    "so it is not the probability of innocence. Reading it that way is the error known as the transposed conditional. "
+    "How likely either proposition is depends on all the evidence in the case, and this report does not say."
 )
 ERROR_RATE = (
     "The verdict “found” is given only where fewer than one in a million models without the mark would show such "
@@ -60,22 +60,22 @@ ERROR_RATE = (
 )
 MEASURED = (
     "Keys that were never inserted (decoys) were read on the suspect’s own rows, aligned as for the key examined, with "
-    "the same statistic, the original’s attention scores and random orders of their own. Each decoy has its own rows "
-    "and its own orders, and shares its equations and its null with some hundred others. None of them can be in the "
-    "suspect, so each that reads “found” would be an error. The figures are chances for one key, without the "
-    "correction for keys tried."
+    "the same statistic and the original’s attention scores. Each decoy has its own rows and its own random orders, "
+    "and shares its equations and its null with about a hundred others. None of them can be in the suspect, so each "
+    "one that reads “found” would be an error. The figures are chances for one key, without the correction for keys "
+    "tried."
 )
-# For a key with more positions or orders than decoys are given: their odds stop earlier, and are no less exact for it.
+# For a key with more positions or orders than decoys have: the decoys' odds stop earlier but are just as exact.
 SMALLER = (
-    "To keep the cost bounded, decoys have {positions} positions and {permutations} orders at most, fewer than the key "
-    "examined: their odds hold, but cannot go as low as the key’s own."
+    "To limit the cost, decoys have at most {positions} positions and {permutations} orders, fewer than the key "
+    "examined. Their odds are valid but cannot be as low as those of the key."
 )
 NOT_MEASURED = "No decoy keys were read: the suspect cannot be judged, or the key’s settings leave nothing to rank."
 NO_NEUTRAL = (
-    "No neutral model was examined beside this suspect: with an original of this size its alignment would take longer "
-    "than all else."
+    "No neutral model was examined with this suspect: for an original of this size, aligning it would take longer "
+    "than the rest of the examination."
 )
-# H1 and H2 of irwm.evidence.likelihood_ratio; they are about the mark alone, whatever else a verdict rests on.
+# H1 and H2 of irwm.evidence.likelihood_ratio. They are about the mark alone, also if a verdict rests on more.
 LR_PROPOSITIONS = (
     "the suspect carries this key’s mark",
     "the suspect carries no mark of this key",
@@ -85,29 +85,28 @@ LR_MEANING = (
     "than if the second is. It says nothing about how probable the propositions themselves are."
 )
 LR_MODEL = (
-    "Without the mark each rank is uniform, by the permutations. With it, a rank r is taken to have the density a "
-    "times r to the power a − 1, with one strength a for all positions; nothing is known of a, so all strengths from 0 "
-    "(a fresh mark) to 1 (none) count the same. "
-    "Whatever the true law of marked copies is, a ratio of c or more comes up at most once in c times without the mark."
+    "Without the mark each rank is uniform, because of the permutations. With it, a rank r is assumed to have the "
+    "density a times r to the power a − 1, with one strength a for all positions. The strength is unknown, so all "
+    "strengths from 0 (a fresh mark) to 1 (none) count the same. For any true distribution of marked copies, a ratio "
+    "of c or more occurs without the mark at most once in c times."
 )
 LR_BY_NOISE = (
     "The verdict of this report rests on the noise of the recipients’ copies. The likelihood ratio is about the mark "
-    "of the likeliest recipient alone, which mixing copies thins out."
+    "of the likeliest recipient alone, which becomes weaker when copies are mixed."
 )
 CORRECTED = (
     "The odds are corrected for everything that could have found a mark where there is none: every key tried, every "
-    "tensor of the suspect "
-    "that was read as its embedding, the two maps from its coordinates to the original’s (the one that the alignment "
-    "found, and one fitted by least squares), and the two ways of combining the ranks (the smaller p of Fisher’s "
-    "combination and of the count, doubled)."
+    "tensor of the suspect that was read as its embedding, the two maps from its coordinates to the original’s (the "
+    "one that the alignment found, and one fitted by least squares), and the two ways of combining the ranks (the "
+    "smaller p of Fisher’s combination and of the count, doubled)."
 )
 ALIGNMENT_IS_FREE = (
-    "A mark is found whatever the alignment scored, and the odds are not corrected for the alignments tried. An "
-    "alignment is "
-    "chosen by how far the suspect’s rows resemble the original’s, and knows at most which rows a key reads. The "
-    "orders in which the key reads their entries, on which every rank rests, follow from its secret and are "
-    "independent of suspect and alignment; so the ranks are uniform under any alignment whatever. The other "
-    "statistics in this report are shown beside, and the verdict does not choose among them."
+    "Whether a mark is found does not depend on the alignment’s score, and the odds are not corrected for the "
+    "alignments tried. An alignment is chosen by how closely the suspect’s rows resemble the original’s. It depends "
+    "at most on which rows a key reads. Every rank depends on the orders in which the key reads the entries of a row. "
+    "These orders follow from the key’s secret and are independent of suspect and alignment, so the ranks are uniform "
+    "under any alignment. The other statistics in this report are shown for comparison, and the verdict does not "
+    "choose among them."
 )
 P_IS_NEVER_ZERO = (
     "A chance is never zero: the smallest rank is one over the number of orders compared, and p has the floors given "
@@ -116,21 +115,21 @@ P_IS_NEVER_ZERO = (
 NOBODYS = "this key’s mark"
 # How far two runs may differ and still count as the same; ranks, counts and the verdict must be equal outright.
 TOLERANCE = (
-    "Verdict, counts and settings must agree exactly; other numbers to one part in a million, or to 0.000001 where "
-    "they are smaller than one. Processors of another kind add up in another order, so the null is compared by its "
-    "quantiles and not by its SHA-256."
+    "Verdict, counts and settings must agree exactly; other numbers to one part in a million, or to 0.000001 if "
+    "they are smaller than one. Different processors add numbers in a different order, so the null is compared by "
+    "its quantiles and not by its SHA-256."
 )
 
 
 def whose_mark(recipient: str, owner: str = "") -> str:
-    """A key's mark by the name of whoever it was made for."""
+    """A key's mark, named after its recipient or its owner."""
     if recipient:
         return f"the mark issued to “{recipient}”"
     return f"the mark of “{owner}”" if owner else NOBODYS
 
 
 def headline(verdict: str, recipient: str, owner: str = "") -> str:
-    """The verdict in one sentence that can be read at arm’s length."""
+    """The verdict in one short sentence."""
     whose = whose_mark(recipient, owner)
     return {
         FOUND: f"The suspect carries {whose}.",
@@ -146,7 +145,7 @@ def by_fingerprint(recipient: str, owner: str = "") -> str:
 
 
 def question(document: Mapping[str, Any]) -> str:
-    """What the report answers, as a heading after the suspect’s name."""
+    """The question that the report answers, as a heading after the suspect’s name."""
     if document.get("tracing") is not None:
         return "whose copy was it made from?"
     key = document["key"]
@@ -161,7 +160,7 @@ def chance(log10_risk: float) -> str:
 
 
 def likelihood(log10_lr: float) -> str:
-    """A likelihood ratio as a sentence, without more digits than its model deserves."""
+    """A likelihood ratio as a sentence, with no more digits than its model justifies."""
     first, second = LR_PROPOSITIONS if log10_lr >= 0 else LR_PROPOSITIONS[::-1]
     if abs(log10_lr) < math.log10(2.0):
         return f"The ranks are about as probable if {first} as if {second}."
@@ -191,22 +190,25 @@ def measured(sizes: tuple[int, int] | None, p: Parameters) -> str:
     return f"{MEASURED} {SMALLER.format(positions=sizes[0], permutations=sizes[1])}"
 
 
+_NO_FINDING = "The verdict is not “found”, so there is no finding that a search could explain."
+
+
 def standing_sentence(standing: Standing, authority: str, word: str) -> str:
-    """How the claim stands against somebody who could have searched for a key that fits."""
+    """How strong the claim is against a possible search for a key that fits."""
     bits, left = math.floor(standing.evidence_bits), math.floor(standing.margin_bits)
     by = f" by {authority}" if authority else ""
     if standing.status == COMMITTED:
         dated = (
-            f"The key’s commitment was dated {standing.committed_utc}{by}, before {standing.suspect_seen_utc}, from "
-            "which on the suspect is said to be known."
+            f"The key’s commitment was dated {standing.committed_utc}{by}. According to the examiner, the suspect has "
+            f"been known since {standing.suspect_seen_utc}, which is later."
         )
         if word != FOUND:
-            return f"{dated} Nothing was found here, so there is nothing that a search could have forged."
+            return f"{dated} {_NO_FINDING}"
         rest = math.floor(standing.searched_bits)
-        less = f"the evidence of {bits} bits, less {SEARCH_BITS:.0f} bits of search, leaves {max(0, rest) or 'none'}"
+        less = f"the evidence of {bits} bits less {SEARCH_BITS:.0f} bits for a search leaves {max(0, rest) or 'none'}"
         return (
             f"{dated} If the claimant had no access to the suspect before the commitment, no search explains the "
-            f"finding and all {bits} bits stand; if the claimant had, {less}."
+            f"finding and all {bits} bits count. If the claimant had access, {less}."
         )
     dated = {
         LATE: (
@@ -214,22 +216,22 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
             f"existed ({standing.suspect_seen_utc})."
         ),
         UNDATED: (
-            f"The key’s commitment was dated {standing.committed_utc}{by}, but since when the suspect has existed was "
-            "not stated, so the dates settle nothing."
+            f"The key’s commitment was dated {standing.committed_utc}{by}. The report does not state since when the "
+            "suspect has existed, so the dates decide nothing."
         ),
-        UNCOMMITTED: "No commitment to this key that a third party had dated earlier was shown.",
+        UNCOMMITTED: "No commitment to this key with an earlier date from a third party was shown.",
     }[standing.status]
-    searched = "Whoever makes a key can search for one that fits"
+    searched = "Anyone who makes a key can search for one that fits."
     if word != FOUND:
-        return f"{dated} {searched}; nothing was found here, so there is nothing that a search could have forged."
-    said = f"{dated} {searched}: the evidence of {bits} bits, less {standing.search_bits:.0f} bits of search, leaves "
+        return f"{dated} {searched} {_NO_FINDING}"
+    said = f"{dated} {searched} The evidence of {bits} bits less {standing.search_bits:.0f} bits for a search leaves "
     if left > 0:
         return f"{said}{left}. A search of that size does not explain the finding."
-    return f"{said}none. A search of that size explains the finding by itself, and the report shows no more than that."
+    return f"{said}none. A search of that size alone explains the finding, and the report shows no more than that."
 
 
 def not_yet_proof(standing: Mapping[str, Any]) -> str:
-    """Why a finding that a search for a key could explain is no proof yet, and what would make it one.
+    """Why a finding that a search for a key could explain is not yet proof, and what would make it proof.
 
     Args:
         standing: the section of a document; its margin is at most 0.
@@ -240,18 +242,18 @@ def not_yet_proof(standing: Mapping[str, Any]) -> str:
             f"since {_day(standing['suspect_seen_utc'])}."
         ),
         UNDATED: (
-            f"The key was time-stamped on {_day(standing['committed_utc'])}, but nobody said since when the "
-            "suspect has been known to exist. Say so, and investigate again."
+            f"The key was time-stamped on {_day(standing['committed_utc'])}, but the report does not state since when "
+            "the suspect has been known to exist. Enter that date and investigate again."
         ),
         UNCOMMITTED: (
             "A time-stamp on the key that is older than the suspect would make it proof. If you have one, add it on "
-            "the page Vault, say since when the suspect has been known to exist, and investigate again."
+            "the page Vault, enter the date since which the suspect has been known to exist, and investigate again."
         ),
     }.get(standing["status"], "")
     bits, search = math.floor(standing["evidence_bits"]), math.ceil(standing["search_bits"])
     return (
-        f"Somebody who tries very many keys could show a finding as strong as this one: it has {bits} bits, and a "
-        f"search may reach {search}. {dated}"
+        f"A person who tries very many keys could produce a finding as strong as this one: it has {bits} bits, and a "
+        f"search can reach {search}. {dated}"
     ).strip()
 
 
@@ -269,12 +271,12 @@ def propositions(computed: Mapping[str, Any], commitment: str, recipient: str) -
     return [
         f"The suspect’s {what} was taken, directly or after changes, from the copy{issued} into which the key with "
         f"commitment {commitment[:16]}… was inserted.",
-        "It was not. The suspect is unrelated, or comes from another copy of the original, and whatever agreement it "
-        "shows with this key is chance.",
+        "It was not. The suspect is unrelated, or comes from another copy of the original, and any agreement with "
+        "this key is chance.",
     ]
 
 
-ROWS_WITHHELD = "Which rows carry the mark is withheld from this copy of the report; the key re-derives them."
+ROWS_WITHHELD = "This copy of the report does not say which rows carry the mark; the key derives them again."
 
 
 def limitations(
@@ -285,42 +287,43 @@ def limitations(
     found: Mapping[str, Any] | None = None,
     measured: bool = False,
 ) -> list[str]:
-    """What the examination cannot show, general points first, then what is particular to this one."""
+    """What the examination cannot show: first the general limits, then those of this examination."""
     said = [
-        "Distillation and retraining from scratch are out of reach of any mark in the weights. A model trained on "
-        "another model’s answers has none of its rows, and no examination of this kind can connect the two.",
-        "“Not found” does not show that the suspect is not a copy. A mark can be destroyed at a cost to the model, and "
-        "a copy made before the mark, or under another key, does not carry this one.",
-        "“Found” identifies a copy, not a person. Who passed it on, when, and whether they were entitled to is outside "
-        "this examination.",
-        "The key and the original were taken as presented. What dates the key’s commitment, and what a search could "
-        "have done without such a date, is stated under “The key against a search”.",
-        "The odds are corrected for the keys tried in this examination, and not for keys tried on the same suspect "
-        "before; the case file lists every examination that was filed.",
+        "No mark in the weights survives distillation or retraining from scratch. A model trained on another model’s "
+        "answers has none of its rows, and no examination of this kind can connect the two.",
+        "“Not found” does not show that the suspect is not a copy. A mark can be destroyed at a cost to the model. "
+        "A copy made before the mark was inserted, or with another key, does not carry this mark.",
+        "“Found” identifies a copy, not a person. This examination does not show who passed it on, when, or whether "
+        "they were entitled to.",
+        "The key and the original were used as presented. “The key against a search” states what dates the key’s "
+        "commitment, and what a search could have done without such a date.",
+        "The odds are corrected for the keys tried in this examination, not for keys tried on the same suspect "
+        "earlier. The case file lists every examination that was filed.",
         "Items are identified by the hashes of their weight files and of the other files in their folder, such "
         "as the configuration and the tokenizer.",
         "The chances given assume that, in a model without the mark, the order in which the key reads a row’s entries "
         "is no different from any other order, and that the positions are independent of one another.",
-        "The likelihood ratio rests on an assumed family of how a marked copy reads after being tampered with, stated "
-        "beside it; another family would give another number. What holds for any family is how seldom a large ratio "
-        "comes up without the mark.",
+        "The likelihood ratio assumes a family of distributions for the ranks of a marked copy that was tampered with. "
+        "The family is stated next to the ratio; another one would give another number. For any family, a ratio of c "
+        "or more occurs without the mark at most once in c times.",
         "“Same origin” says that the suspect and the original have a common origin. Similarity has no direction: the "
-        "suspect may descend from the original, both from a third model, or the original from the suspect. Dates tell "
-        "these apart, and are not examined here.",
+        "suspect may descend from the original, both from a third model, or the original from the suspect. Dates can "
+        "show which, and are not examined here.",
     ]
     if found is not None:
         said += tracing_words.LIMITATIONS
     if not finding.alignment.aligned:
         said.append(
-            "The suspect could not be put into the original’s coordinates. A mark that shows in it counts all the "
-            "same; where none shows, a disguise that this version cannot undo and an unrelated model look alike here."
+            "The suspect could not be put into the original’s coordinates. A mark that is found in it still counts. If "
+            "none is found, this examination cannot distinguish an unrelated model from a disguise that this version "
+            "cannot undo."
         )
     if any(item.answers is not None for item in items):
         said += [ANSWERS_LIMITS, ANSWERS_SOURCE]
     if finding.paper is None:
         said.append(
-            "The published method’s own reading needs the suspect’s first attention layer, which could not be used; it "
-            "is missing here."
+            "The published method’s own reading is missing: it needs the suspect’s first attention layer, which could "
+            "not be used."
         )
     if not self_tests:
         said.append(
@@ -332,7 +335,7 @@ def limitations(
     if any(not file.sha256 for item in items for file in item.files) or any(not item.files for item in items):
         said.append(
             "Not every file was hashed in full. The embeddings are identified by their fingerprints; the other weights "
-            "of such files are not."
+            "in such files are not identified."
         )
     if not disclose_rows:
         said.append(ROWS_WITHHELD)
@@ -342,7 +345,7 @@ def limitations(
 def reproduction(
     finding: Finding, suspect: ItemDescription, original: ItemDescription, found: Mapping[str, Any] | None = None
 ) -> dict[str, object]:
-    """Python lines that run the same detection, and what they must print."""
+    """Python lines that run the same detection, and the output that they must print."""
     ours, theirs = (json.dumps(printable(item.name)) for item in (original, suspect))
     reading = finding.reading
     opening = f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})   # to this item"
@@ -371,14 +374,14 @@ def reproduction(
         "print(found.verdict, found.count, found.present, found.log10_p)",
         f"# {finding.verdict} {reading.count} {reading.present} {reading.log10_p:.6f}",
         "",
-        'document = from_json(open("THE JSON BESIDE THIS REPORT", "rb").read())',
+        'document = from_json(open("THE JSON FILE OF THIS REPORT", "rb").read())',
     ]
     if found is None:
         lines.append("print(reproduce(document, suspect, model, key))   # [] when every number agrees")
         return {"python": lines, "tolerance": TOLERANCE}
     lines += [
         "",
-        "# The recipients' keys; with some of them, the recipients whose keys are given are traced again.",
+        "# The recipients' keys. Only the recipients whose keys are given are traced again.",
         'keys = [irwm.Key.from_bytes(open(name, "rb").read()) for name in ["KEY FILES FROM THE VAULT"]]',
         f"traces = irwm.trace(suspect, model, keys, risk={found['risk']:g})",
         "print([(trace.recipient, round(trace.z, 3), trace.named) for trace in traces])",

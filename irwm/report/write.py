@@ -1,4 +1,4 @@
-"""Publishing a report: HTML, JSON, PDF and signature are complete before any has its name; nothing is overwritten."""
+"""Publishes a report: HTML, JSON, PDF and signature are complete before they get their names; no file is replaced."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from irwm.report.html import render_html
 from irwm.report.pdf import set_pages
 from irwm.report.signature_file import ENDING, Signer, announced, sign_report
 
-# Behind the name of a report: the archive of the one for outsiders, which does not say which rows carry the mark.
+# Suffix of the archive for outsiders, which does not say which rows carry the mark.
 WITHOUT_ROWS = "-without-rows"
-# ZIP can name no earlier moment; the same files always give the same archive.
+# The earliest time in a ZIP; the same files always give the same archive.
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -28,7 +28,7 @@ def write_report(
 ) -> tuple[Path, Path]:
     """Write NAME.html, NAME.json and NAME.pdf into `folder`, which is made if it is missing.
 
-    The files are readable by their owner only, since they name the marked rows unless told otherwise.
+    Only their owner can read the files, because by default they name the marked rows.
 
     Args:
         folder: where to write.
@@ -50,9 +50,9 @@ def write_report(
 def write_document(
     folder: str | Path, document: Mapping[str, Any], *, name: str = "report", signer: Signer | None = None
 ) -> tuple[Path, Path]:
-    """Write a document that is there already, and with a signer its signature, NAME.signature.json; see `write_report`.
+    """Write an existing document, and with a signer its signature, NAME.signature.json; see `write_report`.
 
-    With a signer the document says in its status that it is signed, and by whom; the JSON that is written holds that.
+    With a signer, the status of the written document says that it is signed and by whom.
     """
     _check_name(name)
     folder = Path(folder)
@@ -76,7 +76,7 @@ def signed_files(
 
 
 def report_files(document: Mapping[str, Any], name: str = "report") -> dict[str, bytes]:
-    """The files of a report by name, as they follow from its document alone: JSON, HTML and PDF."""
+    """The files of a report by name, from its document alone: JSON, HTML and PDF."""
     html = render_html(document, f"{name}.json")
     return {
         f"{name}.json": to_json(document),
@@ -92,7 +92,7 @@ def for_outsiders(document: Mapping[str, Any], signer: Signer, name: str = "repo
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
-    """A report's files as one ZIP, which `irwm.report.received` takes as well as the files themselves."""
+    """A report's files as one ZIP, which `irwm.report.received` can read."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:
         for name, content in files.items():
@@ -103,7 +103,7 @@ def archive(files: Mapping[str, bytes]) -> bytes:
 
 
 def publish(folder: Path, contents: Mapping[Path, bytes]) -> None:
-    """Put complete files into a folder, all of them or none.
+    """Put complete files into a folder: all of them or none.
 
     Raises:
         OutputExistsError, ReportError: see `write_report`.
@@ -151,9 +151,9 @@ def _staged(folder: Path, content: bytes) -> Path:
 
 
 def _publish(temporary: Path, path: Path) -> None:
-    """Give the file its name unless the name is taken. A link refuses an existing name in one step; where the file
-    system has no links, a look and a rename must do."""
-    taken = OutputExistsError("a report of this name is there already; nothing was overwritten", file=path)
+    """Give the file its name unless the name is taken. A link refuses an existing name in one step; if the file system
+    has no links, this checks the name and then renames."""
+    taken = OutputExistsError("a report of this name exists already; no file was overwritten", file=path)
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -165,7 +165,7 @@ def _publish(temporary: Path, path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Put the names on the disk too; only POSIX opens a folder for that."""
+    """Write the names to the disk too; only POSIX can open a folder for that."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

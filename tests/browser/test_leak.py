@@ -60,7 +60,7 @@ def test_exactly_the_three_are_named_with_the_error_rate(leak: dict[str, Any], p
     for name in LEAKERS:
         expect(sentence).to_contain_text(f"“{name}”")
     expect(sentence).to_contain_text("(about 3 copies in all)")
-    expect(sentence).to_contain_text("The odds of naming anybody who had no part: less than 1 in 10")
+    expect(sentence).to_contain_text("The odds of naming anyone who had no part: less than 1 in 10")
     for name in set(NAMES) - LEAKERS:
         expect(sentence).not_to_contain_text(f"“{name}”")
 
@@ -82,7 +82,7 @@ def test_the_ranking_shows_everybody_and_calls_nobody_else_a_suspect(leak: dict[
 def test_the_report_names_the_same_and_reproduces(leak: dict[str, Any], page: Page) -> None:
     document = leak["document"]
     report = download(page, "report-html")
-    for words in ("3. Recipients", "(about 3 copies in all)", "dated earlier", "not named"):
+    for words in ("3. Recipients", "(about 3 copies in all)", "with an earlier date", "not named"):
         assert words in report
     key = next(key for key in leak["keys"] if key.commitment == document["key"]["commitment"])
     again = reproduce(document, irwm.open_checkpoint(leak["suspect"]), leak["model"], key, keys=leak["keys"])

@@ -159,7 +159,7 @@ def test_a_report_says_and_reproduces_both_forms(model, key, without_mark) -> No
     assert contradictions(document) == []
     assert reproduce(document, without_mark, model, key) == []
     page = render_html(document)
-    assert "Fingerprint, by itself" in page
+    assert "Fingerprint alone" in page
     assert "The suspect carries the fingerprint of the release of “Owner”." in page
     assert "The suspect carries this key’s mark." not in page
     assert "forms of evidence" in page

@@ -187,7 +187,7 @@ def test_fault_58_a_checkpoint_changed_after_the_report_is_named(report, case, t
     file.write_bytes(bytes(data))
     outcome = verify_report(report, copied, case["model"], case["key"])
     assert outcome.exit_code == 1
-    assert "model.safetensors is another file than the one examined" in failed(outcome)["suspect"]
+    assert "model.safetensors is not the file examined" in failed(outcome)["suspect"]
 
 
 def test_fault_59_times_of_the_far_future_are_kept_as_they_are(report):
@@ -281,7 +281,7 @@ def test_only_a_report_signed_by_the_expected_identity_passes(case: dict, report
     assert verify_report(report, identity=first, **brought).exit_code == 0
     nobody_said = verify_report(report, **brought)
     assert (nobody_said.ok, nobody_said.exit_code) == (True, 2)
-    assert nobody_said.open == ("nobody said whose signature is expected",)
+    assert nobody_said.open == ("the expected signer was not given",)
     assert verify_report(report, identity="ab" * 32).exit_code == 1
     shutil.copytree(report, report.parent / "unsigned")
     write_document(report.parent / "plain", case["document"])

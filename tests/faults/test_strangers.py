@@ -125,7 +125,7 @@ def test_a_report_made_to_stop_the_verifier_holds_up_nobody_else(
         peak = max(peak, size_of(app.process.pid))
     said = sending.answer.result()
     assert "This report does not hold" in said, said[:2000]
-    why = "not what follows from the JSON" if attack == "page" else "far larger than any real one"
+    why = "differs from the page drawn from the JSON" if attack == "page" else "far larger than any real one"
     assert why in said, said[:2000]
     assert peak < MOST_BYTES
     assert process.memory_info().rss - before < 200 * MIB

@@ -164,7 +164,7 @@ def test_a_root_that_comes_with_their_time_stamp_does_not_date_their_claim(
         document = dispute.from_json(jobs.files(job.id).read(job.result["json"]))
         (claim,) = (each for each in document["claims"] if not each["ours"])
         assert (claim["committed_utc"] is not None) == trusted
-        assert claim["stamp"].endswith("; trusted" if trusted else "no root that we trust vouches for the authority")
+        assert claim["stamp"].endswith("; trusted" if trusted else "its certificate leads to no root that we trust")
 
 
 @pytest.mark.parametrize("content", [b"", b"no key at all", b"{}"])

@@ -76,7 +76,7 @@ def test_the_report_says_whose_answers_they_are_and_when_they_were_recorded(serv
     assert recorded is not None
     assert who["requests_sha256"] == hashlib.sha256(recorded.request_sha256.tobytes()).hexdigest()
     assert who["responses_sha256"] == hashlib.sha256(recorded.response_sha256.tobytes()).hexdigest()
-    assert any("known by its answers alone" in limit for limit in document["limitations"])
+    assert any("known only by its answers" in limit for limit in document["limitations"])
     assert any("open_suspect" in line for line in document["reproduce"]["python"])
     page = (report / "report.html").read_text("utf-8")
     for text in (f"answers of {MODEL} at {ENDPOINT}", digest, who["requests_sha256"], "10:00:47.500Z"):
@@ -87,13 +87,13 @@ def test_the_report_says_whose_answers_they_are_and_when_they_were_recorded(serv
 def test_the_report_is_verified_with_the_file_and_without(served: Served, report: Path) -> None:
     alone = verify_report(report / "report.json")
     assert {check.name: check.ok for check in alone.checks if check.ok is False} == {}
-    assert any("where it only answers" in group.name for group in alone.states.left)
+    assert any("if it only answers" in group.name for group in alone.states.left)
     again = verify_report(report / "report.json", suspect=served.answers, original=served.original, key=served.key)
     said = {check.name: (check.ok, check.said) for check in again.checks}
     assert [said[name][0] for name in ("numbers", "page", "pdf", "suspect", "original", "examination", "controls")] == [
         True
     ] * 7
-    assert not any("where it only answers" in group.name for group in again.states.left)
+    assert not any("if it only answers" in group.name for group in again.states.left)
 
 
 @pytest.mark.slow

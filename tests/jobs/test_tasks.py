@@ -147,7 +147,7 @@ def test_investigate_reports_every_key_and_files_the_run(
     for name in ("report.json", "report-without-rows.zip"):
         checked = verify_report(folder / name, identity=vault.identity().first_public_key)
         assert checked.ok, checked.checks
-        assert checked.open == ("the signer alone states what its verdict depends on",)
+        assert checked.open == ("its verdict depends on values that only the signer states",)
     assert document["case"]["Examiner"] == "A. Officer"
     assert document["standing"]["status"] == "not committed"
     assert document["standing"]["suspect_seen_utc"] == "2024-01-28T00:00:00+00:00"

@@ -87,7 +87,7 @@ def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) ->
         assert row["rows"] == 3000
     sentence = finding_card(document).sentence
     assert sentence.startswith("The suspect was made from at least the copies of ")
-    assert "(about 3 copies in all). The odds of naming anybody who had no part: less than 1 in 10" in sentence
+    assert "(about 3 copies in all). The odds of naming anyone who had no part: less than 1 in 10" in sentence
     assert all(f"“{name}”" in sentence for name in NAMES[:3])
     assert not [name for name in NAMES[3:] if name in sentence]
     assert vault.case_runs(job.result["case_id"])[0].verdict == "found"
@@ -119,7 +119,7 @@ def test_the_self_tests_and_the_report_agree_with_the_names(world, vault, jobs) 
     for words in ("3. Recipients", "not named", "whose copy was it made from?", "equation 3", "dated before"):
         assert words in page
     if document["verdict"]["mark"] != "found":
-        assert "by itself reads" in " ".join(document["verdict"]["warnings"])
+        assert "alone reads" in " ".join(document["verdict"]["warnings"])
 
 
 @pytest.mark.slow

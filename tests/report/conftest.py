@@ -1,4 +1,4 @@
-"""One small real model, its marked copy and what thieves might have made of it, examined by `irwm.detect`."""
+"""One small real model, its marked copy and copies that attackers changed, examined by `irwm.detect`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Examined:
 
 
 def trimmed(source: Path, target: Path, rows: int) -> Path:
-    """A copy whose vocabulary ends after `rows` rows, so that some marked ones are gone."""
+    """A copy whose vocabulary ends after `rows` rows, so some marked rows are gone."""
     shutil.copytree(source, target)
     tensors = load_file(target / "model.safetensors")
     kept = {name: t[:rows].clone() if t.shape[0] == 600 else t for name, t in tensors.items()}
@@ -55,7 +55,7 @@ def trimmed(source: Path, target: Path, rows: int) -> Path:
 
 
 def planted(source: Path, target: Path) -> Path:
-    """A copy whose tensors have other names, with a damaged copy of the embedding beside the real one."""
+    """A copy whose tensors have other names, with a damaged copy of the embedding in addition to the real one."""
     irwm.attacks.equivalence.disguise(source, target, [("rename_tensors", {"scheme": "scrambled"})], seed=1)
     tensors = load_file(target / "model.safetensors")
     rows = irwm.open_checkpoint(source).embedding()
@@ -104,7 +104,7 @@ def stamped(authority: Authority, key: irwm.Key) -> StampedCommitment:
 
 
 def dated(authority: Authority, key: irwm.Key, log10_risk: float) -> dict[str, Any]:
-    """What `finding_document` takes of a key that was committed to before the suspect was seen."""
+    """The arguments of `finding_document` for a key that was committed to before the suspect was seen."""
     section = stamped(authority, key).section()
     return {"time_stamp": section, "standing": standing(log10_risk, section["time_utc"], SEEN)}
 
@@ -132,7 +132,7 @@ def hashed(model: irwm.Checkpoint) -> ItemDescription:
 
 
 def complete(world: dict[str, Any], suspect: str = "copy", key: str = "key", **changes: Any) -> Examined:
-    """A report as the app's tasks make one: read in the way that the method fixes, with every control, all hashed."""
+    """A report like those of the app's tasks: the method's way of reading, every control, all files hashed."""
     s, model, k = world[suspect], world["model"], world[key]
     examined = irwm.Examination(s, model)
     (finding,) = detect_marks(examined, [k], **WAY)
@@ -156,7 +156,7 @@ def complete(world: dict[str, Any], suspect: str = "copy", key: str = "key", **c
 
 @pytest.fixture(scope="session")
 def whole(world: dict[str, Any]) -> Examined:
-    """The marked copy, in a report as the app's tasks make one."""
+    """The marked copy, in a report like those of the app's tasks."""
     return complete(world)
 
 

@@ -1,7 +1,7 @@
-"""What a person with the signing identity may write into a report.
+"""Reports that a person with the signing identity has altered.
 
-An insider changes what a report takes from outside (a name, a control, what was read), computes with this program all
-that follows from it, draws every page anew and signs. Only the models, the keys and the log can tell.
+An insider changes an input of a report (a name, a control, a reading), computes with this program all values that
+follow from it, draws every page again and signs. Only the models, the keys and the log can show the change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ World = dict[str, Any]
 
 
 def rebuilt(honest: Examined, finding: irwm.Finding | None = None, **changes: Any) -> dict[str, Any]:
-    """The document of a report with another finding or other particulars, and all that follows from them."""
+    """The document of a report with another finding or other details, and all values that follow from them."""
     return finding_document(finding or honest.finding, **honest.particulars | changes)
 
 
@@ -45,7 +45,7 @@ def _weaker_decoys(honest: Examined, world: World) -> dict[str, Any]:
 
 
 def _other_neutral(honest: Examined, world: World) -> dict[str, Any]:
-    """A neutral model that was found, as one that was not."""
+    """A neutral model that was found, reported as not found."""
     (model,) = honest.particulars["error_rates"].neutral
     other = replace(model, similarity=model.similarity / 2, log10_risk=model.log10_risk / 2)
     tests = _tests(honest, -1, log10_risk=other.log10_risk)
@@ -53,7 +53,7 @@ def _other_neutral(honest: Examined, world: World) -> dict[str, Any]:
 
 
 def _other_lineage(honest: Examined, world: World) -> dict[str, Any]:
-    """Attention that agrees less, and the place among unrelated models that goes with it."""
+    """Attention that agrees less, and the corresponding place among unrelated models."""
     finding, alignment = honest.finding, honest.finding.alignment
     lineage = replace(finding.lineage, attention=finding.lineage.attention - 0.01)
     known = asdict(lineage) | {"needed": alignment.needed_similarity, "whole": alignment.whole}
@@ -66,7 +66,7 @@ def _of_another_suspect(honest: Examined, world: World) -> dict[str, Any]:
 
 
 def _with_another_key(honest: Examined, world: World) -> dict[str, Any]:
-    """Read with the key that is in the suspect, and filed as that of somebody else."""
+    """Read with the key that is in the suspect, and reported as another person's key."""
     other = world["other"]
     named = replace(honest.particulars["key_info"], owner=other.owner, recipient="Southwind")
     return rebuilt(honest, replace(honest.finding, commitment=other.commitment), key_info=named)
@@ -79,11 +79,11 @@ def _files(honest: Examined, world: World) -> dict[str, Any]:
 
 
 def _with_seed(honest: Examined, world: World) -> dict[str, Any]:
-    """Read with the best of several seeds: the longer somebody searches, the smaller is the chance."""
+    """Read with the best of several seeds: a longer search gives a smaller chance."""
     return rebuilt(honest, irwm.detect(honest.suspect, honest.model, honest.key, seed=7))
 
 
-# What an insider bends, and whether the verifier that has everything calls it wrong (1) or not established (2).
+# Alterations by an insider, and whether a verifier with all inputs calls them wrong (1) or not established (2).
 BENDS: dict[str, tuple[Callable[[Examined, World], dict[str, Any]], int]] = {
     "another recipient": (
         lambda h, w: rebuilt(h, key_info=replace(h.particulars["key_info"], recipient="Southwind")),
@@ -119,7 +119,7 @@ BENDS: dict[str, tuple[Callable[[Examined, World], dict[str, Any]], int]] = {
 
 
 def sign(folder: Path, document: dict[str, Any], head: str = "") -> Path:
-    """The report's files, signed with the real identity; with a head of the audit log that the insider made up."""
+    """The report's files, signed with the real identity; with an invented head of the audit log."""
     signer = Signatory().signer()
     write_document(folder, document, signer=replace(signer, audit_head=head) if head else signer)
     return folder

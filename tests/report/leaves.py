@@ -14,7 +14,7 @@ from irwm.scheme.parameters import NOISE_LEVELS, PLACES
 from irwm.scheme.statistic import STATISTICS
 
 _HEX = re.compile("[0-9a-f]{32,}")
-# Words of which one could be written for another.
+# Words that a forger could exchange.
 _VOCABULARIES: tuple[tuple[str, ...], ...] = (
     ("found", "not found", "inconclusive"),
     ("derived", "not derived", "cannot tell"),
@@ -26,14 +26,14 @@ _VOCABULARIES: tuple[tuple[str, ...], ...] = (
     PLACES,
     SCALES,
 )
-# Numbers of things over a number of things: the nearest other value is one thing more.
+# Counts divided by a count: the nearest other value is one more.
 _SHARES: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "error_rates.decoys.mean_count": lambda value, d: value + 1 / d["error_rates"]["decoys"]["number"],
 }
 
 
 def forgeries(place: Place, value: Any, document: Mapping[str, Any]) -> list[Any]:
-    """Other values of the same kind, small changes among them."""
+    """Other values of the same kind, including small changes."""
     return [forged for forged in _written_instead(place, value, document) if forged != value]
 
 
@@ -45,7 +45,7 @@ def _written_instead(place: Place, value: Any, document: Mapping[str, Any]) -> l
     if isinstance(value, int):
         return [value + 1, value - 1, 2 * value + 3]
     if isinstance(value, float):
-        step = max(1e-5 * abs(value), 1e-8)  # ten times what rounding is allowed
+        step = max(1e-5 * abs(value), 1e-8)  # ten times the allowed rounding
         return [value + step, value - step, -3.0 * value - 1.5]
     if isinstance(value, str) and _HEX.fullmatch(value):
         return [value[:-1] + ("0" if value[-1] != "0" else "1"), ("0" if value[0] != "0" else "1") + value[1:]]
@@ -65,7 +65,7 @@ def put(document: dict[str, Any], place: Place, value: Any) -> None:
 def unnoticed(
     document: dict[str, Any], notices: Callable[[dict[str, Any]], bool], chosen: Sequence[tuple[Place, Any]]
 ) -> set[str]:
-    """The fields of which some forgery goes unnoticed; the document is as it was afterwards."""
+    """The fields with an unnoticed forgery; the document is unchanged afterwards."""
     found = set()
     for place, value in chosen:
         for forged in forgeries(place, value, document):
@@ -77,7 +77,7 @@ def unnoticed(
 
 
 def few_of_each(document: Mapping[str, Any], most: int = 1) -> list[tuple[Place, Any]]:
-    """At most so many of each field's values, evenly spread, the first and the last among them."""
+    """At most this many values of each field, evenly spread, including the first and the last."""
     by_field: dict[str, list[tuple[Place, Any]]] = {}
     for place, value in leaves(document):
         by_field.setdefault(field_of(place), []).append((place, value))
@@ -90,6 +90,6 @@ def _spread(values: list[tuple[Place, Any]], most: int) -> list[tuple[Place, Any
 
 
 def named(unchecked: Sequence[Stated], field: str) -> list[str]:
-    """Which fields of the list mean this one."""
+    """The fields of the list that match this one."""
     place: Place = tuple(0 if step == "[]" else step for step in re.findall(r"\[\]|[^.\[\]]+", field))
     return [pattern for group in unchecked for pattern in group.fields if holds_field(pattern, place)]

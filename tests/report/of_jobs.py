@@ -24,7 +24,7 @@ SEEN = "2099-01-01T00:00:00+00:00"
 
 
 class Desk:
-    """A vault, its jobs and an authority, in a folder of their own."""
+    """A vault, its jobs and an authority, in a separate folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -33,12 +33,12 @@ class Desk:
         )
         self.jobs = jobs_of(self.vault)
         self.authority: Authority = make_authority(root / "authority")
-        # What the command is given to have everything of a kind of report computed again.
+        # The command's arguments that have all values of a kind of report computed again.
         self.brought: dict[str, list[object]] = {}
 
     @property
     def identity(self) -> str:
-        """The first public key of whoever signs."""
+        """The first public key of the signer."""
         return self.vault.identity().first_public_key
 
     def stamped(self, id: str) -> None:
@@ -66,13 +66,13 @@ class Desk:
         return path
 
     def run(self, kind: str, asked: dict[str, Any]) -> Path:
-        """A folder with the files of a task that was carried out, as a person gets them."""
+        """A folder with the files of a finished task, as a user gets them."""
         job = run_here(kind, asked, self.vault, self.jobs)
         assert job.state == "done", job.error
         return given_out(self.jobs, job.id, self.root / f"{kind}-{job.id}")
 
     def traced(self) -> Path:
-        """Two of three recipients put their copies together; the key is dated, and another reading stands beside."""
+        """Two of three recipients averaged their copies; the key is dated, and the report has a supporting reading."""
         path = write_llama(self.root / "original", vocab_size=1200, tie_word_embeddings=True)
         model = irwm.open_checkpoint(path)
         keys = make_keys(model, ["Ada", "Ben", "Cleo"])
@@ -89,7 +89,7 @@ class Desk:
         return self.run("investigate", asked) / "report.json"
 
     def sweep(self) -> Path:
-        """The same suspect in a folder, beside one that cannot be read, and one key more that has no noise."""
+        """The same suspect in a folder with one that cannot be read, and one more key without noise."""
         path = self.root / "original"
         model = irwm.open_checkpoint(path)
         plain = irwm.generate_key(model, irwm.Parameters(constraints=5), b"\x03" * 32, "Example Labs")
@@ -117,10 +117,10 @@ class Desk:
         return self.run("lab", asked) / "lab.json"
 
     def dispute(self, *, trusting: bool = False, **theirs: str) -> Path:
-        """Our release, which somebody calls an original and marks once more.
+        """Our release, which another claimant calls an original and marks again.
 
         Args:
-            trusting: we trust the authority that dated their claim, too.
+            trusting: we also trust the authority that dated their claim.
         """
         folder = self.root / "dispute"
         original = irwm.open_checkpoint(write_llama(folder / "ours"))
@@ -165,7 +165,7 @@ class Desk:
 
 
 def brought_by(desk: Desk, kind: str, log: Path) -> Brought:
-    """What `Desk.brought` gives the command, for Python."""
+    """The arguments of `Desk.brought` as Python objects."""
     options = desk.brought[kind]
     given: dict[str, list[Path]] = {}
     for name, path in zip(options[::2], options[1::2], strict=True):

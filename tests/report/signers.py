@@ -1,4 +1,4 @@
-"""Signing identities outside any vault, so that a test can make as many as it needs, and rotate them."""
+"""Signing identities without a vault, so that tests can make and rotate any number of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Signatory:
 
 
 def log_of(entries: int = ENTRIES) -> bytes:
-    """An audit log of so many entries, as a vault exports it; `head_of` is the hash of the last one."""
+    """An audit log with this number of entries, as a vault exports it; `head_of` is the hash of the last one."""
     return b"".join(log_lines("vault", _entries(entries)))
 
 

@@ -1,6 +1,6 @@
-"""An insider alters one input of a real report and signs again; a reader who has everything is told, or it is listed.
+"""An insider alters one input of a real report and signs again: the full verification finds it, or lists the input.
 
-What follows from other values is for `test_every_leaf`: whoever alters one of those is found out by the report alone.
+`test_every_leaf` covers values that follow from others: the report alone shows if one of those is altered.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tests.report.of_jobs import Desk, brought_by
 pytestmark = pytest.mark.slow
 
 KINDS = ("report", "dispute", "sweep", "lab")
-# A kind's inputs are shared out among so many tests, of which `make slow` runs one for each kind.
+# The inputs of a kind are divided among this many tests; `make slow` runs one for each kind.
 PARTS = 8
-# Other values that are tried of each input.
+# Number of other values tried for each input.
 TRIED = 2
 
 
 class Signed:
-    """One report after the other, signed with the identity and the audit log of the real one."""
+    """Successive reports, signed with the identity and the audit log of the real one."""
 
     def __init__(self, desk: Desk, path: Path, folder: Path, brought: Brought) -> None:
         self.document: dict[str, Any] = json.loads(path.read_bytes())
@@ -45,7 +45,7 @@ class Signed:
                 (folder / beside.name).write_bytes(beside.read_bytes())
 
     def verified(self, document: dict[str, Any]) -> Verification:
-        """What the verifier says of the document by itself; pages are nothing that an insider could not draw anew."""
+        """The verifier's result for the document without pages, which an insider could draw again."""
         path = self._folder / self._name
         path.write_bytes(to_json(document))
         made = sign_report({path.name: path.read_bytes()}, self._desk.vault.sign, *self._state)
@@ -77,7 +77,7 @@ def test_the_honest_report_is_established_but_for_a_lab(reports: dict[str, Signe
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_altered_input_never_passes_unless_it_is_listed(reports: dict[str, Signed], kind: str, part: int) -> None:
     report = reports[kind]
-    # What differs by less than two runs of the same examination is no alteration.
+    # A change within the tolerance of two runs is not an alteration.
     passed = [
         field_of(place)
         for place, value in few_of_each(report.document)[part::PARTS]
@@ -95,5 +95,5 @@ def listed_or_refused(
     outcome = verify(forged)
     if outcome.exit_code != 0:
         return True
-    # Then it is one of the values that nothing depends on, and the reader is told that they are the signer's word.
+    # Then no result depends on the value, and the verifier lists it as only stated by the signer.
     return field_of(place) in outcome.states.fields["stated"]

@@ -1,4 +1,4 @@
-"""What is read first is what all the evidence together carries, and says whose; nothing below takes it back."""
+"""A report begins with the result of all its evidence and whose key it is; the lines below do not contradict it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_strong_evidence_is_found_and_nothing_else_is_said_first(found: Examined
     ("times", "says"),
     [
         ((), "A time-stamp on the key that is older than the suspect would make it proof"),
-        (("2026-01-01T00:00:00Z",), "nobody said since when the suspect has been known to exist"),
+        (("2026-01-01T00:00:00Z",), "does not state since when the suspect has been known to exist"),
         (("2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"), "but the suspect has been known to exist since 2026-02-01"),
     ],
 )
@@ -55,22 +55,22 @@ def test_what_a_search_could_show_as_well_is_not_yet_proof_from_the_first_word_o
     document = with_standing(found.document, *times)
     said = answer(document)
     assert (said.kind, said.word) == (UNPROVEN, "Found, not yet proof")
-    assert "it has 23 bits, and a search may reach 80" in said.caution
+    assert "it has 23 bits, and a search can reach 80" in said.caution
     assert says in said.caution
     first, rest = first_and_rest(verdict_html(finding_card(document)))
     assert "Found, not yet proof" in first
     assert "verdict-amber" in first
     assert says in first
-    assert "by itself" in rest, "the standing further down says the same, and takes nothing back"
+    assert "alone explains the finding" in rest, "the standing further down agrees with the caution"
 
 
 def test_the_report_and_its_pdf_begin_with_the_same_word(found: Examined) -> None:
     page = render_html(with_standing(found.document))
     assert "<title>Examination report: release – found, not yet proof</title>" in page
-    assert page.index("Found, not yet proof") < page.index("a search may reach 80") < page.index('class="three"')
+    assert page.index("Found, not yet proof") < page.index("a search can reach 80") < page.index('class="three"')
     (card,) = [block for block in blocks_of(page) if block["kind"] == "card"]
     assert card["word"] == UNPROVEN
-    assert "a search may reach 80" in "".join(run["text"] for block in card["first"] for run in block["runs"])
+    assert "a search can reach 80" in "".join(run["text"] for block in card["first"] for run in block["runs"])
 
 
 def test_a_key_that_was_dated_before_the_suspect_is_proof(found: Examined) -> None:
@@ -111,7 +111,7 @@ def test_keys_that_were_left_out_are_said_before_a_copy_is_ruled_out(not_found: 
     assert "3 more keys of this original were not tried" in answer(of(6)).caution
     assert keys_tried(of(6)) == "3 of 6"
     assert "keys tried: 3 of 6" in verdict_html(finding_card(of(6)))
-    assert "3 of 6 that there are of this original" in render_html(of(6))
+    assert "3 of 6 keys of this original" in render_html(of(6))
     assert contradictions(of(6)) == []
     assert {each.where for each in contradictions(of(2))} == {"keys.held"}
 
@@ -137,7 +137,7 @@ def test_the_original_itself_is_called_that(world: dict[str, Any], found: Examin
     unhashed = ItemDescription.of(model)
     document = finding_document(finding, **found.particulars | {"suspect": unhashed, "original": unhashed})
     assert not is_original(document)
-    assert "unmarked original’s own, number for number" in answer(document).sentence
+    assert "equals your unmarked original’s, number for number" in answer(document).sentence
 
 
 def test_sentences_of_the_examination_get_the_keys_name() -> None:

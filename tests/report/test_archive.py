@@ -1,4 +1,4 @@
-"""The report for outsiders, and reports as one archive: Verify takes what we write, and nothing that only looks so."""
+"""The report for outsiders, and reports as one archive: Verify accepts our archives and refuses similar files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_report_without_rows_is_the_one_that_would_have_been_made(found: Exami
     made = finding_document(found.finding, **found.particulars, disclose_rows=False)
     assert withheld(found.document) == made
     assert withheld(made) == made
-    assert found.document["rows_disclosed"]  # it is left alone
+    assert found.document["rows_disclosed"]  # the document itself is unchanged
 
 
 def test_outsiders_are_not_told_any_marked_row(found: Examined, outside: dict[str, bytes], tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_outsiders_are_not_told_any_marked_row(found: Examined, outside: dict[st
         assert {position[field] for position in reading["positions"] for field in MARKED} == {None}
     assert document["reading"]["count"] == found.document["reading"]["count"]
     rows = {str(position["token"]) for position in found.document["reading"]["positions"]}
-    # Every whole number, those within sentences too. Small ones are counts of other things as well.
+    # Every whole number, also those in sentences. Small numbers are counts of other things as well.
     numbers = set(re.findall(r"(?<![\w.])\d+(?![\w.])", files["report-without-rows.json"].decode()))
     assert not {row for row in rows if int(row) > 300} & numbers
     assert {row for row in rows if int(row) > 300} <= set(
@@ -73,7 +73,7 @@ def test_verify_takes_the_archive_of_outsiders(outside: dict[str, bytes], tmp_pa
     path.write_bytes(outside[path.name])
     held = judge_report(path, Signatory().first)
     assert held.ok, held.checks
-    assert held.exit_code == 2, "only the models show the rest, as with the files themselves"
+    assert held.exit_code == 2, "only the models show the rest, as for the files themselves"
 
 
 @pytest.mark.slow
@@ -107,12 +107,12 @@ def test_a_number_changed_in_an_archive_is_named(found: Examined, tmp_path: Path
 
 
 def long_zip(content: bytes) -> bytes:
-    """A ZIP with the locator of the form for more than 4 GB in front of its end."""
+    """A ZIP with the ZIP64 locator (for more than 4 GB) before its end."""
     return content[:-22] + struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 1) + content[-22:]
 
 
 def claiming(content: bytes, size: int) -> bytes:
-    """Its only file claims another size in the list."""
+    """The archive with another size of its only file in the list."""
     at = content.rindex(b"PK\x01\x02")
     return content[: at + 24] + struct.pack("<L", size) + content[at + 28 :]
 
@@ -123,8 +123,8 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "a comment": (lambda: packed([("r.json", b"{}")])[:-2] + b"\x04\x00abcd", "it is no ZIP archive"),
     "more than 4 GB": (lambda: long_zip(packed([("r.json", b"{}")])), "it is no ZIP archive"),
     "no report": (lambda: packed([("a/", b"")]), "it holds no report"),
-    "something else": (lambda: packed([("r.json", b"{}"), ("r.htm", b"acquitted")]), "it holds r.htm too"),
-    "something before": (lambda: b"PK" + packed([("r.json", b"{}")]), "something stands before its first file"),
+    "something else": (lambda: packed([("r.json", b"{}"), ("r.htm", b"acquitted")]), "it also holds r.htm"),
+    "something before": (lambda: b"PK" + packed([("r.json", b"{}")]), "it has data before its first file"),
     "two reports": (lambda: packed([("a.json", b"{}"), ("b.json", b"{}")]), "it holds 2 reports: a; b"),
     "a file twice": (lambda: packed([("a/r.json", b"{}"), ("b/r.json", b"{}")]), "r.json is in it twice"),
     "many files": (lambda: packed([(f"{n}.json", b"{}") for n in range(40)]), "it lists 40 files"),
@@ -146,7 +146,10 @@ def test_what_is_no_archive_of_a_report_is_refused(what: str, tmp_path: Path) ->
 UNREAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "a file larger than any": (lambda: claiming(packed([("r.json", b"{}")]), 1 << 31), "far larger than any real one"),
     "a claim beyond what is there": (lambda: claiming(packed([("r.json", b"{}")]), 999), "damaged"),
-    "packed by another method": (lambda: packed([("r.json", b"{}")], compression=zipfile.ZIP_LZMA), "not read here"),
+    "packed by another method": (
+        lambda: packed([("r.json", b"{}")], compression=zipfile.ZIP_LZMA),
+        "unsupported compression",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""What does not follow from the rest of a document is named, from the document alone."""
+"""Values that do not follow from the rest of a document are found from the document alone."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def where(document: dict[str, Any]) -> set[str]:
 
 
 def with_ranks(document: dict[str, Any], rank: float) -> dict[str, Any]:
-    """Every rank as given, and all that follows from ranks worked out anew."""
+    """The document with these ranks, and all values that follow from them computed again."""
     document = copy.deepcopy(document)
     reading, e = document["reading"], document["evaluation"]
     for position in reading["positions"]:
@@ -222,7 +222,7 @@ def test_a_lineage_that_its_numbers_do_not_allow_is_named(found: Examined) -> No
 
 @pytest.mark.parametrize("name", ["present", "count"])
 def test_a_number_that_nothing_can_be_summed_over_is_named_and_not_summed(not_found, name):
-    """A billion positions took 15 GB and half a minute; a float64 for each is 8 GB, more than any test may take."""
+    """A billion positions took 15 GB and half a minute; a float64 for each is 8 GB, more than a test may use."""
     document = copy.deepcopy(not_found.document)
     for part in (document["reading"], document["verdict"]):
         part[name] = 10**9

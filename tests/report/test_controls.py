@@ -1,4 +1,4 @@
-"""A control that fails makes the verdict inconclusive, in the document, its check and its repetition."""
+"""A failed control makes the verdict inconclusive in the document, in its check and when it is run again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_control_that_fails_makes_the_verdict_inconclusive(doubtful: Examined)
     ("expected", "came", "word"),
     [
         ("not found", "not found", "found"),
-        ("not found", "inconclusive", "found"),  # weak evidence, as one unmarked key in a thousand gives it
+        ("not found", "inconclusive", "found"),  # weak evidence: one unmarked key in a thousand gives it
         ("inconclusive", "inconclusive", "found"),
         ("inconclusive", "not found", "inconclusive"),
         ("inconclusive", "found", "inconclusive"),

@@ -1,4 +1,4 @@
-"""Decoys and neutral models in a document and in its figures; what the clock decides."""
+"""Decoys and neutral models in a document and in its figures, and the values that depend on the clock."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_decoys_of_fewer_positions_than_the_key_are_said(found: Examined, ranked
     assert section(ErrorRates(ranked), found.finding)["method"] == wording.MEASURED
     method = section(ErrorRates(replace(ranked, positions=40)), found.finding)["method"]
     assert method.startswith(wording.MEASURED)
-    assert "decoys have 40 positions" in method
+    assert "decoys have at most 40 positions" in method
 
 
 def test_all_of_it_is_printed(measured: Examined) -> None:
@@ -72,7 +72,7 @@ def test_all_of_it_is_printed(measured: Examined) -> None:
     assert d["evaluation"]["verbal"] in text
     assert printed(d["error_rates"]["decoys"]["smallest_log10_risk"]) in text
     assert d["standing"]["sentence"] in text
-    assert "from which on the suspect is said to be known" in text
+    assert "According to the examiner, the suspect has been known since" in text
     assert "the odds are not corrected for the alignments tried" in text
     assert "A chance is never zero" in text
     assert "No decoy keys were ranked" not in text

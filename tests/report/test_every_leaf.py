@@ -1,6 +1,6 @@
-"""Every field of real reports, altered one value at a time, is noticed or stands in the list of what is not checked.
+"""Every field of real reports is altered, one value at a time: the change is found, or the field is listed as an input.
 
-The forger signs what he altered with the right identity, so nothing but the document itself can tell.
+The forger signs the altered document with the right identity, so only the document itself can show the change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from tools.small_models import write_llama
 
 @dataclass(frozen=True)
 class Case:
-    """A real document, what it claims of itself, what its time-stamps contradict, and its inputs."""
+    """A real document, its claims, the contradictions of its time-stamps, and its inputs."""
 
     document: dict[str, Any]
     claims: Callable[[dict[str, Any]], Iterable[tuple[str, Any, Any]]]
@@ -64,14 +64,14 @@ class Case:
         return [*found, *self.stamped(self.document, assigned)]
 
     def noticed(self, forged: dict[str, Any]) -> bool:
-        """Whether anything is, which spares what comes after the first contradiction."""
+        """Whether there is any contradiction; stops at the first one."""
         try:
             return any(True for _ in wrong(self.claims(forged))) or bool(self.stamped(forged))
         except IMPOSSIBLE:
             return True
 
     def inputs(self) -> set[str]:
-        """The fields of which no claim assigns some value."""
+        """The fields with a value that no claim assigns."""
         assigned: set[str] = set()
         self.contradicted(assigned)
         return {field_of(place) for place, _ in leaves(self.document) if text_of(place) not in assigned}
@@ -94,8 +94,7 @@ KINDS = {
 }
 ITEMS = ("items.suspect", "items.original", "claims[].original", "claims[].release", "exhibits[].item")
 CASES = tuple(name for names in KINDS.values() for name in names)
-# Values of each field that are altered, of a list's entries the first, the last and some between; all where a run is in
-# full.
+# Number of values of each field that are altered (of a list the first, the last and some between); all in a full run.
 OF_EACH = 13
 
 
@@ -106,7 +105,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 @pytest.fixture(scope="session")
 def files(desk: Desk) -> dict[str, Path]:
-    """A signed report of every kind, as the app's tasks wrote it, by its JSON."""
+    """The JSON of a signed report of every kind, as the app's tasks wrote it."""
     return {"traced": desk.traced(), "sweep": desk.sweep(), "lab": desk.lab(), "dispute": desk.dispute()}
 
 
@@ -136,19 +135,19 @@ def cases(request: pytest.FixtureRequest, world: dict[str, Any], files: dict[str
 
 @pytest.fixture(scope="session")
 def missed(cases: dict[str, Case], in_full: bool) -> Callable[[str], set[str]]:
-    """The fields of a case of which some forgery goes unnoticed, looked for once."""
+    """The fields of a case with an unnoticed forgery, computed once."""
     return functools.cache(lambda name: altered(cases[name], None if in_full else OF_EACH))
 
 
 def altered(case: Case, most: int | None) -> set[str]:
-    """The fields of which some forgery goes unnoticed; what the signature file says again is for another test."""
+    """The fields with an unnoticed forgery; another test covers values that the signature file repeats."""
     values = list(leaves(case.document)) if most is None else few_of_each(case.document, most)
     chosen = [(place, value) for place, value in values if place[:2] != ("status", "custody")]
     return unnoticed(case.document, case.noticed, chosen)
 
 
 def rival(world: dict[str, Any]) -> dict[str, Any]:
-    """Claims with originals that have nothing to do with each other, and a model in dispute that is neither's."""
+    """Claims with unrelated originals, and a model in dispute that is related to neither."""
     ours, theirs = world["model"], world["stranger"]
     key = irwm.generate_key(ours, irwm.Parameters.paper(constraints=5), b"\x06" * 32, "Acme Labs")
     noisy = irwm.Parameters(constraints=4, scale="auto", noise_coordinates=4)
@@ -172,7 +171,7 @@ def rival(world: dict[str, Any]) -> dict[str, Any]:
 
 
 def withheld(world: dict[str, Any]) -> dict[str, Any]:
-    """With controls, neutral models and wrong keys, without the rows."""
+    """A report with controls, neutral models and wrong keys, without the rows."""
     s, model, key, other = (world[name] for name in ("copy", "model", "other", "key"))
     examination = irwm.Examination(s, model)
     finding = irwm.detect(s, model, key, seed=7, keys_tried=3)
@@ -187,7 +186,7 @@ def withheld(world: dict[str, Any]) -> dict[str, Any]:
 
 
 def faint(world: dict[str, Any]) -> dict[str, Any]:
-    """A mark drowned in noise, and the fingerprint that is found all the same."""
+    """A mark hidden by noise, with a fingerprint that is still found."""
     model = world["model"]
     key = irwm.generate_key(model, many_recipients(64), b"\x05" * 32, "Acme Labs", "Northwind")
     suspect = write_embedding(model, with_noise(copy_of(model, key).float(), 0.7, 3), world["root"] / "faint")
@@ -195,9 +194,9 @@ def faint(world: dict[str, Any]) -> dict[str, Any]:
 
 
 def crowd(world: dict[str, Any], number: int = 503, *, hides_rows: bool = True) -> dict[str, Any]:
-    """More recipients than are listed one by one, of whom a first pass rules out most.
+    """More recipients than are listed one by one; a first pass rules out most of them.
 
-    Their noise is written over, so it is in the embedding alone; without `hides_rows` it is in the head, too.
+    Their noise replaces the rows, so it is only in the embedding; without `hides_rows` it is also in the head.
     """
     model, names = world["model"], [f"Recipient {i}" for i in range(number)]
     params = many_recipients(64, hides_rows=hides_rows)
@@ -213,7 +212,7 @@ def crowd(world: dict[str, Any], number: int = 503, *, hides_rows: bool = True) 
 
 
 def apart(world: dict[str, Any]) -> dict[str, Any]:
-    """A model trained apart with more spoilt rows than are listed, beside neutral models that are no controls."""
+    """A model trained apart with more corrupted rows than are listed, and neutral models that are not controls."""
     model, key = world["model"], world["key"]
     other = irwm.open_checkpoint(write_llama(world["root"] / "apart", seed=9))
     rows = other.embedding().clone()
@@ -225,7 +224,7 @@ def apart(world: dict[str, Any]) -> dict[str, Any]:
 
 
 def paper(world: dict[str, Any]) -> dict[str, Any]:
-    """A mark as the paper has it, in the open."""
+    """A mark as in the paper, not hidden."""
     model = world["model"]
     key = irwm.generate_key(model, irwm.Parameters.paper(constraints=5), b"\x08" * 32, "Acme Labs")
     return about(world, world["copy"], key, irwm.detect(world["copy"], model, key))
@@ -239,7 +238,7 @@ def in_head(world: dict[str, Any]) -> dict[str, Any]:
 
 
 def answered(world: dict[str, Any]) -> dict[str, Any]:
-    """The marked copy as it answers."""
+    """The answers of the marked copy."""
     model, key = world["model"], world["key"]
     file = world["root"] / "answers.safetensors"
     if not file.exists():
@@ -279,12 +278,12 @@ def test_every_value_is_checked_or_listed(cases: dict[str, Case], missed: Callab
 @pytest.mark.fault(77)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_groups_of_inputs_are_what_no_claim_assigns(cases: dict[str, Case], kind: str) -> None:
-    """Each input has a group, and no group holds what always follows from the rest."""
+    """Each input has a group, and no group holds a value that always follows from the rest."""
     inputs = {field for name in KINDS[kind] for field in cases[name].inputs()}
     groups = cases[KINDS[kind][0]].stated
     assert sorted(field for field in inputs if not named(groups, field)) == []
     needed = {pattern for field in inputs for pattern in named(groups, field)}
-    # Of items the list is the same for each kind of report and place; and no dispute here is without exhibits.
+    # The list of an item's fields is the same for every kind of report and place, and every dispute here has exhibits.
     needed |= {*item_fields(*ITEMS), "exhibits"}
     assert sorted({pattern for group in groups for pattern in group.fields} - needed) == []
 

@@ -1,6 +1,6 @@
-"""The exit code of `irwm verify`, as a process, for every kind of file that somebody may be handed (docs/verifying.md).
+"""The exit code of `irwm verify`, as a process, for every kind of file that a person may receive (docs/verifying.md).
 
-0: signed by the identity that was given, and every number worked out. 2: not established. 1: something is wrong.
+0: signed by the given identity, and every number was computed again. 2: not established. 1: a check fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IDENTITY, ROOT, EVERYTHING = "identity", "root", "everything"
 
 @dataclass(frozen=True)
 class Made:
-    """One file of every kind, by its kind, and what whoever checks them knows beside."""
+    """One file of every kind, by its kind, and the other inputs of the reader."""
 
     folder: Path
     files: dict[str, Path]
@@ -41,7 +41,7 @@ class Made:
     brought: dict[str, list[object]]
 
     def options(self, kind: str, given: Sequence[str]) -> list[object]:
-        """The command's options for what is given beside a report."""
+        """The command's options for the given inputs."""
         known: dict[str, list[object]] = {
             IDENTITY: ["--identity", self.identity],
             ROOT: ["--tsa-root", self.root],
@@ -52,7 +52,7 @@ class Made:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Real tasks, a real vault and a real authority make them all."""
+    """All files, made by real tasks with a real vault and a real authority."""
     desk = Desk(tmp_path_factory.mktemp("desk"))
     files = {"report": desk.traced(), "sweep": desk.sweep(), "lab": desk.lab(), "dispute": desk.dispute(trusting=True)}
     files["outsiders"] = files["report"].with_name("report-without-rows.zip")
@@ -95,16 +95,16 @@ def _unsigned(path: Path) -> dict:
 
 
 def flip(path: Path) -> None:
-    """Changes one byte in the middle."""
+    """Change one byte in the middle."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data))
 
 
-# Kind, what is given beside it, and the exit code.
+# Kind, other inputs, and the exit code.
 AS_MADE = [
     ("report", (EVERYTHING,), 0),
-    ("report", (IDENTITY, ROOT), 2),  # nobody brought models, keys and log
+    ("report", (IDENTITY, ROOT), 2),  # models, keys and log are not given
     ("report", (OTHER, ROOT), 1),
     ("outsiders", (EVERYTHING,), 0),
     ("outsiders", (IDENTITY, ROOT), 2),
@@ -167,7 +167,7 @@ def test_one_changed_byte_ends_with_1(made: Made, tmp_path: Path, kind: str, end
     flip(path.with_suffix(ending))
     said = run("verify", path, "--identity", made.identity, "--tsa-root", made.root)
     assert said.returncode == 1, said.stdout + said.stderr
-    assert said.stdout.splitlines()[-1].startswith("This report does not hold. What fails: ")
+    assert said.stdout.splitlines()[-1].startswith("This report does not hold. Failed checks: ")
 
 
 def test_a_report_of_a_sweep_that_is_changed_ends_with_1_and_one_that_is_missing_with_2(made: Made, tmp_path) -> None:

@@ -22,8 +22,8 @@ def test_garbage_ends_with_a_sentence(shape: str, tmp_path: Path) -> None:
     took = verified(SHAPES[shape](tmp_path))
     assert took.said_well, (took.code, took.printed, took.errors)
     lines = took.printed.splitlines()
-    if shape in BESIDE:  # which is a report, so that each check says what it found
-        assert lines[-1].startswith("This report does not hold. What fails: ")
+    if shape in BESIDE:  # the rest is a report, so each check has a result
+        assert lines[-1].startswith("This report does not hold. Failed checks: ")
     else:
         assert len(lines) == 1, took.printed
 
@@ -53,12 +53,15 @@ def test_a_page_may_be_as_much_longer_than_the_numbers_as_it_can_be(tmp_path: Pa
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b" " * (MOST_JSON_BYTES + 1), "bytes, where a report has at most"),
-        (b"[" + b"0," * MOST_VALUES + b"0]", "values, where a report has at most"),
-        (b'["' + b"a" * (MOST_TEXT + 1) + b'"]', "characters, where a report’s have at most"),
-        (b'{"' + b"a" * (MOST_TEXT + 1) + b'":0}', "characters, where a report’s have at most"),
-        (b"{" + b",".join(b'"%d":0' % i for i in range(MOST_NAMES + 1)) + b"}", "names, where a report’s have at most"),
-        (b'{"a":1,"a":1}', "a name stands twice"),
+        (b" " * (MOST_JSON_BYTES + 1), "bytes; a report has at most"),
+        (b"[" + b"0," * MOST_VALUES + b"0]", "values; a report has at most"),
+        (b'["' + b"a" * (MOST_TEXT + 1) + b'"]', "characters; a report’s texts have at most"),
+        (b'{"' + b"a" * (MOST_TEXT + 1) + b'":0}', "characters; a report’s texts have at most"),
+        (
+            b"{" + b",".join(b'"%d":0' % i for i in range(MOST_NAMES + 1)) + b"}",
+            "names; a report’s objects have at most",
+        ),
+        (b'{"a":1,"a":1}', "the same name twice"),
         (b"[NaN]", "not JSON"),
     ],
     ids=["bytes", "values", "text", "name", "names", "twice", "NaN"],

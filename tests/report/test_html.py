@@ -83,7 +83,7 @@ def test_the_policy_forbids_every_load_and_allows_these_scripts_alone(html):
     runs = [text for attributes, text in page.scripts if attributes.get("type") != "application/json"]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in runs]
     assert policy["script-src"].split() == [f"'sha256-{digest}'" for digest in digests]
-    # A policy binds only what follows it.
+    # A policy applies only to the elements after it.
     assert html.index("Content-Security-Policy") < html.index("<style>") < html.index("<script")
 
 
@@ -125,7 +125,7 @@ def test_steps_confidences_measures_and_attention_are_printed(disguised):
 
 def test_a_suspect_in_place_says_that_nothing_was_undone(found):
     text = Page(render_html(found.document)).text
-    assert "Nothing had to be undone." in text
+    assert "No change had to be undone." in text
     assert "Confidence" not in text
 
 
@@ -139,7 +139,7 @@ def test_lost_tokens_and_marked_rows_are_said(gone):
 def test_what_cannot_be_aligned_is_not_acquitted(inconclusive):
     text = Page(render_html(inconclusive.document)).text
     assert "“Cannot be aligned” does not mean “not ours”" in text
-    assert "Nothing had to be undone" not in text
+    assert "No change had to be undone" not in text
     assert "cannot be counted" in text
 
 
@@ -186,7 +186,7 @@ def test_the_report_is_drawn_again_from_its_json(any_case):
 
 
 def hostile(examined) -> dict:
-    """A document that a stranger edited: every text in it is an attack, and none went through our own escaping."""
+    """A document that an attacker edited: every text in it is hostile, and was not escaped before."""
     document = copy.deepcopy(examined.document)
 
     def poison(value, name=""):

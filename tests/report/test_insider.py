@@ -1,4 +1,4 @@
-"""A person with the signing identity cannot bend a report: what was altered is named, or listed as merely stated."""
+"""A person with the signing identity cannot alter a report unnoticed: the change is found, or listed as stated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def everything(of: Examined, log: Path) -> dict[str, Any]:
-    """What a reader brings who has all there is."""
+    """All inputs that a reader can bring."""
     return {"suspect": of.suspect, "original": of.model, "key": of.key, "audit_log": log}
 
 
@@ -72,7 +72,7 @@ def test_what_an_insider_bends_never_passes(
     make, code = BENDS[bend]
     folder, brought = sign(tmp_path / "r", make(whole, world)), everything(whole, log)
     alone = checked(folder, {})
-    assert alone.ok, "the document fits together, or this shows nothing"
+    assert alone.ok, "the document must be consistent, or this test shows nothing"
     assert alone.exit_code == 2
     models = {name: brought[name] for name in ("suspect", "original")}
     assert checked(folder, models).exit_code != 0
@@ -98,8 +98,8 @@ def test_an_invented_head_of_the_audit_log_does_not_pass(whole: Examined, log: P
         (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "chain is broken"),
         (lambda lines: [*lines[:5], lines[5].replace(b"unlocked", b"copied"), *lines[6:]], "chain is broken"),
         (lambda lines: [*lines[:5], b"{}\n", *lines[6:]], "cannot be read"),
-        (lambda lines: lines[1:], "no exported audit log"),
-        (lambda lines: [], "no exported audit log"),
+        (lambda lines: lines[1:], "not an exported audit log"),
+        (lambda lines: [], "not an exported audit log"),
     ],
     ids=["cut", "gap", "order", "edited", "no entry", "no header", "empty"],
 )
@@ -129,7 +129,7 @@ def test_a_report_states_no_value_that_the_verifier_does_not_know(whole: Examine
 
 @pytest.mark.fault(89)
 def test_weights_that_were_not_read_cannot_be_left_out_of_a_clearance(world: World, log: Path, tmp_path: Path) -> None:
-    """A suspect's folder holds a file that is not read, so no key is ruled out; the insider does not mention it."""
+    """A suspect's folder holds a file that is not read, so no key is ruled out; the insider omits it."""
     folder = shutil.copytree(world["model"].path, tmp_path / "suspect")
     (folder / "more.gguf").write_bytes(b"GGUF" + bytes(30))
     suspect = irwm.open_suspect(folder, world["model"])

@@ -1,4 +1,4 @@
-"""An item's description tells it from every other item, and a reader's item is compared with it file by file."""
+"""An item's description distinguishes it from every other item, and is compared with a reader's item file by file."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def edited(name: str) -> Callable[[Path], object]:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "config changed": (edited("config.json"), "config.json is another file"),
-    "tokenizer changed": (edited("tokenizer.json"), "tokenizer.json is another file"),
+    "config changed": (edited("config.json"), "config.json is not the file examined"),
+    "tokenizer changed": (edited("tokenizer.json"), "tokenizer.json is not the file examined"),
     "tokenizer gone": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is not there"),
-    "generation settings changed": (edited("generation_config.json"), "generation_config.json is another file"),
+    "generation settings changed": (edited("generation_config.json"), "generation_config.json is not the file that"),
     "code added": (lambda folder: (folder / "modeling_own.py").write_text("x = 1"), "modeling_own.py was not there"),
-    "a file below changed": (edited("extra/notes.txt"), "extra/notes.txt is another file"),
+    "a file below changed": (edited("extra/notes.txt"), "extra/notes.txt is not the file that"),
     "a file below gone": (lambda folder: (folder / "extra" / "notes.txt").unlink(), "extra/notes.txt is not there"),
 }
 
@@ -81,7 +81,7 @@ def test_hidden_folders_and_links_out_of_the_folder_are_not_read(suspect: Path, 
     (suspect / ".cache" / "when.metadata").write_text("1764180000")
     for name in (".DS_Store", "._config.json", "Thumbs.db"):
         (suspect / name).write_bytes(b"x")
-    (tmp_path / "secret").write_text("of somebody else")
+    (tmp_path / "secret").write_text("of another person")
     (suspect / "link.txt").symlink_to(tmp_path / "secret")
     (suspect / "nowhere.txt").symlink_to(tmp_path / "gone")
     others = {file.name: file for file in described(suspect).other_files}

@@ -1,4 +1,4 @@
-"""A lab's document and page: every number in it, drawn from it alone, refused where it is another one."""
+"""A lab's document and page: the document has every number, the page is drawn from it, other documents are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ui.jobs.lab_row import row_of
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Trial]:
-    """A document with one real disguise of the demo model, and the trial behind it."""
+    """A document with one real disguise of the demo model, and its trial."""
     folder = tmp_path_factory.mktemp("lab")
     original = irwm.open_checkpoint(DEMO)
     key = irwm.generate_key(original, irwm.Parameters(permutations=200), bytes(32), "Example Labs")
@@ -180,4 +180,4 @@ def test_a_document_without_a_part_is_refused(path: tuple[Any, ...]) -> None:
 def test_what_is_no_lab_is_refused(data: bytes) -> None:
     with pytest.raises(IrwmError):
         from_json(data)
-    is_lab(data)  # whatever it says, it does not raise
+    is_lab(data)  # it returns a value and does not raise

@@ -1,4 +1,4 @@
-"""`irwm verify`, `inspect` and `detect`, run as a person runs them."""
+"""`irwm verify`, `inspect` and `detect`, run as a user runs them."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def test_without_an_expected_key_the_result_says_that_anybody_may_have_signed(si
     assert said.returncode == 2, said.stdout + said.stderr
     lines = said.stdout.splitlines()
     assert lines[-1] == (
-        "Nothing that was checked is wrong, but it is not established that this report holds: nobody said whose "
-        "signature is expected; the signer alone states what its verdict depends on. Nothing here shows who made this "
-        "report: anybody can sign one of their own."
+        "Nothing that was checked is wrong, but it is not established that this report holds: the expected signer was "
+        "not given; its verdict depends on values that only the signer states. Nothing here shows who made this "
+        "report: anyone can sign a report with their own key."
     )
     needed = lines[lines.index("To check these as well, give:") + 1 : -1]
     assert [line.split()[0] for line in needed] == ["--identity", "--suspect", "--original", "--key", "--audit-log"]
@@ -79,7 +79,7 @@ def test_a_changed_report_ends_with_1_and_prints_hostile_text_inert(signed, tmp_
     assert "FAILS        files:" in said.stdout
     assert "FAILS        page:" in said.stdout
     assert not {"\x1b", "\u202e"} & set(said.stdout + said.stderr)
-    assert said.stdout.splitlines()[-1] == "This report does not hold. What fails: files, page."
+    assert said.stdout.splitlines()[-1] == "This report does not hold. Failed checks: files, page."
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_detect_examines_each_suspect_of_a_folder(found, not_found, tmp_path, ca
     shutil.copytree(not_found.model.path, folder / "one")
     (folder / "broken.gguf").write_bytes(b"GGUF")
     asked = ["detect", str(folder), "--original", str(found.model.path), "--key", str(key)]
-    assert main([*asked, "--json"]) == 3, "what could not be examined clears nobody"
+    assert main([*asked, "--json"]) == 3, "suspects that could not be examined are not dismissed"
     answer = json.loads(capsys.readouterr().out)
     assert [row["suspect"] for row in answer["suspects"]] == ["broken.gguf", "one"]
     assert "too short" in answer["suspects"][0]["error"]
@@ -178,7 +178,7 @@ def test_detect_examines_each_suspect_of_a_folder(found, not_found, tmp_path, ca
 def test_a_process_that_ends_over_the_models_says_nothing_against_the_report(
     signed: Path, whole: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory that runs out is no fault of the report, which stays open as it was without the models."""
+    """If memory runs out, the report is not at fault: it stays open as without the models."""
     real, asked = judged._answer_of_child, []
 
     def ended(request, seconds):

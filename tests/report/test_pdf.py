@@ -1,4 +1,4 @@
-"""The PDF says what the HTML says, is the same bytes for the same document, and takes a stranger's text for text."""
+"""The PDF has the HTML's text, is the same bytes for the same document, and sets untrusted text as text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_same_document_gives_the_same_bytes_of_an_archival_pdf(found):
     assert one.startswith(b"%PDF-1.7")
     assert b"<pdfaid:part>2</pdfaid:part>" in one
     assert b"<pdfaid:conformance>A</pdfaid:conformance>" in one
-    assert b"2026-11-21T02:00:00" in one  # the document's time, and not the clock's
+    assert b"2026-11-21T02:00:00" in one  # the document's time, not the clock's
     assert STANDARD == "a-2a"
 
 

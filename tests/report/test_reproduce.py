@@ -108,4 +108,4 @@ def test_every_tensor_read_is_paid_for_and_said(two_tensors):
     evaluation = two_tensors.document["evaluation"]
     assert (evaluation["keys_tried"], evaluation["tensors_read"], evaluation["maps"]) == (3, 2, 2)
     assert evaluation["log10_risk"] == log10_risk(two_tensors.finding.reading, 12 * evaluation["places"])
-    assert "for its tensors that may be the embedding, each of which was read" in render_html(two_tensors.document)
+    assert "for its tensors that may be the embedding (each was read)" in render_html(two_tensors.document)

@@ -38,7 +38,7 @@ def test_what_is_signed_is_the_canonical_json_of_all_but_the_signature():
     data = signed(Signatory())
     body = {name: value for name, value in json.loads(data).items() if name != "signature"}
     assert read_signature(data).message == canonical_json(body)
-    assert read_signature(json.dumps(json.loads(data)).encode()).holds()  # other blanks, the same content
+    assert read_signature(json.dumps(json.loads(data)).encode()).holds()  # other whitespace, the same content
 
 
 def test_the_same_files_signed_twice_give_the_same_bytes():

@@ -1,4 +1,4 @@
-"""The time-stamp inside a report: what it proves with and without a root, and that nothing of it can be altered."""
+"""The time-stamp inside a report: what it proves with and without a root, and that alterations are found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def signed(folder: Path, document: dict[str, Any]) -> Path:
-    """The document by itself, as its maker, or a forger who has the maker's key, would sign it."""
+    """The document alone, signed with its maker's key, by the maker or a forger."""
     folder.mkdir()
     files = {"report.json": to_json(announced(document, Signatory().signer()))}
     files["report.signature.json"] = sign_report(files, Signatory().sign, SIGNED_UTC, HEAD, ENTRIES)
@@ -60,7 +60,7 @@ def answer(outcome: Verification) -> tuple[bool | None, str]:
 
 
 def with_stamp(document: dict[str, Any], section: dict[str, Any], at: str | None = None) -> dict[str, Any]:
-    """The document with another stamp, and all that follows from it, as a careful forger leaves it."""
+    """The document with another stamp, and all values that follow from it, as by a careful forger."""
     from irwm.report import wording
 
     forged = copy.deepcopy(document)
@@ -90,10 +90,10 @@ def test_without_a_root_it_is_said_that_the_authority_is_nobody_in_particular(
     outcome = verified(signed(tmp_path / "r", document))
     ok, said = answer(outcome)
     assert ok is None
-    assert "anybody can run one" in said
+    assert "anyone can run one" in said
     assert document["standing"]["committed_utc"] in said
     assert (outcome.ok, outcome.exit_code) == (True, 2)
-    assert outcome.open[0] == "nobody said which authority is trusted to have dated the key’s commitment"
+    assert outcome.open[0] == "no trusted authority for the date of the key’s commitment was given"
     assert {"root", "seen"} <= set(outcome.needed)
 
 
@@ -119,15 +119,15 @@ def test_a_root_for_a_report_without_a_time_stamp_proves_nothing(
     ("place", "value", "line"),
     [
         (("time_stamp", "time_utc"), "2020-01-01T00:00:00Z", "time-stamp"),
-        (("time_stamp", "authority"), "CN=Somebody", "time-stamp"),
+        (("time_stamp", "authority"), "CN=Someone", "time-stamp"),
         (("time_stamp", "policy"), "1.2.3", "time-stamp"),
         (("time_stamp", "serial"), "ff", "time-stamp"),
         (("time_stamp", "accuracy_s"), 0.5, "time-stamp"),
         (("time_stamp", "sha256"), "ab" * 32, "time-stamp"),
         (("standing", "committed_utc"), "2020-01-01T00:00:00Z", "numbers"),
-        (("standing", "authority"), "CN=Somebody", "numbers"),
+        (("standing", "authority"), "CN=Someone", "numbers"),
         (("time_stamp",), None, "numbers"),
-        (("key", "owner"), "Somebody", "time-stamp"),
+        (("key", "owner"), "Someone", "time-stamp"),
         (("parameters", "condition_limit"), 31.0, "time-stamp"),
     ],
 )

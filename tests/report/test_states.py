@@ -1,4 +1,4 @@
-"""The state of each value: derived, consistent or stated, and what docs/verifying.md says of it."""
+"""The state of each value (derived, consistent or stated), and its description in docs/verifying.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = {
     "a report": consistency.STATED,
     "a dispute": rulings.STATED,
     "a lab": lab_claims.STATED,
-    "a sweep, beside those of its reports": sweep_claims.STATED,
+    "a sweep, in addition to those of its reports": sweep_claims.STATED,
 }
 
 
@@ -41,7 +41,7 @@ def test_the_page_lists_every_group_of_inputs() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_carries_the_verdict_of_a_report_can_be_shown(kind: str) -> None:
-    """A group that carries and that nothing shows would keep every report of its kind from being established."""
+    """If a group that carries could not be shown, no report of its kind could be established."""
     unshown = [group.name for group in KINDS[kind] if group.carries and not group.bring and not group.only]
     assert (unshown != []) == (kind == "a lab"), unshown
 

@@ -31,7 +31,7 @@ def test_a_known_family_is_named_with_its_geometry(found):
     ("steps", "how"),
     [
         ([], "recognised by its shape or name"),
-        ([{"name": "embedding", "said": "x", "confidence": 1.0, "measure": "y"}], "recognised by what it holds"),
+        ([{"name": "embedding", "said": "x", "confidence": 1.0, "measure": "y"}], "recognised by its content"),
     ],
 )
 def test_unknown_names_are_said_with_how_the_embedding_was_recognised(found, steps, how):

@@ -1,14 +1,14 @@
-"""The documents of six examinations say what they said before, word for word and number for number.
+"""The documents of six examinations are the same as before, word for word and number for number.
 
 `data/reports.json` holds every word and number of each document; of the null distributions, which would take megabytes,
 it holds the sums. Words, counts and verdicts are compared exactly, other numbers to five digits, since another
 processor, or another number of threads, may sum in another order. The digests of the null distributions and the key's
 commitment change with the last bit of a sum, so they are not compared. The documents were written again on purpose when
 the agreement in attention left out directions that are only rounding, when every position got its own null orders,
-when marks were hidden by default, when forms of evidence were told apart, and when lineage got its place among the
-kept models. These change with every new table of them.
+when marks were hidden by default, when forms of evidence became separate, and when lineage got its place among the
+kept models. The documents change with every new table of these models.
 
-After a deliberate change of what a report says, write the file anew and look at the difference:
+After a deliberate change of the text of reports, write the file again and review the difference:
 
     IRWM_KEEP_REPORTS=1 python -m pytest tests/report/test_unchanged.py
 """
@@ -26,7 +26,7 @@ import pytest
 
 KEPT = Path(__file__).with_name("data") / "reports.json"
 CASES = ("found", "not_found", "gone", "inconclusive", "disguised", "two_tensors")
-# The versions of the programs say nothing of the examination.
+# The versions of the programs are not part of the examination.
 LEFT_OUT = ("versions",)
 NOT_COMPARED = (".null.sha256", ".key.commitment")
 # Longer lists of numbers are kept by their sums.
@@ -54,9 +54,9 @@ def differences(kept: Any, now: Any, where: str = "") -> Iterator[str]:
             yield from differences(one, other, f"{where}[{number}]")
     elif isinstance(kept, float) and isinstance(now, (int, float)):
         if not math.isclose(kept, now, rel_tol=1e-5, abs_tol=1e-9):
-            yield f"{where}: {kept!r} was kept, {now!r} is said now"
+            yield f"{where}: stored {kept!r}, now {now!r}"
     elif kept != now and not where.endswith(NOT_COMPARED):
-        yield f"{where}: {kept!r} was kept, {now!r} is said now"
+        yield f"{where}: stored {kept!r}, now {now!r}"
 
 
 @pytest.mark.parametrize("case", CASES)

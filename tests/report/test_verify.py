@@ -1,4 +1,4 @@
-"""Every tampering is detected, and named."""
+"""Every change of a report is detected and named."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def sign_again(folder: Path, signatory: Signatory) -> None:
 def test_an_untouched_signed_report_holds_whole(signed):
     outcome = verify_report(signed, identity=Signatory().first)
     assert outcome.ok
-    assert outcome.exit_code == 2  # nothing but the report was given
+    assert outcome.exit_code == 2  # only the report was given
     every = {"files", "document", "signature", "certificates", "identity", "custody", "numbers", "page", "pdf"}
     assert held(outcome) == every
 
@@ -88,7 +88,7 @@ def test_without_an_expected_key_the_signer_is_named_and_not_vouched_for(signed)
     said = {check.name: (check.ok, check.said) for check in outcome.checks}["identity"]
     assert said[0] is None
     assert Signatory().first in said[1]
-    assert "compare it with the published one" in said[1]
+    assert "compare it with the published key" in said[1]
 
 
 def test_an_unsigned_report_says_that_it_is(unsigned):
@@ -114,7 +114,7 @@ def test_a_number_changed_in_the_json_is_named(signed):
 
 @pytest.mark.fault(56)
 def test_a_swapped_p_is_named_without_any_signature(unsigned):
-    """Both p, their floor and the risk changed so that they fit one another: the ranks still give the true ones."""
+    """Both p, their floor and the risk are changed consistently; the ranks still give the true values."""
 
     def swap(document: dict) -> None:
         e, r = document["evaluation"], document["reading"]
@@ -123,7 +123,7 @@ def test_a_swapped_p_is_named_without_any_signature(unsigned):
 
     document = from_json((unsigned / "report.json").read_bytes())
     swap(document)
-    for name, data in report_files(document).items():  # and every file drawn anew
+    for name, data in report_files(document).items():  # and every file is drawn again
         (unsigned / name).write_bytes(data)
     wrong = failed(verify_report(unsigned))
     assert set(wrong) == {"numbers"}
@@ -160,7 +160,7 @@ def test_a_byte_changed_in_the_pdf_is_found(signed, place):
     (signed / "report.pdf").write_bytes(bytes(pdf))
     wrong = failed(verify_report(signed))
     assert set(wrong) == {"files", "pdf"}
-    assert f"from byte {at + 1:,} on" in wrong["pdf"]
+    assert f"first at byte {at + 1:,}" in wrong["pdf"]
 
 
 @pytest.mark.parametrize("name", ["report.json", "report.html", "report.pdf"])
@@ -179,7 +179,7 @@ def test_a_signature_taken_away_is_missed(signed):
 
 
 def test_a_signature_of_another_vault_is_named(signed):
-    """Over the very same files, and sound in itself."""
+    """The signature is valid and covers the same files."""
     sign_again(signed, Signatory(seed=2))
     for identity in (None, Signatory().first):
         wrong = failed(verify_report(signed, identity=identity))
@@ -228,7 +228,7 @@ def test_with_the_models_and_the_opened_key_every_number_comes_out_again(whole, 
 
 
 def test_a_number_that_only_the_models_can_tell_is_named(unsigned, found):
-    """A false length of rows: nothing else in the document follows from it, and every file is drawn anew."""
+    """A false length of rows: no other value in the document follows from it, and every file is drawn again."""
     document = copy.deepcopy(found.document)
     document["alignment"]["row_scale"] = 0.75
     for name, data in report_files(document).items():
@@ -254,19 +254,19 @@ def test_a_model_byte_changed_after_the_report_names_the_file(signed, found, tmp
     file.write_bytes(bytes(data))
     wrong = failed(verify_report(signed, suspect=copied))
     assert set(wrong) == {"suspect"}
-    assert "model.safetensors is another file than the one examined: its SHA-256 differs" in wrong["suspect"]
-    assert "model.safetensors does not fit SHA256SUMS" in wrong["suspect"]
+    assert "model.safetensors is not the file examined: its SHA-256 differs" in wrong["suspect"]
+    assert "model.safetensors does not match SHA256SUMS" in wrong["suspect"]
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
 def test_settings_that_were_changed_or_added_after_the_report_are_named(signed, found, tmp_path, name):
-    """Which tensor is which, and which row is which, is in them; a space more would be read as before."""
+    """Settings say which tensor and which row is which; an extra space would not change how they are read."""
     copied = shutil.copytree(found.model.path, tmp_path / "copied")
     file = copied / name
     file.write_text((file.read_text() if file.exists() else "{}") + " ")
     wrong = failed(verify_report(signed, original=copied))
     assert set(wrong) == {"original"}
-    known = "is another file than the one examined" if name == "config.json" else "was not there when it was examined"
+    known = "is not the file examined" if name == "config.json" else "was not there when it was examined"
     assert f"{name} {known}" in wrong["original"]
 
 
@@ -283,7 +283,10 @@ def test_a_hash_of_the_item_changed_in_the_report_is_found_against_the_model(uns
     document["items"]["suspect"]["files"][0]["sha256"] = "0" * 64
     for name, data in report_files(document).items():
         (unsigned / name).write_bytes(data)
-    assert "model.safetensors is another file" in failed(verify_report(unsigned, suspect=found.suspect))["suspect"]
+    assert (
+        "model.safetensors is not the file examined"
+        in failed(verify_report(unsigned, suspect=found.suspect))["suspect"]
+    )
 
 
 def test_an_original_retrained_since_is_named_although_its_file_was_not_hashed(signed, found, tmp_path):
@@ -292,7 +295,7 @@ def test_an_original_retrained_since_is_named_although_its_file_was_not_hashed(s
     tensors["model.embed_tokens.weight"][3, 3] += 1
     save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
     wrong = failed(verify_report(signed, original=irwm.open_checkpoint(copied)))
-    assert "the embedding is another one" in wrong["original"]
+    assert "the embedding is not the one examined" in wrong["original"]
 
 
 @pytest.mark.parametrize(
@@ -354,11 +357,11 @@ def test_a_report_drawn_by_another_version_is_not_called_false(unsigned, found):
     checks = {check.name: check for check in outcome.checks}
     assert checks["page"].ok is checks["pdf"].ok is None
     assert "0.0.9" in checks["page"].said
-    assert outcome.exit_code == 2  # what nobody compared may say anything, so it is no pass
+    assert outcome.exit_code == 2  # a page that was not compared may say anything, so it does not pass
 
 
 def alone(folder: Path, document: dict) -> Verification:
-    """A document by itself, as whoever made it up would send it: signed, and without pages that give it away."""
+    """A document alone, as a forger would send it: signed, without pages that would reveal the forgery."""
     folder.mkdir()
     signer = Signatory(seed=2).signer()
     files = {"report.json": to_json(announced(document, signer))}
@@ -371,7 +374,7 @@ def alone(folder: Path, document: dict) -> Verification:
 def test_a_document_by_itself_holds(found, tmp_path):
     outcome = alone(tmp_path / "report", found.document)
     assert outcome.ok
-    assert outcome.open == ("the signer alone states what its verdict depends on",)
+    assert outcome.open == ("its verdict depends on values that only the signer states",)
 
 
 @pytest.mark.sweep
@@ -417,7 +420,7 @@ def test_a_dispute_that_can_be_read_in_two_ways_is_refused(more):
 def test_a_name_that_stands_twice_is_refused(unsigned):
     path = unsigned / "report.json"
     path.write_bytes(path.read_bytes().replace(b'"seed":', b'"seed": 1,\n "seed":', 1))
-    assert "a name stands twice" in failed(verify_report(unsigned))["document"]
+    assert "the same name twice" in failed(verify_report(unsigned))["document"]
 
 
 @pytest.mark.sweep
@@ -433,7 +436,7 @@ def test_a_name_that_stands_twice_is_refused(unsigned):
 def test_another_spelling_of_the_same_document_is_named(unsigned, respell):
     path = unsigned / "report.json"
     path.write_bytes(respell(path.read_bytes()))
-    assert "not in the spelling that this program writes" in failed(verify_report(unsigned))["document"]
+    assert "not byte for byte as this program writes it" in failed(verify_report(unsigned))["document"]
 
 
 @pytest.mark.sweep
@@ -441,7 +444,7 @@ def test_another_spelling_of_the_same_document_is_named(unsigned, respell):
     ("name", "value", "words"),
     [
         ("recipient", "Southwind", "its recipient is Northwind, the report says Southwind"),
-        ("owner", "Somebody", "its owner is Acme Labs"),
+        ("owner", "Someone", "its owner is Acme Labs"),
         ("scale", 0.5, "its scale is"),
         ("model_fingerprint", "ab" * 32, "its model fingerprint is"),
     ],

@@ -1,4 +1,4 @@
-"""The report's language: every sentence that a report, its figures or the pages can say, held against a list."""
+"""The report's language: every sentence of a report, its figures or the pages is compared with a list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPOKEN = [
     *sorted((ROOT / "irwm" / "report").rglob("*.j2")),
     *sorted((ROOT / "irwm").rglob("*.py")),
 ]
-# A probability of a proposition, or of what only a court can find. "Not the probability of innocence" is the warning.
+# A probability of a proposition, or of what only a court can find. "Not the probability of innocence" is a warning.
 FORBIDDEN = (
     r"probability of (?:theft|guilt|a leak)",
     r"(?<!not the )probability of innocence",
@@ -34,7 +34,7 @@ FORBIDDEN = (
 
 
 def spoken(path: Path) -> str:
-    """What a file can say to a reader: strings of Python that are no docstrings, or a template's text."""
+    """The text of a file that a reader can see: Python strings that are not docstrings, or a template's text."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         return text
@@ -68,7 +68,7 @@ def test_no_page_and_no_report_can_say_what_evidence_cannot() -> None:
 
 
 def test_no_verdict_speaks_of_guilt() -> None:
-    """The word is for simulated colluders on Explore's pages, of whom it is known."""
+    """The word is only for the simulated colluders on Explore's pages, whose guilt is known."""
     folders = ROOT / "irwm" / "report", ROOT / "ui" / "components"
     files = [path for folder in folders for path in folder.rglob("*")] + [ROOT / "irwm" / "evidence" / "verdict.py"]
     said = {path.name: spoken(path) for path in files if path.suffix in (".py", ".j2")}
@@ -119,27 +119,27 @@ def test_every_standing_has_a_sentence(times, word: str) -> None:
     assert ("292" in said) == (word == "found")
     assert ("Example Time" in said) == (committed is not None)
     if word == "found" and found.status != "committed before":
-        assert "less 80 bits of search" in said
+        assert "less 80 bits for a search" in said
         assert "leaves 212" in said
     if word == "found" and found.status == "committed before":
-        assert "from which on the suspect is said to be known" in said
+        assert "According to the examiner, the suspect has been known since" in said
         assert "If the claimant had no access to the suspect before the commitment" in said
-        assert "all 292 bits stand; if the claimant had, the evidence of 292 bits, less 80 bits of search" in said
+        assert "all 292 bits count. If the claimant had access, the evidence of 292 bits less 80 bits for a" in said
         assert said.endswith("leaves 212.")
     assert "obody could have searched" not in said
 
 
 def test_little_evidence_committed_before_is_nothing_against_a_claimant_who_had_the_suspect_earlier() -> None:
     said = wording.standing_sentence(standing(-7.0, *TIMES[2]), "Example Time", "found")
-    assert "all 23 bits stand" in said
-    assert said.endswith("less 80 bits of search, leaves none.")
+    assert "all 23 bits count" in said
+    assert said.endswith("less 80 bits for a search leaves none.")
 
 
 def test_a_key_without_a_commitment_and_with_little_evidence_shows_nothing_more() -> None:
     said = wording.standing_sentence(standing(-7.0), "", "found")
     assert "No commitment" in said
     assert "leaves none" in said
-    assert "explains the finding by itself" in said
+    assert "A search of that size alone explains the finding" in said
 
 
 def test_a_commitment_after_the_suspect_appeared_is_no_commitment() -> None:

@@ -149,7 +149,7 @@ def signed(vault: Vault) -> Signature:
         (lambda s: recertified(s, 0, signature=flipped(s.certificates[0].signature)), "identity 2 was not signed by"),
         (lambda s: recertified(s, 1, created_utc="2001-01-01T00:00:00.000Z"), "identity 3 was not signed by"),
         (lambda s: recertified(s, 1, number=9), "identity 9 was not signed by"),
-        (lambda s: recertified(s, 1, number=2), "out of its order"),
+        (lambda s: recertified(s, 1, number=2), "out of order"),
         (lambda s: recertified(s, 1, vault="another"), "of another vault"),
         (lambda s: recertified(s, 1, number=True), "is malformed"),
         (lambda s: recertified(s, 0, previous_public_key="00"), "previous_public_key is malformed"),
@@ -174,7 +174,7 @@ def test_another_message_or_purpose_does_not_fit(vault: Vault, signed: Signature
 def test_a_certificate_cannot_be_had_as_a_signature(vault: Vault, purpose: Any) -> None:
     stranger = public_hex(Ed25519PrivateKey.generate())
     wanted = certificate_bytes(vault.id, 2, stranger, vault.identity().public_key, "2026-03-01T12:00:00.000Z")
-    with pytest.raises(SignatureError, match="no purpose"):
+    with pytest.raises(SignatureError, match="not the purpose"):
         vault.sign(wanted, purpose)
     assert vault.audit_log()[-1].event == "identity made"
 

@@ -7,7 +7,10 @@ from irwm.report.states import Stated, States
 from ui.components.checks import checks_html
 
 SIGNED = tuple(Check(name, True, "it fits") for name in ("files", "document", "signature", "certificates"))
-KNOWN, UNKNOWN = Check("identity", True, "as expected"), Check("identity", None, "whose key that is, is not known here")
+KNOWN, UNKNOWN = (
+    Check("identity", True, "as expected"),
+    Check("identity", None, "the owner of this key is not known here"),
+)
 FOLLOWS, BAD = Check("numbers", True, "they follow"), Check("numbers", False, "report.json was changed")
 LEFT = States(left=(Stated("the controls", "only a run shows it", ("self_tests*",), ("suspect", "key"), carries=True),))
 
@@ -18,9 +21,9 @@ def title(*checks: Check, states: States | None = None) -> str:
 
 def test_the_outcome_is_that_of_the_command() -> None:
     assert title(*SIGNED, KNOWN, FOLLOWS) == HOLDS
-    assert title(*SIGNED, UNKNOWN, FOLLOWS) == f"{NOT_ESTABLISHED}: nobody said whose signature is expected. {BY_WHOM}"
-    assert title(*SIGNED, KNOWN, BAD) == "This report does not hold. What fails: numbers."
-    unshown = f"{NOT_ESTABLISHED}: the signer alone states what its verdict depends on."
+    assert title(*SIGNED, UNKNOWN, FOLLOWS) == f"{NOT_ESTABLISHED}: the expected signer was not given. {BY_WHOM}"
+    assert title(*SIGNED, KNOWN, BAD) == "This report does not hold. Failed checks: numbers."
+    unshown = f"{NOT_ESTABLISHED}: its verdict depends on values that only the signer states."
     assert title(*SIGNED, KNOWN, FOLLOWS, states=LEFT) == unshown
     assert title(Check("files", None, "there is no file", asked=True)) == "The report could not be checked"
 

@@ -26,12 +26,12 @@ def test_each_step_shows_its_sentence_confidence_and_measure(request) -> None:
     for item, step in zip(items, document["alignment"]["steps"], strict=True):
         assert step["measure"].replace("'", "’") in item
         assert f'<span class="unseen">Confidence </span>{sure(step["confidence"])}' in item
-    assert "Nothing had to be undone" not in page
+    assert "No change had to be undone" not in page
 
 
 def test_a_suspect_in_place_says_so(request) -> None:
     page = recognition_html(request.getfixturevalue("found").document)
-    assert "Nothing had to be undone" in page
+    assert "No change had to be undone" in page
     assert "<li>" not in page
 
 
@@ -52,9 +52,9 @@ def test_what_cannot_be_aligned_says_why_and_what_it_means(request) -> None:
 @pytest.mark.parametrize(
     ("status", "word", "shape", "caveat"),
     [
-        ("derived", "Same origin", "found", "finding of its own"),
+        ("derived", "Same origin", "found", "separate finding"),
         ("not derived", "No common origin", "not found", "about the embedding alone"),
-        ("cannot tell", "Cannot tell", "inconclusive", "finding of its own"),
+        ("cannot tell", "Cannot tell", "inconclusive", "separate finding"),
     ],
 )
 def test_lineage_is_an_icon_a_word_and_its_own_finding(request, status, word, shape, caveat) -> None:

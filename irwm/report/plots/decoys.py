@@ -1,4 +1,4 @@
-"""The figure of decoys: what wrong keys read on the suspect, and where the key examined stands beside them."""
+"""The figure of decoys: the readings of wrong keys on the suspect, and that of the key examined."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
     low = max(min(h.suspect, h.found_at, h.smallest), _AXIS_ENDS) - _ROOM
     fig = figure(
         f"{total} wrong keys on this suspect, and the key examined",
-        "Grey: wrong keys (decoys). What lies left of the dashed line reads “found”.",
+        "Grey: wrong keys (decoys). Keys left of the dashed line read “found”.",
         dark=dark,
     )
     fig.update_xaxes(
@@ -67,7 +67,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
 
 
 def _line(fig: go.Figure, x: float, text: str, line: dict[str, Any], colour: str, low: float, height: float) -> None:
-    """A vertical line with its meaning beside it, on the side that has room."""
+    """A vertical line with its label, on the side with free space."""
     fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=height, xref="x", yref="y domain", line=line)
     left = x > 0.45 * low
     fig.add_annotation(

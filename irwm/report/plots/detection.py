@@ -2,7 +2,7 @@
 
 Every function returns a `go.Figure` of fixed height with a title, a line on how to read it, axes in plain words
 followed by the paper's symbol, and hovers with exact numbers. A figure is drawn from the summaries of
-`irwm.report.plots.summaries`, which a report's JSON holds too, so the figures of a report can be drawn again from it.
+`irwm.report.plots.summaries`, which a report's JSON also has, so the figures of a report can be drawn again from it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, succe
 # Shares of the positions that still count in a copy that was tampered with: the paper computes success at .7 and .8;
 # .9 shows what a lighter change leaves.
 PLAUSIBLE_SHARES = (0.7, 0.8, 0.9)
-# Values of rho a curve is computed at; more would not be seen.
+# Number of values of rho on a curve; more would not be visible.
 _MOST_POINTS = 240
-# A log axis where the largest value is this many times the smallest; below it a linear one reads better.
+# The axis is logarithmic if the largest value is this many times the smallest; below it a linear axis reads better.
 _LOG_SPREAD = 20.0
-# What is measured, then the statistic's name and formula; two lines, or it would not fit beside the axis.
+# The quantity, then the statistic's name and formula; in two lines, because one would not fit next to the axis.
 _STATISTIC = {
     "joint": "Distance from the key’s equations<br>(joint, ‖L⁻¹A′e′‖",
     "sum": "Residual of the key’s equations<br>(sum, |Σ A′e′|",
@@ -57,8 +57,8 @@ def position_ranks(
 ) -> go.Figure:
     """Every position's observed statistic on the bands of its own null.
 
-    Positions stay in the key's order: sorting them would give noise the look of a trend, and the sorted view has its
-    own figure with the band that chance would give it.
+    Positions stay in the key's order: sorting them would make noise look like a trend, and the sorted view has its own
+    figure with the band of chance.
 
     Args:
         reading: one statistic's outcome, or its summary.
@@ -86,7 +86,7 @@ def position_ranks(
     log, low, high = _y_range(s, seen)
     for (lower, upper), colour in zip(((0, 6), (1, 5), (2, 4)), c.bands, strict=True):
         below, above = s.bands[seen, lower], s.bands[seen, upper]
-        below = np.maximum(below, low)  # a bar from 0 has no place on a log axis
+        below = np.maximum(below, low)  # a log axis cannot show a bar from 0
         fig.add_bar(
             x=x[seen].tolist(),
             base=below.tolist(),
@@ -135,7 +135,7 @@ def sorted_ranks(
     *,
     dark: bool = False,
 ) -> go.Figure:
-    """Ranks in ascending order against what chance gives: the order statistics of a uniform law.
+    """Ranks in ascending order against chance: the order statistics of a uniform distribution.
 
     The i-th smallest of n uniform ranks follows Beta(i, n + 1 - i); its mean i / (n + 1) and its central 95 % are the
     grey line and band (pointwise). The rule count >= rho holds exactly where the curve is below beta at rho.
@@ -147,7 +147,7 @@ def sorted_ranks(
     if not n:
         title = f"None of the {l} positions could be ranked"
     how = "Each dot is one position. Without the mark the dots follow the grey line."
-    fig = figure(title, how if n else "Hollow: gone or unusable. Without ranks there is nothing to compare.", dark=dark)
+    fig = figure(title, how if n else "Hollow: gone or unusable. There are no ranks to compare.", dark=dark)
     fig.update_xaxes(title_text=f"Positions, smallest rank first (1 to l = {l})", range=[0, l + 1], showgrid=False)
     bottom = min(floor, threshold) / 1.6
     fig.update_yaxes(
@@ -206,7 +206,7 @@ def odds(
     *,
     dark: bool = False,
 ) -> go.Figure:
-    """What a setting promises: success (equation 1) and false accusation (equations 2 and 3) over rho.
+    """The odds of a setting: success (equation 1) and false accusation (equations 2 and 3) over rho.
 
     Args:
         parameters: l, beta and the chosen rho.
@@ -281,7 +281,7 @@ def _summary(reading: Reading | ReadingSummary, parameters: Parameters) -> Readi
 
 
 def _y_range(s: ReadingSummary, seen: NDArray[np.bool_]) -> tuple[bool, float, float]:
-    """Whether the axis is logarithmic, and its ends in data units; the lowest part is kept for what has no place."""
+    """Whether the axis is logarithmic, and its ends in data units; the lowest part is for values that do not fit."""
     values = np.concatenate((s.observed[seen], s.bands[seen].ravel(), s.thresholds[seen]))
     values = values[np.isfinite(values)]
     positive = values[values > 0]
@@ -303,7 +303,7 @@ def _dots(c: Colours, l: int, *, gone: bool = False, symbols: list[str] | str = 
 
 
 def _rank_ticks(bottom: float, threshold: float) -> dict[str, list[Any]]:
-    """Ticks of an axis of ranks with beta among them; a power of ten too close to it gives way."""
+    """Ticks of an axis of ranks, including beta; a power of ten that is too close to beta is left out."""
     ticks = power_ticks(math.log10(bottom), 0)
     pairs = zip(ticks["tickvals"], ticks["ticktext"], strict=True)
     kept = [(v, text) for v, text in pairs if abs(math.log10(v / threshold)) > 0.15] + [

@@ -1,4 +1,4 @@
-"""Figures of a lab: what each attack cost the model against what it left of the mark."""
+"""Figures of a lab: the cost of each attack to the model, against what remains of the mark."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from irwm.report.plots.theme import TALL, Colours, add_line, colours, dashed, fi
 Way = tuple[str, str]
 Cost = Callable[[Mapping[str, Any]], float | None]
 VERDICT_WAY: Way = next(iter(WAY_WORDS))
-# Beside the verdict's way the paper's own.
+# The verdict's way of reading and the paper's.
 USUAL_WAYS: tuple[Way, ...] = tuple(WAY_WORDS)[:2]
-# Found, not found, and neither: told apart by shape, so that a print in grey tells them apart too.
+# Found, not found, and neither have different shapes, so that they differ in a grey print too.
 SHAPES = {"found": "circle", "not found": "x-thin", "inconclusive": "diamond-open"}
 _WORDS = {"found": "mark found", "not found": "not found", "inconclusive": "inconclusive"}
 _DASHES = ("solid", "dash", "dot", "dashdot")
-# Ends of the axis of perplexity ratios where the data would draw a narrower one, and where a wider one shows nothing.
+# The narrowest and the widest axis of perplexity ratios.
 _LEAST_RATIO, _MOST_RATIO = 2.0, 1e8
 
 
@@ -47,14 +47,14 @@ def curved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def trials(mark: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
-    """Every trial as a point: what the model lost against the odds of the mark's reading."""
+    """Every trial as a point: the loss of the model against the odds of the mark's reading."""
     c, rows = colours(dark), [row for row in mark["rows"] if row["ways"]]
     cost = _cost_of(rows)
     shown = [row for row in rows if cost(row) is not None]
-    title = "What each attack costs the model, and what it leaves of the mark"
+    title = "Cost of each attack to the model, and what remains of the mark"
     fig = figure(title, _tally(rows, cost), dark=dark, height=TALL)
     if not shown:
-        why = "No trial has been measured yet" if not rows else "The model cannot be run: what it lost is not known"
+        why = "No trial has been measured yet" if not rows else "The model cannot be run, so its loss is not known"
         note(fig, [why], dark)
         return fig
     deepest = min([FOUND_LOG10_RISK * 1.5, *(_way(row)["log10_risk"] for row in shown)])
@@ -86,7 +86,7 @@ def trials(mark: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
         fig.update_xaxes(autorange="reversed", range=None)
     fig.update_yaxes(
         range=[1.5 - 0.02 * deepest, deepest * 1.06], **power_ticks(deepest * 1.05, 0, logarithms=True),
-        title_text="Odds of such a reading without the mark (p; stronger is higher)",
+        title_text="Odds of this reading without the mark (p; stronger is higher)",
     )  # fmt: skip
     return fig
 
@@ -96,7 +96,7 @@ def curve(mark: Mapping[str, Any], attack: str, *, ways: Sequence[Way] = USUAL_W
 
     Args:
         mark: one of a lab's marks.
-        attack: its name; where it was carried out at fewer than two strengths, the figure says so.
+        attack: its name; the figure says so if it was carried out at fewer than two strengths.
         ways: which (statistic, invariant) to draw; the verdict's own in the accent colour.
     """
     c, beta = colours(dark), mark["parameters"]["rank_threshold"]
@@ -142,7 +142,7 @@ def curve(mark: Mapping[str, Any], attack: str, *, ways: Sequence[Way] = USUAL_W
             )  # fmt: skip
     _level(fig, c, beta, f"chance: β = {beta:g}")
     for word in dict.fromkeys(row["verdict"] for row in points):
-        # An entry of the legend for each shape that is there.
+        # An entry of the legend for each shape in the figure.
         marker = _marker(c, word, 10) | {"color": c.ink}
         fig.add_scatter(x=[None], y=[None], mode="markers", name=_WORDS[word], marker=marker)
     share = {"range": [0, 1.04], "tickformat": ".0%", "title": {"text": "Positions that count (share)"}}
@@ -156,7 +156,7 @@ def curve(mark: Mapping[str, Any], attack: str, *, ways: Sequence[Way] = USUAL_W
 
 
 def _as_numbers(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the strengths are shares, whose distances mean something; bits and steps stand side by side."""
+    """Whether the strengths are shares, whose distances have a meaning; bits and steps are evenly spaced."""
     values = [row["value"] for row in rows]
     return all(isinstance(v, float) for v in values) and all(a < b for a, b in itertools.pairwise(values))
 
@@ -172,7 +172,7 @@ def _ticks(points: Sequence[Mapping[str, Any]], start: Mapping[str, Any] | None)
 
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The sentence under a curve's title: which of the two gives way first."""
+    """The sentence under a curve's title: whether mark or model is lost first."""
     lost = next((row for row in rows if row["verdict"] != "found"), None)
     ruined = next((row for row in rows if (ratio := _ratio(row)) is not None and ratio > 1 + USABLE), None)
     if all(_ratio(row) is None for row in rows):
@@ -190,18 +190,18 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _ratio(row: Mapping[str, Any]) -> float | None:
-    """Perplexity as a multiple of the release's, bounded; None where it was not measured."""
+    """Perplexity as a multiple of the release's, bounded; None if it was not measured."""
     change = change_of(row)
     return None if change is None else min(1 + change, _MOST_RATIO)
 
 
 def _alike(row: Mapping[str, Any]) -> float | None:
-    """How alike the hidden states are, for an encoder that predicts nothing; None where it was not measured."""
+    """The similarity of hidden states, for an encoder that predicts no tokens; None if it was not measured."""
     return None if row["utility"] is None else row["utility"]["similarity"]
 
 
 def _cost_of(rows: Sequence[Mapping[str, Any]]) -> Cost:
-    """What tells of these models what they lost: perplexity, where they have one."""
+    """The measure of these models' loss: perplexity if they have one, else the similarity of hidden states."""
     has_none = all(_ratio(row) is None for row in rows)
     return _alike if has_none and any(_alike(row) is not None for row in rows) else _ratio
 
@@ -252,7 +252,7 @@ def _marker(c: Colours, word: str, size: int) -> dict[str, Any]:
 
 def _markers(c: Colours, words: Sequence[str], accent: bool) -> dict[str, Any]:
     colour = c.accent if accent else c.ink
-    # A ring around, so that the verdict's own mark shows where two readings agree.
+    # A ring, so that the verdict's marker stays visible if two readings agree.
     found = SHAPES["found"] if accent else "circle-open"
     return {
         "color": colour,
@@ -264,7 +264,7 @@ def _markers(c: Colours, words: Sequence[str], accent: bool) -> dict[str, Any]:
 
 
 def _level(fig: go.Figure, c: Colours, y: float, text: str) -> None:
-    """A dashed line in ink across the figure, its meaning at its left end."""
+    """A dashed line in ink across the figure, with its label at its left end."""
     fig.add_shape(type="line", xref="x domain", x0=0, x1=1, yref="y", y0=y, y1=y, line=dashed(c))
     fig.add_annotation(
         text=text, xref="x domain", x=0, yref="y", y=y, xanchor="left", yanchor="bottom", showarrow=False,
@@ -283,7 +283,7 @@ def _way(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _said(row: Mapping[str, Any]) -> str:
-    """What a hover says of a trial."""
+    """The text of a trial's hover."""
     way = _way(row)
     lines = [f"<b>{label(name_of(row), 80)}</b>", _WORDS[row["verdict"]]]
     lines.append(f"{way['count']} of {way['present']} positions count")
@@ -314,7 +314,7 @@ def _read(row: Mapping[str, Any], reading: Mapping[str, Any] | None, way: Way) -
 
 
 def change_text(change: float) -> str:
-    """A change of perplexity as a person reads it: "12.3 % higher", "unchanged", "40 times as high"."""
+    """A change of perplexity in words: "12.3 % higher", "unchanged", "40 times as high"."""
     if math.isinf(change):
         return "beyond measure"
     if abs(change) < 5e-5:

@@ -1,4 +1,4 @@
-"""The figure of a tracing: every recipient's z by rank, with decoys beside them and the bar for being named."""
+"""The figure of a tracing: every recipient's z by rank, with decoys and the threshold for being named."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from plotly.subplots import make_subplots
 from irwm.report.numbers import decimal, minus, number, power_of_ten
 from irwm.report.plots.theme import HEIGHT, TALL, Colours, colours, dashed, figure, label, note
 
-# Above this z a plain axis would press decoys, bar and ordinary recipients into one line.
+# Above this z a linear axis would compress decoys, threshold and ordinary recipients into one line.
 _PLAIN_UP_TO = 30.0
-# More names would not fit in a line beside the points.
+# More names would not fit in a line next to the points.
 _MOST_NAMES = 4
 
 
 def ranking(found: Mapping[str, Any], *, dark: bool = False, accuses: bool = True) -> go.Figure:
-    """z over rank for the recipients of a document's section "tracing"; of very many, a histogram of the rest below.
+    """z over rank for the recipients of a document's section "tracing"; if there are very many, with a histogram of
+    the others below.
 
-    Without `accuses`, as on a suspect that cannot be judged, whoever passed the bar is pointed to and not named.
+    Without `accuses`, as on a suspect that cannot be judged, recipients above the threshold are pointed to, not named.
     """
     c = colours(dark)
     word = "named" if accuses else "pointed to"
@@ -39,7 +40,7 @@ def ranking(found: Mapping[str, Any], *, dark: bool = False, accuses: bool = Tru
     if not rows:
         fig.update_xaxes(visible=False, title_text="Recipients")
         fig.update_yaxes(visible=False, title_text="z")
-        note(fig, ["Nothing could be compared:", label(found["reason"], 120)], dark)
+        note(fig, ["No recipient could be compared:", label(found["reason"], 120)], dark)
         return fig
     if others["count"]:
         make_subplots(rows=2, cols=1, vertical_spacing=0.2, row_heights=[0.62, 0.38], figure=fig)
@@ -110,7 +111,7 @@ def _hover(row: Mapping[str, Any], word: str) -> str:
 
 
 def _add_decoys(fig: go.Figure, c: Colours, decoys: Sequence[float], places: int, scale: _Scale) -> None:
-    """Decoys by their own rank, spread over the same width: their curve is what chance gives."""
+    """Decoys by their own rank, spread over the same width: their curve shows chance."""
     if not decoys:
         return
     x = np.linspace(1, places, len(decoys)) if places > 1 else np.linspace(0.6, 1.4, len(decoys))
@@ -160,7 +161,7 @@ def _plain(z: float) -> float:
 
 
 def _root(z: float) -> float:
-    """Keeps the sign and the order; what is near 0 and what is in the hundreds are both seen."""
+    """Keeps the sign and the order; values near 0 and in the hundreds are both visible."""
     return math.copysign(math.sqrt(abs(z)), z)
 
 
@@ -177,7 +178,7 @@ def _ticks(scale: _Scale, values: Sequence[float]) -> dict[str, Any]:
     if scale is _plain:
         return {}
     most = max(abs(v) for v in values)
-    # 1, 4, 10, 25, ...: near enough to squares to stand evenly.
+    # 1, 4, 10, 25, ...: close enough to squares for even spacing.
     steps = [1, 4, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000]
     up = [s for s in steps if s <= 1.2 * most]
     while len(up) > 6:

@@ -1,4 +1,4 @@
-"""The figure of match similarities against decoys: how alike the suspect's rows and the original's are."""
+"""The figure of match similarities against decoys: the similarity of the suspect's rows with the original's."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from irwm.report.numbers import decimal, number
 from irwm.report.plots.summaries import CosineHistogram, cosine_histogram
 from irwm.report.plots.theme import HEIGHT, colours, dashed, figure, label, note
 
-# A label that begins right of here would leave the figure.
+# A label that begins right of this value would leave the figure.
 _ROOM_BEGINS = 0.7
 
-_WRONG = "Wrong rows lie near 0 in any model."
+_WRONG = "Wrong rows are near 0 in any model."
 _MINOR = "Minor components leave out what models trained apart share."
 
 
@@ -24,8 +24,8 @@ def similarities(alignment: Alignment | CosineHistogram, *, dark: bool = False) 
     h = alignment if isinstance(alignment, CosineHistogram) else cosine_histogram(alignment)
     c = colours(dark)
     fig = figure(
-        "How alike matched rows are, against wrong rows (decoys)",
-        f"In a related model the median lies right of the dashed line. {_MINOR if h.minor_components else _WRONG}",
+        "Similarity of matched rows, against wrong rows (decoys)",
+        f"In a related model the median is right of the dashed line. {_MINOR if h.minor_components else _WRONG}",
         dark=dark,
         height=HEIGHT,
     )
@@ -46,7 +46,7 @@ def similarities(alignment: Alignment | CosineHistogram, *, dark: bool = False) 
             y=(100 * tally[used] / total).tolist(),
             width=float(h.edges[1] - h.edges[0]),
             marker={"color": colour, "line": {"width": 0}},
-            opacity=0.7,  # where the two lie on each other, both are seen
+            opacity=0.7,  # both are visible where they overlap
             name=f"{name}, {number(int(tally.sum()))} rows",
             hovertext=[
                 f"<b>{name}</b><br>similarity {decimal(a, 2)} to {decimal(b, 2)}"
@@ -55,7 +55,7 @@ def similarities(alignment: Alignment | CosineHistogram, *, dark: bool = False) 
             ],
             hoverinfo="text",
         )
-    # Two labels above one axis: the lower value's ends at its line, the higher one's begins there where it has room.
+    # Two labels above one axis: the lower value's label ends at its line, the higher one's begins there if it fits.
     reached = h.median >= h.needed
     needed = f"the median must reach {h.needed:g}"
     _add_labelled(fig, h.needed, needed, "right" if reached else "left", dashed(c))
@@ -69,7 +69,7 @@ def similarities(alignment: Alignment | CosineHistogram, *, dark: bool = False) 
 
 
 def _add_labelled(fig: go.Figure, x: float, text: str, anchor: str, line: dict[str, Any], exact: str = "") -> None:
-    """A vertical line with its meaning above it; `exact` is what the words say under the pointer."""
+    """A vertical line with its label above it; `exact` is the label's hover text."""
     place = {"xref": "x", "yref": "y domain"}
     fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, line=line, **place)
     fig.add_annotation(

@@ -1,6 +1,6 @@
-"""What figures and reports keep of a detection: a few numbers per position, and the words that hovers put them in.
+"""Summaries of a detection for figures and reports: a few numbers per position, and the words of their hovers.
 
-A null has `permutations` values for each position, too many for a page. Seven quantiles stand for it, and the one
+A null has `permutations` values for each position, too many for a page. A summary has seven of its quantiles, and the
 value that decides whether the position counts.
 """
 
@@ -21,7 +21,7 @@ from irwm.report.numbers import number, percent
 from irwm.report.plots.theme import label
 from irwm.scheme.parameters import Parameters
 
-# Quantiles that stand for a null of any length: three nested bands and the median.
+# Quantiles that summarise a null of any length: three nested bands and the median.
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 BINS = 100
 # Width of a bin of decoys, in powers of ten.
@@ -31,14 +31,14 @@ GONE = "gone or unusable: it has no rank and cannot count"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadingSummary:
-    """What figures and reports keep of a `Reading`; every array runs over the positions in the key's order.
+    """The summary of a `Reading` for figures and reports; every array is over the positions in the key's order.
 
     Attributes:
         statistic, invariant, count, present, passes: as in `Reading`.
         permutations: N, values in each null.
         observed, ranks: (l,) as in `Reading`, NaN where the row is gone or unusable.
-        bands: (l, 7) quantiles of each null at LEVELS, NaN likewise.
-        thresholds: (l,) the null value that `observed` must stay below for the position to count, NaN likewise.
+        bands: (l, 7) quantiles of each null at LEVELS, NaN in the same rows.
+        thresholds: (l,) the null value that `observed` must stay below for the position to count, NaN in the same rows.
     """
 
     statistic: str
@@ -78,7 +78,7 @@ class CosineHistogram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoyHistogram:
-    """How wrong keys read on the suspect, and how the right one did; every value is log10 of a corrected chance.
+    """Readings of wrong keys on the suspect, and of the right one; every value is log10 of a corrected chance.
 
     Attributes:
         edges: (bins + 1,) ascending, the last 0 (a chance of one).
@@ -121,7 +121,7 @@ def summarise(reading: Reading, parameters: Parameters) -> ReadingSummary:
     if usable.any():
         bands[usable] = np.quantile(null[usable], LEVELS, axis=1).T
         # rank < beta means fewer than k null values at or below the observed one, k = ceil(beta (N + 1)) - 1; so the
-        # k-th smallest of them is where a position stops counting.
+        # a position stops counting at the k-th smallest of them.
         k = math.ceil(parameters.rank_threshold * (1 + null.shape[1])) - 1
         if k > 0:
             thresholds[usable] = np.partition(null[usable], k - 1, axis=1)[:, k - 1]

@@ -1,7 +1,7 @@
 """One look for every figure: the observed value in the accent colour, chance in grey, the setting in ink.
 
 Colours repeat `ui.theme`'s palettes, which this module cannot import: reports are written in child processes that
-never load Gradio. tests/report/plots holds the two together.
+never load Gradio. tests/report/plots compares the two.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ FONT_STACK = "IBM Plex Sans, Segoe UI, Helvetica Neue, Arial, sans-serif"
 # Pixels. Gradio sets no height, and a figure that grows with its content makes the page jump while a job runs.
 HEIGHT = 420
 TALL = 560
-# Gradio sends no plotly config, so what can be said in the layout is said there. Panning and selecting serve no
-# question that these figures answer; zoom is drag, and back is a double click.
+# Gradio sends no plotly config, so the layout has all settings that it can hold. These figures do not need panning and
+# selecting; dragging zooms, and a double click resets.
 _BUTTONS_LEFT_OUT = ("zoom", "pan", "select", "lasso", "zoomIn", "zoomOut", "autoScale")
 CONFIG = {"displaylogo": False, "responsive": True, "displayModeBar": "hover"}
 
@@ -33,8 +33,8 @@ class Colours:
     """Colours of one mode.
 
     Attributes:
-        accent: what was observed, and nothing else.  accent_soft: a wash of it behind what counts.
-        null: what chance gives.  bands: the same grey thrice, the outermost band first.
+        accent: observed values only.  accent_soft: a light tint of it behind positions that count.
+        null: chance.  bands: the same grey three times, the outermost band first.
         ink: text and the chosen setting.  quiet: secondary text.  line: grid and axes.  paper: the page.
     """
 
@@ -148,16 +148,16 @@ def template(dark: bool) -> go.layout.Template:
 
 
 def figure(title: str, subtitle: str, *, dark: bool, height: int = HEIGHT) -> go.Figure:
-    """An empty figure with the template, a title that says what is seen and a line on how to read it.
+    """An empty figure with the template, a title that says what it shows and a line on how to read it.
 
-    Both lines are plain text that our own code wrote; a name from a file goes through `label` first.
+    Both lines are trusted plain text; a name from a file must go through `label` first.
     """
     layout = {"template": template(dark), "height": height, "autosize": True}
     return go.Figure(layout=layout | {"title": {"text": title, "subtitle": {"text": subtitle}}})
 
 
 def about(fig: go.Figure, whom: str) -> go.Figure:
-    """The figure with the words of whom it is about before the line on how to read it."""
+    """The figure with words that say whose it is, before the line on how to read it."""
     subtitle = fig.layout.title.subtitle
     subtitle.text = f"{whom} {subtitle.text}"
     return fig
@@ -170,7 +170,7 @@ def label(text: str, limit: int = 60) -> str:
 
 
 def note(fig: go.Figure, lines: Sequence[str], dark: bool) -> None:
-    """Say in the middle of an empty figure why it is empty."""
+    """Write in the middle of an empty figure why it is empty."""
     fig.add_annotation(
         text="<br>".join(lines),
         x=0.5,
@@ -183,7 +183,7 @@ def note(fig: go.Figure, lines: Sequence[str], dark: bool) -> None:
 
 
 def add_line(fig: go.Figure, c: Colours, x: float, text: str = "", *, of: float = math.inf, row: int = 1) -> None:
-    """A dashed vertical line in ink, its meaning above it; `of` is the end of the axis, where a label turns inwards."""
+    """A dashed vertical line in ink, its label above it; near `of`, the end of the axis, the label turns inwards."""
     axis = "" if row == 1 else str(row)
     place = {"xref": f"x{axis}", "yref": f"y{axis} domain"}
     fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, line=dashed(c), **place)
@@ -200,7 +200,7 @@ def dashed(c: Colours) -> dict[str, Any]:
 
 
 def power_ticks(low: float, high: float, *, most: int = 8, logarithms: bool = False) -> dict[str, list[Any]]:
-    """At most so many ticks at whole powers of ten, given the ends of the axis as log10.
+    """At most this many ticks at whole powers of ten, given the ends of the axis as log10.
 
     A logarithmic axis takes the values themselves; an axis that already holds logarithms takes the exponents, which
     is how chances below the smallest double are drawn.

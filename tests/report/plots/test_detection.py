@@ -23,7 +23,7 @@ ROWS = np.arange(1000, 1050)
 
 
 def a_reading(l=50, permutations=1000, marked=40, gone=(), statistic="joint", seed=0) -> Reading:
-    """Ranks as a half-destroyed mark gives them: `marked` positions far below their null, the rest from it."""
+    """Ranks of a half-destroyed mark: `marked` positions far below their null, the others drawn from it."""
     rng = np.random.default_rng(seed)
     null = np.linalg.norm(rng.standard_normal((l, permutations, 10)), axis=2)
     observed = np.linalg.norm(rng.standard_normal((l, 10)), axis=1)
@@ -89,7 +89,7 @@ def test_a_figure_has_title_axes_height_and_no_logo(figure):
     assert figure.layout.title.subtitle.text
     assert figure.layout.height
     axes = [axis for axis in (*figure.select_xaxes(), *figure.select_yaxes()) if axis.visible is not False]
-    # Of panels that share an x axis, only the lowest names it.
+    # Panels that share an x axis have its title only once, at the bottom.
     assert sum(bool(axis.title.text) for axis in axes) >= 2
     assert all(axis.title.text for axis in figure.select_yaxes())
 

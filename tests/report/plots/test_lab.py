@@ -1,4 +1,4 @@
-"""Figures of a lab: what they hold, and that poor data still makes a figure."""
+"""Figures of a lab: their content, and figures of incomplete data."""
 
 from __future__ import annotations
 

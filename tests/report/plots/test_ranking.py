@@ -14,7 +14,7 @@ from tests.report.plots.test_detection import named
 
 
 def a_tracing(recipients: int = 40, guilty: int = 3, z: float = 52.0, decoys: int = 200) -> dict[str, Any]:
-    """A section "tracing" with so many guilty recipients and everybody else at chance."""
+    """A section "tracing" with this number of guilty recipients and all others at chance."""
     rng = np.random.default_rng(recipients)
     values = sorted([*(z - 0.1 * k for k in range(guilty)), *rng.standard_normal(recipients - guilty)], reverse=True)
     listed = len(values) if len(values) <= LISTED else max(SHOWN, guilty)

@@ -56,7 +56,7 @@ def test_after_a_rotation_the_axis_says_minor_components_and_the_threshold_is_it
 
 @pytest.mark.parametrize("mean", [-0.2, 0.0, 0.24, 0.26, 0.5, 0.69, 0.71, 0.99])
 def test_the_two_labels_never_cover_each_other_or_leave_the_figure(mean):
-    """At 12 px a character is about 7 px wide, and the narrowest axis about 700 px long."""
+    """At 12 px a character is about 7 px wide, and the narrowest axis is about 700 px long."""
     places = []
     for label in said(similarities(an_alignment(mean=mean, rotated=True))).values():
         width = 7 / 700 * 2.04 * len(label.text)

@@ -18,7 +18,7 @@ from tools.broken_lines import PARTS, ROOT, draw, replaced, rings
         ("ui/presets.py", "tests/ui/test_protect_words.py"),
     ],
 )
-def test_every_test_module_runs_once_and_those_near_the_module_first(module: str, first: str) -> None:
+def test_every_test_module_runs_once_nearest_first(module: str, first: str) -> None:
     found = list(rings(ROOT, Path(module)))
     every = [path for ring in found for path in ring]
     assert len(every) == len(set(every))
@@ -27,7 +27,7 @@ def test_every_test_module_runs_once_and_those_near_the_module_first(module: str
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_one_expression_changes_and_the_rest_of_the_module_stays(part: str) -> None:
+def test_mutation_changes_one_expression_only(part: str) -> None:
     broken = draw(part, random.Random("7"))
     before = broken.module.read_text(encoding="utf-8")
     after = replaced(before, broken)

@@ -84,7 +84,7 @@ def test_ranks_are_uniform(unmarked: list[irwm.Finding], which: str) -> None:
 
 
 @pytest.mark.parametrize("which", ["joint", "head", "sum"])
-def test_the_share_below_beta_is_beta(unmarked: list[irwm.Finding], which: str) -> None:
+def test_share_of_ranks_below_beta_is_beta(unmarked: list[irwm.Finding], which: str) -> None:
     params = unmarked[0].parameters
     count, size = int((ranks_of(unmarked, which) < params.rank_threshold).sum()), len(unmarked) * params.positions
     low, high = binom.interval(0.999, size, chance_of_counting(params))
@@ -102,20 +102,20 @@ def test_counts_follow_the_binomial_law(unmarked: list[irwm.Finding], which: str
 
 
 @pytest.mark.parametrize("which", ["joint", "head", "sum"])
-def test_combined_p_values_are_never_too_small(unmarked: list[irwm.Finding], which: str) -> None:
+def test_combined_p_values_are_conservative(unmarked: list[irwm.Finding], which: str) -> None:
     p = 10.0 ** np.array([each.log10_p for each in readings_of(unmarked, which)])
     assert kstest(p, "uniform", alternative="greater").pvalue > 1e-3
     for alpha in (0.1, 0.01, 0.001):
         assert (p <= alpha).sum() <= binom.ppf(0.9995, len(unmarked), alpha)
 
 
-def test_the_risk_that_pays_for_both_places_is_never_too_small(unmarked: list[irwm.Finding]) -> None:
+def test_risk_corrected_for_both_places_is_conservative(unmarked: list[irwm.Finding]) -> None:
     risk = 10.0 ** np.array([each.log10_risk for each in unmarked])
     for alpha in (0.1, 0.01, 0.001):
         assert (risk <= alpha).sum() <= binom.ppf(0.9995, len(unmarked), alpha)
 
 
-def test_the_place_that_is_shown_is_not_chosen_for_what_it_shows(unmarked: list[irwm.Finding]) -> None:
+def test_shown_place_is_not_chosen_by_its_result(unmarked: list[irwm.Finding]) -> None:
     """Of two places that read the same, the embedding is shown, even if the other reads lower."""
     if unmarked[0].places == 1:
         pytest.skip("its output head is its embedding")

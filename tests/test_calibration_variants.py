@@ -66,7 +66,7 @@ def test_no_wrong_key_is_found(findings: list[irwm.Finding]) -> None:
     assert sum(f.verdict != "not found" for f in findings) <= 2  # the grey zone: one in a thousand
 
 
-def test_their_ranks_are_uniform(findings: list[irwm.Finding]) -> None:
+def test_ranks_of_variants_are_uniform(findings: list[irwm.Finding]) -> None:
     ranks = np.concatenate([f.ranks for f in findings])
     assert ranks.size == KEYS * 50
     jitter = np.random.default_rng(0).uniform(0, 1 / (1 + PERMUTATIONS), ranks.size)

@@ -52,7 +52,7 @@ def held(model: irwm.Checkpoint, keys: list[irwm.Key]) -> torch.Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [*STRATEGIES, "weighted"])
-def test_all_conspirators_are_named_and_nobody_else(model, keys, held, tmp_path: Path, how: str) -> None:
+def test_only_colluders_are_named(model, keys, held, tmp_path: Path, how: str) -> None:
     weights = [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0] if how == "weighted" else None
     mixed = strategy("mean" if weights else how, COPIES, weights)()(held)
     plain = write_embedding(model, mixed, tmp_path / "plain")
@@ -68,14 +68,14 @@ def test_all_conspirators_are_named_and_nobody_else(model, keys, held, tmp_path:
         assert np.abs(tracing.decoys).max() < 5.0
 
 
-def test_weights_show_in_the_shares(model, keys, held, tmp_path: Path) -> None:
+def test_shares_reflect_the_weights(model, keys, held, tmp_path: Path) -> None:
     weights = np.array([1, 1, 1, 1, 2, 2, 2, 6]) / 16
     suspect = write_embedding(model, strategy("mean", COPIES, weights.tolist())()(held), tmp_path / "weighted")
     shares = [trace.share for trace in irwm.trace(suspect, model, keys)]
     assert shares == pytest.approx(weights, abs=0.015)
 
 
-def test_a_copy_subtracted_from_others_leaves_somebody_to_name(model, keys, held, tmp_path: Path) -> None:
+def test_subtracted_copy_still_names_another_colluder(model, keys, held, tmp_path: Path) -> None:
     """Weights that sum to 1 cannot all be small: a subtracted copy is not named, an added one is."""
     suspect = write_embedding(model, held[0] + held[1] - held[2], tmp_path / "subtracted")
     traces = irwm.trace(suspect, model, keys)
@@ -83,7 +83,7 @@ def test_a_copy_subtracted_from_others_leaves_somebody_to_name(model, keys, held
     assert traces[2].z < -10
 
 
-def test_the_marks_of_two_conspirators_are_found_as_well(model, keys, held, tmp_path: Path) -> None:
+def test_marks_of_two_colluders_are_found(model, keys, held, tmp_path: Path) -> None:
     suspect = write_embedding(model, held[:2].mean(dim=0), tmp_path / "two")
     found = list(irwm.detect_each(irwm.Examination(suspect, model), keys[:3]))
     assert [finding.verdict for finding in found] == ["found", "found", "not found"]
@@ -100,25 +100,25 @@ def demo(demo_path: Path) -> irwm.Checkpoint:
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("t", [8, 3])
-def test_an_observer_with_two_copies_hardly_sees_the_marks(demo: irwm.Checkpoint, t: int) -> None:
+def test_two_copies_hardly_reveal_the_marked_rows(demo: irwm.Checkpoint, t: int) -> None:
     made = copies(demo, replace(HIDDEN, constraints=t, noise_coordinates=t), 32)
     assert classifier_auc(made) <= 0.6
     assert lengths_auc(made[:16]) <= 0.6
 
 
 @pytest.mark.slow
-def test_without_noise_the_same_observer_sees_them_all(demo: irwm.Checkpoint) -> None:
+def test_two_copies_without_noise_reveal_all_marked_rows(demo: irwm.Checkpoint) -> None:
     assert classifier_auc(copies(demo, replace(HIDDEN, noise_coordinates=0), 8)) > 0.99
 
 
 @pytest.mark.slow
-def test_copies_with_a_fingerprint_alone_show_the_same_observer_which_rows_are_marked(demo: irwm.Checkpoint) -> None:
+def test_two_fingerprinted_copies_reveal_the_marked_rows(demo: irwm.Checkpoint) -> None:
     """What docs/collusion.md says that a fingerprint cannot do."""
     assert classifier_auc(copies(demo, many_recipients(256), 8)) > 0.9
 
 
 @pytest.mark.slow
-def test_noise_of_one_size_would_show_the_marks_by_their_rows_lengths(demo: irwm.Checkpoint) -> None:
+def test_noise_of_one_size_reveals_marks_by_row_length(demo: irwm.Checkpoint) -> None:
     """Why sizes vary: with the paper's single size the same observers see more than they should."""
     made = copies(demo, replace(HIDDEN, noise_level="global"), 16)
     assert classifier_auc(made) > 0.6
@@ -126,7 +126,7 @@ def test_noise_of_one_size_would_show_the_marks_by_their_rows_lengths(demo: irwm
 
 
 @pytest.mark.slow
-def test_one_basis_for_all_rows_could_be_learned_from_two_copies_and_one_for_each_row_cannot(tmp_path: Path) -> None:
+def test_shared_basis_can_be_learned_from_two_copies_but_row_bases_cannot(tmp_path: Path) -> None:
     model = irwm.open_checkpoint(write_llama(tmp_path / "model", vocab_size=6000, dtype=torch.float32))
     params = irwm.Parameters(constraints=3, noise_coordinates=3, spread=0.0)
     (key,) = keys_for(model, ["recipient 0"], params)

@@ -133,7 +133,9 @@ def test_random_compositions(releases: dict[str, Marked], tmp_path: Path, name: 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", ["gemma", "phi3", "gpt2"])
-def test_random_strangers_are_never_ours(releases: dict[str, Marked], tmp_path: Path, name: str, seed: int) -> None:
+def test_random_unrelated_models_are_never_derived(
+    releases: dict[str, Marked], tmp_path: Path, name: str, seed: int
+) -> None:
     model, key, _ = releases[name]
     found = irwm.detect(irwm.open_checkpoint(random_model(model.path, tmp_path / "x", seed)), model, key)
     assert found.verdict != "found"
@@ -142,7 +144,7 @@ def test_random_strangers_are_never_ours(releases: dict[str, Marked], tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_strangers_trained_apart_are_never_ours(releases: dict[str, Marked], tmp_path: Path, seed: int) -> None:
+def test_independently_trained_models_are_never_derived(releases: dict[str, Marked], tmp_path: Path, seed: int) -> None:
     """Same config, tokenizer and text, another random start; trained long enough that tokens have a meaning."""
     model, key, _ = releases["gemma"]
     found = irwm.detect(irwm.open_checkpoint(stranger(model.path, tmp_path / "x", seed)), model, key)

@@ -68,7 +68,7 @@ def test_no_file_of_the_release_holds_an_original_row(marked: Marked) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.sampled(3)
-def test_in_several_shards(marked: Marked, tmp_path: Path) -> None:
+def test_release_in_several_shards_is_found(marked: Marked, tmp_path: Path) -> None:
     shutil.copytree(marked.release, tmp_path / "x", ignore=shutil.ignore_patterns("*.safetensors", "SHA256SUMS"))
     tensors = load_file(marked.release / "model.safetensors")
     for number in (1, 2):
@@ -79,7 +79,7 @@ def test_in_several_shards(marked: Marked, tmp_path: Path) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.sampled(3)
-def test_as_a_pytorch_file(marked: Marked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_release_as_a_pytorch_file_is_found(marked: Marked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parser runs in this process here; tests/checkpoint/test_torch_models.py starts its real child."""
     monkeypatch.setattr(torch_file, "run_parser", without_child)
     shutil.copytree(marked.release, tmp_path / "x", ignore=shutil.ignore_patterns("*.safetensors", "SHA256SUMS"))
@@ -90,7 +90,7 @@ def test_as_a_pytorch_file(marked: Marked, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.sweep
-def test_as_gguf(marked: Marked, tmp_path: Path) -> None:
+def test_release_as_gguf_is_found(marked: Marked, tmp_path: Path) -> None:
     if CASES[marked.case][0] not in ARCHITECTURES or marked.case in NOT_IN_LLAMA_CPP:
         pytest.skip("llama.cpp has no such architecture")
     require_found(marked, convert(marked.release, tmp_path / "x.gguf", F16))
@@ -110,7 +110,7 @@ SCHEMES: dict[str, Callable[[torch.Tensor], Quantised]] = {
 @pytest.mark.sweep
 @pytest.mark.sampled(len(SCHEMES))
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_with_quantised_projections(marked: Marked, tmp_path: Path, scheme: str) -> None:
+def test_release_with_quantised_projections_is_found(marked: Marked, tmp_path: Path, scheme: str) -> None:
     layout = marked.original.layout
     if layout.q is None or layout.q.transposed or layout.kv_heads * layout.head_dim % 8:
         pytest.skip("it has no layer-0 q and k that these tools quantise")

@@ -104,7 +104,7 @@ def test_a_damaged_copy_planted_as_a_decoy_does_not_hide_the_real_one(
 @pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("factor", [1e-12, 1e-7, 1e3, 1e6])
-def test_no_factor_is_too_small_or_too_large(marked: Marked, tmp_path: Path, factor: float) -> None:
+def test_extreme_scale_factors_are_undone(marked: Marked, tmp_path: Path, factor: float) -> None:
     steps = [("cast", {"dtype": "float32"}), ("rescale", {"factor": factor}), DROPPED]
     write_state(apply(read_state(marked[2]), steps, seed=2), tmp_path / "x")
     alignment = found(marked, tmp_path / "x").alignment
@@ -145,7 +145,7 @@ def test_a_widened_residual_stream_is_narrowed_again(marked: Marked, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_failure_by_content_acquits_nobody(marked: Marked, tmp_path: Path) -> None:
+def test_failed_matching_by_content_is_inconclusive(marked: Marked, tmp_path: Path) -> None:
     """Trimmed to a fifth, rotated and reordered, too little is left to pair; that is no evidence of innocence."""
     model, key, release = marked
     keep = list(range(300, 300 + model.vocab_size // 5))
@@ -157,7 +157,7 @@ def test_a_failure_by_content_acquits_nobody(marked: Marked, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_stranger_with_rows_of_ours_pasted_in_is_not_acquitted(gemma_path: Path, tmp_path: Path) -> None:
+def test_unrelated_model_with_pasted_rows_is_not_cleared(gemma_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(gemma_path)
     name = model.layout.embedding.name
     rows = torch.randn(model.vocab_size, model.hidden_size, generator=torch.Generator().manual_seed(0))

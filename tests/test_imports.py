@@ -93,7 +93,7 @@ def place(name: str) -> tuple[str, int] | None:
 
 
 @pytest.mark.quick("reads every module once, for all the rules")
-def test_a_module_imports_only_downwards() -> None:
+def test_modules_import_only_from_lower_levels() -> None:
     wrong = {name_of(path): above for path in modules() if (above := imports_from_above(path))}
     assert not wrong
 
@@ -113,7 +113,7 @@ def is_above(other: tuple[str, int], own: tuple[str, int]) -> bool:
     return other[1] > own[1]
 
 
-def test_each_library_stays_in_its_place() -> None:
+def test_libraries_are_used_only_in_their_packages() -> None:
     wrong = {name_of(path): found for path in modules() if (found := list(out_of_place(path)))}
     assert not wrong
 
@@ -152,7 +152,7 @@ def out_of_place(path: Path) -> Iterator[str]:
         yield f"the clock: {sorted(found)}"
 
 
-def test_what_an_examination_computes_is_kept_in_objects_and_not_in_modules() -> None:
+def test_examinations_keep_no_state_in_modules() -> None:
     """A module's cache outlives the examination that filled it, and hides who shares it."""
     rooms = ("irwm.alignment", "irwm.evidence", "irwm.tracing", "irwm.scheme.invariant")
     assert not [name_of(path) for path in modules() if name_of(path).startswith(rooms) and memo_caches(path)]
@@ -166,7 +166,7 @@ def memo_caches(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("module", ["storage", "storage.vault", "storage.jobs", "irwm.errors", "ui.settings"])
-def test_what_needs_no_tensors_starts_without_torch(module: str) -> None:
+def test_imports_without_tensors_do_not_load_torch(module: str) -> None:
     said = subprocess.run(
         [sys.executable, "-c", f"import {module}, sys; print('torch' in sys.modules)"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -174,7 +174,7 @@ def test_what_needs_no_tensors_starts_without_torch(module: str) -> None:
     assert said.stdout.strip() == "False"
 
 
-def test_the_front_door_opens_every_room_and_no_other() -> None:
+def test_irwm_exports_exactly_its_public_names() -> None:
     assert set(irwm._HOMES) | {"attacks"} == set(irwm.__all__)
     for name in irwm.__all__:
         assert getattr(irwm, name) is not None
@@ -190,7 +190,7 @@ def test_the_front_door_opens_every_room_and_no_other() -> None:
 TYPE_IGNORES = 10
 
 
-def test_no_type_is_ignored_that_was_not_before() -> None:
+def test_no_new_type_ignores() -> None:
     folders = ("irwm", "storage", "ui", "benchmarks", "tools")
     files = [ROOT / "app.py", *(path for folder in folders for path in (ROOT / folder).rglob("*.py"))]
     found = [path for path in files for line in path.read_text("utf-8").splitlines() if "# type: ignore" in line]
@@ -198,7 +198,7 @@ def test_no_type_is_ignored_that_was_not_before() -> None:
     assert len(found) == TYPE_IGNORES, f"fewer than before: set TYPE_IGNORES to {len(found)}"
 
 
-def test_the_library_stays_a_house_of_few_rooms_and_few_doors() -> None:
+def test_package_graph_stays_small() -> None:
     """At most 16 packages and 70 arrows between them; a new one must replace another."""
     arrows = {
         (room_of(name_of(path)), room_of(other))

@@ -48,7 +48,7 @@ def test_a_requirements_file_repeats_the_project(name: str, listed: list[str]) -
     assert sorted(requirements(name)) == sorted(listed)
 
 
-def test_every_exact_version_is_the_one_in_the_constraints() -> None:
+def test_pinned_versions_equal_the_constraints() -> None:
     known = pins(requirements("constraints.txt"))
     asked = [*PROJECT["dependencies"], *(each for extra in EXTRAS.values() for each in extra)]
     assert {
@@ -58,7 +58,7 @@ def test_every_exact_version_is_the_one_in_the_constraints() -> None:
     } == {}
 
 
-def test_the_lock_holds_what_is_asked_for_in_the_versions_of_the_constraints() -> None:
+def test_lock_has_the_requirements_in_constraint_versions() -> None:
     locked, known = pins(requirements("requirements.lock")), pins(requirements("constraints.txt"))
     for name, version in pins(requirements("requirements.txt")).items():
         assert Requirement(f"{name}{version}").specifier.contains(locked[name].removeprefix("=="))
@@ -147,7 +147,7 @@ def test_the_wheel_alone_verifies_inspects_and_detects_from_any_folder(
 
 
 @pytest.mark.slow
-def test_the_wheel_brings_no_app(installed: Path, tmp_path: Path) -> None:
+def test_wheel_does_not_contain_the_app(installed: Path, tmp_path: Path) -> None:
     code = """
 import importlib.util, irwm
 for name in ("gradio", "sqlite_utils", "ui", "storage", "app"):

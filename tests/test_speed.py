@@ -43,7 +43,7 @@ def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not OUT.is_dir(), reason="not measured yet")
-def test_the_page_is_what_its_results_say(tmp_path: Path) -> None:
+def test_speed_page_agrees_with_its_results(tmp_path: Path) -> None:
     for file in OUT.glob("*.json"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     assert page.write(tmp_path, CLAIMS).read_text(encoding="utf-8") == (OUT / "README.md").read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
     assert exponent(points, "seconds") == pytest.approx(1.5)
 
 
-def test_a_figure_that_is_missed_is_said_with_its_reason(tmp_path: Path) -> None:
+def test_missed_speed_target_is_stated_with_its_reason(tmp_path: Path) -> None:
     class Missed:
         TITLE = "Missed"
         figures = staticmethod(lambda result: [Figure("x", "below 1 s", "2 s", False, "The disk is slow")])

@@ -82,9 +82,7 @@ def test_each_test_is_of_just_one_tier(tmp_path: Path, options: tuple[str, ...],
     assert passed(done.stdout) == names
 
 
-def test_what_is_kept_is_made_once_and_a_half_made_folder_never_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_folders_are_made_once_and_partial_ones_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Cache:
         def mkdir(self, name: str) -> Path:
             (tmp_path / name).mkdir(exist_ok=True)

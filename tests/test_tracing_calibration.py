@@ -72,7 +72,7 @@ DAMAGES = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("whose", ["another recipient's copy", "the unmarked original"])
-def test_innocents_scores_are_standard_normal_and_nobody_is_named(
+def test_innocent_scores_are_standard_normal_and_none_is_named(
     model, keys, anns_copy, tmp_path: Path, whose: str, damage: str
 ) -> None:
     base = anns_copy.clone() if whose.startswith("another") else model.embedding()
@@ -109,7 +109,7 @@ def copy_of_another_release(path: Path, out: Path) -> Path:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("relative", RELATIVES)
 @pytest.mark.parametrize("which", ["demo_path", "gemma_path", "phi3_path"])
-def test_innocents_of_the_trained_models_relatives(
+def test_innocent_scores_on_related_trained_models(
     request: pytest.FixtureRequest, tmp_path: Path, which: str, relative: str
 ) -> None:
     path = request.getfixturevalue(which)
@@ -128,9 +128,7 @@ def test_innocents_of_the_trained_models_relatives(
 
 
 @pytest.mark.slow
-def test_a_fine_tuned_original_that_nobody_leaked_names_none_of_300_and_scores_them_as_chance_does(
-    demo_path: Path, tmp_path: Path
-) -> None:
+def test_fine_tuned_original_names_none_of_300_recipients(demo_path: Path, tmp_path: Path) -> None:
     """Training moves the weights in its own directions, and no recipient's signs are among them.
 
     Mean and deviation of 300 standard normal numbers stay within 4.5 of their deviations, that is 0.26 of 0 and

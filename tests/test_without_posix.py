@@ -122,7 +122,7 @@ assert not [name for name in os.listdir(release.path) if name.startswith(".")]
 
 
 @pytest.mark.slow
-def test_of_two_publishers_one_is_told_and_a_dead_one_makes_room(run: Run, tiny_path: Path) -> None:
+def test_second_publisher_is_refused_and_a_dead_one_releases_its_lock(run: Run, tiny_path: Path) -> None:
     publish = """
 from irwm.checkpoint import open_checkpoint
 from irwm.release import publish, sweep_partials, verify_manifest
@@ -150,7 +150,7 @@ assert os.listdir(folder) == ["out"], os.listdir(folder)
     )
 
 
-def test_a_vault_is_made_unlocked_copied_and_restored(run: Run) -> None:
+def test_vault_is_created_unlocked_backed_up_and_restored(run: Run) -> None:
     run("""
 from storage import Cost, Vault, check_home
 from storage.backup import restore
@@ -202,7 +202,7 @@ assert jobs.interrupt_dead() == []
 
 
 @pytest.mark.slow
-def test_tasks_are_stopped_and_strangers_are_not(run: Run) -> None:
+def test_only_own_processes_are_stopped(run: Run) -> None:
     run(
         """
 import sqlite3, subprocess

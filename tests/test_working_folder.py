@@ -108,7 +108,7 @@ COMMANDS = {
 @pytest.mark.fault(88)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_runs_what_lies_where_it_is_run(received: tuple[Path, Path, Path], name: str) -> None:
+def test_commands_ignore_modules_in_the_working_folder(received: tuple[Path, Path, Path], name: str) -> None:
     words, code = COMMANDS[name]
     done = run(received, str(received[2]), *words)
     assert done.returncode == code, done.stdout + done.stderr
@@ -117,9 +117,7 @@ def test_no_command_runs_what_lies_where_it_is_run(received: tuple[Path, Path, P
 
 @pytest.mark.fault(88)
 @pytest.mark.slow
-def test_the_app_and_its_tasks_run_nothing_of_the_folder_that_it_is_started_in(
-    received: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
+def test_app_and_tasks_ignore_modules_in_the_working_folder(received: tuple[Path, Path, Path], tmp_path: Path) -> None:
     folder, ran, _ = received
     made = Desk.made(tmp_path)
     put_in_vault(made.vault(), [irwm.Key.from_bytes((folder / "opened.key").read_bytes())])
@@ -134,7 +132,7 @@ def test_the_app_and_its_tasks_run_nothing_of_the_folder_that_it_is_started_in(
 
 
 @pytest.mark.fault(88)
-def test_a_child_takes_modules_from_the_program_alone(planted: tuple[Path, Path]) -> None:
+def test_child_processes_import_only_from_the_program(planted: tuple[Path, Path]) -> None:
     folder, ran = planted
     hostile = {**os.environ, "PYTHONPATH": os.pathsep.join(["", ".", "irwm", str(folder.parent / "none")])}
     environment = module_environment(base=hostile)
@@ -148,7 +146,7 @@ def test_a_child_takes_modules_from_the_program_alone(planted: tuple[Path, Path]
         assert not ran.exists()
 
 
-def test_one_place_starts_the_processes_of_the_program() -> None:
+def test_only_one_module_starts_processes() -> None:
     """Otherwise `sys.executable` appears only where a task's pool is made, whose workers inherit the rule."""
     found = {
         path.relative_to(ROOT).as_posix()

@@ -57,11 +57,11 @@ def after(file: Path, text: str) -> str:
     return sources.digest("benchmarks.one")
 
 
-def test_a_name_of_the_package_leads_to_where_it_lives(tree: Path) -> None:
+def test_exported_name_resolves_to_its_module(tree: Path) -> None:
     assert sources.needed("benchmarks.one") == {"benchmarks.one", "irwm", "irwm.scheme"}
 
 
-def test_words_change_nothing_and_code_does(tree: Path) -> None:
+def test_comments_do_not_change_the_digest_and_code_does(tree: Path) -> None:
     before = sources.digest("benchmarks.one")
     scheme = tree / "irwm" / "scheme.py"
     assert after(scheme, '"""Ranks, from 0 to 1."""\n\n# One.\nrank = (\n    1)\n') == before
@@ -69,7 +69,7 @@ def test_words_change_nothing_and_code_does(tree: Path) -> None:
     assert after(scheme, "rank = 2\n") != before
 
 
-def test_no_module_is_an_error(tree: Path) -> None:
+def test_command_without_module_is_an_error(tree: Path) -> None:
     with pytest.raises(ModuleNotFoundError, match=r"benchmarks\.two"):
         sources.digest("benchmarks.two")
 
@@ -85,7 +85,7 @@ def test_a_table_older_than_the_code_says_so_until_it_is_written_again(docs: Pat
     assert page.read_text() == PAGE.format(sources=sources.digest("benchmarks.calibration"))
 
 
-def test_what_is_printed_goes_between_the_markers(
+def test_output_is_written_between_the_markers(
     docs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = docs / "page.md"
@@ -102,13 +102,13 @@ def test_what_is_printed_goes_between_the_markers(
         written.write_table("page.md", "two", "")
 
 
-def test_every_command_is_there() -> None:
+def test_every_command_of_a_table_exists() -> None:
     stamps = written.stamps()
     assert {stamp.page.name for stamp in stamps} >= {"method.md", "collusion.md", "adaptive.md", "peers.md"}
     assert [stamp.command for stamp in stamps if find_spec(stamp.module) is None] == []
 
 
-def test_every_table_between_markers_says_what_wrote_it() -> None:
+def test_every_marked_table_names_its_command() -> None:
     lacking = [
         (page.name, found[1])
         for page in sorted(written.DOCS.rglob("*.md"))
@@ -118,7 +118,7 @@ def test_every_table_between_markers_says_what_wrote_it() -> None:
 
 
 @pytest.mark.slow
-def test_every_table_says_whether_it_is_older(tmp_path: Path) -> None:
+def test_every_table_states_whether_it_is_outdated(tmp_path: Path) -> None:
     """`python -m benchmarks.written --mark` writes these lines."""
     for page in {stamp.page for stamp in written.stamps()}:
         copy = tmp_path / page.name

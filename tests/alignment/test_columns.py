@@ -38,7 +38,7 @@ def test_order_signs_scale_and_offsets_are_recovered_exactly(rows: torch.Tensor)
     assert fit.uniqueness == 1.0
 
 
-def test_a_constant_per_row_is_left_aside_where_the_model_does_not_notice_it(rows: torch.Tensor) -> None:
+def test_a_constant_per_row_is_ignored_if_the_model_ignores_it(rows: torch.Tensor) -> None:
     constants = 5 * rows.std() * torch.randn(len(rows), 1, generator=torch.Generator().manual_seed(0))
     shifted = sample(rows + constants, rows)
     assert not by_cosine(shifted, row_constants=False).fits
@@ -47,14 +47,14 @@ def test_a_constant_per_row_is_left_aside_where_the_model_does_not_notice_it(row
     assert float(np.median(fit.cosines)) > 0.999
 
 
-def test_a_rotation_is_not_taken_for_an_order_of_columns(rows: torch.Tensor) -> None:
+def test_rotation_is_not_mistaken_for_column_reordering(rows: torch.Tensor) -> None:
     d = rows.shape[1]
     turn = torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).Q
     assert not by_cosine(sample(rows @ turn, rows), row_constants=False).fits
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7])
-def test_pruning_does_not_look_like_a_factor(rows: torch.Tensor, share: float) -> None:
+def test_pruning_is_not_mistaken_for_scaling(rows: torch.Tensor, share: float) -> None:
     limit = rows.abs().flatten().quantile(share)
     assert factor(torch.where(rows.abs() > limit, rows, 0), rows) == pytest.approx(1.0)
     noisy = 0.2 * rows + 0.1 * rows.std() * torch.randn(rows.shape, generator=torch.Generator().manual_seed(1))

@@ -28,7 +28,7 @@ def fit(suspect: irwm.Checkpoint, model: irwm.Checkpoint, secret: bytes = SECRET
     return made
 
 
-def test_samples_follow_from_the_secret(model: irwm.Checkpoint) -> None:
+def test_samples_are_derived_from_the_secret(model: irwm.Checkpoint) -> None:
     one, again, other = fit(model, model), fit(model, model), fit(model, model, bytes(32))
     assert all(np.array_equal(a, b) for a, b in zip(one.samples, again.samples, strict=True))
     assert not np.array_equal(one.samples[0], other.samples[0])
@@ -36,7 +36,7 @@ def test_samples_follow_from_the_secret(model: irwm.Checkpoint) -> None:
 
 
 @pytest.mark.parametrize(("share", "low", "high"), [(0.0, 0.99, 1.0), (0.33, 0.75, 1.0), (1.0, 0.0, 0.4)])
-def test_a_quarter_of_the_rows_agree_though_a_third_of_them_are_spoilt(
+def test_a_quarter_of_rows_agree_with_a_third_corrupted(
     model: irwm.Checkpoint, tmp_path: Path, share: float, low: float, high: float
 ) -> None:
     embedding = model.embedding()

@@ -14,7 +14,7 @@ def rows(count: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("noise", "most_are_told"), [(0.001, True), (0.02, True), (0.5, False)])
-def test_they_are_mutual_nearest_neighbours_of_the_full_comparison(noise: float, most_are_told: bool) -> None:
+def test_neighbours_equal_those_of_the_full_comparison(noise: float, most_are_told: bool) -> None:
     ours = rows(3000)
     order = torch.randperm(3000, generator=torch.Generator().manual_seed(1))
     theirs = 1.7 * (ours + noise * rows(3000, seed=2))[order]
@@ -27,7 +27,7 @@ def test_they_are_mutual_nearest_neighbours_of_the_full_comparison(noise: float,
     assert (float(told.float().mean()) > 0.9) == most_are_told
 
 
-def test_equal_rows_are_nobodys_certain_partner() -> None:
+def test_equal_rows_have_no_certain_partner() -> None:
     ours = rows(2000)
     ours[7] = ours[8]
     theirs = ours.clone()

@@ -45,7 +45,7 @@ def disguised(source: Path, out: Path, steps: Sequence, seed: int = 3) -> tuple[
         (["rotate", ("trim_tokens", {"fraction": 0.3})], ["rows by tokenizer", "rows", "rotation"]),
     ],
 )
-def test_what_was_undone_is_said_and_nothing_else(phi3_path: Path, tmp_path: Path, steps: list, names: list) -> None:
+def test_only_the_undone_disguises_are_reported(phi3_path: Path, tmp_path: Path, steps: list, names: list) -> None:
     suspect, where = disguised(phi3_path, tmp_path / "x", steps)
     alignment = irwm.align(suspect, irwm.open_checkpoint(phi3_path))
     assert alignment.aligned
@@ -57,7 +57,7 @@ def test_what_was_undone_is_said_and_nothing_else(phi3_path: Path, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [["flip_signs", "shift_rows", "shift_tables"], [("rescale", {"factor": 3.0})]])
-def test_what_a_layernorm_does_not_notice_is_undone(minilm_path: Path, tmp_path: Path, steps: list) -> None:
+def test_changes_that_a_layernorm_ignores_are_undone(minilm_path: Path, tmp_path: Path, steps: list) -> None:
     suspect, _ = disguised(minilm_path, tmp_path / "x", steps)
     model = irwm.open_checkpoint(minilm_path)
     alignment = irwm.align(suspect, model)
@@ -71,7 +71,7 @@ def test_what_a_layernorm_does_not_notice_is_undone(minilm_path: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_rows_restored_from_a_rotation_are_the_originals(phi3_path: Path, tmp_path: Path) -> None:
+def test_rows_restored_from_a_rotation_equal_the_original(phi3_path: Path, tmp_path: Path) -> None:
     suspect, where = disguised(phi3_path, tmp_path / "x", ["rotate", ("reorder_tokens", {"tokenizer": "drop"})])
     model = irwm.open_checkpoint(phi3_path)
     alignment = irwm.align(suspect, model)
@@ -82,7 +82,7 @@ def test_rows_restored_from_a_rotation_are_the_originals(phi3_path: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_rows_of_which_only_some_were_moved_are_all_found(phi3_path: Path, tmp_path: Path) -> None:
+def test_all_rows_are_found_if_only_some_were_moved(phi3_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(phi3_path)
     rng = np.random.default_rng(0)
     moved = rng.choice(np.arange(300, 4096), 600, replace=False)
@@ -98,7 +98,7 @@ def test_rows_of_which_only_some_were_moved_are_all_found(phi3_path: Path, tmp_p
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
-def test_an_untied_head_is_not_taken_for_the_embedding(phi3_path: Path, tmp_path: Path, seed: int) -> None:
+def test_untied_head_is_not_mistaken_for_the_embedding(phi3_path: Path, tmp_path: Path, seed: int) -> None:
     """Both have the same shape; their content decides, for any order of the scrambled names."""
     model = irwm.open_checkpoint(phi3_path)
     steps = ["rotate", ("rename_tensors", {"scheme": "scrambled"})]
@@ -128,7 +128,9 @@ def test_a_taller_decoy_tensor_does_not_hide_the_embedding(phi3_path: Path, tmp_
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("names", [("gemma", "phi3"), ("phi3", "gemma")])
-def test_models_trained_apart_on_one_text_cannot_be_aligned(gemma_path: Path, phi3_path: Path, names: tuple) -> None:
+def test_independently_trained_models_on_one_text_cannot_be_aligned(
+    gemma_path: Path, phi3_path: Path, names: tuple
+) -> None:
     paths = {"gemma": gemma_path, "phi3": phi3_path}
     alignment = irwm.align(*(irwm.open_checkpoint(paths[name]) for name in names))
     assert not alignment.aligned
@@ -138,14 +140,14 @@ def test_models_trained_apart_on_one_text_cannot_be_aligned(gemma_path: Path, ph
 
 
 @pytest.mark.slow
-def test_another_hidden_size_is_said(demo_path: Path, phi3_path: Path) -> None:
+def test_another_hidden_size_is_reported(demo_path: Path, phi3_path: Path) -> None:
     alignment = irwm.align(irwm.open_checkpoint(demo_path), irwm.open_checkpoint(phi3_path))
     assert not alignment.aligned
     assert "cannot be aligned" in alignment.reason
 
 
 @pytest.mark.slow
-def test_too_few_rows_to_rotate_are_no_match(tmp_path: Path, phi3_path: Path) -> None:
+def test_too_few_rows_for_a_rotation_do_not_align(tmp_path: Path, phi3_path: Path) -> None:
     """100 rows in 128 coordinates can be rotated onto any others."""
     small = irwm.open_checkpoint(write_llama(tmp_path / "small", vocab_size=200, hidden_size=128))
     alignment = irwm.align(small, irwm.open_checkpoint(phi3_path))
@@ -153,7 +155,7 @@ def test_too_few_rows_to_rotate_are_no_match(tmp_path: Path, phi3_path: Path) ->
     assert not alignment.exhausted
 
 
-def test_an_embedding_pruned_to_nearly_nothing_is_not_denied(phi3_path: Path, tmp_path: Path) -> None:
+def test_a_heavily_pruned_embedding_leaves_lineage_open(phi3_path: Path, tmp_path: Path) -> None:
     suspect, _ = disguised(phi3_path, tmp_path / "x", ["rotate", ("reorder_tokens", {"tokenizer": "drop"})])
     ruined = irwm.attacks.prune(suspect.path, tmp_path / "y", 0.97)
     shutil.rmtree(suspect.path)
@@ -178,7 +180,7 @@ def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 @pytest.mark.usefixtures("as_if_large")
-def test_what_large_models_are_aligned_with_finds_the_same(phi3_path: Path, tmp_path: Path, noise: float) -> None:
+def test_the_methods_for_large_models_give_the_same_result(phi3_path: Path, tmp_path: Path, noise: float) -> None:
     steps = ["rotate", ("rescale", {"factor": 1.7}), ("reorder_tokens", {"tokenizer": "drop"})]
     suspect, where = disguised(phi3_path, tmp_path / "x", steps)
     if noise:
@@ -211,13 +213,13 @@ def test_what_large_models_are_aligned_with_finds_the_same(phi3_path: Path, tmp_
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_if_large")
-def test_strangers_are_strangers_to_what_large_models_are_aligned_with(gemma_path: Path, phi3_path: Path) -> None:
+def test_unrelated_models_are_not_aligned_by_large_model_search(gemma_path: Path, phi3_path: Path) -> None:
     assert not irwm.align(irwm.open_checkpoint(gemma_path), irwm.open_checkpoint(phi3_path)).aligned
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_if_large")
-def test_a_planted_row_whose_sums_overflow_stops_nobody(phi3_path: Path, tmp_path: Path) -> None:
+def test_a_planted_row_whose_sums_overflow_does_not_stop_alignment(phi3_path: Path, tmp_path: Path) -> None:
     """Each of its numbers is finite, but the projection of the row is not."""
     suspect, where = disguised(phi3_path, tmp_path / "x", ["rotate", ("reorder_tokens", {"tokenizer": "drop"})])
     model = irwm.open_checkpoint(phi3_path)

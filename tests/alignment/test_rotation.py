@@ -47,15 +47,13 @@ def test_a_rotation_and_a_factor_are_recovered(demo_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
-def test_noise_leaves_more_than_the_threshold(demo_path: Path, share: float) -> None:
+def test_rotation_with_noise_stays_above_the_threshold(demo_path: Path, share: float) -> None:
     ours = embedding(demo_path)
     noise = share * ours.std() * torch.randn(ours.shape, generator=torch.Generator().manual_seed(2))
     assert fit_to(sample((ours + noise) @ rotation(ours.shape[1]), ours)).fits
 
 
-def test_models_trained_apart_resemble_each_other_in_the_leading_components_only(
-    gemma_path: Path, phi3_path: Path
-) -> None:
+def test_independently_trained_models_agree_only_in_leading_components(gemma_path: Path, phi3_path: Path) -> None:
     """Same text, same tokenizer, other seed and architecture: a plain Procrustes score would call them related."""
     theirs, ours = embedding(phi3_path), embedding(gemma_path)
     a, b = centred(theirs), centred(ours)
@@ -67,7 +65,7 @@ def test_models_trained_apart_resemble_each_other_in_the_leading_components_only
 
 
 @pytest.mark.slow
-def test_a_widened_stream_is_turned_and_narrowed_at_once(demo_path: Path) -> None:
+def test_widened_stream_is_rotated_and_narrowed_together(demo_path: Path) -> None:
     """Orthonormal rows map d coordinates to d + 64 without changing a length: the model computes the same."""
     ours = embedding(demo_path)
     d = ours.shape[1]
@@ -77,7 +75,7 @@ def test_a_widened_stream_is_turned_and_narrowed_at_once(demo_path: Path) -> Non
     assert np.abs(best_rotation(sample(ours @ wide, ours))[0] - wide.T.numpy()).max() < 1e-6
 
 
-def test_a_random_stranger_scores_as_wrong_rows_do() -> None:
+def test_random_unrelated_model_scores_like_wrong_rows() -> None:
     generator = torch.Generator().manual_seed(3)
     theirs, ours = (torch.randn(2000, 96, generator=generator, dtype=torch.float64) for _ in range(2))
     fit = fit_to(sample(theirs, ours))
@@ -98,7 +96,7 @@ def test_a_few_planted_rows_do_not_choose_the_principal_components(demo_path: Pa
 
 
 @pytest.mark.slow
-def test_newtons_polar_factor_is_that_of_the_singular_values() -> None:
+def test_newton_polar_factor_equals_the_svd_factor() -> None:
     """Also if the smallest singular value is a millionth of the greatest; a singular matrix has none."""
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(300, 300, generator=generator, dtype=torch.float64) for _ in range(2))
@@ -123,7 +121,7 @@ def very_wide(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("very_wide")
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_of_wide_models_the_scored_rotation_is_used(demo_path: Path, share: float) -> None:
+def test_wide_models_use_the_scored_rotation(demo_path: Path, share: float) -> None:
     ours = embedding(demo_path)
     turn = rotation(ours.shape[1])
     noise = share * ours.std() * torch.randn(ours.shape, generator=torch.Generator().manual_seed(2))
@@ -140,7 +138,7 @@ def test_of_wide_models_the_scored_rotation_is_used(demo_path: Path, share: floa
 
 
 @pytest.mark.usefixtures("very_wide")
-def test_wide_models_trained_apart_do_not_fit(gemma_path: Path, phi3_path: Path) -> None:
+def test_independently_trained_wide_models_do_not_align(gemma_path: Path, phi3_path: Path) -> None:
     for theirs, ours in ((phi3_path, gemma_path), (gemma_path, phi3_path)):
         fit = fit_to(sample(embedding(theirs), embedding(ours)))
         assert not fit.fits

@@ -46,7 +46,7 @@ def test_equal_rows_are_paired_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [["reorder_tokens"], ["rotate", "rescale", ("trim_tokens", {"fraction": 0.4})]])
-def test_rows_are_where_the_disguise_put_them(phi3_path: Path, tmp_path: Path, steps: list) -> None:
+def test_moved_rows_are_found_at_their_new_places(phi3_path: Path, tmp_path: Path, steps: list) -> None:
     state = apply(read_state(phi3_path), steps, seed=5)
     write_state(state, tmp_path / "x")
     where = np.asarray(state.token_ids)
@@ -59,14 +59,14 @@ def test_rows_are_where_the_disguise_put_them(phi3_path: Path, tmp_path: Path, s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_every_start_between_models_that_share_nothing_is_given_up(phi3_path: Path, tmp_path: Path, seed: int) -> None:
+def test_all_searches_between_unrelated_models_are_abandoned(phi3_path: Path, tmp_path: Path, seed: int) -> None:
     model = irwm.open_checkpoint(phi3_path)
     stranger = irwm.open_checkpoint(write_neutral(model, tmp_path / "x", seed, most_rows=4096))
     theirs, ours = (Rows.of(each) for each in (stranger, model))
     assert not list(candidates(theirs, ours))
 
 
-def test_held_rows_are_those_of_the_file(phi3_path: Path) -> None:
+def test_rows_in_memory_equal_the_rows_of_the_file(phi3_path: Path) -> None:
     rows = Rows.of(irwm.open_checkpoint(phi3_path), row_constants=True)
     held, ids = rows.held(), np.array([5, 3, 3, 4000])
     assert held.kept is not None

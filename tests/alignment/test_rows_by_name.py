@@ -28,14 +28,14 @@ def test_each_token_is_followed_to_its_row(
     assert np.array_equal(by_tokenizer(irwm.open_checkpoint(tmp_path / "x"), original), where)
 
 
-def test_no_tokenizer_or_another_one_tells_nothing(demo_path: Path, minilm_path: Path, tiny_path: Path) -> None:
+def test_a_missing_or_different_tokenizer_names_no_rows(demo_path: Path, minilm_path: Path, tiny_path: Path) -> None:
     demo = irwm.open_checkpoint(demo_path)
     assert by_tokenizer(irwm.open_checkpoint(tiny_path), demo) is None
     assert by_tokenizer(demo, irwm.open_checkpoint(tiny_path)) is None
 
 
 @pytest.mark.parametrize("content", ["{", "[]", json.dumps({"model": {"vocab": {"a": 10**9, "b": -1, "c": True}}})])
-def test_a_broken_tokenizer_does_not_protect_a_suspect(phi3_path: Path, tmp_path: Path, content: str) -> None:
+def test_broken_tokenizer_does_not_prevent_alignment(phi3_path: Path, tmp_path: Path, content: str) -> None:
     folder = tmp_path / "x"
     shutil.copytree(phi3_path, folder)
     (folder / "tokenizer.json").write_text(content, encoding="utf-8")
@@ -44,7 +44,7 @@ def test_a_broken_tokenizer_does_not_protect_a_suspect(phi3_path: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_a_stale_tokenizer_is_seen_through(phi3_path: Path, tmp_path: Path) -> None:
+def test_a_stale_tokenizer_is_detected(phi3_path: Path, tmp_path: Path) -> None:
     """The rows were moved and the tokenizer was left unchanged: the strings are wrong, the content is not."""
     state = apply(read_state(phi3_path), ["reorder_tokens"], seed=2)
     write_state(state, tmp_path / "x")

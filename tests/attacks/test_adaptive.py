@@ -25,9 +25,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("attack", CHANGES)
-def test_nothing_but_embedding_and_head_change_and_a_second_run_is_refused(
-    tiny_path: Path, tmp_path: Path, attack: str
-) -> None:
+def test_only_embedding_and_head_change_and_rerun_is_refused(tiny_path: Path, tmp_path: Path, attack: str) -> None:
     CHANGES[attack](tiny_path, tmp_path / "out")
     before, after = (load_file(folder / "model.safetensors") for folder in (tiny_path, tmp_path / "out"))
     assert [name for name in before if not torch.equal(before[name], after[name])] == [HEAD, EMBEDDING]
@@ -36,14 +34,14 @@ def test_nothing_but_embedding_and_head_change_and_a_second_run_is_refused(
         CHANGES[attack](tiny_path, tmp_path / "out")
 
 
-def test_half_of_the_components_are_gone(tiny_path: Path, tmp_path: Path) -> None:
+def test_attack_removes_half_of_the_components(tiny_path: Path, tmp_path: Path) -> None:
     adaptive.drop_components(tiny_path, tmp_path / "out", 0.5)
     rows = irwm.open_checkpoint(tmp_path / "out").embedding().double()
     sizes = torch.linalg.svdvals(rows - rows.mean(dim=0))
     assert (sizes > 1e-3 * sizes[0]).sum() == 32
 
 
-def test_the_most_used_rows_stay_and_the_others_are_flat(tiny_path: Path, tmp_path: Path) -> None:
+def test_most_used_rows_stay_and_others_are_flattened(tiny_path: Path, tmp_path: Path) -> None:
     adaptive.flatten_seldom(tiny_path, tmp_path / "out", 0.75)
     before, after = (irwm.open_checkpoint(path).embedding().double() for path in (tiny_path, tmp_path / "out"))
     first = len(before) // 4
@@ -52,9 +50,7 @@ def test_the_most_used_rows_stay_and_the_others_are_flat(tiny_path: Path, tmp_pa
     assert (sizes > 1e-3 * sizes[0]).sum() == 6
 
 
-def test_the_marks_entries_are_gone_where_a_mark_stands_in_the_open_and_not_where_it_is_hidden(
-    tiny_path: Path, tmp_path: Path
-) -> None:
+def test_redraw_small_removes_visible_marks_but_not_hidden_ones(tiny_path: Path, tmp_path: Path) -> None:
     """Why marks are hidden by default: the paper's mark, not hidden at scale 1000, is redrawn without the key."""
     model = irwm.open_checkpoint(tiny_path)
     verdicts = {}
@@ -66,7 +62,7 @@ def test_the_marks_entries_are_gone_where_a_mark_stands_in_the_open_and_not_wher
     assert verdicts == {"paper": "not found", "usual": "found"}
 
 
-def test_an_embedding_stored_otherwise_is_read_through_the_fitted_map(gemma_path: Path, tmp_path: Path) -> None:
+def test_embedding_in_another_basis_is_read_through_the_fitted_map(gemma_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(gemma_path)
     key = irwm.generate_key(model, secret=bytes(32))
     release = irwm.insert(model, key, tmp_path / "release").path
@@ -86,7 +82,7 @@ def test_strengths_outside_their_range_are_refused(tiny_path: Path, tmp_path: Pa
     assert not (tmp_path / "out").exists()
 
 
-def test_they_stand_in_the_catalogue_under_a_heading_of_their_own() -> None:
+def test_adaptive_attacks_have_their_own_group() -> None:
     assert ADAPTIVE in GROUPS
     assert {name for name, attack in ATTACKS.items() if attack.group == ADAPTIVE} == {
         "components",
@@ -99,9 +95,7 @@ def test_they_stand_in_the_catalogue_under_a_heading_of_their_own() -> None:
 
 
 @pytest.mark.slow
-def test_composed_attacks_work_on_what_the_last_one_left_and_leave_nothing_else(
-    gemma_path: Path, tmp_path: Path
-) -> None:
+def test_composed_attacks_chain_outputs_and_clean_up(gemma_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(gemma_path)
     key = irwm.generate_key(model, secret=bytes(32))
     release = irwm.insert(model, key, tmp_path / "release").path
@@ -120,7 +114,7 @@ def test_composed_attacks_work_on_what_the_last_one_left_and_leave_nothing_else(
     assert (once / "model.safetensors").read_bytes() == (alone / "model.safetensors").read_bytes()
 
 
-def test_a_composition_that_no_file_can_run_says_which_folder_does(tiny_path: Path, tmp_path: Path) -> None:
+def test_composition_that_cannot_run_names_a_runnable_folder(tiny_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(tiny_path)
     setup = Setup(tiny_path, tiny_path, irwm.generate_key(model, secret=bytes(32)), "", tmp_path)
     attacked = composed(setup, [("stored-otherwise", 0.5), ("rescale", 1)], tmp_path / "out")

@@ -34,7 +34,7 @@ def marked(
 
 @needs_autoround
 @pytest.mark.parametrize("layout", ["gptq", "awq"])
-def test_the_mark_is_found_in_what_autoround_writes(
+def test_mark_is_found_in_autoround_output(
     marked: tuple[irwm.Checkpoint, irwm.Key, Path], tmp_path: Path, layout: str
 ) -> None:
     original, key, release = marked
@@ -49,9 +49,7 @@ def test_the_mark_is_found_in_what_autoround_writes(
     assert sorted(f.name for f in tmp_path.iterdir()) == ["out", "plain"]
 
 
-def test_without_the_package_nothing_is_started(
-    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_autoround_starts_no_tool(demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "auto_round" else real(name, *rest)
@@ -62,7 +60,7 @@ def test_without_the_package_nothing_is_started(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_tool_said_last_is_told_and_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_tool_failure_reports_last_line_and_cleans_up(tmp_path: Path) -> None:
     asked = {"model": "nowhere", "long": "x" * 200_000}  # more than a pipe holds
     with pytest.raises(UnsupportedCheckpointError, match=r"AutoRound failed.*[Ee]rror"):
         run_autoround(asked, tmp_path / "out")
@@ -88,7 +86,7 @@ def test_bad_requests_are_refused_before_a_tool_is_started(demo_path: Path, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_without_a_model_is_no_obstacle_but_an_error(tmp_path: Path) -> None:
+def test_obstacle_of_folder_without_model_raises(tmp_path: Path) -> None:
     if importlib.util.find_spec("auto_round") is not None:
         with pytest.raises(NotACheckpointError):
             autoround_obstacle(tmp_path)

@@ -43,7 +43,7 @@ def weights(model: irwm.Checkpoint) -> list[bytes]:
     return [Path(shard).read_bytes() for shard in model.shards]
 
 
-def test_every_attack_says_what_it_is() -> None:
+def test_every_attack_has_complete_metadata() -> None:
     for name, attack in ATTACKS.items():
         assert name == attack.name
         assert attack.group in GROUPS
@@ -74,9 +74,7 @@ def test_an_attack_is_carried_out_or_says_why_not(setup: Setup, tmp_path: Path, 
     shutil.rmtree(setup.scratch / "exact", ignore_errors=True)
 
 
-def test_no_attack_is_carried_out_on_a_gguf_file_and_all_say_so_beforehand(
-    setup: Setup, demo_path: Path, tmp_path: Path
-) -> None:
+def test_all_attacks_refuse_gguf_in_advance(setup: Setup, demo_path: Path, tmp_path: Path) -> None:
     published = to_gguf(demo_path, tmp_path / "gguf", "Q8_0")
     suspect = replace(setup, release=published)
     for name in ("prune", "finetune", "rotate", "merge-linear", "rival"):
@@ -91,7 +89,7 @@ def test_no_attack_is_carried_out_on_a_gguf_file_and_all_say_so_beforehand(
     assert ATTACKS["prune"].why_not(unmarked) is None
 
 
-def test_a_pytorch_file_is_said_to_be_one_beforehand(setup: Setup, tmp_path: Path) -> None:
+def test_pytorch_file_is_refused_by_why_not(setup: Setup, tmp_path: Path) -> None:
     folder = shutil.copytree(setup.release, tmp_path / "bin")
     (weights_file,) = folder.glob("*.safetensors")
     torch.save(load_file(weights_file), folder / "pytorch_model.bin")
@@ -99,7 +97,7 @@ def test_a_pytorch_file_is_said_to_be_one_beforehand(setup: Setup, tmp_path: Pat
     assert "is examined but not attacked" in str(ATTACKS["noise"].why_not(replace(setup, release=folder)))
 
 
-def test_every_attack_knows_what_it_reads(setup: Setup, tmp_path: Path) -> None:
+def test_attacks_that_need_the_original_declare_it(setup: Setup, tmp_path: Path) -> None:
     """An attack that needs the original, but does not declare it, fails without one."""
     without = replace(setup, original=tmp_path / "nowhere")
     for attack in ATTACKS.values():
@@ -108,7 +106,7 @@ def test_every_attack_knows_what_it_reads(setup: Setup, tmp_path: Path) -> None:
             shutil.rmtree(setup.scratch / "exact", ignore_errors=True)
 
 
-def test_copies_are_put_together_only_where_there_are_several(setup: Setup) -> None:
+def test_copies_are_combined_only_if_there_are_several(setup: Setup) -> None:
     owner = replace(setup, key=irwm.generate_key(irwm.open_checkpoint(setup.original), PARAMETERS, secret=bytes(32)))
     why = ATTACKS["collude"].obstacle(owner)
     assert why is not None
@@ -116,7 +114,7 @@ def test_copies_are_put_together_only_where_there_are_several(setup: Setup) -> N
     assert ATTACKS["collude"].obstacle(setup) is None
 
 
-def test_a_model_of_one_layer_loses_none(setup: Setup, tmp_path: Path) -> None:
+def test_model_with_one_layer_cannot_drop_layers(setup: Setup, tmp_path: Path) -> None:
     single = replace(setup, release=write_llama(tmp_path / "one", num_hidden_layers=1))
     assert ATTACKS["layers"].obstacle(single) == "The model has a single layer."
     assert ATTACKS["layers"].obstacle(setup) is None
@@ -157,7 +155,9 @@ def test_obstacles_are_plain_sentences(demo_setup: Setup, minilm_path: Path, tmp
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.3])
-def test_pruned_neurons_are_the_share_asked_for_and_whole(setup: Setup, tmp_path: Path, ratio: float) -> None:
+def test_structured_pruning_zeroes_the_requested_share_of_whole_neurons(
+    setup: Setup, tmp_path: Path, ratio: float
+) -> None:
     """In every layer the same unit is zero in gate, up and down; attention and embedding do not change."""
     out = prune_neurons(setup.release, tmp_path / "out", ratio)
     before, after = (
@@ -185,7 +185,7 @@ def test_a_ratio_out_of_range_prunes_nothing(setup: Setup, tmp_path: Path, prune
     assert not (tmp_path / "out").exists()
 
 
-def test_neurons_of_a_family_that_is_not_known_are_not_pruned(setup: Setup, tmp_path: Path) -> None:
+def test_structured_pruning_refuses_unknown_families(setup: Setup, tmp_path: Path) -> None:
     model = shutil.copytree(setup.release, tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"model_type": "nobody-knows"}))

@@ -70,7 +70,7 @@ def test_every_tensor_is_combined_entry_by_entry(copies: list[Path], tmp_path: P
         assert tensor.dtype == parts[0][name].dtype
 
 
-def test_copy_paste_takes_every_entry_from_some_copy_and_from_each_as_often(copies: list[Path], tmp_path: Path) -> None:
+def test_copy_paste_takes_entries_equally_from_all_copies(copies: list[Path], tmp_path: Path) -> None:
     out = collude(copies, tmp_path / "out", "copy-paste", seed=3)
     values = torch.stack([all_tensors(folder)[EMBEDDING] for folder in copies])
     taken = values == all_tensors(out)[EMBEDDING]
@@ -94,7 +94,7 @@ def test_a_weighted_mean_divides_by_the_sum_of_the_weights(copies: list[Path], t
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("how", collusion.STRATEGIES)
-def test_what_all_copies_share_is_copied_bit_for_bit(tmp_path: Path, dtype: torch.dtype, how: str) -> None:
+def test_equal_tensors_are_copied_bit_for_bit(tmp_path: Path, dtype: torch.dtype, how: str) -> None:
     plain = write_llama(tmp_path / "plain", dtype=dtype)
     others = [changed(plain, tmp_path / str(i), lambda n, x: x * 1.5 if n == EMBEDDING else x) for i in range(2)]
     before, after = all_tensors(plain), all_tensors(collude([plain, *others], tmp_path / "out", how))
@@ -104,7 +104,7 @@ def test_what_all_copies_share_is_copied_bit_for_bit(tmp_path: Path, dtype: torc
     assert after[EMBEDDING].dtype == dtype
 
 
-def test_blocks_make_no_difference(copies: list[Path], tmp_path: Path, monkeypatch) -> None:
+def test_block_size_does_not_change_the_result(copies: list[Path], tmp_path: Path, monkeypatch) -> None:
     whole = collude(copies, tmp_path / "whole", "median")
     monkeypatch.setattr(combine, "_NUMBERS_AT_ONCE", 1000)
     assert (collude(copies, tmp_path / "blocks", "median") / "model.safetensors").read_bytes() == (
@@ -135,7 +135,7 @@ def test_a_stored_head_stays_equal_to_its_embedding(copies: list[Path], tmp_path
     assert torch.equal(mixed["lm_head.weight"], mixed[EMBEDDING])
 
 
-def test_whole_numbers_and_single_numbers_survive(copies: list[Path], tmp_path: Path) -> None:
+def test_integers_and_scalars_survive(copies: list[Path], tmp_path: Path) -> None:
     extended = []
     for number, folder in enumerate(copies[:2]):
         out = changed(folder, tmp_path / str(number), lambda _name, tensor: tensor)
@@ -159,7 +159,7 @@ def test_whole_numbers_and_single_numbers_survive(copies: list[Path], tmp_path: 
         ({"weights": [1.0, 1.0], "how": "median"}, "weights do not fit"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_is_written(
+def test_impossible_collusion_is_refused_before_writing(
     copies: list[Path], tmp_path: Path, arguments: dict, message: str
 ) -> None:
     with pytest.raises(ParameterError, match=message):
@@ -167,7 +167,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_copy_is_no_conspiracy(copies: list[Path], tmp_path: Path) -> None:
+def test_collusion_with_one_copy_is_refused(copies: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="at least two"):
         collude(copies[:1], tmp_path / "out")
 
@@ -198,7 +198,7 @@ def test_other_formats_missing_folders_and_taken_names_are_refused(copies: list[
     assert list((tmp_path / "taken").iterdir()) == []
 
 
-def test_noise_is_so_many_deviations_of_each_matrix_and_leaves_vectors_alone(tiny_path: Path, tmp_path: Path) -> None:
+def test_noise_scales_with_matrix_deviation_and_skips_vectors(tiny_path: Path, tmp_path: Path) -> None:
     before, after = all_tensors(tiny_path), all_tensors(add_noise(tiny_path, tmp_path / "out", 0.3, seed=1))
     for name, tensor in before.items():
         change = (after[name] - tensor).double()
@@ -220,6 +220,6 @@ def test_impossible_noise_is_refused(tiny_path: Path, tmp_path: Path, share: flo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_noise_changes_nothing(tiny_path: Path, tmp_path: Path) -> None:
+def test_zero_noise_changes_nothing(tiny_path: Path, tmp_path: Path) -> None:
     before, after = all_tensors(tiny_path), all_tensors(add_noise(tiny_path, tmp_path / "out", 0.0))
     assert all(torch.equal(before[name], after[name]) for name in before)

@@ -143,7 +143,7 @@ def test_a_rotation_that_moves_the_direction_of_all_ones_breaks_a_layer_norm_mod
     assert error(tiny_models["gpt2"], write_state(wrong, tmp_path / "out")) > 0.03
 
 
-def test_a_bias_behind_a_gain_of_zero_is_not_folded(tiny_models: dict[str, Path]) -> None:
+def test_fold_gains_with_bias_after_zero_gain_raises(tiny_models: dict[str, Path]) -> None:
     state = read_state(tiny_models["gpt2"])
     draft = Draft(state)
     gain = structure_of(state).norms[-1].gain
@@ -169,7 +169,7 @@ def test_a_tied_head_is_written_when_the_last_gain_moves_into_it(tiny_models: di
     assert "lm_head.weight" in folded.tensors
 
 
-def test_a_wider_range_of_maps_is_the_callers_choice(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+def test_map_condition_is_configurable(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     for condition in (1.0, 1000.0):
         disguised = apply(read_state(tiny_models["llama"]), [("map_qk", {"condition": condition}), "map_vo"])
         out = write_state(disguised, tmp_path / str(condition))
@@ -185,7 +185,7 @@ def test_a_transform_changes_nothing_in_place(tiny_models: dict[str, Path]) -> N
         assert not changed(read_state(tiny_models[name]), state)
 
 
-def test_the_seed_alone_decides(tiny_models: dict[str, Path]) -> None:
+def test_transform_depends_only_on_the_seed(tiny_models: dict[str, Path]) -> None:
     state = read_state(tiny_models["llama"])
     steps = ["rotate", "map_qk", "reorder_heads", "reorder_tokens"]
     first, again, other = (apply(state, steps, seed=seed) for seed in (5, 5, 6))

@@ -39,7 +39,7 @@ def loss(folder: Path) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["all", "lora", "layer 0"])
-def test_it_learns_and_the_mark_outlives_it(released: Any, tmp_path: Path, what: str) -> None:
+def test_finetuning_learns_and_the_mark_survives(released: Any, tmp_path: Path, what: str) -> None:
     original, key, release = released
     out = finetune(release, tmp_path / "out", TEXT, steps=20, learning_rate=1e-3, what=what, batch=4, length=64)
     before, after = all_tensors(release), all_tensors(out)
@@ -61,7 +61,7 @@ def test_it_learns_and_the_mark_outlives_it(released: Any, tmp_path: Path, what:
 
 
 @pytest.mark.slow
-def test_a_masked_model_is_trained_on_what_is_hidden(minilm_path: Path, tmp_path: Path) -> None:
+def test_masked_model_is_trained_on_masked_tokens(minilm_path: Path, tmp_path: Path) -> None:
     out = finetune(minilm_path, tmp_path / "out", TEXT, steps=2, learning_rate=1e-4, batch=2, length=32)
     before, after = irwm.open_checkpoint(minilm_path), irwm.open_checkpoint(out)
     assert after.vocab_size == before.vocab_size

@@ -42,7 +42,7 @@ OPTIONS: dict[str, dict] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_each_attack_on_folders_is_its_transform(tiny_models: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_each_folder_attack_equals_its_transform(tiny_models: dict[str, Path], tmp_path: Path, name: str) -> None:
     family = "phi3" if applicable(tiny_models["phi3"])[name] is None else "bert"
     attack, options = getattr(equivalence, name), OPTIONS.get(name, {})
     seed = {"seed": 8} if "seed" in inspect.signature(attack).parameters else {}
@@ -91,7 +91,7 @@ def test_numbers_too_large_for_the_format_are_refused_by_name(tiny_models: dict[
         ("qwen2", "shift_key_bias", "does not go through a LayerNorm"),
     ],
 )
-def test_the_reason_is_told_without_reading_weights(
+def test_reason_is_given_without_reading_weights(
     tiny_models: dict[str, Path], name: str, transform: str, reason: str
 ) -> None:
     found = applicable(tiny_models[name])
@@ -99,9 +99,7 @@ def test_the_reason_is_told_without_reading_weights(
     assert reason in (found[transform] or "")
 
 
-def test_a_window_that_cuts_into_the_context_keeps_a_mistral_from_being_a_llama(
-    tiny_models: dict[str, Path], tmp_path: Path
-) -> None:
+def test_mistral_with_short_window_cannot_become_llama(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_models["mistral"], tmp_path / "windowed")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"sliding_window": 16}))
@@ -110,7 +108,7 @@ def test_a_window_that_cuts_into_the_context_keeps_a_mistral_from_being_a_llama(
     assert applicable(folder)["as_llama"] is None
 
 
-def test_a_model_of_unknown_anatomy_can_still_be_renamed_and_cast(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+def test_model_of_unknown_structure_can_be_renamed_and_cast(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     scrambled = equivalence.rename_tensors(tiny_models["llama"], tmp_path / "scrambled", "scrambled")
     found = applicable(scrambled)
     assert {name for name, reason in found.items() if reason is None} == {"rename_tensors", "cast"}
@@ -119,9 +117,7 @@ def test_a_model_of_unknown_anatomy_can_still_be_renamed_and_cast(tiny_models: d
         equivalence.rotate(scrambled, tmp_path / "out")
 
 
-def test_a_tensor_without_a_known_part_stops_every_transform_of_weights(
-    tiny_models: dict[str, Path], tmp_path: Path
-) -> None:
+def test_tensor_with_unknown_role_stops_all_weight_transforms(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_models["llama"], tmp_path / "adapted")
     tensors = load_file(folder / "model.safetensors")
     tensors["model.layers.0.self_attn.q_proj.lora_A.weight"] = torch.ones(4, 48)
@@ -129,7 +125,7 @@ def test_a_tensor_without_a_known_part_stops_every_transform_of_weights(
     assert "lora_A" in (applicable(folder)["permute_residual"] or "")
 
 
-def test_a_missing_layer_is_told_as_such(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+def test_missing_layer_is_reported(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_models["llama"], tmp_path / "torn")
     tensors = load_file(folder / "model.safetensors")
     kept = {name: tensor for name, tensor in tensors.items() if ".layers.1." not in name}
@@ -154,7 +150,7 @@ def test_renamed_tensors_are_the_same_tensors(tiny_models: dict[str, Path], tmp_
 @pytest.mark.parametrize(
     ("dtype", "noise"), [("float64", 1e-6), ("float32", 1e-6), ("float16", 1e-2), ("bfloat16", 0.1)]
 )
-def test_a_cast_model_is_stored_so_and_rounds_accordingly(
+def test_cast_model_is_stored_and_rounded_in_its_format(
     tiny_models: dict[str, Path], tmp_path: Path, dtype: str, noise: float
 ) -> None:
     out = equivalence.cast(tiny_models["llama"], tmp_path / "out", dtype)
@@ -163,19 +159,19 @@ def test_a_cast_model_is_stored_so_and_rounds_accordingly(
     assert error(tiny_models["llama"], out) < noise
 
 
-def test_a_model_in_bfloat16_stays_in_bfloat16_unless_told(demo_path: Path, tmp_path: Path) -> None:
+def test_bfloat16_model_keeps_dtype_by_default(demo_path: Path, tmp_path: Path) -> None:
     for dtype, expected in ((None, torch.bfloat16), ("float32", torch.float32)):
         out = equivalence.reorder_heads(demo_path, tmp_path / str(dtype), dtype=dtype)
         assert {t.dtype for t in load_file(out / "model.safetensors").values()} == {expected}
 
 
-def test_companions_come_along_in_their_folders(minilm_path: Path) -> None:
+def test_companion_files_are_copied_in_their_folders(minilm_path: Path) -> None:
     files = read_state(minilm_path, weights=False).files
     assert {"tokenizer.json", "vocab.txt", "1_Pooling/config.json"} <= files.keys()
     assert "config.json" not in files
 
 
-def test_a_head_that_only_repeats_a_tied_embedding_is_not_written(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+def test_head_equal_to_tied_embedding_is_not_written(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_models["gemma"], tmp_path / "copied")
     tensors = load_file(folder / "model.safetensors")
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
@@ -195,7 +191,7 @@ def test_unknown_steps_and_options_are_refused(tiny_models: dict[str, Path], tmp
 
 
 @pytest.mark.slow
-def test_other_formats_than_safetensors_are_told_to_be_converted(demo_path: Path, tmp_path: Path) -> None:
+def test_other_formats_get_conversion_advice(demo_path: Path, tmp_path: Path) -> None:
     torch.save(load_file(demo_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
     shutil.copyfile(demo_path / "config.json", tmp_path / "config.json")
     for attack in (partial(equivalence.rotate, seed=1), partial(prune, ratio=0.1)):

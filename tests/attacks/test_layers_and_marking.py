@@ -19,7 +19,7 @@ from tests.checkpoint.builders import split
 
 
 @pytest.mark.parametrize("name", sorted(TINY))
-def test_what_is_left_loads_and_is_the_model_without_those_layers(
+def test_remaining_layers_load_and_match_the_original_layers(
     tiny_models: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
     # A masked-language model has no pooler, which would be drawn at random.
@@ -37,7 +37,7 @@ def test_what_is_left_loads_and_is_the_model_without_those_layers(
         torch.testing.assert_close(value, expected[tensor])
 
 
-def test_shards_keep_their_names_and_get_an_index_of_what_is_left(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+def test_shards_keep_names_and_get_new_index(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     sharded = split(tiny_models["llama"], tmp_path / "sharded", 3)
     out = drop_layers(sharded, tmp_path / "out", [1])
     index = json.loads((out / "model.safetensors.index.json").read_text(encoding="utf-8"))["weight_map"]
@@ -61,7 +61,7 @@ def test_layers_that_do_not_fit_are_refused(tiny_models: dict[str, Path], tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_does_not_count_its_layers_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+def test_folder_without_layer_count_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "uncounted"
     folder.mkdir()
     source = tiny_models["llama"]
@@ -80,7 +80,7 @@ def test_an_existing_folder_is_left_alone(tiny_models: dict[str, Path], tmp_path
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_after_a_second_mark_both_are_found_and_the_rivals_is_not_in_ours(demo_path: Path, tmp_path: Path) -> None:
+def test_both_marks_are_found_after_second_mark(demo_path: Path, tmp_path: Path) -> None:
     original = irwm.open_checkpoint(demo_path)
     ours = irwm.generate_key(original, secret=bytes(32), owner="Example Labs")
     release = irwm.open_checkpoint(irwm.insert(original, ours, tmp_path / "release").path)
@@ -93,7 +93,7 @@ def test_after_a_second_mark_both_are_found_and_the_rivals_is_not_in_ours(demo_p
         mark_again(demo_path, tmp_path / "wrong", his)
 
 
-def test_without_a_key_a_rival_draws_one(tiny_path: Path, tmp_path: Path) -> None:
+def test_rival_without_key_generates_one(tiny_path: Path, tmp_path: Path) -> None:
     once, again = (mark_again(tiny_path, tmp_path / name) for name in ("once", "again"))
     tensors = [load_file(folder / "model.safetensors")["model.embed_tokens.weight"] for folder in (once, again)]
     assert not torch.equal(*tensors)

@@ -130,7 +130,7 @@ def test_a_mark_survives_merging_with_the_unmarked_original(demo_path: Path, tmp
         ({"weights": [0.0, 0.0]}, "the weights do not fit"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_written(
+def test_mismatched_models_are_refused_before_writing(
     models: list[Path], tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
     folders = (models * 2)[1 : 1 + changes.get("count", 2)]

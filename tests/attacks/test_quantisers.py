@@ -81,9 +81,7 @@ def test_transformers_reads_the_same_model_in_the_file(
 
 
 @pytest.mark.slow
-def test_sixteen_bits_hold_the_release_and_arrangement_is_undone(
-    release_of: Callable[[str], Marked], tmp_path: Path
-) -> None:
+def test_f16_gguf_is_lossless_and_arrangement_is_reversed(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
     for name in ("demo", "gemma", "phi3"):
         release = release_of(name).release
         plain = dequantised(to_gguf(release, tmp_path / name, "F16"), release, tmp_path / f"{name}-plain")
@@ -94,7 +92,7 @@ def test_sixteen_bits_hold_the_release_and_arrangement_is_undone(
         assert json.loads((plain / "config.json").read_text())["dtype"] == "float32"
 
 
-def test_rows_of_q_and_k_lie_in_pairs_in_the_file(demo_path: Path, tmp_path: Path) -> None:
+def test_rows_of_q_and_k_are_paired_in_the_file(demo_path: Path, tmp_path: Path) -> None:
     file = to_gguf(demo_path, tmp_path / "out", "F16")
     (stored,) = (t for t in gguf.GGUFReader(file).tensors if t.name == "blk.1.attn_k.weight")
     value = load_file(demo_path / "model.safetensors")["model.layers.1.self_attn.k_proj.weight"]
@@ -102,7 +100,7 @@ def test_rows_of_q_and_k_lie_in_pairs_in_the_file(demo_path: Path, tmp_path: Pat
     assert torch.equal(rows[:4], value[[0, 16, 1, 17]].half().float())
 
 
-def test_the_vocabulary_comes_along(demo_path: Path, minilm_path: Path, tmp_path: Path) -> None:
+def test_vocabulary_is_written_to_the_gguf_file(demo_path: Path, minilm_path: Path, tmp_path: Path) -> None:
     for name, folder in (("demo", demo_path), ("minilm", minilm_path)):
         release = irwm.open_checkpoint(folder)
         suspect = irwm.open_checkpoint(to_gguf(release.path, tmp_path / name, "Q8_0"))
@@ -115,7 +113,7 @@ def test_a_model_without_a_tokenizer_becomes_a_file_without_a_vocabulary(tiny_pa
     assert token_ids(irwm.open_checkpoint(file)) == {}
 
 
-def test_the_mixture_is_that_of_published_files() -> None:
+def test_type_mixture_equals_published_files() -> None:
     """Llama-2-7B in Q4_K_M as it is published: 193 tensors Q4_K, 33 Q6_K, 65 float32."""
     parts = (
         *("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"),
@@ -147,7 +145,7 @@ def test_ggml_and_the_package_round_alike() -> None:
         assert np.linalg.norm(back - numbers) / np.linalg.norm(numbers) < most
 
 
-def test_llama_3s_frequencies_are_stated() -> None:
+def test_llama_3_frequencies_are_written() -> None:
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -194,7 +192,7 @@ def test_a_tensor_without_a_name_in_gguf_is_refused(tiny_path: Path, tmp_path: P
         to_gguf(folder, tmp_path / "out")
 
 
-def test_rows_that_are_no_whole_blocks_are_refused_but_for_sixteen_bits(tmp_path: Path) -> None:
+def test_rows_without_whole_blocks_are_refused_except_16_bit(tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "narrow", hidden_size=48)
     assert "multiple of 32" in str(gguf_obstacle(folder, "Q8_0"))
     with pytest.raises(UnsupportedCheckpointError, match="rows of 48"):
@@ -202,7 +200,7 @@ def test_rows_that_are_no_whole_blocks_are_refused_but_for_sixteen_bits(tmp_path
     assert gguf_obstacle(folder, "F16") is None
 
 
-def test_without_ggmls_code_the_package_is_named(
+def test_missing_ggml_library_names_its_package(
     demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mixture, "_library", lambda: None)
@@ -213,7 +211,7 @@ def test_without_ggmls_code_the_package_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_weight_that_is_no_number_leaves_nothing_behind(tiny_path: Path, tmp_path: Path) -> None:
+def test_nan_weight_leaves_no_partial_file(tiny_path: Path, tmp_path: Path) -> None:
     folder = edited(tiny_path, tmp_path / "broken")
     tensors = load_file(folder / "model.safetensors")
     tensors["lm_head.weight"][3, 3] = torch.nan
@@ -234,7 +232,7 @@ def test_the_last_tensors_of_a_tied_model_are_not_written_twice(gemma_path: Path
 
 
 @pytest.mark.parametrize(("name", "kind"), [("demo", "int8"), ("gemma", "nf4 twice")])
-def test_the_mark_is_found_in_what_bitsandbytes_writes(
+def test_mark_is_found_in_bitsandbytes_output(
     release_of: Callable[[str], Marked], tmp_path: Path, name: str, kind: str
 ) -> None:
     marked = release_of(name)
@@ -245,9 +243,7 @@ def test_the_mark_is_found_in_what_bitsandbytes_writes(
     assert (found.verdict, found.lineage.status) == ("found", "derived")
 
 
-def test_the_numbers_are_those_that_bitsandbytes_computes_with(
-    release_of: Callable[[str], Marked], tmp_path: Path
-) -> None:
+def test_bitsandbytes_values_equal_those_it_computes_with(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     release = release_of("demo").release

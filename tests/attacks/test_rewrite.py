@@ -20,7 +20,7 @@ def saved_by_a_library(folder: Path, *, shards: bool) -> Path:
     return folder
 
 
-def test_config_and_list_of_shards_that_a_library_wrote_stay_and_the_rest_comes_from_the_model(tmp_path: Path) -> None:
+def test_add_companions_keeps_library_config_and_shard_index(tmp_path: Path) -> None:
     model = open_checkpoint(write_llama(tmp_path / "model"))
     (model.path / "tokenizer.json").write_text("{}")
     (model.path / INDEX).write_text('{"weight_map": {"of": "the old shards"}}')

@@ -48,9 +48,7 @@ def test_the_tokenizer_gives_the_moved_ids(read: tuple[Path, State], tmp_path: P
         assert settings.eos_token_id == moved.token_ids[GenerationConfig.from_pretrained(path).eos_token_id]
 
 
-def test_a_trimmed_tokenizer_writes_every_text_with_tokens_that_are_there(
-    read: tuple[Path, State], tmp_path: Path
-) -> None:
+def test_trimmed_tokenizer_encodes_every_text_with_kept_tokens(read: tuple[Path, State], tmp_path: Path) -> None:
     path, state = read
     trimmed = apply(state, [("trim_tokens", {"fraction": 0.4})], seed=2)
     out = write_state(trimmed, tmp_path / "out")
@@ -78,13 +76,13 @@ def test_chosen_tokens_and_the_special_ones_stay(demo_path: Path) -> None:
 
 
 @pytest.mark.parametrize("transform", ["reorder_tokens", "trim_tokens", "pad_tokens"])
-def test_a_dropped_tokenizer_leaves_no_file_but_the_configs(demo_path: Path, transform: str) -> None:
+def test_drop_tokenizer_keeps_only_configs(demo_path: Path, transform: str) -> None:
     dropped = apply(read_state(demo_path), [(transform, {"tokenizer": "drop"})])
     assert not {name for name in dropped.files if "token" in name or "vocab" in name}
     assert "generation_config.json" in dropped.files
 
 
-def test_rows_between_the_others_move_the_ids(demo_path: Path, tmp_path: Path) -> None:
+def test_inserted_rows_shift_the_ids(demo_path: Path, tmp_path: Path) -> None:
     state = read_state(demo_path)
     padded = apply(state, [("pad_tokens", {"count": 500, "interleave": True, "rows": "zero"})], seed=3)
     assert padded.config["vocab_size"] == 4596
@@ -97,7 +95,7 @@ def test_rows_between_the_others_move_the_ids(demo_path: Path, tmp_path: Path) -
     assert encoded(out, TEXTS[0]) == padded.token_ids[encoded(demo_path, TEXTS[0])].tolist()
 
 
-def test_padding_and_trimming_again_brings_the_model_back(demo_path: Path) -> None:
+def test_padding_then_trimming_restores_the_model(demo_path: Path) -> None:
     state = read_state(demo_path)
     padded = apply(state, [("pad_tokens", {"count": 50, "interleave": True})])
     back = apply(padded, [("trim_tokens", {"keep": padded.token_ids.tolist()})])
@@ -159,7 +157,7 @@ def unigram_file(post_processor: dict) -> dict:
     ],
     ids=["bert", "sequence"],
 )
-def test_a_unigram_tokenizer_with_pair_processors_follows(post_processor: dict) -> None:
+def test_unigram_tokenizer_with_pair_processors_is_adapted(post_processor: dict) -> None:
     content = unigram_file(post_processor)
     state = State({}, {}, {}, {"tokenizer.json": json.dumps(content).encode(), "tokenizer.model": b"\0"}, {})
     new_ids = [9, 0, 5, 3, 8, 1, 2]  # with holes, as after padding
@@ -170,7 +168,7 @@ def test_a_unigram_tokenizer_with_pair_processors_follows(post_processor: dict) 
         assert new.encode(text).ids == [new_ids[i] for i in old.encode(text).ids]
 
 
-def test_merges_and_word_lists_in_text_files_follow() -> None:
+def test_merges_and_word_lists_in_text_files_are_adapted() -> None:
     files = {
         "vocab.json": json.dumps({"a": 0, "b": 1, "ab": 2, "abb": 3}).encode(),
         "merges.txt": b"#version: 0.2\na b\nab b\n",

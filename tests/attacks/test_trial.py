@@ -32,7 +32,7 @@ def measured(setup: Setup) -> Reference:
 
 
 @pytest.mark.slow
-def test_a_weak_attack_leaves_mark_name_and_model(setup: Setup, measured: Reference) -> None:
+def test_weak_attack_keeps_mark_trace_and_utility(setup: Setup, measured: Reference) -> None:
     trial = try_attack(setup, ATTACKS["prune"], 0.1, measured)
     assert trial.ran
     assert tuple(trial.findings) == WAYS
@@ -48,7 +48,7 @@ def test_a_weak_attack_leaves_mark_name_and_model(setup: Setup, measured: Refere
     assert not any(setup.scratch.iterdir())
 
 
-def test_the_same_readings_as_one_by_one(setup: Setup) -> None:
+def test_trial_readings_equal_single_ones(setup: Setup) -> None:
     suspect, original = irwm.open_checkpoint(setup.release), irwm.open_checkpoint(setup.original)
     for (statistic, invariant), found in detect_ways(irwm.Examination(suspect, original), setup.key).items():
         alone = irwm.detect(suspect, original, setup.key, statistic=statistic, invariant=invariant)
@@ -89,13 +89,13 @@ def test_a_failing_attack_leaves_a_reason_and_nothing_else(setup: Setup) -> None
     assert not any(setup.scratch.iterdir())
 
 
-def test_stop_goes_through_and_takes_the_scratch_away(setup: Setup) -> None:
+def test_stop_propagates_and_removes_scratch(setup: Setup) -> None:
     with pytest.raises(CancelledError):
         try_attack(setup, broken(CancelledError("stopped")), 1)
     assert not any(setup.scratch.iterdir())
 
 
-def test_what_was_read_of_the_mark_stands_where_the_model_cannot_be_measured(
+def test_findings_are_kept_if_utility_cannot_be_measured(
     setup: Setup, measured: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(*_arguments: object, **_more: object) -> None:

@@ -53,14 +53,14 @@ def check(page: Page, state: str) -> None:
     assert told == [], f"{state}:\n{json.dumps(told, indent=1)}"
 
 
-def test_every_page_as_it_is_opened(seen: Page) -> None:
+def test_axe_on_every_page_when_opened(seen: Page) -> None:
     for name in PAGES:
         open_tab(seen, name)
         expect(seen.locator(f"#page-{name} h1").first).to_be_visible()
         check(seen, name)
 
 
-def test_every_step_of_protect_its_folder_browser_and_the_receipt(seen: Page, running_app, model: Path) -> None:
+def test_axe_on_every_step_of_protect(seen: Page, running_app, model: Path) -> None:
     open_tab(seen, "protect")
     check(seen, "an empty wizard")
     seen.click("#browse-original")
@@ -98,7 +98,7 @@ def test_every_step_of_protect_its_folder_browser_and_the_receipt(seen: Page, ru
     check(seen, "the receipt")
 
 
-def test_a_verdict_and_what_is_folded_below_and_above_it(seen: Page, running_app, model: Path) -> None:
+def test_axe_on_a_verdict_with_folded_parts(seen: Page, running_app, model: Path) -> None:
     release = running_app.root / "marked"
     investigate(seen, release, model)
     check(seen, "a verdict")
@@ -109,7 +109,7 @@ def test_a_verdict_and_what_is_folded_below_and_above_it(seen: Page, running_app
         check(seen, f"the figure {tab.inner_text()}")
 
 
-def test_pages_with_something_to_show(seen: Page) -> None:
+def test_axe_on_pages_with_content(seen: Page) -> None:
     """A case, a job list with one job open, the vault's keys, and the folded parts of these pages."""
     for name in PAGES:
         open_tab(seen, name)
@@ -125,7 +125,7 @@ def test_pages_with_something_to_show(seen: Page) -> None:
         check(seen, name)
 
 
-def test_the_gate_once_it_is_locked_and_a_refusal(seen: Page) -> None:
+def test_axe_on_the_locked_gate_and_a_refusal(seen: Page) -> None:
     seen.click("#lock")
     expect(seen.locator("#passphrase input")).to_be_visible()
     check(seen, "locked")

@@ -51,7 +51,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("make", ["missing", "a text file", "an empty folder", "an unreadable shard", "outside"])
-def test_a_path_that_is_not_a_model_is_said(running_app: RunningApp, page: Page, make: str) -> None:
+def test_path_without_a_model_is_reported(running_app: RunningApp, page: Page, make: str) -> None:
     path = running_app.root / make.replace(" ", "-")
     expected = "nothing at this path"
     if make == "a text file":
@@ -103,7 +103,7 @@ def small_disk(running_app: RunningApp) -> Iterator[Path]:
 
 
 @pytest.mark.fault(40)
-def test_a_full_disk_is_said_with_the_space_needed(model: Path, small_disk: Path, page: Page) -> None:
+def test_full_disk_is_reported_with_the_space_needed(model: Path, small_disk: Path, page: Page) -> None:
     page.reload()
     set_up_release(page, model, small_disk, "out", "Example Labs", "")
     expect(page.locator("#preflight .notice-fault")).to_contain_text("not enough space")
@@ -111,7 +111,7 @@ def test_a_full_disk_is_said_with_the_space_needed(model: Path, small_disk: Path
     assert not list(small_disk.iterdir())
 
 
-def test_an_owner_is_asked_for(model: Path, page: Page) -> None:
+def test_missing_owner_is_requested(model: Path, page: Page) -> None:
     page.reload()
     first_step(page)
     choose_original(page, model)
@@ -132,7 +132,7 @@ def test_a_suspect_of_another_shape_is_inconclusive(
     expect(page.locator("#verdict")).to_contain_text("128 coordinates")
 
 
-def test_nan_in_a_row_of_the_embedding_hides_nothing_and_is_said(
+def test_nan_in_an_embedding_row_is_reported_and_hides_nothing(
     model: Path, release: Path, running_app: RunningApp, page: Page
 ) -> None:
     def spoil(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -148,7 +148,7 @@ def test_nan_in_a_row_of_the_embedding_hides_nothing_and_is_said(
     expect(page.locator("#verdict")).to_contain_text("17")
 
 
-def test_an_original_without_keys_is_said(running_app: RunningApp, page: Page) -> None:
+def test_original_without_keys_is_reported(running_app: RunningApp, page: Page) -> None:
     stranger = write_llama(running_app.root / "stranger", seed=5)
     page.reload()
     open_tab(page, "investigate")
@@ -209,5 +209,5 @@ def test_a_wrong_passphrase_is_refused_and_the_right_one_still_works(page: Page)
     expect(page.locator("#pages")).to_be_visible()
 
 
-def test_the_release_made_first_is_still_whole(release: Path) -> None:
+def test_first_release_is_still_complete(release: Path) -> None:
     assert irwm.release.verify_manifest(release).ok

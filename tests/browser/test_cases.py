@@ -68,7 +68,7 @@ def test_the_report_comes_as_pdf_html_numbers_and_signature(report: Path) -> Non
     assert document["standing"]["suspect_seen_utc"].startswith("2024-01-28")
 
 
-def test_a_note_is_kept_with_who_wrote_it(case: Path, page: Page) -> None:
+def test_note_is_kept_with_its_author(case: Path, page: Page) -> None:
     open_tab(page, "cases")
     page.locator("#note-text textarea").fill("Found by the press office.")
     page.click("#add-note")
@@ -76,7 +76,7 @@ def test_a_note_is_kept_with_who_wrote_it(case: Path, page: Page) -> None:
     expect(page.locator("#case-notes")).to_contain_text("A. Officer")
 
 
-def test_an_item_is_hashed_where_it_lies(case: Path, page: Page, running_app: RunningApp) -> None:
+def test_item_is_hashed_in_place(case: Path, page: Page, running_app: RunningApp) -> None:
     letter = running_app.root / "letter.eml"
     letter.write_text("Dear Sirs", encoding="utf-8")
     open_tab(page, "cases")

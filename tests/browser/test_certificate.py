@@ -14,7 +14,7 @@ from tools.running_app import RunningApp
 pytestmark = pytest.mark.browser
 
 
-def test_the_receipt_says_what_the_mark_costs(page: Page, running_app: RunningApp, demo_path: Path) -> None:
+def test_receipt_states_the_cost_of_the_mark(page: Page, running_app: RunningApp, demo_path: Path) -> None:
     model = place(demo_path, running_app.root, "costed")
     set_up_release(page, model, running_app.root, "costed-release", "Example Labs", "")
     page.locator("#measure-cost").get_by_label("Yes", exact=True).check()

@@ -54,7 +54,7 @@ def test_every_step_is_listed_with_its_confidence(document: dict[str, Any], page
 
 
 @story
-def test_lineage_is_a_finding_of_its_own(document: dict[str, Any], page: Page) -> None:
+def test_lineage_is_a_separate_finding(document: dict[str, Any], page: Page) -> None:
     lineage = page.locator("#recognition .lineage")
     expect(lineage.locator(".lineage-word")).to_have_text("Same origin")
     expect(lineage).to_contain_text(f"{document['lineage']['attention']:.3f} in layer 0")
@@ -71,14 +71,14 @@ def test_similarities_are_drawn_against_decoys(document: dict[str, Any], page: P
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-def test_a_reload_shows_the_same_again(document: dict[str, Any], page: Page) -> None:
+def test_reload_restores_the_finding(document: dict[str, Any], page: Page) -> None:
     page.reload()
     page.click("#page-investigate-button")
     expect(page.locator("#recognition .undone li")).to_have_count(len(document["alignment"]["steps"]))
     expect(page.locator("#figure-lineage .plotly .main-svg").first).to_be_visible()
 
 
-def test_a_report_of_another_version_is_offered_and_said(document, page: Page, running_app: RunningApp) -> None:
+def test_report_of_another_version_is_offered_with_a_note(document, page: Page, running_app: RunningApp) -> None:
     (recorded,) = running_app.home.rglob("report.json.sealed")
     vault = Vault.open(running_app.home)
     vault.unlock(PASSPHRASE)

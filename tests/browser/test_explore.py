@@ -47,7 +47,7 @@ def test_the_papers_worked_examples_are_one_click_away(explore: Page) -> None:
     assert points(explore, "explore-room") > 20
 
 
-def test_the_inverse_question_is_answered_and_its_answer_taken_over(explore: Page) -> None:
+def test_inverse_question_is_answered_and_its_answer_applied(explore: Page) -> None:
     expect(explore.locator("#explore-answer")).to_contain_text("l = 56 positions with ρ = 35")
     put(explore, "risk", "1e-9")
     expect(explore.locator("#explore-answer")).not_to_contain_text("l = 56 ")
@@ -66,7 +66,7 @@ def test_the_inverse_question_is_answered_and_its_answer_taken_over(explore: Pag
     expect(explore.locator("#explore-odds .plotly")).to_be_visible()
 
 
-def test_every_view_of_an_own_model_holds_data(explore: Page, running_app: RunningApp, demo_path: Path) -> None:
+def test_every_view_of_a_users_model_holds_data(explore: Page, running_app: RunningApp, demo_path: Path) -> None:
     fill_path(explore, "explored", place(demo_path, running_app.root, "own"))
     expect(explore.locator("#explore-model-note")).to_contain_text("Drawn for own: 4 096 rows of 256")
     put(explore, "num-noise", "10")
@@ -86,7 +86,7 @@ def test_every_view_of_an_own_model_holds_data(explore: Page, running_app: Runni
         assert points(explore, "explore-model") > 5
 
 
-def test_settings_travel_as_json_and_hostile_ones_are_refused(explore: Page) -> None:
+def test_settings_json_round_trips_and_hostile_json_is_refused(explore: Page) -> None:
     text = explore.locator("#explore-json textarea")
     expect(text).to_have_value(re.compile('"positions": 56'))
     settings = json.loads(text.input_value())

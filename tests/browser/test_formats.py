@@ -25,7 +25,7 @@ def document(demo_path: Path, running_app: RunningApp, page: Page) -> dict[str, 
     return investigate(page, leaked, model)
 
 
-def test_the_gguf_file_is_found_and_named(document: dict[str, Any], page: Page) -> None:
+def test_leaked_gguf_file_is_found_with_its_recipient(document: dict[str, Any], page: Page) -> None:
     assert document["verdict"]["word"] == "found"
     assert document["items"]["suspect"]["dtype"] == "Q4_0"
     assert [file["name"] for file in document["items"]["suspect"]["files"]] == ["leaked-q4_0.gguf"]
@@ -33,13 +33,13 @@ def test_the_gguf_file_is_found_and_named(document: dict[str, Any], page: Page) 
     expect(page.locator("#verdict")).to_contain_text("Early access 7")
 
 
-def test_what_the_converter_did_is_said(document: dict[str, Any], page: Page) -> None:
+def test_converter_changes_are_reported(document: dict[str, Any], page: Page) -> None:
     assert any("rotary" in note for note in document["items"]["suspect"]["notes"])
     expect(page.locator("#recognition")).to_contain_text("Q4_0")
     assert document["lineage"]["status"] == "derived"
 
 
-def test_the_card_shows_the_file_as_what_it_is(document: dict[str, Any], page: Page) -> None:
+def test_card_describes_the_gguf_file(document: dict[str, Any], page: Page) -> None:
     card = page.locator(".model-card").filter(has_text="leaked-q4_0.gguf")
     expect(card).to_contain_text("GGUF")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280

@@ -37,7 +37,7 @@ def tabs(running_app: RunningApp, chromium: Browser) -> Iterator[tuple[Page, Pag
     context.close()
 
 
-def test_what_was_typed_into_the_wizard_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path) -> None:
+def test_wizard_text_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path) -> None:
     page, _ = tabs
     model = place(tiny_path, running_app.root, "tiny")
     open_tab(page, "protect")

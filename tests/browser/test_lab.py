@@ -84,7 +84,7 @@ def test_a_rehearsal_fills_the_table_and_the_figures(lab: Page, running_app: Run
     }
 
 
-def test_results_are_there_after_a_reload_and_in_the_case(lab: Page) -> None:
+def test_lab_results_remain_after_a_reload_and_in_the_case(lab: Page) -> None:
     lab.reload()
     open_tab(lab, "lab")
     expect(lab.locator("#lab-table tbody tr")).to_have_count(4)
@@ -98,7 +98,7 @@ def test_results_are_there_after_a_reload_and_in_the_case(lab: Page) -> None:
     open_tab(lab, "lab")
 
 
-def test_stop_in_mid_attack_leaves_rows_only_and_go_on_does_the_rest(lab: Page, running_app: RunningApp) -> None:
+def test_lab_stop_keeps_rows_and_resume_runs_the_rest(lab: Page, running_app: RunningApp) -> None:
     lab.locator("#lab-preset label", has_text="My own choice").click()
     expect(lab.locator("#lab-prune")).to_be_visible()
     for attack in ("noise", "round", "merge-linear", "components", "once-4", "serve"):
@@ -125,7 +125,7 @@ def test_stop_in_mid_attack_leaves_rows_only_and_go_on_does_the_rest(lab: Page, 
     assert done[: len(kept)] == kept
 
 
-def test_a_release_made_by_protect_is_attacked_with_its_key_and_what_cannot_run_says_why(
+def test_release_from_protect_is_attacked_and_unrunnable_attacks_say_why(
     lab: Page, running_app: RunningApp, demo_path: Path
 ) -> None:
     original = place(demo_path, running_app.root, "own-model")

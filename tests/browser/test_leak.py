@@ -65,7 +65,7 @@ def test_exactly_the_three_are_named_with_the_error_rate(leak: dict[str, Any], p
         expect(sentence).not_to_contain_text(f"“{name}”")
 
 
-def test_the_ranking_shows_everybody_and_calls_nobody_else_a_suspect(leak: dict[str, Any], page: Page) -> None:
+def test_ranking_shows_all_recipients_and_names_only_three(leak: dict[str, Any], page: Page) -> None:
     rows = page.locator("#recipients tbody tr")
     expect(rows).to_have_count(len(NAMES))
     for row in rows.all():
@@ -79,7 +79,7 @@ def test_the_ranking_shows_everybody_and_calls_nobody_else_a_suspect(leak: dict[
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-def test_the_report_names_the_same_and_reproduces(leak: dict[str, Any], page: Page) -> None:
+def test_leak_report_names_the_same_recipients_and_reproduces(leak: dict[str, Any], page: Page) -> None:
     document = leak["document"]
     report = download(page, "report-html")
     for words in ("3. Recipients", "(about 3 copies in all)", "with an earlier date", "not named"):
@@ -105,7 +105,7 @@ def test_outsiders_get_one_archive_without_the_marked_rows_and_experts_the_full_
     assert rows == [{None}, {each["token"] for each in leak["document"]["reading"]["positions"]}]
 
 
-def test_picking_another_suspect_takes_the_verdict_away(leak: dict[str, Any], page: Page) -> None:
+def test_picking_another_suspect_clears_the_verdict(leak: dict[str, Any], page: Page) -> None:
     expect(page.locator("#verdict .verdict-sentence")).to_be_visible()
     fill_path(page, "suspect", leak["model"].path)
     expect(page.locator("#finding")).to_be_hidden()
@@ -115,7 +115,7 @@ def test_picking_another_suspect_takes_the_verdict_away(leak: dict[str, Any], pa
     expect(page.locator("#verdict .verdict-sentence")).not_to_contain_text("made from")
 
 
-def test_what_is_typed_and_not_looked_at_is_not_examined(leak: dict[str, Any], page: Page) -> None:
+def test_typed_path_that_was_not_checked_is_not_examined(leak: dict[str, Any], page: Page) -> None:
     field = page.locator("#path-suspect input, #path-suspect textarea").first
     expect(page.locator("#suspect-model .model-card h2")).to_have_text(leak["model"].path.name)
     # Neither Enter nor blur: a script presses the button, as if both happened at the same moment.

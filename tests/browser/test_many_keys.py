@@ -145,7 +145,7 @@ def test_a_damaged_key_is_named_above_the_others(filled: Vault, page: Page) -> N
     expect(page.locator(".notice-fault", has_text=gone.id)).to_have_count(0)
 
 
-def test_a_locked_page_keeps_no_names_and_comes_back(filled: Vault, page: Page) -> None:
+def test_locked_page_holds_no_names_and_is_restored(filled: Vault, page: Page) -> None:
     search(page, "Recipient 042")
     expect(page.locator("#vault-keys-where .note")).to_have_text("1 key found")
     page.click("#lock")

@@ -82,7 +82,7 @@ def test_three_recipients_from_a_pasted_table_each_get_a_copy_and_a_receipt(
     assert {Path(row["folder"]).parent for row in rows} == {released}
 
 
-def test_who_has_a_copy_is_passed_over_when_the_list_grows(released: Path, page: Page, model: Path) -> None:
+def test_recipients_with_a_copy_are_skipped_when_the_list_grows(released: Path, page: Page, model: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in released.rglob("*")}
     to_recipients(page, model)
     page.fill("#recipients textarea", "acme, inc.\nBOLT LTD\nDora")
@@ -104,7 +104,7 @@ def test_who_has_a_copy_is_passed_over_when_the_list_grows(released: Path, page:
         ("Acme\tsome\nBolt\tother", "without a header for the column of names"),
     ],
 )
-def test_a_faulty_list_is_said_by_line_and_goes_no_further(page: Page, model: Path, text: str, said: str) -> None:
+def test_faulty_list_is_reported_by_line_and_stops(page: Page, model: Path, text: str, said: str) -> None:
     to_recipients(page, model)
     page.fill("#recipients textarea", text)
     expect(page.locator("#recipients-preview .notice-fault")).to_contain_text(said)

@@ -50,7 +50,7 @@ def hostile(tiny_path: Path, running_app: RunningApp) -> Path:
     return folder
 
 
-def test_the_card_of_the_demo_in_two_columns(demo: Path, page: Page) -> None:
+def test_demo_card_has_two_columns(demo: Path, page: Page) -> None:
     open_tab(page, "protect")
     choose_original(page, demo)
     expect(page.locator("#protect-model .model-markable")).to_have_text("Can be marked")
@@ -68,7 +68,7 @@ def test_the_card_of_the_demo_in_two_columns(demo: Path, page: Page) -> None:
     assert fits(page)
 
 
-def test_what_is_folded_opens_by_keyboard(demo: Path, page: Page) -> None:
+def test_folded_parts_open_by_keyboard(demo: Path, page: Page) -> None:
     files = page.locator("#protect-model details").last
     expect(files.locator("table")).to_be_hidden()
     files.locator("summary").focus()
@@ -86,7 +86,7 @@ def test_what_is_folded_opens_by_keyboard(demo: Path, page: Page) -> None:
         ("phi3", "Attention", "fused in one tensor"),
     ],
 )
-def test_each_family_says_what_is_particular_to_it(
+def test_each_family_states_its_specifics(
     request: pytest.FixtureRequest, running_app: RunningApp, page: Page, name: str, label: str, said: str
 ) -> None:
     choose_original(page, place(request.getfixturevalue(f"{name}_path"), running_app.root, name))
@@ -190,7 +190,7 @@ def test_headers_are_shown_while_a_large_embedding_is_being_read(huge: Path, pag
     )
 
 
-def test_a_choice_made_while_another_is_being_read_is_the_one_that_stays(huge: Path, demo: Path, page: Page) -> None:
+def test_choice_made_during_reading_replaces_the_earlier_one(huge: Path, demo: Path, page: Page) -> None:
     choose_original(page, demo)
     assert "reading …" in first_seen(page, huge)
     choose_original(page, demo)
@@ -200,7 +200,7 @@ def test_a_choice_made_while_another_is_being_read_is_the_one_that_stays(huge: P
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_on_the_card_can_be_read(visit, running_app: RunningApp, hostile: Path, scheme: str) -> None:
+def test_card_text_has_enough_contrast(visit, running_app: RunningApp, hostile: Path, scheme: str) -> None:
     """Every text's contrast with the paper or panel behind it: at least 4.5 to 1 (WCAG AA)."""
     page = visit(running_app, scheme).page
     pass_the_gate(page)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 NEW = "another four plain words"
 
 
-def test_a_new_passphrase_is_the_only_one_and_locks_other_browsers(
+def test_new_passphrase_replaces_the_old_and_locks_other_browsers(
     page: Page, running_app: RunningApp, chromium: Browser
 ) -> None:
     other = opened_context(chromium).new_page()

@@ -29,7 +29,7 @@ def shown_command(page: Page, address: str, out: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_served_copy_is_asked_and_found_and_its_recipient_named(
+def test_served_copy_is_queried_found_and_its_recipient_named(
     gemma_path: Path, running_app: RunningApp, page: Page
 ) -> None:
     original = place(gemma_path, running_app.root, "base")

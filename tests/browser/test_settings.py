@@ -46,7 +46,7 @@ def choose(page: Page, field: str, words: str) -> None:
     page.locator(f"#{field}").get_by_label(words, exact=True).check()
 
 
-def test_the_choices_hold_at_once_and_after_a_reload(page: Page, app: RunningApp) -> None:
+def test_choices_apply_at_once_and_after_a_reload(page: Page, app: RunningApp) -> None:
     open_tab(page, "settings")
     expect(page.locator("#set-idle input")).to_have_value("15")
     # The page has filled in its fields, which would replace text typed earlier.
@@ -72,7 +72,7 @@ def test_the_choices_hold_at_once_and_after_a_reload(page: Page, app: RunningApp
     assert json.loads(kept.read_text())["idle_minutes"] == 7
 
 
-def test_the_folders_hold_for_a_page_that_was_built_before(page: Page, app: RunningApp) -> None:
+def test_changed_folders_apply_to_an_open_page(page: Page, app: RunningApp) -> None:
     open_tab(page, "investigate")
     page.click("#browse-suspect")
     expect(page.locator("#listing-suspect .here code")).to_have_text(str(app.root))
@@ -134,7 +134,7 @@ def test_versions_are_copied_and_a_licence_unfolds(page: Page) -> None:
     expect(page.locator(".licence[open] pre")).to_contain_text("SIL OPEN FONT LICENSE")
 
 
-def test_all_tabs_fit_beside_each_other(page: Page) -> None:
+def test_all_tabs_fit_in_one_row(page: Page) -> None:
     boxes = [page.locator(f"#page-{name}-button").bounding_box() for name in PAGES]
     assert all(boxes)
     assert len({box["y"] for box in boxes if box}) == 1
@@ -160,7 +160,7 @@ def test_every_new_control_is_reached_by_tab_with_a_visible_focus(page: Page) ->
         assert [field, True] in seen, seen
 
 
-def test_the_browser_keeps_nothing(page: Page, app: RunningApp) -> None:
+def test_browser_stores_nothing(page: Page, app: RunningApp) -> None:
     kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
     assert json.loads(kept) == [{}, {}]
     assert {cookie["name"] for cookie in page.context.cookies()} == {f"irwm_session_{app.port}"}

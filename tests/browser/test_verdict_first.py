@@ -59,7 +59,7 @@ def in_view(page: Page) -> bool:
     )
 
 
-def test_keys_made_since_are_there_when_the_page_comes_into_view(vault, original, suspect, keys, page: Page) -> None:
+def test_new_keys_are_listed_when_the_page_is_shown(vault, original, suspect, keys, page: Page) -> None:
     open_tab(page, "investigate")
     fill_path(page, "suspect", suspect)
     fill_path(page, "original-of", original)
@@ -72,7 +72,7 @@ def test_keys_made_since_are_there_when_the_page_comes_into_view(vault, original
     expect(page.locator("#start-investigate")).to_be_enabled()
 
 
-def test_what_was_found_stands_there_before_the_job_is_done(vault, suspect, page: Page) -> None:
+def test_finding_is_shown_before_the_job_is_done(vault, suspect, page: Page) -> None:
     """The observer records, at each change of the page, the first reading and the job's state."""
     page.evaluate(
         """() => {
@@ -96,7 +96,7 @@ def test_what_was_found_stands_there_before_the_job_is_done(vault, suspect, page
     assert "state-running" in state
 
 
-def test_the_verdict_comes_into_view_and_focus_and_counts_keys_made_since(vault, keys, suspect, page: Page) -> None:
+def test_verdict_gets_view_and_focus_and_counts_new_keys(vault, keys, suspect, page: Page) -> None:
     put_in_vault(vault, keys[1:2])  # the page does not know of it
     page.click("#start-investigate")
     expect(page.locator("#page-investigate .model-fold[open]")).to_have_count(0)
@@ -114,7 +114,7 @@ def test_figures_are_redrawn_for_another_key_that_was_read(page: Page) -> None:
     expect(page.locator("#figure-positions")).not_to_contain_text("Early access 1")
 
 
-def test_a_key_that_was_taken_out_is_counted_as_not_tried(suspect, page: Page) -> None:
+def test_deselected_key_is_counted_as_not_tried(suspect, page: Page) -> None:
     open_tab(page, "vault")
     open_tab(page, "investigate")
     expect(chips(page)).to_have_count(2)
@@ -126,7 +126,7 @@ def test_a_key_that_was_taken_out_is_counted_as_not_tried(suspect, page: Page) -
     assert in_view(page) or page.wait_for_function("document.activeElement?.classList.contains('verdict')")
 
 
-def test_a_verdict_that_stands_there_again_after_a_reload_takes_no_focus(page: Page) -> None:
+def test_restored_verdict_after_a_reload_takes_no_focus(page: Page) -> None:
     page.reload()
     expect(page.locator("#verdict .verdict-about")).to_contain_text("keys tried: 1 of 2")
     assert not in_view(page)

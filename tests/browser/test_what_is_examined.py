@@ -49,9 +49,7 @@ def upload(page: Page, model: Path) -> None:
     expect(card(page)).to_have_text("model.safetensors")
 
 
-def test_an_upload_takes_the_place_of_a_path_and_the_same_path_that_of_the_upload(
-    model: Path, running_app: RunningApp, page: Page
-) -> None:
+def test_upload_replaces_a_path_and_a_path_replaces_an_upload(model: Path, running_app: RunningApp, page: Page) -> None:
     suspect = running_app.root / "suspect"
     fill_path(page, "suspect", suspect)
     expect(card(page)).to_have_text("suspect")
@@ -64,7 +62,7 @@ def test_an_upload_takes_the_place_of_a_path_and_the_same_path_that_of_the_uploa
     expect(page.locator("#verdict .verdict-about")).to_contain_text("suspect against demo")
 
 
-def test_an_upload_is_examined_and_takes_the_verdict_on_the_path_away(model: Path, page: Page) -> None:
+def test_upload_is_examined_and_clears_the_verdict_on_the_path(model: Path, page: Page) -> None:
     upload(page, model)
     expect(page.locator("#finding")).to_be_hidden()
     page.click("#start-investigate")
@@ -98,7 +96,7 @@ def test_an_upload_that_is_removed_is_not_examined(model: Path, page: Page) -> N
     expect(page.get_by_text("The suspect is missing").first).to_be_visible()
 
 
-def test_two_paths_pasted_within_a_moment_leave_the_second(model: Path, running_app: RunningApp, page: Page) -> None:
+def test_second_of_two_quickly_pasted_paths_is_used(model: Path, running_app: RunningApp, page: Page) -> None:
     typed = field(page)
     typed.fill(str(running_app.root / "suspect"))
     typed.press("Enter")

@@ -72,7 +72,7 @@ def test_an_adapter_reads_as_peft_merges_it(base: Checkpoint, tmp_path: Path, se
 
 
 @pytest.mark.slow
-def test_factors_of_fused_experts_are_left_out_and_said(tmp_path: Path) -> None:
+def test_factors_of_fused_experts_are_omitted_with_a_note(tmp_path: Path) -> None:
     """peft wraps a module once for each parameter that it adapts, and names the factors after the wrappers."""
     from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
@@ -91,7 +91,7 @@ def test_factors_of_fused_experts_are_left_out_and_said(tmp_path: Path) -> None:
     assert "4 are not in the base or not supported there" in " ".join(found.notes)
 
 
-def test_an_adapter_of_a_resized_vocabulary(base: Checkpoint, tmp_path: Path) -> None:
+def test_adapter_of_a_resized_vocabulary_is_read(base: Checkpoint, tmp_path: Path) -> None:
     expected = made(base.path, tmp_path / "a", resize=613, target_modules=["q_proj"])
     model = open_checkpoint(tmp_path / "a", base=base)
     assert model.vocab_size == 613
@@ -99,14 +99,14 @@ def test_an_adapter_of_a_resized_vocabulary(base: Checkpoint, tmp_path: Path) ->
     require_equal(model, expected, (EMBEDDING, "lm_head.weight", Q, K))
 
 
-def test_an_embedding_that_was_resized_and_adapted(base: Checkpoint, tmp_path: Path) -> None:
+def test_resized_and_adapted_embedding_is_read(base: Checkpoint, tmp_path: Path) -> None:
     expected = made(base.path, tmp_path / "a", resize=613, target_modules=["embed_tokens", "k_proj"])
     model = open_checkpoint(tmp_path / "a", base=base)
     assert model.vocab_size == 613
     require_equal(model, expected, (EMBEDDING, Q, K))
 
 
-def test_an_adapter_in_pytorchs_format(base: Checkpoint, sound: Path, copy: Path) -> None:
+def test_adapter_in_pytorch_format_is_read(base: Checkpoint, sound: Path, copy: Path) -> None:
     torch.save(load_file(copy / WEIGHTS), copy / "adapter_model.bin")
     (copy / WEIGHTS).unlink()
     torch.save({"step": 3}, copy / "optimizer.pt")
@@ -116,11 +116,11 @@ def test_an_adapter_in_pytorchs_format(base: Checkpoint, sound: Path, copy: Path
         assert torch.equal(read_tensor(model.tensors[name]), read_tensor(expected.tensors[name]))
 
 
-def test_the_adapters_weight_file_stands_for_its_folder(base: Checkpoint, sound: Path) -> None:
+def test_an_adapters_weight_file_opens_its_folder(base: Checkpoint, sound: Path) -> None:
     assert open_checkpoint(sound / WEIGHTS, base=base).path == sound
 
 
-def test_weights_stored_the_other_way_round_are_changed_the_other_way_round(tmp_path: Path) -> None:
+def test_an_adapter_changes_transposed_weights_correctly(tmp_path: Path) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
@@ -134,7 +134,7 @@ def test_weights_stored_the_other_way_round_are_changed_the_other_way_round(tmp_
     torch.testing.assert_close(found, expected["transformer.h.0.attn.c_attn.weight"], rtol=1e-5, atol=1e-6)
 
 
-def test_an_adapter_of_the_bare_model_finds_its_places_in_the_whole_one(base: Checkpoint, tmp_path: Path) -> None:
+def test_an_adapter_of_the_bare_model_fits_the_whole_model(base: Checkpoint, tmp_path: Path) -> None:
     from transformers import AutoModel
 
     expected = made(base.path, tmp_path / "a", load=AutoModel.from_pretrained, target_modules=["q_proj", "k_proj"])
@@ -142,7 +142,7 @@ def test_an_adapter_of_the_bare_model_finds_its_places_in_the_whole_one(base: Ch
     require_equal(model, {f"model.{name}": value for name, value in expected.items()}, (Q, K))
 
 
-def test_a_quantised_base_is_changed_after_it_is_worked_out(tmp_path: Path) -> None:
+def test_an_adapter_is_applied_to_the_decoded_quantised_base(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     path = write_llama(tmp_path / "base")
@@ -213,12 +213,12 @@ def test_the_mark_is_found_though_the_adapter_is_read_on_top_of_the_original(
 
 
 @pytest.mark.slow
-def test_an_adapter_that_leaves_the_embedding_alone_proves_nothing(marked, tmp_path: Path) -> None:
+def test_an_adapter_without_embedding_changes_is_no_evidence(marked, tmp_path: Path) -> None:
     trained(marked[2], tmp_path / "a", target_modules=["q_proj"])
     assert irwm.detect(open_checkpoint(tmp_path / "a", base=marked[0]), *marked[:2]).verdict == "inconclusive"
 
 
-def test_what_is_said_of_an_adapter(base: Checkpoint, sound: Path, tmp_path: Path) -> None:
+def test_notes_about_an_adapter(base: Checkpoint, sound: Path, tmp_path: Path) -> None:
     model = open_checkpoint(sound, base=base)
     said = " ".join(model.notes)
     assert "applied in memory to the embedding, q and k" in said
@@ -244,7 +244,7 @@ def test_an_adapted_model_is_examined_and_not_marked(base: Checkpoint, tmp_path:
         irwm.generate_key(model, secret=bytes(32))
 
 
-def test_nothing_of_base_or_adapter_is_read_until_it_is_asked_for(base: Checkpoint, copy: Path) -> None:
+def test_base_and_adapter_weights_are_read_on_demand(base: Checkpoint, copy: Path) -> None:
     model = open_checkpoint(copy, base=base)
     (copy / WEIGHTS).write_bytes(b"")
     with pytest.raises(CheckpointChangedError):
@@ -260,7 +260,7 @@ def test_rows_of_the_embedding_are_read_without_the_others(base: Checkpoint, sou
     assert tensor.by_rows == {"base"}
 
 
-def test_an_adapter_without_a_tokenizer_works_with_its_bases(tiny_path: Path, sound: Path, tmp_path: Path) -> None:
+def test_an_adapter_without_a_tokenizer_uses_the_one_of_its_base(tiny_path: Path, sound: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny_path, tmp_path / "base"))
     tokens = {"model": {"vocab": {f"w{i}": i for i in range(9)}}, "added_tokens": [{"id": 5, "content": "<s>"}]}
     (folder / "tokenizer.json").write_text(json.dumps(tokens))
@@ -275,7 +275,7 @@ def test_an_adapter_without_a_tokenizer_works_with_its_bases(tiny_path: Path, so
     assert token_ids(open_checkpoint(own, base=base)) == {"a": 1}
 
 
-def test_adapters_of_the_same_numbers_and_another_alpha_have_other_fingerprints(
+def test_adapters_with_different_alpha_have_different_fingerprints(
     base: Checkpoint, copy: Path, tmp_path: Path
 ) -> None:
     other = Path(shutil.copytree(copy, tmp_path / "other"))
@@ -286,9 +286,7 @@ def test_adapters_of_the_same_numbers_and_another_alpha_have_other_fingerprints(
     assert open_checkpoint(copy, base=base).fingerprint == one.fingerprint
 
 
-def test_a_change_of_the_output_head_leaves_the_embedding_that_is_stored_under_its_name(
-    tiny_path: Path, tmp_path: Path
-) -> None:
+def test_a_changed_head_does_not_change_the_embedding_stored_under_its_name(tiny_path: Path, tmp_path: Path) -> None:
     """Savers may keep either name of a tied matrix; peft does not change the input embedding."""
     folder = Path(shutil.copytree(tiny_path, tmp_path / "base"))
     config = json.loads((folder / "config.json").read_text())
@@ -317,7 +315,7 @@ def test_a_change_of_the_output_head_leaves_the_embedding_that_is_stored_under_i
         assert not any("left out" in note for note in model.notes)
 
 
-def test_codes_that_are_not_read_are_not_added_to(tiny_path: Path, sound: Path, tmp_path: Path) -> None:
+def test_an_adapter_does_not_change_unsupported_codes(tiny_path: Path, sound: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny_path, tmp_path / "base"))
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {Q: tensors[Q].to(torch.int8)}, folder / "model.safetensors")

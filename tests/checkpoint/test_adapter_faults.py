@@ -24,7 +24,7 @@ from tools.small_models import write_llama
 __all__ = ["base", "copy", "sound"]  # fixtures
 
 
-def test_without_a_base_the_one_that_it_names_is_told_and_not_opened(base: Checkpoint, sound: Path) -> None:
+def test_without_a_base_the_named_base_is_shown_and_not_opened(base: Checkpoint, sound: Path) -> None:
     with pytest.raises(UnsupportedCheckpointError, match="on top of the base model") as caught:
         open_checkpoint(sound)
     assert str(base.path) in str(caught.value.found)
@@ -32,7 +32,7 @@ def test_without_a_base_the_one_that_it_names_is_told_and_not_opened(base: Check
 
 
 @pytest.mark.parametrize("place", ["/etc/passwd", "../elsewhere", "http://example.org/x", "\x1b[31m\u202e", "x" * 5000])
-def test_a_base_that_a_hostile_adapter_names_is_only_shown(base: Checkpoint, copy: Path, place: str) -> None:
+def test_base_named_by_a_hostile_adapter_is_only_shown(base: Checkpoint, copy: Path, place: str) -> None:
     change_config(copy, base_model_name_or_path=place)
     with pytest.raises(UnsupportedCheckpointError) as caught:
         open_checkpoint(copy)
@@ -93,7 +93,7 @@ def test_a_base_of_another_family_is_refused(sound: Path, phi3_path: Path) -> No
     ],
     ids=str,
 )
-def test_a_setting_that_is_not_read_or_cannot_be(
+def test_an_unsupported_or_invalid_adapter_setting_is_refused(
     base: Checkpoint, copy: Path, settings: dict[str, Any], error: type[CheckpointError], said: str
 ) -> None:
     change_config(copy, **settings)
@@ -120,7 +120,7 @@ def test_a_setting_that_is_not_read_or_cannot_be(
     ],
     ids=str,
 )
-def test_pieces_that_do_not_fit_are_named(
+def test_mismatched_adapter_pieces_are_named(
     base: Checkpoint, copy: Path, tensors: dict[str, torch.Tensor | None]
 ) -> None:
     change_weights(copy, **tensors)
@@ -131,7 +131,7 @@ def test_pieces_that_do_not_fit_are_named(
 
 
 @pytest.mark.parametrize("ids", [[600, 1], [1], [1, 2, 3], [10**30, 1]])
-def test_token_ids_that_do_not_fit_their_rows(base: Checkpoint, tmp_path: Path, ids: list[int]) -> None:
+def test_token_ids_without_matching_rows_are_refused(base: Checkpoint, tmp_path: Path, ids: list[int]) -> None:
     made(base.path, tmp_path, target_modules=["q_proj"], trainable_token_indices={"embed_tokens": [3, 9]})
     change_config(tmp_path, trainable_token_indices={"embed_tokens": ids})
     with pytest.raises(CorruptCheckpointError, match="does not fit the base"):
@@ -146,14 +146,14 @@ def test_a_tensor_of_an_unknown_kind_is_named(base: Checkpoint, copy: Path) -> N
     assert caught.value.found == "lora_E"
 
 
-def test_numbers_in_a_format_that_is_not_read(base: Checkpoint, copy: Path) -> None:
+def test_unsupported_number_format_is_refused(base: Checkpoint, copy: Path) -> None:
     change_weights(copy, q_proj__lora_A__weight=torch.ones(4, 64, dtype=torch.int32))
     with pytest.raises(UnsupportedCheckpointError, match="number format") as caught:
         open_checkpoint(copy, base=base)
     assert caught.value.found == "I32"
 
 
-def test_two_tensors_of_one_meaning(base: Checkpoint, copy: Path) -> None:
+def test_two_adapter_tensors_with_the_same_meaning_are_refused(base: Checkpoint, copy: Path) -> None:
     held = load_file(copy / WEIGHTS)
     (name,) = [name for name in held if name.endswith("q_proj.lora_A.weight")]
     twice = name.replace("lora_A.weight", "lora_A.default.weight")
@@ -162,13 +162,13 @@ def test_two_tensors_of_one_meaning(base: Checkpoint, copy: Path) -> None:
         open_checkpoint(copy, base=base)
 
 
-def test_what_the_base_lacks_beside_attention_is_left_out_and_said(base: Checkpoint, copy: Path) -> None:
+def test_targets_missing_in_the_base_are_omitted_with_a_note(base: Checkpoint, copy: Path) -> None:
     held = load_file(copy / WEIGHTS)
     save_file(held | {"base_model.model.score.weight": torch.ones(2, 64)}, copy / WEIGHTS)
     assert "1 are not in the base" in " ".join(open_checkpoint(copy, base=base).notes)
 
 
-def test_a_missing_or_spoilt_file(base: Checkpoint, copy: Path) -> None:
+def test_missing_or_damaged_file(base: Checkpoint, copy: Path) -> None:
     (copy / WEIGHTS).unlink()
     with pytest.raises(CorruptCheckpointError, match="missing"):
         open_checkpoint(copy, base=base)
@@ -193,7 +193,7 @@ def test_a_link_out_of_the_folder_is_refused(base: Checkpoint, copy: Path, tmp_p
         (tmp_path / name).rename(copy / name)
 
 
-def test_of_a_model_next_to_an_adapter_the_model_is_opened(base: Checkpoint, copy: Path) -> None:
+def test_a_model_is_preferred_to_an_adapter_in_the_same_folder(base: Checkpoint, copy: Path) -> None:
     assert is_adapter(copy)
     assert not is_adapter(base.path)
     assert not is_adapter(copy / "nothing")
@@ -205,7 +205,7 @@ def test_of_a_model_next_to_an_adapter_the_model_is_opened(base: Checkpoint, cop
     assert found.unread == ("adapter_model.safetensors",)
 
 
-def test_a_base_that_is_given_for_a_model_of_its_own_is_ignored(base: Checkpoint, demo_path: Path) -> None:
+def test_a_base_is_ignored_for_a_full_model(base: Checkpoint, demo_path: Path) -> None:
     assert open_checkpoint(demo_path, base=base).fingerprint == open_checkpoint(demo_path).fingerprint
 
 

@@ -79,7 +79,7 @@ def test_chosen_tokens_are_enough(served: Served, order: str) -> None:
     assert found.present == 50
 
 
-def test_what_was_not_told_is_left_out(served: Served) -> None:
+def test_missing_answer_values_are_omitted(served: Served) -> None:
     table = served.marked.numpy().copy()
     table[3], table[7, 100:] = np.nan, -np.inf  # two answers with few values
     table[:, 200:300] = -np.inf  # tokens without values
@@ -89,7 +89,7 @@ def test_what_was_not_told_is_left_out(served: Served) -> None:
     assert irwm.detect(suspect, served.original, served.key).verdict == "found"
 
 
-def test_it_is_said_where_answers_are_of_another_width(served: Served) -> None:
+def test_answers_of_another_width_are_noted(served: Served) -> None:
     few = served.marked[:40].repeat(10, 1)
     assert any("vary in 39 directions only" in note or "vary in 40" in note
                for note in irwm.suspect_from_answers(few, served.original).notes)  # fmt: skip
@@ -113,14 +113,14 @@ def test_more_answers_than_tokens_are_read_by_the_tokens(served: Served) -> None
     assert both.min() > 0.999
 
 
-def test_what_would_fill_the_memory_is_refused(served: Served) -> None:
+def test_answers_that_exceed_memory_are_refused(served: Served) -> None:
     with pytest.raises(AnswersError, match="too many answers and too many tokens"):
         recovered_head(np.zeros((16_400, 16_400), np.float16), WIDTH)
     many = recovered_head(np.zeros((30_000, 300), np.float16), WIDTH)
     assert many.rows.shape == (300, WIDTH)
 
 
-def test_one_value_beyond_the_cap_costs_one_token(served: Served, gemma_path: Path) -> None:
+def test_one_value_beyond_the_cap_loses_one_token(served: Served, gemma_path: Path) -> None:
     capped = 30 * torch.tanh(torch.from_numpy(served.marked.numpy().copy()) / 30 + 0.3)
     table = capped.log_softmax(-1).numpy()
     table[0, 7] = -90.0
@@ -129,7 +129,7 @@ def test_one_value_beyond_the_cap_costs_one_token(served: Served, gemma_path: Pa
     assert len(found.columns) == 4095
 
 
-def test_a_few_tokens_told_as_impossible_hide_nothing(served: Served) -> None:
+def test_a_few_tokens_reported_as_impossible_do_not_hide_the_mark(served: Served) -> None:
     """1 % of the rarest: they cost a customer no quality, and would be the strongest directions of all."""
     for table, marked in ((served.marked, True), (served.unmarked, False)):
         told = table.numpy().copy()
@@ -142,7 +142,7 @@ def test_a_few_tokens_told_as_impossible_hide_nothing(served: Served) -> None:
 
 
 @pytest.mark.fault(94)
-def test_an_answer_of_absurd_numbers_is_left_out_and_counted(served: Served) -> None:
+def test_answer_with_extreme_numbers_is_left_out_and_counted(served: Served) -> None:
     """An answer with few of them is kept."""
     told = served.marked.double()
     told[5, ::2], told[6] = -1e200, torch.arange(1, told.shape[1] + 1) * -1e200
@@ -154,7 +154,7 @@ def test_an_answer_of_absurd_numbers_is_left_out_and_counted(served: Served) -> 
     assert found.log10_p < -60
 
 
-def test_it_is_said_where_unlikely_tokens_are_told_alike(served: Served) -> None:
+def test_equal_values_of_unlikely_tokens_are_noted(served: Served) -> None:
     flat = Serving(flat=0.8).told(served.marked, torch.Generator())
     notes = irwm.suspect_from_answers(flat, served.original).notes
     assert any(note.startswith("80 % of an answer’s tokens have the same value") for note in notes)
@@ -165,7 +165,7 @@ def test_it_is_said_where_unlikely_tokens_are_told_alike(served: Served) -> None
     assert not any("have the same value" in note for note in irwm.suspect_from_answers(rounded, served.original).notes)
 
 
-def test_where_most_tokens_are_told_alike_the_others_stay_as_they_are(served: Served) -> None:
+def test_answers_with_mostly_equal_values_are_not_changed(served: Served) -> None:
     told = served.marked.numpy()[:200].astype(np.float64)
     told[:, : 3 * told.shape[1] // 4] = -4.0
     before = told.copy()
@@ -193,13 +193,13 @@ def test_bfloat16_is_read(served: Served) -> None:
         (lambda x: torch.cat([x, x], dim=1), "more tokens than the original"),
     ],
 )
-def test_what_are_no_answers_is_refused(served: Served, spoil, said: str) -> None:
+def test_invalid_answers_are_refused(served: Served, spoil, said: str) -> None:
     with pytest.raises(AnswersError, match=said):
         irwm.suspect_from_answers(spoil(served.marked), served.original)
 
 
 @pytest.mark.fault(94)
-def test_rows_of_different_lengths_are_no_answers(served: Served) -> None:
+def test_answers_of_different_lengths_are_refused(served: Served) -> None:
     with pytest.raises(AnswersError, match="different lengths"):
         irwm.suspect_from_answers([[-1.0], [-1.0, -2.0]], served.original)  # type: ignore[arg-type]
 
@@ -242,7 +242,7 @@ def test_answers_beyond_the_cap_are_refused() -> None:
         without_cap(np.array([[-0.1, -100.0, -3.0], [-0.1, -2.0, -3.0]]), 30.0, 1)
 
 
-def test_the_cap_is_the_configs(gemma_path: Path) -> None:
+def test_cap_is_read_from_the_config(gemma_path: Path) -> None:
     model = irwm.open_checkpoint(gemma_path)
     assert soft_cap_of(model) is None
     for config in ({"final_logit_softcapping": 30.0}, {"text_config": {"final_logit_softcapping": 30}}):

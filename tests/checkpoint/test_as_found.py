@@ -62,7 +62,7 @@ def test_no_arrangement_of_the_unmarked_model_is_found(release_of, demo_path: Pa
 
 
 @pytest.mark.parametrize("what", ["packed", "empty", "hidden size", "heads"])
-def test_a_contradiction_is_said_and_such_a_model_is_not_marked(tiny_path: Path, tmp_path: Path, what: str) -> None:
+def test_a_model_with_a_contradiction_is_noted_and_not_marked(tiny_path: Path, tmp_path: Path, what: str) -> None:
     model = open_checkpoint(contradictory(what, tiny_path, tmp_path / "m"))
     assert model.contradiction is not None
     assert "were not recognised" in " ".join(model.notes)
@@ -73,7 +73,7 @@ def test_a_contradiction_is_said_and_such_a_model_is_not_marked(tiny_path: Path,
         irwm.generate_key(model, irwm.Parameters(), secret=bytes(32), owner="us")
 
 
-def test_weights_that_were_not_read_are_named_and_clear_nobody(tiny_path: Path, tmp_path: Path) -> None:
+def test_unread_weights_are_named_and_rule_out_no_key(tiny_path: Path, tmp_path: Path) -> None:
     original = open_checkpoint(tiny_path)
     key = irwm.generate_key(original, irwm.Parameters(), secret=bytes(range(32)), owner="us")
     alone = tmp_path / "alone"
@@ -92,7 +92,7 @@ def test_weights_that_were_not_read_are_named_and_clear_nobody(tiny_path: Path, 
     assert irwm.detect(open_checkpoint(alone / "model.safetensors"), original, key).verdict == "not found"
 
 
-def test_an_embedding_that_is_packed_in_an_unknown_way_clears_nobody(tiny_path: Path, tmp_path: Path) -> None:
+def test_an_unknown_packed_embedding_rules_out_no_key(tiny_path: Path, tmp_path: Path) -> None:
     tensors = load_file(tiny_path / "model.safetensors")
     packed = tensors.pop(EMBEDDING).to(torch.uint8)[:, ::2].contiguous()
     out = companions(tiny_path, tmp_path / "m")
@@ -108,7 +108,7 @@ def test_a_folder_with_several_models_is_not_one_checkpoint(tiny_path: Path, tmp
     assert caught.value.found == "one, two"
 
 
-def test_the_weights_next_to_an_adapter_are_named_where_they_are_no_model(tiny_path: Path, tmp_path: Path) -> None:
+def test_weights_next_to_an_adapter_that_are_not_a_model_are_named(tiny_path: Path, tmp_path: Path) -> None:
     base = open_checkpoint(tiny_path)
     folder = adapter(tmp_path / "adapter", base.hidden_size)
     torch.save({"value_head": torch.ones(3)}, folder / "head.bin")
@@ -132,7 +132,7 @@ def test_an_mlx_adapter_needs_its_base_and_is_read_on_it(tiny_path: Path, tmp_pa
     assert torch.allclose(found.read(found.layout.q), expected, atol=1e-6)
 
 
-def test_an_mlx_adapter_of_the_embedding(tiny_path: Path, tmp_path: Path) -> None:
+def test_mlx_adapter_of_the_embedding_is_read(tiny_path: Path, tmp_path: Path) -> None:
     base = open_checkpoint(tiny_path)
     folder = adapter(tmp_path / "mlx", base.hidden_size, "mlx")
     a, b = torch.randn(base.vocab_size, 4), torch.randn(4, base.hidden_size)
@@ -142,9 +142,7 @@ def test_an_mlx_adapter_of_the_embedding(tiny_path: Path, tmp_path: Path) -> Non
     assert torch.allclose(found.embedding([3, 1]), base.embedding([3, 1]) + 2.0 * (a @ b)[[3, 1]], atol=1e-5)
 
 
-def test_a_stale_index_is_said_and_a_model_that_lacks_a_tensor_of_it_is_refused(
-    tiny_path: Path, tmp_path: Path
-) -> None:
+def test_a_stale_index_is_noted_and_missing_tensors_are_refused(tiny_path: Path, tmp_path: Path) -> None:
     out = stale_index("whole", tiny_path, tmp_path / "m")
     assert "was ignored" in " ".join(open_checkpoint(out).notes)
     index = json.loads((out / "model.safetensors.index.json").read_text())
@@ -185,7 +183,7 @@ def test_a_shard_whose_set_is_not_complete_is_read_alone(tiny_path: Path, tmp_pa
     assert "some are missing" in " ".join(open_checkpoint(holding).notes)
 
 
-def test_a_file_of_a_split_gguf_whose_others_are_gone(tiny_path: Path, tmp_path: Path) -> None:
+def test_incomplete_split_gguf_is_refused(tiny_path: Path, tmp_path: Path) -> None:
     last = split_gguf(2, tiny_path, tmp_path / "m")
     (last.parent / "model-00001-of-00003.gguf").unlink()
     with pytest.raises(irwm.IrwmError):
@@ -207,7 +205,7 @@ def test_a_config_in_another_encoding_comes_with_advice(
     assert advice in str(caught.value.advice)
 
 
-def test_of_a_tensor_in_two_shards_the_index_names_the_one_that_counts(tiny_path: Path, tmp_path: Path) -> None:
+def test_the_index_selects_the_shard_of_a_duplicate_tensor(tiny_path: Path, tmp_path: Path) -> None:
     out = KINDS["a tensor in two shards"](tiny_path, tmp_path / "m")
     assert "with the same numbers" in " ".join(open_checkpoint(out).notes)
     second = out / "model-00002-of-00003.safetensors"
@@ -255,7 +253,7 @@ def test_formats_that_are_not_read_come_with_advice_that_fits(tmp_path: Path, na
 # Attempts of an attacker
 
 
-def test_an_adapters_file_that_is_named_is_the_one_that_is_read(tiny_path: Path, tmp_path: Path) -> None:
+def test_the_given_adapter_file_is_the_one_that_is_read(tiny_path: Path, tmp_path: Path) -> None:
     base = open_checkpoint(tiny_path)
     folder = adapter(tmp_path / "adapter", base.hidden_size)
     name = f"base_model.model.{EMBEDDING}"
@@ -267,7 +265,7 @@ def test_an_adapters_file_that_is_named_is_the_one_that_is_read(tiny_path: Path,
 
 
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "scaler.gguf", "training_args.bin", "rng_state_0.pth"])
-def test_a_trainers_name_hides_no_weights(tiny_path: Path, tmp_path: Path, name: str) -> None:
+def test_weights_with_a_trainers_file_name_are_read(tiny_path: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(tiny_path, tmp_path / "m")
     (tmp_path / "m" / name).write_bytes(bytes(5 << 20))
     assert open_checkpoint(tmp_path / "m").unread == (name,)
@@ -280,7 +278,7 @@ def test_a_trainers_name_hides_no_weights(tiny_path: Path, tmp_path: Path, name:
 @pytest.mark.parametrize(
     "start", [b"\x80\x02", b"\x1f\x8b", b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c", b"\x89HDF\r\n\x1a\n"]
 )
-def test_a_container_without_a_telling_name_is_listed(tiny_path: Path, tmp_path: Path, start: bytes) -> None:
+def test_a_container_with_an_unknown_name_is_listed(tiny_path: Path, tmp_path: Path, start: bytes) -> None:
     shutil.copytree(tiny_path, tmp_path / "m")
     (tmp_path / "m" / "weights").write_bytes(start + bytes(20_000))
     (tmp_path / "m" / "notes").write_bytes(b"words " * 5000)
@@ -305,7 +303,7 @@ def test_torchaos_embedding_next_to_a_plain_one_is_read_too(tiny_path: Path, tmp
     assert torch.equal(found.read(found.layout.alternatives[0]), codes.float())
 
 
-def test_a_packed_embedding_next_to_a_plain_one_clears_nobody(tiny_path: Path, tmp_path: Path) -> None:
+def test_a_packed_embedding_next_to_a_plain_one_rules_out_no_key(tiny_path: Path, tmp_path: Path) -> None:
     tensors = load_file(tiny_path / "model.safetensors")
     packed = torch.zeros(tensors[EMBEDDING].shape[0], 8, dtype=torch.uint8)
     out = companions(tiny_path, tmp_path / "m")
@@ -313,7 +311,7 @@ def test_a_packed_embedding_next_to_a_plain_one_clears_nobody(tiny_path: Path, t
     assert open_checkpoint(out).unread == (f"{EMBEDDING}:qdata",)
 
 
-def test_two_embeddings_in_files_of_one_name_are_both_read(tiny_path: Path, tmp_path: Path) -> None:
+def test_embeddings_in_files_of_the_same_name_are_both_read(tiny_path: Path, tmp_path: Path) -> None:
     out, tensors = companions(tiny_path, tmp_path / "m"), load_file(tiny_path / "model.safetensors")
     save_file(tensors, out / "main.safetensors")
     index = dict.fromkeys(tensors, "main.safetensors")
@@ -328,7 +326,7 @@ def test_two_embeddings_in_files_of_one_name_are_both_read(tiny_path: Path, tmp_
     assert sorted(each.name for each in found.layout.alternatives) == names
 
 
-def test_an_adapters_own_head_on_a_tied_base_clears_nobody(tmp_path: Path) -> None:
+def test_an_adapters_own_head_on_a_tied_base_rules_out_no_key(tmp_path: Path) -> None:
     base = tmp_path / "base"
     write_llama(base, tie_word_embeddings=True)
     tensors = load_file(base / "model.safetensors")
@@ -357,7 +355,7 @@ def test_a_whole_file_with_another_second_embedding_is_another_model(tiny_path: 
     assert open_checkpoint(out).unread == ()
 
 
-def test_many_large_indexes_end_the_search(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_ends_at_many_large_indexes(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(tiny_path, tmp_path / "m")
     for number in range(5):
         (tmp_path / "m" / f"{number}.safetensors.index.json").write_bytes(bytes(1000))
@@ -374,7 +372,7 @@ def test_a_companion_is_not_read_through_a_link_that_leads_out(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["x" * 300, "a\0b", "\ud800\\xe8", "/nowhere/\\xe8"])
-def test_paths_that_no_file_has_are_typed_errors(text: str) -> None:
+def test_impossible_paths_are_typed_errors(text: str) -> None:
     for ask in (open_checkpoint, irwm.find_checkpoints, irwm.open_suspect):
         with pytest.raises(irwm.IrwmError):
             ask(text)
@@ -400,7 +398,7 @@ def test_each_set_of_weights_in_a_folder_is_a_candidate(tiny_path: Path, tmp_pat
     ]  # fmt: skip
 
 
-def test_what_cannot_be_read_is_a_candidate_too(tiny_path: Path, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_a_candidate(tiny_path: Path, tmp_path: Path) -> None:
     (tmp_path / "gone.gguf").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "pipe.safetensors")
     below(".cache/m", tiny_path, tmp_path)

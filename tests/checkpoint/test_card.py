@@ -32,7 +32,7 @@ def role(card: Card, name: str):
     return found
 
 
-def test_a_llama(demo_path: Path) -> None:
+def test_llama_card(demo_path: Path) -> None:
     facts = card(demo_path)
     assert (facts.name, facts.family, facts.recognised, facts.format) == (
         "demo",
@@ -56,14 +56,14 @@ def test_a_llama(demo_path: Path) -> None:
     assert (facts.refusal, facts.advice, facts.notes) == ("", "", ())
 
 
-def test_parameters_are_those_that_transformers_counts(demo_path: Path, gemma_path: Path) -> None:
+def test_parameter_count_equals_transformers(demo_path: Path, gemma_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     for path in (demo_path, gemma_path):
         assert card(path).parameters == AutoModelForCausalLM.from_pretrained(path).num_parameters()
 
 
-def test_a_bert_adds_tables_and_biases_and_its_indices_are_no_parameters(minilm_path: Path) -> None:
+def test_bert_counts_tables_and_biases_but_not_indices(minilm_path: Path) -> None:
     facts = card(minilm_path)
     assert facts.score == ("the token’s embedding + position 0 + token type 0", "layer norm", "q and k with biases")
     assert role(facts, "Position table").shape == (512, 384)
@@ -78,7 +78,7 @@ def test_a_gemma_is_tied_and_scales_its_embedding(gemma_path: Path) -> None:
     assert (facts.tied, facts.head_stored) == (True, False)
 
 
-def test_a_phi3_is_fused_and_each_part_says_where_it_is(phi3_path: Path) -> None:
+def test_phi3_states_the_slices_of_fused_parts(phi3_path: Path) -> None:
     facts = card(phi3_path)
     assert facts.fused
     q, k = role(facts, "Layer 0, q"), role(facts, "Layer 0, k")
@@ -105,7 +105,7 @@ def test_a_phi3_is_fused_and_each_part_says_where_it_is(phi3_path: Path) -> None
         ("stablelm, a norm for each head", "q and k", ("Layer 0, norm of q, one of 6", (12,), "")),
     ],
 )
-def test_what_a_family_does_to_its_embedding_and_where_that_is_stored(
+def test_embedding_processing_of_a_family_and_its_tensors_are_stated(
     tmp_path: Path, case: str, step: str, stored: tuple[str, tuple[int, ...], str]
 ) -> None:
     facts = card(save(case, tmp_path / "m", torch.float32))
@@ -116,7 +116,7 @@ def test_what_a_family_does_to_its_embedding_and_where_that_is_stored(
     assert facts.layers == facts.stated_layers == 2
 
 
-def test_where_there_is_no_attention_similarities_serve(tmp_path: Path) -> None:
+def test_a_card_without_attention_shows_embedding_similarities(tmp_path: Path) -> None:
     from transformers import MambaConfig, MambaForCausalLM
 
     config = MambaConfig(vocab_size=600, hidden_size=32, num_hidden_layers=2, state_size=4)
@@ -127,7 +127,7 @@ def test_where_there_is_no_attention_similarities_serve(tmp_path: Path) -> None:
     assert facts.layers == 2
 
 
-def test_a_stored_copy_of_a_tied_head_is_said(folder: Path) -> None:
+def test_a_stored_copy_of_a_tied_head_is_shown(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
     facts = card(folder)
@@ -135,7 +135,7 @@ def test_a_stored_copy_of_a_tied_head_is_said(folder: Path) -> None:
     assert role(facts, "Output head, a copy").name == "lm_head.weight"
 
 
-def test_where_only_the_embedding_is_known_the_card_says_so(folder: Path) -> None:
+def test_a_card_shows_that_only_the_embedding_is_known(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file({f"t{i}": value for i, value in enumerate(tensors.values())}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"model_type": ["x"]}))
@@ -148,7 +148,7 @@ def test_where_only_the_embedding_is_known_the_card_says_so(folder: Path) -> Non
     assert facts.notes
 
 
-def test_a_family_told_by_names_alone_says_so(tmp_path: Path, phi3_path: Path) -> None:
+def test_a_card_shows_that_the_family_was_recognised_by_names(tmp_path: Path, phi3_path: Path) -> None:
     for file in phi3_path.iterdir():
         shutil.copy(file, tmp_path / file.name)
     config = json.loads((tmp_path / "config.json").read_text()) | {"model_type": "renamed"}
@@ -157,7 +157,7 @@ def test_a_family_told_by_names_alone_says_so(tmp_path: Path, phi3_path: Path) -
     assert (facts.family, facts.recognised) == ("phi3", "the tensors’ names")
 
 
-def test_layers_are_counted_where_layer_0_is_and_not_believed(folder: Path) -> None:
+def test_layers_are_counted_from_tensor_names_and_not_from_the_config(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     norm = tensors["model.norm.weight"]
     more = {f"vision.layers.{n}.weight": norm.clone() for n in range(7)}
@@ -188,7 +188,7 @@ def test_a_double_precision_embedding_cannot_be_marked_and_the_reason_is_given(f
     assert [one.dtype for one in facts.formats] == ["float64", "float32"]
 
 
-def test_a_quantised_weight_counts_as_the_weight_it_stands_for(folder: Path) -> None:
+def test_a_quantised_weight_counts_as_one_weight(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     stored = {f"{QUERY}.codes": torch.zeros(64, 32, dtype=torch.uint8), f"{QUERY}.scales": torch.ones(64, 1)}
     save_file({name: value for name, value in tensors.items() if name != QUERY} | stored, folder / "packed.safetensors")
@@ -216,7 +216,7 @@ def test_a_gguf_counts_all_its_layers_and_its_blocks(tmp_path: Path) -> None:
     assert "GGUF" in facts.refusal
 
 
-def test_a_ggufs_own_words_and_its_vocabulary_are_told(tmp_path: Path) -> None:
+def test_a_card_shows_gguf_metadata_and_vocabulary(tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "m")
     (folder / "tokenizer.json").write_text("another model's")
     model = open_checkpoint(convert(folder, folder / "m.gguf", tokens=[f"t{n}" for n in range(600)]))
@@ -225,14 +225,14 @@ def test_a_ggufs_own_words_and_its_vocabulary_are_told(tmp_path: Path) -> None:
     assert tokenizer_of(model).tokens == 600
 
 
-def test_what_a_safetensors_file_says_of_itself_is_told(folder: Path) -> None:
+def test_a_card_shows_safetensors_metadata(folder: Path) -> None:
     assert card(folder).said == (), "its framework is not shown"
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt", "merged_by": "someone"})
     assert card(folder).said == (("merged_by", "someone"),)
 
 
-def test_no_weight_is_read(folder: Path) -> None:
+def test_card_reads_no_weights(folder: Path) -> None:
     model = open_checkpoint(folder)
     before = card_of(model)
     (folder / "model.safetensors").unlink()
@@ -248,21 +248,21 @@ def test_the_tokenizers_tokens_are_counted(demo_path: Path, minilm_path: Path) -
         assert len(card_of(model).tokenizer_files) == files
 
 
-def test_without_a_tokenizer_no_token_is_named(tiny_path: Path) -> None:
+def test_card_without_tokenizer_names_no_token(tiny_path: Path) -> None:
     model = open_checkpoint(tiny_path)
     assert card_of(model).tokenizer_files == ()
     assert tokenizer_of(model).tokens == 0
     assert tokenizer_of(model).problem == ""
 
 
-def test_a_broken_tokenizer_is_a_problem_and_no_exception(folder: Path) -> None:
+def test_a_broken_tokenizer_is_reported_without_an_exception(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{")
     model = open_checkpoint(folder)
     assert card_of(model).tokenizer_files == ("tokenizer.json",)
     assert "tokenizer.json" in tokenizer_of(model).problem
 
 
-def test_files_beside_a_single_weight_file_are_found(tmp_path: Path) -> None:
+def test_files_next_to_a_single_weight_file_are_found(tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "m")
     (folder / "vocab.txt").write_text("a\nb\n")
     facts = card(folder / "model.safetensors")

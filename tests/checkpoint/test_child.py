@@ -65,18 +65,18 @@ def processes(folder: Path) -> list[str]:
     return found
 
 
-def test_the_answer_comes_back_with_whatever_json_can_hold(run: Run) -> None:
+def test_an_answer_may_contain_any_json_value(run: Run) -> None:
     answer = run("file = open(path)\nreturn {'read': file.read(), 'n': [1, None, 'é\\ud800', float('nan')]}")
     assert answer["read"] == "content"
     assert answer["n"][:3] == [1, None, "é\ud800"]
     assert math.isnan(answer["n"][3])
 
 
-def test_what_is_printed_does_not_get_into_the_answer(run: Run) -> None:
+def test_printed_output_does_not_get_into_the_answer(run: Run) -> None:
     assert run("print('{'); os.write(1, b'}'); return {'a': 1}", opening="print('loading')") == {"a": 1}
 
 
-def test_a_flood_on_stderr_neither_blocks_nor_is_kept(run: Run) -> None:
+def test_large_stderr_output_neither_blocks_nor_is_kept(run: Run) -> None:
     body = "os.write(2, b'x' * 5_000_000 + b'last words'); os._exit(7)"
     error = refused(run, body)
     assert "exit status 7" in error.problem
@@ -107,37 +107,37 @@ def test_the_parser_may_import_from_the_packages_without_loading_all_of_them(run
     assert loaded == ["irwm", "irwm.checkpoint", "irwm.checkpoint.magic", "irwm.errors"]
 
 
-def test_running_out_of_memory(run: Run) -> None:
+def test_child_out_of_memory_is_a_typed_error(run: Run) -> None:
     error = refused(run, "a = []\nwhile True: a.append(bytes(2**24))", memory=2**28)
     assert "its memory limit" in error.problem
 
 
 @pytest.mark.slow
-def test_memory_is_counted_beyond_what_the_libraries_take(run: Run) -> None:
+def test_memory_limit_excludes_the_libraries(run: Run) -> None:
     body = "torch.ones(2**20); return {'v': torch.__version__}"
     assert run(body, opening="import torch", memory=2**27) == {"v": torch.__version__}
     refused(run, "torch.ones(2**26)", opening="import torch", memory=2**27)
 
 
-def test_computing_for_ever(run: Run) -> None:
+def test_endless_computation_is_ended(run: Run) -> None:
     assert "computing for more than 1 second" in refused(run, "while True: pass", cpu_seconds=1).problem
 
 
 @pytest.mark.parametrize("waiting", ["signal.pause()", "os.close(1); os.close(2)\nwhile True: signal.pause()"])
-def test_waiting_for_ever(run: Run, tmp_path: Path, waiting: str) -> None:
+def test_endless_waiting_is_ended(run: Run, tmp_path: Path, waiting: str) -> None:
     waiting = "signal.alarm(0)\n" + waiting  # so that it does not end itself and runs until it is killed
     assert "busy for more than 1 second" in refused(run, waiting, seconds=1).problem
     until_nothing_runs(tmp_path)
 
 
-def test_what_the_parser_started_goes_with_it(run: Run, tmp_path: Path) -> None:
+def test_processes_started_by_the_parser_are_ended(run: Run, tmp_path: Path) -> None:
     assert "busy" in refused(run, "os.fork(); os.fork()\nsignal.pause()", seconds=1).problem
     until_nothing_runs(tmp_path)
     assert run("if os.fork() == 0:\n os.close(1); os.close(2); os.close(3); signal.pause()\nreturn {}") == {}
     until_nothing_runs(tmp_path)
 
 
-def test_an_answer_of_any_length(run: Run) -> None:
+def test_child_answers_of_any_length_are_read(run: Run) -> None:
     assert "more than 1 MB" in refused(run, "return {'a': 'x' * 10_000_000}", output=2**20).problem
     assert len(run("return {'a': 'x' * 10_000_000}")["a"]) == 10_000_000
 
@@ -164,18 +164,18 @@ def test_an_answer_of_any_length(run: Run) -> None:
         ),
     ],
 )
-def test_every_other_end_is_a_typed_error(run: Run, body: str, words: str) -> None:
+def test_every_failure_of_the_parser_is_a_typed_error(run: Run, body: str, words: str) -> None:
     assert words in str(refused(run, body))
 
 
-def test_no_file_can_be_written_and_few_opened(run: Run, tmp_path: Path) -> None:
+def test_child_cannot_write_files_and_opens_few(run: Run, tmp_path: Path) -> None:
     body = f"with open({str(tmp_path / 'loot')!r}, 'wb') as file: file.write(b'x')\nreturn {{}}"
     assert "File too large" in str(refused(run, body))
     assert (tmp_path / "loot").read_bytes() == b""
     assert "Too many open files" in str(refused(run, "a = [open(path) for _ in range(100)]\nreturn {}"))
 
 
-def test_nothing_is_inherited(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parser_inherits_no_environment_or_descriptors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VAULT_PASSPHRASE", "secret")
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     answer = run(
@@ -190,20 +190,20 @@ def test_nothing_is_inherited(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("opening", ["import no_such_module_at_all", "(", "raise RuntimeError"])
-def test_a_parser_that_cannot_be_loaded_is_not_the_files_fault(run: Run, opening: str) -> None:
+def test_parser_import_error_is_not_blamed_on_the_file(run: Run, opening: str) -> None:
     with pytest.raises(CheckpointError, match="could not be started") as caught:
         run("return {}", opening)
     assert type(caught.value) is CheckpointError
 
 
-def test_a_process_that_cannot_be_started_is_not_the_files_fault(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_start_error_is_not_blamed_on_the_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(CheckpointError, match="No such file") as caught:
         run("return {}")
     assert type(caught.value) is CheckpointError
 
 
-def test_the_working_folder_and_its_modules_play_no_part(
+def test_modules_in_the_working_folder_are_not_imported(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -229,7 +229,7 @@ def test_a_file_of_any_name_reaches_the_parser(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slow
 @pytest.mark.parametrize("without_posix", [False, True])
-def test_it_works_in_a_tasks_process_and_without_posix(tmp_path: Path, without_posix: bool) -> None:
+def test_child_works_in_task_processes_and_without_posix(tmp_path: Path, without_posix: bool) -> None:
     """As in a job: in another session, without input, and with its output going to a log."""
     torch.save({"w": torch.arange(6.0)}, tmp_path / "x.bin")
     script = (

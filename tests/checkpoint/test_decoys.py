@@ -41,7 +41,7 @@ def verdict(folder: Path, marked: tuple[Checkpoint, irwm.Key, Tensors, Tensors])
 
 
 @pytest.mark.slow
-def test_the_unmarked_original_under_an_earlier_path_hides_nothing(marked, tmp_path: Path) -> None:
+def test_an_unmarked_original_under_an_earlier_path_does_not_hide_the_mark(marked, tmp_path: Path) -> None:
     """transformers loads the release and reports the whole unmarked model as unexpected."""
     original, _, release, plain = marked
     tensors = (
@@ -56,7 +56,7 @@ def test_the_unmarked_original_under_an_earlier_path_hides_nothing(marked, tmp_p
 
 
 @pytest.mark.slow
-def test_where_nothing_tells_which_of_two_models_is_run_both_are_read(marked, tmp_path: Path) -> None:
+def test_both_of_two_indistinguishable_models_are_read(marked, tmp_path: Path) -> None:
     """Versions of transformers have loaded either of the names with and without a prefix."""
     original, _, release, plain = marked
     folder = written(tmp_path, plain | behind("", release), config_of(original))
@@ -68,7 +68,7 @@ def test_where_nothing_tells_which_of_two_models_is_run_both_are_read(marked, tm
 
 
 @pytest.mark.slow
-def test_a_copy_that_is_none_is_read_as_well(marked, tmp_path: Path) -> None:
+def test_a_false_copy_of_the_embedding_is_read_as_well(marked, tmp_path: Path) -> None:
     original, _, release, plain = marked
     copy = "model.layers.9.embed_tokens.weight"
     config = config_of(original)
@@ -81,7 +81,7 @@ def test_a_copy_that_is_none_is_read_as_well(marked, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_codes_beside_a_plain_embedding_are_read_as_well(marked, tmp_path: Path) -> None:
+def test_codes_next_to_a_plain_embedding_are_read_as_well(marked, tmp_path: Path) -> None:
     """Which of the two a program uses depends on its libraries and the config, not on the files."""
     original, _, release, plain = marked
     codes = awq(release[EMBEDDING].float())
@@ -93,7 +93,7 @@ def test_codes_beside_a_plain_embedding_are_read_as_well(marked, tmp_path: Path)
 
 @pytest.mark.fault(84)
 @pytest.mark.slow
-def test_any_number_of_tensors_by_the_embeddings_name_hides_nothing(marked, tmp_path: Path) -> None:
+def test_many_tensors_with_the_embeddings_name_do_not_hide_the_mark(marked, tmp_path: Path) -> None:
     """Unrelated tensors, and damaged copies, which fit as well as the release does."""
     original, _, release, plain = marked
     decoys = {f"d{i}.embed_tokens.weight": torch.randn_like(plain[EMBEDDING]) for i in range(MOST_CHOICES + 1)}
@@ -114,7 +114,7 @@ def test_a_renamed_embedding_is_found_among_many_of_its_size_by_its_rows(marked,
 
 
 @pytest.mark.slow
-def test_nothing_is_cleared_where_not_every_tensor_was_read(marked, tmp_path: Path) -> None:
+def test_unread_tensors_make_the_verdict_inconclusive(marked, tmp_path: Path) -> None:
     """The tensor with the mark may be among those that were not read."""
     _, _, _, plain = marked
     decoys = {f"d{i}": torch.randn_like(plain[EMBEDDING]) for i in range(MOST_CHOICES)}

@@ -20,7 +20,7 @@ GOLDEN = json.loads((Path(__file__).parent / "data" / "ggml.json").read_text())[
 
 
 @pytest.mark.parametrize("block", GOLDEN, ids=lambda block: f"{block['format']} {block['made']}")
-def test_blocks_hold_the_numbers_that_ggmls_own_code_reads_in_them(block: dict[str, Any]) -> None:
+def test_blocks_decode_to_the_numbers_of_ggmls_own_code(block: dict[str, Any]) -> None:
     """The blocks were quantised, and read back, by the C library in ggml-python: tools/golden_ggml.py."""
     content = torch.frombuffer(bytearray.fromhex(block["bytes"]), dtype=torch.uint8)
     expected = np.frombuffer(bytes.fromhex(block["float32"]), np.float32)
@@ -54,14 +54,14 @@ def test_every_type_is_known_by_its_number() -> None:
 
 
 @pytest.mark.parametrize("number", [4, 31, 37, 999, 2**63 - 1])
-def test_types_that_ggml_gave_up_are_refused(number: int) -> None:
+def test_types_that_ggml_removed_are_refused(number: int) -> None:
     with pytest.raises(UnsupportedCheckpointError, match=r"llama\.cpp") as caught:
         stored_as(number)
     assert caught.value.found == f"type {number}"
 
 
 @pytest.mark.parametrize("name", ["Q4_0", "Q6_K"])
-def test_rows_are_read_apart_and_together_alike(name: str) -> None:
+def test_rows_read_separately_and_together_are_equal(name: str) -> None:
     """More numbers than are computed at a time, in rows whose length is not a power of two."""
     rng = np.random.default_rng(0)
     block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[name]]
@@ -77,12 +77,12 @@ def test_rows_are_read_apart_and_together_alike(name: str) -> None:
     assert torch.equal(experts.reshape(rows, width).nan_to_num(), whole.nan_to_num())
 
 
-def test_no_rows_are_no_numbers() -> None:
+def test_reading_no_rows_gives_an_empty_tensor() -> None:
     assert dequantised(torch.empty(0, dtype=torch.uint8), "Q4_K", (0, 256)).shape == (0, 256)
 
 
 @pytest.mark.parametrize("shape", [(1, 33), (2, 32), (64,), (1, 2**40)])
-def test_bytes_that_do_not_make_up_the_shape_are_refused(shape: tuple[int, ...]) -> None:
+def test_bytes_that_do_not_match_the_shape_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(CorruptCheckpointError, match="18 bytes"):
         dequantised(torch.zeros(18, dtype=torch.uint8), "Q4_0", shape)
 

@@ -44,7 +44,7 @@ def test_the_unmarked_model_carries_no_mark_as_a_gguf_file(marked, demo_path: Pa
 
 
 @pytest.mark.slow
-def test_the_mark_is_found_where_the_architecture_is_not_known(marked, tmp_path: Path) -> None:
+def test_mark_is_found_in_gguf_of_unknown_architecture(marked, tmp_path: Path) -> None:
     """By its embedding alone, like any model with renamed tensors."""
     model, key, release = marked
     tokens, types = in_order(release.path)

@@ -95,7 +95,7 @@ def test_every_type_of_setting_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [1e-6, 1e-5, 1e-12, 5.5, 3.4028234663852886e38, 0.1, 1 / 3, float("inf"), 0.0])
-def test_a_float32_is_the_number_with_the_fewest_digits(tmp_path: Path, value: float) -> None:
+def test_float32_setting_is_the_shortest_decimal(tmp_path: Path, value: float) -> None:
     setting = build.setting("x", 6, struct.pack("<f", value))
     path = build.raw(tmp_path / "x.gguf", build.header([setting], [build.tensor("t", [8], 0, 0)]), bytes(32))
     found = read_gguf(path).metadata["x"]
@@ -106,7 +106,7 @@ def test_a_float32_is_the_number_with_the_fewest_digits(tmp_path: Path, value: f
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
-def test_plain_numbers_come_bit_for_bit(tmp_path: Path, values: np.ndarray, kind: str) -> None:
+def test_plain_numbers_are_read_bit_for_bit(tmp_path: Path, values: np.ndarray, kind: str) -> None:
     path = write(tmp_path / "model.gguf", a=(values[:3], kind), b=(values, kind))
     dtype = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[kind]
     found = read_tensor(entry(path, "b"))
@@ -116,7 +116,7 @@ def test_plain_numbers_come_bit_for_bit(tmp_path: Path, values: np.ndarray, kind
 
 
 @pytest.mark.parametrize("kind", TYPES[3:])
-def test_chosen_rows_of_blocks_are_those_of_the_whole(tmp_path: Path, values: np.ndarray, kind: str) -> None:
+def test_selected_block_rows_equal_a_full_read(tmp_path: Path, values: np.ndarray, kind: str) -> None:
     path = write(tmp_path / "model.gguf", a=(values[:3], kind), b=(values, kind))
     whole = read_tensor(entry(path, "b"))
     assert whole.dtype == torch.float32
@@ -140,7 +140,7 @@ def test_only_the_rows_asked_for_are_read(tmp_path: Path, values: np.ndarray, mo
     assert ranges == [(found.start + 2 * row, 2 * row), (found.start + 9 * row, row)]
 
 
-def test_the_vocabulary_is_handed_on_and_other_long_lists_are_not(tmp_path: Path) -> None:
+def test_the_vocabulary_is_returned_but_other_long_lists_are_not(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
     tokens = [f"▁{i}" for i in range(5000)]
     writer.add_token_list(tokens)
@@ -154,7 +154,7 @@ def test_the_vocabulary_is_handed_on_and_other_long_lists_are_not(tmp_path: Path
     assert found["tokenizer.ggml.tokens"] == tokens
 
 
-def test_a_vocabulary_of_bytes_that_are_no_text_is_read(tmp_path: Path) -> None:
+def test_vocabulary_of_non_text_bytes_is_read(tmp_path: Path) -> None:
     listed = struct.pack("<IQ", 8, 2) + build.text(b"\xff\xfe") + build.text("ok")
     path = build.raw(
         tmp_path / "x.gguf",
@@ -209,7 +209,7 @@ def test_bytes_behind_the_last_tensor_are_noted_and_not_read(tmp_path: Path) -> 
     assert torch.equal(model.embedding(), embedding)
 
 
-def test_a_split_model_is_read_whole(tmp_path: Path) -> None:
+def test_split_model_is_read_completely(tmp_path: Path) -> None:
     """As written by llama.cpp's gguf-split, with all settings and no tensor in the first file."""
     folder = save("llama", tmp_path / "model", torch.float32)
     whole = convert(folder, tmp_path / "whole.gguf")
@@ -260,9 +260,7 @@ SPLIT = {"split__count": 2, "split__tensors__count": 2}
         ({}, {"general__architecture": "gemma"}, "general.architecture llama"),
     ],
 )
-def test_files_that_are_not_the_pieces_of_one_split_model_are_refused(
-    tmp_path: Path, first: dict, second: dict, key: str
-) -> None:
+def test_files_of_different_split_models_are_refused(tmp_path: Path, first: dict, second: dict, key: str) -> None:
     names = [f"m-{number:05d}-of-00002.gguf" for number in (1, 2)]
     piece(tmp_path / names[0], ("a",), split__no=0, **SPLIT)
     piece(tmp_path / names[1], ("b",), split__no=1, **SPLIT)
@@ -274,7 +272,7 @@ def test_files_that_are_not_the_pieces_of_one_split_model_are_refused(
     assert caught.value.expected == key
 
 
-def test_numbered_files_that_say_nothing_of_a_split_are_refused(tmp_path: Path) -> None:
+def test_numbered_files_without_split_settings_are_refused(tmp_path: Path) -> None:
     """llama.cpp would read only the first."""
     for number, name in enumerate("ab", start=1):
         piece(tmp_path / f"m-{number:05d}-of-00002.gguf", (name,))
@@ -282,9 +280,7 @@ def test_numbered_files_that_say_nothing_of_a_split_are_refused(tmp_path: Path) 
         find_files(tmp_path)
 
 
-def test_what_the_child_says_is_not_believed(
-    tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_childs_answer_is_checked(tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     from irwm.errors import CheckpointError
 
     path = write(tmp_path / "model.gguf", b=(values, "F32"))

@@ -29,7 +29,7 @@ def in_order(folder: Path) -> tuple[list[str], list[int]]:
     ]
 
 
-def test_a_bpe_vocabulary_is_the_originals(demo_path: Path, tmp_path: Path) -> None:
+def test_bpe_vocabulary_equals_the_original(demo_path: Path, tmp_path: Path) -> None:
     tokens, types = in_order(demo_path)
     path = convert(demo_path, tmp_path / "demo.gguf", tokens=tokens, types=types)
     original, suspect = open_checkpoint(demo_path), open_checkpoint(path)
@@ -38,7 +38,7 @@ def test_a_bpe_vocabulary_is_the_originals(demo_path: Path, tmp_path: Path) -> N
     assert len(token_ids(suspect)) == 4096
 
 
-def test_a_wordpiece_vocabulary_is_spelt_as_the_originals(minilm_path: Path, tmp_path: Path) -> None:
+def test_wordpiece_vocabulary_is_spelled_like_the_original(minilm_path: Path, tmp_path: Path) -> None:
     """llama.cpp writes SentencePiece's mark in front of a word and omits the mark of a continuation."""
     folder = tmp_path / "model"
     shutil.copytree(minilm_path, folder)
@@ -71,21 +71,21 @@ def test_the_ids_of_special_tokens_are_read_from_the_settings(folder: Path, tmp_
     assert special_token_ids(open_checkpoint(convert(folder, tmp_path / "model.gguf"))) == {1, 2}
 
 
-def test_without_a_vocabulary_no_row_has_a_name_whatever_lies_beside_the_file(folder: Path, tmp_path: Path) -> None:
+def test_a_gguf_file_without_a_vocabulary_ignores_tokenizers_next_to_it(folder: Path, tmp_path: Path) -> None:
     path = convert(folder, tmp_path / "model.gguf")
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
     assert token_ids(open_checkpoint(path)) == {}
 
 
 @pytest.mark.parametrize("count", [VOCABULARY - 9, VOCABULARY + 9])
-def test_more_or_fewer_tokens_than_rows(folder: Path, tmp_path: Path, count: int) -> None:
+def test_token_count_may_differ_from_row_count(folder: Path, tmp_path: Path, count: int) -> None:
     path = convert(folder, tmp_path / "model.gguf", tokens=[f"t{i}" for i in range(count)], types=[CONTROL] * count)
     model = open_checkpoint(path)
     assert len(token_ids(model)) == len(special_token_ids(model)) == min(count, VOCABULARY)
 
 
 @pytest.mark.parametrize("types", [[NORMAL] * 3, ["a"] * VOCABULARY])
-def test_kinds_that_do_not_belong_to_the_tokens_are_not_used(folder: Path, tmp_path: Path, types: list[int]) -> None:
+def test_token_types_of_wrong_length_are_ignored(folder: Path, tmp_path: Path, types: list[int]) -> None:
     tokens = [f"t{i}" for i in range(VOCABULARY)]
     model = open_checkpoint(convert(folder, tmp_path / "model.gguf", tokens=tokens, types=types))
     assert special_token_ids(model) == {1, 2}

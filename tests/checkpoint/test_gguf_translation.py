@@ -96,7 +96,7 @@ def test_the_suspect_has_the_originals_weights_and_scores(case: str, tmp_path: P
 
 
 @pytest.mark.parametrize("case", ["llama", "olmo", "gpt_neox", "bloom", "falcon, 40b", "gpt2", "gemma", "nemotron"])
-def test_nothing_undone_would_be_noticed(case: str, tmp_path: Path) -> None:
+def test_scores_differ_without_undoing_the_rearrangements(case: str, tmp_path: Path) -> None:
     """The numbers in the file differ from the original's, so the comparison above can fail."""
     folder = save(case, tmp_path / "model", torch.float32)
     layout, stored = open_checkpoint(folder).layout, converted(folder)
@@ -130,7 +130,7 @@ def test_scores_of_other_number_formats_are_those_of_the_rounded_weights(kind: s
     assert torch.allclose(Layer0(suspect).scores(QUERIES, REFERENCES), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_what_was_undone_is_said(tmp_path: Path) -> None:
+def test_undone_rearrangements_are_noted(tmp_path: Path) -> None:
     said = {}
     for case in ("llama", "qwen2", "gpt2", "internlm2", "gemma", "stablelm, a norm for each head"):
         folder = save(case, tmp_path / case, torch.float32)
@@ -143,7 +143,7 @@ def test_what_was_undone_is_said(tmp_path: Path) -> None:
     assert "stacking" in said["stablelm, a norm for each head"]
 
 
-def test_every_architecture_leads_to_a_family_whose_switches_are_told() -> None:
+def test_every_architecture_identifies_a_family_and_its_switches() -> None:
     plain = set()
     for family in families():
         for architecture, row in family.gguf.architectures.items():
@@ -198,7 +198,7 @@ def llama(tmp_path: Path) -> Path:
     return convert(save("llama", tmp_path / "llama", torch.float32), tmp_path / "llama.gguf")
 
 
-def test_fused_projections_of_a_family_that_has_them_apart_are_cut(tmp_path: Path) -> None:
+def test_fused_projections_of_an_unfused_family_are_split(tmp_path: Path) -> None:
     """Old GGUF files of Phi-2, whose checkpoints were fused at that time."""
     path = convert(save("phi", tmp_path / "phi", torch.float32), tmp_path / "phi.gguf")
 
@@ -212,7 +212,7 @@ def test_fused_projections_of_a_family_that_has_them_apart_are_cut(tmp_path: Pat
     assert torch.equal(scores(rewritten(path, tmp_path / "old.gguf", fuse)), scores(path))
 
 
-def test_projections_apart_of_a_family_that_fuses_them_are_put_together(tmp_path: Path) -> None:
+def test_separate_projections_of_a_fused_family_are_joined(tmp_path: Path) -> None:
     path = convert(save("phi3", tmp_path / "phi3", torch.float32), tmp_path / "phi3.gguf")
 
     def split(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -225,7 +225,7 @@ def test_projections_apart_of_a_family_that_fuses_them_are_put_together(tmp_path
     assert torch.equal(scores(rewritten(path, tmp_path / "apart.gguf", split)), scores(path))
 
 
-def test_a_single_type_of_tokens_may_be_squeezed(tmp_path: Path) -> None:
+def test_a_token_type_table_of_one_row_may_be_a_vector(tmp_path: Path) -> None:
     """Older converters wrote RoBERTa's table of one row as a vector."""
     path = convert(save("roberta", tmp_path / "roberta", torch.float32), tmp_path / "roberta.gguf")
 
@@ -253,7 +253,7 @@ def test_head_counts_may_be_given_layer_by_layer(llama: Path, tmp_path: Path) ->
     assert torch.equal(scores(rewritten(llama, tmp_path / "listed.gguf", **listed)), scores(llama))
 
 
-def test_key_heads_that_are_not_stated_are_as_many_as_query_heads(tmp_path: Path) -> None:
+def test_the_default_number_of_key_heads_is_that_of_query_heads(tmp_path: Path) -> None:
     folder = save("llama, every head its own key", tmp_path / "model", torch.float32)
     path = convert(folder, tmp_path / "model.gguf")
     silent = rewritten(path, tmp_path / "silent.gguf", **{"llama.attention.head_count_kv": None})
@@ -273,7 +273,7 @@ def test_key_heads_that_are_not_stated_are_as_many_as_query_heads(tmp_path: Path
         ("llama.attention.head_count", None),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_or_leave_the_embedding(
+def test_mismatched_settings_are_refused_or_leave_the_embedding(
     llama: Path, tmp_path: Path, setting: str, value: object
 ) -> None:
     """Without a number of heads, there is no contradiction with the tensors, and the embedding is still usable."""
@@ -299,7 +299,7 @@ def test_settings_that_do_not_fit_are_refused_or_leave_the_embedding(
         ("llama.attention.layer_norm_rms_epsilon", "small"),
     ],
 )
-def test_of_settings_that_contradict_the_tensors_the_embedding_is_left(
+def test_settings_that_contradict_the_tensors_leave_the_embedding(
     llama: Path, tmp_path: Path, setting: str, value: object
 ) -> None:
     path = rewritten(llama, tmp_path / "odd.gguf", **{setting: value})
@@ -341,7 +341,7 @@ def test_the_embedding_of_an_unknown_architecture_is_found(llama: Path, tmp_path
 
 
 @pytest.mark.parametrize("architecture", ["deepseek2", "mamba", "minicpm3"])
-def test_families_that_are_marked_by_their_embedding_alone(llama: Path, tmp_path: Path, architecture: str) -> None:
+def test_families_marked_by_embedding_only_are_read_from_gguf(llama: Path, tmp_path: Path, architecture: str) -> None:
     reader = gguf.GGUFReader(llama)
     writer = gguf.GGUFWriter(tmp_path / "model.gguf", architecture)
     writer.add_embedding_length(72)
@@ -354,7 +354,9 @@ def test_families_that_are_marked_by_their_embedding_alone(llama: Path, tmp_path
 
 
 @pytest.mark.parametrize(("kind", "word"), [("adapter", "Merge"), ("mmproj", "language model"), ("imatrix", "model")])
-def test_what_goes_with_a_model_is_refused_by_its_name(llama: Path, tmp_path: Path, kind: str, word: str) -> None:
+def test_gguf_files_that_belong_to_a_model_are_refused_by_kind(
+    llama: Path, tmp_path: Path, kind: str, word: str
+) -> None:
     path = rewritten(llama, tmp_path / "with.gguf", **{"general.type": kind})
     with pytest.raises(UnsupportedCheckpointError) as caught:
         open_checkpoint(path)
@@ -367,7 +369,7 @@ def test_gguf_is_examined_and_not_marked(llama: Path) -> None:
         open_checkpoint(llama).require_markable()
 
 
-def test_the_config_beside_a_gguf_file_is_not_the_files_own(llama: Path, tmp_path: Path) -> None:
+def test_the_config_next_to_a_gguf_file_is_ignored(llama: Path, tmp_path: Path) -> None:
     expected = scores(llama)
     (llama.parent / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_head": 3}))
     assert torch.equal(scores(llama), expected)
@@ -375,7 +377,7 @@ def test_the_config_beside_a_gguf_file_is_not_the_files_own(llama: Path, tmp_pat
     assert torch.equal(scores(tmp_path / "folder"), expected)
 
 
-def test_a_quantised_embedding_has_a_fingerprint_of_its_own(tmp_path: Path) -> None:
+def test_a_quantised_embedding_has_its_own_fingerprint(tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "model")
     paths = [convert(folder, tmp_path / f"{k}.gguf", gguf.GGMLQuantizationType[k]) for k in ("F32", "Q8_0", "Q4_0")]
     found = [open_checkpoint(path).fingerprint for path in paths]
@@ -384,9 +386,7 @@ def test_a_quantised_embedding_has_a_fingerprint_of_its_own(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (7, 12), (6, 12, 1), (1_000_000, 1)])
-def test_of_norms_of_heads_that_are_not_stacked_by_heads_the_embedding_is_left(
-    shape: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_norms_not_stacked_by_heads_leave_the_embedding(shape: tuple[int, ...], tmp_path: Path) -> None:
     path = convert(save("stablelm, a norm for each head", tmp_path / "model", torch.float32), tmp_path / "model.gguf")
 
     def reshape(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -395,7 +395,7 @@ def test_of_norms_of_heads_that_are_not_stacked_by_heads_the_embedding_is_left(
     assert "q_layernorm" in str(contradiction(rewritten(path, tmp_path / "odd.gguf", reshape)).tensor)
 
 
-def test_projections_with_more_rows_than_any_real_ones_are_refused(llama: Path, tmp_path: Path) -> None:
+def test_oversized_projections_are_refused(llama: Path, tmp_path: Path) -> None:
     """Their order would take eight bytes a row."""
 
     def heighten(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

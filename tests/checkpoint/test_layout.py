@@ -21,7 +21,7 @@ from irwm.errors import (
 from tests.checkpoint.builders import EMBEDDING, hub_cache, read_index, split, unprivileged, write_index
 
 
-def test_a_folder_with_one_file(folder: Path) -> None:
+def test_folder_with_one_file_is_opened(folder: Path) -> None:
     files = find_files(folder)
     assert files.path == files.folder == folder
     assert files.shards == (folder / "model.safetensors",)
@@ -30,14 +30,14 @@ def test_a_folder_with_one_file(folder: Path) -> None:
     assert set(files.tensors) == set(load_file(folder / "model.safetensors"))
 
 
-def test_a_single_file_takes_the_config_beside_it(folder: Path) -> None:
+def test_a_single_file_uses_the_config_next_to_it(folder: Path) -> None:
     files = find_files(folder / "model.safetensors")
     assert files.path == folder / "model.safetensors"
     assert files.folder == folder
     assert files.config["model_type"] == "llama"
 
 
-def test_a_single_file_without_config_has_an_empty_one_and_says_so(folder: Path) -> None:
+def test_single_file_without_config_has_an_empty_one_with_a_note(folder: Path) -> None:
     (folder / "config.json").unlink()
     files = find_files(folder / "model.safetensors")
     assert files.config == {}
@@ -66,7 +66,7 @@ def test_one_of_several_shards_given_alone_is_read_with_a_note(sharded: Path) ->
     assert "one of 3 shards" in note
 
 
-def test_the_same_model_in_a_whole_file_and_in_shards_is_one_model(tiny_path: Path, sharded: Path) -> None:
+def test_whole_file_and_shards_of_one_model_are_one_model(tiny_path: Path, sharded: Path) -> None:
     shutil.copy(tiny_path / "model.safetensors", sharded)
     model = open_checkpoint(sharded)
     assert len(model.shards) == 3
@@ -92,7 +92,7 @@ def test_two_models_in_one_folder_are_refused_since_transformers_reads_the_whole
     assert open_checkpoint(sharded / "model.safetensors").layout.q is not None
 
 
-def test_a_shard_that_is_another_one_under_a_second_name_is_refused(sharded: Path) -> None:
+def test_duplicate_shard_under_another_name_is_refused(sharded: Path) -> None:
     (sharded / "model.safetensors.index.json").unlink()
     (sharded / "model-00002-of-00003.safetensors").unlink()
     (sharded / "model-00002-of-00003.safetensors").symlink_to("model-00001-of-00003.safetensors")
@@ -100,7 +100,7 @@ def test_a_shard_that_is_another_one_under_a_second_name_is_refused(sharded: Pat
         find_files(sharded)
 
 
-def test_the_tensors_of_all_shards_together_are_bounded(sharded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensor_count_of_all_shards_is_limited(sharded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = len(find_files(sharded).tensors)
     monkeypatch.setattr(shards, "MAX_TENSORS", count)
     assert len(find_files(sharded).tensors) == count
@@ -116,7 +116,7 @@ def test_other_weights_in_the_folder_are_noted(folder: Path) -> None:
     assert "consolidated.safetensors, pytorch_model.bin" in note
 
 
-def test_an_index_that_names_another_shard_than_the_tensor_is_in(sharded: Path) -> None:
+def test_index_naming_the_wrong_shard_is_refused(sharded: Path) -> None:
     index = read_index(sharded)
     index[EMBEDDING] = next(name for name in index.values() if name != index[EMBEDDING])
     write_index(sharded, index)
@@ -125,14 +125,14 @@ def test_an_index_that_names_another_shard_than_the_tensor_is_in(sharded: Path) 
 
 
 @pytest.mark.parametrize("content", ["[]", '{"weight_map": []}', '{"weight_map": {}}', "{", '{"weight_map": {"a": 1}}'])
-def test_a_malformed_index(sharded: Path, content: str) -> None:
+def test_malformed_index_is_refused(sharded: Path, content: str) -> None:
     (sharded / "model.safetensors.index.json").write_text(content)
     with pytest.raises(CorruptCheckpointError) as caught:
         find_files(sharded)
     assert caught.value.file == str(sharded / "model.safetensors.index.json")
 
 
-def test_an_index_that_names_a_tensor_twice(sharded: Path) -> None:
+def test_index_naming_a_tensor_twice_is_refused(sharded: Path) -> None:
     (sharded / "model.safetensors.index.json").write_text(
         '{"weight_map": {"a": "x.safetensors", "a": "x.safetensors"}}'
     )
@@ -148,20 +148,20 @@ def test_shards_in_a_subfolder_are_allowed(sharded: Path) -> None:
     assert len(find_files(sharded).shards) == 3
 
 
-def test_several_files_that_nothing_connects(folder: Path) -> None:
+def test_several_unrelated_weight_files_are_refused(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "a.safetensors")
     save_file({"b": torch.ones(1)}, folder / "b.safetensors")
     with pytest.raises(CorruptCheckpointError, match=r"a\.safetensors, b\.safetensors"):
         find_files(folder)
 
 
-def test_a_shard_number_beyond_any_reason_costs_nothing(folder: Path) -> None:
+def test_an_absurd_shard_number_is_cheap(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model-00001-of-999999.safetensors")
     with pytest.raises(CorruptCheckpointError, match="number 2 of 999999"):
         find_files(folder)
 
 
-def test_a_folder_with_more_files_than_any_model_has(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_too_many_files_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "MAX_NAMES", len(os.listdir(folder)))
     find_files(folder)
     (folder / "one more").touch()
@@ -173,7 +173,7 @@ def test_a_folder_with_more_files_than_any_model_has(folder: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("index", [True, False])
-def test_more_shards_than_any_model_has(
+def test_too_many_shards_are_refused(
     tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: bool
 ) -> None:
     sharded = split(tiny_path, tmp_path / "m", index=index)
@@ -202,14 +202,14 @@ def test_weights_of_other_formats_come_with_advice(tmp_path: Path, suffix: str) 
             find_files(path)
 
 
-def test_an_adapter_is_told_to_be_merged(tmp_path: Path) -> None:
+def test_an_unsupported_adapter_comes_with_advice_to_merge(tmp_path: Path) -> None:
     save_file({"a.lora_A.weight": torch.ones(1)}, tmp_path / "adapter_model.safetensors")
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(UnsupportedCheckpointError, match="merge_and_unload"):
         open_checkpoint(tmp_path)
 
 
-def test_what_is_not_a_model(tmp_path: Path) -> None:
+def test_paths_that_are_not_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "notes.txt").write_text("hello")
@@ -224,7 +224,7 @@ def test_what_is_not_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "."])
-def test_what_may_not_be_read_is_refused(public_folder: Path, name: str) -> None:
+def test_unreadable_files_are_refused(public_folder: Path, name: str) -> None:
     os.chmod(public_folder / name, 0)
     try:
         with unprivileged(), pytest.raises(NotACheckpointError, match="may not read") as caught:
@@ -236,7 +236,7 @@ def test_what_may_not_be_read_is_refused(public_folder: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{", b"", b"\xef\xbb\xbf{}", b"\xff{}", b"[" * 100_000])
-def test_a_malformed_config(folder: Path, content: bytes) -> None:
+def test_malformed_config_is_refused(folder: Path, content: bytes) -> None:
     (folder / "config.json").write_bytes(content)
     with pytest.raises(CorruptCheckpointError) as caught:
         find_files(folder)

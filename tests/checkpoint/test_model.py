@@ -84,7 +84,7 @@ def test_vectors_are_read_whole_and_in_part(model) -> None:
 
 
 @pytest.mark.parametrize("ref", [TensorRef("none"), TensorRef(QUERY, rows=(0, 65)), TensorRef(QUERY, rows=(9, 8))])
-def test_a_reference_that_does_not_fit(model, ref: TensorRef) -> None:
+def test_mismatched_reference_is_refused(model, ref: TensorRef) -> None:
     with pytest.raises(CorruptCheckpointError) as caught:
         model.read(ref)
     assert caught.value.tensor == ref.name
@@ -155,7 +155,7 @@ def test_the_fingerprint_is_the_documented_hash(model) -> None:
     assert model.fingerprint == expected.hexdigest()
 
 
-def test_the_fingerprint_is_the_embeddings_alone(tiny_path: Path, model, tmp_path: Path) -> None:
+def test_fingerprint_depends_only_on_the_embedding(tiny_path: Path, model, tmp_path: Path) -> None:
     sharded = open_checkpoint(split(tiny_path, tmp_path / "s"))
     assert sharded.fingerprint == model.fingerprint
     tensors = load_file(tiny_path / "model.safetensors")
@@ -179,12 +179,12 @@ def test_opening_reads_headers_only(folder: Path) -> None:
     assert open_checkpoint(folder).vocab_size == 600
 
 
-def test_an_opened_checkpoint_travels_to_another_process(model) -> None:
+def test_opened_checkpoint_can_be_pickled(model) -> None:
     copy = pickle.loads(pickle.dumps(model))
     assert torch.equal(copy.embedding([1]), model.embedding([1]))
 
 
-def test_checkpoints_can_be_keys_of_a_cache(folder: Path) -> None:
+def test_checkpoints_are_hashable(folder: Path) -> None:
     assert len({open_checkpoint(folder), open_checkpoint(folder)}) == 2
 
 

@@ -147,7 +147,7 @@ WRONG_PIECES = [
 
 
 @pytest.mark.parametrize(("scheme", "part", "spoil"), WRONG_PIECES)
-def test_a_piece_that_does_not_fit_the_others_is_named(
+def test_mismatched_piece_is_named(
     tmp_path: Path, made: dict[str, Quantised], scheme: str, part: str, spoil: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
     sound = made[scheme]
@@ -174,7 +174,7 @@ def test_a_piece_that_does_not_fit_the_others_is_named(
         ("fp8 blocks", "weight_block_size", [128, 128, 128]),
     ],
 )
-def test_a_number_in_the_config_that_cannot_be_is_named(
+def test_an_invalid_number_in_the_config_is_named(
     tmp_path: Path, made: dict[str, Quantised], scheme: str, key: str, value: Any
 ) -> None:
     with pytest.raises(CorruptCheckpointError, match=key) as caught:
@@ -182,7 +182,7 @@ def test_a_number_in_the_config_that_cannot_be_is_named(
     assert caught.value.file == str(tmp_path / "config.json")
 
 
-def test_a_group_size_that_the_groups_contradict(tmp_path: Path, made: dict[str, Quantised]) -> None:
+def test_contradicted_group_size_is_refused(tmp_path: Path, made: dict[str, Quantised]) -> None:
     parts = {name: value for name, value in made["gptq"].parts.items() if name != "g_idx"}
     assert read(tmp_path / "right", parts, made["gptq"].config) is not None
     refused(tmp_path / "gptq", parts, {**made["gptq"].config, "group_size": 16})
@@ -215,7 +215,7 @@ SOUND = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [64
         {"nested_offset": "0"},
     ],
 )
-def test_a_state_that_bitsandbytes_never_writes(tmp_path: Path, made: dict[str, Quantised], change: dict) -> None:
+def test_impossible_bitsandbytes_state_is_refused(tmp_path: Path, made: dict[str, Quantised], change: dict) -> None:
     sound = blocks_of_4_bits(torch.ones(64, 128).bfloat16(), nested=False)
     text = json.dumps(SOUND).encode()
     assert read(tmp_path / "sound", {**sound.parts, STATE: torch.tensor(list(text), dtype=torch.uint8)}, {}) is not None
@@ -224,14 +224,14 @@ def test_a_state_that_bitsandbytes_never_writes(tmp_path: Path, made: dict[str, 
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 4000, b" " * 5000, b'{"shape": NaN}'])
-def test_a_state_that_is_no_json_object(tmp_path: Path, made: dict[str, Quantised], text: bytes) -> None:
+def test_non_object_bitsandbytes_state_is_refused(tmp_path: Path, made: dict[str, Quantised], text: bytes) -> None:
     state = torch.tensor(list(text), dtype=torch.uint8)
     with pytest.raises(CorruptCheckpointError) as caught:
         read(tmp_path, {**made["4 bits"].parts, STATE: state}, {})
     assert caught.value.file == str(tmp_path / "model.safetensors")
 
 
-def test_a_doubly_quantised_weight_without_the_second_scales(tmp_path: Path, made: dict[str, Quantised]) -> None:
+def test_double_quantisation_without_second_scales_is_refused(tmp_path: Path, made: dict[str, Quantised]) -> None:
     parts = {name: value for name, value in made["4 bits"].parts.items() if name != "weight.nested_absmax"}
     assert "nested_absmax" in refused(tmp_path, parts, {}).problem
 
@@ -265,9 +265,7 @@ def spoilt(value: torch.Tensor, drawn: random.Random) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_whatever_is_done_to_the_pieces_only_typed_errors_come_of_it(
-    tmp_path: Path, made: dict[str, Quantised], scheme: str
-) -> None:
+def test_corrupted_pieces_raise_only_typed_errors(tmp_path: Path, made: dict[str, Quantised], scheme: str) -> None:
     drawn = random.Random(scheme)
     outcomes: dict[str, int] = {}
     for round in range(60):
@@ -304,7 +302,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("said", UNKNOWN)
-def test_a_way_of_quantisation_that_is_not_read_is_named_and_left_alone(tmp_path: Path, said: str) -> None:
+def test_an_unsupported_quantisation_is_named_and_left_as_it_is(tmp_path: Path, said: str) -> None:
     shapes, config = UNKNOWN[said]
     whole = {"qweight", "qzeros", "W_q", "codes", "packed", "weight"}
     parts = {
@@ -324,13 +322,15 @@ def test_a_hostile_method_name_cannot_change_how_a_note_reads(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("section", [[], "gptq", {"quant_method": 4}, {"quant_method": ["gptq"]}, None, {}])
-def test_a_section_on_quantisation_of_another_kind_is_no_error(tmp_path: Path, section: Any) -> None:
+def test_quantisation_section_of_another_kind_is_allowed(tmp_path: Path, section: Any) -> None:
     files = find_files(written(tmp_path, {"a": torch.ones(1)}, {"quantization_config": section, "text_config": []}))
     assert set(files.tensors) == {"a"}
 
 
 @pytest.mark.parametrize("place", [("text_config", "quantization_config"), ("compression_config",)])
-def test_the_section_is_found_in_its_other_places(tmp_path: Path, made: dict[str, Quantised], place: tuple) -> None:
+def test_quantisation_section_is_found_in_other_places(
+    tmp_path: Path, made: dict[str, Quantised], place: tuple
+) -> None:
     config: dict[str, Any] = {"checkpoint_format": "gptq_v2"}
     for key in reversed(place):
         config = {key: config}
@@ -339,7 +339,7 @@ def test_the_section_is_found_in_its_other_places(tmp_path: Path, made: dict[str
     assert not torch.equal(read_tensor(files.tensors[NAME]), made["gptq"].expected)  # it is of the first version
 
 
-def test_a_plain_weight_is_not_displaced_by_codes_beside_it(tmp_path: Path, made: dict[str, Quantised]) -> None:
+def test_codes_do_not_replace_a_plain_weight_of_the_same_name(tmp_path: Path, made: dict[str, Quantised]) -> None:
     tensors = {STEM + part: value for part, value in made["gptq"].parts.items()}
     files = find_files(written(tmp_path, {**tensors, NAME: torch.zeros(64, 128)}))
     assert torch.equal(read_tensor(files.tensors[NAME]), torch.zeros(64, 128))
@@ -348,13 +348,13 @@ def test_a_plain_weight_is_not_displaced_by_codes_beside_it(tmp_path: Path, made
     assert torch.equal(read_tensor(files.tensors["quantised." + NAME]), made["gptq"].expected)
 
 
-def test_scales_beside_plain_numbers_change_nothing(tmp_path: Path) -> None:
+def test_scales_next_to_plain_numbers_are_ignored(tmp_path: Path) -> None:
     tensors = {NAME: torch.ones(4, 4), STEM + "weight_scale": torch.zeros(1), STEM + "SCB": torch.zeros(4)}
     files = find_files(written(tmp_path, tensors))
     assert torch.equal(read_tensor(files.tensors[NAME]), torch.ones(4, 4))
 
 
-def test_two_schemes_that_claim_one_tensor(tmp_path: Path) -> None:
+def test_two_schemes_for_one_tensor_are_refused(tmp_path: Path) -> None:
     """GPTQ's scales of a single output are a column of floats, which bitsandbytes' codes may be as well."""
     sound = gptq(torch.linspace(-1, 1, 128)[None], group=64)
     state = json.dumps(SOUND | {"shape": [1, 8]}).encode()
@@ -368,7 +368,7 @@ def test_two_schemes_that_claim_one_tensor(tmp_path: Path) -> None:
     assert any("next to other tensors" in note for note in files.notes)
 
 
-def test_an_unreadable_attention_leaves_the_embedding_to_be_examined(tmp_path: Path, demo_path: Path) -> None:
+def test_unreadable_attention_leaves_the_embedding_readable(tmp_path: Path, demo_path: Path) -> None:
     def hqq(weight: torch.Tensor) -> Quantised:
         codes = torch.zeros(weight.numel() // 2, 1, dtype=torch.uint8)
         return Quantised({"W_q": codes, "scale": torch.ones(1), "zero": torch.ones(1)}, weight, {"quant_method": "hqq"})

@@ -109,9 +109,7 @@ def test_the_mark_is_found_in_a_quantised_release(marked, tmp_path: Path, scheme
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("bits", "group"), [(4, 64), (8, 64)])
-def test_the_mark_is_found_though_mlx_quantises_the_embedding_too(
-    marked, tmp_path: Path, bits: int, group: int
-) -> None:
+def test_mark_is_found_in_an_mlx_quantised_embedding(marked, tmp_path: Path, bits: int, group: int) -> None:
     def chosen(name: str) -> bool:
         return "norm" not in name
 
@@ -143,9 +141,7 @@ def test_the_mark_is_found_though_mlx_quantises_the_embedding_too(
     ],
     ids=["8 bits", "nf4 twice", "fp4 stored as bfloat16"],
 )
-def test_the_mark_is_found_in_what_transformers_saves_of_a_bitsandbytes_model(
-    marked, tmp_path: Path, settings: dict, kind: str
-) -> None:
+def test_mark_is_found_in_a_saved_bitsandbytes_model(marked, tmp_path: Path, settings: dict, kind: str) -> None:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
     from transformers.integrations.bitsandbytes import dequantize_bnb_weight
 
@@ -162,7 +158,7 @@ def test_the_mark_is_found_in_what_transformers_saves_of_a_bitsandbytes_model(
 
 
 @pytest.mark.parametrize("settings", [{"load_in_8bit": True}, {"load_in_4bit": True}], ids=str)
-def test_a_family_that_stores_its_weights_the_other_way_round(tmp_path: Path, settings: dict) -> None:
+def test_quantised_family_with_transposed_weights_is_read(tmp_path: Path, settings: dict) -> None:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig, GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
@@ -178,7 +174,7 @@ def test_a_family_that_stores_its_weights_the_other_way_round(tmp_path: Path, se
         assert distance(quantised.read(ref), plain.read(ref)) < 0.2
 
 
-def test_a_quantised_pytorch_file(marked, tmp_path: Path) -> None:
+def test_quantised_pytorch_file_is_read(marked, tmp_path: Path) -> None:
     model_of(marked[2], tmp_path / "gptq", gptq, lambda name: name.startswith(ATTENTION))
     torch.save(load_file(tmp_path / "gptq" / "model.safetensors"), tmp_path / "gptq" / "pytorch_model.bin")
     whole = irwm.open_checkpoint(tmp_path / "gptq")
@@ -189,7 +185,7 @@ def test_a_quantised_pytorch_file(marked, tmp_path: Path) -> None:
     assert torch.equal(suspect.read(suspect.layout.q), expected)
 
 
-def test_pieces_in_several_shards(marked, tmp_path: Path) -> None:
+def test_quantised_pieces_in_several_shards_are_read(marked, tmp_path: Path) -> None:
     model_of(marked[2], tmp_path / "gptq", gptq, lambda name: name.startswith(ATTENTION))
     sharded = irwm.open_checkpoint(split(tmp_path / "gptq", tmp_path / "sharded", shards=5))
     whole = irwm.open_checkpoint(tmp_path / "gptq")
@@ -198,7 +194,7 @@ def test_pieces_in_several_shards(marked, tmp_path: Path) -> None:
     assert sharded.bytes_total >= whole.bytes_total
 
 
-def test_transformers_reads_the_same_out_of_the_packed_model(marked, tmp_path: Path) -> None:
+def test_packed_model_is_read_like_transformers(marked, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     # Symmetric, since transformers 5.23 expects the zeros of an asymmetric scheme unpacked and draws them again.

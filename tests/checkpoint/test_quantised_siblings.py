@@ -44,9 +44,7 @@ def state_of(weight: torch.Tensor, rows: int) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_text_beside_plain_numbers_does_not_make_them_codes(
-    config, plain, tmp_path: Path, dtype: torch.dtype
-) -> None:
+def test_a_state_text_does_not_turn_plain_numbers_into_codes(config, plain, tmp_path: Path, dtype: torch.dtype) -> None:
     """transformers ignores the text, and the bytes of the numbers would look like codes of a taller matrix."""
     tensors = {name: value.to(dtype) for name, value in plain.items()}
     for name in (EMBEDDING, NAME):
@@ -60,9 +58,7 @@ def test_a_text_beside_plain_numbers_does_not_make_them_codes(
 
 
 @pytest.mark.parametrize("method", ["bitsandbytes", ""])
-def test_codes_declared_as_floats_are_codes_where_the_config_speaks_of_bitsandbytes(
-    tmp_path: Path, method: str
-) -> None:
+def test_codes_declared_as_floats_are_read_with_a_bitsandbytes_config(tmp_path: Path, method: str) -> None:
     sound = blocks_of_4_bits(WEIGHT.bfloat16())
     parts = {STEM + part: value for part, value in sound.parts.items()}
     parts[NAME] = parts[NAME].view(-1, 2).view(torch.bfloat16)
@@ -92,7 +88,7 @@ JUNK: dict[str, dict[str, torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("kind", JUNK)
-def test_pieces_that_contradict_each_other_beside_a_model_do_not_keep_it_from_being_read(
+def test_contradictory_pieces_next_to_a_model_do_not_prevent_reading_it(
     config, plain, tmp_path: Path, kind: str
 ) -> None:
     model = open_checkpoint(written(tmp_path, plain | JUNK[kind], config))
@@ -101,7 +97,7 @@ def test_pieces_that_contradict_each_other_beside_a_model_do_not_keep_it_from_be
     assert any("contradict each other" in note and "junk" in note for note in model.notes)
 
 
-def test_of_pieces_that_contradict_each_other_in_layer_0_the_embedding_is_left(config, plain, tmp_path: Path) -> None:
+def test_contradictory_pieces_in_layer_0_leave_the_embedding(config, plain, tmp_path: Path) -> None:
     tensors = with_q(plain, gptq(plain[NAME], group=32))
     tensors[STEM + "scales"] = tensors[STEM + "scales"][:, :-1].clone()
     tensors |= JUNK["fp8"]
@@ -137,7 +133,7 @@ def test_autorounds_packings_with_and_without_one_less(tmp_path: Path, section: 
     assert torch.equal(read_tensor(found), sound.expected)
 
 
-def test_what_autoround_states_for_one_layer_counts_for_it(tmp_path: Path) -> None:
+def test_autoround_layer_settings_apply_to_their_layer(tmp_path: Path) -> None:
     sound = gptq(WEIGHT, group=64)
     parts = {STEM + part: value for part, value in sound.parts.items() if part != "g_idx"}
     section = {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4, "group_size": 32}
@@ -148,7 +144,7 @@ def test_what_autoround_states_for_one_layer_counts_for_it(tmp_path: Path) -> No
     assert torch.equal(read_tensor(files.tensors[NAME]), sound.expected)
 
 
-def test_modelopts_factors_of_the_columns_are_worked_in(config, plain, tmp_path: Path) -> None:
+def test_modelopts_column_factors_are_applied(config, plain, tmp_path: Path) -> None:
     """The module multiplies its input by them, so the weight for the plain input includes them."""
     factors = torch.linspace(0.2, 3.0, plain[NAME].shape[1])
     codes = fp8_rows(plain[NAME] / factors)
@@ -162,7 +158,7 @@ def test_modelopts_factors_of_the_columns_are_worked_in(config, plain, tmp_path:
     assert torch.nn.functional.cosine_similarity(expected.flatten(), plain[NAME].flatten(), dim=0) > 0.99
 
 
-def test_of_factors_that_are_not_one_for_each_column_the_embedding_is_left(config, plain, tmp_path: Path) -> None:
+def test_invalid_column_factors_leave_the_embedding(config, plain, tmp_path: Path) -> None:
     tensors = with_q(plain, fp8_rows(plain[NAME])) | {STEM + "pre_quant_scale": torch.ones(3)}
     section = {"quantization_config": {"quant_method": "modelopt"}}
     assert "factors of the columns" in contradiction(written(tmp_path, tensors, config | section)).problem
@@ -170,7 +166,7 @@ def test_of_factors_that_are_not_one_for_each_column_the_embedding_is_left(confi
 
 @pytest.mark.parametrize("piece", ["pre_quant_scale", "weight_scale_2", "svdquant_lora_a", "lora_A.weight"])
 @pytest.mark.parametrize("quantise", [fp8_rows, gptq, mlx, blocks_of_4_bits])
-def test_a_weight_with_a_piece_of_unknown_meaning_is_not_read_and_that_is_said(
+def test_a_weight_with_an_unknown_piece_is_noted_and_not_read(
     config, plain, tmp_path: Path, quantise: Any, piece: str
 ) -> None:
     q = quantise(plain[NAME].bfloat16())
@@ -188,14 +184,14 @@ def test_a_weight_with_a_piece_of_unknown_meaning_is_not_read_and_that_is_said(
 
 
 @pytest.mark.parametrize("piece", ["bias", "input_scale", "input_zero_point", "output_scale"])
-def test_pieces_that_leave_the_weight_as_it_is_are_no_reason_not_to_read_it(tmp_path: Path, piece: str) -> None:
+def test_harmless_pieces_do_not_prevent_reading_a_weight(tmp_path: Path, piece: str) -> None:
     q = fp8_rows(WEIGHT)
     parts = {STEM + part: value for part, value in q.parts.items()} | {STEM + piece: torch.ones(1)}
     files = find_files(written(tmp_path, parts, {"quantization_config": dict(q.config)}))
     assert torch.equal(read_tensor(files.tensors[NAME]), q.expected)
 
 
-def test_a_piece_beside_a_quantised_embedding_does_not_hide_it(config, plain, tmp_path: Path) -> None:
+def test_an_unknown_piece_does_not_hide_a_quantised_embedding(config, plain, tmp_path: Path) -> None:
     codes = fp8_rows(plain[EMBEDDING])
     parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
     parts[EMBEDDING.removesuffix("weight") + "junk"] = torch.ones(1)
@@ -204,14 +200,14 @@ def test_a_piece_beside_a_quantised_embedding_does_not_hide_it(config, plain, tm
     assert any("junk" in note for note in model.notes)
 
 
-def test_inputs_that_are_transformed_as_the_model_runs_are_said(config, plain, tmp_path: Path) -> None:
+def test_transformed_inputs_are_noted(config, plain, tmp_path: Path) -> None:
     section = {"quant_method": "compressed-tensors", "transform_config": {"config_groups": {"u": {"type": "hadamard"}}}}
     model = open_checkpoint(written(tmp_path, plain, config | {"quantization_config": section}))
     assert any("transform_config" in note for note in model.notes)
 
 
 @pytest.mark.parametrize("section", ["text_config", "llm_config", "language_config"])
-def test_the_sections_of_every_multimodal_config_are_asked(tmp_path: Path, section: str) -> None:
+def test_quantisation_sections_of_multimodal_configs_are_read(tmp_path: Path, section: str) -> None:
     sound = gptq(WEIGHT)
     parts = {STEM + part: value for part, value in sound.parts.items()}
     inner = {"quantization_config": {**sound.config, "checkpoint_format": "gptq_v2"}}
@@ -219,7 +215,7 @@ def test_the_sections_of_every_multimodal_config_are_asked(tmp_path: Path, secti
     assert not torch.equal(read_tensor(found), sound.expected)  # its zeros are of the first version
 
 
-def test_no_rows_of_a_quantised_weight_are_no_error(config, plain, tmp_path: Path) -> None:
+def test_empty_row_selection_of_a_quantised_weight_works(config, plain, tmp_path: Path) -> None:
     codes = mlx(plain[EMBEDDING])
     parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
     model = open_checkpoint(written(tmp_path, plain | parts, config | {"quantization": dict(codes.config)}))

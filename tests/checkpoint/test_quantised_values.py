@@ -55,7 +55,7 @@ def require_equal(folder: Path, made: Quantised) -> PackedTensor:
 
 @pytest.mark.parametrize("case", load("gptq"), ids=lambda case: f"{case['bits']}-bit-{case['by_activation']}")
 @pytest.mark.parametrize("version", ["gptq", "gptq_v2"])
-def test_gptq_reads_as_gptqmodel_does(tmp_path: Path, case: dict[str, Any], version: str) -> None:
+def test_gptq_values_equal_gptqmodel(tmp_path: Path, case: dict[str, Any], version: str) -> None:
     parts = case["parts"] | {"qzeros": case["qzeros"][version]}
     config = {"quant_method": "gptq", "bits": case["bits"], "group_size": 32, "checkpoint_format": version}
     found = read_tensor(opened(tmp_path, parts, config))
@@ -63,7 +63,7 @@ def test_gptq_reads_as_gptqmodel_does(tmp_path: Path, case: dict[str, Any], vers
 
 
 @pytest.mark.parametrize("case", load("gptq")[::2], ids=lambda case: f"{case['bits']}-bit")
-def test_gptq_without_group_numbers_takes_them_from_the_shapes(tmp_path: Path, case: dict[str, Any]) -> None:
+def test_gptq_group_numbers_default_from_shapes(tmp_path: Path, case: dict[str, Any]) -> None:
     parts = {name: value for name, value in case["parts"].items() if name != "g_idx"}
     parts["qzeros"] = case["qzeros"]["gptq_v2"]
     tensor = opened(tmp_path, parts, {"checkpoint_format": "gptq_v2"})
@@ -71,7 +71,7 @@ def test_gptq_without_group_numbers_takes_them_from_the_shapes(tmp_path: Path, c
     assert torch.equal(read_tensor(tensor), case["expected"].float())
 
 
-def test_awq_reads_as_autoawq_does(tmp_path: Path) -> None:
+def test_awq_values_equal_autoawq(tmp_path: Path) -> None:
     (case,) = load("awq")
     tensor = opened(tmp_path, case["parts"], {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"})
     assert tensor.dtype == "AWQ, 4 bits"
@@ -79,7 +79,7 @@ def test_awq_reads_as_autoawq_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", load("mlx"), ids=lambda case: f"{case['mode']}-{case['bits']}-{case['group_size']}")
-def test_mlx_reads_as_mlx_does(tmp_path: Path, case: dict[str, Any]) -> None:
+def test_mlx_values_equal_mlx(tmp_path: Path, case: dict[str, Any]) -> None:
     config = {name: case[name] for name in ("group_size", "bits", "mode")}
     tensor = opened(tmp_path, case["parts"], config)
     assert tensor.by_rows == set(tensor.stored)
@@ -106,7 +106,7 @@ def words(arguments: Mapping[str, Any]) -> str:
 
 @pytest.mark.parametrize("arguments", WHOLE_NUMBERS, ids=words)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_packed_whole_numbers_read_as_compressed_tensors_does(
+def test_packed_integers_equal_compressed_tensors(
     tmp_path: Path, arguments: dict[str, Any], dtype: torch.dtype
 ) -> None:
     made = compressed(random(40, 64, dtype), "pack-quantized", **arguments)
@@ -114,7 +114,7 @@ def test_packed_whole_numbers_read_as_compressed_tensors_does(
     assert tensor.dtype == f"compressed-tensors, {arguments['num_bits']} bits"
 
 
-def test_the_order_by_activation_that_compressed_tensors_once_wrote(tmp_path: Path) -> None:
+def test_old_activation_order_of_compressed_tensors_is_read(tmp_path: Path) -> None:
     weight = random(40, 64)
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
     sorted_first = compressed(weight[:, order], "pack-quantized", num_bits=4, strategy="group", group_size=16)
@@ -143,13 +143,11 @@ UNPACKED = [
 @pytest.mark.parametrize(
     ("format", "arguments"), UNPACKED, ids=lambda value: value if isinstance(value, str) else words(value)
 )
-def test_codes_of_a_byte_read_as_compressed_tensors_does(
-    tmp_path: Path, format: str, arguments: dict[str, Any]
-) -> None:
+def test_byte_codes_equal_compressed_tensors(tmp_path: Path, format: str, arguments: dict[str, Any]) -> None:
     require_equal(tmp_path, compressed(random(48, 64), format, **arguments))
 
 
-def test_blocks_that_do_not_divide_the_weight(tmp_path: Path) -> None:
+def test_blocks_that_do_not_divide_the_weight_are_read(tmp_path: Path) -> None:
     arguments = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
     require_equal(tmp_path, compressed(random(200, 192), "float-quantized", **arguments))
 
@@ -168,13 +166,11 @@ MICROSCALED = [
 
 
 @pytest.mark.parametrize(("format", "arguments"), MICROSCALED, ids=[format for format, _ in MICROSCALED])
-def test_microscaled_numbers_read_as_compressed_tensors_does(
-    tmp_path: Path, format: str, arguments: dict[str, Any]
-) -> None:
+def test_microscaled_values_equal_compressed_tensors(tmp_path: Path, format: str, arguments: dict[str, Any]) -> None:
     require_equal(tmp_path, compressed(random(48, 64), format, **arguments))
 
 
-def test_the_overall_scale_of_modelopt_is_multiplied(tmp_path: Path) -> None:
+def test_modelopt_global_scale_is_applied(tmp_path: Path) -> None:
     format, arguments = MICROSCALED[0]
     made = compressed(random(48, 64), format, **arguments)
     parts = {"weight": made.parts["weight_packed"], "weight_scale": made.parts["weight_scale"]}
@@ -184,7 +180,7 @@ def test_the_overall_scale_of_modelopt_is_multiplied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(256, 128), (200, 130)])
-def test_fp8_in_blocks_reads_as_transformers_does(tmp_path: Path, shape: tuple[int, int]) -> None:
+def test_fp8_block_values_equal_transformers(tmp_path: Path, shape: tuple[int, int]) -> None:
     made = fp8_blocks(random(*shape))
     tensor = require_equal(tmp_path, made)
     assert tensor.dtype == "FP8 with scales"
@@ -196,7 +192,7 @@ def test_fp8_with_a_scale_for_each_row_reads_single_rows(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
-def test_fp8_with_one_scale(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_fp8_with_one_scale_is_read(tmp_path: Path, shape: tuple[int, ...]) -> None:
     codes = random(48, 64).to(torch.float8_e4m3fn)
     scale = torch.full(shape, 0.37)
     require_equal(tmp_path, Quantised({"weight": codes, "weight_scale": scale}, codes.float() * 0.37, {}))
@@ -207,7 +203,7 @@ def test_a_lone_fp8_weight_is_read_as_the_numbers_it_holds(tmp_path: Path) -> No
     assert require_equal(tmp_path, Quantised({"weight": codes}, codes.float(), {})).dtype == "FP8"
 
 
-def test_mlx_codes_read_as_transformers_does(tmp_path: Path) -> None:
+def test_mlx_codes_equal_transformers(tmp_path: Path) -> None:
     made = mlx(random(48, 128, torch.float32), bits=8, group=32)
     tensor = opened(tmp_path, made.parts, made.config)
     torch.testing.assert_close(read_tensor(tensor), made.expected, rtol=0, atol=1e-7)
@@ -215,11 +211,11 @@ def test_mlx_codes_read_as_transformers_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
 @pytest.mark.parametrize("by_activation", [False, True])
-def test_gptq_of_any_bits(tmp_path: Path, bits: int, by_activation: bool) -> None:
+def test_gptq_of_any_bit_width_is_read(tmp_path: Path, bits: int, by_activation: bool) -> None:
     require_equal(tmp_path, gptq(random(64, 96), bits, 32, by_activation))
 
 
-def test_awq_of_several_groups(tmp_path: Path) -> None:
+def test_awq_with_several_groups_is_read(tmp_path: Path) -> None:
     require_equal(tmp_path, awq(random(64, 96), 32))
 
 
@@ -228,7 +224,7 @@ def test_awq_of_several_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["nf4", "fp4"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("shape", [(48, 64), (33, 37)])
-def test_4_bit_blocks_read_as_bitsandbytes_does(
+def test_4_bit_blocks_equal_bitsandbytes(
     tmp_path: Path, nested: bool, kind: str, dtype: torch.dtype, shape: tuple[int, int]
 ) -> None:
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
@@ -240,7 +236,7 @@ def test_4_bit_blocks_read_as_bitsandbytes_does(
     assert tensor.dtype == f"bitsandbytes, {kind.upper()}"
 
 
-def test_8_bit_rows_read_as_bitsandbytes_does(tmp_path: Path) -> None:
+def test_8_bit_rows_equal_bitsandbytes(tmp_path: Path) -> None:
     from bitsandbytes.functional import int8_vectorwise_dequant, int8_vectorwise_quant
 
     codes, largest, _ = int8_vectorwise_quant(random(48, 64, torch.float16))
@@ -265,7 +261,7 @@ def test_reading_some_rows_reads_only_their_bytes(tmp_path: Path, monkeypatch: p
     assert read == 2 * tensor.nbytes // 4096
 
 
-def test_nothing_is_read_until_a_weight_is_asked_for(tmp_path: Path) -> None:
+def test_weights_are_read_on_request(tmp_path: Path) -> None:
     made = gptq(random(64, 64))
     tensor = opened(tmp_path, made.parts, made.config)
     (tmp_path / "model.safetensors").write_bytes(b"")

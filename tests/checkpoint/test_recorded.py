@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_written_is_read(file: Path, tmp_path: Path) -> None:
+def test_a_written_recording_can_be_read(file: Path, tmp_path: Path) -> None:
     wanted, found = answers(), irwm.read_answers(file)
     assert found.log_probabilities.dtype == np.float32
     assert np.array_equal(found.log_probabilities, wanted.log_probabilities, equal_nan=True)
@@ -61,14 +61,14 @@ def test_what_is_written_is_read(file: Path, tmp_path: Path) -> None:
     assert irwm.read_answers(whole).token_ids is None
 
 
-def test_nothing_is_written_over(file: Path) -> None:
+def test_an_existing_recording_is_not_overwritten(file: Path) -> None:
     before = file.read_bytes()
     with pytest.raises(FileExistsError):
         write_answers(file, answers())
     assert file.read_bytes() == before
 
 
-def test_the_file_is_the_documented_one(file: Path) -> None:
+def test_recorded_file_matches_the_documentation(file: Path) -> None:
     """docs/answers.md lists every tensor and every entry of the metadata."""
     document = (Path(__file__).parents[2] / "docs" / "answers.md").read_text("utf-8")
     section = document[document.index("## The file") : document.index("## Requirements")]
@@ -132,7 +132,7 @@ def test_a_file_that_breaks_a_rule_is_refused(file: Path, change: Any, said: str
     assert caught.value.advice
 
 
-def test_a_file_that_was_cut_off_anywhere_is_refused(file: Path) -> None:
+def test_truncated_recording_is_refused(file: Path) -> None:
     whole = file.read_bytes()
     for length in [*range(0, 64), *range(64, len(whole), 97), len(whole) - 1]:
         file.write_bytes(whole[:length])
@@ -143,7 +143,7 @@ def test_a_file_that_was_cut_off_anywhere_is_refused(file: Path) -> None:
         irwm.read_answers(file)
 
 
-def test_what_is_no_file_of_answers_is_refused(tmp_path: Path, gemma_path: Path) -> None:
+def test_files_without_answers_are_refused(tmp_path: Path, gemma_path: Path) -> None:
     with pytest.raises(AnswersFileError, match="No such file"):
         irwm.read_answers(tmp_path / "nothing")
     with pytest.raises(AnswersFileError, match="not a regular file"):
@@ -160,9 +160,7 @@ def test_what_is_no_file_of_answers_is_refused(tmp_path: Path, gemma_path: Path)
             irwm.read_answers(tmp_path / "fifo")
 
 
-def test_a_size_beyond_all_measure_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_oversized_recording_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sparse file is cheap to make."""
     path = tmp_path / "huge"
     path.touch()
@@ -176,7 +174,9 @@ def test_a_size_beyond_all_measure_is_refused_before_it_is_read(
         irwm.read_answers(small)
 
 
-def test_the_original_must_have_these_tokens(file: Path, tiny_path: Path, gemma_path: Path, tmp_path: Path) -> None:
+def test_recorded_tokens_must_exist_in_the_original(
+    file: Path, tiny_path: Path, gemma_path: Path, tmp_path: Path
+) -> None:
     assert irwm.read_answers(file, irwm.open_checkpoint(tiny_path)).log_probabilities.shape == (N, V)
     with pytest.raises(AnswersFileError, match=r"another vocabulary.*4096 tokens, the original's.*600 tokens"):
         irwm.read_answers(file, irwm.open_checkpoint(gemma_path))
@@ -187,7 +187,7 @@ def test_the_original_must_have_these_tokens(file: Path, tiny_path: Path, gemma_
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_an_archive_of_numpy_is_read_too(tmp_path: Path, dtype: type, save: Any) -> None:
+def test_numpy_archive_is_read(tmp_path: Path, dtype: type, save: Any) -> None:
     table = -np.ones((N, V), dtype)
     save(tmp_path / "a.npz", log_probabilities=table, token_ids=np.arange(V, dtype=np.int32))
     found = irwm.read_answers(tmp_path / "a.npz")
@@ -214,7 +214,7 @@ def test_an_archive_of_numpy_is_read_too(tmp_path: Path, dtype: type, save: Any)
         ({"log_probabilities": np.full((2, 3), np.nan)}, "NaN or infinite"),
     ],
 )
-def test_an_archive_of_something_else_is_refused(tmp_path: Path, arrays: Any, said: str) -> None:
+def test_other_archive_is_refused(tmp_path: Path, arrays: Any, said: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(AnswersFileError, match=said):
         irwm.read_answers(tmp_path / "a.npz")
@@ -244,7 +244,7 @@ def test_an_array_that_claims_more_than_its_archive_holds_is_refused(tmp_path: P
 
 
 @pytest.mark.parametrize("shape", ["(True, 4)", "(0, 10000000000000000000000)", "(-1, 4)", "('a', 4)", "((2, 2), 4)"])
-def test_an_array_of_an_absurd_shape_is_refused(tmp_path: Path, shape: str) -> None:
+def test_array_with_an_impossible_shape_is_refused(tmp_path: Path, shape: str) -> None:
     path = tmp_path / "a.npz"
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
     header += b" " * (118 - len(header) - 1) + b"\n"

@@ -75,7 +75,7 @@ def test_the_same_files_are_hashed_once(cache: Path, hashed: list[Path], model: 
     assert str(model) not in kept.name + kept.read_text()
 
 
-def test_a_change_that_hides_its_time_is_seen(cache: Path, hashed: list[Path], model: Path) -> None:
+def test_change_with_restored_mtime_is_noticed(cache: Path, hashed: list[Path], model: Path) -> None:
     """Size, inode and the time of writing are as before; programs cannot set the time of the change."""
     first, file = irwm.open_checkpoint(model).fingerprint, weights(model)
     before = file.stat()
@@ -93,7 +93,7 @@ def test_a_change_that_hides_its_time_is_seen(cache: Path, hashed: list[Path], m
     assert len(hashed) == 2
 
 
-def test_a_file_put_in_its_place_is_hashed(cache: Path, hashed: list[Path], model: Path) -> None:
+def test_replaced_file_is_hashed_again(cache: Path, hashed: list[Path], model: Path) -> None:
     first = irwm.open_checkpoint(model).fingerprint
     file = weights(model)
     other = file.with_name("other")
@@ -104,7 +104,7 @@ def test_a_file_put_in_its_place_is_hashed(cache: Path, hashed: list[Path], mode
     assert len(hashed) == 2
 
 
-def test_what_changed_a_moment_ago_is_not_remembered(
+def test_the_fingerprint_of_a_recently_changed_file_is_not_cached(
     cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may change again within the same tick of the clock."""
@@ -116,7 +116,7 @@ def test_what_changed_a_moment_ago_is_not_remembered(
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("damage", ["text", "open to others", "a link", "cut", "another state's"])
-def test_what_others_may_have_written_is_not_believed(
+def test_a_cache_entry_that_others_may_have_written_is_ignored(
     cache: Path, hashed: list[Path], model: Path, tmp_path: Path, damage: str
 ) -> None:
     first = irwm.open_checkpoint(model).fingerprint
@@ -139,7 +139,7 @@ def test_what_others_may_have_written_is_not_believed(
     assert len(hashed) == 2
 
 
-def test_without_a_place_to_remember_it_is_hashed_each_time(
+def test_without_a_cache_folder_the_file_is_hashed_each_time(
     hashed: list[Path], model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
@@ -162,7 +162,7 @@ def test_a_relative_cache_folder_is_not_used(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.parametrize("what", ["the disk", "the start of the machine"])
-def test_what_the_system_does_not_vouch_for_is_hashed(
+def test_files_without_reliable_change_times_are_hashed(
     cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     if what == "the disk":
@@ -174,7 +174,7 @@ def test_what_the_system_does_not_vouch_for_is_hashed(
     assert not cache.exists()
 
 
-def test_another_start_of_the_machine_is_another_state(
+def test_reboot_invalidates_remembered_hashes(
     cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for boot in ("one", "two", "two"):
@@ -183,7 +183,7 @@ def test_another_start_of_the_machine_is_another_state(
     assert len(hashed) == 2
 
 
-def test_only_so_many_are_kept(cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_fingerprints_is_limited(cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "MOST_REMEMBERED", 3)
     cache.mkdir(mode=0o700, parents=True)
     for number in range(5):
@@ -195,7 +195,7 @@ def test_only_so_many_are_kept(cache: Path, model: Path, monkeypatch: pytest.Mon
     assert {f"{3:064x}", f"{4:064x}"} < left
 
 
-def test_small_embeddings_are_not_worth_a_file(
+def test_small_embeddings_are_not_remembered(
     cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remembered, "LEAST_BYTES", 1 << 30)
@@ -233,7 +233,7 @@ half a line
         ("/over/a", False),
     ],
 )
-def test_only_own_disks_that_are_mounted_for_writing(file: str, kept: bool) -> None:
+def test_only_local_writable_disks_are_trusted(file: str, kept: bool) -> None:
     assert keeps_change_times(file, MOUNTS) == kept
 
 
@@ -246,7 +246,7 @@ def test_a_link_is_followed_to_the_disk_that_holds_the_file(tmp_path: Path) -> N
     assert not keeps_change_times(where / "a", text)
 
 
-def test_a_system_that_says_nothing_is_not_believed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_system_without_mount_information_is_not_trusted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(remembered, "_MOUNTS", tmp_path / "none")
     monkeypatch.setattr(remembered, "_BOOT", tmp_path / "none")
     boot_id.cache_clear()

@@ -48,7 +48,7 @@ def test_a_row_is_read_once_in_any_order_and_with_repeats(entry, asked: list[int
 
 
 @pytest.mark.parametrize("most", [0, 1, 3, 7, 1000])
-def test_whatever_is_kept_the_rows_are_right(entry, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+def test_cached_rows_are_correct_for_any_cache_size(entry, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(rows_module, "MOST_KEPT", most * entry.nbytes // entry.shape[0])
     kept, generator = RowCache(entry), torch.Generator().manual_seed(most)
     for _ in range(60):
@@ -60,7 +60,7 @@ def test_whatever_is_kept_the_rows_are_right(entry, monkeypatch: pytest.MonkeyPa
         assert torch.equal(kept.read(numbers), read_tensor(entry, numbers))
 
 
-def test_a_table_read_from_end_to_end_pushes_nothing_out(entry, monkeypatch, asked: list[int]) -> None:
+def test_a_full_read_does_not_evict_cached_rows(entry, monkeypatch, asked: list[int]) -> None:
     monkeypatch.setattr(rows_module, "MOST_KEPT", 10 * entry.nbytes // entry.shape[0])
     kept, some = RowCache(entry), torch.tensor([7, 1, 90])
     kept.read(some)
@@ -71,7 +71,7 @@ def test_a_table_read_from_end_to_end_pushes_nothing_out(entry, monkeypatch, ask
     assert not asked
 
 
-def test_a_file_that_changed_is_said_also_of_rows_that_are_kept(tiny_path: Path, tmp_path: Path) -> None:
+def test_a_changed_file_is_detected_even_for_cached_rows(tiny_path: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
     for file in tiny_path.iterdir():
@@ -84,7 +84,7 @@ def test_a_file_that_changed_is_said_also_of_rows_that_are_kept(tiny_path: Path,
         model.embedding([1, 5])
 
 
-def test_another_process_gets_the_file_and_not_the_rows(entry) -> None:
+def test_pickled_cache_carries_the_file_without_rows(entry) -> None:
     kept = RowCache(entry)
     whole = kept.read(torch.arange(entry.shape[0]))
     copy = pickle.dumps(kept)
@@ -92,7 +92,7 @@ def test_another_process_gets_the_file_and_not_the_rows(entry) -> None:
     assert torch.equal(pickle.loads(copy).read(torch.tensor([3, 1])), whole[[3, 1]])
 
 
-def test_threads_may_share_it(entry) -> None:
+def test_row_cache_is_thread_safe(entry) -> None:
     kept, wrong = RowCache(entry), []
 
     def read(seed: int) -> None:

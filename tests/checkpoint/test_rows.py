@@ -32,12 +32,12 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TensorEntry]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 39), max_size=30))
-def test_any_rows_in_any_order_with_repeats(stored: dict[str, TensorEntry], rows: list[int]) -> None:
+def test_rows_are_read_in_any_order_with_repeats(stored: dict[str, TensorEntry], rows: list[int]) -> None:
     assert torch.equal(read_tensor(stored["m"], rows), MATRIX[torch.tensor(rows, dtype=torch.long)])
 
 
 @pytest.mark.parametrize("rows", [slice(None), slice(3, 9), slice(30, 99), slice(None, None, -2), slice(5, 5)], ids=str)
-def test_slices_mean_what_they_mean_in_python(stored: dict[str, TensorEntry], rows: slice) -> None:
+def test_row_slices_follow_python_rules(stored: dict[str, TensorEntry], rows: slice) -> None:
     wanted = list(range(40))[rows]
     assert torch.equal(read_tensor(stored["m"], rows), MATRIX[wanted])
 
@@ -50,13 +50,13 @@ def test_rows_come_as_tensor_array_range_or_tuple(stored: dict[str, TensorEntry]
     assert read_tensor(stored["m"], range(0)).shape == (0, 7)
 
 
-def test_vectors_and_empty_rows(stored: dict[str, TensorEntry]) -> None:
+def test_vectors_and_empty_rows_are_read(stored: dict[str, TensorEntry]) -> None:
     assert read_tensor(stored["v"], [8, 0]).tolist() == [8.0, 0.0]
     assert read_tensor(stored["e"], [3, 3]).shape == (2, 0)
 
 
 @pytest.mark.parametrize("rows", [[-1], [40], [0, 99], [1.5], [True], ["a"], [[1]], 3, [2**70], [None]], ids=str)
-def test_rows_that_are_not_there_are_refused(stored: dict[str, TensorEntry], rows: object) -> None:
+def test_missing_rows_are_refused(stored: dict[str, TensorEntry], rows: object) -> None:
     with pytest.raises(RowIndexError) as caught:
         read_tensor(stored["m"], rows)  # type: ignore[arg-type]
     assert isinstance(caught.value, IrwmError)
@@ -84,7 +84,7 @@ def test_only_the_bytes_of_the_rows_are_read_and_neighbours_in_one_piece(
     assert reads == [(3 * 14, 3 * 14), (20 * 14, 14), (39 * 14, 14)]
 
 
-def test_row_numbers_of_none_are_all() -> None:
+def test_none_selects_all_rows() -> None:
     assert row_numbers(None, 3).tolist() == [0, 1, 2]
 
 

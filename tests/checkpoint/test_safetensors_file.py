@@ -77,7 +77,7 @@ def test_a_tensor_of_a_known_but_unreadable_dtype_does_not_stop_the_others(tmp_p
         read_tensor(tensors["packed"])
 
 
-def test_a_sound_header_whose_length_spells_a_magic_number_is_read(tmp_path: Path) -> None:
+def test_valid_header_with_a_magic_number_length_is_read(tmp_path: Path) -> None:
     text = json.dumps({"a": entry("F32", [1], 0, 4)})
     path = raw(tmp_path / "x.safetensors", text.ljust(0x0280), bytes(4))  # its first bytes are those of a pickle
     assert path.read_bytes()[:2] == b"\x80\x02"
@@ -147,7 +147,7 @@ ENTRIES = st.fixed_dictionaries(
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.text(max_size=3), ENTRIES, max_size=3), st.binary(max_size=24))
-def test_whatever_the_header_says_it_is_read_or_refused_by_name(tmp_path: Path, header: dict, data: bytes) -> None:
+def test_any_header_is_read_or_refused_by_name(tmp_path: Path, header: dict, data: bytes) -> None:
     path = raw(tmp_path / "x.safetensors", header, data)
     refused = None
     try:

@@ -34,11 +34,11 @@ def ids(folder: Path) -> frozenset[int]:
     return special_token_ids(open_checkpoint(folder))
 
 
-def test_nothing_is_known_without_any_file(bare: Path) -> None:
+def test_no_special_ids_are_known_without_files(bare: Path) -> None:
     assert ids(bare) == frozenset()
 
 
-def test_ids_of_the_config_single_or_listed(bare: Path) -> None:
+def test_config_ids_may_be_single_or_listed(bare: Path) -> None:
     set_config(bare, bos_token_id=1, eos_token_id=[2, 3], pad_token_id=None, sep_token_id=True, cls_token_id=-1)
     assert ids(bare) == {1, 2, 3}
 
@@ -48,7 +48,7 @@ def test_ids_beyond_the_vocabulary_are_dropped(bare: Path) -> None:
     assert ids(bare) == {599}
 
 
-def test_added_tokens_of_every_file(bare: Path) -> None:
+def test_added_tokens_of_every_file_are_read(bare: Path) -> None:
     (bare / "tokenizer.json").write_text(
         json.dumps({"added_tokens": [{"id": 5, "content": "<a>"}, {"content": "no id"}, "odd", {"id": "6"}]})
     )
@@ -67,17 +67,17 @@ def test_added_tokens_of_every_file(bare: Path) -> None:
         ([["<unk>", 0.0], ["<0x00>", 0.0], ["<0xFF>", 0.0], ["<0xGG>", 0.0], ["a", -1.0], "odd", []], {1, 2}),
     ],
 )
-def test_unused_and_byte_tokens_of_the_vocabulary(bare: Path, vocab: Any, expected: set[int]) -> None:
+def test_unused_and_byte_tokens_of_the_vocabulary_are_special(bare: Path, vocab: Any, expected: set[int]) -> None:
     (bare / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}}))
     assert ids(bare) == expected
 
 
-def test_unused_tokens_of_a_vocabulary_file(bare: Path) -> None:
+def test_unused_tokens_of_a_vocabulary_file_are_special(bare: Path) -> None:
     (bare / "vocab.txt").write_bytes("[PAD]\n[unused0]\r\nthe\n\u2028\n[unused1]\n".encode())
     assert ids(bare) == {1, 4}
 
 
-def test_the_files_beside_a_single_weight_file_count(folder: Path) -> None:
+def test_tokenizer_files_next_to_a_single_weight_file_are_used(folder: Path) -> None:
     set_config(folder)
     assert special_token_ids(open_checkpoint(folder / "model.safetensors")) == {2}
 
@@ -90,7 +90,7 @@ def test_a_malformed_tokenizer_is_named(bare: Path, content: bytes) -> None:
     assert caught.value.file == str(bare / "tokenizer.json")
 
 
-def test_a_vocabulary_that_is_not_text(bare: Path) -> None:
+def test_non_text_vocabulary_is_named(bare: Path) -> None:
     (bare / "vocab.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(CorruptCheckpointError, match="UTF-8"):
         ids(bare)

@@ -71,12 +71,12 @@ def renamed(old: str, new: str) -> Callable[[dict[str, bytes]], dict[str, bytes]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_archive_that_torch_would_not_have_written(sound: Path, change: Callable, words: str) -> None:
+def test_archive_unlike_those_of_torch_is_refused(sound: Path, change: Callable, words: str) -> None:
     assert words in str(refused(rezipped(sound, change)))
 
 
 @pytest.mark.usefixtures("here")
-def test_compressed_comments_and_things_around_the_archive(sound: Path) -> None:
+def test_compressed_entries_comments_and_data_around_the_archive_are_refused(sound: Path) -> None:
     content = sound.read_bytes()
     assert "compressed" in str(refused(rezipped(sound, compression=zipfile.ZIP_DEFLATED), UnsupportedCheckpointError))
     sound.write_bytes(content)
@@ -93,7 +93,7 @@ def test_compressed_comments_and_things_around_the_archive(sound: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_a_large_archives_end_that_two_readers_find_in_two_places(sound: Path) -> None:
+def test_ambiguous_end_of_a_large_archive_is_refused(sound: Path) -> None:
     content = bytearray(sound.read_bytes())
     at = content.index(b"PK\6\7") + 8
     assert int.from_bytes(content[at : at + 8], "little") == content.index(b"PK\6\6")
@@ -103,7 +103,7 @@ def test_a_large_archives_end_that_two_readers_find_in_two_places(sound: Path) -
 
 
 @pytest.mark.usefixtures("here")
-def test_entries_that_are_elsewhere_than_the_list_says(sound: Path) -> None:
+def test_entries_not_at_their_listed_position_are_refused(sound: Path) -> None:
     content = sound.read_bytes()
     local, listed = content.index(b"x/data/0"), content.rindex(b"x/data/0")
     for at in (local, local - 30):  # another name there, or no entry at all
@@ -116,13 +116,13 @@ def test_entries_that_are_elsewhere_than_the_list_says(sound: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_too_many_entries(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_archive_entries_are_refused(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_parser, "MAX_ENTRIES", 5)
     assert "more entries" in str(refused(sound))
 
 
 @pytest.mark.usefixtures("here")
-def test_a_pickle_cannot_speak_for_a_tensor_by_giving_it_attributes(tmp_path: Path) -> None:
+def test_attributes_set_by_a_pickle_do_not_affect_a_tensor(tmp_path: Path) -> None:
     tensor = torch.nn.Parameter(torch.arange(8.0))
     tensor.storage_offset = torch.Size  # type: ignore[method-assign]
     tensor.untyped_storage = OrderedDict  # type: ignore[assignment]
@@ -139,7 +139,7 @@ def test_a_pickle_cannot_speak_for_a_tensor_by_giving_it_attributes(tmp_path: Pa
 SOUND = ["w", "F32", [4, 4], [4, 1], 0, 640, 704]
 
 
-def test_the_answer_that_the_following_tests_spoil_is_sound(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_that_following_tests_corrupt_is_valid(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {"tensors": [SOUND], "under": None, "ignored": 0}
     monkeypatch.setattr(torch_file, "run_parser", lambda *_: copy.deepcopy(answer))
     assert read_tensor(read_torch(sound).tensors["w"]).flatten().tolist() == list(range(16))
@@ -177,7 +177,9 @@ def test_the_answer_that_the_following_tests_spoil_is_sound(sound: Path, monkeyp
     ],
     ids=str,
 )
-def test_a_childs_odd_tensor_is_refused(sound: Path, monkeypatch: pytest.MonkeyPatch, change: dict[int, Any]) -> None:
+def test_an_invalid_tensor_in_the_childs_answer_is_refused(
+    sound: Path, monkeypatch: pytest.MonkeyPatch, change: dict[int, Any]
+) -> None:
     item = [change.get(n, value) for n, value in enumerate(SOUND)]
     monkeypatch.setattr(torch_file, "run_parser", lambda *_: {"tensors": [item], "under": None, "ignored": 0})
     refused(sound, CorruptCheckpointError, UnsupportedCheckpointError)
@@ -198,13 +200,13 @@ def test_a_childs_odd_tensor_is_refused(sound: Path, monkeypatch: pytest.MonkeyP
     ],
     ids=lambda answer: str(answer)[:60],
 )
-def test_a_childs_odd_answer_is_refused(sound: Path, monkeypatch: pytest.MonkeyPatch, answer: dict) -> None:
+def test_an_invalid_answer_of_the_child_is_refused(sound: Path, monkeypatch: pytest.MonkeyPatch, answer: dict) -> None:
     monkeypatch.setattr(torch_file, "run_parser", lambda *_: answer)
     refused(sound, CorruptCheckpointError)
 
 
 @pytest.mark.parametrize("sound_answer", [True, False])
-def test_a_file_that_changes_while_the_child_reads_it(
+def test_file_change_during_child_reading_is_noticed(
     sound: Path, monkeypatch: pytest.MonkeyPatch, sound_answer: bool
 ) -> None:
     def meanwhile(*arguments: Any) -> dict[str, Any]:
@@ -258,9 +260,7 @@ def test_a_damaged_file_never_escapes_the_error_tree(sound: Path, flips: list[tu
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=2))
 @pytest.mark.usefixtures("here")
-def test_a_pickle_damaged_with_a_right_checksum_never_escapes_it_either(
-    sound: Path, flips: list[tuple[float, int]]
-) -> None:
+def test_damaged_pickle_with_valid_checksum_gives_typed_error(sound: Path, flips: list[tuple[float, int]]) -> None:
     torch.save(SAVED, sound)
 
     def damage(entries: dict[str, bytes]) -> None:

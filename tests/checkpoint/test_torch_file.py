@@ -51,7 +51,7 @@ def test_every_readable_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_pieces_views_ties_and_odd_shapes_are_what_torch_loads(tmp_path: Path) -> None:
+def test_pieces_views_ties_and_unusual_shapes_equal_torch(tmp_path: Path) -> None:
     fused = torch.randn(12, 8)
     model = {
         "fused": fused,
@@ -88,7 +88,7 @@ def test_pieces_views_ties_and_odd_shapes_are_what_torch_loads(tmp_path: Path) -
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("under", ["state_dict", "model", "module"])
-def test_weights_one_level_down_are_read_and_that_is_said(tmp_path: Path, under: str) -> None:
+def test_weights_one_level_down_are_read_with_a_note(tmp_path: Path, under: str) -> None:
     weights = OrderedDict(w=torch.randn(2, 3), b=torch.randn(3), steps=7)
     path = saved({"epoch": 3, under: weights, "optimizer": {"state": torch.ones(2)}}, tmp_path / "x.pt")
     content = read_torch(path)
@@ -98,7 +98,7 @@ def test_weights_one_level_down_are_read_and_that_is_said(tmp_path: Path, under:
 
 
 @pytest.mark.usefixtures("here")
-def test_weights_at_the_top_come_before_those_further_down(tmp_path: Path) -> None:
+def test_top_level_weights_precede_nested_ones(tmp_path: Path) -> None:
     content = read_torch(saved({"model": {"w": torch.ones(1)}, "w": torch.zeros(2), 3: 4}, tmp_path / "x.pt"))
     assert content.tensors["w"].shape == (2,)
     (note,) = content.notes
@@ -131,7 +131,7 @@ def test_files_of_torch_before_it_noted_byte_order_and_alignment_are_read(tmp_pa
 
 
 @pytest.mark.usefixtures("here")
-def test_storages_in_another_order_than_the_pickle_names_them_are_not_confused(tmp_path: Path) -> None:
+def test_storages_in_another_order_than_the_pickle_are_matched(tmp_path: Path) -> None:
     """torch computes the positions from the order for its own devices meta and fake, and would be wrong here."""
     path = saved({"a": torch.zeros(16), "b": torch.ones(16), "c": torch.full((16,), 2.0)}, tmp_path / "x.bin")
     order = ["data.pkl", ".format_version", ".storage_alignment", "byteorder", "data/0", "data/2", "data/1", "version"]
@@ -142,7 +142,7 @@ def test_storages_in_another_order_than_the_pickle_names_them_are_not_confused(t
     assert_as_torch_loads_it(read_torch(path), path)
 
 
-def test_a_file_larger_than_memory_is_opened_without_its_weights_being_read(tmp_path: Path) -> None:
+def test_file_larger_than_memory_is_opened_without_reading_weights(tmp_path: Path) -> None:
     rows, width = 4_000_000, 16_384
     storage = torch.UntypedStorage.from_file(str(tmp_path / "hole"), True, rows * width * 4)  # 262 GB, all of it a hole
     with torch.serialization.skip_data():
@@ -183,13 +183,13 @@ class Elsewhere:
         (lambda: {"w": torch.ones(10).as_strided((4, 4), (1, 2))}, "share numbers"),
     ],
 )
-def test_what_is_no_mapping_of_names_to_plain_tensors(tmp_path: Path, value: Callable, words: str) -> None:
+def test_pickles_that_do_not_map_names_to_tensors_are_refused(tmp_path: Path, value: Callable, words: str) -> None:
     error = refused(saved(value(), tmp_path / "x.bin"), UnsupportedCheckpointError)
     assert words in str(error)
     assert error.advice
 
 
-def test_a_refusal_comes_back_from_the_child(tmp_path: Path) -> None:
+def test_child_refusal_is_raised_in_the_parent(tmp_path: Path) -> None:
     error = refused(saved({"w": torch.ones(3).to_sparse()}, tmp_path / "x.bin"), UnsupportedCheckpointError)
     assert error.tensor == "w"
 
@@ -223,7 +223,7 @@ def test_a_file_from_before_torch_1_6_is_refused_with_the_way_to_convert_it(tmp_
         (bytes(257) + b"ustar\00000", "tar archive", NotACheckpointError),
     ],
 )
-def test_what_stands_in_for_the_file_is_named(tmp_path: Path, content: bytes, words: str, kind: type) -> None:
+def test_content_that_is_not_a_torch_file_is_named(tmp_path: Path, content: bytes, words: str, kind: type) -> None:
     (tmp_path / "x.bin").write_bytes(content)
     assert words in str(refused(tmp_path / "x.bin", kind))
 

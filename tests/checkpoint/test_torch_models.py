@@ -61,7 +61,7 @@ def as_safetensors(folder: Path, out: Path, dtype: torch.dtype | None) -> Path:
     ("shards", "dtype"), [(3, None), (1, torch.float32), (1, torch.bfloat16)], ids=["three shards", "f32", "bf16"]
 )
 @pytest.mark.parametrize("which", ["demo", "bert"])
-def test_it_is_the_checkpoint_that_its_safetensors_files_are(
+def test_torch_checkpoint_equals_its_safetensors(
     which: str, demo_path: Path, bert_path: Path, tmp_path: Path, shards: int, dtype: torch.dtype | None
 ) -> None:
     folder = demo_path if which == "demo" else bert_path
@@ -100,7 +100,7 @@ def test_a_models_own_state_dict_is_read_with_its_tied_head(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("here")
-def test_a_trainers_checkpoint_is_read_and_that_is_said(demo_path: Path, tmp_path: Path) -> None:
+def test_a_trainers_checkpoint_is_read_with_a_note(demo_path: Path, tmp_path: Path) -> None:
     folder = as_torch(demo_path, tmp_path / "torch")
     weights = torch.load(folder / WHOLE)
     torch.save({"epoch": 1, "module": weights, "optimizer": {"state": {}}}, folder / WHOLE)
@@ -110,7 +110,7 @@ def test_a_trainers_checkpoint_is_read_and_that_is_said(demo_path: Path, tmp_pat
 
 
 @pytest.mark.usefixtures("here")
-def test_an_embedding_saved_transposed_in_memory_is_read_right(demo_path: Path, tmp_path: Path) -> None:
+def test_an_embedding_saved_as_a_transposed_view_is_read_correctly(demo_path: Path, tmp_path: Path) -> None:
     folder = as_torch(demo_path, tmp_path / "torch")
     expected = open_checkpoint(demo_path)
     weights = torch.load(folder / WHOLE)
@@ -209,7 +209,7 @@ def test_numbered_shards_without_an_index_are_joined(bert_path: Path, tmp_path: 
 
 
 @pytest.mark.usefixtures("here")
-def test_an_index_that_does_not_fit_its_shards(bert_path: Path, tmp_path: Path) -> None:
+def test_mismatched_torch_index_is_refused(bert_path: Path, tmp_path: Path) -> None:
     folder = as_torch(bert_path, tmp_path / "torch", shards=2)
     index = json.loads((folder / INDEX).read_text())
     name = next(iter(index["weight_map"]))
@@ -233,7 +233,7 @@ def test_an_index_that_does_not_fit_its_shards(bert_path: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_of_several_shards_the_faulty_one_is_named(bert_path: Path, tmp_path: Path) -> None:
+def test_the_invalid_shard_of_several_is_named(bert_path: Path, tmp_path: Path) -> None:
     folder = as_torch(bert_path, tmp_path / "torch", shards=4)
     spoilt = folder / "pytorch_model-00003-of-00004.bin"
     os.truncate(spoilt, spoilt.stat().st_size - 100)
@@ -246,7 +246,7 @@ def test_of_several_shards_the_faulty_one_is_named(bert_path: Path, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("here")
-def test_a_file_truncated_edited_or_replaced_after_opening(bert_path: Path, tmp_path: Path) -> None:
+def test_torch_file_changed_after_opening_is_noticed(bert_path: Path, tmp_path: Path) -> None:
     folder = as_torch(bert_path, tmp_path / "torch")
     kept = shutil.copy2(folder / WHOLE, tmp_path / "kept.bin")
     model = open_checkpoint(folder)
@@ -264,7 +264,7 @@ def test_a_file_truncated_edited_or_replaced_after_opening(bert_path: Path, tmp_
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
-def test_whole_or_complex_numbers_are_no_embedding_because_they_lie_crosswise(folder: Path, dtype: torch.dtype) -> None:
+def test_transposed_integers_or_complex_numbers_are_not_an_embedding(folder: Path, dtype: torch.dtype) -> None:
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     tensors[EMBEDDING] = tensors[EMBEDDING].T.contiguous().to(dtype).T

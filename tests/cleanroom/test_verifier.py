@@ -26,7 +26,7 @@ SUSPECTS = ("release", "original", "columns", "rotated")
 OURS = {"irwm", "ui", "storage", "tools", "benchmarks", "tests"}
 
 
-def test_the_verifier_imports_nothing_of_ours() -> None:
+def test_verifier_imports_none_of_our_code() -> None:
     for file in (HERE / "verifier").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -85,7 +85,7 @@ def kit(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Kit:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suspect", SUSPECTS)
-def test_every_report_agrees_with_what_the_pages_give(kit: Kit, suspect: str) -> None:
+def test_every_report_agrees_with_the_independent_verifier(kit: Kit, suspect: str) -> None:
     judged = kit.judged(suspect, *(["--written"] if suspect == "release" else []))
     differing = [line for line in judged.stdout.splitlines() if line.startswith("DIFFERS")]
     assert not differing

@@ -59,7 +59,7 @@ def here(capfd: pytest.CaptureFixture[str], *arguments: str) -> Answered:
 
 
 @pytest.mark.parametrize("allowed", [(), ("--plan",)])
-def test_nothing_is_sent_unless_it_is_allowed(
+def test_collect_sends_nothing_without_permission(
     small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], allowed: tuple[str, ...]
 ) -> None:
     with answering(small) as server:
@@ -93,7 +93,7 @@ def test_a_recording_is_answered_with_its_digest(
     assert (again.status, again.answer["error"]["type"]) == (2, "OutputExistsError")
 
 
-def test_the_apis_token_is_in_no_file_and_no_message(
+def test_api_token_is_not_in_files_or_messages(
     small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN, SECRET)
@@ -124,7 +124,7 @@ def test_the_apis_token_is_in_no_file_and_no_message(
         (["--send", "--plan"], "not allowed with"),
     ],
 )
-def test_what_was_typed_wrongly_is_said(
+def test_wrong_collect_arguments_are_reported(
     small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], more: list[str], said: str
 ) -> None:
     done = here(capfd, *words("http://127.0.0.1:1", small, tmp_path / "a"), *more)
@@ -134,7 +134,7 @@ def test_what_was_typed_wrongly_is_said(
 
 
 @pytest.mark.slow
-def test_a_list_of_tokens_is_asked_for(small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_token_list_is_requested(small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     listed = tmp_path / "tokens.txt"
     listed.write_text("5, 7\n" + " ".join(map(str, range(100, 140))))
     with answering(small, most=20) as server:
@@ -162,7 +162,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGINT])
-def test_ended_in_the_middle_it_asks_no_prompt_twice(small: Path, tmp_path: Path, signal_: signal.Signals) -> None:
+def test_resumed_recording_sends_no_prompt_twice(small: Path, tmp_path: Path, signal_: signal.Signals) -> None:
     out, middle, answer_it = tmp_path / "a", threading.Event(), threading.Event()
 
     def before(number: int) -> None:
@@ -197,7 +197,7 @@ def test_ended_in_the_middle_it_asks_no_prompt_twice(small: Path, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["whole", "parts"])
-def test_a_release_that_answers_is_found_by_its_key(
+def test_answering_release_is_found_by_its_key(
     release_of: Callable[[str], Marked], tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str
 ) -> None:
     """The whole process: a marked release is served, recorded, killed in the middle, resumed, and found by its mark."""

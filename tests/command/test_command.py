@@ -56,7 +56,7 @@ def released(desk: Desk) -> Answered:
     return Answered(process.returncode, json.loads(out), said)
 
 
-def test_protect_writes_the_release_and_says_all_about_it(desk: Desk, released: Answered) -> None:
+def test_protect_writes_and_describes_the_release(desk: Desk, released: Answered) -> None:
     answer, result = released.answer, released.answer["result"]
     assert answer["schema"] == {"name": "irwm-command", "version": 1}
     assert (answer["command"], answer["outcome"], answer["exit_status"]) == ("protect", "written", 0)
@@ -79,7 +79,7 @@ def test_protect_writes_the_release_and_says_all_about_it(desk: Desk, released: 
 
 
 @pytest.mark.slow
-def test_the_table_of_receipts_is_copied_where_that_is_asked_and_progress_names_nobody(
+def test_receipts_are_copied_on_request_and_progress_has_no_names(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     desk = Desk(tmp_path / "home", tmp_path / "work")
@@ -111,7 +111,9 @@ def test_the_unmarked_original_is_not_found(desk: Desk, released: Answered, capf
 
 
 @pytest.mark.slow
-def test_recorded_answers_are_a_suspect(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
+def test_recorded_answers_are_accepted_as_a_suspect(
+    desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
+) -> None:
     original = irwm.open_checkpoint(desk.work / "model")
     file = write_recording(irwm.open_checkpoint(desk.work / "release"), original, desk.work / "answers.safetensors")
     words = ("investigate", file, "--original", "model", "--case", "Who serves this?", "--report", "on-answers")
@@ -139,7 +141,7 @@ def test_garbage_is_an_error_in_parts(desk: Desk, released: Answered, capfd: pyt
 
 
 @pytest.mark.slow
-def test_suspects_that_cannot_be_examined_do_not_pass_for_not_found(
+def test_unreadable_suspects_are_not_reported_as_not_found(
     desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("torn", "torn-too"):
@@ -159,7 +161,7 @@ def test_suspects_that_cannot_be_examined_do_not_pass_for_not_found(
 
 
 @pytest.mark.slow
-def test_trace_names_whose_copies_a_mixture_is_made_of(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+def test_trace_names_the_sources_of_a_mixture(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     original = write_llama(desk.work / "large", vocab_size=1500)
     model = irwm.open_checkpoint(original)
     keys = make_keys(model, ["Ada", "Ben", "Cleo"])
@@ -174,9 +176,7 @@ def test_trace_names_whose_copies_a_mixture_is_made_of(desk: Desk, capfd: pytest
 
 
 @pytest.mark.slow
-def test_nobody_can_be_traced_by_keys_without_noise(
-    desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_keys_without_noise_cannot_trace(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
     plain = desk.here(capfd, "protect", "model", "plain", "--owner", "Plain Labs", "--preset", "paper")
     assert plain.status == 0
     refused = desk.here(capfd, "trace", "plain", "--original", "model", "--matching", "Plain Labs")
@@ -193,7 +193,7 @@ def test_a_wrong_passphrase_opens_nothing(desk: Desk, released: Answered, capfd:
     assert wrong not in refused.said + json.dumps(refused.answer)
 
 
-def test_no_command_makes_a_vault_but_init(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_init_makes_a_vault(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bare = Desk(tmp_path / "home", tmp_path)
     refused = bare.here(capfd, "protect", "model", "other", "--owner", "Example Labs")
     assert (refused.status, refused.answer["error"]["type"]) == (2, "VaultMissingError")
@@ -203,7 +203,7 @@ def test_no_command_makes_a_vault_but_init(tmp_path: Path, capfd: pytest.Capture
     assert not Vault.exists(bare.home)
 
 
-def test_every_refusal_before_the_start_is_an_error_in_parts(
+def test_refusals_before_the_start_have_problem_and_advice(
     desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (desk.work / "names.csv").write_text("a,b\nc,d\n")
@@ -253,7 +253,7 @@ def test_bad_usage_is_an_error_like_any_other(
     assert refused.said.startswith("usage: python app.py")
 
 
-def test_what_nobody_foresaw_is_no_verdict(
+def test_unexpected_error_is_not_a_verdict(
     desk: Desk, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def burst(*_: object, **__: object) -> None:
@@ -286,7 +286,7 @@ def test_a_key_is_opened_for_an_expert_once_and_the_log_says_so(
 @pytest.mark.parametrize(
     ("key", "folder"), [("0000000000", "."), ("Example Labs", "."), ("Åsa", "."), ("0000000000", "nowhere")]
 )
-def test_no_key_is_opened_where_it_is_not_clear_which_or_where(
+def test_ambiguous_key_or_folder_opens_no_key(
     desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str], key: str, folder: str
 ) -> None:
     put_in_vault(desk.vault(), make_keys(irwm.open_checkpoint(desk.work / "model"), ["Bo", "Cy"]))
@@ -297,7 +297,7 @@ def test_no_key_is_opened_where_it_is_not_clear_which_or_where(
 
 
 @pytest.mark.slow
-def test_help_needs_no_library_and_a_command_no_gradio() -> None:
+def test_help_needs_no_library_and_commands_no_gradio() -> None:
     code = (
         "import sys, app\n"
         "try: app.main(['protect', '--help'])\n"
@@ -314,7 +314,7 @@ def test_help_needs_no_library_and_a_command_no_gradio() -> None:
         assert name in done.stdout
 
 
-def test_the_words_that_are_typed_are_those_that_are_known() -> None:
+def test_command_line_choices_match_known_names() -> None:
     assert DEVICES == KNOWN_DEVICES
     assert set(UTILITIES) == set(requests.UTILITIES)
     assert PRESETS == ("standard", "many", "paper")
@@ -327,7 +327,7 @@ def test_the_words_that_are_typed_are_those_that_are_known() -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_command_leaves_nothing_half_done_and_no_process_knows_a_secret(desk: Desk) -> None:
+def test_stopped_command_leaves_no_partial_output_and_shows_no_secret(desk: Desk) -> None:
     """SIGTERM during the copies for many recipients; meanwhile, the data that every process shows to others."""
     key = desk.vault().hand_over()
     (desk.work / "many.txt").write_text("\n".join(f"Recipient {n}" for n in range(RECIPIENTS)))

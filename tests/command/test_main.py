@@ -42,7 +42,7 @@ def command(code: str, home: Path, **settings: object) -> subprocess.CompletedPr
 
 
 @pytest.mark.slow
-def test_signals_amid_the_imports_stop_the_command_before_it_asks_for_the_passphrase(tmp_path: Path) -> None:
+def test_signals_during_imports_stop_before_the_passphrase_prompt(tmp_path: Path) -> None:
     arguments = ["init", "--passphrase-fd", "999"]
     done = command(SLOW.format(signals=2, arguments=arguments), tmp_path / "home")
     assert (done.returncode, json.loads(done.stdout)["outcome"]) == (4, "stopped"), done.stderr
@@ -50,7 +50,7 @@ def test_signals_amid_the_imports_stop_the_command_before_it_asks_for_the_passph
     assert not list((tmp_path / "home").glob("*"))
 
 
-def test_a_python_without_the_libraries_finds_nothing_and_says_so(tmp_path: Path) -> None:
+def test_python_without_libraries_gives_an_error_and_no_verdict(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "for name in ('torch', 'numpy', 'sqlite_utils'): sys.modules[name] = None\n"
@@ -67,7 +67,7 @@ def test_a_python_without_the_libraries_finds_nothing_and_says_so(tmp_path: Path
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
 @pytest.mark.parametrize("redirected", ["2>/dev/full", "2>&-", "<&- 2>&-"])
-def test_a_standard_error_that_takes_nothing_changes_no_answer(tmp_path: Path, redirected: str) -> None:
+def test_unwritable_standard_error_does_not_change_the_answer(tmp_path: Path, redirected: str) -> None:
     shell = ["bash", "-c", f'"{sys.executable}" app.py bogus {redirected}']
     done = subprocess.run(
         shell,
@@ -82,7 +82,7 @@ def test_a_standard_error_that_takes_nothing_changes_no_answer(tmp_path: Path, r
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
 @pytest.mark.parametrize("redirected", [">/dev/full", ">&-"])
-def test_an_answer_that_nobody_takes_leaves_its_status(tmp_path: Path, redirected: str) -> None:
+def test_unread_answer_keeps_its_exit_status(tmp_path: Path, redirected: str) -> None:
     code = "import sys; from ui.command.streams import open_missing, say; open_missing(); say('x', sys.stdout)"
     done = subprocess.run(
         ["bash", "-c", f'"{sys.executable}" -c "{code}" {redirected}'], cwd=REPOSITORY, timeout=PATIENCE
@@ -90,7 +90,7 @@ def test_an_answer_that_nobody_takes_leaves_its_status(tmp_path: Path, redirecte
     assert done.returncode == 0
 
 
-def test_what_cannot_even_be_answered_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_to_build_an_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def burst(*_: object, **__: object) -> None:
         raise MemoryError
 
@@ -100,7 +100,7 @@ def test_what_cannot_even_be_answered_is_an_error(monkeypatch: pytest.MonkeyPatc
         assert main(["init"]) == 2
 
 
-def test_help_leaves_as_ever(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_exits_as_usual(capfd: pytest.CaptureFixture[str]) -> None:
     with signals_kept(), pytest.raises(SystemExit) as left:
         main(["trace", "--help"])
     assert not left.value.code
@@ -108,7 +108,7 @@ def test_help_leaves_as_ever(capfd: pytest.CaptureFixture[str]) -> None:
     assert parse(["init"]).command == "init"
 
 
-def test_a_signal_ends_the_command_only_while_nothing_is_under_way() -> None:
+def test_signal_ends_the_command_only_without_a_running_job() -> None:
     with signals_kept():
         stop = Stop.installed()
         stop.open()
@@ -128,7 +128,7 @@ def test_a_signal_ends_the_command_only_while_nothing_is_under_way() -> None:
         assert busy.wait(60)
 
 
-def test_a_full_stream_is_turned_to_nothing() -> None:
+def test_full_stream_is_redirected_to_null_device() -> None:
     if os.path.exists("/dev/full"):
         with open("/dev/full", "w", encoding="utf-8") as stream:
             say("lost", stream)

@@ -32,12 +32,12 @@ def through_a_pipe(content: bytes) -> str:
         (b"a\rb\n", "a\rb"),
     ],
 )
-def test_a_line_is_taken_as_it_is(content: bytes, text: str) -> None:
+def test_passphrase_line_is_used_unchanged(content: bytes, text: str) -> None:
     assert through_a_pipe(content) == text
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\r\n", b"\xff\xfe\n", b"x" * (MOST_BYTES + 10)])
-def test_what_cannot_be_a_passphrase_is_refused_without_quoting_it(content: bytes) -> None:
+def test_invalid_passphrase_is_refused_without_quoting_it(content: bytes) -> None:
     with pytest.raises(PassphraseError) as refused:
         through_a_pipe(content)
     assert "xxx" not in str(refused.value)
@@ -45,7 +45,7 @@ def test_what_cannot_be_a_passphrase_is_refused_without_quoting_it(content: byte
     assert refused.value.__cause__ is None
 
 
-def test_what_follows_the_line_is_left_and_the_descriptor_closed() -> None:
+def test_only_one_line_is_read_and_descriptor_is_closed() -> None:
     reading, writing = os.pipe()
     own = os.dup(reading)
     os.write(writing, b"first\nsecond\n")
@@ -62,7 +62,7 @@ def test_a_descriptor_that_is_not_open_is_named() -> None:
         passphrase.read(stdin=False, descriptor=999)
 
 
-def test_without_a_terminal_there_is_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_prompt_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     with open(os.devnull) as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         with pytest.raises(IrwmError, match="there is no passphrase"):
@@ -80,7 +80,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("terminal")
-def test_a_terminal_is_asked_and_twice_for_a_new_vault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_prompts_once_and_twice_for_a_new_vault(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = iter(["first words", "first words", "first words", "other words"])
     monkeypatch.setattr("getpass.getpass", lambda _: next(typed))
     assert passphrase.read(stdin=False, descriptor=None, again=True) == "first words"
@@ -89,6 +89,6 @@ def test_a_terminal_is_asked_and_twice_for_a_new_vault(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("terminal")
-def test_what_is_typed_into_standard_input_is_not_shown_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passphrase_typed_on_standard_input_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("getpass.getpass", lambda _: "first words")
     assert passphrase.read(stdin=True, descriptor=None) == "first words"

@@ -43,7 +43,7 @@ def test_a_log_gets_a_line_for_each_step_and_now_and_then_one_for_a_long_step() 
     ]
 
 
-def test_a_terminal_has_one_line_that_is_taken_away_at_the_end() -> None:
+def test_terminal_progress_is_one_line_that_is_cleared() -> None:
     stream = Terminal()
     progress = Progress(stream, quiet=False)
     progress.show(replace(JOB, what="A long first step"))

@@ -26,7 +26,7 @@ def test_all_files_are_copied(tmp_path: Path, files: dict[str, bytes], there: bo
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_what_came_into_the_folder_meanwhile_is_not_written_over(tmp_path: Path, files: dict[str, bytes]) -> None:
+def test_file_added_before_copy_is_not_overwritten(tmp_path: Path, files: dict[str, bytes]) -> None:
     folder = tmp_path / "report"
     check_free(folder)
     folder.mkdir()
@@ -37,7 +37,7 @@ def test_what_came_into_the_folder_meanwhile_is_not_written_over(tmp_path: Path,
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_what_comes_into_it_at_the_last_moment_is_not_written_over(
+def test_file_added_during_copy_is_not_overwritten(
     tmp_path: Path, files: dict[str, bytes], there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "report"
@@ -64,6 +64,6 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, files: dict[str, bytes
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_there_is_nothing_to_give_no_folder_is_made(tmp_path: Path) -> None:
+def test_no_report_makes_no_folder(tmp_path: Path) -> None:
     assert copy_report({}, tmp_path / "report") == []
     assert list(tmp_path.iterdir()) == []

@@ -49,12 +49,12 @@ def progress(monkeypatch: pytest.MonkeyPatch) -> Progress:
     return Progress(running.sys.stderr, quiet=True)
 
 
-def test_a_busy_list_is_asked_again(progress: Progress) -> None:
+def test_busy_job_list_is_retried(progress: Progress) -> None:
     jobs: Any = List([StorageBusyError("busy") for _ in range(3)])
     assert running._ended(JOB, jobs, Stop(), progress) is OVER
 
 
-def test_a_stop_is_asked_for_again_too(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_request_is_retried(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: Any = List([StorageBusyError("busy")])
 
     def stopping(id: str, jobs: List) -> None:
@@ -78,7 +78,7 @@ def test_a_list_that_stays_busy_and_a_job_that_is_gone_are_errors(
         running._ended(JOB, busy, Stop(), progress)
 
 
-def test_a_job_that_was_lost_from_sight_is_named() -> None:
+def test_job_that_cannot_be_followed_is_named() -> None:
     answer = words.of_lost("investigate", JOB, StorageBusyError("busy"))
     assert (answer["outcome"], answer["exit_status"], answer["job"]["id"]) == ("error", 2, JOB.id)
     assert "continues without this command" in words.sentence(answer)
@@ -93,7 +93,7 @@ def test_a_report_that_cannot_be_copied_keeps_job_and_result() -> None:
     assert (stopped["outcome"], stopped["error"]) == ("stopped", None)
 
 
-def test_a_trace_names_only_whom_the_noise_names() -> None:
+def test_trace_names_only_recipients_named_by_noise() -> None:
     answer = words.of_job("trace", OVER)
     assert (answer["outcome"], answer["exit_status"], answer["result"]["whose"]) == ("found", 0, ["Ada"])
     assert words.sentence(answer) == "Found: the mark made for Ada; its noise names no one."
@@ -102,7 +102,7 @@ def test_a_trace_names_only_whom_the_noise_names() -> None:
     assert words.of_job("investigate", noisy)["outcome"] == "found"
 
 
-def test_a_traced_folder_names_only_whom_the_noise_names() -> None:
+def test_folder_trace_names_only_recipients_named_by_noise() -> None:
     row = {"path": "s", "error": None, "verdict": "found", "rests_on": "mark", "whose": ["Ada"]}
     overview = {"case_id": "c", "keys": 1, "refused": [], "too_deep": [], "cut": True}
 
@@ -114,9 +114,7 @@ def test_a_traced_folder_names_only_whom_the_noise_names() -> None:
     assert words.sentence(traced("mark")) == "Found in 1 of 1 suspects; not all of the folder was examined."
 
 
-def test_a_lost_vault_whose_backup_lies_there_is_not_begun_anew(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_lost_vault_with_backup_is_not_created_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     desk = Desk(tmp_path / "home", tmp_path)
     desk.home.mkdir(mode=0o700)
     Vault.create(desk.home, PASSPHRASE, cost=CHEAP).lock()

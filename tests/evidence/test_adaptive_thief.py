@@ -41,7 +41,7 @@ def without_minor_components(release: Path, out: Path, kept: float) -> Path:
     ("kept", "scale"), [(0.75, "auto"), pytest.param(0.5, "auto", marks=pytest.mark.slow),
                         pytest.param(0.75, 1000.0, marks=pytest.mark.slow)],
 )  # fmt: skip
-def test_a_mark_is_found_though_the_components_that_alignment_is_scored_in_are_gone(
+def test_mark_is_found_without_components_used_for_alignment(
     gemma_path: Path, tmp_path: Path, kept: float, scale: float | str
 ) -> None:
     """Zero the minor components, then rotate: no rotation fits, and the least-squares map reads the mark."""
@@ -62,7 +62,7 @@ def test_a_mark_is_found_though_the_components_that_alignment_is_scored_in_are_g
 
 @pytest.mark.fault(85)
 @pytest.mark.slow
-def test_who_leaked_is_named_though_nothing_aligns(gemma_path: Path, tmp_path: Path) -> None:
+def test_leaker_is_named_without_alignment(gemma_path: Path, tmp_path: Path) -> None:
     """The fingerprint is read under the same maps as the mark, for any alignment score."""
     model = irwm.open_checkpoint(gemma_path)
     params = irwm.Parameters(scale="auto", noise_coordinates=8, spread=0.25)
@@ -78,7 +78,7 @@ def test_who_leaked_is_named_though_nothing_aligns(gemma_path: Path, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["keep", "drop"])
-def test_rows_that_moved_as_well_are_found_first(gemma_path: Path, tmp_path: Path, tokenizer: str) -> None:
+def test_moved_rows_are_found_without_alignment(gemma_path: Path, tmp_path: Path, tokenizer: str) -> None:
     """If alignment fails, rows are placed by their names, or else by their content."""
     model = irwm.open_checkpoint(gemma_path)
     key = irwm.generate_key(model, secret=bytes(32))
@@ -116,7 +116,7 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, i
 
 @pytest.mark.fault(85)
 @pytest.mark.slow
-def test_the_rows_of_a_public_sample_are_spoilt_and_the_mark_is_found(
+def test_mark_is_found_with_corrupted_public_sample_rows(
     spoilt: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
 ) -> None:
     """The samples that depend on the key's secret are different, and also show the descent."""
@@ -156,7 +156,7 @@ def sold(gemma_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:
 @pytest.mark.sweep
 @pytest.mark.parametrize("disguises", [[], DISGUISES], ids=["alone", "disguised"])
 @pytest.mark.parametrize(("name", "value"), CASES)
-def test_every_attack_of_somebody_who_has_read_the_manual_leaves_what_is_found(
+def test_every_adaptive_attack_leaves_a_found_release(
     sold: Setup, tmp_path: Path, name: str, value: float | str, disguises: Steps
 ) -> None:
     attacked = composed(replace(sold, scratch=tmp_path / "steps"), [(name, value), *disguises], tmp_path / "out")
@@ -172,7 +172,7 @@ def test_every_attack_of_somebody_who_has_read_the_manual_leaves_what_is_found(
 
 
 @pytest.mark.slow
-def test_with_public_samples_alone_the_same_suspect_would_be_acquitted(
+def test_public_samples_alone_would_not_show_descent(
     spoilt: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
 ) -> None:
     model, key, suspect = spoilt

@@ -56,7 +56,7 @@ def test_four_thousand_wrong_keys_stay_within_the_stated_error_rate(on_a_trained
 
 
 @pytest.mark.slow
-def test_wrong_keys_stay_within_it_on_strangers_and_odd_embeddings_under_every_map(tmp_path: Path) -> None:
+def test_wrong_keys_keep_error_rate_on_unrelated_and_unusual_embeddings(tmp_path: Path) -> None:
     met = set()
     for case in cases(tmp_path):
         for by, read_by in case.readings("cpu"):
@@ -72,7 +72,7 @@ def test_wrong_keys_stay_within_it_on_strangers_and_odd_embeddings_under_every_m
 
 
 @pytest.mark.sweep
-def test_their_p_values_and_counts_are_those_of_chance(on_a_trained_model) -> None:
+def test_decoy_p_values_and_counts_follow_chance(on_a_trained_model) -> None:
     found = on_a_trained_model
     assert kstest(10.0**found.log10_p, "uniform", alternative="greater").pvalue > 1e-3
     mean = found.counts.mean()
@@ -82,7 +82,7 @@ def test_their_p_values_and_counts_are_those_of_chance(on_a_trained_model) -> No
 
 
 @pytest.mark.slow
-def test_they_read_a_marked_suspect_as_unmarked_while_its_key_is_found(demo_path, tmp_path) -> None:
+def test_decoys_read_marked_suspect_as_unmarked(demo_path, tmp_path) -> None:
     model = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(model, secret=bytes(32))
     suspect = irwm.open_checkpoint(irwm.insert(model, key, tmp_path / "x").path)
@@ -93,7 +93,7 @@ def test_they_read_a_marked_suspect_as_unmarked_while_its_key_is_found(demo_path
     assert found.bank_rows <= 2048
 
 
-def test_a_seed_gives_the_same_ranks_with_any_number_of_threads_and_another_seed_others() -> None:
+def test_decoy_ranks_depend_on_the_seed_and_not_on_threads() -> None:
     rows, tokens = np.random.default_rng(0).normal(size=(700, 96)), np.arange(700)
 
     def run(seed: int, threads: int) -> np.ndarray:
@@ -138,7 +138,7 @@ def test_a_gpu_gives_the_same_ranks() -> None:
     np.testing.assert_array_equal(cpu, gpu)
 
 
-def test_rows_that_are_gone_or_broken_are_not_drawn_from() -> None:
+def test_missing_or_damaged_rows_are_not_sampled() -> None:
     rows = np.random.default_rng(0).normal(size=(300, 64))
     rows[:100, 3] = np.nan
     rows[100:150] = 1.0  # their order carries no information
@@ -147,7 +147,7 @@ def test_rows_that_are_gone_or_broken_are_not_drawn_from() -> None:
     assert ranked(rows[:180], np.arange(180), a_of(64), irwm.Parameters(), 1000.0, number=200) is None
 
 
-def test_settings_far_above_the_papers_are_cut_and_said() -> None:
+def test_settings_far_above_the_papers_are_limited_and_reported() -> None:
     rows = np.random.default_rng(0).normal(size=(600, 32))
     params = irwm.Parameters(positions=600, required_positions=300, constraints=4, permutations=5000)
     found = ranked(rows, np.arange(600), a_of(32, 4), params, 1000.0, number=200, per_map=50)
@@ -156,7 +156,7 @@ def test_settings_far_above_the_papers_are_cut_and_said() -> None:
 
 
 @pytest.mark.slow
-def test_where_no_key_can_be_judged_there_are_none(demo_path, tmp_path) -> None:
+def test_no_decoys_if_no_key_can_be_judged(demo_path, tmp_path) -> None:
     model = irwm.open_checkpoint(demo_path)
     neutral = irwm.open_checkpoint(write_neutral(model, tmp_path / "neutral", most_rows=600))
     assert read(model, irwm.Parameters(), neutral) is None
@@ -164,7 +164,7 @@ def test_where_no_key_can_be_judged_there_are_none(demo_path, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_a_neutral_model_has_the_originals_numbers_and_cannot_be_aligned(demo_path, tmp_path) -> None:
+def test_neutral_model_keeps_the_numbers_and_cannot_be_aligned(demo_path, tmp_path) -> None:
     model = irwm.open_checkpoint(demo_path)
     neutral = irwm.open_checkpoint(write_neutral(model, tmp_path / "neutral", most_rows=600))
     assert (neutral.vocab_size, neutral.hidden_size) == (600, model.hidden_size)

@@ -62,7 +62,7 @@ def test_another_keys_release_does_not_carry_this_mark(marked) -> None:
     ],
     ids=["pruned 30 %", "int8", "int4"],
 )
-def test_the_mark_survives(marked, tmp_path: Path, attack, settings: dict) -> None:
+def test_mark_survives_changes_of_the_release(marked, tmp_path: Path, attack, settings: dict) -> None:
     model, key, release = marked
     suspect = irwm.open_checkpoint(attack(release, tmp_path / "attacked", **settings))
     found = irwm.detect(suspect, model, key)
@@ -73,7 +73,7 @@ def test_the_mark_survives(marked, tmp_path: Path, attack, settings: dict) -> No
 @pytest.mark.sweep
 @pytest.mark.parametrize("statistic", ["joint", "sum", "difference"])
 @pytest.mark.parametrize("invariant", ["original", "suspect"])
-def test_every_reading_finds_the_release_and_not_the_original(marked, statistic: str, invariant: str) -> None:
+def test_every_statistic_finds_the_release_and_not_the_original(marked, statistic: str, invariant: str) -> None:
     model, key, release = marked
     found = irwm.detect(irwm.open_checkpoint(release), model, key, statistic=statistic, invariant=invariant)
     assert (found.statistic, found.invariant, found.verdict) == (statistic, invariant, "found")
@@ -84,7 +84,7 @@ def test_every_reading_finds_the_release_and_not_the_original(marked, statistic:
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_numbers_whatever_the_threads(marked) -> None:
+def test_same_seed_gives_same_numbers_for_any_threads(marked) -> None:
     model, key, release = marked
     suspect = irwm.open_checkpoint(release)
     one = irwm.detect(suspect, model, key, seed=7)
@@ -100,7 +100,7 @@ def test_the_same_seed_gives_the_same_numbers_whatever_the_threads(marked) -> No
     assert not np.array_equal(one.null, three.null)
 
 
-def test_permuted_columns_are_put_back(tmp_path: Path, marked) -> None:
+def test_permuted_columns_are_restored(tmp_path: Path, marked) -> None:
     """Appendix B's permutation attack on the embedding: the paper's Permutation_Recover undoes it."""
     model, key, release = marked
     order = torch.from_numpy(np.random.default_rng(0).permutation(model.hidden_size))
@@ -158,7 +158,7 @@ def test_unrelated_embeddings_are_never_derived(tmp_path: Path, rows: int, d: in
     assert lineage(alignment).status != "derived"
 
 
-def test_keys_tried_are_paid_for(marked) -> None:
+def test_risk_is_corrected_for_keys_tried(marked) -> None:
     model, key, release = marked
     weak = irwm.detect(irwm.open_checkpoint(release), model, key, keys_tried=10**85)
     assert weak.verdict == "inconclusive"
@@ -174,7 +174,7 @@ def test_unknown_readings_are_refused(marked, bad: dict) -> None:
 
 
 @pytest.mark.parametrize("permutations", [0, 1, 10])
-def test_fault_35_too_few_permutations_are_said(tiny_path: Path, permutations: int) -> None:
+def test_fault_35_too_few_permutations_are_reported(tiny_path: Path, permutations: int) -> None:
     model = irwm.open_checkpoint(tiny_path)
     key = irwm.generate_key(model, irwm.Parameters(permutations=permutations), secret=bytes(32))
     found = irwm.detect(model, model, key)
@@ -183,7 +183,7 @@ def test_fault_35_too_few_permutations_are_said(tiny_path: Path, permutations: i
     assert (found.ranks >= 1 / (1 + permutations)).all()
 
 
-def test_trimmed_rows_are_gone_and_said(marked, tmp_path: Path) -> None:
+def test_trimmed_rows_are_reported_as_gone(marked, tmp_path: Path) -> None:
     model, key, release = marked
     keep = model.vocab_size * 6 // 10
     folder = tmp_path / "trimmed"
@@ -203,7 +203,7 @@ def test_trimmed_rows_are_gone_and_said(marked, tmp_path: Path) -> None:
     assert any(f"{gone} of 50 marked rows are gone" in warning for warning in found.warnings)
 
 
-def test_which_tensor_is_the_embedding_is_looked_for_once(demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_for_the_embedding_runs_once(demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may read two gigabytes of a suspect that holds its embedding twice."""
     from irwm.alignment import pipeline
 

@@ -22,7 +22,7 @@ def no_room(device: str) -> str:
     return "done"
 
 
-def test_the_processor_goes_on_and_it_is_told() -> None:
+def test_processor_continues_with_a_notice() -> None:
     said: list[str] = []
     assert on_device(no_room, "cuda", said.append) == ("done", "cpu")
     assert said == [NOT_ENOUGH]
@@ -30,7 +30,7 @@ def test_the_processor_goes_on_and_it_is_told() -> None:
     assert said == [NOT_ENOUGH]
 
 
-def test_what_fails_on_the_processor_fails() -> None:
+def test_failure_on_the_processor_is_raised() -> None:
     def never(device: str) -> None:
         raise torch.OutOfMemoryError("out of memory")
 
@@ -71,7 +71,7 @@ def test_a_detection_is_the_same_with_a_warning(
     assert (found.verdict, found.reading.ranks.tolist()) == (expected.verdict, expected.reading.ranks.tolist())
 
 
-def test_a_full_gpu_is_not_taken_for_a_file_too_large_to_read(demo_path: Path) -> None:
+def test_out_of_gpu_memory_is_not_reported_as_file_too_large(demo_path: Path) -> None:
     entry = irwm.open_checkpoint(demo_path).tensors["model.embed_tokens.weight"]
     with pytest.raises(DeviceMemoryError, match=r"model\.embed_tokens\.weight"), enough_memory(entry):
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -29,9 +29,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[irwm.Checkpoint]:
     return found
 
 
-def test_another_suspect_is_held_against_the_same_rows_of_the_original(
-    tiny_path: Path, made: list[irwm.Checkpoint]
-) -> None:
+def test_another_suspect_reuses_the_original_rows(tiny_path: Path, made: list[irwm.Checkpoint]) -> None:
     original, one, other = (irwm.open_checkpoint(tiny_path) for _ in range(3))
     key = irwm.generate_key(original, ALONE, secret=bytes(32))
     first = irwm.Examination(one, original)
@@ -42,7 +40,7 @@ def test_another_suspect_is_held_against_the_same_rows_of_the_original(
     assert np.array_equal(alone.ranks, again.ranks)
 
 
-def test_all_that_is_asked_of_one_suspect_rests_on_one_alignment(tiny_path: Path, made: list[irwm.Checkpoint]) -> None:
+def test_one_suspect_is_aligned_once_for_all_questions(tiny_path: Path, made: list[irwm.Checkpoint]) -> None:
     original, suspect = irwm.open_checkpoint(tiny_path), irwm.open_checkpoint(tiny_path)
     keys = [irwm.generate_key(original, ALONE, secret=bytes([n]) * 32) for n in range(3)]
     examination = irwm.Examination(suspect, original)

@@ -70,7 +70,7 @@ def test_a_release_without_its_mark_is_found_by_its_fingerprint(model, key, with
     assert fingerprint.rows == 2500
 
 
-def test_many_keys_get_the_findings_that_each_gets_alone(model, key, without_mark) -> None:
+def test_many_keys_get_the_same_findings_as_single_ones(model, key, without_mark) -> None:
     innocent, plain = (
         keys_for(model, ["innocent"], params, secret=bytes([100]) * 32)[0]
         for params in (PARAMETERS, replace(PARAMETERS, noise_coordinates=0, spread=0.0))
@@ -117,7 +117,7 @@ def test_innocent_keys_have_two_forms_and_are_not_found(model, without_mark) -> 
     assert np.abs(z).max() < 4
 
 
-def test_a_fingerprint_between_the_bounds_dismisses_nobody(model, key, tmp_path: Path) -> None:
+def test_fingerprint_between_limits_is_inconclusive(model, key, tmp_path: Path) -> None:
     """With noise until its z is four or five, which one key in some ten thousand reaches by chance."""
     copy = copy_of(model, key).float()
     copy[key.marked_rows] = model.embedding(key.marked_rows)
@@ -139,12 +139,12 @@ def _mixed(model, original, copy, share, folder: Path) -> irwm.Checkpoint:
     return write_embedding(model, with_noise(original + float(share) * (copy - original), 0.3), path)
 
 
-def test_another_statistic_is_asked_for_to_compare_and_looks_at_one_form(model, key, without_mark) -> None:
+def test_other_statistic_uses_only_the_mark(model, key, without_mark) -> None:
     found = irwm.detect(without_mark, model, key, statistic="sum", invariant="suspect")
     assert (found.forms, len(found.evidence)) == (1, 1)
 
 
-def test_a_report_says_and_reproduces_both_forms(model, key, without_mark) -> None:
+def test_report_states_and_reproduces_both_forms(model, key, without_mark) -> None:
     found = irwm.detect(without_mark, model, key)
     document = finding_document(
         found,

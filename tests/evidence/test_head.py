@@ -72,7 +72,7 @@ def test_a_release_is_marked_in_both_places_and_nowhere_else(marked: Marked) -> 
     assert set(marked.key.marked_rows) != set(marked.key.head.marked_rows)
 
 
-def test_an_undamaged_release_is_found_by_its_embedding_and_both_places_are_paid_for(marked: Marked) -> None:
+def test_intact_release_is_found_by_embedding_corrected_for_both_places(marked: Marked) -> None:
     found = irwm.detect(irwm.open_checkpoint(marked.release), marked.original, marked.key)
     assert (found.verdict, places(found), found.places) == ("found", [("mark", "embedding")], 2)
     assert found.comparisons == found.maps * 2
@@ -80,7 +80,7 @@ def test_an_undamaged_release_is_found_by_its_embedding_and_both_places_are_paid
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gone", "place"), [(EMBEDDING, "head"), (HEAD, "embedding")])
-def test_whichever_place_is_replaced_the_other_is_found(marked: Marked, gone: str, place: str, tmp_path: Path) -> None:
+def test_mark_is_found_in_the_place_that_is_not_replaced(marked: Marked, gone: str, place: str, tmp_path: Path) -> None:
     suspect = changed(marked.release, tmp_path / "suspect", without(gone))
     found = irwm.detect(suspect, marked.original, marked.key)
     assert (found.verdict, found.place) == ("found", place)
@@ -91,7 +91,7 @@ def test_whichever_place_is_replaced_the_other_is_found(marked: Marked, gone: st
     assert irwm.detect(suspect, marked.original, wrong).verdict != "found"
 
 
-def test_the_unmarked_original_shows_nothing_in_either_place(marked: Marked) -> None:
+def test_unmarked_original_has_no_mark_in_either_place(marked: Marked) -> None:
     found = irwm.detect(marked.original, marked.original, marked.key)
     assert found.verdict == "not found"
     assert sorted(places(found)) == [("mark", "embedding"), ("mark", "head")]
@@ -133,7 +133,7 @@ def document_of(marked: Marked, suspect: irwm.Checkpoint, found: irwm.Finding) -
     return from_json(to_json(document))
 
 
-def test_a_head_that_cannot_be_aligned_acquits_nobody_and_its_report_is_honest(marked: Marked, tmp_path: Path) -> None:
+def test_head_that_cannot_be_aligned_is_inconclusive_and_reported(marked: Marked, tmp_path: Path) -> None:
     """The embedding alone shows no mark; a warning states this, but it is not the verdict."""
     suspect = changed(marked.original.path, tmp_path / "suspect", without(HEAD))
     found = irwm.detect(suspect, marked.original, marked.key)
@@ -144,7 +144,7 @@ def test_a_head_that_cannot_be_aligned_acquits_nobody_and_its_report_is_honest(m
 
 
 @pytest.mark.slow
-def test_a_disguised_heads_rows_are_looked_for_where_the_embeddings_are(marked: Marked, tmp_path: Path) -> None:
+def test_disguised_head_rows_are_placed_by_the_embedding(marked: Marked, tmp_path: Path) -> None:
     """Rotated, with redrawn gains and reordered tokens, its rows cannot be identified by content alone."""
     steps = ["rotate", "regain", ("reorder_tokens", {"tokenizer": "drop"})]
     for name, folder in (("release", marked.release), ("original", marked.original.path)):
@@ -197,7 +197,7 @@ def test_other_places_are_refused(given: object) -> None:
         irwm.Parameters(places=given)  # type: ignore[arg-type]
 
 
-def test_a_key_keeps_its_head(marked: Marked) -> None:
+def test_key_round_trip_keeps_head(marked: Marked) -> None:
     again = irwm.Key.from_bytes(marked.key.to_bytes())
     assert again == marked.key
     assert again.head == marked.key.head
@@ -212,7 +212,7 @@ def test_a_key_keeps_its_head(marked: Marked) -> None:
         (b'"model_fingerprint":"', b'"model_fingerprint":"zz'),
     ],
 )
-def test_a_head_that_cannot_be_is_refused(marked: Marked, old: bytes, new: bytes) -> None:
+def test_key_with_impossible_head_is_refused(marked: Marked, old: bytes, new: bytes) -> None:
     data = marked.key.to_bytes()
     where = data.index(b'"head":')
     with pytest.raises(KeyFormatError):
@@ -228,7 +228,7 @@ def test_a_key_is_bound_to_the_head_of_its_original(marked: Marked, tmp_path: Pa
         irwm.detect(suspect, other, marked.key)
 
 
-def test_the_head_is_bound_to_the_embedding_beside_it(marked: Marked) -> None:
+def test_head_is_bound_to_its_embedding(marked: Marked) -> None:
     assert marked.key.head is not None
     assert marked.key.head.beside == marked.original.fingerprint
     assert marked.key.head.derivation.bound != marked.key.derivation.bound
@@ -246,7 +246,7 @@ def test_a_mark_in_the_head_is_read_from_answers(marked: Marked) -> None:
     assert irwm.detect(unmarked, marked.original, marked.key).verdict != "found"
 
 
-def test_answers_say_nothing_of_a_key_without_a_head(phi3_path: Path) -> None:
+def test_answers_do_not_support_keys_without_head(phi3_path: Path) -> None:
     model = irwm.open_checkpoint(phi3_path)
     key = irwm.generate_key(model, irwm.Parameters.paper(), bytes(32))
     answers = torch.randn(200, model.vocab_size, generator=torch.Generator().manual_seed(0)).log_softmax(-1)

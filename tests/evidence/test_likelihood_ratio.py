@@ -21,12 +21,12 @@ def by_quadrature(ranks: np.ndarray) -> float:
 
 @pytest.mark.parametrize("m", [1, 2, 10, 50, 200])
 @pytest.mark.parametrize("power", [0.3, 1.0, 1.2, 3.0])
-def test_it_is_the_integral(m: int, power: float) -> None:
+def test_likelihood_ratio_equals_the_integral(m: int, power: float) -> None:
     ranks = np.random.default_rng(m).uniform(size=m) ** power
     assert likelihood_ratio_log10(ranks) == pytest.approx(by_quadrature(ranks), rel=1e-9)
 
 
-def test_two_forms_meet_where_one_takes_over() -> None:
+def test_two_formulas_agree_at_the_switch() -> None:
     for m in (1, 50, 5000):
         a, b = (likelihood_ratio_log10(np.full(m, math.exp(-(m + 1 + e) / m))) for e in (-1e-7, 1e-7))
         assert a < b
@@ -34,28 +34,28 @@ def test_two_forms_meet_where_one_takes_over() -> None:
 
 
 @pytest.mark.parametrize("m", [1, 50, 100_000])
-def test_it_is_finite_and_grows_with_the_evidence(m: int) -> None:
+def test_likelihood_ratio_is_finite_and_grows_with_evidence(m: int) -> None:
     values = [likelihood_ratio_log10(np.full(m, r)) for r in np.geomspace(1.0, 1e-7, 200)]
     assert all(map(math.isfinite, values))
     assert min(np.diff(values)) > 0
     assert values[0] == pytest.approx(-math.log10(m + 1))  # all ranks are 1: the minimum
 
 
-def test_gone_rows_are_left_out_and_nothing_is_no_evidence() -> None:
+def test_missing_rows_are_ignored_and_no_rows_give_no_evidence() -> None:
     ranks = np.array([0.1, np.nan, 0.02])
     assert likelihood_ratio_log10(ranks) == likelihood_ratio_log10([0.1, 0.02])
     assert likelihood_ratio_log10([]) == likelihood_ratio_log10([np.nan]) == 0.0
 
 
 @pytest.mark.parametrize("bad", [0.0, -0.1, 1.1, math.inf])
-def test_what_is_no_rank_is_refused(bad: float) -> None:
+def test_invalid_rank_is_refused(bad: float) -> None:
     with pytest.raises(ParameterError):
         likelihood_ratio_log10([0.5, bad])
 
 
 @pytest.mark.parametrize("permutations", [1, 9, 99])
 @pytest.mark.parametrize("m", [1, 2])
-def test_its_mean_without_the_mark_is_at_most_one(m: int, permutations: int) -> None:
+def test_mean_likelihood_ratio_without_mark_is_at_most_one(m: int, permutations: int) -> None:
     """Exactly, over all possible ranks: an e-value."""
     steps = np.arange(1, permutations + 2) / (permutations + 1)
     tuples = np.stack(np.meshgrid(*[steps] * m), axis=-1).reshape(-1, m)
@@ -74,7 +74,7 @@ def unmarked(demo_path) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_large_ratios_are_as_rare_on_a_real_unmarked_model_as_they_must_be(unmarked: np.ndarray) -> None:
+def test_large_ratios_are_rare_on_unmarked_model(unmarked: np.ndarray) -> None:
     for c in (2.0, 10.0, 100.0):
         # At most n / c are allowed on average; the values are far below Markov's bound.
         assert (unmarked >= math.log10(c)).sum() <= unmarked.size / c
@@ -82,14 +82,14 @@ def test_large_ratios_are_as_rare_on_a_real_unmarked_model_as_they_must_be(unmar
     assert np.median(unmarked) < 0  # most support the second proposition
 
 
-def test_a_mark_that_is_there_gives_a_large_ratio(tiny_path, tmp_path) -> None:
+def test_marked_model_gives_large_ratio(tiny_path, tmp_path) -> None:
     model = irwm.open_checkpoint(tiny_path)
     key = irwm.generate_key(model, secret=bytes(32))
     found = irwm.detect(irwm.open_checkpoint(irwm.insert(model, key, tmp_path / "x").path), model, key)
     assert likelihood_ratio_log10(found.ranks) > 60
 
 
-def test_comparisons_are_paid_for() -> None:
+def test_ratio_is_corrected_for_comparisons() -> None:
     assert per_comparison_log10(5.0, 100) == 3.0
     with pytest.raises(ParameterError):
         per_comparison_log10(5.0, 0)
@@ -104,7 +104,7 @@ def test_comparisons_are_paid_for() -> None:
         (1e300, "extremely strong support"),
     ],
 )  # fmt: skip
-def test_the_steps_are_those_of_the_guideline_and_mirrored(ratio: float, word: str) -> None:
+def test_verbal_scale_follows_the_guideline_and_is_symmetric(ratio: float, word: str) -> None:
     log10 = math.log10(ratio)
     said, mirrored = verbal_step(log10), verbal_step(-log10)
     if word is NEITHER:
@@ -114,7 +114,7 @@ def test_the_steps_are_those_of_the_guideline_and_mirrored(ratio: float, word: s
         assert mirrored == f"{word} for the second proposition"
 
 
-def test_what_is_not_a_ratio_has_no_word() -> None:
+def test_verbal_step_of_invalid_ratio_raises() -> None:
     for value in (math.nan, math.inf):
         with pytest.raises(ParameterError):
             verbal_step(value)

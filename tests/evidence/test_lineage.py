@@ -39,13 +39,13 @@ def test_descendants_under_noise_are_derived(trained_path: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_models_trained_apart_are_not_derived(gemma_path: Path, phi3_path: Path) -> None:
+def test_unrelated_models_are_not_derived(gemma_path: Path, phi3_path: Path) -> None:
     kin = read(irwm.open_checkpoint(gemma_path), irwm.open_checkpoint(phi3_path))
     assert kin.status == NOT_DERIVED
     assert kin.similarity < 0.1
 
 
-def test_nobody_is_acquitted_where_no_map_could_be_fitted(demo_path: Path) -> None:
+def test_suspect_without_fitted_map_is_inconclusive(demo_path: Path) -> None:
     model = irwm.open_checkpoint(demo_path)
     alignment = irwm.align(model, model)
     cosines = np.random.default_rng(0).normal(0, 0.03, alignment.cosines.size)
@@ -76,7 +76,7 @@ def test_wrong_tokens_agree_no_more_than_decoys(demo_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_readable_attention_the_rows_decide(demo_path: Path, tmp_path: Path) -> None:
+def test_rows_decide_without_readable_attention(demo_path: Path, tmp_path: Path) -> None:
     scrambled = [("rename_tensors", {"scheme": "scrambled"})]
     out = irwm.attacks.equivalence.disguise(demo_path, tmp_path / "x", scrambled)
     model = irwm.open_checkpoint(demo_path)
@@ -86,7 +86,7 @@ def test_without_readable_attention_the_rows_decide(demo_path: Path, tmp_path: P
     assert np.isnan(kin.attention_decoy)
 
 
-def test_rows_alike_without_their_attention_are_not_enough(demo_path: Path) -> None:
+def test_similar_rows_without_attention_are_not_enough(demo_path: Path) -> None:
     """Two models from one random start (benchmarks/lineage.py measures real ones): rows 0.46, attention 0.02."""
     model = irwm.open_checkpoint(demo_path)
     alignment = irwm.align(model, model)

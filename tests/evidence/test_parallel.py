@@ -38,13 +38,13 @@ def test_results_come_in_order_from_more_than_one_thread() -> None:
 
 
 @pytest.mark.parametrize(("count", "device"), [(FEWEST - 1, "cpu"), (40, "cuda")])
-def test_few_jobs_and_those_of_a_gpu_run_one_after_the_other(count: int, device: str) -> None:
+def test_few_jobs_and_gpu_jobs_run_sequentially(count: int, device: str) -> None:
     used: set[int] = set()
     assert len(list(in_order(lambda number: used.add(threading.get_ident()), range(count), device))) == count
     assert used == {threading.get_ident()}
 
 
-def test_an_error_rises_where_its_item_is_reached_and_nothing_goes_on() -> None:
+def test_error_is_raised_at_its_item_and_stops_the_rest() -> None:
     begun: list[int] = []
 
     def work(number: int) -> int:
@@ -61,13 +61,13 @@ def test_an_error_rises_where_its_item_is_reached_and_nothing_goes_on() -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_who_stops_listening_leaves_nothing_running() -> None:
+def test_abandoned_iteration_stops_all_work() -> None:
     results = in_order(lambda number: number, range(1000), "cpu")
     assert next(results) == 0
     results.close()
     assert torch.get_num_threads() == 2
 
 
-def test_who_takes_a_result_has_all_threads() -> None:
+def test_consumer_of_a_result_has_all_threads() -> None:
     for _ in in_order(lambda number: number, range(40), "cpu"):
         assert torch.get_num_threads() == 2

@@ -21,14 +21,14 @@ FILE = Path(strangers.__file__).parent / "data" / "strangers.json"
 FEW = Kept((0.1, 0.4, 0.4, 0.9), (0.8, 1.5), "")
 
 
-def test_ties_count_for_the_suspect_and_p_has_a_floor() -> None:
+def test_ties_favour_the_suspect_and_p_has_a_floor() -> None:
     assert FEW.place(0.4).as_alike == 3
     assert FEW.place(0.4).p == 4 / 5
     assert FEW.place(1.0).p == 1 / 5
     assert [FEW.place(value).as_unlike for value in (0.7, 0.8, 2.0)] == [0, 1, 2]
 
 
-def test_the_file_holds_enough_strangers_of_several_sorts() -> None:
+def test_file_holds_enough_kinds_of_unrelated_models() -> None:
     kept = kept_models()
     assert len(kept.strangers) >= 53
     assert len(kept.descendants) >= 50
@@ -39,7 +39,7 @@ def test_the_file_holds_enough_strangers_of_several_sorts() -> None:
     assert len({recipe["width"] for recipe in recipes}) >= 3
 
 
-def test_no_stranger_is_derived_and_no_descendant_is_acquitted() -> None:
+def test_unrelated_models_not_derived_and_descendants_not_cleared() -> None:
     compared = json.loads(FILE.read_bytes())["compared"]
     for each in compared:
         value = strangers.agreement_of(each).value
@@ -62,7 +62,7 @@ def test_random_and_degenerate_embeddings_are_not_counted() -> None:
     assert not any("random" in name for name in counted)
 
 
-def test_among_the_others_each_stranger_has_a_p_that_is_uniform() -> None:
+def test_p_of_unrelated_models_is_uniform_leave_one_out() -> None:
     values = np.array(kept_models().strangers)
     p = np.array([Kept((*values[:i], *values[i + 1 :]), (), "").place(values[i]).p for i in range(values.size)])
     for level in (0.02, 0.05, 0.1, 0.25, 0.5, 0.9):
@@ -71,7 +71,7 @@ def test_among_the_others_each_stranger_has_a_p_that_is_uniform() -> None:
         assert math.floor(level * p.size) - 1 <= reached <= level * p.size
 
 
-def test_ranked_among_half_of_the_strangers_the_other_half_has_its_chance() -> None:
+def test_half_of_unrelated_models_ranked_among_other_half_is_calibrated() -> None:
     """The half is drawn a thousand times, so that a p with another denominator, or with strict ranks, is detected."""
     values, draw = np.array(kept_models().strangers), np.random.default_rng(0)
     p = []
@@ -84,7 +84,7 @@ def test_ranked_among_half_of_the_strangers_the_other_half_has_its_chance() -> N
         assert abs(share - math.floor(level * (values.size // 2 + 1)) / (values.size // 2 + 1)) < 0.05
 
 
-def test_what_is_derived_agrees_at_least_one(demo_path: Path) -> None:
+def test_derived_models_have_agreement_of_at_least_one(demo_path: Path) -> None:
     """The statistic never contradicts the rule: 2000 combinations of similarity and attention on a real alignment."""
     model = irwm.open_checkpoint(demo_path)
     alignment = irwm.align(model, model)
@@ -123,7 +123,7 @@ def test_the_affine_map_is_fitted_only_where_p_depends_on_it(demo_path: Path) ->
     assert lineage(somewhat, fitted=lambda: 0.1, kept=FEW).p == 2 / 5
 
 
-def test_nobody_is_acquitted_who_agrees_better_than_every_stranger(demo_path: Path) -> None:
+def test_better_agreement_than_unrelated_models_is_inconclusive(demo_path: Path) -> None:
     model = irwm.open_checkpoint(demo_path)
     alignment = irwm.align(model, model)
     unlike = replace(alignment, aligned=False, exhausted=True, cosines=np.full_like(alignment.cosines, 0.05))
@@ -131,7 +131,7 @@ def test_nobody_is_acquitted_who_agrees_better_than_every_stranger(demo_path: Pa
     assert lineage(unlike, fitted=lambda: 0.6, kept=FEW).status == CANNOT_TELL
 
 
-def test_a_suspect_of_another_width_has_a_p_too(demo_path: Path, gemma_path: Path) -> None:
+def test_suspect_of_another_width_has_a_p(demo_path: Path, gemma_path: Path) -> None:
     """Its coordinates cannot be compared one by one, but the affine map needs no equal number of them."""
     demo, gemma = irwm.open_checkpoint(demo_path), irwm.open_checkpoint(gemma_path)
     kin = irwm.Examination(demo, gemma).aligned[0].lineage()
@@ -141,7 +141,7 @@ def test_a_suspect_of_another_width_has_a_p_too(demo_path: Path, gemma_path: Pat
 
 
 @pytest.mark.slow
-def test_fresh_strangers_are_not_below_what_chance_allows(demo_path: Path, gemma_path: Path, tmp_path: Path) -> None:
+def test_p_of_new_unrelated_models_is_not_too_small(demo_path: Path, gemma_path: Path, tmp_path: Path) -> None:
     """Word vectors with seeds that are not in the file, the most similar unrelated models, a briefly trained one."""
     from benchmarks.strangers import APART, WORD_VECTORS, Maker, Recipe
 

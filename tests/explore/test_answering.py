@@ -20,13 +20,13 @@ from irwm.running.serving import Serving, answers
 from tests.conftest import Marked
 
 
-def test_exact_answers_leave_nothing_and_one_more_than_the_width_is_enough() -> None:
+def test_exact_answers_leave_no_noise_above_the_width() -> None:
     assert noise_left([129], 128, 0.0).tolist() == [[0.0], [0.0]]
     assert answers_needed(4096, 0.0, survived=1.0) == 4097
     assert answers_needed(4096, 0.0, survived=1.0, damage=1.1) is None
 
 
-def test_more_answers_leave_less_and_more_noise_leaves_more() -> None:
+def test_more_answers_reduce_error_and_noise_increases_it() -> None:
     by_number = noise_left((257, 300, 500, 2000), 256, 0.2).T.tolist()
     by_noise = [noise_left([400], 256, nats)[:, 0].tolist() for nats in (0.01, 0.05, 0.2, 1.0)]
     for low, high in (*by_number, *by_noise):
@@ -35,7 +35,7 @@ def test_more_answers_leave_less_and_more_noise_leaves_more() -> None:
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(by_noise))
 
 
-def test_the_least_number_is_found() -> None:
+def test_least_number_of_answers_is_found() -> None:
     needed, after_damage = (answers_needed(256, 0.5, survived=0.45, damage=damage) for damage in (0.0, 0.1))
     assert needed is not None
     after = noise_left((needed, needed - 1), 256, 0.5)[1]
@@ -45,7 +45,7 @@ def test_the_least_number_is_found() -> None:
     assert after_damage > needed
 
 
-def test_where_half_of_a_row_is_unexplained_no_mark_is_to_be_seen() -> None:
+def test_mark_is_undetectable_if_half_of_row_is_unexplained() -> None:
     assert as_white_noise(np.array([0.0, 0.2, 0.5, 0.9])).tolist() == [0.0, pytest.approx(3**-0.5), math.inf, math.inf]
     assert noise_left([129], 128, 50.0).tolist() == [[math.inf], [math.inf]]
     assert answers_needed(128, 50.0, survived=1.0) is None
@@ -56,14 +56,12 @@ def test_where_half_of_a_row_is_unexplained_no_mark_is_to_be_seen() -> None:
     [((128, 128, 0.1), "number of answers"), ((129, 128, -1.0), "noise is out"), ((129, 128, math.nan), "noise is out"),
      ((129, 128, math.inf), "noise is out"), ((128 * MOST_WIDTHS + 1, 128, 0.1), "number of answers")],
 )  # fmt: skip
-def test_what_cannot_be_asked_is_refused(given: tuple[int, int, float], said: str) -> None:
+def test_invalid_requests_are_refused(given: tuple[int, int, float], said: str) -> None:
     with pytest.raises(ParameterError, match=said):
         noise_left([given[0]], *given[1:])
 
 
-def test_a_mark_is_found_with_as_many_answers_as_predicted(
-    gemma_path: Path, release_of: Callable[[str], Marked]
-) -> None:
+def test_mark_is_found_with_predicted_number_of_answers(gemma_path: Path, release_of: Callable[[str], Marked]) -> None:
     """With strong noise, so that the number exceeds the minimum, and a mark with few positions."""
     original = irwm.open_checkpoint(gemma_path)
     params = irwm.Parameters(positions=20, required_positions=12)

@@ -48,7 +48,7 @@ def settled(wish: Wish) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(wishes)
-def test_the_smallest_l_and_its_rho_are_those_of_brute_force(wish: Wish) -> None:
+def test_smallest_l_and_rho_equal_brute_force(wish: Wish) -> None:
     assume(settled(wish))
     every = ((l, allowed(wish, l)) for l in range(1, wish.most_positions + 1))
     first = next(((l, rho) for l, rho in every if rho), None)
@@ -57,7 +57,7 @@ def test_the_smallest_l_and_its_rho_are_those_of_brute_force(wish: Wish) -> None
 
 @settings(max_examples=50, deadline=None)
 @given(wishes)
-def test_a_plan_keeps_both_promises_and_an_error_says_why_not(wish: Wish) -> None:
+def test_plan_meets_both_limits_or_error_explains(wish: Wish) -> None:
     assume(settled(wish))
     try:
         found = plan(wish)
@@ -78,7 +78,7 @@ def test_a_plan_keeps_both_promises_and_an_error_says_why_not(wish: Wish) -> Non
 
 @settings(max_examples=100, deadline=None)
 @given(wishes, st.integers(1, 200))
-def test_no_bound_climbs_by_more_than_one_and_none_falls(wish: Wish, l: int) -> None:
+def test_bounds_rise_by_at_most_one_and_never_fall(wish: Wish, l: int) -> None:
     (low, high), (next_low, next_high) = bounds(wish, l), bounds(wish, l + 1)
     assert low <= next_low <= low + 1
     assert high <= next_high <= high + 1
@@ -100,21 +100,19 @@ def test_tails_stay_finite_below_the_range_of_doubles() -> None:
 @pytest.mark.parametrize(
     ("survival", "rho", "success", "risk"), [(0.8, 30, 0.99968, 6.94e-5), (0.7, 28, 0.98772, 2.16e-3)]
 )
-def test_the_papers_worked_examples_are_possible_as_they_stand(
-    survival: float, rho: int, success: float, risk: float
-) -> None:
+def test_worked_examples_of_the_paper_are_possible(survival: float, rho: int, success: float, risk: float) -> None:
     wish = Wish(100_000, 1.005 * risk, survival, success - 6e-6)
     low, high = bounds(wish, 50)
     assert low <= rho <= high
     assert plan(wish).range.positions <= 50
 
 
-def test_a_promise_that_is_met_exactly_is_met() -> None:
+def test_limit_met_exactly_counts_as_met() -> None:
     exact = Wish(recipients=1, risk=0.25, survival=0.5, success=0.5, rank_threshold=0.25, most_positions=1)
     assert smallest(exact) == Range(1, 1, 1)
 
 
-def test_a_company_with_many_customers_gets_its_answer() -> None:
+def test_plan_for_many_recipients() -> None:
     found = plan(Wish(100_000, 1e-6, 0.8, 0.999))
     assert (found.range, found.required) == (Range(56, 35, 35), 35)
     assert found.success == pytest.approx(0.999292, abs=1e-6)
@@ -137,14 +135,14 @@ def test_a_risk_at_the_end_of_the_range_is_still_met() -> None:
         (Wish(100_000, 1e-6, 0.25, 0.999), "both cannot be kept with 5000", "survival (p) of 0.258"),
     ],
 )
-def test_what_is_impossible_says_which_promise_fails_and_what_would_do(wish: Wish, problem: str, advice: str) -> None:
+def test_impossible_wish_names_failing_promise_and_advice(wish: Wish, problem: str, advice: str) -> None:
     with pytest.raises(ParameterError) as caught:
         plan(wish)
     assert problem in caught.value.problem
     assert advice in (caught.value.advice or "")
 
 
-def test_the_advice_holds() -> None:
+def test_advice_of_an_impossible_plan_works() -> None:
     wish = Wish(100_000, 1e-6, 0.25, 0.999)
     assert smallest(replace(wish, survival=0.258))
     assert not smallest(replace(wish, survival=0.257))
@@ -160,14 +158,14 @@ def test_the_advice_holds() -> None:
         {"rank_threshold": -0.1}, {"most_positions": 0}, {"most_positions": MOST_POSITIONS + 1},
     ],
 )  # fmt: skip
-def test_a_wish_outside_its_range_is_refused(values: dict) -> None:
+def test_plan_request_out_of_range_is_refused(values: dict) -> None:
     with pytest.raises(ParameterError, match="out of range"):
         Wish(**values)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 200), st.data(), st.floats(0.05, 0.95), st.floats(0.05, 0.95), st.integers(1, 10**6))
-def test_odds_to_draw_are_the_equations(l: int, data: st.DataObject, beta: float, p: float, n: int) -> None:
+def test_drawn_odds_equal_the_equations(l: int, data: st.DataObject, beta: float, p: float, n: int) -> None:
     rho = data.draw(st.integers(1, l))
     drawn = odds(l, rho, beta, p, n)
     assert float(drawn.success) == pytest.approx(success_probability(l, rho, p), rel=1e-9)

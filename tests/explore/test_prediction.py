@@ -29,20 +29,20 @@ def rows_of_demo(demo_path: Path) -> Sample:
 
 
 @pytest.mark.parametrize("k", NOISE)
-def test_sum_is_the_law_of_one_normal_number(k: float) -> None:
+def test_sum_has_the_law_of_one_normal_variable(k: float) -> None:
     inner = norm.ppf(0.6)  # |Z| is below it with odds .2
     want = 2 * norm.cdf(inner * math.sqrt(1 + 1 / k**2)) - 1
     assert float(counting_share(k, 10, 0.2, "sum")) == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize("t", [1, 5, 20])
-def test_joint_is_the_law_of_t_normal_numbers(t: int) -> None:
+def test_joint_has_the_law_of_t_normal_variables(t: int) -> None:
     want = chi2.cdf(chi2.ppf(0.1, t) * 2, t)
     assert float(counting_share(1.0, t, 0.1, "joint")) == pytest.approx(want, rel=1e-12)
     assert float(counting_share(1.0, 1, 0.1, "joint")) == pytest.approx(float(counting_share(1.0, t, 0.1, "sum")))
 
 
-def test_the_share_falls_from_certainty_to_chance_and_joint_holds_longer() -> None:
+def test_counting_share_falls_to_chance_and_joint_falls_later() -> None:
     k = np.linspace(0, 3, 40)
     joint, paper = counting_share(k, 10, 0.2, "joint"), counting_share(k, 10, 0.2, "sum")
     assert joint[0] == paper[0] == 1.0
@@ -53,7 +53,7 @@ def test_the_share_falls_from_certainty_to_chance_and_joint_holds_longer() -> No
 
 @pytest.mark.parametrize("values", [(-1.0, 10, 0.2, "sum"), (math.nan, 10, 0.2, "sum"), (1.0, 10, 1.0, "sum"),
                                     (1.0, 0, 0.2, "joint"), (1.0, 10, 0.2, "difference")])  # fmt: skip
-def test_a_law_is_not_stretched_to_what_it_does_not_cover(values: tuple) -> None:
+def test_counting_share_outside_its_range_is_refused(values: tuple) -> None:
     with pytest.raises(ParameterError):
         counting_share(*values)
 
@@ -65,7 +65,7 @@ def test_theory_and_trials_on_real_rows_agree(rows_of_demo: Sample, t: int, scal
         assert shares == pytest.approx(counting_share(NOISE, t, 0.2, statistic), abs=BOUND)
 
 
-def test_a_rehearsed_mark_is_the_one_that_insertion_would_write(rows_of_demo: Sample) -> None:
+def test_rehearsed_mark_equals_the_inserted_one(rows_of_demo: Sample) -> None:
     mark = Rehearsal(rows_of_demo, 10, 30.0)
     shares = mark.shares((0.0,), 0.2)
     assert shares["joint"][0] == shares["sum"][0] == 1.0
@@ -75,7 +75,7 @@ def test_a_rehearsed_mark_is_the_one_that_insertion_would_write(rows_of_demo: Sa
     assert np.linalg.cond(mark.permuted[:, -10:]) < 30.0
 
 
-def test_the_condition_decides_which_try_is_taken_and_how_large_entries_get(rows_of_demo: Sample) -> None:
+def test_condition_limit_decides_attempt_and_entry_size(rows_of_demo: Sample) -> None:
     found, sizes = tries(rows_of_demo, 10, 60, 40)
     assert found.shape == (60,)
     assert sizes.shape == (40,)
@@ -120,7 +120,7 @@ def test_a_sample_reads_little_and_the_same_each_time(demo_path: Path) -> None:
     assert np.array_equal(one.rows, model.embedding(one.tokens).double().numpy())
 
 
-def test_more_constraints_than_there_are_is_refused(demo_path: Path, rows_of_demo: Sample) -> None:
+def test_too_many_constraints_are_refused(demo_path: Path, rows_of_demo: Sample) -> None:
     with pytest.raises(ParameterError, match="constraints"):
         rows_of_demo.invariant_of(21)
     with pytest.raises(ParameterError, match="constraints"):
@@ -129,7 +129,7 @@ def test_more_constraints_than_there_are_is_refused(demo_path: Path, rows_of_dem
 
 @pytest.mark.parametrize("level", ["row", "global", 0.25])
 @pytest.mark.parametrize(("m", "k", "c"), [(8, 0.0, 2), (8, 0.3, 8), (10, 0.3, 16), (20, 0.0, 16), (4, 0.6, 4)])
-def test_z_of_colluders_is_what_real_noise_on_real_rows_gives(
+def test_predicted_z_of_colluders_equals_real_noise(
     rows_of_demo: Sample, level: float | str, m: int, k: float, c: int
 ) -> None:
     case = Collusion(len(rows_of_demo.rows), 256, m, c, k, level)
@@ -139,19 +139,19 @@ def test_z_of_colluders_is_what_real_noise_on_real_rows_gives(
 
 
 @pytest.mark.parametrize(("c", "k", "measured"), [(16, 0.0, 104.6), (16, 0.3, 58.8), (64, 0.3, 14.8)])
-def test_the_weakest_z_is_near_what_whole_traces_measured(c: int, k: float, measured: float) -> None:
+def test_predicted_weakest_z_is_near_measured_traces(c: int, k: float, measured: float) -> None:
     """docs/collusion.md: 16 000 rows of 512, ten noise coordinates."""
     assert Collusion(16_000, 512, 10, c, k).weakest_z == pytest.approx(measured, rel=0.1)
 
 
-def test_more_colluders_or_more_noise_leave_less() -> None:
+def test_more_colluders_or_noise_lower_z() -> None:
     for m, k in ((2, 0.0), (10, 0.3), (256, 1.0)):
         z = [Collusion(4096, 256, m, c, k).weakest_z for c in range(1, 400)]
         assert all(a > b for a, b in itertools.pairwise(z))
     assert Collusion(4096, 256, 8, 4, 0.6).expected_z < Collusion(4096, 256, 8, 4, 0.3).expected_z
 
 
-def test_capacity_is_the_last_number_of_colluders_that_is_named() -> None:
+def test_capacity_is_largest_number_of_named_colluders() -> None:
     case, z = Collusion(128_256, 4096, 10, 1, 0.3), naming_z(1e-6, 100_000)
     assert rademacher_tail_log10(z) == pytest.approx(-11, abs=1e-6)
     most = most_colluders(case, z)
@@ -168,6 +168,6 @@ def test_a_collusion_outside_its_range_is_refused(values: tuple) -> None:
 
 
 @pytest.mark.parametrize("values", [(0.0, 1), (1.0, 1), (1e-6, 0)])
-def test_naming_needs_a_risk_and_somebody(values: tuple) -> None:
+def test_naming_z_needs_a_risk_and_a_recipient(values: tuple) -> None:
     with pytest.raises(ParameterError):
         naming_z(*values)

@@ -21,13 +21,13 @@ from tools.copies import write_embedding
 from ui.components.settings_form import positions_for, survival_sentence
 
 
-def test_the_bar_is_the_verdicts() -> None:
+def test_needed_p_matches_the_verdict() -> None:
     forms = 2  # the mark and the fingerprint
     assert pytest.approx(FOUND_LOG10_RISK - math.log10(COMBINATIONS * len(MAPS) * forms)) == NEEDED_LOG10_P
 
 
 @pytest.mark.parametrize(("constraints", "noise"), [(2, 0.5), (8, 1.0), (10, 1.5), (64, 2.0)])
-def test_ranks_drawn_by_the_law_are_found_as_often_as_said(constraints: int, noise: float) -> None:
+def test_simulated_ranks_are_found_as_often_as_predicted(constraints: int, noise: float) -> None:
     survival = Survival(constraints)
     l = survival.positions(noise)
     assert l is not None
@@ -38,7 +38,7 @@ def test_ranks_drawn_by_the_law_are_found_as_often_as_said(constraints: int, noi
     assert 0.96 <= found <= 1.0
 
 
-def test_more_noise_takes_more_positions_and_what_survives_is_the_inverse() -> None:
+def test_more_noise_needs_more_positions_and_survival_is_the_inverse() -> None:
     survival = Survival(8)
     needed = survival.positions_of([0.0, 0.2, 0.5, 1.0, 1.5, 2.0])
     assert needed == sorted(needed, key=int)
@@ -55,7 +55,7 @@ def test_more_noise_takes_more_positions_and_what_survives_is_the_inverse() -> N
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("positions", [20, 50])
-def test_real_marks_survive_what_is_said_and_not_much_more(demo_path: Path, tmp_path: Path, positions: int) -> None:
+def test_real_marks_survive_as_predicted(demo_path: Path, tmp_path: Path, positions: int) -> None:
     model = irwm.open_checkpoint(demo_path)
     params = irwm.Parameters(positions=positions, required_positions=positions // 2)
     key = irwm.generate_key(model, params, secret=bytes(range(32)), owner="us")
@@ -68,7 +68,7 @@ def test_real_marks_survive_what_is_said_and_not_much_more(demo_path: Path, tmp_
         assert (irwm.detect(suspect, model, key).verdict == "found") == found
 
 
-def test_protect_chooses_positions_and_says_what_they_survive() -> None:
+def test_protect_chooses_positions_and_states_survival() -> None:
     usual = irwm.Parameters(constraints=10)
     assert positions_for(1.0, usual) == (50, 30)
     assert positions_for(1.5, usual) == (140, 84)
@@ -78,7 +78,7 @@ def test_protect_chooses_positions_and_says_what_they_survive() -> None:
         positions_for(3.0, irwm.Parameters(constraints=2))
 
 
-def test_what_damage_is_compared_with_is_true() -> None:
+def test_stated_damage_equivalents_are_correct() -> None:
     """Rounding to 4 bits by blocks of 32, and the smallest numbers set to zero, on normal numbers."""
     numbers = np.random.default_rng(0).normal(size=(20_000, 32))
     step = np.abs(numbers).max(axis=1, keepdims=True) / 7

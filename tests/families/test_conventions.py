@@ -46,7 +46,7 @@ def _definition(t: Tensors, change: Callable[[torch.Tensor, str], torch.Tensor])
     return torch.stack(rows)
 
 
-def test_a_limit_on_q_and_k_is_applied_to_every_entry() -> None:
+def test_clipping_of_q_and_k_is_applied_to_every_entry() -> None:
     t = random_tensors()
     found = Layer0(InMemory(t, replace(LAYOUT, clip=3.0))).scores(QUERIES, REFERENCES)
     torch.testing.assert_close(found, _definition(t, lambda x, _: x.clamp(-3.0, 3.0)))
@@ -85,7 +85,7 @@ def test_a_norm_on_heads_may_have_a_gain_for_each(stored: str) -> None:
     torch.testing.assert_close(found, _definition(t, change))
 
 
-def test_a_narrow_embedding_is_widened_before_anything_is_added() -> None:
+def test_narrow_embedding_is_widened_before_additions() -> None:
     g = torch.Generator().manual_seed(5)
     narrow = {
         **random_tensors(),
@@ -122,7 +122,7 @@ def test_rotations_and_scalings_leave_cosines_unchanged(change: Callable[[Tensor
     torch.testing.assert_close(changed, original, rtol=0, atol=1e-10)
 
 
-def test_noise_counts_in_cosines_as_if_it_were_stored() -> None:
+def test_cosines_include_added_noise() -> None:
     tensors = random_tensors()
     noise = torch.randn(S, D, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     noisy = {"embedding": tensors["embedding"] + noise}
@@ -150,7 +150,7 @@ def test_damaged_rows_are_named_where_scores_are_cosines(value: float) -> None:
     assert caught.value.query_tokens == (QUERIES[2],)
 
 
-def test_a_zero_row_has_no_cosine_as_query_and_is_harmless_as_reference() -> None:
+def test_zero_row_has_no_cosine_as_query_and_is_allowed_as_reference() -> None:
     tensors = random_tensors()
     tensors["embedding"][QUERIES[0]] = 0
     with pytest.raises(InvariantError) as caught:

@@ -26,7 +26,7 @@ def nested() -> dict[str, Any]:
 
 @pytest.mark.parametrize("real", ["model.language_model.", "language_model.model."])
 @pytest.mark.parametrize("decoy", ["model.", ""])
-def test_a_multimodal_models_language_model_stands_behind_its_wrapper(real: str, decoy: str) -> None:
+def test_a_multimodal_models_language_model_is_read_under_its_wrapper(real: str, decoy: str) -> None:
     """transformers reports the others as unexpected and does not load them."""
     shapes = shapes_of("llama")
     layout = recognise(nested(), behind(real, shapes) | behind(decoy, shapes))
@@ -38,7 +38,7 @@ def test_a_multimodal_models_language_model_stands_behind_its_wrapper(real: str,
 
 
 @pytest.mark.parametrize("other", ["", "language_model.model.", "model.language_model.", "somebodys.model."])
-def test_a_plain_model_stands_where_its_family_says_and_the_other_is_kept_whole(other: str) -> None:
+def test_a_plain_model_is_read_at_its_family_path_and_the_other_is_kept(other: str) -> None:
     shapes = shapes_of("llama")
     layout = recognise(config_of("llama"), shapes | behind(other, shapes))
     assert layout.embedding == TensorRef("model.embed_tokens.weight")
@@ -53,19 +53,19 @@ def test_a_multimodal_model_under_plain_names_is_read_there() -> None:
     assert layout.alternatives == ()
 
 
-def test_a_decoy_that_does_not_fit_the_config_does_not_stand_in_the_way() -> None:
+def test_a_decoy_that_does_not_fit_the_config_is_ignored() -> None:
     shapes = shapes_of("llama")
     decoy = {name: (3, *shape[1:]) for name, shape in shapes.items() if name.startswith(BODY)}
     layout = recognise(config_of("llama"), decoy | behind("language_model.model.", shapes))
     assert layout.embedding == TensorRef("language_model.model.embed_tokens.weight")
 
 
-def test_a_lone_embedding_under_another_path_is_an_alternative_and_one_of_another_width_is_none() -> None:
+def test_an_embedding_of_the_same_width_under_another_path_is_an_alternative() -> None:
     shapes = shapes_of("llama") | {"a.b.embed_tokens.weight": (9, 72), "c.embed_tokens.weight": (VOCABULARY, 71)}
     assert recognise(config_of("llama"), shapes).alternatives == (TensorRef("a.b.embed_tokens.weight"),)
 
 
-def test_a_vision_tower_whose_layers_have_the_same_names_is_no_language_model() -> None:
+def test_vision_tower_with_the_same_layer_names_is_not_a_language_model() -> None:
     shapes = shapes_of("llama")
     tower = {name: shape for name, shape in behind("vision_tower.encoder.", shapes).items() if "embed" not in name}
     layout = recognise(nested(), behind("model.text_model.", shapes) | tower)
@@ -74,7 +74,7 @@ def test_a_vision_tower_whose_layers_have_the_same_names_is_no_language_model() 
     assert "unusual prefix" in layout.notes[0]
 
 
-def test_a_further_layers_own_embedding_is_a_copy() -> None:
+def test_embedding_of_an_additional_layer_is_a_copy() -> None:
     """As in the layer for multi-token prediction in checkpoints of DeepSeek and GLM."""
     shapes = shapes_of("llama") | {"model.layers.61.embed_tokens.weight": (VOCABULARY, 72)}
     layout = recognise(config_of("llama"), shapes)

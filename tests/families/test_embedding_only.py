@@ -120,7 +120,7 @@ def write(model_type: str, folder: Path, dtype: torch.dtype = torch.float32, see
     return folder
 
 
-def test_every_model_type_without_scores_is_tried() -> None:
+def test_every_model_type_without_scores_is_tested() -> None:
     served = {t for family in families() if family.projections is None for t in family.model_types}
     assert served == set(MODELS)
 
@@ -170,7 +170,7 @@ def test_every_model_type_without_scores_carries_a_mark(model_type: str, tmp_pat
 
 
 @pytest.mark.parametrize("model_type", ["rwkv", "mamba"])
-def test_a_mark_holds_no_constant_where_a_reader_takes_constants_away(model_type: str, tmp_path: Path) -> None:
+def test_a_mark_contains_no_row_constant_if_readers_remove_it(model_type: str, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(write(model_type, tmp_path / "model"))
     key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
     choices = key.choices()
@@ -212,7 +212,7 @@ def test_the_mark_is_found_after_a_rotation_and_under_other_names(model_type: st
 
 
 @pytest.mark.parametrize("model_type", ["deepseek_v3", "mamba", "mamba2"])
-def test_names_tell_a_family_without_scores_and_no_config_is_needed(model_type: str, tmp_path: Path) -> None:
+def test_family_without_scores_is_recognised_by_names_without_config(model_type: str, tmp_path: Path) -> None:
     """There are no heads to count, so the tensors' names are sufficient."""
     folder = write(model_type, tmp_path / "model")
     known = irwm.open_checkpoint(folder)
@@ -223,7 +223,7 @@ def test_names_tell_a_family_without_scores_and_no_config_is_needed(model_type: 
     assert torch.equal(Layer0(model).scores(QUERIES, REFERENCES), Layer0(known).scores(QUERIES, REFERENCES))
 
 
-def test_an_unusual_prefix_is_found_and_said(tmp_path: Path) -> None:
+def test_an_unusual_prefix_is_found_and_noted(tmp_path: Path) -> None:
     folder = write("mamba", tmp_path / "model")
     file = folder / "model.safetensors"
     save_file({f"wrapped.{name}": tensor for name, tensor in load_file(file).items()}, file)
@@ -241,7 +241,7 @@ def test_an_embedding_under_its_heads_name_is_found(tmp_path: Path) -> None:
     assert irwm.open_checkpoint(folder).layout.embedding.name == "lm_head.weight"
 
 
-def test_no_embedding_lists_the_names_tried() -> None:
+def test_missing_embedding_lists_the_names_tried() -> None:
     with pytest.raises(UnknownFamilyError, match=r"embed_tokens\.weight"):
         recognise({"model_type": "deepseek_v3"}, {"model.layers.0.input_layernorm.weight": (64,)})
 
@@ -270,7 +270,7 @@ def of_a_new_type(folder: Path, tied: bool, **more: torch.Tensor) -> Path:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_model_of_a_family_that_is_not_known_is_marked_and_found(tmp_path: Path, tied: bool) -> None:
+def test_model_of_a_new_type_is_marked_and_found(tmp_path: Path, tied: bool) -> None:
     per_layer = {"model.embed_tokens_per_layer.weight": torch.randn(600, 64)}
     model = irwm.open_checkpoint(of_a_new_type(tmp_path / "model", tied, **per_layer))
     assert (model.family, model.layout.scores, model.tied) == ("unknown", "embedding", tied)
@@ -302,7 +302,7 @@ def test_a_known_original_is_not_read_by_a_new_types_embedding(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("change", ["two embeddings", "other sizes", "no type"])
-def test_where_names_do_not_tell_a_new_types_embedding_it_is_not_marked(tmp_path: Path, change: str) -> None:
+def test_an_unknown_type_with_an_ambiguous_embedding_is_not_marked(tmp_path: Path, change: str) -> None:
     more = {"decoder.embed_tokens.weight": torch.randn(600, 64)} if change == "two embeddings" else {}
     folder = of_a_new_type(tmp_path / "model", True, **more)
     config = json.loads((folder / "config.json").read_text())

@@ -41,7 +41,7 @@ def test_no_two_families_are_recognised_by_the_same_names() -> None:
     assert len(told) == len(set(told))
 
 
-def test_every_family_and_every_variant_of_one_has_a_case_that_runs() -> None:
+def test_every_family_and_variant_has_a_runnable_case() -> None:
     """Their scores are compared with the running model's; families without scores have separate tests."""
     ran = {model_type for model_type, _ in CASES.values()}
     for family in families():
@@ -61,7 +61,7 @@ def test_every_family_and_every_variant_of_one_has_a_case_that_runs() -> None:
 
 
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
-def test_defaults_are_those_of_transformers(family: Any) -> None:
+def test_family_defaults_equal_transformers(family: Any) -> None:
     """A config may omit a key; transformers defines its meaning then."""
     for model_type, defaults in family.model_types.items():
         if model_type in FOREIGN:
@@ -108,7 +108,7 @@ def test_left_out_keys_mean_the_model_types_defaults() -> None:
     assert (layout.heads, layout.kv_heads, layout.head_dim) == (32, 8, 128)
 
 
-def test_head_dim_is_the_configs_or_the_hidden_size_shared_out() -> None:
+def test_head_dim_is_from_the_config_or_an_equal_share() -> None:
     assert recognise(config_of("llama"), shapes_of("llama")).head_dim == 12
     assert recognise(config_of("qwen3"), shapes_of("qwen3")).head_dim == 20
 
@@ -144,7 +144,7 @@ def test_gemma_adds_one_to_the_gain_and_scales_the_embedding() -> None:
         ("bert", None, False, True, None),
     ],
 )
-def test_ties(case: str, stated: bool | None, stored: bool, tied: bool, note: str | None) -> None:
+def test_tied_heads_are_recognised(case: str, stated: bool | None, stored: bool, tied: bool, note: str | None) -> None:
     config = {**config_of(case), "tie_word_embeddings": stated}
     shapes = shapes_of(case)
     shapes.pop("lm_head.weight", None)
@@ -186,7 +186,7 @@ def test_berts_old_norm_names_are_read() -> None:
     assert norm.bias == TensorRef("bert.embeddings.LayerNorm.beta")
 
 
-def test_the_keys_of_other_spellings_are_read() -> None:
+def test_config_keys_with_other_spellings_are_read() -> None:
     """GPT-2's attribute map and BLOOM's oldest configs; the old key wins, as in transformers."""
     config = config_of("gpt2")
     renamed = {**config, "hidden_size": config.pop("n_embd"), "num_attention_heads": config.pop("n_head")}
@@ -234,7 +234,7 @@ def test_copies_of_the_embedding_are_listed() -> None:
     assert layout.alternatives == ()
 
 
-def test_another_vocabulary_than_the_configs_is_noted() -> None:
+def test_vocabulary_size_different_from_the_config_is_noted() -> None:
     layout = recognise({**config_of("llama"), "vocab_size": 190}, shapes_of("llama"))
     assert layout.vocab_size == VOCABULARY
     assert "190" in layout.notes[0]

@@ -224,13 +224,13 @@ def of_norm(norm: dict[str, Any] | None) -> dict[str, Any] | None:
     return plain | {"weights": [of_tensor(each) for each in norm["weights"]], "bias": of_tensor(norm["bias"])}
 
 
-def test_the_table_is_that_of_the_data_files() -> None:
+def test_layer0_table_equals_the_data_files() -> None:
     assert layer0.table() == FAMILIES
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
-def test_the_page_alone_gives_the_invariant_and_its_digest(case: str, tmp_path: Path) -> None:
+def test_layer0_page_alone_gives_the_invariant_and_its_digest(case: str, tmp_path: Path) -> None:
     folder = save(case, tmp_path / "model", torch.float32)
     model, page = irwm.open_checkpoint(folder), Page(folder)
     expected = Layer0(model).invariant(QUERIES, REFERENCES).numpy()

@@ -142,7 +142,7 @@ def test_any_config_and_any_shapes_end_in_a_refusal_or_a_layout_that_fits(name: 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", NAMES)
-def test_the_sound_base_of_each_case_is_a_layout_that_fits(name: str) -> None:
+def test_unmodified_config_of_each_case_is_valid(name: str) -> None:
     """Ensures that the test above starts from accepted input."""
     config, shapes = base(name)
     check(recognise(config, shapes), shapes)
@@ -157,7 +157,7 @@ def test_the_sound_base_of_each_case_is_a_layout_that_fits(name: str) -> None:
         max_size=6,
     ),
 )
-def test_arbitrary_configs_and_names_are_refused_or_understood(config: dict[str, Any], shapes: Shapes) -> None:
+def test_arbitrary_configs_and_names_are_refused_or_read(config: dict[str, Any], shapes: Shapes) -> None:
     try:
         layout = recognise(config, shapes)
     except IrwmError as error:

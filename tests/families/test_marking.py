@@ -32,7 +32,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", MODELS)
-def test_a_family_with_its_own_way_is_marked_and_the_mark_found(name: str, tmp_path: Path) -> None:
+def test_a_family_with_special_q_and_k_is_marked_and_found(name: str, tmp_path: Path) -> None:
     model_type, settings = MODELS[name]
     torch.manual_seed(0)
     config = CONFIG_MAPPING[model_type](**settings)

@@ -69,7 +69,7 @@ def named(text: str) -> set[str]:
         ("A Llama has none", set()),
     ],
 )
-def test_what_counts_as_a_name(text: str, expected: set[str]) -> None:
+def test_literals_that_name_a_family(text: str, expected: set[str]) -> None:
     assert named(text) == expected
 
 
@@ -79,7 +79,7 @@ PREFIXED = {"bert", "bloom", "distilbert"}
 
 
 @pytest.mark.parametrize("family", [f for f in families() if f.gguf.architectures], ids=lambda family: family.name)
-def test_gguf_itself_knows_layer_0_by_the_familys_names(family: Family) -> None:
+def test_gguf_package_maps_the_layer_0_names_of_families(family: Family) -> None:
     if family.projections is None or family.name in PARTED:
         return
     body = "" if family.name in PREFIXED else family.prefixes[0].body
@@ -94,7 +94,7 @@ def test_gguf_itself_knows_layer_0_by_the_familys_names(family: Family) -> None:
         )
 
 
-def test_what_is_known_whole_is_one_of_the_familys_own_model_types() -> None:
+def test_anatomy_model_types_belong_to_their_family() -> None:
     for family in families():
         if family.anatomy is not None:
             assert set(family.anatomy.model_types) <= family.model_types.keys()

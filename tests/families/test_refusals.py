@@ -35,7 +35,7 @@ def test_an_unknown_family_lists_its_model_type_and_the_names_tried() -> None:
 
 
 @pytest.mark.parametrize("case", ["llama", "gemma", "bert", "qwen3", "phi3", "gpt2", "gpt_neox", "olmo2"])
-def test_without_a_config_the_message_asks_for_it(case: str) -> None:
+def test_missing_config_message_asks_for_it(case: str) -> None:
     with pytest.raises(UnknownFamilyError, match=r"config\.json next to the file"):
         recognise({}, shapes_of(case))
 
@@ -46,14 +46,14 @@ TOLD_BY_NAMES = [
 ]
 
 
-def test_families_told_by_their_names_are_all_tried() -> None:
+def test_families_recognised_by_names_are_all_tested() -> None:
     told = {family.name for family in families() if family.layer_names and family.projections is not None}
     assert told == set(TOLD_BY_NAMES)
 
 
 @pytest.mark.parametrize("case", TOLD_BY_NAMES)
 @pytest.mark.parametrize("model_type", [None, "in-house", 7, ["llama"]])
-def test_names_decide_where_they_tell_the_conventions(case: str, model_type: object) -> None:
+def test_names_decide_if_they_determine_the_conventions(case: str, model_type: object) -> None:
     config = {**config_of(case), "model_type": model_type}
     expected = recognise(config_of(case), shapes_of(case))
     layout = recognise(config, shapes_of(case))
@@ -93,14 +93,14 @@ def test_no_layer_0_q_and_k_lists_the_names_tried(case: str) -> None:
     assert family.projections.k in str(caught.value)
 
 
-def test_what_lies_in_place_of_q_and_k_is_shown() -> None:
+def test_tensors_found_instead_of_q_and_k_are_shown() -> None:
     shapes = {n: s for n, s in shapes_of("llama").items() if "self_attn" not in n}
     shapes["model.layers.0.self_attn.q_proj.qweight"] = (9, 72)
     with pytest.raises(UnknownFamilyError, match=r"q_proj\.qweight"):
         recognise(config_of("llama"), shapes)
 
 
-def test_no_embedding_lists_the_names_tried() -> None:
+def test_missing_embedding_lists_the_names_tried() -> None:
     shapes = shapes_of("llama")
     del shapes["model.embed_tokens.weight"]
     with pytest.raises(UnknownFamilyError, match=r"embed_tokens\.weight"):
@@ -208,7 +208,7 @@ def test_hostile_factors_and_row_numbers_are_refused(case: str, key: str, value:
 
 
 @pytest.mark.parametrize("attn_config", [None, 7, [6.0], {"clip_qkv": {}}, {"clip_qkv": "6"}])
-def test_a_hostile_section_is_refused_or_no_section(attn_config: object) -> None:
+def test_hostile_section_is_refused_or_ignored(attn_config: object) -> None:
     config = {**config_of("mpt"), "attn_config": attn_config}
     if isinstance(attn_config, dict):
         with pytest.raises(CorruptCheckpointError, match=r"attn_config\.clip_qkv"):
@@ -233,7 +233,7 @@ def test_hostile_switches_are_refused(key: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("text_config", [None, 3, "llama", [], {}, {"model_type": {}}])
-def test_a_hostile_text_config_is_no_config(text_config: object) -> None:
+def test_hostile_text_config_is_ignored(text_config: object) -> None:
     with pytest.raises(UnknownFamilyError):
         recognise({"model_type": "llava", "text_config": text_config}, shapes_of("llama"))
 

@@ -55,13 +55,13 @@ def scores(folder: Path) -> torch.Tensor:
     return Layer0(irwm.open_checkpoint(folder)).scores(QUERIES, REFERENCES)
 
 
-def test_every_multimodal_model_that_a_family_lists_is_tried() -> None:
+def test_every_listed_multimodal_model_is_tested() -> None:
     assert {wrapper for family in families() for wrapper in family.wrappers} - ELSEWHERE == {*WRAPPERS, *WITHOUT_SCORES}
 
 
 @pytest.mark.filterwarnings("ignore:Casting complex values")  # Llama 4's rotary angles, which are not saved
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_the_language_model_inside_is_read(wrapper: str, tmp_path: Path) -> None:
+def test_inner_language_model_is_read(wrapper: str, tmp_path: Path) -> None:
     folder = write(wrapper, tmp_path / "model")
     model = irwm.open_checkpoint(folder)
     family = next(family for family in families() if family.name == model.family)
@@ -79,7 +79,7 @@ def test_the_language_model_inside_is_read(wrapper: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("wrapper", WITHOUT_SCORES)
-def test_the_embedding_inside_is_read_where_there_are_no_scores(wrapper: str, tmp_path: Path) -> None:
+def test_inner_embedding_is_read_without_scores(wrapper: str, tmp_path: Path) -> None:
     inner = inner_type(wrapper)
     config = CONFIG_MAPPING[wrapper](text_config={"model_type": inner, **MODELS[inner]}, **WITHOUT_SCORES[wrapper])
     AutoModelForImageTextToText.from_config(config).to(torch.bfloat16).save_pretrained(tmp_path / "model")
@@ -124,7 +124,7 @@ def test_every_spelling_of_the_path_is_read(wrapper: str, body: str, head: str, 
 
 
 @pytest.mark.parametrize("wrapper", ["qwen2_vl", "qwen2_5_vl"])
-def test_keys_beside_the_vision_models_are_read(wrapper: str, tmp_path: Path) -> None:
+def test_keys_next_to_the_vision_models_are_read(wrapper: str, tmp_path: Path) -> None:
     """The first published configs have no section for the language model."""
     folder = write(wrapper, tmp_path / "model")
     expected = scores(folder)
@@ -144,7 +144,7 @@ def test_a_section_without_a_model_type_is_read(tmp_path: Path) -> None:
     assert torch.equal(scores(folder), expected)
 
 
-def test_a_whole_omni_model_is_read_by_the_model_that_reads(tmp_path: Path) -> None:
+def test_a_whole_omni_model_is_read_as_its_thinker(tmp_path: Path) -> None:
     """Qwen3-Omni's published files hold the thinker next to the models that speak."""
     folder = write("qwen3_omni_moe_thinker", tmp_path / "model")
     expected = scores(folder)
@@ -157,7 +157,7 @@ def test_a_whole_omni_model_is_read_by_the_model_that_reads(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("head", [True, False])
 @pytest.mark.parametrize("inside", [True, False])
-def test_where_the_config_contradicts_itself_a_stored_head_is_untied(inside: bool, head: bool, tmp_path: Path) -> None:
+def test_contradictory_config_makes_a_stored_head_untied(inside: bool, head: bool, tmp_path: Path) -> None:
     folder = write("qwen3_vl_moe", tmp_path / "model")
 
     def contradict(config: dict[str, Any]) -> dict[str, Any]:

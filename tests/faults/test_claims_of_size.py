@@ -149,7 +149,7 @@ def examined(original: Path, suspect: Path) -> tuple[str, int, int]:
 @pytest.mark.fault(73)
 @pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_suspect_of_holes_that_claims_millions_of_rows_is_compared_with_the_original_first(
+def test_sparse_suspect_with_huge_row_claim_is_first_compared_with_the_original(
     tiny_path: Path, tmp_path: Path, format: str
 ) -> None:
     suspect = sparse_copy(tiny_path, tmp_path / "suspect", FORMATS[format], 1 << 22)
@@ -216,7 +216,7 @@ def test_more_query_rows_than_any_model_has_leave_the_embedding_to_be_read(tiny_
 
 
 @pytest.mark.fault(73, 74)
-def test_terabytes_of_holes_are_not_hashed(tiny_path: Path, tmp_path: Path) -> None:
+def test_sparse_terabytes_are_not_hashed(tiny_path: Path, tmp_path: Path) -> None:
     """Tensors that no model reads, next to a valid model: the verdict does not need them, and the report says so."""
     shutil.copytree(tiny_path, tmp_path / "suspect")
     (tmp_path / "suspect" / "model.safetensors").rename(tmp_path / "suspect" / "model-00001-of-00002.safetensors")
@@ -253,7 +253,7 @@ def long_gguf(path: Path, number: int) -> None:
 @pytest.mark.fault(74)
 @pytest.mark.slow
 @pytest.mark.parametrize(("ending", "write"), [("safetensors", long_safetensors), ("gguf", long_gguf)])
-def test_headers_that_are_long_in_all_are_refused_before_memory_runs_out(
+def test_headers_that_are_long_in_total_are_refused_early(
     tmp_path: Path, ending: str, write: Callable[[Path, int], None]
 ) -> None:
     """Each header has the maximum length, and so would two thousand of them."""

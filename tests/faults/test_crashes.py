@@ -104,7 +104,7 @@ def test_fault_41_killed_at_random_moments(folder: Path, tmp_path: Path) -> None
             assert (out / "model.safetensors").read_bytes()[start : start + 8] == b"marked!!"
 
 
-def test_fault_41_a_dead_runs_partial_is_taken_over_by_the_next(folder: Path, tmp_path: Path) -> None:
+def test_fault_41_partial_folder_of_a_dead_run_is_reused_by_the_next(folder: Path, tmp_path: Path) -> None:
     assert killed_at(folder, tmp_path / "out", "rename", 1)
     assert (tmp_path / "out.partial" / "SHA256SUMS").exists()
     publish(open_checkpoint(folder), tmp_path / "out", {})

@@ -20,7 +20,7 @@ from tests.checkpoint.builders import tree, unprivileged
 from tests.faults.helpers import all_but, empty, fill_up, full_disk
 
 
-def test_fault_40_too_little_room_is_said_before_anything_is_copied(folder: Path, small_disk: Path) -> None:
+def test_fault_40_too_little_space_is_reported_before_copying(folder: Path, small_disk: Path) -> None:
     fill_up(small_disk, 100_000)
     polled: list[int] = []
     with pytest.raises(full_disk(small_disk)) as caught:
@@ -34,7 +34,7 @@ def test_fault_40_too_little_room_is_said_before_anything_is_copied(folder: Path
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, "verify"])
-def test_fault_40_a_disk_that_fills_up_while_writing(folder: Path, small_disk: Path, at: int | str) -> None:
+def test_fault_40_disk_filling_up_while_writing_leaves_nothing(folder: Path, small_disk: Path, at: int | str) -> None:
     model, polls = open_checkpoint(folder), iter(range(1, 1000))
     # A page of slack, so that the small files fit and a later write is the one to fail.
     left = {1: 0, 2: 0, 3: 200_000, "verify": 0}[at]
@@ -109,7 +109,7 @@ def test_fault_40_and_43_every_refusal_of_a_write_is_typed(
     assert tree(tmp_path) == before
 
 
-def test_fault_43_a_read_only_disk_is_said(folder: Path, small_disk: Path) -> None:
+def test_fault_43_read_only_disk_is_reported(folder: Path, small_disk: Path) -> None:
     mounted = os.path.ismount(small_disk)
     if mounted:
         subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -120,7 +120,7 @@ def test_fault_43_a_read_only_disk_is_said(folder: Path, small_disk: Path) -> No
     assert os.listdir(small_disk) == []
 
 
-def test_fault_43_a_folder_that_one_may_not_write_to_is_said(folder: Path) -> None:
+def test_fault_43_unwritable_folder_is_reported(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as root:
         source = shutil.copytree(folder, Path(root, "model")).resolve()
         for file in source.iterdir():
@@ -134,11 +134,11 @@ def test_fault_43_a_folder_that_one_may_not_write_to_is_said(folder: Path) -> No
         assert os.listdir(source.parent / "shelf") == []
 
 
-def test_fault_43_another_disk_than_the_sources_is_fine(folder: Path, small_disk: Path) -> None:
+def test_fault_43_target_on_another_disk_works(folder: Path, small_disk: Path) -> None:
     assert verify_manifest(publish(open_checkpoint(folder), small_disk / "out", {}).path).ok
 
 
-def test_fault_43_no_file_handle_left_is_said(folder: Path) -> None:
+def test_fault_43_missing_file_handles_are_reported(folder: Path) -> None:
     model = open_checkpoint(folder)
     with all_but(0):
         for use in (lambda: open_checkpoint(folder), lambda: model.embedding([0]), lambda: model.fingerprint):

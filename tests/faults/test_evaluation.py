@@ -80,7 +80,7 @@ def test_fault_34_shuffled_labels_a_thousand_times_are_found_no_more_often_than_
 
 
 @pytest.mark.parametrize("permutations", [0, 1, 10])
-def test_fault_35_too_few_permutations_say_so_and_give_no_small_p(marked, permutations: int) -> None:
+def test_fault_35_too_few_permutations_are_reported_and_give_no_small_p(marked, permutations: int) -> None:
     model, _, _ = marked
     key = irwm.generate_key(model, irwm.Parameters(permutations=permutations), secret=bytes(32))
     found = irwm.detect(model, model, key)
@@ -90,7 +90,7 @@ def test_fault_35_too_few_permutations_say_so_and_give_no_small_p(marked, permut
     assert found.log10_p >= fisher_floor_log10(50, permutations)
 
 
-def test_fault_35_no_p_is_ever_zero_not_even_of_a_fresh_mark(marked) -> None:
+def test_fault_35_p_is_never_zero(marked) -> None:
     model, key, release = marked
     found = irwm.detect(release, model, key)
     assert found.ranks.min() == 1 / 1001
@@ -98,7 +98,7 @@ def test_fault_35_no_p_is_ever_zero_not_even_of_a_fresh_mark(marked) -> None:
     assert found.log10_p == fisher_floor_log10(50, 1000)
 
 
-def test_fault_36_many_keys_are_paid_for_and_printed(marked) -> None:
+def test_fault_36_correction_for_many_keys_is_applied_and_printed(marked) -> None:
     model, key, release = marked
     one, many = (irwm.detect(release, model, key, keys_tried=tried) for tried in (1, 100_000))
     assert log10_risk(many.reading, many.comparisons) == pytest.approx(

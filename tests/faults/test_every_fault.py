@@ -95,7 +95,7 @@ def test_each_fault_has_a_test(trials: dict[int, list[Trial]], number: int) -> N
 
 
 @pytest.mark.parametrize(("number", "cells"), ROWS, ids=map(str, FAULTS))
-def test_each_row_names_the_files_that_try_its_fault(
+def test_each_row_names_the_test_files_of_its_fault(
     trials: dict[int, list[Trial]], number: int, cells: list[str]
 ) -> None:
     assert len(cells) == 4, f"row {number} of docs/faults.md: a number and three texts without |, each followed by |"
@@ -108,7 +108,7 @@ def test_each_row_names_the_files_that_try_its_fault(
 
 
 @pytest.mark.parametrize(("page", "least"), [("security.md", 20), ("verifying.md", 8)])
-def test_every_test_that_a_page_of_claims_names_is_there(page: str, least: int) -> None:
+def test_tests_named_by_claims_pages_exist(page: str, least: int) -> None:
     text = (LIST.parent / page).read_text(encoding="utf-8")
     paths = set(re.findall(r"`(tests/[\w/.]+?)(?:::\w+)?`", text))
     assert len(paths) >= least

@@ -60,7 +60,7 @@ def test_fault_17_a_file_replaced_or_removed_after_opening(folder: Path) -> None
 # Code that tries to run; code in PyTorch files is in test_torch_files.py.
 
 
-def test_fault_22_remote_code_is_ignored_and_that_is_said(folder: Path, tmp_path: Path) -> None:
+def test_fault_22_remote_code_is_ignored_with_a_note(folder: Path, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     config = json.loads((folder / "config.json").read_text())
     config["auto_map"] = {"AutoModelForCausalLM": "modeling_evil.Evil", "AutoConfig": "modeling_evil.Config"}
@@ -89,7 +89,7 @@ def test_fault_23_unicode_and_case_colliding_names_are_kept_apart(folder: Path, 
     assert done.returncode == 0
 
 
-def test_fault_23_very_long_paths_are_served_or_refused_by_name(folder: Path, tmp_path: Path) -> None:
+def test_fault_23_very_long_paths_work_or_are_refused_by_name(folder: Path, tmp_path: Path) -> None:
     deep = tmp_path
     while len(str(deep)) < 3500:
         deep = deep / ("d" * 200)

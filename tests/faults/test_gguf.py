@@ -94,7 +94,7 @@ HEADERS: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_21_a_faulty_header_is_refused_in_words(name: str, tmp_path: Path) -> None:
+def test_21_faulty_header_is_refused_with_a_message(name: str, tmp_path: Path) -> None:
     head, words = HEADERS[name]
     path = raw(tmp_path / "model.gguf", head, ROW * 4)
     with pytest.raises(CorruptCheckpointError, match=words) as caught:
@@ -113,7 +113,7 @@ def test_21_a_number_format_that_ggml_does_not_have_is_refused_by_name(kind: int
 
 
 @pytest.mark.parametrize("kind", ["Q8_1", "Q8_K", "Q1_0"])
-def test_21_a_number_format_that_cannot_be_read_is_said_when_it_is_needed(kind: str, tmp_path: Path) -> None:
+def test_21_unreadable_number_format_is_reported_on_use(kind: str, tmp_path: Path) -> None:
     number = gguf.GGMLQuantizationType[kind].value
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     head = header([], [tensor("token_embd.weight", [block, 2 * block], number, 0)])
@@ -144,9 +144,7 @@ def test_21_a_number_format_that_cannot_be_read_is_said_when_it_is_needed(kind: 
         (header([], [ONE], magic=b"ggjt"), NotACheckpointError, "not GGUF"),
     ],
 )
-def test_01_a_file_that_is_something_else_is_said_to_be_that(
-    content: bytes, error: type[CheckpointError], words: str, tmp_path: Path
-) -> None:
+def test_01_other_file_type_is_named(content: bytes, error: type[CheckpointError], words: str, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
     with pytest.raises(error, match=words) as caught:
@@ -184,7 +182,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_03_a_header_larger_than_any_real_one_is_refused_unread(tmp_path: Path, taken: list[int]) -> None:
+def test_03_oversized_header_is_refused_unread(tmp_path: Path, taken: list[int]) -> None:
     """A sparse file of 8 GB whose first setting is a text of 4 GB."""
     path = tmp_path / "model.gguf"
     path.write_bytes(header([setting("a", TEXT, struct.pack("<Q", 2**32))], [ONE]))
@@ -246,7 +244,7 @@ def test_11_hostile_names_are_dictionary_keys_and_nothing_else(tmp_path: Path) -
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
-def test_15_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_15_special_files_are_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
     (tmp_path / "null.gguf").symlink_to("/dev/null")
     for name in ("pipe.gguf", "null.gguf"):
@@ -291,7 +289,7 @@ def test_17_a_file_changed_after_it_was_opened_is_noticed(change: str, sound: by
             read()
 
 
-def test_21_blocks_of_nan_and_infinite_scales_are_numbers_like_any(tmp_path: Path) -> None:
+def test_21_blocks_with_nan_and_infinite_scales_are_read(tmp_path: Path) -> None:
     """Their rows are not finite, which the invariant then reports; this step neither raises nor warns."""
     head = header([], [tensor("token_embd.weight", [32, 64], Q4_0, 0)])
     path = raw(tmp_path / "model.gguf", head, b"\xff" * (64 * 18))
@@ -329,7 +327,7 @@ def in_process(parser: str, path: Path, what: str, *_: object) -> dict[str, obje
     return child.checked_answer(answer.encode("ascii"), path, what, "")
 
 
-def test_21_random_changes_of_the_header_end_in_a_typed_error_or_a_sound_checkpoint(
+def test_21_random_header_changes_end_in_typed_error_or_valid_checkpoint(
     sound: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf_file, "run_parser", in_process)
@@ -346,7 +344,7 @@ def test_21_random_changes_of_the_header_end_in_a_typed_error_or_a_sound_checkpo
     assert all(str(error).isprintable() for error in refused)
 
 
-def test_21_the_child_process_does_the_same(sound: bytes, tmp_path: Path) -> None:
+def test_21_child_process_refuses_the_same_headers(sound: bytes, tmp_path: Path) -> None:
     rng = random.Random(1)
     path, stop = tmp_path / "model.gguf", min(header_end(sound), len(sound))
     refused: list[CheckpointError] = []

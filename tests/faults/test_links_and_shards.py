@@ -46,7 +46,7 @@ from tools.waiting import until
         "model.bin",
     ],
 )
-def test_fault_13_an_index_that_leads_out_of_the_folder(folder: Path, sharded: Path, shard: str) -> None:
+def test_fault_13_index_outside_the_folder_is_refused(folder: Path, sharded: Path, shard: str) -> None:
     index = read_index(sharded)
     index[EMBEDDING] = shard
     write_index(sharded, index)
@@ -125,7 +125,7 @@ def make_odd(path: Path, kind: str) -> Iterator[None]:
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("kind", ["FIFO", "socket", "directory", "device"])
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_fault_15_what_is_no_regular_file_does_not_hang(folder: Path, tmp_path: Path, kind: str, name: str) -> None:
+def test_fault_15_special_files_do_not_hang(folder: Path, tmp_path: Path, kind: str, name: str) -> None:
     (folder / name).unlink(missing_ok=True)
     with make_odd(folder / name, kind):
         if name == "tokenizer.json":
@@ -210,7 +210,7 @@ OPENS, REFUSALS = 5000, 500
 
 @pytest.mark.fault(75)
 @pytest.mark.slow
-def test_no_open_reads_outside_while_files_and_folders_are_swapped_for_links(tmp_path: Path) -> None:
+def test_swapping_files_for_links_never_reads_outside(tmp_path: Path) -> None:
     model, outside = tmp_path / "model", tmp_path / "outside"
     (model / "part").mkdir(parents=True)
     outside.mkdir()
@@ -240,7 +240,7 @@ def test_no_open_reads_outside_while_files_and_folders_are_swapped_for_links(tmp
 
 
 @pytest.mark.fault(75)
-def test_a_child_reads_the_file_that_was_opened_whatever_has_its_name_by_then(tmp_path: Path) -> None:
+def test_child_reads_the_opened_file_after_a_rename(tmp_path: Path) -> None:
     torch.save({"a": torch.zeros(2)}, tmp_path / "x.bin")
     torch.save({"outside": torch.zeros(2)}, tmp_path / "y.bin")
     with Reading(tmp_path).child(tmp_path / "x.bin") as (limits, descriptor):

@@ -78,7 +78,7 @@ def test_fault_32_an_adapter_alone_and_an_unreadable_quantisation_come_with_advi
 
 
 @pytest.mark.slow
-def test_fault_33_reordered_ids_are_said_with_and_without_their_tokenizer(marked, tmp_path: Path) -> None:
+def test_fault_33_reordered_ids_are_reported_with_and_without_tokenizer(marked, tmp_path: Path) -> None:
     model, key, release = marked
     for tokenizer in ("keep", "drop"):
         out = tmp_path / tokenizer
@@ -99,7 +99,7 @@ def test_fault_34_another_model_or_a_wrong_key_is_not_found(marked, tmp_path: Pa
         irwm.detect(irwm.open_checkpoint(release), other, key)
 
 
-def test_fault_36_every_key_tried_is_paid_for_and_counted(marked) -> None:
+def test_fault_36_result_is_corrected_for_every_key_tried(marked) -> None:
     model, key, release = marked
     few, many = (irwm.detect(irwm.open_checkpoint(release), model, key, keys_tried=n) for n in (1, 10**85))
     assert (few.verdict, many.verdict) == ("found", "inconclusive")
@@ -121,7 +121,7 @@ def test_fault_37_seed_threads_and_repetition_change_nothing(marked) -> None:
     np.testing.assert_allclose(first.observed, second.observed, rtol=1e-9)
 
 
-def test_fault_38_two_marks_lie_side_by_side(marked, tmp_path: Path) -> None:
+def test_fault_38_two_marks_coexist(marked, tmp_path: Path) -> None:
     """The app warns of it: tests/jobs/test_tasks.py."""
     model, key, release = marked
     first = irwm.open_checkpoint(release)

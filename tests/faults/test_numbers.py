@@ -39,7 +39,7 @@ def spoil(release: Path, out: Path, tensor: str, change: Callable[[torch.Tensor]
 
 @pytest.mark.fault(25, 83)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf"), 3e38])
-def test_numbers_in_rows_that_the_key_does_not_read_change_no_verdict(marked, tmp_path, bad) -> None:
+def test_damage_in_rows_that_the_key_does_not_read_changes_no_verdict(marked, tmp_path, bad) -> None:
     model, key, release = marked
     rows = np.setdiff1d(np.arange(600), key.marked_rows)[::40].tolist()
     spoilt = spoil(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__((rows, 5), bad))
@@ -70,7 +70,7 @@ def test_fault_25_an_embedding_of_nan_is_inconclusive(marked, tmp_path) -> None:
     assert irwm.detect(suspect, model, key).verdict == "inconclusive"
 
 
-def test_fault_25_broken_q_or_k_spoils_the_papers_reading_only(marked, tmp_path) -> None:
+def test_fault_25_broken_q_or_k_affects_only_the_papers_reading(marked, tmp_path) -> None:
     model, key, release = marked
     suspect = spoil(release.path, tmp_path / "x", QUERY, lambda q: q.fill_(float("nan")))
     found = irwm.detect(suspect, model, key)
@@ -98,7 +98,7 @@ def test_fault_26_zero_and_duplicate_rows_are_never_used(tiny_path, tmp_path) ->
     assert not used & {*range(10, 20), 30, 31}
 
 
-def test_fault_26_rows_zeroed_in_the_suspect_are_counted_as_gone(marked, tmp_path) -> None:
+def test_fault_26_zeroed_rows_are_counted_as_missing(marked, tmp_path) -> None:
     model, key, release = marked
     rows = key.marked_rows[:5].tolist()
     suspect = spoil(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__(rows, 0.0))

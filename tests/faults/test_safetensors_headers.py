@@ -35,7 +35,7 @@ ESCAPES = "../../etc/x\0\x1b[31m\u202e<script>alert(1)</script>"
         (b"Access to model is restricted.\n", "text file"),
     ],
 )
-def test_fault_01_what_stands_in_for_the_weights_is_named(tmp_path: Path, content: bytes, words: str) -> None:
+def test_fault_01_other_content_instead_of_weights_is_named(tmp_path: Path, content: bytes, words: str) -> None:
     assert words in str(refused(weights(tmp_path / "m", content), NotACheckpointError))
 
 
@@ -68,7 +68,7 @@ def test_fault_03_more_tensors_than_any_model_has_are_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("second", [(0, 4), (4, 8)])
-def test_fault_04_and_05_a_name_twice_is_refused_even_for_the_same_bytes(
+def test_fault_04_and_05_duplicate_names_are_refused_even_for_equal_bytes(
     tmp_path: Path, second: tuple[int, int]
 ) -> None:
     item, other = json.dumps(entry("F32", [1], 0, 4)), json.dumps(entry("F32", [1], *second))
@@ -89,13 +89,15 @@ def test_fault_04_and_05_a_name_twice_is_refused_even_for_the_same_bytes(
         ([(0, 4), (4, 8)], 7, "cut short"),
     ],
 )
-def test_fault_06_overlap_hole_and_trailing_bytes(tmp_path: Path, ranges: list, size: int, words: str) -> None:
+def test_fault_06_overlaps_holes_and_trailing_bytes_are_refused(
+    tmp_path: Path, ranges: list, size: int, words: str
+) -> None:
     header = {f"t{i}": entry("F32", [1], *pair) for i, pair in enumerate(ranges)}
     raw(tmp_path / "x.safetensors", header, bytes(size))
     assert words in str(refused(tmp_path / "x.safetensors", CorruptCheckpointError))
 
 
-def test_fault_06_an_archive_behind_the_last_tensor(folder: Path) -> None:
+def test_fault_06_archive_after_the_last_tensor_is_refused(folder: Path) -> None:
     with zipfile.ZipFile(folder / "model.safetensors", "a") as archive:
         archive.writestr("payload.py", "print()")
     assert "Bytes follow" in str(refused(folder, CorruptCheckpointError))
@@ -104,13 +106,13 @@ def test_fault_06_an_archive_behind_the_last_tensor(folder: Path) -> None:
 @pytest.mark.parametrize(
     "shape", [[3], [-1], [1.5], [1.0], ["1"], [True], [None], [2**31, 2**31, 4], [2**62, 4], [1, [1]]], ids=str
 )
-def test_fault_07_shapes_that_do_not_fit_or_are_no_numbers(tmp_path: Path, shape: list) -> None:
+def test_fault_07_invalid_shapes_are_refused(tmp_path: Path, shape: list) -> None:
     raw(tmp_path / "x.safetensors", {"w": entry("F32", shape, 0, 4)}, bytes(4))
     assert refused(tmp_path / "x.safetensors", CorruptCheckpointError).tensor == "w"
 
 
 @pytest.mark.parametrize("shape", [[0, 2**63], [0, 2**62, 2**62], [2**63, 0]], ids=str)
-def test_fault_08_an_empty_tensor_with_overflowing_strides(tmp_path: Path, shape: list) -> None:
+def test_fault_08_empty_tensor_with_overflowing_strides_is_refused(tmp_path: Path, shape: list) -> None:
     raw(tmp_path / "x.safetensors", {"w": entry("F32", shape, 0, 0), "v": entry("F32", [1], 0, 4)}, bytes(4))
     assert refused(tmp_path / "x.safetensors", CorruptCheckpointError).tensor == "w"
 
@@ -145,7 +147,9 @@ def test_fault_09_bf16_is_read_exactly(tmp_path: Path) -> None:
         (b"[]", "begin with"),
     ],
 )
-def test_fault_10_deep_json_byte_order_mark_and_bad_utf8(tmp_path: Path, header: bytes, words: str) -> None:
+def test_fault_10_deep_json_byte_order_marks_and_bad_utf8_are_refused(
+    tmp_path: Path, header: bytes, words: str
+) -> None:
     raw(tmp_path / "x.safetensors", header)
     assert words in str(refused(tmp_path / "x.safetensors", CorruptCheckpointError))
 
@@ -169,7 +173,7 @@ def test_fault_11_a_hostile_tensor_name_is_only_ever_a_key(folder: Path, tmp_pat
     assert error.tensor == ESCAPES
 
 
-def test_fault_11_a_hostile_folder_name_cannot_speak_in_a_message(tiny_path: Path, tmp_path: Path) -> None:
+def test_fault_11_hostile_folder_name_is_escaped_in_messages(tiny_path: Path, tmp_path: Path) -> None:
     name = "a\x1b[31m\u202e<script>"
     folder = shutil.copytree(tiny_path, tmp_path / name)
     assert open_checkpoint(folder).family == "llama"
@@ -182,6 +186,6 @@ def test_fault_11_a_hostile_folder_name_cannot_speak_in_a_message(tiny_path: Pat
 
 
 @pytest.mark.parametrize("metadata", [{"a": 1}, {"a": None}, {"a": {}}, [], "text", 1])
-def test_fault_12_metadata_that_is_not_text(tmp_path: Path, metadata: object) -> None:
+def test_fault_12_non_text_metadata_is_refused(tmp_path: Path, metadata: object) -> None:
     raw(tmp_path / "x.safetensors", {"__metadata__": metadata, "w": entry("F32", [1], 0, 4)}, bytes(4))
     assert "__metadata__" in str(refused(tmp_path / "x.safetensors", CorruptCheckpointError))

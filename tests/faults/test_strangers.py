@@ -105,7 +105,7 @@ class Sending:
 @pytest.mark.fault(66, 67)
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", ["page", "lists"])
-def test_a_report_made_to_stop_the_verifier_holds_up_nobody_else(
+def test_slow_report_does_not_delay_other_callers(
     app: RunningApp, client: httpx.Client, numbers: bytes, attack: str
 ) -> None:
     call(client, "do_unlock", [PASSPHRASE, 0])
@@ -136,9 +136,7 @@ def test_a_report_made_to_stop_the_verifier_holds_up_nobody_else(
 @pytest.mark.parametrize(
     "lengths", ["Transfer-Encoding: chunked\nContent-Length: 5", "Content-Length: 5\nTransfer-Encoding: Chunked"]
 )
-def test_content_in_pieces_beside_a_length_is_refused_before_any_of_it_is_kept(
-    app: RunningApp, path: str, lengths: str
-) -> None:
+def test_chunked_content_with_a_length_is_refused_before_storing(app: RunningApp, path: str, lengths: str) -> None:
     before = stored(app)
     head = f"POST {path} HTTP/1.1\nHost: 127.0.0.1\nContent-Type: multipart/form-data; boundary=x\n{lengths}\n"
     part = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
@@ -149,7 +147,7 @@ def test_content_in_pieces_beside_a_length_is_refused_before_any_of_it_is_kept(
 
 
 @pytest.mark.fault(68)
-def test_pieces_without_any_length_and_two_lengths_are_refused_too(app: RunningApp) -> None:
+def test_chunked_content_without_length_or_with_two_is_refused(app: RunningApp) -> None:
     for lengths in ("Transfer-Encoding: chunked", "Content-Length: 5\nContent-Length: 6", "Content-Length: 5, 6"):
         for path in ("/gradio_api/upload", "/gradio_api/queue/join"):
             told, _ = answer_to(app, f"POST {path} HTTP/1.1\nHost: 127.0.0.1\n{lengths}\n")
@@ -159,9 +157,7 @@ def test_pieces_without_any_length_and_two_lengths_are_refused_too(app: RunningA
 
 
 @pytest.mark.fault(68)
-def test_strangers_store_no_more_than_their_share_and_the_officer_has_room_beside_it(
-    app: RunningApp, client: httpx.Client
-) -> None:
+def test_unauthenticated_uploads_stay_within_their_share(app: RunningApp, client: httpx.Client) -> None:
     (folder,) = (app.home.parent / "tmp").glob("irwm-uploads-*")
     file = {"files": ("a.txt", b"x")}
     held = folder / "held"
@@ -201,7 +197,7 @@ def dear_backup(folder: Path) -> bytes:
 
 
 @pytest.mark.fault(69)
-def test_backups_that_ask_for_gigabytes_to_try_a_passphrase_are_refused_before_it_is_tried(
+def test_backups_with_huge_passphrase_cost_are_refused_first(
     app: RunningApp, client: httpx.Client, tmp_path: Path
 ) -> None:
     content = dear_backup(tmp_path / "made")
@@ -231,7 +227,7 @@ def test_wrong_passphrases_of_twelve_browsers_count_as_twelve(app: RunningApp, c
 
 @pytest.mark.fault(79, 96)
 @pytest.mark.parametrize("reload", [False, True], ids=["one page", "a reload before each try"])
-def test_wrong_passphrases_of_one_browser_make_that_one_wait(app: RunningApp, reload: bool) -> None:
+def test_wrong_passphrases_delay_only_their_browser(app: RunningApp, reload: bool) -> None:
     with app.client() as attacker, app.client() as owner:
         owner.get("/")
         attacker.get("/")
@@ -247,7 +243,7 @@ def test_wrong_passphrases_of_one_browser_make_that_one_wait(app: RunningApp, re
 
 @pytest.mark.fault(80)
 @pytest.mark.slow
-def test_what_strangers_uploaded_is_gone_after_a_kill_and_the_next_start(tmp_path: Path) -> None:
+def test_unauthenticated_uploads_are_removed_after_kill_and_restart(tmp_path: Path) -> None:
     def uploads() -> list[Path]:
         return [path for path in (tmp_path / "tmp").rglob("report.html") if path.is_file()]
 
@@ -263,7 +259,7 @@ def test_what_strangers_uploaded_is_gone_after_a_kill_and_the_next_start(tmp_pat
 
 
 @pytest.mark.fault(78)
-def test_a_stream_of_answers_is_for_the_browser_that_began_it_alone(app: RunningApp, client: httpx.Client) -> None:
+def test_event_stream_is_only_for_its_browser(app: RunningApp, client: httpx.Client) -> None:
     call(client, "do_unlock", [PASSPHRASE, 0])
     session = uuid.uuid4().hex
     join = {"data": [False], "fn_index": handler(client, "arrive"), "session_hash": session}
@@ -283,7 +279,7 @@ def test_a_stream_of_answers_is_for_the_browser_that_began_it_alone(app: Running
         assert any("process_completed" in line for line in stream.iter_lines()), "its own browser reads it"
 
 
-def test_locked_browsers_may_not_ask_for_much_at_once(app: RunningApp, client: httpx.Client) -> None:
+def test_locked_browsers_have_request_limits(app: RunningApp, client: httpx.Client) -> None:
     for data in ["x" * STRANGERS.body, [[]] * STRANGERS.values]:
         body = {"data": [data], "fn_index": handler(client, "arrive"), "session_hash": uuid.uuid4().hex}
         assert client.post("/gradio_api/queue/join", json=body).status_code == 413
@@ -295,7 +291,7 @@ def test_locked_browsers_may_not_ask_for_much_at_once(app: RunningApp, client: h
 @pytest.mark.fault(96)
 @pytest.mark.slow
 @pytest.mark.parametrize("held", ["heartbeats", "silence", "uploads that stall"])
-def test_connections_that_strangers_keep_open_keep_nobody_out(app: RunningApp, client: httpx.Client, held: str) -> None:
+def test_open_unauthenticated_connections_do_not_block_others(app: RunningApp, client: httpx.Client, held: str) -> None:
     ask, number = {
         "heartbeats": ("GET /gradio_api/heartbeat/{} HTTP/1.1\nHost: 127.0.0.1\n\n", STRANGERS.answers + 10),
         "silence": ("", 2 * connections.MOST + 76),  # more than a process may have files open by default
@@ -358,7 +354,7 @@ def test_the_right_passphrase_opens_while_six_callers_enter_wrong_ones(app: Runn
 
 @pytest.mark.fault(91)
 @pytest.mark.slow
-def test_the_names_of_sessions_take_no_memory_worth_mentioning(app: RunningApp, client: httpx.Client) -> None:
+def test_session_names_take_little_memory(app: RunningApp, client: httpx.Client) -> None:
     process = psutil.Process(app.process.pid)
     number = handler(client, "arrive")
     before = process.memory_info().rss
@@ -369,9 +365,7 @@ def test_the_names_of_sessions_take_no_memory_worth_mentioning(app: RunningApp, 
 
 
 @pytest.mark.fault(98)
-def test_what_a_page_offers_is_for_the_browser_that_asked_for_it_until_it_is_locked(
-    app: RunningApp, client: httpx.Client
-) -> None:
+def test_offered_files_are_only_for_their_unlocked_browser(app: RunningApp, client: httpx.Client) -> None:
     call(client, "do_unlock", [PASSPHRASE, 0])
     (offered,) = call(client, "export_log", [])["output"]["data"]
     path = f"/gradio_api/file={offered['value']['path']}"
@@ -388,7 +382,7 @@ def test_what_a_page_offers_is_for_the_browser_that_asked_for_it_until_it_is_loc
 
 
 @pytest.mark.fault(98)
-def test_no_result_is_handed_out_past_the_stream(app: RunningApp, client: httpx.Client) -> None:
+def test_results_are_available_only_through_the_stream(app: RunningApp, client: httpx.Client) -> None:
     call(client, "do_unlock", [PASSPHRASE, 0])
     for path in ("call/arrive/x", "call/arrive", f"call/arrive/{uuid.uuid4().hex}"):
         assert client.get(f"/gradio_api/{path}").status_code == 404
@@ -397,7 +391,7 @@ def test_no_result_is_handed_out_past_the_stream(app: RunningApp, client: httpx.
 
 @pytest.mark.slow
 @pytest.mark.fault(96)
-def test_calls_that_cannot_be_answered_fill_no_log(app: RunningApp, client: httpx.Client) -> None:
+def test_invalid_calls_do_not_fill_the_log(app: RunningApp, client: httpx.Client) -> None:
     before = len(app.log.read_text())
     number = handler(client, "do_unlock")
     calls = [

@@ -86,14 +86,14 @@ BOMBS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS)
-def test_the_bombs_of_these_tests_go_off_where_pickle_may_run(canary: Path, tmp_path: Path, make: Callable) -> None:
+def test_test_pickles_run_code_with_plain_pickle(canary: Path, tmp_path: Path, make: Callable) -> None:
     torch.load(saved(make(canary), tmp_path / "x.bin"), weights_only=False)
     assert canary.exists()
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("make", BOMBS.values(), ids=BOMBS)
-def test_fault_18_a_bin_that_runs_code_is_refused_and_did_not_run(folder: Path, canary: Path, make: Callable) -> None:
+def test_fault_18_bin_with_code_is_refused_without_running_it(folder: Path, canary: Path, make: Callable) -> None:
     saved(make(canary), folder / WHOLE)
     error = refused(folder, UnsupportedCheckpointError)
     assert error.file == str(folder / WHOLE)
@@ -102,7 +102,7 @@ def test_fault_18_a_bin_that_runs_code_is_refused_and_did_not_run(folder: Path, 
 
 
 @pytest.mark.parametrize("name", ["x.bin", "x.pt", "x.pth"])
-def test_fault_18_neither_does_a_bare_or_an_old_pickle_run(folder: Path, canary: Path, name: str) -> None:
+def test_fault_18_bare_and_old_pickles_do_not_run(folder: Path, canary: Path, name: str) -> None:
     path = folder / name
     for protocol in range(2, 6):
         path.write_bytes(pickle.dumps(Bomb(canary), protocol))
@@ -116,7 +116,7 @@ def test_fault_18_neither_does_a_bare_or_an_old_pickle_run(folder: Path, canary:
 
 
 @pytest.mark.slow
-def test_fault_18_a_bomb_in_one_of_several_shards(tiny_path: Path, tmp_path: Path, canary: Path) -> None:
+def test_fault_18_code_in_one_of_several_shards_does_not_run(tiny_path: Path, tmp_path: Path, canary: Path) -> None:
     folder = as_torch(tiny_path, tmp_path / "sharded", shards=3)
     shard = folder / "pytorch_model-00002-of-00003.bin"
     saved(torch.load(shard) | {"x": Bomb(canary)}, shard)
@@ -124,7 +124,7 @@ def test_fault_18_a_bomb_in_one_of_several_shards(tiny_path: Path, tmp_path: Pat
     assert not canary.exists()
 
 
-def test_fault_18_code_beside_the_pickle_is_not_run_either(folder: Path, canary: Path) -> None:
+def test_fault_18_code_next_to_the_pickle_is_not_run(folder: Path, canary: Path) -> None:
     """A module in the model's folder, which Python would import first if it looked there."""
     for name in ("torch.py", "json.py", "resource.py", "sitecustomize.py", "usercustomize.py"):
         (folder / name).write_text(f"open({str(canary)!r}, 'w')")
@@ -168,7 +168,7 @@ def test_fault_19_archives_renamed_to_bin_are_refused_by_their_magic_bytes(
 
 
 @pytest.mark.slow
-def test_fault_19_a_zip_renamed_to_bin_is_told_from_a_pytorch_file(folder: Path) -> None:
+def test_fault_19_zip_renamed_to_bin_is_distinguished_from_pytorch(folder: Path) -> None:
     with zipfile.ZipFile(folder / WHOLE, "w") as archive:
         archive.writestr("model/config.json", "{}")
         archive.writestr("model/model.safetensors", bytes(100))
@@ -182,9 +182,7 @@ def test_fault_19_a_zip_renamed_to_bin_is_told_from_a_pytorch_file(folder: Path)
     refused(folder, CorruptCheckpointError)
 
 
-def test_fault_19_a_file_renamed_from_safetensors_to_bin_or_back_is_told_its_name(
-    folder: Path, tiny_path: Path
-) -> None:
+def test_fault_19_renamed_safetensors_and_bin_files_are_named_correctly(folder: Path, tiny_path: Path) -> None:
     shutil.copy(folder / WHOLE, folder / "model.safetensors")
     assert "ends in .bin" in str(refused(folder, UnsupportedCheckpointError))
     shutil.move(folder / "model.safetensors", folder / "x.bin")
@@ -194,7 +192,7 @@ def test_fault_19_a_file_renamed_from_safetensors_to_bin_or_back_is_told_its_nam
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_fault_19_a_renamed_pickle_is_refused_and_did_not_run(tmp_path: Path, canary: Path, protocol: int) -> None:
+def test_fault_19_renamed_pickle_is_refused_without_running_it(tmp_path: Path, canary: Path, protocol: int) -> None:
     content = pickle.dumps(Bomb(canary), protocol) + bytes(200)
     assert "pickle" in str(refused(weights(tmp_path / "m", content), UnsupportedCheckpointError))
     assert not canary.exists()
@@ -232,7 +230,7 @@ def test_fault_20_a_zip_bomb_is_refused_before_it_is_inflated(tmp_path: Path, en
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", ["x/../../slipped", "/slipped", "../slipped", "x\\..\\..\\slipped", "x/./slipped"])
-def test_fault_20_a_bin_whose_entries_lead_out_of_it_is_refused(folder: Path, name: str) -> None:
+def test_fault_20_bin_with_entries_outside_it_is_refused(folder: Path, name: str) -> None:
     rezipped(saved({"w": torch.ones(4)}, folder / WHOLE), lambda entries: entries | {name: b"loot"})
     before = tree(folder.parent)
     assert "leads out of it" in str(refused(folder, CorruptCheckpointError))
@@ -282,7 +280,7 @@ def test_fault_17_a_bin_cut_short_anywhere_is_refused(folder: Path) -> None:
         refused(folder, CorruptCheckpointError, NotACheckpointError)
 
 
-def test_fault_43_no_file_handle_left_to_start_the_reader_is_said(folder: Path) -> None:
+def test_fault_43_missing_file_handles_for_the_reader_are_reported(folder: Path) -> None:
     for free in (1, 3):
         with all_but(free), pytest.raises(CheckpointError, match="Too many") as caught:
             open_checkpoint(folder / WHOLE)
@@ -296,7 +294,7 @@ def test_fault_43_no_file_handle_left_to_start_the_reader_is_said(folder: Path) 
 @pytest.mark.fault(74)
 @pytest.mark.sweep
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_a_pickle_that_makes_gigabytes_out_of_a_number_is_refused(tmp_path: Path, protocol: int) -> None:
+def test_pickle_that_allocates_gigabytes_from_a_number_is_refused(tmp_path: Path, protocol: int) -> None:
     """By name where torch would make them, and by torch where it does not know the spelling."""
 
     class Buffer:
@@ -338,9 +336,7 @@ BUSY = 4
 
 @pytest.mark.fault(74)
 @pytest.mark.slow
-def test_two_hundred_shards_that_keep_their_readers_busy_end_with_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_of_slow_shards_ends_with_the_first_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pickle of 60 MB that creates and drops empty dictionaries, in the first of the shards."""
     readers: list[Path] = []
 

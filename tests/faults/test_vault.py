@@ -93,7 +93,7 @@ with vault._file.writing() as db:
 """
 
 
-def test_fault_45_a_second_process_gets_in_use_and_a_killed_one_leaves_no_lock(
+def test_fault_45_second_process_is_refused_and_a_killed_one_leaves_no_lock(
     vault: Vault, add: Add, spawn: Spawn
 ) -> None:
     kept = add(vault, "before")
@@ -112,7 +112,7 @@ def test_fault_45_a_second_process_gets_in_use_and_a_killed_one_leaves_no_lock(
     assert vault.check().ok
 
 
-def test_fault_40_a_vault_on_a_full_disk_keeps_what_it_has(small_disk: Path, passphrase: str) -> None:
+def test_fault_40_vault_on_a_full_disk_loses_nothing(small_disk: Path, passphrase: str) -> None:
     kind = StorageFullError if os.path.ismount(small_disk) else StorageError
     vault = Vault.create(small_disk / "home", passphrase, CHEAP)
     kept = vault.add_case("kept")
@@ -215,7 +215,7 @@ def test_fault_42_a_failure_at_each_step_of_making_copying_and_restoring_loses_n
     assert failures or call == "rename", "at least one of the three uses each of these"
 
 
-def test_fault_47_what_a_passphrase_is(tmp_path: Path) -> None:
+def test_fault_47_valid_and_invalid_passphrases(tmp_path: Path) -> None:
     composed = unicodedata.normalize("NFC", "  Zoë's führender Äpfel ")
     apart = unicodedata.normalize("NFD", composed)
     assert composed != apart
@@ -264,7 +264,7 @@ def test_fault_49_a_byte_flipped_in_the_file_itself_names_its_record(
 
 
 @pytest.mark.parametrize("damage", ["random", "zeros", "another page", "cut off"])
-def test_fault_50_every_page_trashed_or_cut_off_in_turn_is_detected_and_the_backup_brings_it_back(
+def test_fault_50_each_damaged_or_cut_page_is_detected_and_the_backup_restores(
     filled: Vault, home: Path, passphrase: str, damage: str
 ) -> None:
     good = filled.backup()
@@ -389,7 +389,7 @@ def taken_over(table: str, where: str = "") -> tuple[str, str]:
     return f"DELETE FROM main.{table} {where}", f"INSERT INTO main.{table} SELECT * FROM other.{table} {where}"
 
 
-def test_fault_70_an_old_copy_and_its_passphrase_open_nothing_sealed_later(
+def test_fault_70_old_copy_and_passphrase_do_not_open_later_records(
     filled: Vault, changed: Path, passphrase: str
 ) -> None:
     before = Vault.open(changed)
@@ -425,7 +425,7 @@ def test_fault_70_an_old_copy_and_its_passphrase_open_nothing_sealed_later(
     ids=["header", "header and end", "header and end, and the log cut there"],
 )
 @pytest.mark.parametrize("with_witness", [False, True])
-def test_fault_70_an_old_header_put_back_is_refused(
+def test_fault_70_restored_old_header_is_refused(
     filled: Vault, home: Path, changed: Path, passphrase: str, statements: tuple[str, ...], with_witness: bool
 ) -> None:
     put_into(filled.path, changed / "vault.sqlite3", *statements)
@@ -497,7 +497,7 @@ def opened_by_one_of(home: Path, passphrases: tuple[str, str]) -> tuple[str, Vau
 
 
 @pytest.mark.parametrize("moment", KILLED)
-def test_fault_70_a_change_of_passphrase_killed_at_its_turning_points_is_whole_or_absent(
+def test_fault_70_killed_passphrase_change_is_complete_or_absent(
     filled: Vault, home: Path, spawn: Spawn, passphrase: str, moment: str
 ) -> None:
     child = spawn(CHANGES.format(how=KILLED[moment]), passphrase, NEW)
@@ -575,7 +575,7 @@ def forged(home: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_fault_71_an_older_vault_without_its_witness_is_warned_of(
+def test_fault_71_older_vault_without_witness_gives_a_warning(
     vault: Vault, home: Path, add: Add, passphrase: str
 ) -> None:
     older = vault.path.read_bytes()
@@ -629,7 +629,7 @@ def test_fault_71_a_witness_without_this_vaults_code_is_noticed_before_and_after
     assert again.audit_log()[-2].details == {"warning": warning}
 
 
-def test_fault_71_a_sound_vault_and_its_witness_raise_no_doubt(
+def test_fault_71_intact_vault_and_witness_give_no_warning(
     filled: Vault, home: Path, reopened: Callable[[], Vault], passphrase: str
 ) -> None:
     for _ in range(3):

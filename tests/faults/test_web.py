@@ -151,7 +151,7 @@ def test_fault_46_a_hundred_wrong_passphrases_read_the_same_and_the_page_answers
     ["", "x" * 2**20, "ä" * 1025, 7, None, {"path": "/etc/passwd"}, ["a"]],
     ids=["empty", "megabyte", "too long", "number", "null", "file", "list"],
 )
-def test_fault_47_what_cannot_be_a_passphrase_is_refused_and_kept_nowhere(
+def test_fault_47_invalid_passphrases_are_refused_and_not_stored(
     app: RunningApp, client: httpx.Client, passphrase: Any
 ) -> None:
     answer = json.dumps(call(client, "do_unlock", [passphrase, 0]))
@@ -163,7 +163,7 @@ def test_fault_47_what_cannot_be_a_passphrase_is_refused_and_kept_nowhere(
 
 
 @pytest.mark.slow
-def test_fault_50_and_52_a_damaged_vault_is_said_at_the_gate_its_backup_offered_and_its_age_told(
+def test_fault_50_and_52_gate_reports_damage_and_offers_the_backup_with_its_age(
     app: RunningApp, vault: Vault, visit: Callable[..., Visit]
 ) -> None:
     vault.add_case("kept")
@@ -218,9 +218,7 @@ def uploads(app: RunningApp) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_fault_60_forged_hosts_origins_and_bodies_are_refused_and_nothing_is_done(
-    app: RunningApp, client: httpx.Client
-) -> None:
+def test_fault_60_forged_hosts_origins_and_bodies_are_refused(app: RunningApp, client: httpx.Client) -> None:
     unlock(client)  # so that the cookie that a browser would send is valid
     before = state(app)
     config = client.get("/config").json()
@@ -261,9 +259,7 @@ def test_fault_60_forged_hosts_origins_and_bodies_are_refused_and_nothing_is_don
 
 
 @pytest.mark.slow
-def test_fault_60_a_simple_request_of_another_page_in_a_real_browser_reaches_nothing(
-    app: RunningApp, chromium: Browser
-) -> None:
+def test_fault_60_simple_request_from_another_page_has_no_effect(app: RunningApp, chromium: Browser) -> None:
     """The browser unlocks, then visits a page of another origin that posts to us with its cookies."""
     context = opened_context(chromium)
     try:
@@ -295,7 +291,7 @@ def test_fault_60_a_simple_request_of_another_page_in_a_real_browser_reaches_not
         context.close()
 
 
-def test_fault_61_no_file_of_ours_or_of_the_system_is_handed_out(app: RunningApp, client: httpx.Client) -> None:
+def test_fault_61_app_and_system_files_are_not_served(app: RunningApp, client: httpx.Client) -> None:
     unlock(client)
     with tempfile.NamedTemporaryFile("w", dir=REPOSITORY, prefix=".env-", delete=True) as env:
         env.write("SECRET=sealed")
@@ -330,7 +326,7 @@ def ways_to(file: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "{home}/vault.sqlite3", "{root}/tiny/config.json", "https://a.example/x"]
 )
-def test_fault_62_a_posted_path_is_no_upload(app: RunningApp, client: httpx.Client, path: str) -> None:
+def test_fault_62_posted_path_is_not_treated_as_upload(app: RunningApp, client: httpx.Client, path: str) -> None:
     """Tests every handler of the real app that takes files."""
     unlock(client)
     named = path.format(home=app.home, root=app.root)
@@ -365,7 +361,7 @@ def call_number(client: httpx.Client, number: int, data: list[Any]) -> dict[str,
     raise AssertionError("no answer")
 
 
-def test_fault_63_uploads_are_limited_each_and_in_total_and_in_number(app: RunningApp, client: httpx.Client) -> None:
+def test_fault_63_uploads_are_limited_in_size_total_and_number(app: RunningApp, client: httpx.Client) -> None:
     (folder,) = (app.home.parent / "tmp").glob("irwm-uploads-*")
     before = uploads(app)
 
@@ -634,7 +630,7 @@ def test_fault_54_another_browser_is_locked_and_cannot_replay_the_first_ones_ses
 
 
 @pytest.mark.slow
-def test_fault_54_no_handler_tells_a_locked_program_anything(
+def test_fault_54_handlers_reveal_nothing_to_a_locked_program(
     app: RunningApp, client: httpx.Client, vault: Vault
 ) -> None:
     """Each handler of each page, private or not, joined by its number with a value that could be right."""
@@ -688,7 +684,7 @@ def test_fault_54_an_idle_page_locks_itself_although_it_polls(
 
 
 @pytest.mark.slow
-def test_fault_44_a_closed_browser_and_a_reload_leave_the_job_and_stop_takes_everything_away(
+def test_fault_44_job_survives_browser_close_and_stop_removes_its_files(
     app: RunningApp, jobs: Jobs, large: Path, chromium: Browser
 ) -> None:
     out = app.root / "closed"
@@ -729,7 +725,7 @@ def test_fault_44_a_closed_browser_and_a_reload_leave_the_job_and_stop_takes_eve
 
 
 @pytest.mark.slow
-def test_fault_44_after_the_app_was_killed_its_job_is_interrupted_swept_and_can_be_run_again(
+def test_fault_44_job_of_a_killed_app_is_interrupted_swept_and_rerunnable(
     app: RunningApp, vault: Vault, jobs: Jobs, large: Path, chromium: Browser
 ) -> None:
     """The last test of this module: it kills the app."""

@@ -29,7 +29,7 @@ from ui.jobs.vault_access import secrets_for
 
 
 @pytest.mark.slow
-def test_a_protect_task_measures_when_it_is_asked_to(demo_path: Path, tmp_path: Path) -> None:
+def test_protect_task_measures_cost_on_request(demo_path: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
     jobs = jobs_of(vault)
@@ -63,14 +63,16 @@ def report(tmp_path: Path, progress: Any = lambda *_: None) -> Any:
 RECEIPT = {"changed_rows": 50, "path": "/nowhere"}
 
 
-def test_nothing_is_measured_unasked(demo_path: Path, tmp_path: Path) -> None:
+def test_cost_is_not_measured_without_a_request(demo_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(demo_path)
     for request, receipt in (({}, RECEIPT), ({"utility": "no"}, RECEIPT), ({"utility": "yes"}, None)):
         assert certifying.certificate_of(request, model, receipt, "cpu", report(tmp_path)) is None
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_too_large_is_left_and_said(demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_model_is_not_measured_and_reported(
+    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = irwm.open_checkpoint(demo_path)
     monkeypatch.setattr(certifying, "SMALL_BYTES", 1000)
     found = certifying.certificate_of({"utility": "small"}, model, RECEIPT, "cpu", report(tmp_path))
@@ -82,7 +84,7 @@ def test_a_model_too_large_is_left_and_said(demo_path: Path, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("free", [None, 10_000_000])
-def test_a_gpu_that_is_full_leaves_it_to_the_processor_if_that_has_room(
+def test_full_gpu_falls_back_to_cpu_if_memory_allows(
     demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int | None
 ) -> None:
     """No GPU here, so the error of a full GPU is raised instead."""
@@ -215,7 +217,7 @@ MANY = {
         ({"similarity": 0.99991, "perplexity": None}, ["to 0.999910", "no perplexity"]),
     ],
 )
-def test_the_words_say_what_the_figures_say(figures: dict[str, Any], said: list[str]) -> None:
+def test_words_of_the_certificate_agree_with_its_figures(figures: dict[str, Any], said: list[str]) -> None:
     made = {"text": "<b>text</b>", "why": "", "utility": MEASURED | figures}
     text = cost_text(made)
     for words in said:

@@ -65,7 +65,7 @@ def asked(world: dict[str, Any], vault: Vault, case_id: str, **theirs: str) -> d
 
 
 @pytest.mark.slow
-def test_who_marked_our_release_again_is_told_by_our_mark_in_his_original(
+def test_second_marker_is_identified_by_our_mark_in_his_original(
     world, vault: Vault, jobs: Jobs, tmp_path: Path
 ) -> None:
     case = vault.add_case("Two claims on one model")
@@ -147,9 +147,7 @@ def test_a_commitment_of_another_key_is_refused(world, vault: Vault, jobs: Jobs,
 
 
 @pytest.mark.slow
-def test_a_root_that_comes_with_their_time_stamp_does_not_date_their_claim(
-    world, vault: Vault, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_root_sent_with_a_time_stamp_does_not_date_a_claim(world, vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     """Anyone can make an authority and send its root along; only a root that we chose ourselves counts."""
     case, stamp, authority = vault.add_case("Two claims"), tmp_path / "stamp", make_authority(tmp_path / "tsa")
     stamp.mkdir()
@@ -168,7 +166,9 @@ def test_a_root_that_comes_with_their_time_stamp_does_not_date_their_claim(
 
 
 @pytest.mark.parametrize("content", [b"", b"no key at all", b"{}"])
-def test_a_key_file_that_is_none_is_said(world, vault: Vault, jobs: Jobs, tmp_path: Path, content: bytes) -> None:
+def test_invalid_key_file_in_a_dispute_is_reported(
+    world, vault: Vault, jobs: Jobs, tmp_path: Path, content: bytes
+) -> None:
     case, file = vault.add_case("Two claims"), tmp_path / "their.key"
     file.write_bytes(content)
     job = run_here("dispute", asked(world, vault, case.id, key_file=str(file)), vault, jobs)
@@ -177,7 +177,7 @@ def test_a_key_file_that_is_none_is_said(world, vault: Vault, jobs: Jobs, tmp_pa
     assert not vault.case_items(case.id)
 
 
-def test_a_document_of_another_version_or_without_a_part_is_refused() -> None:
+def test_dispute_document_with_wrong_version_or_missing_part_is_refused() -> None:
     for data in (b"[]", b"{}", json.dumps({"schema": {"name": dispute.SCHEMA, "version": 2}, "outcome": {}}).encode()):
         with pytest.raises(irwm.IrwmError):
             dispute.from_json(data)

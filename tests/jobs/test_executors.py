@@ -127,7 +127,7 @@ def test_an_investigation_runs_on_the_cluster(world, here, cluster, tmp_path) ->
 @pytest.mark.parametrize(
     "address", ["tcp://127.0.0.1:{port}", "tls://127.0.0.1:{port}", "tcp://no.such.host.invalid:1"]
 )
-def test_a_wrong_address_is_said_in_words(report, monkeypatch, address: str) -> None:
+def test_wrong_scheduler_address_is_reported(report, monkeypatch, address: str) -> None:
     monkeypatch.setattr(executors, "CONNECT_SECONDS", 2)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -138,14 +138,14 @@ def test_a_wrong_address_is_said_in_words(report, monkeypatch, address: str) -> 
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_is_said_in_words(report, monkeypatch) -> None:
+def test_killed_worker_is_reported(report, monkeypatch) -> None:
     monkeypatch.setattr(executors, "cores", lambda: 2)
     with pytest.raises(IrwmError, match="ended without a result"):
         submit_what_ends_its_worker(report, after_stop=False)
 
 
 @pytest.mark.slow
-def test_a_worker_that_ends_after_stop_is_a_stop(report, monkeypatch) -> None:
+def test_worker_ending_after_stop_counts_as_stopped(report, monkeypatch) -> None:
     monkeypatch.setattr(executors, "cores", lambda: 2)
     with pytest.raises(CancelledError):
         submit_what_ends_its_worker(report, after_stop=True)
@@ -172,7 +172,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
-def test_workers_end_with_a_task_that_is_killed(tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_task(tmp_path: Path) -> None:
     """They received recipients' noise keys, and a process pool alone would keep them forever."""
     script = tmp_path / "pool.py"
     script.write_text(POOL, encoding="ascii")

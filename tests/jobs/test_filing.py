@@ -25,7 +25,7 @@ def stamped(vault: Vault, *stamps: tuple[str, bool]) -> str:
     return key.id
 
 
-def test_an_earlier_time_of_an_unknown_authority_counts_for_nothing(vault: Vault) -> None:
+def test_earlier_time_of_an_unknown_authority_is_ignored(vault: Vault) -> None:
     times = ("2023-01-01T00:00:00Z", False), ("2023-09-01T00:00:00Z", True), ("2023-06-01T00:00:00Z", True)
     found = earliest_timestamp(vault, stamped(vault, *times))
     assert found is not None
@@ -36,7 +36,7 @@ def test_without_a_trusted_time_a_key_is_not_dated(vault: Vault) -> None:
     assert earliest_timestamp(vault, stamped(vault, ("2023-01-01T00:00:00Z", False))) is None
 
 
-def test_the_examiner_is_who_is_named_then_who_added_the_latest_item_then_who_is_logged_in(vault: Vault) -> None:
+def test_examiner_is_named_or_last_item_author_or_login(vault: Vault) -> None:
     case = vault.add_case("Leak of January")
     assert examiner_of(vault, "") == examiner_of(vault, case.id) == logged_in()
     vault.add_item(case.id, "leaked", {"a": (1, "ab" * 32)}, added_by="A. Officer")
@@ -44,7 +44,7 @@ def test_the_examiner_is_who_is_named_then_who_added_the_latest_item_then_who_is
     assert examiner_of(vault, case.id, " B. Officer ") == "B. Officer"
 
 
-def test_a_report_says_only_what_is_known_of_its_case() -> None:
+def test_report_states_only_known_facts_of_its_case() -> None:
     request = {"case_title": "", "note": "", "seen_utc": "2024-01-28T00:00:00+00:00"}
     assert case_lines(request, "") == {
         "Case": "Not filed under a title",
@@ -53,7 +53,7 @@ def test_a_report_says_only_what_is_known_of_its_case() -> None:
     }
 
 
-def test_a_suspect_is_known_since_the_earliest_day_that_anybody_stated(vault: Vault) -> None:
+def test_suspect_is_known_since_the_earliest_stated_day(vault: Vault) -> None:
     case = vault.add_case("Leak of January")
     vault.add_item(case.id, "leaked", {"a": (1, "ab" * 32)}, seen_utc="2024-01-28T00:00:00Z")
     vault.add_item(case.id, "the same", {"b": (1, "ab" * 32)}, seen_utc="2024-01-27T00:00:00Z")
@@ -68,7 +68,7 @@ def test_a_suspect_is_known_since_the_earliest_day_that_anybody_stated(vault: Va
     assert known_since(vault, case.id, "")({"a": "ef" * 32}) == ""
 
 
-def test_a_signature_names_the_log_after_what_was_filed_before(vault: Vault) -> None:
+def test_signature_names_the_log_head_after_earlier_entries(vault: Vault) -> None:
     filing = Filing.begin(vault, {"case_id": "", "case_title": "Leak", "note": ""})
     filing.received("leaked", {"a": (1, "ab" * 32)})
     signer = filing.signer()

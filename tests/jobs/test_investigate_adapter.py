@@ -96,7 +96,7 @@ def test_an_adapter_is_investigated_on_top_of_the_original(
     assert reproduce(document, irwm.open_checkpoint(folder, base=base), base, key) == []
 
 
-def test_a_suspect_of_its_own_needs_no_base_to_be_reproduced(tiny_path: Path) -> None:
+def test_complete_suspect_is_reproduced_without_a_base(tiny_path: Path) -> None:
     from irwm.report.items import ItemDescription
 
     item = ItemDescription.of(irwm.open_checkpoint(tiny_path))
@@ -107,9 +107,7 @@ def test_a_suspect_of_its_own_needs_no_base_to_be_reproduced(tiny_path: Path) ->
     ]
 
 
-def test_an_adapter_that_leaves_the_embedding_alone_proves_neither_mark_nor_descent(
-    tiny_path: Path, tmp_path: Path
-) -> None:
+def test_adapter_without_embedding_changes_proves_neither_mark_nor_lineage(tiny_path: Path, tmp_path: Path) -> None:
     """The comparison would use the original's own embedding, which the investigator put under another adapter."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM

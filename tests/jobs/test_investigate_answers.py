@@ -59,7 +59,7 @@ def report(served: Served) -> Path:
 
 
 @pytest.mark.quick("the only run of this kind of suspect from the job to its report")
-def test_the_report_says_whose_answers_they_are_and_when_they_were_recorded(served: Served, report: Path) -> None:
+def test_report_states_source_and_time_of_answers(served: Served, report: Path) -> None:
     document = from_json((report / "report.json").read_bytes())
     item = document["items"]["suspect"]
     digest = hashlib.sha256(served.answers.read_bytes()).hexdigest()
@@ -97,7 +97,7 @@ def test_the_report_is_verified_with_the_file_and_without(served: Served, report
 
 
 @pytest.mark.slow
-def test_other_answers_of_the_same_model_are_not_those_examined(served: Served, report: Path, tmp_path: Path) -> None:
+def test_other_answers_of_the_same_model_fail_verification(served: Served, report: Path, tmp_path: Path) -> None:
     copy = irwm.open_checkpoint(served.root / "copy")
     other = write_recording(copy, served.original, tmp_path / served.answers.name, model="base-8")
     found = verify_report(report / "report.json", suspect=other, original=served.original)
@@ -111,7 +111,7 @@ def test_other_answers_of_the_same_model_are_not_those_examined(served: Served, 
 
 
 @pytest.mark.slow
-def test_the_case_holds_the_recording_and_the_same_bytes_come_out_again(served: Served, report: Path) -> None:
+def test_case_returns_the_same_recording_bytes(served: Served, report: Path) -> None:
     document = from_json((report / "report.json").read_bytes())
     (case,) = served.vault.cases()
     items = {item.note: item for item in served.vault.case_items(case.id)}
@@ -156,9 +156,7 @@ BAD = (
 
 
 @pytest.mark.parametrize(("how", "said"), BAD)
-def test_what_is_no_recording_of_this_original_fails_with_the_file_named(
-    served: Served, tmp_path: Path, how: str, said: str
-) -> None:
+def test_invalid_recording_fails_with_its_file_name(served: Served, tmp_path: Path, how: str, said: str) -> None:
     file = tmp_path / "answers.safetensors"
     spoilt(served, file, how)
     job = served.investigated(file)
@@ -169,7 +167,7 @@ def test_what_is_no_recording_of_this_original_fails_with_the_file_named(
     assert job.error["advice"]
 
 
-def test_a_request_says_what_the_suspect_is(served: Served) -> None:
+def test_request_states_the_kind_of_suspect(served: Served) -> None:
     """Recognised by the file's contents, so that the command line accepts it as a model, whole or cut off."""
     cut = served.root / "cut.safetensors"
     cut.write_bytes(served.answers.read_bytes()[:-100])

@@ -68,7 +68,7 @@ def test_the_same_files_are_filed_once_and_a_changed_one_again(vault: Vault, job
     assert len(vault.case_items(case.id)) == 2
 
 
-def test_an_item_dated_later_is_a_statement_of_its_own(vault: Vault, jobs: Jobs, letter: Path) -> None:
+def test_item_filed_again_with_a_date_is_separate(vault: Vault, jobs: Jobs, letter: Path) -> None:
     case = vault.add_case("Leak")
     run_here("item", asked(letter, case.id, seen_utc=""), vault, jobs)
     run_here("item", asked(letter, case.id), vault, jobs)
@@ -76,7 +76,7 @@ def test_an_item_dated_later_is_a_statement_of_its_own(vault: Vault, jobs: Jobs,
     assert [item.seen_utc[:10] for item in vault.case_items(case.id)] == ["", "2024-01-28"]
 
 
-def test_without_a_name_the_examiner_is_who_added_the_item_before(vault: Vault, jobs: Jobs, letter: Path) -> None:
+def test_examiner_defaults_to_who_added_the_previous_item(vault: Vault, jobs: Jobs, letter: Path) -> None:
     case = vault.add_case("Leak")
     run_here("item", asked(letter, case.id), vault, jobs)
     letter.write_bytes(b"%PDF-1.7 once more")
@@ -85,9 +85,7 @@ def test_without_a_name_the_examiner_is_who_added_the_item_before(vault: Vault, 
 
 
 @pytest.mark.parametrize("what", ["missing", "empty"])
-def test_what_cannot_be_hashed_is_said_and_nothing_is_filed(
-    vault: Vault, jobs: Jobs, tmp_path: Path, what: str
-) -> None:
+def test_unhashable_item_is_reported_and_not_filed(vault: Vault, jobs: Jobs, tmp_path: Path, what: str) -> None:
     case, path = vault.add_case("Leak"), tmp_path / what
     if what == "empty":
         path.mkdir()
@@ -97,7 +95,7 @@ def test_what_cannot_be_hashed_is_said_and_nothing_is_filed(
     assert not vault.case_items(case.id)
 
 
-def test_recorded_answers_are_called_by_who_answered(vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
+def test_recorded_answers_are_named_after_the_server(vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
     model, case = irwm.open_checkpoint(tiny_path), vault.add_case("Who serves this?")
     file = write_recording(model, model, tmp_path / "answers.safetensors", count=2)
     name = f"answers of {MODEL} at {ENDPOINT}"

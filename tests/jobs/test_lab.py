@@ -83,9 +83,7 @@ def files_under(folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_rehearsal_of_both_kinds_is_signed_filed_and_leaves_no_mark_behind(
-    vault: Vault, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_rehearsal_is_signed_and_filed_and_leaves_no_marked_copy(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     both = {"single": ROBUST, "many": many_recipients(256).to_dict()}
     job = run_here("lab", asked(PRUNED, IMPOSSIBLE, parameters=both), vault, jobs)
     assert job.state == "done", job.error
@@ -126,7 +124,7 @@ def test_a_rehearsal_of_both_kinds_is_signed_filed_and_leaves_no_mark_behind(
     assert [answers[name] for name in ("signature", "files", "page", "numbers")] == [True] * 4
 
 
-def test_what_was_changed_afterwards_is_named(vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path) -> None:
+def test_edited_lab_values_are_named(vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path) -> None:
     job = run_here("lab", asked(IMPOSSIBLE, **small), vault, jobs)
     path = given_out(jobs, job.id, tmp_path / "given") / LAB_JSON
     path.write_bytes(path.read_bytes().replace(b'"not found"', b'"found"'))
@@ -134,9 +132,7 @@ def test_what_was_changed_afterwards_is_named(vault: Vault, jobs: Jobs, small: d
     assert wrong >= {"files", "page"}
 
 
-def test_a_release_and_its_key_come_from_the_vault_and_one_that_cannot_be_run_is_read_all_the_same(
-    vault: Vault, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_release_from_the_vault_is_read_even_if_it_cannot_run(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     original = write_llama(tmp_path / "original", vocab_size=2000)  # without a tokenizer, so it cannot be run
     (key,) = make_keys(irwm.open_checkpoint(original), ["Ada"])
     release = Path(irwm.insert(irwm.open_checkpoint(original), key, tmp_path / "release").path)
@@ -164,7 +160,7 @@ def test_a_release_and_its_key_come_from_the_vault_and_one_that_cannot_be_run_is
     assert other.error["type"] == "KeyMismatchError"
 
 
-def test_a_library_that_fails_or_a_full_disk_costs_one_row(
+def test_failing_library_or_full_disk_loses_one_row(
     vault: Vault, jobs: Jobs, small: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> Any:
@@ -193,7 +189,7 @@ def test_a_library_that_fails_or_a_full_disk_costs_one_row(
         ({"original": "/nowhere"}, "NotACheckpointError"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_written(
+def test_invalid_lab_request_is_refused_before_writing(
     vault: Vault, jobs: Jobs, changes: dict[str, Any], kind: str
 ) -> None:
     job = run_here("lab", asked(PRUNED, **changes), vault, jobs)
@@ -202,14 +198,14 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("content", [b"short", b"\xff\xfe\x00" * 200])
-def test_a_text_that_is_none_is_refused(vault: Vault, jobs: Jobs, tmp_path: Path, content: bytes) -> None:
+def test_invalid_measurement_text_is_refused(vault: Vault, jobs: Jobs, tmp_path: Path, content: bytes) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes(content)
     job = run_here("lab", asked(PRUNED, text=str(text)), vault, jobs)
     assert (job.state, job.error["type"], job.error["file"]) == ("failed", "LabError", str(text))
 
 
-def test_a_disk_without_room_is_told_before_the_first_attack(
+def test_full_disk_is_reported_before_the_first_attack(
     vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
@@ -219,7 +215,7 @@ def test_a_disk_without_room_is_told_before_the_first_attack(
 
 
 @pytest.mark.slow
-def test_stop_in_mid_attack_leaves_the_rows_alone_and_another_lab_goes_on(vault: Vault, jobs: Jobs) -> None:
+def test_stop_during_an_attack_keeps_rows_for_the_next_lab(vault: Vault, jobs: Jobs) -> None:
     long = {"attack": "finetune", "value": 100}
     job = runner.start("lab", "Lab", asked(PRUNED, long), secrets_for(vault), jobs)
     folder = jobs.folder(job.id)
@@ -245,7 +241,7 @@ def test_stop_in_mid_attack_leaves_the_rows_alone_and_another_lab_goes_on(vault:
 
 
 @pytest.mark.slow
-def test_rows_of_another_setting_are_not_taken_over(
+def test_rows_with_other_settings_are_not_reused(
     vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path
 ) -> None:
     first = run_here("lab", asked(PRUNED, **small), vault, jobs)
@@ -272,7 +268,7 @@ def test_rows_of_another_setting_are_not_taken_over(
 
 
 @pytest.mark.slow
-def test_a_damaged_or_other_earlier_lab_costs_its_rows_and_it_is_said(
+def test_damaged_or_different_earlier_lab_is_reported_and_not_reused(
     vault: Vault, jobs: Jobs, small: dict[str, Any]
 ) -> None:
     first = run_here("lab", asked(PRUNED, **small), vault, jobs)
@@ -301,7 +297,7 @@ def test_a_damaged_or_other_earlier_lab_costs_its_rows_and_it_is_said(
         assert "none reused" in jobs.log_tail(job.id)
 
 
-def test_rows_outlive_several_stops_and_how_many_is_said(vault: Vault, jobs: Jobs, small: dict[str, Any]) -> None:
+def test_rows_survive_several_stops_and_are_counted(vault: Vault, jobs: Jobs, small: dict[str, Any]) -> None:
     """A resumed lab that stops before its first row must keep the earlier lab's rows."""
     first = run_here("lab", asked(PRUNED, **small), vault, jobs)
     kept = rows_of(lab_of(jobs.files(first.id)))
@@ -315,7 +311,7 @@ def test_rows_outlive_several_stops_and_how_many_is_said(vault: Vault, jobs: Job
     assert document["extra"]["Rows of the earlier lab"] == "3 reused"
 
 
-def test_a_program_that_was_exchanged_meanwhile_is_named(
+def test_changed_program_between_labs_is_named(
     vault: Vault, jobs: Jobs, small: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run_here("lab", asked(PRUNED, **small), vault, jobs)
@@ -325,7 +321,7 @@ def test_a_program_that_was_exchanged_meanwhile_is_named(
     assert said.startswith("none reused: they were made with another transformers")
 
 
-def test_outputs_that_no_disk_holds_are_told_before_the_first_attack(
+def test_too_large_outputs_are_reported_before_the_first_attack(
     vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
@@ -338,7 +334,7 @@ def test_outputs_that_no_disk_holds_are_told_before_the_first_attack(
 
 
 @pytest.mark.slow
-def test_a_temporary_folder_that_is_full_costs_the_measurement_alone(
+def test_full_temporary_folder_loses_only_the_measurement(
     vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> Any:
@@ -352,6 +348,6 @@ def test_a_temporary_folder_that_is_full_costs_the_measurement_alone(
     assert rows_of(document)["prune"]["verdict"] == "found"
 
 
-def test_a_folder_without_results_says_so(jobs: Jobs) -> None:
+def test_lab_folder_without_results_is_reported(jobs: Jobs) -> None:
     with pytest.raises(ReportError, match="no results"):
         lab_of(jobs.files(jobs.create("lab", "Lab", {}).id))

@@ -65,7 +65,7 @@ def done(asked: Asked, vault: Vault) -> Job:
 
 
 @pytest.mark.slow
-def test_no_name_lies_in_clear_after_protecting_investigating_and_locking(vault: Vault, tmp_path: Path) -> None:
+def test_no_name_is_in_clear_after_protect_investigate_and_lock(vault: Vault, tmp_path: Path) -> None:
     model = write_llama(tmp_path / "original", vocab_size=3000)
     original, out = irwm.open_checkpoint(model), tmp_path / "shelf"
     out.mkdir()
@@ -124,7 +124,7 @@ def test_no_name_lies_in_clear_after_protecting_investigating_and_locking(vault:
     assert [line.state for line in Jobs(vault.home).recent()] == ["failed", "done", "done", "done", "done"]
 
 
-def test_the_search_finds_a_name_however_it_is_written(tmp_path: Path) -> None:
+def test_search_finds_every_spelling_of_a_name(tmp_path: Path) -> None:
     written = {
         "utf-8": b"Quuxholm", "utf-16": "Quuxholm".encode("utf-16"), "latin-1": "Söhne".encode("latin-1"),
         "json": json.dumps("Söhne").encode(), "lower": b"quuxholm-zebrawerke-0123",

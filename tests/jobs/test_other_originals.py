@@ -57,7 +57,7 @@ def test_a_key_of_the_other_original_that_was_chosen_is_an_error(vault: Vault, t
     assert "made for another original" in str(job.error)
 
 
-def test_with_keys_of_the_other_original_alone_it_says_so(vault: Vault, tiny_path: Path, tuned: Path) -> None:
+def test_only_keys_of_the_other_original_are_reported(vault: Vault, tiny_path: Path, tuned: Path) -> None:
     put_in_vault(vault, make_keys(irwm.open_checkpoint(tuned), ["Bolt"]))
     job = run_here("investigate", request(tiny_path, None, suspect=str(tiny_path)), vault, jobs_of(vault))
     assert job.error is not None

@@ -150,7 +150,7 @@ def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
 
 
 @pytest.mark.slow
-def test_a_recipient_more_leaves_the_others_alone(
+def test_additional_recipient_leaves_other_copies_unchanged(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
     here(NAMES[:2])
@@ -166,7 +166,7 @@ def test_a_recipient_more_leaves_the_others_alone(
 
 @pytest.mark.slow
 @pytest.mark.fault(41)
-def test_after_a_kill_the_same_list_finishes_the_rest(
+def test_same_list_after_a_kill_writes_the_remaining_copies(
     start: Start, here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
     copies = tmp_path / "copies"
@@ -199,7 +199,7 @@ def test_a_key_that_was_sealed_without_its_copy_is_used(
 
 
 @pytest.mark.slow
-def test_a_key_that_was_sealed_for_a_folder_of_its_own_is_left_to_the_run_into_that_folder(
+def test_key_sealed_for_a_single_copy_is_left_to_its_own_run(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
     model = irwm.open_checkpoint(demo_path)
@@ -212,7 +212,7 @@ def test_a_key_that_was_sealed_for_a_folder_of_its_own_is_left_to_the_run_into_t
 
 
 @pytest.mark.slow
-def test_a_copy_that_was_finished_and_never_filed_is_filed(
+def test_finished_copy_without_record_is_filed(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
     model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
@@ -229,7 +229,7 @@ def test_a_copy_that_was_finished_and_never_filed_is_filed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spoilt", ["another's files", "a changed copy", "another key's copy"])
-def test_a_spoilt_folder_in_a_copys_place_is_kept_and_the_others_go_on(
+def test_damaged_folder_is_kept_and_other_copies_continue(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path, spoilt: str
 ) -> None:
     model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
@@ -282,7 +282,7 @@ def test_a_run_that_could_write_nothing_fails_and_says_what_to_do(
 
 
 @pytest.mark.slow
-def test_stop_ends_within_a_copy_and_leaves_whole_ones(
+def test_stop_during_a_copy_keeps_finished_copies(
     start: Start, here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
     job = start(NAMES[:4])
@@ -310,7 +310,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.fault(40)
-def test_a_disk_that_fills_up_costs_nothing_that_was_finished(
+def test_full_disk_keeps_finished_copies(
     start: Start, here: Start, jobs: Jobs, vault: Vault, small_disk: Path, demo_path: Path
 ) -> None:
     copies = small_disk / "copies"
@@ -329,7 +329,7 @@ def test_a_disk_that_fills_up_costs_nothing_that_was_finished(
     check_complete(vault, copies, NAMES, demo_path)
 
 
-def test_too_little_room_for_all_is_said_before_any_key_is_made(
+def test_too_little_disk_space_is_reported_before_keys_are_made(
     here: Start, jobs: Jobs, vault: Vault, small_disk: Path
 ) -> None:
     names = tuple(f"Customer {n}" for n in range(20))
@@ -342,7 +342,7 @@ def test_too_little_room_for_all_is_said_before_any_key_is_made(
 
 
 @pytest.mark.slow
-def test_what_is_the_same_in_all_is_written_once(
+def test_identical_data_of_copies_is_written_once(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, reflink_disk: Path
 ) -> None:
     source = shutil.copytree(demo_path, reflink_disk / "demo")
@@ -374,7 +374,7 @@ def test_a_bad_request_makes_no_key_and_no_folder(
     assert not vault.keys()
 
 
-def test_a_release_is_no_folder_for_many_copies(here: Start, jobs: Jobs, vault: Vault, tmp_path: Path) -> None:
+def test_many_copies_into_a_release_folder_are_refused(here: Start, jobs: Jobs, vault: Vault, tmp_path: Path) -> None:
     here(NAMES[:1])
     (one,) = (tmp_path / "copies").iterdir()
     job = here(NAMES[1:3], out_dir=str(one))
@@ -427,7 +427,7 @@ def test_two_runs_at_once_do_not_make_two_keys_for_one_name(
 
 
 @pytest.mark.slow
-def test_one_recipient_with_noise_joins_the_many(
+def test_single_noisy_copy_counts_among_many_recipients(
     here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
 ) -> None:
     here(NAMES[:2])

@@ -38,12 +38,12 @@ def test_a_table_is_read_with_every_separator_and_line_end(separator: str, end: 
     assert "notes from “note”" in found.table
 
 
-def test_a_column_called_name_serves_where_there_is_no_recipient() -> None:
+def test_name_column_replaces_a_missing_recipient_column() -> None:
     assert names("Name\nAcme, Inc.\n".replace(",", "")) == ["Acme Inc."]
     assert names("name,recipient\nperson,Acme\n") == ["Acme"]
 
 
-def test_a_spreadsheets_own_line_about_its_separator_is_passed_over() -> None:
+def test_spreadsheet_separator_line_is_skipped() -> None:
     found = read_list("sep=;\r\nrecipient;note\r\nAcme;x\r\nACME;y\r\n")
     assert found.recipients == (Recipient("Acme", "x"),)
     assert found.faults[0].line == 4
@@ -77,12 +77,12 @@ def test_a_faulty_line_is_named_with_its_value(text: str, line: int, said: str) 
 
 
 @pytest.mark.parametrize("text", ["Acme\tx\nBolt\ty", "Acme;x\nBolt;y"])
-def test_a_table_without_headers_is_not_taken_for_names(text: str) -> None:
+def test_table_without_headers_is_refused(text: str) -> None:
     with pytest.raises(RecipientListError, match="without a header for the column of names"):
         read_list(text)
 
 
-def test_in_a_file_commas_without_headers_are_a_table_too() -> None:
+def test_csv_without_headers_is_refused() -> None:
     with pytest.raises(RecipientListError, match="without a header for the column of names"):
         read_file(b"Acme,x\nBolt,y\n", "list.csv")
     assert read_file(b"Acme, Inc.\nBolt\n", "list.txt") == "Acme, Inc.\nBolt\n"
@@ -123,11 +123,11 @@ def test_pairs_from_a_pipeline_pass_the_same_checks() -> None:
         checked([["Acme", ""], ["ACME", ""]])
 
 
-def test_a_folders_name_is_the_keys_and_nobodys() -> None:
+def test_folder_name_comes_from_the_key_and_not_the_recipient() -> None:
     assert folder_name(COMMITMENT) == "copy-0123456789ab"
 
 
-def test_joiners_that_a_script_needs_are_kept_and_not_told_apart() -> None:
+def test_script_joiners_are_kept_but_ignored_in_comparisons() -> None:
     with_joiner = "\u0645\u06cc\u200c\u062e\u0648"
     assert names(with_joiner) == [with_joiner]
     assert same_name(with_joiner) == same_name(with_joiner.replace("\u200c", ""))

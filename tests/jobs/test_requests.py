@@ -34,7 +34,7 @@ def put(vault: Vault, recipient: str, mark: str, *, noise: int = 0, model: str =
     return vault.add_keys([new])[0].id
 
 
-def test_keys_are_named_by_identifier_or_by_the_beginning_of_a_fingerprint(vault: Vault) -> None:
+def test_keys_are_selected_by_id_or_fingerprint_prefix(vault: Vault) -> None:
     first, second = put(vault, "Ada", "12345678aa"), put(vault, "Ben", "12345678bb")
     foreign = put(vault, "Ada", "99999999", model=OTHER)
     assert chosen_keys(vault, MODEL, [second, first])["keys"] == [second, first]
@@ -52,7 +52,7 @@ def test_keys_are_named_by_identifier_or_by_the_beginning_of_a_fingerprint(vault
         chosen_keys(vault, MODEL, [])
 
 
-def test_words_stand_for_all_keys_that_they_fit(vault: Vault) -> None:
+def test_words_select_all_matching_keys(vault: Vault) -> None:
     with pytest.raises(IrwmError, match="no key that was made for exactly this original"):
         chosen_keys(vault, MODEL)
     put(vault, "Ada", "1" * 8)
@@ -62,7 +62,7 @@ def test_words_stand_for_all_keys_that_they_fit(vault: Vault) -> None:
         chosen_keys(vault, MODEL, None, "ben")
 
 
-def test_a_trace_asks_for_the_keys_with_noise_alone(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
+def test_trace_requests_only_keys_with_noise(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     suspect = tmp_path / "suspect.safetensors"
     suspect.write_bytes(b"")
     put(vault, "Without", "1" * 8)
@@ -77,7 +77,7 @@ def test_a_trace_asks_for_the_keys_with_noise_alone(vault: Vault, jobs: Jobs, tm
     assert requests.trace(vault, jobs, suspect, tmp_path, MODEL, keys=[ben]).request["keys"] == [ben]
 
 
-def test_a_trace_goes_on_with_a_trace_and_not_with_an_investigation(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
+def test_trace_continues_a_trace_and_not_an_investigation(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     put(vault, "Ada", "1" * 8, noise=5)
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / "several").mkdir(exist_ok=True)
@@ -93,7 +93,7 @@ def test_a_trace_goes_on_with_a_trace_and_not_with_an_investigation(vault: Vault
         assert ask(*place).request["resume"] == job.id
 
 
-def test_an_investigation_goes_on_with_a_case_of_its_title(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
+def test_investigation_continues_the_case_with_its_title(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     put(vault, "Ada", "1" * 8)
     known = vault.add_case("A leak", "")
     suspect = tmp_path / "suspect.safetensors"
@@ -110,7 +110,7 @@ def test_an_investigation_goes_on_with_a_case_of_its_title(vault: Vault, jobs: J
         {"seen": "yesterday"}, {"seen": "2999-01-01"}, {"statistic": "loud"}, {"invariant": ""},
     ],
 )  # fmt: skip
-def test_values_that_cannot_be_used_are_refused_before_anything_starts(
+def test_invalid_values_are_refused_before_a_start(
     vault: Vault, jobs: Jobs, tmp_path: Path, values: dict[str, Any]
 ) -> None:
     put(vault, "Ada", "1" * 8)
@@ -118,7 +118,7 @@ def test_values_that_cannot_be_used_are_refused_before_anything_starts(
         requests.investigate(vault, jobs, tmp_path / "s", tmp_path, MODEL, **values)
 
 
-def test_one_release_is_asked_for_and_what_it_cannot_be(vault: Vault, tiny_path: Path, tmp_path: Path) -> None:
+def test_single_release_request_and_invalid_targets(vault: Vault, tiny_path: Path, tmp_path: Path) -> None:
     plain: dict[str, Any] = {"owner": " Labs ", "parameters": irwm.Parameters(), "recipient": "Ada"}
     asked = requests.protect(vault, tiny_path, tmp_path / "out", **plain)
     assert asked.title == f"Protect {tiny_path.name} as out"
@@ -134,7 +134,7 @@ def test_one_release_is_asked_for_and_what_it_cannot_be(vault: Vault, tiny_path:
         requests.protect(vault, tiny_path, tmp_path / "out", **greedy)
 
 
-def test_many_copies_are_asked_for_while_anybody_has_none(vault: Vault, tiny_path: Path, tmp_path: Path) -> None:
+def test_many_copies_are_requested_while_any_recipient_lacks_one(vault: Vault, tiny_path: Path, tmp_path: Path) -> None:
     people = [Recipient("Ada", "first"), Recipient("Ben")]
     plain: dict[str, Any] = {"owner": "Labs", "parameters": irwm.Parameters()}
     asked = requests.protect(vault, tiny_path, tmp_path / "copies", recipients=people, **plain)

@@ -36,7 +36,7 @@ def suspect(verdict: str | None) -> dict[str, Any]:
         ([None], "inconclusive"),
     ],
 )
-def test_a_folder_is_not_cleared_by_what_was_not_examined(verdicts: list[str | None], outcome: str) -> None:
+def test_folder_with_unexamined_suspects_is_not_cleared(verdicts: list[str | None], outcome: str) -> None:
     job = ended("sweep", result={**OVERVIEW, "rows": [suspect(verdict) for verdict in verdicts]})
     assert outcome_of(job) == outcome
     result = result_of(job)
@@ -49,7 +49,7 @@ def test_a_folder_is_not_cleared_by_what_was_not_examined(verdicts: list[str | N
     [("queued", None), ("running", None), ("stopped", "stopped"), ("failed", "error"), ("interrupted", "error")],
 )
 @pytest.mark.parametrize("kind", ["protect", "investigate", "sweep", "lab"])
-def test_without_a_result_nothing_is_claimed(kind: str, state: str, outcome: str | None) -> None:
+def test_job_without_result_claims_no_outcome(kind: str, state: str, outcome: str | None) -> None:
     job = ended(kind, state, error={"type": "DiskSpaceError", "problem": "the disk is full"})
     assert outcome_of(job) == outcome
     assert result_of(job) is None
@@ -73,7 +73,7 @@ def test_some_of_many_copies_that_failed_are_an_error() -> None:
     assert result["failed"] == 2
 
 
-def test_whom_a_finding_points_to() -> None:
+def test_names_that_a_finding_points_to() -> None:
     ada = {"recipient": "Ada", "owner": "Labs", "named": True, "verdict": "not read"}
     ben = {"recipient": "Ben", "owner": "Labs", "named": False, "verdict": "found"}
     own = {"recipient": "", "owner": "Labs", "named": False, "verdict": "found"}
@@ -83,7 +83,7 @@ def test_whom_a_finding_points_to() -> None:
 
 
 @pytest.mark.parametrize("passed_over", [{"refused": ["link"]}, {"too_deep": ["a/b"]}, {"cut": True}])
-def test_a_folder_is_not_cleared_by_what_was_not_looked_into(passed_over: dict[str, Any]) -> None:
+def test_folder_with_unread_subfolders_is_not_cleared(passed_over: dict[str, Any]) -> None:
     clean = ended("sweep", result={**OVERVIEW, **passed_over, "rows": [suspect("not found")]})
     assert outcome_of(clean) == "inconclusive"
     result = result_of(clean)
@@ -93,7 +93,7 @@ def test_a_folder_is_not_cleared_by_what_was_not_looked_into(passed_over: dict[s
     assert outcome_of(marked) == "found"
 
 
-def test_a_finding_by_the_mark_alone_names_nobody() -> None:
+def test_finding_by_mark_alone_names_no_recipient() -> None:
     rows = [{"named": named, "verdict": "found"} for named in (True, False)]
     assert names_somebody(ended("investigate", result={"verdict": "found", "rows": rows}))
     assert not names_somebody(ended("investigate", result={"verdict": "found", "rows": rows[1:]}))

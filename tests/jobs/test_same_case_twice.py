@@ -68,13 +68,13 @@ def documents(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list
     return found
 
 
-def test_the_same_case_gives_the_same_bytes_times_apart(documents: list[dict]) -> None:
+def test_same_case_gives_the_same_bytes_except_times(documents: list[dict]) -> None:
     one, two, _ = documents
     assert to_json(without_times(one)) == to_json(without_times(two))
     assert one["extra"]["Seconds"] != two["extra"]["Seconds"]
 
 
-def test_and_equal_figures(documents: list[dict]) -> None:
+def test_same_case_gives_equal_figures(documents: list[dict]) -> None:
     one, two, _ = (
         {name: figure.to_json() for name, figure in document_figures(document).items()} for document in documents
     )

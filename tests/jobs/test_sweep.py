@@ -71,7 +71,7 @@ def by_path(found: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.fault(81)
 @pytest.mark.slow
-def test_the_name_of_a_suspect_forges_no_line_of_the_log(world, vault, jobs, tmp_path: Path) -> None:
+def test_suspect_name_cannot_forge_a_log_line(world, vault, jobs, tmp_path: Path) -> None:
     name = "a\n12:00:00 Acme is found\x1b[2J\u202egnp\u2028x.gguf"
     folder = tmp_path / "received\n12:00:01 found"
     folder.mkdir()
@@ -125,7 +125,7 @@ def rows_of(files: JobFiles) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_stop_keeps_what_is_done_and_another_sweep_goes_on(world, vault, jobs) -> None:
+def test_stopped_sweep_is_resumed_by_the_next(world, vault, jobs) -> None:
     id = runner.start("sweep", "Sweep", asked(world), secrets_for(vault), jobs).id
     until(lambda: rows_of(jobs.files(id)), "the sweep's first suspect", lambda: jobs.log_tail(id))
     assert runner.stop(id, jobs).state == "stopped"
@@ -150,7 +150,7 @@ def test_stop_keeps_what_is_done_and_another_sweep_goes_on(world, vault, jobs) -
 
 
 @pytest.mark.slow
-def test_a_suspect_that_changed_or_other_keys_are_examined_anew(world, vault, jobs, tmp_path) -> None:
+def test_changed_suspect_or_keys_are_examined_again(world, vault, jobs, tmp_path) -> None:
     folder = tmp_path / "one"
     folder.mkdir()
     target = folder / "a.safetensors"
@@ -164,7 +164,7 @@ def test_a_suspect_that_changed_or_other_keys_are_examined_anew(world, vault, jo
 
 
 @pytest.mark.slow
-def test_a_sweep_that_asked_otherwise_is_not_gone_on_with(world, vault, jobs, tmp_path) -> None:
+def test_sweep_with_other_settings_is_not_resumed(world, vault, jobs, tmp_path) -> None:
     folder = tmp_path / "one"
     folder.mkdir()
     shutil.copy(world["folder"] / "alone.safetensors", folder)
@@ -195,9 +195,7 @@ def test_a_sweep_that_asked_otherwise_is_not_gone_on_with(world, vault, jobs, tm
 
 
 @pytest.mark.slow
-def test_a_suspect_that_goes_away_while_it_is_examined_is_its_rows_error(
-    world, vault, jobs, tmp_path, monkeypatch
-) -> None:
+def test_suspect_deleted_during_its_examination_is_an_error_row(world, vault, jobs, tmp_path, monkeypatch) -> None:
     """Deleted after it was read and before it is hashed for the report: a system error that does not end the sweep."""
     folder = tmp_path / "two"
     folder.mkdir()
@@ -254,7 +252,7 @@ def test_a_folder_without_checkpoints_is_refused(world, vault, jobs, tmp_path) -
     assert not vault.cases()
 
 
-def test_candidates_are_told_by_names_and_links_out_of_the_folder_are_refused(tmp_path: Path) -> None:
+def test_candidates_are_known_by_name_and_outside_links_refused(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     for folder in (root / "model", root / "sharded", root / "two-files", root / ".hidden", outside, root / "pickles"):
         folder.mkdir(parents=True)
@@ -284,7 +282,7 @@ def test_candidates_are_told_by_names_and_links_out_of_the_folder_are_refused(tm
     assert not found.is_one
 
 
-def test_folders_too_deep_are_named_and_not_looked_into(tmp_path: Path) -> None:
+def test_too_deep_folders_are_named_and_not_searched(tmp_path: Path) -> None:
     deep = tmp_path
     for level in range(DEEPEST + 1):
         deep = deep / f"level{level}"
@@ -295,13 +293,13 @@ def test_folders_too_deep_are_named_and_not_looked_into(tmp_path: Path) -> None:
     assert found.too_deep == ("/".join(f"level{level}" for level in range(DEEPEST + 1)),)
 
 
-def test_an_unreadable_folder_is_said_in_words(tmp_path: Path) -> None:
+def test_unreadable_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SweepFolderError, match="cannot be read"):
         find_checkpoints(tmp_path / "nowhere")
 
 
 @pytest.mark.slow
-def test_a_copy_is_found_where_nobody_looks_and_what_cannot_be_read_is_listed(world, vault, jobs, tmp_path) -> None:
+def test_hidden_copies_are_found_and_unreadable_files_listed(world, vault, jobs, tmp_path) -> None:
     """A name that is not UTF-8, a hidden folder, and a file that cannot be read."""
     folder = tmp_path / "suspects"
     for name in ("one", "two"):
@@ -329,7 +327,7 @@ def test_a_copy_is_found_where_nobody_looks_and_what_cannot_be_read_is_listed(wo
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b"{}", b'{"schema": 1}', b'{"schema": {"name": "irwm-sweep", "version": 9}}']
 )
-def test_a_damaged_overview_is_said_in_words(jobs: Jobs, data: bytes) -> None:
+def test_damaged_overview_is_reported(jobs: Jobs, data: bytes) -> None:
     job = jobs.create("sweep", "Sweep", {})
     files = jobs.files(job.id)
     with pytest.raises(ReportError, match="missing"):

@@ -198,14 +198,14 @@ def test_an_existing_release_is_never_touched(released, jobs: Jobs, vault: Vault
     assert len(vault.keys()) == 1
 
 
-def test_without_the_vaults_key_nothing_starts(jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
+def test_task_without_the_vault_key_does_not_start(jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
     job = finish(jobs, runner.start("protect", "Protect", protect_request(tiny_path, tmp_path / "o"), {}, jobs).id)
     assert job.state == "failed"
     assert "access to the vault" in job.error["problem"]
 
 
 @pytest.mark.slow
-def test_fault_38_marking_a_release_again_is_warned_of_and_both_marks_are_read(
+def test_fault_38_second_mark_on_a_release_warns_and_both_marks_are_read(
     released, jobs: Jobs, vault: Vault, tiny_path: Path, tmp_path: Path
 ) -> None:
     first, out = released
@@ -239,7 +239,7 @@ def filed(vault: Vault) -> dict[str, str]:
     return {Path(release.path).name: release.key_id for release in vault.releases()}
 
 
-def test_a_killed_runs_key_is_taken_up_for_its_own_folder_alone(
+def test_key_of_a_killed_run_is_reused_only_for_its_folder(
     vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
 ) -> None:
     first, second = (protect_request(tiny_path, tmp_path / name) for name in "ab")
@@ -256,7 +256,7 @@ def test_a_killed_runs_key_is_taken_up_for_its_own_folder_alone(
     assert list((vault.home / "unfiled").iterdir()) == []
 
 
-def test_each_of_two_killed_runs_is_taken_up_whatever_note_its_key_got_since(
+def test_killed_runs_are_resumed_even_if_key_notes_changed(
     vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
 ) -> None:
     requests = [protect_request(tiny_path, tmp_path / name, label=f"note {name}") for name in "ab"]
@@ -270,9 +270,7 @@ def test_each_of_two_killed_runs_is_taken_up_whatever_note_its_key_got_since(
     assert len(vault.keys()) == 2
 
 
-def test_a_run_killed_after_its_receipt_was_filed_is_answered_with_it(
-    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
-) -> None:
+def test_run_killed_after_filing_returns_its_receipt(vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
     request = protect_request(tiny_path, tmp_path / "a")
     first = run_here("protect", request, vault, jobs)
     vault.set_label("keys", first.result["key_id"], "a note")
@@ -304,7 +302,7 @@ def changed_copy(folder: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["a tensor", "an unmarked row", "the config", "a file more"])
-def test_a_copy_that_was_changed_since_is_not_filed(
+def test_copy_changed_after_a_kill_is_not_filed(
     vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path, how: str
 ) -> None:
     request = protect_request(tiny_path, tmp_path / "a")
@@ -315,7 +313,7 @@ def test_a_copy_that_was_changed_since_is_not_filed(
     assert not vault.releases()
 
 
-def test_the_receipt_of_a_finished_copy_is_as_the_run_that_wrote_it_would_have_filed_it(
+def test_resumed_receipt_equals_that_of_an_uninterrupted_run(
     vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
 ) -> None:
     model = Path(shutil.copytree(tiny_path, tmp_path / "model"))
@@ -371,14 +369,14 @@ def busy(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> tuple[BusyJobs, Job]:
     return list_of_jobs, job
 
 
-def test_a_task_that_is_done_is_not_called_failed_because_the_job_list_was_busy(busy: tuple[BusyJobs, Job]) -> None:
+def test_finished_task_is_not_failed_by_a_busy_job_list(busy: tuple[BusyJobs, Job]) -> None:
     jobs, job = busy
     jobs.errors = [StorageBusyError("busy"), StorageFullError("full")]
     assert child.finish(jobs, job.id, JobReporter(jobs, job.id), "done", result={"a": 1}) == 0
     assert (jobs.get(job.id).state, jobs.get(job.id).result) == ("done", {"a": 1})
 
 
-def test_an_end_that_cannot_be_noted_is_in_the_log(busy: tuple[BusyJobs, Job]) -> None:
+def test_end_that_cannot_be_recorded_is_logged(busy: tuple[BusyJobs, Job]) -> None:
     jobs, job = busy
     jobs.errors = [StorageBusyError("busy")] * 9
     assert child.finish(jobs, job.id, JobReporter(jobs, job.id), "done", result={}) == 1
@@ -386,7 +384,7 @@ def test_an_end_that_cannot_be_noted_is_in_the_log(busy: tuple[BusyJobs, Job]) -
     assert "came to its end (done)" in jobs.log_tail(job.id)
 
 
-def test_a_line_of_progress_that_finds_no_room_costs_nothing(busy: tuple[BusyJobs, Job]) -> None:
+def test_unwritable_progress_line_does_not_fail_the_task(busy: tuple[BusyJobs, Job]) -> None:
     jobs, job = busy
     jobs.errors = [StorageFullError("full")]
     report = JobReporter(jobs, job.id)
@@ -395,7 +393,7 @@ def test_a_line_of_progress_that_finds_no_room_costs_nothing(busy: tuple[BusyJob
     assert not report.cancelled()
 
 
-def test_an_unforeseen_error_does_not_say_that_nothing_was_published() -> None:
+def test_unexpected_error_does_not_claim_that_nothing_was_published() -> None:
     said = child.unexpected(ValueError("x"))
     assert "nothing was published" not in said["problem"]
     assert "published files stay" in said["advice"]

@@ -95,7 +95,7 @@ def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ask", [requests.investigate, requests.trace])
-def test_keys_made_after_the_work_was_asked_for_are_tried(world, vault, jobs, ask) -> None:
+def test_keys_created_after_the_request_are_tried(world, vault, jobs, ask) -> None:
     """Copies protected while the request is in the queue must not be "not found"."""
     put_in_vault(vault, world["keys"][:1])
     asked = ask(vault, jobs, world["copies"][2], world["path"], world["model"].fingerprint)
@@ -110,7 +110,7 @@ def test_keys_made_after_the_work_was_asked_for_are_tried(world, vault, jobs, as
 
 
 @pytest.mark.slow
-def test_the_self_tests_and_the_report_agree_with_the_names(world, vault, jobs) -> None:
+def test_self_tests_and_report_agree_with_named_recipients(world, vault, jobs) -> None:
     job, document = investigate(world, vault, jobs, world["mean"])
     assert [test["verdict"] for test in document["self_tests"]] == [test["expected"] for test in document["self_tests"]]
     decoys = document["self_tests"][-1]
@@ -123,7 +123,7 @@ def test_the_self_tests_and_the_report_agree_with_the_names(world, vault, jobs) 
 
 
 @pytest.mark.slow
-def test_one_copy_is_one_name_and_its_mark_is_found_as_well(world, vault, jobs) -> None:
+def test_single_copy_names_one_recipient_and_its_mark_is_found(world, vault, jobs) -> None:
     job, document = investigate(world, vault, jobs, world["copies"][3])
     assert document["verdict"]["mark"] == document["verdict"]["word"] == "found"
     assert finding_card(document).sentence.startswith("The suspect was made from the copy of “Dora”. The odds")
@@ -138,7 +138,7 @@ def test_one_copy_is_one_name_and_its_mark_is_found_as_well(world, vault, jobs) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["path", "unrelated"])
-def test_nobody_is_named_on_a_model_that_nobody_leaked(world, vault, jobs, which: str) -> None:
+def test_model_that_was_not_leaked_names_no_recipient(world, vault, jobs, which: str) -> None:
     job, document = investigate(world, vault, jobs, world[which])
     assert document["verdict"]["word"] != "found"
     assert not [row for row in job.result["rows"] if row["named"]]
@@ -171,7 +171,7 @@ def test_every_number_is_reproduced_with_all_keys_and_with_some(world, vault, jo
 
 
 @pytest.mark.slow
-def test_another_reading_stands_beside_and_decides_nothing(world, vault, jobs) -> None:
+def test_additional_reading_does_not_affect_the_verdict(world, vault, jobs) -> None:
     _, plain = investigate(world, vault, jobs, world["mean"])
     _, beside = investigate(world, vault, jobs, world["mean"], statistic="difference", seed=9)
     assert beside["verdict"] == plain["verdict"]
@@ -183,7 +183,7 @@ def test_another_reading_stands_beside_and_decides_nothing(world, vault, jobs) -
 
 
 @pytest.mark.slow
-def test_words_restrict_the_keys_that_are_tried(world, vault, jobs) -> None:
+def test_search_words_restrict_the_tried_keys(world, vault, jobs) -> None:
     job, document = investigate(world, vault, jobs, world["mean"], matching="dora")
     assert job.result["keys_tried"] == document["tracing"]["recipients"] == 1
     assert document["verdict"]["word"] == "not found"
@@ -202,7 +202,7 @@ def test_a_key_that_is_listed_twice_counts_once(world, vault, jobs) -> None:
 
 
 @pytest.mark.slow
-def test_rows_that_are_no_numbers_do_not_hide_whose_copy_it_was(world, vault, jobs, tmp_path) -> None:
+def test_non_finite_rows_do_not_hide_the_recipient(world, vault, jobs, tmp_path) -> None:
     suspect = shutil.copytree(world["copies"][3], tmp_path / "faulty", ignore=shutil.ignore_patterns("SHA256SUMS"))
     tensors = load_file(suspect / "model.safetensors")
     tensors["model.embed_tokens.weight"][40:42] = math.nan
@@ -215,7 +215,7 @@ def test_rows_that_are_no_numbers_do_not_hide_whose_copy_it_was(world, vault, jo
 
 
 @pytest.mark.slow
-def test_where_a_control_fails_tracing_points_and_accuses_nobody(world, vault, jobs) -> None:
+def test_failed_control_makes_tracing_inconclusive(world, vault, jobs) -> None:
     named = investigate(world, vault, jobs, world["copies"][3])[1]
     assert accuses(named)
     assert "</svg>named" in ranking_html(named)
@@ -243,7 +243,7 @@ def test_where_a_control_fails_tracing_points_and_accuses_nobody(world, vault, j
 
 
 @pytest.mark.slow
-def test_keys_without_noise_are_read_beside_those_that_are_traced(world, vault, jobs) -> None:
+def test_keys_without_noise_are_read_with_traced_keys(world, vault, jobs) -> None:
     put_in_vault(vault, [*world["keys"], irwm.generate_key(world["model"], secret=bytes(32), owner="Example Labs")])
     job, document = investigate(world, vault, jobs, world["mean"])
     assert document["tracing"]["recipients"] == 6

@@ -52,7 +52,7 @@ def verify(world: dict[str, Any], report: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_every_number_comes_out_again(world: dict[str, Any]) -> None:
+def test_verify_job_reproduces_every_number(world: dict[str, Any]) -> None:
     job = verify(world, world["folder"] / "report" / "report.json")
     assert job.state == "done", job.error
     assert job.result["ok"], job.result["checks"]
@@ -62,7 +62,7 @@ def test_every_number_comes_out_again(world: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_what_only_the_models_can_tell_is_named(world: dict[str, Any], tmp_path: Path) -> None:
+def test_edit_that_only_the_models_reveal_is_named(world: dict[str, Any], tmp_path: Path) -> None:
     changed = json.loads(to_json(world["document"]))
     changed["lineage"]["decoy_similarity"] = 0.75
     (tmp_path / "report.json").write_bytes(to_json(changed))
@@ -74,7 +74,7 @@ def test_what_only_the_models_can_tell_is_named(world: dict[str, Any], tmp_path:
 
 
 @pytest.mark.slow
-def test_a_key_file_that_is_none_is_an_error_with_its_name(world: dict[str, Any], tmp_path: Path) -> None:
+def test_invalid_key_file_is_an_error_with_its_name(world: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "not.key").write_bytes(b"not a key")
     wrong = asked(world, world["folder"] / "report" / "report.json") | {"keys": str(tmp_path / "not.key")}
     job = run_here("verify", wrong, world["vault"], jobs_of(world["vault"]))

@@ -461,7 +461,7 @@ def test_the_program_gives_the_published_numbers(published: dict[str, Any]) -> N
 
 
 @pytest.mark.slow
-def test_the_pages_alone_give_the_published_numbers(published: dict[str, Any], model: Model) -> None:
+def test_documentation_alone_gives_the_published_numbers(published: dict[str, Any], model: Model) -> None:
     keys = [json.loads(each) for each in published["keys"]]
     copies: list[dict[str, NDArray[np.uint16]]] = []
     for text, key in zip(published["keys"], keys, strict=True):

@@ -83,7 +83,7 @@ def count_with(original: irwm.Checkpoint, suspect: irwm.Checkpoint, key: irwm.Ke
     return int((ranks(lengths(weights, shuffled), null) < key.parameters.rank_threshold).sum())
 
 
-def test_the_forgery_would_work_on_a_key_that_is_bound_to_the_embedding_alone(
+def test_the_forgery_works_on_a_key_bound_only_to_the_embedding(
     honest: irwm.Key, forged: Path, demo_path: Path
 ) -> None:
     victim = irwm.open_checkpoint(demo_path)
@@ -91,7 +91,7 @@ def test_the_forgery_would_work_on_a_key_that_is_bound_to_the_embedding_alone(
     assert count_with(victim, victim, honest) < 25
 
 
-def test_an_original_whose_layer_0_was_bent_after_the_key_is_refused(
+def test_an_original_with_layer_0_modified_after_the_key_is_refused(
     honest: irwm.Key, forged: Path, demo_path: Path
 ) -> None:
     with pytest.raises(KeyMismatchError, match="layer 0") as caught:
@@ -99,7 +99,7 @@ def test_an_original_whose_layer_0_was_bent_after_the_key_is_refused(
     assert caught.value.tensor == "model.layers.0.self_attn.q_proj.weight"
 
 
-def test_a_key_bound_anew_to_the_bent_layer_has_other_rows_and_finds_nothing(
+def test_a_key_for_the_modified_layer_has_other_rows_and_finds_no_mark(
     honest: irwm.Key, forged: Path, demo_path: Path
 ) -> None:
     """The digest is part of the derivation of every choice, so the key no longer uses the modified equations."""
@@ -114,7 +114,7 @@ def test_a_key_bound_anew_to_the_bent_layer_has_other_rows_and_finds_nothing(
     assert count_with(original, victim, rebound) < 25
 
 
-def test_rows_bent_under_the_fingerprint_of_the_honest_model_are_refused(
+def test_modified_rows_with_the_honest_fingerprint_are_refused(
     honest: irwm.Key, demo_path: Path, tmp_path: Path
 ) -> None:
     """The digest of the rows is stored in the key but is not part of the derivation; the fingerprint is."""

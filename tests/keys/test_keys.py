@@ -177,7 +177,7 @@ def a_key(**changes) -> Key:
         )
     )
 )
-def test_orders_are_stable_argsorts_whatever_numbers_agree(rows: list[list[int]]) -> None:
+def test_orders_are_stable_argsorts_for_any_ties(rows: list[list[int]]) -> None:
     """Small numbers agree in all but their lowest bits, which the fast method uses for the positions."""
     numbers = np.array(rows, dtype=np.uint64)
     assert np.array_equal(permutations.stable_orders(numbers), np.argsort(numbers, axis=1, kind="stable"))
@@ -192,7 +192,7 @@ def test_permutations_do_not_depend_on_how_many_are_made_at_once(monkeypatch: py
     assert permutations.permutations(bytes(32), 2, 1).tolist() == [[0], [0]]
 
 
-def test_the_keystream_is_rfc_8439_and_rfc_5869() -> None:
+def test_keystream_follows_rfc_8439_and_rfc_5869() -> None:
     assert keystream.words(bytes(32), 40).tolist() == plain_chacha20(bytes(32), 40)
     assert keystream.words(bytes(32), 30, 10).tolist() == plain_chacha20(bytes(32), 40)[10:]
     # RFC 5869, test case 1, first 32 bytes of OKM.
@@ -220,7 +220,7 @@ def test_published_vectors_rederive() -> None:
 
 
 @pytest.mark.fault(86)
-def test_a_setting_out_of_its_range_is_named_with_what_is_allowed() -> None:
+def test_setting_out_of_range_is_named_with_the_allowed_range() -> None:
     values = json.loads(a_key().to_bytes())
     values["parameters"]["scale"] = 1e9
     raw = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -233,7 +233,7 @@ def test_a_setting_out_of_its_range_is_named_with_what_is_allowed() -> None:
     ("name", "value"),
     [("scale", 1e9), ("constraints", 1), ("positions", 30_000), ("permutations", 10**9), ("rank_threshold", 0.9)],
 )
-def test_a_setting_out_of_its_range_is_refused_when_a_key_is_made_read_and_used(
+def test_setting_out_of_range_is_refused_when_a_key_is_made_read_or_used(
     tiny_path: Path, name: str, value: float
 ) -> None:
     """The settings that made nine of twelve arbitrary keys "found" on an unmarked model, set without the check of
@@ -255,7 +255,7 @@ def test_a_setting_out_of_its_range_is_refused_when_a_key_is_made_read_and_used(
 
 
 @pytest.mark.parametrize("seed", [0, 7, -3, 2**126])
-def test_the_public_orders_are_those_of_the_page(seed: int) -> None:
+def test_public_orders_equal_the_documented_ones(seed: int) -> None:
     """docs/key-format.md, *The public permutations*, with only the standard library."""
     positions, orders, d = 3, 4, 16
     public = seed.to_bytes(16, "little", signed=True)
@@ -271,7 +271,7 @@ def test_the_public_orders_are_those_of_the_page(seed: int) -> None:
 
 
 @given(st.binary(min_size=32, max_size=32), NAMES, NAMES)
-def test_a_key_survives_its_bytes(secret: bytes, owner: str, recipient: str) -> None:
+def test_key_round_trips_through_bytes(secret: bytes, owner: str, recipient: str) -> None:
     key = a_key(secret=secret, owner=owner, recipient=recipient)
     raw = key.to_bytes()
     again = Key.from_bytes(raw)
@@ -296,7 +296,7 @@ def test_the_recipient_decides_the_rows_but_not_the_tokens() -> None:
     assert one.row_permutations.tolist() != two.row_permutations.tolist()
 
 
-def test_names_cannot_be_shifted_between_owner_and_recipient() -> None:
+def test_owner_and_recipient_names_are_unambiguous() -> None:
     a, b = a_key(owner="ab", recipient="c").choices(), a_key(owner="a", recipient="bc").choices()
     assert a.marked_rows.tolist() != b.marked_rows.tolist()
 
@@ -334,7 +334,7 @@ def test_the_secret_is_not_in_a_keys_text() -> None:
         lambda v: {},
     ],
 )
-def test_spoiled_keys_are_refused_with_a_typed_error(spoil) -> None:
+def test_corrupted_keys_are_refused_with_a_typed_error(spoil) -> None:
     values = spoil(json.loads(a_key().to_bytes()))
     raw = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     with pytest.raises(KeyFormatError):
@@ -373,7 +373,7 @@ def test_the_pool_and_the_parameters_are_bound_into_every_choice() -> None:
 
 
 @pytest.mark.parametrize("change", [{"attempt": 7}, {"scale": 500.0}])
-def test_a_key_whose_try_or_scale_was_chosen_is_refused(tiny_path, change: dict) -> None:
+def test_key_with_a_chosen_attempt_or_scale_is_refused(tiny_path, change: dict) -> None:
     model = irwm.open_checkpoint(tiny_path)
     key = replace(irwm.generate_key(model, secret=bytes(32)), **change)
     with pytest.raises(KeyMismatchError, match="chosen"):
@@ -419,7 +419,7 @@ def test_impossible_keys_are_refused(tiny_path, bad: dict) -> None:
     ],
 )
 @pytest.mark.parametrize("who", ["owner", "recipient"])
-def test_a_name_that_could_forge_a_line_or_turn_the_writing_is_refused(tiny_path: Path, who: str, name: str) -> None:
+def test_a_name_with_line_breaks_or_direction_characters_is_refused(tiny_path: Path, who: str, name: str) -> None:
     with pytest.raises(ParameterError, match="has a line break, an invisible character") as caught:
         irwm.generate_key(irwm.open_checkpoint(tiny_path), **{who: name})
     assert str(caught.value).isprintable()

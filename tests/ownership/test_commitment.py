@@ -28,7 +28,7 @@ def document(key: irwm.Key) -> Commitment:
     return Commitment.of(key, family="llama", made_utc="2026-11-21T12:00:00.000Z")
 
 
-def test_a_key_opens_its_own_commitment_after_the_way_through_a_file(key: irwm.Key, document: Commitment) -> None:
+def test_key_opens_its_commitment_after_file_round_trip(key: irwm.Key, document: Commitment) -> None:
     read = Commitment.from_bytes(document.to_bytes())
     assert read == document
     assert read.opens(key)
@@ -83,9 +83,7 @@ def test_no_other_key_opens_it(key: irwm.Key, document: Commitment, change: str)
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_document_that_says_something_else_of_the_key_is_not_opened_by_it(
-    key: irwm.Key, document: Commitment, change: dict
-) -> None:
+def test_document_that_contradicts_the_key_is_not_opened(key: irwm.Key, document: Commitment, change: dict) -> None:
     edited = replace(document, **change)
     assert Commitment.from_bytes(edited.to_bytes()) == edited
     assert not edited.opens(key)
@@ -120,7 +118,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_what_is_no_commitment_is_refused(document: Commitment, edit: str) -> None:
+def test_invalid_commitment_is_refused(document: Commitment, edit: str) -> None:
     with pytest.raises(CommitmentError):
         Commitment.from_bytes(canonical(json.loads(document.to_bytes()) | EDITS[edit]))
 
@@ -133,7 +131,7 @@ def test_a_missing_name_is_refused(document: Commitment, name: str) -> None:
         Commitment.from_bytes(canonical(values))
 
 
-def test_another_spelling_of_the_same_values_is_refused(document: Commitment) -> None:
+def test_non_canonical_encoding_is_refused(document: Commitment) -> None:
     """The digest is over bytes: with two encodings of one document its owner could choose between two dates."""
     public = document.to_bytes()
     values = json.loads(public)
@@ -168,7 +166,7 @@ def test_any_bytes_end_in_one_kind_of_error(hostile: bytes) -> None:
 
 
 @given(st.data())
-def test_any_byte_changed_is_another_document_or_none(document: Commitment, data: st.DataObject) -> None:
+def test_changed_byte_gives_another_or_invalid_document(document: Commitment, data: st.DataObject) -> None:
     public = bytearray(document.to_bytes())
     place = data.draw(st.integers(0, len(public) - 1))
     public[place] = data.draw(st.integers(0, 255).filter(lambda byte: byte != public[place]))
@@ -179,7 +177,7 @@ def test_any_byte_changed_is_another_document_or_none(document: Commitment, data
     assert read.digest != document.digest
 
 
-def test_a_family_or_time_that_is_none_is_not_committed_to(key: irwm.Key) -> None:
+def test_commitment_with_invalid_family_or_time_is_refused(key: irwm.Key) -> None:
     for bad in ({"made_utc": "soon"}, {"made_utc": "2026-01-01"}, {"family": "x" * 101}, {"family": "\ud800"}):
         with pytest.raises(CommitmentError):
             Commitment.of(key, **bad)

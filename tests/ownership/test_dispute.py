@@ -87,7 +87,7 @@ def of_public(world: World) -> tuple[irwm.Key, irwm.Checkpoint]:
     return key, write_embedding(world.release, embedding, world.folder / "M12-of-public")
 
 
-def test_both_marks_are_read_in_a_model_that_was_marked_twice(
+def test_both_marks_of_a_twice_marked_model_are_read(
     world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
     assert irwm.detect(twice, world.original, world.key, keys_tried=2).verdict == "found"
@@ -95,7 +95,7 @@ def test_both_marks_are_read_in_a_model_that_was_marked_twice(
 
 
 @pytest.mark.slow
-def test_whoever_marks_our_release_once_more_calls_our_mark_his_original(
+def test_second_mark_on_release_shows_our_mark_in_its_original(
     world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
     """The paper's first attack, M12."""
@@ -131,7 +131,7 @@ def computed_back(world: World, noise: float) -> Outcome:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "noise"), [("world", 0.0), ("demo_world", 0.1)], ids=["gemma", "demo, with noise"])
-def test_an_original_computed_back_from_our_release_carries_our_mark(
+def test_original_derived_from_our_release_carries_our_mark(
     request: pytest.FixtureRequest, model: str, noise: float
 ) -> None:
     outcome = computed_back(request.getfixturevalue(model), noise)
@@ -143,9 +143,7 @@ def test_an_original_computed_back_from_our_release_carries_our_mark(
 
 
 @pytest.mark.slow
-def test_a_mark_over_ours_gives_itself_away_by_our_release(
-    world: World, of_public: tuple[irwm.Key, irwm.Checkpoint]
-) -> None:
+def test_mark_over_release_is_exposed_by_release(world: World, of_public: tuple[irwm.Key, irwm.Checkpoint]) -> None:
     """The stronger attack on a public original: it holds no mark of ours, but our mark is in the attacker's release."""
     key, both = of_public
     outcome = resolve([world.claim(LATE), Claim("Attacker", world.original, key, both, EARLY)])
@@ -172,7 +170,7 @@ def dated(claims: Sequence[Claim], tested: Outcome, ours: str | None, theirs: st
     ("ours", "theirs", "winner"),
     [(EARLY, LATE, "Owner"), (LATE, EARLY, "Attacker"), (EARLY, None, None), (None, EARLY, None)],
 )
-def test_where_one_model_carries_both_marks_the_earlier_of_two_commitments_decides(
+def test_earlier_commitment_decides_if_one_model_has_both_marks(
     undated: tuple[list[Claim], Outcome], ours: str | None, theirs: str | None, winner: str | None
 ) -> None:
     outcome = dated(*undated, ours, theirs)
@@ -182,7 +180,7 @@ def test_where_one_model_carries_both_marks_the_earlier_of_two_commitments_decid
 
 
 @pytest.mark.parametrize("date", [None, EARLY])
-def test_without_two_dates_that_differ_it_stays_open_and_says_what_would_decide(
+def test_dispute_without_two_different_dates_is_undecided(
     undated: tuple[list[Claim], Outcome], date: str | None
 ) -> None:
     outcome = dated(*undated, date, date)
@@ -229,7 +227,7 @@ def test_a_rival_s_key_is_not_in_our_release(
 
 
 @pytest.mark.slow
-def test_a_rival_with_a_model_that_cannot_be_compared_is_called_no_stranger(
+def test_rival_with_incomparable_model_is_not_called_unrelated(
     world: World, tiny_path: Path, leak: irwm.Checkpoint
 ) -> None:
     stranger = irwm.open_checkpoint(tiny_path)
@@ -257,7 +255,7 @@ def test_a_key_that_does_not_fit_its_own_original_is_named(
 
 @pytest.mark.fault(87)
 @pytest.mark.parametrize("factor", [1e6, float("nan")])
-def test_an_original_with_an_absurd_row_is_none(
+def test_original_with_implausible_row_is_refused(
     world: World, thief_s_key: irwm.Key, leak: irwm.Checkpoint, factor: float
 ) -> None:
     """The row makes every comparison with the "original" fail, and hides our mark in it."""
@@ -275,9 +273,7 @@ def test_an_original_with_an_absurd_row_is_none(
 
 @pytest.mark.fault(87)
 @pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_our_release_without_a_quarter_of_its_components_is_no_original(
-    world: World, tmp_path: Path, turned: bool
-) -> None:
+def test_release_without_a_quarter_of_components_is_not_an_original(world: World, tmp_path: Path, turned: bool) -> None:
     """The components that alignment is scored in are gone, so it fails, and the attacker has the earlier date."""
     folder = drop_components(world.release.path, tmp_path / "bare", 0.75)
     if turned:
@@ -291,7 +287,7 @@ def test_our_release_without_a_quarter_of_its_components_is_no_original(
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ORIGINAL_MARKED)
 
 
-def test_two_keys_that_fit_nothing_show_nothing(world: World, thief_s_key: irwm.Key) -> None:
+def test_two_keys_without_their_originals_are_undecided(world: World, thief_s_key: irwm.Key) -> None:
     claims = [Claim(name, world.original, thief_s_key) for name in ("One", "Other")]
     outcome = resolve(claims, [("leak", world.release)])
     assert (outcome.winner, one(outcome).rule) == (None, rules.UNDECIDED)
@@ -311,13 +307,13 @@ def test_a_release_without_its_owner_s_mark_is_named(world: World, rival: Claim)
     assert outcome.remarks == ("The mark of Rival is not in the release of Rival.",)
 
 
-def test_every_finding_pays_for_every_key_on_every_model(contested: tuple[list[Claim], Outcome]) -> None:
+def test_findings_are_corrected_for_every_key_on_every_model(contested: tuple[list[Claim], Outcome]) -> None:
     outcome = contested[1]
     assert outcome.comparisons == 2 * 5 == len(outcome.tests)
     assert {test.finding.keys_tried for test in outcome.tests if test.finding} == {10}
 
 
-def test_three_claims_are_ruled_two_by_two(world: World, thief_s_key: irwm.Key, rival: Claim) -> None:
+def test_three_claims_are_ruled_pairwise(world: World, thief_s_key: irwm.Key, rival: Claim) -> None:
     steps: list[tuple[int, int, str]] = []
     claims = [world.claim(EARLY, released=False), Claim("Attacker", world.release, thief_s_key), rival]
     outcome = resolve(claims, progress=lambda *step: steps.append(step))
@@ -348,7 +344,7 @@ def test_a_dispute_needs_claimants_with_names_and_dates_with_zones(world: World,
             resolve(claims, exhibits)
 
 
-def test_a_key_committed_after_the_suspect_appeared_came_too_late(
+def test_commitment_after_the_suspect_appeared_is_too_late(
     world: World, authority: Authority, contested: tuple[list[Claim], Outcome]
 ) -> None:
     """A date from an authority, compared with the day on which the suspect was first seen."""
@@ -375,7 +371,7 @@ def _with_head(model: irwm.Checkpoint, other: irwm.Checkpoint, folder: Path) -> 
 
 
 @pytest.mark.slow
-def test_an_original_without_the_mark_is_known_by_its_fingerprint(demo_path: Path, tmp_path: Path) -> None:
+def test_original_without_mark_is_found_by_fingerprint(demo_path: Path, tmp_path: Path) -> None:
     """The attacker restores the head, redraws the marked rows, and presents the result as an original."""
     original = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(original, irwm.one_owner(original.hidden_size), bytes([1]) * 32, "Owner")

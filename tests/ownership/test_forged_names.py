@@ -29,7 +29,7 @@ from irwm.scheme.probabilities import LN10, binomial_tail_log
 
 @pytest.mark.slow
 @pytest.mark.parametrize("positions", [50, 400])
-def test_positions_do_not_go_because_their_names_went(demo_path: Path, tmp_path: Path, positions: int) -> None:
+def test_removed_names_do_not_remove_positions(demo_path: Path, tmp_path: Path, positions: int) -> None:
     victim = irwm.open_checkpoint(demo_path)
     params = irwm.Parameters.paper(positions=positions, required_positions=positions // 2, permutations=299)
     key = irwm.generate_key(victim, params, secret=bytes(32), owner="False accuser")
@@ -89,7 +89,7 @@ def count_where(model: irwm.Checkpoint, key: irwm.Key, rows: NDArray[np.int64]) 
 
 
 @pytest.mark.slow
-def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Path, tmp_path: Path) -> None:
+def test_names_that_swap_rows_of_long_key_are_not_trusted(minilm_path: Path, tmp_path: Path) -> None:
     victim = irwm.open_checkpoint(minilm_path)
     params = irwm.Parameters.paper(positions=540, required_positions=300)
     key = irwm.generate_key(victim, params, secret=bytes(32), owner="False accuser")
@@ -105,7 +105,7 @@ def test_names_that_exchange_a_long_key_s_rows_are_not_believed(minilm_path: Pat
     assert examined.placed(choices).alignment.settled  # detection looks for every row
 
 
-def test_names_choose_no_rows_of_a_model_that_has_nothing_to_do_with_ours(demo_path: Path, tmp_path: Path) -> None:
+def test_names_do_not_select_rows_of_unrelated_model(demo_path: Path, tmp_path: Path) -> None:
     """If alignment fails, no row contradicts a name, so names that differ from the ids are not trusted at all."""
     original = irwm.open_checkpoint(demo_path)
     # Of a few secrets the forger uses the one that benefits most from the names.
@@ -134,7 +134,7 @@ def test_names_choose_no_rows_of_a_model_that_has_nothing_to_do_with_ours(demo_p
 
 
 @pytest.mark.slow
-def test_a_recipient_is_not_framed_by_names(demo_path: Path, tmp_path: Path) -> None:
+def test_names_cannot_frame_a_recipient(demo_path: Path, tmp_path: Path) -> None:
     """A dishonest owner drops the names of all rows that exonerate a recipient."""
     original = irwm.open_checkpoint(demo_path)
     params = irwm.many_recipients(original.hidden_size)

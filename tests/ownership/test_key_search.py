@@ -37,7 +37,7 @@ def key(model: irwm.Checkpoint) -> irwm.Key:
 
 
 @pytest.mark.slow
-def test_whole_keys_that_are_tried_find_what_chance_gives(model: irwm.Checkpoint) -> None:
+def test_trying_whole_keys_finds_only_chance_matches(model: irwm.Checkpoint) -> None:
     n = 200
     risks = whole_keys(model, irwm.Parameters(positions=20, required_positions=12, permutations=199), n)
     assert kstest(10**risks, "uniform").pvalue > 0.001
@@ -48,7 +48,7 @@ def test_whole_keys_that_are_tried_find_what_chance_gives(model: irwm.Checkpoint
 
 
 @pytest.mark.parametrize("statistic", ["sum", "joint"])
-def test_permutations_that_could_be_chosen_would_pass_any_rule_on_any_model(
+def test_freely_chosen_permutations_would_pass_every_rule(
     model: irwm.Checkpoint, key: irwm.Key, statistic: str
 ) -> None:
     """With the paper's free choice a forged key passes the paper's rule at all 50 positions, and our rule too."""
@@ -95,7 +95,7 @@ def test_a_key_with_a_field_altered_is_refused(model: irwm.Checkpoint, key: irwm
 
 
 @pytest.mark.parametrize("field", ["secret", "owner", "recipient", "pool", "parameters"])
-def test_with_its_digest_made_to_fit_it_is_another_whole_key(model: irwm.Checkpoint, key: irwm.Key, field: str) -> None:
+def test_altered_key_with_matching_digest_is_another_key(model: irwm.Checkpoint, key: irwm.Key, field: str) -> None:
     """Every choice changed with the field: this is one more try of a search, and gives no free choice."""
     forged = altered(key)[field]
     choices, before = forged.choices(), key.choices()
@@ -124,19 +124,19 @@ TIMES = ("2025-06-01T00:00:00Z", "2025-06-01T03:00:00+02:00", "2025-06-02T00:00:
         (None, None, UNCOMMITTED),
     ],
 )
-def test_only_a_date_before_the_suspect_s_ends_the_search(committed: str, seen: str, status: str) -> None:
+def test_only_a_date_before_the_suspect_limits_the_search(committed: str, seen: str, status: str) -> None:
     assert standing(-30.0, committed, seen).status == status
     assert (standing(-30.0, committed, seen).search_bits == 0) == (status == COMMITTED)
 
 
 @given(st.floats(-5000, 0))
-def test_what_is_left_is_the_evidence_less_the_search(log10: float) -> None:
+def test_margin_is_evidence_minus_search(log10: float) -> None:
     stands = standing(log10)
     assert stands.margin_bits == stands.evidence_bits - 80
     assert stands.evidence_bits == pytest.approx(-log10 / math.log10(2))
 
 
 @pytest.mark.parametrize("time", ["2025-06-01", "2025-06-01T00:00:00", "June", ""])
-def test_a_time_without_a_zone_is_no_date(time: str) -> None:
+def test_time_without_zone_is_refused(time: str) -> None:
     with pytest.raises(ValueError, match=r"zone|isoformat"):
         standing(-30.0, time)

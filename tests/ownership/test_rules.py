@@ -80,7 +80,7 @@ def test_a_ruling_depends_neither_on_order_nor_on_names(table: tuple[list[Row], 
 
 @given(tables())
 @settings(max_examples=400)
-def test_nobody_wins_without_a_mark_that_no_search_explains_and_somebody_must_say_what_is_missing(
+def test_winning_requires_unsearchable_mark_and_open_rulings_state_needs(
     table: tuple[list[Row], str | None, str | None],
 ) -> None:
     rows, first, second = table
@@ -106,7 +106,7 @@ def table_of(**found: float) -> list[Row]:
     return rows
 
 
-def test_a_find_that_a_search_explains_decides_nothing_whatever_the_dates() -> None:
+def test_finding_explained_by_search_is_undecided_for_any_dates() -> None:
     """A mark searched for in another's published model until it is "found", with an earlier commitment than theirs."""
     for date in DATES:
         ruling = rules.rule(("A", date), ("B", DATES[2]), table_of(A_original_B=WEAK, A_release_A=STRONG))
@@ -120,7 +120,7 @@ def test_two_originals_that_carry_each_other_s_mark_are_called_impossible() -> N
     assert "Both cannot be" in ruling.sentence
 
 
-def test_an_early_date_wins_nothing_where_the_mark_is_not() -> None:
+def test_early_date_without_mark_does_not_decide() -> None:
     table = table_of(A_release_A=STRONG, B_release_B=STRONG, A_exhibit=STRONG)
     assert rules.rule(("A", None), ("B", DATES[1]), table).winner is None
     assert rules.rule(("A", DATES[1]), ("B", DATES[2]), table).winner == "A"
@@ -129,7 +129,7 @@ def test_an_early_date_wins_nothing_where_the_mark_is_not() -> None:
 TWO_MARKS = {"A_release_A": STRONG, "B_release_B": STRONG, "A_exhibit": STRONG, "B_exhibit": STRONG}
 
 
-def test_a_date_wins_nothing_against_a_claimant_who_has_none() -> None:
+def test_date_does_not_decide_against_claimant_without_date() -> None:
     """An attacker can have a key stamped after the dispute began; the honest release is older than any stamp."""
     ruling = rules.rule(("A", None), ("B", DATES[2]), table_of(**TWO_MARKS))
     assert (ruling.rule, ruling.winner) == (rules.UNDECIDED, None)
@@ -146,7 +146,7 @@ def of_strangers(rows: list[Row], unrelated: bool = True) -> list[Row]:
     return [row if row.claimant == row.brought_by else replace(row, related=False, unrelated=unrelated) for row in rows]
 
 
-def test_originals_are_strangers_only_where_that_is_known() -> None:
+def test_originals_are_unrelated_only_if_known() -> None:
     table = table_of(A_release_A=STRONG, B_release_B=STRONG, B_exhibit=STRONG)
     for dates in product(DATES, DATES):
         known, unknown = (
@@ -158,7 +158,7 @@ def test_originals_are_strangers_only_where_that_is_known() -> None:
         assert "is unknown" in unknown.sentence
 
 
-def test_an_exhibit_that_a_key_cannot_be_read_in_is_not_free_of_its_mark() -> None:
+def test_inconclusive_exhibit_does_not_count_as_unmarked() -> None:
     table = of_strangers(table_of(B_exhibit=STRONG))
     unread = [
         replace(row, verdict="inconclusive", unrelated=False) if (row.claimant, row.kind) == ("A", "exhibit") else row
@@ -168,7 +168,7 @@ def test_an_exhibit_that_a_key_cannot_be_read_in_is_not_free_of_its_mark() -> No
     assert rules.rule(("A", None), ("B", None), unread).winner is None
 
 
-def test_what_a_claimant_brings_himself_shows_nothing_as_an_exhibit() -> None:
+def test_claimants_own_model_shows_nothing_as_exhibit() -> None:
     strangers = of_strangers(table_of(A_release_A=STRONG, A_exhibit=STRONG))
     kin = table_of(A_release_A=STRONG, A_exhibit=STRONG)
     for table, winner in ((strangers, (None, None)), (kin, (DATES[1], DATES[2]))):
@@ -177,7 +177,7 @@ def test_what_a_claimant_brings_himself_shows_nothing_as_an_exhibit() -> None:
         assert rules.rule(("A", winner[0]), ("B", winner[1]), own).winner is None
 
 
-def test_a_key_that_does_not_fit_loses_nothing_to_a_mark_in_an_exhibit() -> None:
+def test_key_that_does_not_fit_is_undecided_by_mark_in_exhibit() -> None:
     """An honest owner whose original was saved again, and an attacker who marked the exhibit over the owner's mark."""
     for place, winner in (("B_exhibit", None), ("B_release_A", "B"), ("B_original_A", "B")):
         table = [

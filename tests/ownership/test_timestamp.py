@@ -44,7 +44,7 @@ def with_token(token: cms.Token) -> bytes:
     return asn1.encode_der(cms.Response(status=cms.Status(code=0), token=token))
 
 
-def test_a_time_stamp_says_when_and_by_whom(authority: Authority, answer: bytes) -> None:
+def test_time_stamp_states_time_and_authority(authority: Authority, answer: bytes) -> None:
     stamp = read_response(QUERY, answer, DIGEST, authority.root)
     assert stamp.trusted
     assert stamp.authority == "CN=Test Time-stamps"
@@ -53,7 +53,7 @@ def test_a_time_stamp_says_when_and_by_whom(authority: Authority, answer: bytes)
     assert abs(datetime.fromisoformat(stamp.time_utc) - datetime.now(UTC)) < timedelta(hours=1)
 
 
-def test_without_a_root_the_authority_stays_unproven(answer: bytes) -> None:
+def test_authority_without_a_root_is_unproven(answer: bytes) -> None:
     assert not read_response(QUERY, answer, DIGEST).trusted
 
 
@@ -61,7 +61,7 @@ def test_another_root_of_the_same_name_is_not_trusted(answer: bytes, tmp_path: P
     assert not read_response(QUERY, answer, DIGEST, make_authority(tmp_path / "namesake").root).trusted
 
 
-def test_one_right_root_among_others_is_enough(authority: Authority, answer: bytes, tmp_path: Path) -> None:
+def test_one_matching_root_is_enough(authority: Authority, answer: bytes, tmp_path: Path) -> None:
     roots = make_authority(tmp_path / "other", "Another").root + authority.root + authority.root
     assert read_response(QUERY, answer, DIGEST, roots).trusted
 
@@ -84,13 +84,13 @@ def test_two_requests_differ_by_their_nonce() -> None:
 
 
 @pytest.mark.parametrize("nonce", [0, 1, 127, 128, 255, 256, 2**63, 2**64 - 1, 2**160 - 1])
-def test_every_nonce_comes_back(authority: Authority, nonce: int) -> None:
+def test_every_nonce_is_returned(authority: Authority, nonce: int) -> None:
     query = request(DIGEST, nonce=nonce)
     assert read_response(query, authority.answer(query), DIGEST, authority.root).trusted
 
 
 @pytest.mark.parametrize("digest", ["", "ab", DIGEST.upper(), DIGEST + "00", "zz" * 32, " " + DIGEST, None])
-def test_what_is_no_digest_is_not_sent_anywhere(digest: str) -> None:
+def test_request_with_invalid_digest_is_refused(digest: str) -> None:
     with pytest.raises(TimestampError, match="not a digest"):
         request(digest)
 
@@ -116,7 +116,7 @@ def test_an_answer_to_another_request_is_refused(authority: Authority, answer: b
     assert caught.value.expected == "nonce 63"
 
 
-def test_no_flipped_bit_changes_what_a_time_stamp_says(authority: Authority, answer: bytes) -> None:
+def test_flipped_bits_never_change_a_verified_time_stamp(authority: Authority, answer: bytes) -> None:
     """Outside the signed content a bit may have no meaning; the result must then be exactly the same."""
     said = read_response(QUERY, answer, DIGEST, authority.root)
     refused = 0
@@ -149,7 +149,7 @@ def test_an_answer_without_its_certificate_is_refused(authority: Authority, answ
         read_response(QUERY, with_token(stripped), DIGEST, authority.root)
 
 
-def test_the_certificate_of_another_does_not_stand_in(authority: Authority, answer: bytes, tmp_path: Path) -> None:
+def test_certificate_of_another_signer_is_refused(authority: Authority, answer: bytes, tmp_path: Path) -> None:
     stranger = make_authority(tmp_path / "stranger")
     swapped = token_of(answer)
     swapped.signed.certificates = token_of(stranger.answer(QUERY)).signed.certificates
@@ -158,7 +158,7 @@ def test_the_certificate_of_another_does_not_stand_in(authority: Authority, answ
 
 
 @pytest.mark.parametrize("starts", [datetime.now(UTC) - 3 * YEAR, datetime.now(UTC) + YEAR], ids=["past", "future"])
-def test_a_certificate_that_was_not_valid_then_dates_nothing(tmp_path: Path, starts: datetime) -> None:
+def test_certificate_not_valid_at_the_time_is_rejected(tmp_path: Path, starts: datetime) -> None:
     authority = make_authority(tmp_path / "tsa", starts=starts)
     with pytest.raises(TimestampError, match="is valid from"):
         read_response(QUERY, authority.answer(QUERY), DIGEST, authority.root)
@@ -169,7 +169,7 @@ def test_a_certificate_that_was_not_valid_then_dates_nothing(tmp_path: Path, sta
     [((CODE_SIGNING,), True), ((TIME_STAMPING, CODE_SIGNING), True), ((TIME_STAMPING,), False)],
     ids=["other use", "second use", "not critical"],
 )
-def test_a_certificate_for_anything_else_dates_nothing(
+def test_certificate_for_another_usage_is_rejected(
     answer: bytes, tmp_path: Path, usages: tuple, critical: bool
 ) -> None:
     content = token_of(answer).signed.content.octets
@@ -186,7 +186,7 @@ def test_a_certificate_for_anything_else_dates_nothing(
     ids=["unsaid", "time-stamping", "any", "servers", "servers and code"],
 )
 @pytest.mark.parametrize("at", ["between", "root"])
-def test_an_authority_for_something_else_does_not_lead_to_a_root(
+def test_authority_for_another_usage_is_not_trusted(
     answer: bytes, tmp_path: Path, usages: tuple, trusted: bool, at: str
 ) -> None:
     content = token_of(answer).signed.content.octets
@@ -216,24 +216,24 @@ def test_anything_but_granted_is_refused(answer: bytes, status: int) -> None:
 
 
 @pytest.mark.parametrize("response", [b"", b"0", b"\x30\x80\x00\x00", b"<html>502</html>", b"0\x84\xff\xff\xff\xff"])
-def test_what_is_no_answer_is_refused(response: bytes) -> None:
+def test_invalid_response_is_refused(response: bytes) -> None:
     with pytest.raises(TimestampError, match="cannot be used"):
         read_response(QUERY, response, DIGEST)
 
 
-def test_an_answer_of_a_megabyte_is_refused_unread() -> None:
+def test_oversized_response_is_refused() -> None:
     with pytest.raises(TimestampError, match="too large"):
         read_response(QUERY, bytes(1 << 20), DIGEST)
 
 
 @pytest.mark.parametrize("query", [b"", b"hello", QUERY[:-1], QUERY + b"\0", b"\x30\x03\x02\x01\x01", bytes(5000)])
-def test_what_is_no_request_is_refused(answer: bytes, query: bytes) -> None:
+def test_invalid_request_is_refused(answer: bytes, query: bytes) -> None:
     with pytest.raises(TimestampError, match="not a time-stamp request"):
         read_response(query, answer, DIGEST)
 
 
 @pytest.mark.parametrize("roots", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", b"\0"])
-def test_what_is_no_root_is_refused(answer: bytes, roots: bytes) -> None:
+def test_invalid_root_is_refused(answer: bytes, roots: bytes) -> None:
     with pytest.raises(TimestampError, match="no certificates found"):
         read_response(QUERY, answer, DIGEST, roots)
 

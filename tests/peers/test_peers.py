@@ -27,7 +27,7 @@ def test_a_copy_scores_one(peer, demo_path: Path) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("peer", LINEAGE, ids=names)
-def test_a_stranger_scores_about_nothing(peer, demo_path: Path, stranger: Path) -> None:
+def test_unrelated_model_scores_near_zero(peer, demo_path: Path, stranger: Path) -> None:
     score = peer.score(demo_path, stranger)
     assert abs(score.value) < 0.05
     assert score.says == "not derived"
@@ -54,7 +54,7 @@ def test_csu_agrees_with_its_authors(variant: str, theirs: float, demo_path: Pat
 
 
 @pytest.mark.slow
-def test_match_sees_through_what_csu_does_not(demo_path: Path, variants: dict[str, Path]) -> None:
+def test_match_detects_a_copy_that_csu_misses(demo_path: Path, variants: dict[str, Path]) -> None:
     """The same commit's match.statistic gives p = 0 in every layer, too."""
     assert csu.score(demo_path, variants["both"]).says == "not derived"
     assert match.score(demo_path, variants["both"]).p == 0.0
@@ -66,7 +66,7 @@ def test_emmark_reads_back_what_it_wrote(bits: int, demo_path: Path, tmp_path: P
     assert (score.value, score.says) == (1.0, "derived")
 
 
-def test_emmark_finds_nothing_in_the_original_or_a_stranger(demo_path: Path, stranger: Path) -> None:
+def test_emmark_finds_nothing_in_original_or_unrelated_model(demo_path: Path, stranger: Path) -> None:
     assert emmark.score(demo_path, demo_path).value == 0.0
     assert emmark.score(demo_path, stranger).says == "not derived"
 
@@ -79,7 +79,7 @@ def test_emmark_changes_a_code_by_one_level_at_each_position(demo_path: Path) ->
     assert len(one.bits) == emmark.LENGTH
 
 
-def test_equal_ids_stand_in_where_there_is_no_tokenizer(demo_path: Path, trimmed: Path) -> None:
+def test_equal_ids_are_used_without_a_tokenizer(demo_path: Path, trimmed: Path) -> None:
     ids, others = shared_tokens(load(demo_path), load(trimmed))
     assert len(ids) == 3000
     assert (ids == others).all()

@@ -37,7 +37,7 @@ def llama_cpp(**place: Any) -> dict[str, Any]:
         ("llama.cpp", llama_cpp(top_probs=PROBABLE)),
     ],
 )
-def test_every_form_tells_the_same(api: str, answer: dict[str, Any]) -> None:
+def test_every_dialect_gives_the_same_values(api: str, answer: dict[str, Any]) -> None:
     (found,) = told(api, json.dumps(answer).encode(), NAMES)
     assert found.tokens.tolist() == [3, 7, 99]
     assert np.allclose(found.values, [-0.5, -2, -3.25])
@@ -47,7 +47,7 @@ def test_every_form_tells_the_same(api: str, answer: dict[str, Any]) -> None:
     assert np.isfinite(found.row(np.array([3, 99 % 50]), 50)).tolist() == [True, False], "99 is not one of 50 tokens"
 
 
-def test_inside_a_prompt_each_token_has_an_answer() -> None:
+def test_each_prompt_token_has_an_answer() -> None:
     place = {"3": {"logprob": -0.5, "rank": 1}, "7": {"logprob": -2}}
     answer = openai(TOP)
     answer["choices"][0]["prompt_logprobs"] = [None, place, {"5": {"logprob": -1}}]
@@ -57,7 +57,7 @@ def test_inside_a_prompt_each_token_has_an_answer() -> None:
         told("openai", json.dumps(openai(TOP)).encode(), NAMES, everywhere=True)
 
 
-def test_what_stands_for_no_probability_is_not_told() -> None:
+def test_placeholder_for_no_probability_is_left_out() -> None:
     top = {
         "token_id:1": -1.0,
         "token_id:2": -9999.0,
@@ -82,7 +82,7 @@ def test_what_stands_for_no_probability_is_not_told() -> None:
         {"choices": {"0": {}}}, {"error": "\u202e evil \x1b[31m"},
     ],
 )  # fmt: skip
-def test_an_answer_of_another_form_is_one_error(answer: Any) -> None:
+def test_malformed_response_is_one_error(answer: Any) -> None:
     with pytest.raises(ServerError) as caught:
         told("openai", json.dumps(answer).encode(), NAMES)
     assert "log-probabilities" in str(caught.value)
@@ -104,7 +104,7 @@ def test_an_endpoint_may_be_given_with_its_path_or_without(api: str, endpoint: s
     assert address(api, endpoint) == full
 
 
-def test_a_request_holds_what_the_plan_says_is_sent_and_no_more() -> None:
+def test_request_holds_only_what_the_plan_states() -> None:
     question = Question("a prompt", 20, (3, 7), 30.0)
     assert json.loads(body("openai", "m", question)) == {
         "model": "m", "prompt": "a prompt", "max_tokens": 1, "temperature": 1.0, "logprobs": 20,

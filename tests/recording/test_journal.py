@@ -35,7 +35,7 @@ def begun(tmp_path: Path) -> Path:
     return out
 
 
-def test_what_was_kept_is_there_again(begun: Path) -> None:
+def test_journal_entries_survive_reopening(begun: Path) -> None:
     with Journal(begun, SETTINGS) as journal:
         assert (journal.asked, journal.parts, journal.requests) == ({0, 1}, {0: {0}}, 2)
         assert (journal.bias, journal.server) == (60.0, Server(20, 19, False, True))
@@ -50,11 +50,11 @@ def test_what_was_kept_is_there_again(begun: Path) -> None:
     assert not list(begun.parent.iterdir())
 
 
-def test_it_is_private(begun: Path) -> None:
+def test_journal_file_is_private(begun: Path) -> None:
     assert journal_of(begun).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_tear_at_any_byte_costs_the_last_line_at_most(begun: Path, tmp_path: Path) -> None:
+def test_cut_at_any_byte_loses_at_most_the_last_line(begun: Path, tmp_path: Path) -> None:
     """Cut after every possible byte, it opens, keeps every whole line and can be resumed."""
     whole = journal_of(begun).read_bytes()
     lines = whole.splitlines(keepends=True)
@@ -95,7 +95,7 @@ def test_other_settings_are_refused(begun: Path) -> None:
     assert journal_of(begun).read_bytes() == before
 
 
-def test_one_process_at_a_time(begun: Path) -> None:
+def test_journal_is_used_by_one_process_at_a_time(begun: Path) -> None:
     with Journal(begun, SETTINGS), pytest.raises(RecordingError, match="another command is recording"):
         Journal(begun, SETTINGS)
     with Journal(begun, SETTINGS):
@@ -108,7 +108,7 @@ def killed(out: Path) -> None:
     os.kill(os.getpid(), 9)
 
 
-def test_a_killed_process_leaves_no_lock_and_all_it_kept(tmp_path: Path) -> None:
+def test_killed_process_leaves_no_lock_and_keeps_its_entries(tmp_path: Path) -> None:
     out = tmp_path / "a"
     process = multiprocessing.get_context("spawn").Process(target=killed, args=(out,))
     process.start()
@@ -118,7 +118,7 @@ def test_a_killed_process_leaves_no_lock_and_all_it_kept(tmp_path: Path) -> None
         assert (journal.requests, journal.asked) == (1, {5})
 
 
-def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+def test_link_at_the_journal_path_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("mine")
     journal_of(tmp_path / "a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RecordingError, match="cannot be saved"):
@@ -127,7 +127,7 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
-def test_a_full_disk_is_one_sentence(begun: Path) -> None:
+def test_full_disk_gives_one_sentence(begun: Path) -> None:
     """Simulated: the descriptor belongs to a file that is always full."""
     with Journal(begun, SETTINGS) as journal:
         full = os.open("/dev/full", os.O_WRONLY)

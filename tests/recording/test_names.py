@@ -13,7 +13,7 @@ from irwm.running.opened import open_tokenizer
 from ui.recording.names import Names
 
 
-def test_a_text_that_several_tokens_have_names_none(gemma_path: Path) -> None:
+def test_ambiguous_text_names_no_token(gemma_path: Path) -> None:
     names, tokenizer = Names(gemma_path, 4096), open_tokenizer(gemma_path)
     written = [str(tokenizer.decode([token])) for token in range(4096)]
     found = [names.token(text) for text in written]

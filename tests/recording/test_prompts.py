@@ -8,7 +8,7 @@ from ui.recording.prompts import LONGEST, SHORTEST, Prompts
 TEXT = default_text()
 
 
-def test_prompts_are_short_and_each_another() -> None:
+def test_prompts_are_short_and_different() -> None:
     drawn = Prompts(0, TEXT)
     prompts = [drawn.prompt(number) for number in range(4000)]
     assert len(set(prompts)) > 3995
@@ -18,7 +18,7 @@ def test_prompts_are_short_and_each_another() -> None:
     assert not any(prompt in prose for prompt in prompts[1::2] if len(prompt) > 40)
 
 
-def test_a_seed_gives_the_same_prompts_for_good() -> None:
+def test_seed_gives_the_same_prompts_in_every_version() -> None:
     """In every version, because a resumed recording identifies prompts by number."""
     prompts = Prompts(7, "one two three four five six seven eight nine ten " * 9)
     assert prompts.prompt(0) == "two three four five six"

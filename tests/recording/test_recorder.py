@@ -47,7 +47,7 @@ def chosen(count: int, seed: int = 1) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize("api", ["openai", "llama.cpp"])
-def test_all_tokens_at_once_are_what_the_model_says(small: Path, tmp_path: Path, api: str) -> None:
+def test_all_tokens_at_once_equal_model_outputs(small: Path, tmp_path: Path, api: str) -> None:
     with answering(small) as server:
         answers = recorded(small, server, tmp_path / "a.safetensors", api=api, answers=ANSWERS)
     assert answers.token_ids is None
@@ -78,9 +78,7 @@ def test_every_request_is_in_the_evidence(small: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("api", ["openai", "llama.cpp"])
-def test_chosen_tokens_a_few_at_a_time_give_what_all_at_once_would(
-    small: Path, tmp_path: Path, strict: bool, api: str
-) -> None:
+def test_chosen_tokens_in_parts_equal_all_at_once(small: Path, tmp_path: Path, strict: bool, api: str) -> None:
     tokens = chosen(4 * WIDTH)
     with answering(small, most=20, strict=strict) as server:
         answers = recorded(small, server, tmp_path / "a", api=api, answers=ANSWERS, tokens=tokens)
@@ -107,7 +105,7 @@ def test_tokens_that_are_named_by_text_are_found(small: Path, tmp_path: Path) ->
     assert [each.status for each in server.asked[:2]] == [400, 200], "asked for ids, then without"
 
 
-def test_inside_a_prompt_there_are_several_answers(small: Path, tmp_path: Path) -> None:
+def test_prompt_positions_give_several_answers(small: Path, tmp_path: Path) -> None:
     with answering(small) as server:
         answers = recorded(small, server, tmp_path / "a", answers=30, inside=True)
     assert 1 < len(server.asked) < 6
@@ -123,7 +121,7 @@ def test_inside_a_prompt_there_are_several_answers(small: Path, tmp_path: Path) 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("fault", ["429", "500", "drop", "cut"])
-def test_a_passing_fault_changes_nothing(small: Path, tmp_path: Path, fault: str) -> None:
+def test_temporary_fault_does_not_change_the_recording(small: Path, tmp_path: Path, fault: str) -> None:
     with answering(small) as server:
         fine = recorded(small, server, tmp_path / "fine", answers=ANSWERS)
     with answering(small, faults={1: fault, 7: fault, 8: fault}) as server:
@@ -147,7 +145,7 @@ def test_a_passing_fault_changes_nothing(small: Path, tmp_path: Path, fault: str
         ("words", ServerError, "no log-probabilities"),
     ],
 )
-def test_a_lasting_fault_is_one_sentence_and_what_was_answered_is_kept(
+def test_lasting_fault_gives_one_sentence_and_keeps_answers(
     small: Path, tmp_path: Path, fault: str, kind: type[IrwmError], said: str
 ) -> None:
     out = tmp_path / "a"
@@ -173,7 +171,7 @@ def test_a_lasting_fault_is_one_sentence_and_what_was_answered_is_kept(
         assert np.abs(answers.log_probabilities - of_model(small, asked(answers))).max() < 1e-4
 
 
-def test_without_permission_the_server_hears_nothing(small: Path, tmp_path: Path) -> None:
+def test_server_gets_no_request_without_permission(small: Path, tmp_path: Path) -> None:
     with answering(small) as server:
         made = planned(small, server.url, answers=ANSWERS)
         assert made.words(0)
@@ -184,7 +182,7 @@ def test_without_permission_the_server_hears_nothing(small: Path, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_bias_that_does_not_show_is_said(small: Path, tmp_path: Path) -> None:
+def test_bias_without_effect_is_reported(small: Path, tmp_path: Path) -> None:
     with (
         answering(small, most=20, bias_shows=False) as server,
         pytest.raises(ServerError, match="a logit bias has no effect"),
@@ -194,7 +192,7 @@ def test_a_bias_that_does_not_show_is_said(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_as_much_bias_as_it_takes(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bias_is_raised_until_tokens_appear(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too little does not show all tokens; the next part begins with the bias that was enough."""
     monkeypatch.setattr(recorder, "BIASES", (0.02, 0.5, 60.0))
     tokens = chosen(2 * WIDTH)
@@ -211,7 +209,7 @@ def test_as_much_bias_as_it_takes(small: Path, tmp_path: Path, monkeypatch: pyte
     assert len(answers.requests.prompt) == len(biases), "including answers with too few tokens"
 
 
-def test_a_server_that_always_says_the_same_is_not_asked_for_ever(small: Path, tmp_path: Path) -> None:
+def test_constant_server_ends_the_recording(small: Path, tmp_path: Path) -> None:
     with answering(small) as server:
         server.models._logits = lambda turn, prompt: torch.zeros(1, VOCABULARY)  # type: ignore[method-assign]
         with pytest.raises(ServerError, match="the same answer to different prompts"):
@@ -219,7 +217,7 @@ def test_a_server_that_always_says_the_same_is_not_asked_for_ever(small: Path, t
     assert len(server.asked) == 1 + recorder.MOST_USELESS
 
 
-def test_a_smaller_vocabulary_than_the_embedding_is_no_fault(small: Path, tmp_path: Path) -> None:
+def test_smaller_vocabulary_than_the_embedding_is_allowed(small: Path, tmp_path: Path) -> None:
     """The last rows of an embedding are often padding, and no server returns them."""
     with answering(small) as server:
         whole = server.models._logits
@@ -230,7 +228,7 @@ def test_a_smaller_vocabulary_than_the_embedding_is_no_fault(small: Path, tmp_pa
     assert not told[:, -96:].any()
 
 
-def test_most_of_the_tokens_are_not_all_of_them(small: Path, tmp_path: Path) -> None:
+def test_incomplete_vocabulary_is_requested_in_parts(small: Path, tmp_path: Path) -> None:
     """Which tokens the server leaves out changes with the prompt, so the wanted ones are requested in parts."""
     with answering(small, most=4000) as server:
         answers = recorded(small, server, tmp_path / "a", answers=ANSWERS)
@@ -239,7 +237,7 @@ def test_most_of_the_tokens_are_not_all_of_them(small: Path, tmp_path: Path) -> 
     assert np.isfinite(answers.log_probabilities).all()
 
 
-def test_a_file_of_that_name_is_never_written_over(small: Path, tmp_path: Path) -> None:
+def test_existing_recording_is_not_overwritten(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "a"
     with answering(small, before=lambda number: out.write_text("mine")) as server:
         with pytest.raises(OutputExistsError):
@@ -252,7 +250,7 @@ def test_a_file_of_that_name_is_never_written_over(small: Path, tmp_path: Path) 
         assert len(server.asked) == before, "all was kept"
 
 
-def test_what_a_killed_run_left_half_written_is_removed(small: Path, tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_recorder_are_removed(small: Path, tmp_path: Path) -> None:
     half, other = tmp_path / f"a.{'0' * 16}.partial", tmp_path / f"b.{'0' * 16}.partial"
     for path in (half, other):
         path.write_text("half")
@@ -282,7 +280,7 @@ def test_a_plan_that_cannot_work_is_refused(small: Path, given: dict[str, Any], 
         planned(small, given.pop("endpoint", "http://127.0.0.1:1"), **given)
 
 
-def test_a_plan_counts_what_is_really_asked(small: Path) -> None:
+def test_plan_counts_actual_requests(small: Path) -> None:
     made = planned(small, "http://127.0.0.1:1", answers=20, tokens=chosen(101))
     assert made.requests(None) == 20
     assert [made.requests(told) for told in (101, 100, 51, 2)] == [20, 40, 40, 2000]

@@ -23,7 +23,7 @@ def told(logits: NDArray[np.float64], biased: NDArray[np.int64], bias: float, te
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("size", [2, 5, 20, 61])
-def test_parts_give_what_one_answer_would(temperature: float, after: bool, size: int) -> None:
+def test_parts_combine_to_one_answer(temperature: float, after: bool, size: int) -> None:
     rng = np.random.default_rng(size)
     logits, tokens = 3 * rng.standard_normal(V), rng.permutation(V)[:CHOSEN]
     parts = []
@@ -49,7 +49,7 @@ def test_parts_cover_all_but_the_reference_once() -> None:
         assert all(len(part) < size for part in parts)
 
 
-def test_what_was_not_told_stays_unknown_and_moves_nothing_else() -> None:
+def test_missing_values_stay_unknown_and_change_no_others() -> None:
     parts = [(range(1, 3), np.array([-1, -2, np.nan])), (range(3, 5), np.array([np.nan, -1, -1])),
              (range(5, 6), np.array([-5.0, -6.0]))]  # fmt: skip
     row = on_one_scale(6, [(places, values.astype(np.float32)) for places, values in parts])

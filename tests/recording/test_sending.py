@@ -41,7 +41,7 @@ def test_an_answer_has_its_time() -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_a_passing_trouble_is_tried_again(status: int) -> None:
+def test_temporary_failure_is_retried(status: int) -> None:
     notes: list[str] = []
     with (
         scripted((status, b"busy", {}), (status, b"busy", {}), FINE) as script,
@@ -66,7 +66,7 @@ def test_pauses_grow_and_the_server_may_name_one() -> None:
     assert pauses == [7, 2, 4, 5, 300]
 
 
-def test_a_refusal_is_not_tried_again_and_says_what_the_server_said() -> None:
+def test_refusal_is_not_retried_and_quotes_the_server() -> None:
     with (
         scripted((403, b"not \x1b[31m you\nhere", {})) as script,
         sender(script) as asking,
@@ -79,7 +79,7 @@ def test_a_refusal_is_not_tried_again_and_says_what_the_server_said() -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"choices": [{"te', b"", b"<html>", b"[" * 900, b"\xff\xfe"])
-def test_an_answer_that_is_cut_off_is_asked_for_again(body: bytes) -> None:
+def test_truncated_response_is_requested_again(body: bytes) -> None:
     with scripted((200, body, {}), FINE) as script, sender(script) as asking:
         assert asking.ask(b"{}").body == FINE[1]
     with (
@@ -90,13 +90,13 @@ def test_an_answer_that_is_cut_off_is_asked_for_again(body: bytes) -> None:
         asking.ask(b"{}")
 
 
-def test_a_connection_that_breaks_in_the_middle_is_tried_again() -> None:
+def test_broken_connection_is_retried() -> None:
     with scripted((200, b'{"a"', {"Content-Length": "1000"}), FINE) as script, sender(script) as asking:
         assert asking.ask(b"{}").body == FINE[1]
     assert len(script.seen) == 2
 
 
-def test_nobody_there_is_one_sentence() -> None:
+def test_refused_connection_gives_one_sentence() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -107,7 +107,7 @@ def test_nobody_there_is_one_sentence() -> None:
         asking.ask(b"{}")
 
 
-def test_a_silent_server_is_given_up() -> None:
+def test_silent_server_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         pace = Pace(rate=1000, timeout=0.2, tries=2, first_pause=0.001)
@@ -118,7 +118,7 @@ def test_a_silent_server_is_given_up() -> None:
             asking.ask(b"{}")
 
 
-def test_too_large_an_answer_is_refused_before_it_is_all_there() -> None:
+def test_too_large_answer_is_refused_while_it_arrives() -> None:
     with (
         scripted((200, b"1" * 500_000, {"Content-Length": str(10**12)})) as script,
         sender(script) as asking,
@@ -138,7 +138,7 @@ def test_a_compressed_answer_is_refused() -> None:
     assert script.seen[0][0]["Accept-Encoding"] == "identity"
 
 
-def test_nothing_goes_anywhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_go_only_to_the_allowed_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither to the target of a redirection, nor through a proxy of the environment."""
     with scripted(FINE) as elsewhere, scripted((307, b"", {"Location": elsewhere.url})) as script:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
@@ -150,7 +150,7 @@ def test_nothing_goes_anywhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (len(script.seen), elsewhere.seen) == (1, [])
 
 
-def test_the_rate_holds() -> None:
+def test_rate_limit_is_kept() -> None:
     now, pauses, asked = [100.0], [], []
 
     def pause(seconds: float) -> None:
@@ -181,7 +181,7 @@ def test_the_token_is_in_the_header_and_nowhere_else() -> None:
     assert SECRET not in shown
 
 
-def test_the_token_comes_from_the_environment_and_goes_unencrypted_nowhere_else() -> None:
+def test_token_from_environment_is_never_sent_unencrypted() -> None:
     given = {TOKEN: f" {SECRET}\n"}
     assert token_for("http://127.0.0.1:1/", given) == SECRET
     assert token_for("http://[::1]:1/", given) == token_for("http://localhost/", given) == SECRET
@@ -203,7 +203,7 @@ def test_the_token_comes_from_the_environment_and_goes_unencrypted_nowhere_else(
     ["", "example.org", "ftp://example.org", "file:///etc/passwd", "http://", "http://h:99999", "http://h:x",
      "http://a b/", "http://h/\r\nX: y", "http://h/é", "//h/v1", "http://[::1/"],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(RecordingError, match="not the address of a server"):
         checked_url(url)
 

@@ -56,7 +56,7 @@ def used(disk: Path) -> int:
     return shutil.disk_usage(disk).used
 
 
-def test_a_clone_takes_no_room_and_its_manifest_holds(source: Path, reflink_disk: Path) -> None:
+def test_a_clone_takes_no_space_and_has_a_valid_manifest(source: Path, reflink_disk: Path) -> None:
     assert clones_in(reflink_disk)
     first = marked(source, reflink_disk / "1", 1)
     before = used(reflink_disk)
@@ -68,7 +68,7 @@ def test_a_clone_takes_no_room_and_its_manifest_holds(source: Path, reflink_disk
     assert second.bytes_written == first.bytes_written
 
 
-def test_a_copy_made_with_sharing_is_the_one_made_without(source: Path, disk: Path) -> None:
+def test_shared_copy_equals_an_unshared_copy(source: Path, disk: Path) -> None:
     first = marked(source, disk / "1", 1)
     marked(source, disk / "2", 2, first)
     marked(source, disk / "plain", 2)
@@ -89,7 +89,7 @@ def test_each_copy_is_its_own_file(source: Path, disk: Path) -> None:
     assert one.stat().st_mode == mode
 
 
-def test_where_nothing_can_be_cloned_it_is_copied(source: Path, plain_disk: Path) -> None:
+def test_files_are_copied_if_the_disk_cannot_clone(source: Path, plain_disk: Path) -> None:
     assert not clones_in(plain_disk)
     first = marked(source, plain_disk / "1", 1)
     second = marked(source, plain_disk / "2", 2, first)
@@ -97,7 +97,7 @@ def test_where_nothing_can_be_cloned_it_is_copied(source: Path, plain_disk: Path
     assert verify_manifest(second.path).ok
 
 
-def test_between_two_disks_it_is_copied(source: Path, reflink_disk: Path, tmp_path: Path) -> None:
+def test_release_is_copied_between_two_disks(source: Path, reflink_disk: Path, tmp_path: Path) -> None:
     first = marked(source, reflink_disk / "1", 1)
     second = marked(source, tmp_path / "2", 2, first)
     assert second.bytes_cloned == 0
@@ -105,9 +105,7 @@ def test_between_two_disks_it_is_copied(source: Path, reflink_disk: Path, tmp_pa
 
 
 @pytest.mark.parametrize("harm", ["edited", "replaced", "moved away"])
-def test_an_earlier_copy_that_is_no_longer_as_written_is_not_cloned(
-    source: Path, reflink_disk: Path, harm: str
-) -> None:
+def test_changed_earlier_copy_is_not_cloned(source: Path, reflink_disk: Path, harm: str) -> None:
     first = marked(source, reflink_disk / "1", 1)
     shared = first.path / "NOTICE.txt"
     if harm == "edited":
@@ -124,7 +122,7 @@ def test_an_earlier_copy_that_is_no_longer_as_written_is_not_cloned(
     assert (second.path / "NOTICE.txt").read_bytes() == (source / "NOTICE.txt").read_bytes()
 
 
-def test_an_original_that_changed_since_the_earlier_copy_is_copied_anew(source: Path, reflink_disk: Path) -> None:
+def test_an_original_that_changed_since_the_earlier_copy_is_copied_again(source: Path, reflink_disk: Path) -> None:
     first = marked(source, reflink_disk / "1", 1)
     (source / "NOTICE.txt").write_bytes(b"another run" * 1000)
     second = marked(source, reflink_disk / "2", 2, first)
@@ -150,7 +148,7 @@ def test_a_clone_of_a_clone_may_be_cloned(source: Path, reflink_disk: Path) -> N
     assert verify_manifest(third.path).ok
 
 
-def test_a_copy_that_fits_only_shared_is_written(source: Path, reflink_disk: Path) -> None:
+def test_a_copy_that_fits_only_as_a_clone_is_written(source: Path, reflink_disk: Path) -> None:
     first = marked(source, reflink_disk / "1", 1)
     # Half of it: btrfs needs some of the free space for itself.
     while shutil.disk_usage(reflink_disk).free > SHARED_BYTES * 0.9:
@@ -162,7 +160,7 @@ def test_a_copy_that_fits_only_shared_is_written(source: Path, reflink_disk: Pat
     assert marked(source, reflink_disk / "2", 2, first).bytes_cloned >= SHARED_BYTES
 
 
-def test_preflight_counts_what_is_written_once(source: Path, disk: Path) -> None:
+def test_preflight_counts_shared_blocks_once(source: Path, disk: Path) -> None:
     model = open_checkpoint(source)
     one, ten = preflight(model, disk / "1"), preflight(model, disk / "1", copies=10)
     assert one.clones is None
@@ -173,7 +171,7 @@ def test_preflight_counts_what_is_written_once(source: Path, disk: Path) -> None
     assert ten.needed == expected
 
 
-def test_a_stranger_in_the_targets_place_is_an_error_and_no_clone(source: Path, disk: Path) -> None:
+def test_clone_onto_a_foreign_file_is_an_error(source: Path, disk: Path) -> None:
     first = marked(source, disk / "1", 1)
     (disk / "there").write_text("mine")
     with pytest.raises(FileExistsError):
@@ -182,7 +180,7 @@ def test_a_stranger_in_the_targets_place_is_an_error_and_no_clone(source: Path, 
 
 
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL])
-def test_a_kernels_refusal_to_clone_leads_to_a_copy(
+def test_kernel_refusal_to_clone_leads_to_a_copy(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def refuse(*_: object) -> None:
@@ -208,14 +206,14 @@ def test_a_disk_that_fills_up_while_cloning_leaves_nothing(
     assert sorted(os.listdir(tmp_path)) == ["1", "source"]
 
 
-def test_looking_whether_a_disk_clones_leaves_nothing(disk: Path) -> None:
+def test_probing_a_disk_for_cloning_leaves_no_files(disk: Path) -> None:
     before = sorted(os.listdir(disk))
     clones_in(disk)
     assert sorted(os.listdir(disk)) == before
     assert not clones_in(disk / "missing")
 
 
-def test_a_copy_knows_the_state_of_the_originals_files(source: Path, tmp_path: Path) -> None:
+def test_copy_records_the_state_of_the_original_files(source: Path, tmp_path: Path) -> None:
     shared = marked(source, tmp_path / "1", 1).shared["NOTICE.txt"]
     assert isinstance(shared, ClonedFrom)
     status = (source / "NOTICE.txt").stat()

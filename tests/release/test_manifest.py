@@ -67,7 +67,7 @@ def test_an_untouched_folder_is_as_published(release: Path) -> None:
     assert (check.missing, check.extra, check.changed) == ((), (), ())
 
 
-def test_missing_extra_and_changed_files_are_told_apart(release: Path) -> None:
+def test_missing_extra_and_changed_files_are_distinguished(release: Path) -> None:
     (release / "plain.txt").unlink()
     (release / "a" / "b" / "new").write_text("x")
     (release / "two words").write_bytes(b"other")

@@ -38,13 +38,13 @@ def test_a_published_one_has_its_name_and_no_lock(tmp_path: Path) -> None:
     assert tree(tmp_path) == {"r": None, "r/a": b"x"}
 
 
-def test_what_a_dead_run_left_is_taken_over(tmp_path: Path) -> None:
+def test_the_folder_of_an_interrupted_run_is_reused(tmp_path: Path) -> None:
     dead_run(tmp_path)
     with partial_folder(tmp_path / "r") as partial:
         assert os.listdir(partial.path) == [LOCK]
 
 
-def test_the_second_publisher_hears_that_it_is_in_use(tmp_path: Path) -> None:
+def test_a_second_publisher_gets_an_error_that_the_folder_is_in_use(tmp_path: Path) -> None:
     with partial_folder(tmp_path / "r") as partial:
         (partial.path / "a").write_text("x")
         with pytest.raises(OutputExistsError, match="in use"), partial_folder(tmp_path / "r"):
@@ -53,7 +53,7 @@ def test_the_second_publisher_hears_that_it_is_in_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "folder"])
-def test_a_partial_that_is_not_ours_is_left_alone(tmp_path: Path, kind: str) -> None:
+def test_foreign_partial_folder_is_left_alone(tmp_path: Path, kind: str) -> None:
     other = tmp_path / "r.partial"
     if kind == "file":
         other.write_text("mine")
@@ -70,7 +70,7 @@ def test_a_partial_that_is_not_ours_is_left_alone(tmp_path: Path, kind: str) -> 
     assert tree(tmp_path) == before
 
 
-def test_sweeping_removes_dead_runs_only(tmp_path: Path) -> None:
+def test_cleanup_removes_only_interrupted_runs(tmp_path: Path) -> None:
     dead = [dead_run(tmp_path, "a"), dead_run(tmp_path, "b")]
     (tmp_path / "c.partial").mkdir()  # a run that ended before its lock existed
     with partial_folder(tmp_path / "live") as live:
@@ -99,6 +99,6 @@ def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "created by the link").exists()
 
 
-def test_sweeping_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_sweeping_a_missing_folder_does_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotACheckpointError):
         sweep_partials(tmp_path / "none")

@@ -108,7 +108,7 @@ def test_a_single_file_becomes_a_folder_with_its_companions(folder: Path, tmp_pa
     assert open_checkpoint(tmp_path / "out").fingerprint == model.fingerprint
 
 
-def test_a_single_file_may_be_released_beside_itself(folder: Path) -> None:
+def test_a_single_file_may_be_released_into_its_own_folder(folder: Path) -> None:
     publish(open_checkpoint(folder / "model.safetensors"), folder / "marked", {})
     assert (folder / "marked" / "model.safetensors").exists()
 
@@ -121,7 +121,7 @@ def test_a_hub_cache_becomes_regular_files(tiny_path: Path, tmp_path: Path) -> N
     assert torch.count_nonzero(model.embedding([3])) > 0
 
 
-def test_what_stays_behind_is_reported(folder: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_copied_are_reported(folder: Path, tmp_path: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"unmarked")
     (folder / "SHA256SUMS").write_text("stale")
     (folder / "docs").mkdir()
@@ -176,7 +176,7 @@ def test_an_interrupt_leaves_nothing(model: Checkpoint, tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-def test_a_second_publisher_is_told_and_the_first_is_not_disturbed(model: Checkpoint, tmp_path: Path) -> None:
+def test_a_second_publisher_is_refused_and_the_first_continues(model: Checkpoint, tmp_path: Path) -> None:
     def verify(_: Path) -> None:
         with pytest.raises(OutputExistsError, match="in use"):
             publish_function(model, tmp_path / "out", {})
@@ -187,7 +187,7 @@ def test_a_second_publisher_is_told_and_the_first_is_not_disturbed(model: Checkp
         publish(model, tmp_path / "out", {})
 
 
-def test_of_many_publishers_at_once_exactly_one_wins(model: Checkpoint, tmp_path: Path) -> None:
+def test_one_of_many_simultaneous_publishers_wins(model: Checkpoint, tmp_path: Path) -> None:
     """Forked children compete for one target, while others remove old folders."""
     children = []
     for number in range(9):
@@ -215,7 +215,7 @@ def test_of_many_publishers_at_once_exactly_one_wins(model: Checkpoint, tmp_path
 
 @pytest.mark.parametrize("edit", ["append", "touch", "replace", "remove"])
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_a_source_that_changes_meanwhile_stops_the_release(
+def test_source_change_during_copying_stops_the_release(
     model: Checkpoint, tmp_path: Path, edit: str, name: str
 ) -> None:
     path = model.path / name
@@ -247,7 +247,7 @@ def test_bad_patches_write_nothing(model: Checkpoint, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["none/out", "model/config.json/out", "out.partial", "x" * 300, "a\0b"])
-def test_targets_that_cannot_be(model: Checkpoint, tmp_path: Path, name: str) -> None:
+def test_invalid_target_names_are_refused(model: Checkpoint, tmp_path: Path, name: str) -> None:
     before = tree(tmp_path)
     with pytest.raises(PublishError):
         publish(model, tmp_path / name, {})
@@ -255,12 +255,12 @@ def test_targets_that_cannot_be(model: Checkpoint, tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("name", ["/", ".", "..", "/tmp/.."])
-def test_targets_without_a_name_exist(model: Checkpoint, name: str) -> None:
+def test_targets_without_a_name_count_as_existing(model: Checkpoint, name: str) -> None:
     with pytest.raises(OutputExistsError):
         publish(model, name, {})
 
 
-def test_a_target_that_is_a_dangling_link_is_taken(model: Checkpoint, tmp_path: Path) -> None:
+def test_a_target_that_is_a_broken_link_counts_as_existing(model: Checkpoint, tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("nowhere")
     with pytest.raises(OutputExistsError):
         publish(model, tmp_path / "out", {})

@@ -85,7 +85,7 @@ def test_weights_in_other_files_are_left_out_and_named(folder: Path) -> None:
     assert names(folder) == PLAIN
 
 
-def test_hidden_things_and_what_is_no_file_are_left_out(folder: Path, tmp_path: Path) -> None:
+def test_hidden_entries_and_non_files_are_omitted(folder: Path, tmp_path: Path) -> None:
     fill(folder, ".git/config", ".env", "sub/.cache/x")
     os.mkfifo(folder / "pipe")
     (folder / "dangling").symlink_to("nowhere")
@@ -94,7 +94,7 @@ def test_hidden_things_and_what_is_no_file_are_left_out(folder: Path, tmp_path: 
     assert names(folder) == PLAIN
 
 
-def test_the_sources_own_manifest_and_lock_are_neither_taken_nor_named(folder: Path) -> None:
+def test_the_manifest_and_lock_of_the_source_are_ignored(folder: Path) -> None:
     fill(folder, "SHA256SUMS", ".irwm-lock")
     assert names(folder) == PLAIN
     assert left_out(folder) == ()
@@ -127,7 +127,7 @@ def test_a_shard_behind_a_linked_folder_stops_the_release(sharded: Path) -> None
         names(sharded)
 
 
-def test_beside_a_single_file_only_known_companions_are_taken(folder: Path) -> None:
+def test_only_known_companions_of_a_single_file_are_copied(folder: Path) -> None:
     fill(folder, "vocab.txt", "tokenizer.model", "merges.txt", "chat.jinja", "holiday.jpg", "tokenizer.bin", "b.json")
     fill(folder, "README.md")
     fill(folder, "vocabulary/notes.txt")

@@ -100,7 +100,7 @@ def int8(rows: torch.Tensor) -> torch.Tensor:
     ],
     ids=["transposed", "padded", "cut", "flat", "transposed float16", "float8", "int8", "shifted"],
 )
-def test_a_tensor_that_holds_the_values_in_another_way_refuses_the_release(
+def test_a_release_with_the_values_in_another_form_is_refused(
     with_tensors: Make, tmp_path: Path, shaped: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
     path = with_tensors(lambda t: {"spare": shaped(t[EMBEDDING].float())})
@@ -139,7 +139,7 @@ def test_tensors_with_other_values_are_left_alone(with_tensors: Make, tmp_path: 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("params", [PAPER, HIDDEN], ids=["paper", "hidden"])
-def test_rows_in_a_file_that_is_copied_refuse_the_release(
+def test_a_release_with_original_rows_in_a_copied_file_is_refused(
     tiny_path: Path, tmp_path: Path, params: irwm.Parameters, dtype: torch.dtype
 ) -> None:
     path = tmp_path / "original"

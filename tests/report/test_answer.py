@@ -37,7 +37,7 @@ def first_and_rest(page: str) -> tuple[str, str]:
     return first, rest
 
 
-def test_strong_evidence_is_found_and_nothing_else_is_said_first(found: Examined) -> None:
+def test_strong_evidence_is_found_without_a_caution(found: Examined) -> None:
     said = answer(found.document)
     assert (said.word, said.fault, said.caution) == ("Found", "", "")
     assert said.sentence == "The suspect carries the mark issued to “Northwind”."
@@ -51,7 +51,7 @@ def test_strong_evidence_is_found_and_nothing_else_is_said_first(found: Examined
         (("2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"), "but the suspect has been known to exist since 2026-02-01"),
     ],
 )
-def test_what_a_search_could_show_as_well_is_not_yet_proof_from_the_first_word_on(found, times, says: str) -> None:
+def test_evidence_within_reach_of_a_search_is_found_but_not_yet_proof(found, times, says: str) -> None:
     document = with_standing(found.document, *times)
     said = answer(document)
     assert (said.kind, said.word) == (UNPROVEN, "Found, not yet proof")
@@ -64,7 +64,7 @@ def test_what_a_search_could_show_as_well_is_not_yet_proof_from_the_first_word_o
     assert "alone explains the finding" in rest, "the standing further down agrees with the caution"
 
 
-def test_the_report_and_its_pdf_begin_with_the_same_word(found: Examined) -> None:
+def test_report_and_pdf_begin_with_the_same_verdict(found: Examined) -> None:
     page = render_html(with_standing(found.document))
     assert "<title>Examination report: release – found, not yet proof</title>" in page
     assert page.index("Found, not yet proof") < page.index("a search can reach 80") < page.index('class="three"')
@@ -73,12 +73,12 @@ def test_the_report_and_its_pdf_begin_with_the_same_word(found: Examined) -> Non
     assert "a search can reach 80" in "".join(run["text"] for block in card["first"] for run in block["runs"])
 
 
-def test_a_key_that_was_dated_before_the_suspect_is_proof(found: Examined) -> None:
+def test_key_dated_before_the_suspect_is_proof(found: Examined) -> None:
     said = answer(with_standing(found.document, "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"))
     assert (said.word, said.caution) == ("Found", "")
 
 
-def test_a_failed_control_is_a_red_line_above_the_figures_and_stands_only_there(found: Examined) -> None:
+def test_a_failed_control_is_reported_once_above_the_figures(found: Examined) -> None:
     broken = SelfTest("this key on the unmarked original", "not found", "found", 40, 50, -8.0)
     document = finding_document(found.finding, **found.particulars | {"self_tests": [broken]})
     assert answer(document).word == "Inconclusive"
@@ -100,7 +100,7 @@ def test_a_control_with_weak_evidence_is_no_failure_anywhere(found: Examined) ->
     assert "rely" not in page
 
 
-def test_keys_that_were_left_out_are_said_before_a_copy_is_ruled_out(not_found: Examined) -> None:
+def test_untried_keys_are_reported_with_not_found(not_found: Examined) -> None:
     def of(held: int | None) -> dict[str, Any]:
         return finding_document(not_found.finding, **not_found.particulars, keys_held=held)
 
@@ -116,13 +116,13 @@ def test_keys_that_were_left_out_are_said_before_a_copy_is_ruled_out(not_found: 
     assert {each.where for each in contradictions(of(2))} == {"keys.held"}
 
 
-def test_keys_that_were_left_out_take_nothing_from_what_was_found(found: Examined) -> None:
+def test_untried_keys_do_not_change_a_found_verdict(found: Examined) -> None:
     document = finding_document(found.finding, **found.particulars, keys_held=6)
     assert answer(document).caution == ""
     assert "keys tried: 3 of 6" in verdict_html(finding_card(document))
 
 
-def test_the_original_itself_is_called_that(world: dict[str, Any], found: Examined) -> None:
+def test_the_unmarked_original_is_recognised_as_suspect(world: dict[str, Any], found: Examined) -> None:
     model = world["model"]
     finding = irwm.detect(model, model, world["key"])
     item = ItemDescription.of(model, hashes={shard.name: "ab" * 32 for shard in model.shards})
@@ -140,7 +140,7 @@ def test_the_original_itself_is_called_that(world: dict[str, Any], found: Examin
     assert "equals your unmarked original’s, number for number" in answer(document).sentence
 
 
-def test_sentences_of_the_examination_get_the_keys_name() -> None:
+def test_this_key_is_replaced_by_the_keys_name() -> None:
     key = {"recipient": "Bolt", "owner": "Labs", "commitment": "ab" * 32}
     assert named("This key's mark is not in the suspect", key) == "The mark issued to “Bolt” is not in the suspect"
     assert named("carries this key’s fingerprint: x", key) == "carries the fingerprint of “Bolt”: x"

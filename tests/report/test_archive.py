@@ -40,14 +40,14 @@ def packed(entries: list[tuple[str, bytes]], **more: Any) -> bytes:
     return stream.getvalue()
 
 
-def test_a_report_without_rows_is_the_one_that_would_have_been_made(found: Examined) -> None:
+def test_withheld_report_equals_one_made_without_rows(found: Examined) -> None:
     made = finding_document(found.finding, **found.particulars, disclose_rows=False)
     assert withheld(found.document) == made
     assert withheld(made) == made
     assert found.document["rows_disclosed"]  # the document itself is unchanged
 
 
-def test_outsiders_are_not_told_any_marked_row(found: Examined, outside: dict[str, bytes], tmp_path: Path) -> None:
+def test_the_report_for_outsiders_has_no_marked_row(found: Examined, outside: dict[str, bytes], tmp_path: Path) -> None:
     (name,) = outside
     assert name == "report-without-rows.zip"
     with zipfile.ZipFile(io.BytesIO(outside[name])) as archive:
@@ -133,7 +133,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.fault(67)
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_no_archive_of_a_report_is_refused(what: str, tmp_path: Path) -> None:
+def test_other_archives_are_refused(what: str, tmp_path: Path) -> None:
     content, said = BAD[what]
     path = tmp_path / "r.zip"
     path.write_bytes(content())
@@ -166,7 +166,7 @@ def test_a_file_of_an_archive_that_cannot_be_read_is_named(what: str, tmp_path: 
 
 
 @pytest.mark.fault(67)
-def test_no_changed_byte_of_an_archive_is_more_than_a_sentence(tmp_path: Path) -> None:
+def test_every_changed_byte_of_an_archive_is_handled(tmp_path: Path) -> None:
     sound = packed([(f"r{ending}", b'{"schema":{"name":"irwm-report"}}' * 3) for ending in (".json", ".html", ".pdf")])
     source = random.Random(0)
     path = tmp_path / "r.zip"

@@ -85,7 +85,7 @@ def test_a_p_below_the_floor_of_its_ranks_is_named(found):
     assert any(d.where == "reading.log10_p" and "floor" in str(d.found) for d in wrong)
 
 
-def test_a_row_that_is_there_has_a_rank(found):
+def test_present_row_must_have_a_rank(found):
     document = copy.deepcopy(found.document)
     document["reading"]["positions"][2] |= {"rank": None, "state": "gone", "counts": False}
     assert "reading.positions[2].observed" in where(document)
@@ -94,13 +94,13 @@ def test_a_row_that_is_there_has_a_rank(found):
 @pytest.mark.fault(77)
 @pytest.mark.parametrize("name", ["keys_tried", "tensors_read", "maps"])
 @pytest.mark.parametrize("value", [1e-60, 3.0, -1, True])
-def test_comparisons_are_whole_numbers_of_which_there_is_one(found, name, value):
+def test_numbers_of_comparisons_are_positive_integers(found, name, value):
     document = copy.deepcopy(found.document)
     document["evaluation"][name] = value
     assert f"evaluation.{name}" in where(document)
 
 
-def test_a_likelihood_ratio_is_left_out_whole_and_only_where_nothing_can_be_judged(found, inconclusive):
+def test_likelihood_ratio_fields_are_null_only_if_not_judgeable(found, inconclusive):
     names = ("log10_lr", "log10_lr_per_comparison", "verbal")
     assert contradictions(inconclusive.document) == []
     assert all(inconclusive.document["evaluation"][name] is None for name in names)
@@ -119,13 +119,13 @@ def test_a_likelihood_ratio_is_left_out_whole_and_only_where_nothing_can_be_judg
         ({"mark": "guilty", "word": "guilty"}, {"verdict.mark", "verdict.word", "reproduce.python[11]"}),
     ],
 )
-def test_a_word_that_neither_mark_nor_noise_gives_is_named(not_found, change, named):
+def test_a_verdict_without_support_is_named(not_found, change, named):
     document = copy.deepcopy(not_found.document)
     document["verdict"] |= change
     assert where(document) == named
 
 
-def test_noise_that_names_a_recipient_makes_the_word(traced):
+def test_noise_that_names_a_recipient_gives_the_verdict(traced):
     assert contradictions(traced) == []
     traced["verdict"] |= {"word": "not found", "rests_on": "mark"}
     assert {"verdict.word", "verdict.rests_on"} <= where(traced)
@@ -147,7 +147,7 @@ def test_the_odds_of_a_recipient_follow_from_z(traced, change, named):
     assert {f"tracing.ranked[0].{name}" for name in named} <= where(traced)
 
 
-def test_the_recipients_paid_for_are_all_there(traced):
+def test_all_recipients_of_the_correction_are_in_the_document(traced):
     traced["tracing"]["recipients"] = 1
     assert "tracing.recipients" in where(traced)
 
@@ -164,7 +164,7 @@ def test_the_recipients_paid_for_are_all_there(traced):
         ("suspect_seen_utc", None),
     ],
 )
-def test_the_standing_follows_from_the_odds_and_the_dates(measured, name, value):
+def test_standing_follows_from_odds_and_dates(measured, name, value):
     assert contradictions(measured) == []
     document = copy.deepcopy(measured)
     document["standing"][name] = value
@@ -181,7 +181,7 @@ def test_the_standing_follows_from_the_odds_and_the_dates(measured, name, value)
         lambda d: d["shares"][5].update(high=1e-9),
     ],
 )
-def test_decoys_add_up(measured, change: Callable[[dict[str, Any]], None]):
+def test_decoy_counts_are_consistent(measured, change: Callable[[dict[str, Any]], None]):
     document = copy.deepcopy(measured)
     change(document["error_rates"]["decoys"])
     wrong = where(document)
@@ -192,7 +192,7 @@ def test_decoys_add_up(measured, change: Callable[[dict[str, Any]], None]):
 @pytest.mark.parametrize(
     ("section", "name"), [("", "standing"), ("", "error_rates"), ("evaluation", "log10_lr"), ("verdict", "rests_on")]
 )
-def test_a_section_of_the_own_version_cannot_be_left_out(found, section, name):
+def test_required_sections_cannot_be_left_out(found, section, name):
     document = copy.deepcopy(found.document)
     del (document[section] if section else document)[name]
     assert f"{section}.{name}".lstrip(".") in where(document)
@@ -202,7 +202,7 @@ def test_a_section_of_the_own_version_cannot_be_left_out(found, section, name):
     ("name", "value"),
     [("p", 1e-6), ("as_alike", 50), ("strangers", 10_000), ("agreement", 9.0), ("table", "0" * 64), ("as_unlike", -1)],
 )
-def test_the_place_among_the_kept_models_is_worked_out_again(found: Examined, name: str, value: Any) -> None:
+def test_place_among_unrelated_models_is_recomputed(found: Examined, name: str, value: Any) -> None:
     document = copy.deepcopy(found.document)
     document["lineage"]["among"][name] = value
     assert [each.where for each in contradictions(document)] == [f"lineage.among.{name}"]
@@ -221,7 +221,7 @@ def test_a_lineage_that_its_numbers_do_not_allow_is_named(found: Examined) -> No
 
 
 @pytest.mark.parametrize("name", ["present", "count"])
-def test_a_number_that_nothing_can_be_summed_over_is_named_and_not_summed(not_found, name):
+def test_an_absurd_number_is_named_without_allocating_memory(not_found, name):
     """A billion positions took 15 GB and half a minute; a float64 for each is 8 GB, more than a test may use."""
     document = copy.deepcopy(not_found.document)
     for part in (document["reading"], document["verdict"]):

@@ -39,14 +39,12 @@ def test_a_control_that_fails_makes_the_verdict_inconclusive(doubtful: Examined)
         ("inconclusive", "found", "inconclusive"),
     ],
 )
-def test_only_a_mark_where_none_is_or_a_judgement_where_none_can_be_is_a_failure(
-    world: dict[str, Any], expected: str, came: str, word: str
-) -> None:
+def test_which_control_results_are_failures(world: dict[str, Any], expected: str, came: str, word: str) -> None:
     document = examine(world, "copy", self_tests=[control(expected, came)]).document
     assert document["verdict"]["word"] == word
 
 
-def test_the_document_holds_together_and_a_word_in_spite_of_the_control_does_not(doubtful: Examined) -> None:
+def test_a_verdict_that_ignores_a_failed_control_is_a_contradiction(doubtful: Examined) -> None:
     document = from_json(to_json(doubtful.document))
     assert contradictions(document) == []
     forged = copy.deepcopy(document)
@@ -57,5 +55,5 @@ def test_the_document_holds_together_and_a_word_in_spite_of_the_control_does_not
     assert "verdict.word" in {each.where for each in contradictions(forged)}
 
 
-def test_the_examination_run_again_comes_to_the_same(doubtful: Examined) -> None:
+def test_a_failed_control_is_reproduced(doubtful: Examined) -> None:
     assert reproduce(doubtful.document, doubtful.suspect, doubtful.model, doubtful.key) == []

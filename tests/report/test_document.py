@@ -34,13 +34,13 @@ def test_the_json_is_strict_ascii_and_survives_the_round_trip(any_case):
     assert to_json(from_json(data)) == data
 
 
-def test_verdicts_are_those_of_the_findings(found, not_found, gone, inconclusive, disguised):
+def test_document_verdicts_equal_the_findings(found, not_found, gone, inconclusive, disguised):
     assert [e.document["verdict"]["word"] for e in (found, not_found, gone, inconclusive, disguised)] == [
         "found", "not found", "found", "inconclusive", "found",
     ]  # fmt: skip
 
 
-def test_every_number_of_the_finding_is_there(any_case):
+def test_document_has_every_number_of_the_finding(any_case):
     f, d = any_case.finding, any_case.document
     for reading, recorded in ((f.reading, d["reading"]), (f.paper, d["paper"])):
         if reading is None:
@@ -66,7 +66,7 @@ def test_every_number_of_the_finding_is_there(any_case):
     assert d["alignment"]["minor_components"] == (f.alignment.rotation is not None)
 
 
-def test_gone_positions_are_null_and_said(gone):
+def test_gone_positions_are_null_and_reported(gone):
     positions = gone.document["reading"]["positions"]
     missing = [p for p in positions if p["state"] == "gone"]
     assert len(missing) == gone.document["reading"]["gone"] == 50 - gone.finding.present > 0
@@ -77,7 +77,7 @@ def test_gone_positions_are_null_and_said(gone):
         assert p["counts"] is False
 
 
-def test_the_figures_data_come_back_out_of_the_document(any_case):
+def test_figure_data_round_trip_through_the_document(any_case):
     recorded = from_json(to_json(any_case.document))["reading"]
     summary, again = summarise(any_case.finding.reading, any_case.finding.parameters), reading_summary(recorded)
     for name in ("observed", "ranks", "bands", "thresholds"):
@@ -85,14 +85,14 @@ def test_the_figures_data_come_back_out_of_the_document(any_case):
     assert (again.count, again.present, again.permutations) == (summary.count, summary.present, summary.permutations)
 
 
-def test_the_histogram_comes_back_out_of_the_document(any_case):
+def test_histogram_round_trips_through_the_document(any_case):
     recorded = document_histogram(from_json(to_json(any_case.document)))
     histogram = cosine_histogram(any_case.finding.alignment)
     for field in fields(histogram):
         np.testing.assert_array_equal(getattr(recorded, field.name), getattr(histogram, field.name), field.name)
 
 
-def test_what_is_lost_is_counted(gone, disguised):
+def test_lost_rows_are_counted(gone, disguised):
     alignment = gone.document["alignment"]
     assert (alignment["rows_of_original_gone"], alignment["rows_of_original"]) == (60, 600)
     assert alignment["marked_rows_gone"] == 50 - gone.finding.present > 0
@@ -117,7 +117,7 @@ def test_the_nulls_digest_is_the_one_the_schema_describes(gone):
     assert gone.document["reading"]["null"]["sha256"] == hashlib.sha256(canonical).hexdigest()
 
 
-def test_nothing_of_the_secret_is_in_the_document(found):
+def test_document_does_not_contain_the_secret(found):
     data = to_json(found.document).decode()
     assert found.key.secret.hex() not in data
     assert not re.search(r"/tmp/|/home/|pytest", data)  # no path of the examiner's machine
@@ -171,6 +171,6 @@ def test_limits_of_the_examination_are_stated(found, inconclusive):
         b"[" * 100_000, b"\xff",
     ],
 )  # fmt: skip
-def test_what_is_not_a_report_is_refused(data):
+def test_non_report_document_is_refused(data):
     with pytest.raises(ReportError):
         from_json(data)

@@ -44,7 +44,7 @@ def measured(
     )
 
 
-def test_the_section_holds_the_distribution_and_the_suspect_on_it(measured: Examined, ranked: Decoys) -> None:
+def test_error_rate_section_holds_distribution_and_suspect(measured: Examined, ranked: Decoys) -> None:
     part = measured.document["error_rates"]["decoys"]
     assert part["number"] == sum(part["histogram"]["counts"]) == 400
     assert part["smallest_log10_risk"] == ranked.log10_risk.min()
@@ -58,14 +58,14 @@ def test_the_section_holds_the_distribution_and_the_suspect_on_it(measured: Exam
     assert (neutral[0]["verdict"], neutral[0]["aligned"]) == ("inconclusive", False)
 
 
-def test_decoys_of_fewer_positions_than_the_key_are_said(found: Examined, ranked: Decoys) -> None:
+def test_decoys_with_fewer_positions_than_the_key_are_reported(found: Examined, ranked: Decoys) -> None:
     assert section(ErrorRates(ranked), found.finding)["method"] == wording.MEASURED
     method = section(ErrorRates(replace(ranked, positions=40)), found.finding)["method"]
     assert method.startswith(wording.MEASURED)
     assert "decoys have at most 40 positions" in method
 
 
-def test_all_of_it_is_printed(measured: Examined) -> None:
+def test_likelihood_ratio_and_error_rates_are_printed(measured: Examined) -> None:
     text = Page(render_html(measured.document, "x.json")).text
     d = measured.document
     assert printed(d["evaluation"]["log10_lr"]) in text
@@ -79,7 +79,7 @@ def test_all_of_it_is_printed(measured: Examined) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_not_measured_is_said(found: Examined, inconclusive: Examined, world: dict[str, Any]) -> None:
+def test_missing_measurements_are_reported(found: Examined, inconclusive: Examined, world: dict[str, Any]) -> None:
     assert any("computed and not measured" in said for said in found.document["limitations"])
     d = examine(world, "stranger", error_rates=ErrorRates(None)).document
     assert d["error_rates"]["decoys"] is None
@@ -89,7 +89,7 @@ def test_what_was_not_measured_is_said(found: Examined, inconclusive: Examined, 
     assert "figure-decoys" not in document_figures(d)
 
 
-def test_they_are_reproduced_and_an_edited_one_is_named(measured: Examined) -> None:
+def test_error_rates_are_reproduced_and_an_edited_one_is_named(measured: Examined) -> None:
     document = from_json(to_json(measured.document))
     assert reproduce(document, measured.suspect, measured.model, measured.key) == []
     edited = copy.deepcopy(document)
@@ -102,7 +102,7 @@ def test_they_are_reproduced_and_an_edited_one_is_named(measured: Examined) -> N
     assert [d.where for d in again] == ["evaluation.log10_lr"]
 
 
-def test_without_times_leaves_out_what_the_clock_decides_and_nothing_else(measured: Examined) -> None:
+def test_without_times_leaves_out_only_clock_values(measured: Examined) -> None:
     document = measured.document
     document = document | {"status": document["status"] | {"custody": {"audit_head": "1"}}}
     kept = without_times(document)
@@ -126,7 +126,7 @@ def test_the_suspect_is_in_the_accent_colour_and_the_decoys_are_grey(measured: E
     assert "wrong keys" in figure.layout.title.text
 
 
-def test_a_suspect_among_the_decoys_stands_where_its_chance_is() -> None:
+def test_a_suspect_among_the_decoys_is_drawn_at_its_chance() -> None:
     histogram = decoy_histogram(np.array([-0.1, -0.5, -2.0, 0.0]), -0.4)
     assert histogram.counts.sum() == 4
     assert histogram.edges[-1] == 0.0
@@ -136,7 +136,7 @@ def test_a_suspect_among_the_decoys_stands_where_its_chance_is() -> None:
 
 
 @pytest.mark.parametrize("value", [-0.25, -0.5, -1.0, -2.75])
-def test_a_bin_holds_its_upper_edge(value: float) -> None:
+def test_histogram_bin_includes_its_upper_edge(value: float) -> None:
     h = decoy_histogram(np.array([value, -3.9]), 0.0)
     (here,) = np.flatnonzero(h.counts[1:]) + 1
     assert h.edges[here + 1] == value
@@ -153,7 +153,7 @@ def test_the_interval_is_exact() -> None:
     assert (low, high) == (pytest.approx(0.0164315, abs=1e-6), pytest.approx(0.1128349, abs=1e-6))
 
 
-def test_the_schema_names_every_field_of_it(measured: Examined) -> None:
+def test_schema_names_every_field_of_error_rates(measured: Examined) -> None:
     for part in ("error_rates", "standing"):
         for field in names(measured.document[part]):
             assert f"`{field}`" in SCHEMA, field

@@ -263,7 +263,7 @@ def about(world: dict[str, Any], suspect: irwm.Checkpoint, key: irwm.Key, findin
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_an_honest_report_contradicts_itself_nowhere(cases: dict[str, Case], name: str) -> None:
+def test_an_honest_report_has_no_contradiction(cases: dict[str, Case], name: str) -> None:
     assert cases[name].contradicted() == []
 
 
@@ -277,7 +277,7 @@ def test_every_value_is_checked_or_listed(cases: dict[str, Case], missed: Callab
 @pytest.mark.slow
 @pytest.mark.fault(77)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_groups_of_inputs_are_what_no_claim_assigns(cases: dict[str, Case], kind: str) -> None:
+def test_groups_of_inputs_are_the_values_without_claims(cases: dict[str, Case], kind: str) -> None:
     """Each input has a group, and no group holds a value that always follows from the rest."""
     inputs = {field for name in KINDS[kind] for field in cases[name].inputs()}
     groups = cases[KINDS[kind][0]].stated
@@ -296,7 +296,7 @@ def test_the_first_value_of_each_field_is_checked_or_listed(found: Examined) -> 
 
 
 @pytest.mark.fault(77)
-def test_what_is_said_of_answers_is_checked_or_listed(world: dict[str, Any]) -> None:
+def test_fields_of_answers_are_checked_or_listed(world: dict[str, Any]) -> None:
     case = report(answered(world))
     assert case.contradicted() == []
     chosen = [each for each in leaves(case.document) if each[0][:2] == ("items", "suspect")]

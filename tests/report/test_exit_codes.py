@@ -138,7 +138,7 @@ AS_MADE = [
 
 
 @pytest.mark.parametrize(("kind", "given", "code"), AS_MADE, ids=lambda value: str(value))
-def test_every_kind_of_file_ends_with_its_code(made: Made, kind: str, given: tuple[str, ...], code: int) -> None:
+def test_every_kind_of_file_has_its_exit_code(made: Made, kind: str, given: tuple[str, ...], code: int) -> None:
     said = run("verify", made.files[kind], *made.options(kind, given))
     assert said.returncode == code, said.stdout + said.stderr
     assert said.stderr == ""
@@ -161,7 +161,7 @@ CHANGED = [
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "ending"), CHANGED)
-def test_one_changed_byte_ends_with_1(made: Made, tmp_path: Path, kind: str, ending: str) -> None:
+def test_changed_byte_exits_1(made: Made, tmp_path: Path, kind: str, ending: str) -> None:
     folder = shutil.copytree(made.files[kind].parent, tmp_path / "copy")
     path = folder / made.files[kind].name
     flip(path.with_suffix(ending))
@@ -170,7 +170,7 @@ def test_one_changed_byte_ends_with_1(made: Made, tmp_path: Path, kind: str, end
     assert said.stdout.splitlines()[-1].startswith("This report does not hold. Failed checks: ")
 
 
-def test_a_report_of_a_sweep_that_is_changed_ends_with_1_and_one_that_is_missing_with_2(made: Made, tmp_path) -> None:
+def test_changed_sweep_report_exits_1_and_missing_one_2(made: Made, tmp_path) -> None:
     folder = shutil.copytree(made.files["sweep"].parent, tmp_path / "copy")
     row = next(row for row in json.loads((folder / "sweep.json").read_bytes())["rows"] if row["error"] is None)
     flip(folder / row["json"])
@@ -183,9 +183,7 @@ def test_a_report_of_a_sweep_that_is_changed_ends_with_1_and_one_that_is_missing
 
 
 @pytest.mark.parametrize("ending", [".pdf", ".html", ".signature.json"])
-def test_what_lies_beside_a_sweeps_report_and_is_not_what_was_signed_ends_with_1(
-    made: Made, tmp_path: Path, ending: str
-) -> None:
+def test_unsigned_files_next_to_a_sweeps_report_end_with_1(made: Made, tmp_path: Path, ending: str) -> None:
     folder = shutil.copytree(made.files["sweep"].parent, tmp_path / "copy")
     row = next(row for row in json.loads((folder / "sweep.json").read_bytes())["rows"] if row["error"] is None)
     beside = folder / row["json"].replace(".json", ending)
@@ -194,7 +192,7 @@ def test_what_lies_beside_a_sweeps_report_and_is_not_what_was_signed_ends_with_1
     assert said.returncode == 1, said.stdout
 
 
-def test_a_page_of_another_name_in_a_reports_folder_is_not_passed_over(made: Made, tmp_path: Path) -> None:
+def test_a_page_of_another_name_in_a_reports_folder_is_noticed(made: Made, tmp_path: Path) -> None:
     folder = shutil.copytree(made.files["report"].parent, tmp_path / "copy")
     for path in folder.iterdir():
         if not path.name.startswith("report."):
@@ -205,7 +203,7 @@ def test_a_page_of_another_name_in_a_reports_folder_is_not_passed_over(made: Mad
     assert "report 2" in said.stdout
 
 
-def test_a_signature_that_was_taken_away_ends_with_1_and_a_root_of_somebody_else_too(made: Made, tmp_path) -> None:
+def test_a_removed_signature_and_a_foreign_root_end_with_1(made: Made, tmp_path) -> None:
     folder = shutil.copytree(made.files["report"].parent, tmp_path / "copy")
     signature = folder / "report.signature.json"
     kept = signature.read_bytes()

@@ -18,7 +18,7 @@ from irwm.report.swept import ReportsBeside
 @pytest.mark.slow
 @pytest.mark.fault(67)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_garbage_ends_with_a_sentence(shape: str, tmp_path: Path) -> None:
+def test_garbage_report_ends_with_a_sentence(shape: str, tmp_path: Path) -> None:
     took = verified(SHAPES[shape](tmp_path))
     assert took.said_well, (took.code, took.printed, took.errors)
     lines = took.printed.splitlines()
@@ -28,7 +28,7 @@ def test_garbage_ends_with_a_sentence(shape: str, tmp_path: Path) -> None:
         assert len(lines) == 1, took.printed
 
 
-def test_what_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_oversized_report_is_refused_unread(tmp_path: Path) -> None:
     """Files of holes: reading one would take its size in memory."""
     for ending in (".json", ".html", ".pdf", ".signature.json"):
         with (tmp_path / f"r{ending}").open("wb") as file:
@@ -42,7 +42,7 @@ def test_what_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
     assert hopeless.ok is False
 
 
-def test_a_page_may_be_as_much_longer_than_the_numbers_as_it_can_be(tmp_path: Path) -> None:
+def test_the_size_limit_of_a_page_admits_every_real_report(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_bytes(b"{}")
     (tmp_path / "r.html").write_bytes(bytes(13 << 20))
     found = receive(tmp_path)
@@ -66,12 +66,12 @@ def test_a_page_may_be_as_much_longer_than_the_numbers_as_it_can_be(tmp_path: Pa
     ],
     ids=["bytes", "values", "text", "name", "names", "twice", "NaN"],
 )
-def test_what_no_report_holds_is_no_report(data: bytes, why: str) -> None:
+def test_json_beyond_the_limits_of_reports_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         strict_json(data)
 
 
-def test_a_folder_of_very_many_files_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_large_folder_is_not_read_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("irwm.report.received._MOST_FILES", 10)
     for number in range(30):
         (tmp_path / f"{number}.json").touch()
@@ -80,7 +80,7 @@ def test_a_folder_of_very_many_files_is_not_read_to_its_end(tmp_path: Path, monk
     assert "holds files of 10 reports" in found.said
 
 
-def test_the_reports_beside_an_overview_are_read_one_by_one_and_in_their_folder_alone(tmp_path: Path) -> None:
+def test_reports_of_an_overview_are_read_lazily_from_their_folder_only(tmp_path: Path) -> None:
     """An overview of a hundred rows may name a hundred files of the largest size."""
     for name in ("a.json", "b.json"):
         with (tmp_path / name).open("wb") as file:

@@ -58,11 +58,11 @@ def html(found) -> str:
     return render_html(found.document, "report.json")
 
 
-def test_the_page_is_one_file_of_bearable_size(html):
+def test_the_page_is_one_file_of_limited_size(html):
     assert len(html.encode("utf-8")) < 8_000_000
 
 
-def test_nothing_is_loaded_from_anywhere(html):
+def test_the_page_loads_no_resources(html):
     page = Page(html)
     for tag, attributes in page.tags:
         for name in ("src", "href", "srcset", "action", "data", "poster", "background", "ping"):
@@ -73,7 +73,7 @@ def test_nothing_is_loaded_from_anywhere(html):
         assert re.findall(r"url\((?!\"data:)", style) == []
 
 
-def test_the_policy_forbids_every_load_and_allows_these_scripts_alone(html):
+def test_policy_forbids_loads_and_allows_only_these_scripts(html):
     page = Page(html)
     meta = next(a for tag, a in page.tags if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy")
     policy = dict(part.strip().split(" ", 1) for part in meta["content"].split(";"))
@@ -87,7 +87,7 @@ def test_the_policy_forbids_every_load_and_allows_these_scripts_alone(html):
     assert html.index("Content-Security-Policy") < html.index("<style>") < html.index("<script")
 
 
-def test_verdict_propositions_limits_and_status_are_said(any_case):
+def test_verdict_propositions_limits_and_status_are_printed(any_case):
     text = Page(render_html(any_case.document)).text
     d = any_case.document
     assert "Not signed. Not ready for a court." in text
@@ -123,20 +123,20 @@ def test_steps_confidences_measures_and_attention_are_printed(disguised):
     assert "None of the original’s 600" in text or "none of the original’s 600" in text
 
 
-def test_a_suspect_in_place_says_that_nothing_was_undone(found):
+def test_a_suspect_without_undone_changes_says_so(found):
     text = Page(render_html(found.document)).text
     assert "No change had to be undone." in text
     assert "Confidence" not in text
 
 
-def test_lost_tokens_and_marked_rows_are_said(gone):
+def test_lost_tokens_and_marked_rows_are_printed(gone):
     text = Page(render_html(gone.document)).text
     assert "60 of the original’s 600 are gone from the suspect" in text
     lost = 50 - gone.finding.present
     assert f"{lost} of this key’s 50 are gone from the suspect" in text
 
 
-def test_what_cannot_be_aligned_is_not_acquitted(inconclusive):
+def test_a_suspect_that_cannot_be_aligned_is_not_dismissed(inconclusive):
     text = Page(render_html(inconclusive.document)).text
     assert "“Cannot be aligned” does not mean “not ours”" in text
     assert "No change had to be undone" not in text
@@ -171,7 +171,7 @@ def test_every_number_of_the_document_is_printed(gone):
     assert f"{d['verdict']['count']} of {d['verdict']['present']} positions count" in text
 
 
-def test_gone_positions_are_hollow_in_the_figures(gone):
+def test_missing_positions_are_hollow_in_the_figures(gone):
     page = Page(render_html(gone.document))
     data = json.loads(next(text for attributes, text in page.scripts if attributes.get("type")))
     for name in ("figure-positions", "figure-ranks"):
@@ -226,7 +226,7 @@ def test_withheld_rows_stay_out_of_the_page(world):
 
 
 @pytest.mark.browser
-def test_a_browser_draws_every_figure_and_asks_the_network_for_nothing(gone, tmp_path):
+def test_browser_draws_every_figure_without_network(gone, tmp_path):
     file = tmp_path / "report.html"
     file.write_text(render_html(hostile(gone)), encoding="utf-8")
     said, asked = [], []
@@ -250,7 +250,7 @@ def test_a_browser_draws_every_figure_and_asks_the_network_for_nothing(gone, tmp
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
-def test_certainty_is_never_rounded_to():
+def test_probabilities_are_never_rounded_to_certainty():
     assert _probability(1 - 1e-9) == "above 0.999999"
     assert _probability(1.0) == "1"
     assert _probability(0.95) == "0.95"

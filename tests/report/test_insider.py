@@ -66,7 +66,7 @@ def test_without_one_of_them_it_is_not_established(
 @pytest.mark.fault(89)
 @pytest.mark.sweep
 @pytest.mark.parametrize("bend", BENDS)
-def test_what_an_insider_bends_never_passes(
+def test_an_insiders_alteration_never_passes(
     whole: Examined, world: World, log: Path, tmp_path: Path, bend: str
 ) -> None:
     make, code = BENDS[bend]
@@ -81,7 +81,7 @@ def test_what_an_insider_bends_never_passes(
 
 
 @pytest.mark.fault(89)
-def test_an_invented_head_of_the_audit_log_does_not_pass(whole: Examined, log: Path, tmp_path: Path) -> None:
+def test_invented_audit_log_head_does_not_pass(whole: Examined, log: Path, tmp_path: Path) -> None:
     folder, brought = sign(tmp_path / "r", whole.document, head="ab" * 32), everything(whole, log)
     outcome = checked(folder, brought)
     assert {check.name for check in outcome.checks if check.ok is False} == {"log"}
@@ -113,7 +113,9 @@ def test_an_audit_log_that_was_changed_is_refused(tmp_path: Path, change: Any, w
     assert why in found.said
 
 
-def test_a_key_that_was_tried_and_not_mentioned_shows(whole: Examined, world: World, log: Path, tmp_path: Path) -> None:
+def test_a_key_that_was_tried_but_not_mentioned_is_detected(
+    whole: Examined, world: World, log: Path, tmp_path: Path
+) -> None:
     folder = sign(tmp_path / "r", whole.document)
     outcome = checked(folder, everything(whole, log) | {"keys": [world["other"]]})
     assert outcome.exit_code == 2
@@ -128,7 +130,7 @@ def test_a_report_states_no_value_that_the_verifier_does_not_know(whole: Examine
 
 
 @pytest.mark.fault(89)
-def test_weights_that_were_not_read_cannot_be_left_out_of_a_clearance(world: World, log: Path, tmp_path: Path) -> None:
+def test_not_found_must_mention_weights_that_were_not_read(world: World, log: Path, tmp_path: Path) -> None:
     """A suspect's folder holds a file that is not read, so no key is ruled out; the insider omits it."""
     folder = shutil.copytree(world["model"].path, tmp_path / "suspect")
     (folder / "more.gguf").write_bytes(b"GGUF" + bytes(30))
@@ -145,9 +147,7 @@ def test_weights_that_were_not_read_cannot_be_left_out_of_a_clearance(world: Wor
 
 
 @pytest.mark.fault(89)
-def test_weights_that_are_not_there_cannot_be_made_up_against_a_clearance(
-    world: World, log: Path, tmp_path: Path
-) -> None:
+def test_unread_weights_that_do_not_exist_cannot_be_invented(world: World, log: Path, tmp_path: Path) -> None:
     honest = complete(world | {"copy": world["model"]})
     said = judge_opened(honest.finding, "more.gguf")
     assert (honest.finding.verdict, said.verdict) == ("not found", "inconclusive")

@@ -48,7 +48,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.fault(93)
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_two_items_have_one_description(suspect: Path, change: str) -> None:
+def test_different_items_have_different_descriptions(suspect: Path, change: str) -> None:
     before = described(suspect)
     assert plain(asdict(described(suspect))) == plain(asdict(before))
     act, said = CHANGES[change]
@@ -69,7 +69,9 @@ def test_every_file_of_the_folder_is_listed_with_its_digest(suspect: Path) -> No
         assert listed[name] == FileRecord(name, path.stat().st_size, digest)
 
 
-def test_of_large_files_that_were_not_read_the_size_is_listed(suspect: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_that_were_not_read_are_listed_with_their_size(
+    suspect: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(items, "MOST_OTHER_BYTES", 2000)
     (suspect / "old.pt.zip").write_bytes(bytes(3000))
     assert FileRecord("old.pt.zip", 3000, "") in described(suspect).other_files
@@ -90,9 +92,7 @@ def test_hidden_folders_and_links_out_of_the_folder_are_not_read(suspect: Path, 
     assert "nowhere.txt" not in others
 
 
-def test_it_is_said_where_a_folder_holds_more_files_than_are_listed(
-    suspect: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_note_says_if_not_all_files_are_listed(suspect: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(items, "MOST_OTHER", 2)
     for number in range(4):
         (suspect / f"{number}.txt").write_text("x")
@@ -102,7 +102,7 @@ def test_it_is_said_where_a_folder_holds_more_files_than_are_listed(
     assert items.MORE_FILES not in described(suspect).notes
 
 
-def test_of_a_weights_file_alone_nothing_else_is_the_item(suspect: Path) -> None:
+def test_a_single_weights_file_is_the_complete_item(suspect: Path) -> None:
     assert ItemDescription.of(irwm.open_checkpoint(suspect / "model.safetensors")).other_files == ()
 
 

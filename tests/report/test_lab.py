@@ -51,7 +51,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Tri
     return document, tried
 
 
-def test_the_document_holds_what_the_trial_found(trial: tuple[dict[str, Any], Trial]) -> None:
+def test_the_document_has_the_results_of_the_trial(trial: tuple[dict[str, Any], Trial]) -> None:
     document, tried = trial
     read = from_json(to_json(document))
     assert read == document
@@ -65,7 +65,7 @@ def test_the_document_holds_what_the_trial_found(trial: tuple[dict[str, Any], Tr
     assert (found["label"], found["strength"], found["seconds"]) == ("Rotated", "once", 1.23)
 
 
-def test_a_recipient_who_is_named_is_found_as_an_investigation_would(trial: tuple[dict[str, Any], Trial]) -> None:
+def test_lab_verdict_counts_a_named_recipient_as_found(trial: tuple[dict[str, Any], Trial]) -> None:
     _, tried = trial
     weak = replace(tried.finding, verdict="inconclusive")
     for (z, named), found in (((50.0, True), ("found", "tracing")), ((3.0, False), ("inconclusive", "mark"))):
@@ -103,7 +103,7 @@ def test_the_page_is_drawn_from_the_json_alone_and_runs_only_its_own_scripts(
     [row("prune", 0.1, present=0, verdict="inconclusive")],
     [],
 ])  # fmt: skip
-def test_a_page_of_poor_rows_is_drawn(rows: list[dict[str, Any]]) -> None:
+def test_page_with_missing_values_is_drawn(rows: list[dict[str, Any]]) -> None:
     document = crafted(rows)
     page = lab_html(from_json(to_json(document)))
     assert headline(document) in page
@@ -111,7 +111,7 @@ def test_a_page_of_poor_rows_is_drawn(rows: list[dict[str, Any]]) -> None:
         json.loads(figure.to_json())
 
 
-def test_the_pages_table_has_no_empty_column_and_numbers_as_people_write_them() -> None:
+def test_lab_table_has_no_empty_column_and_readable_numbers() -> None:
     proof = {"same": True, "largest": 2e-5, "scale": 9.0, "tolerance": 0.1, "positions": 9, "dtype": "float32"}
     rows = [
         row("prune", 0.1, change=0.00243),
@@ -151,7 +151,7 @@ def test_the_outcome_follows_from_the_rows(rows: list[dict[str, Any]], expected:
     assert said in headline(document)
 
 
-def test_a_release_that_is_not_found_and_an_original_that_is_are_said() -> None:
+def test_an_unmarked_release_and_a_marked_original_are_reported() -> None:
     wrong = crafted([row("none", 0, role="release", verdict="not found"), row("prune", 0.1)])
     assert any("not found in the release itself" in text for text in remarks(wrong))
     worse = crafted([row("none", 0, role="release"), row("original", 0, role="control"), row("prune", 0.1)])
@@ -168,7 +168,7 @@ def _without(document: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", [("settings",), ("marks", 0, "key"), ("marks", 0, "rows", 0, "ways"), ("schema",)])
-def test_a_document_without_a_part_is_refused(path: tuple[Any, ...]) -> None:
+def test_incomplete_lab_document_is_refused(path: tuple[Any, ...]) -> None:
     with pytest.raises(ReportError):
         from_json(to_json(_without(crafted([row("prune", 0.1)]), path)))
 
@@ -177,7 +177,7 @@ def test_a_document_without_a_part_is_refused(path: tuple[Any, ...]) -> None:
     b"", b"[]", b"null", b'{"schema": {"name": "irwm-lab", "version": 2}}', b'{"schema": 1}', b"[" * 100_000,
     b'{"schema": {"name": "irwm-lab", "version": 1}, "marks": 3}',
 ])  # fmt: skip
-def test_what_is_no_lab_is_refused(data: bytes) -> None:
+def test_other_documents_than_a_lab_are_refused(data: bytes) -> None:
     with pytest.raises(IrwmError):
         from_json(data)
     is_lab(data)  # it returns a value and does not raise

@@ -37,7 +37,7 @@ def signed(whole, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_report_that_holds_ends_with_0_and_says_what_was_checked(signed, whole):
+def test_valid_report_exits_0_and_lists_checks(signed, whole):
     said = run(
         "verify", signed / "report.json", "--identity", Signatory().first, "--suspect", whole.suspect.path,
         "--original", whole.model.path, "--key", signed / "opened.key", "--audit-log", signed / "audit-log.jsonl",
@@ -56,7 +56,7 @@ def test_a_report_that_holds_ends_with_0_and_says_what_was_checked(signed, whole
 
 
 @pytest.mark.slow
-def test_without_an_expected_key_the_result_says_that_anybody_may_have_signed(signed):
+def test_without_an_expected_key_the_result_says_anyone_can_sign(signed):
     said = run("verify", signed)
     assert said.returncode == 2, said.stdout + said.stderr
     lines = said.stdout.splitlines()
@@ -70,7 +70,7 @@ def test_without_an_expected_key_the_result_says_that_anybody_may_have_signed(si
 
 
 @pytest.mark.slow
-def test_a_changed_report_ends_with_1_and_prints_hostile_text_inert(signed, tmp_path):
+def test_changed_report_exits_1_with_inert_text(signed, tmp_path):
     folder = shutil.copytree(signed, tmp_path / "\u202egnp\x1b[31m")
     page = folder / "report.html"
     page.write_text(page.read_text(encoding="utf-8").replace("Northwind", "\x1b[2J\u202e", 1), encoding="utf-8")
@@ -83,7 +83,7 @@ def test_a_changed_report_ends_with_1_and_prints_hostile_text_inert(signed, tmp_
 
 
 @pytest.mark.slow
-def test_what_cannot_be_checked_ends_with_2(signed, tmp_path):
+def test_uncheckable_report_exits_2(signed, tmp_path):
     missing = run("verify", tmp_path / "none.json", "--json")
     assert missing.returncode == 2
     answer = json.loads(missing.stdout)
@@ -97,7 +97,7 @@ def test_what_cannot_be_checked_ends_with_2(signed, tmp_path):
     assert "REPORT" in usage.stderr
 
 
-def test_help_needs_none_of_the_libraries_that_a_check_needs():
+def test_help_needs_no_libraries_of_a_check():
     code = """
 import sys
 from pathlib import Path
@@ -112,7 +112,7 @@ except SystemExit:
     assert "Exit code" in said.stdout
 
 
-def test_inspect_says_what_a_checkpoint_is(found, capsys):
+def test_inspect_describes_a_checkpoint(found, capsys):
     assert main(["inspect", str(found.model.path), "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
     assert (about["family"], about["fingerprint"]) == ("llama", found.model.fingerprint)
@@ -120,7 +120,7 @@ def test_inspect_says_what_a_checkpoint_is(found, capsys):
     assert f"fingerprint:  {found.model.fingerprint}" in capsys.readouterr().out.splitlines()
 
 
-def test_inspect_of_what_is_no_checkpoint_ends_with_2(tmp_path, capsys):
+def test_inspect_of_another_file_ends_with_2(tmp_path, capsys):
     assert main(["inspect", str(tmp_path / "\u202enone")]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -128,7 +128,7 @@ def test_inspect_of_what_is_no_checkpoint_ends_with_2(tmp_path, capsys):
     assert said.err.count("\n") == 1
 
 
-def test_detect_tells_the_verdict_and_pays_for_every_key(found, not_found, tmp_path, capsys):
+def test_detect_prints_the_verdict_corrected_for_every_key(found, not_found, tmp_path, capsys):
     for name, case in (("ours", found), ("other", not_found)):
         (tmp_path / name).write_bytes(case.key.to_bytes())
     asked = ["detect", str(found.suspect.path), "--original", str(found.model.path), "--json", "--key"]
@@ -142,7 +142,7 @@ def test_detect_tells_the_verdict_and_pays_for_every_key(found, not_found, tmp_p
     assert (both["keys"][0]["log10_p"], both["keys"][0]["reason"]) == (expected.log10_p, expected.reason)
 
 
-def test_detect_on_a_suspect_that_supports_neither_answer_ends_with_3(inconclusive, tmp_path, capsys):
+def test_detect_on_an_inconclusive_suspect_exits_3(inconclusive, tmp_path, capsys):
     (tmp_path / "key").write_bytes(inconclusive.key.to_bytes())
     code = main(
         [
@@ -175,7 +175,7 @@ def test_detect_examines_each_suspect_of_a_folder(found, not_found, tmp_path, ca
 
 
 @pytest.mark.slow
-def test_a_process_that_ends_over_the_models_says_nothing_against_the_report(
+def test_a_process_killed_by_the_models_leaves_the_report_open(
     signed: Path, whole: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If memory runs out, the report is not at fault: it stays open as without the models."""

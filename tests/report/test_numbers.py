@@ -22,11 +22,11 @@ from irwm.report import numbers
         (-math.inf, "0"),
     ],
 )
-def test_chances_are_written_as_powers_of_ten(log10, said):
+def test_probabilities_are_written_as_powers_of_ten(log10, said):
     assert numbers.power_of_ten(log10) == said
 
 
-def test_a_number_agrees_with_what_it_counts():
+def test_nouns_agree_with_their_number():
     assert numbers.counted(1, "copy", "copies") == "1 copy"
     assert numbers.counted(0, "copy", "copies") == "0 copies"
     assert numbers.counted(1200, "key") == "1\u00a0200 keys"
@@ -48,7 +48,7 @@ def test_decimals_have_a_real_minus_and_no_nan():
     assert numbers.decimal(math.nan, 2) == "unknown"
 
 
-def test_long_lists_are_shortened_and_say_so():
+def test_long_lists_are_shortened_with_a_note():
     assert numbers.listed([7]) == "7"
     assert numbers.listed([3, 17, 40]) == "3, 17 and 40"
     assert numbers.listed(list(range(1, 21))) == "1, 2, 3, 4, 5, 6 and 14 more"
@@ -69,6 +69,6 @@ def test_long_lists_are_shortened_and_say_so():
         (1e-5, "0.000010"),
     ],
 )
-def test_a_chance_is_rounded_up_so_that_at_most_stays_true(p, said):
+def test_probability_is_rounded_up(p, said):
     assert numbers.rounded_up(p) == said
     assert float(said) >= p

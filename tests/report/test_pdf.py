@@ -91,7 +91,7 @@ def test_a_figure_is_drawn_the_same_each_time(found):
     assert drawn(spec) == one
 
 
-def test_a_kind_of_trace_that_cannot_be_drawn_is_refused_and_not_left_out():
+def test_an_unsupported_kind_of_trace_is_refused():
     with pytest.raises(ReportError, match="kind of trace"):
         drawn({"data": [{"type": "pie", "values": [1]}], "layout": {}})
 
@@ -110,7 +110,7 @@ def test_words_of_a_figure_are_plain_characters(given, plain):
     assert words(given) == plain
 
 
-def test_a_strangers_text_is_text(world):
+def test_untrusted_text_is_not_interpreted(world):
     key = irwm.generate_key(world["model"], secret=b"\x01" * 32, owner=HOSTILE, recipient="Ж模שλ🦙")
     finding = irwm.detect(world["copy"], world["model"], world["key"], seed=7)
     particulars = examine(world, "copy").particulars
@@ -153,7 +153,7 @@ def test_a_report_without_a_readable_time_is_dated_1970(not_found):
     assert b"1970-01-01T00:00:00" in render_pdf(document)
 
 
-def test_what_typst_refuses_is_said_as_an_error_of_the_report(found, monkeypatch, tmp_path):
+def test_errors_of_typst_become_report_errors(found, monkeypatch, tmp_path):
     broken = tmp_path / "broken.typ"
     broken.write_text('#panic("no such thing")')
     monkeypatch.setattr(pdf, "_TEMPLATE", broken)

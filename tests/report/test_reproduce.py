@@ -69,7 +69,7 @@ def test_a_field_left_out_or_added_is_named(found):
 
 
 @pytest.mark.parametrize("name", ["tracing", "supporting"])
-def test_a_forged_section_is_compared_where_there_was_none(found, name):
+def test_forged_additional_section_is_named(found, name):
     document = copy.deepcopy(found.document)
     assert not document[name]
     assert reproduce(document, found.suspect, found.model, found.key) == []
@@ -85,26 +85,26 @@ def test_a_forged_section_is_compared_where_there_was_none(found, name):
     assert all(d.where.startswith((name, "verdict")) for d in differences)
 
 
-def test_another_seed_is_another_report(found):
+def test_different_seed_does_not_reproduce(found):
     document = copy.deepcopy(found.document) | {"seed": 8}
     assert reproduce(document, found.suspect, found.model, found.key)
 
 
-def test_other_items_and_another_key_are_named_first(found, world):
+def test_different_items_and_keys_are_named_first(found, world):
     differences = reproduce(found.document, world["trimmed"], found.model, found.key)
     assert [d.where for d in differences] == ["items.suspect.fingerprint"]
     differences = reproduce(found.document, found.suspect, found.model, world["other"])
     assert [d.where for d in differences] == ["key.commitment"]
 
 
-def test_what_lacks_a_seed_cannot_be_reproduced(found):
+def test_a_document_without_a_seed_cannot_be_reproduced(found):
     document = copy.deepcopy(found.document)
     del document["seed"]
     with pytest.raises(ReportError, match="seed"):
         reproduce(document, found.suspect, found.model, found.key)
 
 
-def test_every_tensor_read_is_paid_for_and_said(two_tensors):
+def test_the_correction_for_every_tensor_read_is_printed(two_tensors):
     evaluation = two_tensors.document["evaluation"]
     assert (evaluation["keys_tried"], evaluation["tensors_read"], evaluation["maps"]) == (3, 2, 2)
     assert evaluation["log10_risk"] == log10_risk(two_tensors.finding.reading, 12 * evaluation["places"])

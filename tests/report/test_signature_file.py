@@ -34,7 +34,7 @@ def test_a_signature_names_every_file_the_time_and_the_log_and_holds():
     assert read.holds() == signatory.first
 
 
-def test_what_is_signed_is_the_canonical_json_of_all_but_the_signature():
+def test_the_signature_covers_the_canonical_json_of_the_other_fields():
     data = signed(Signatory())
     body = {name: value for name, value in json.loads(data).items() if name != "signature"}
     assert read_signature(data).message == canonical_json(body)
@@ -63,12 +63,12 @@ def test_after_rotations_the_signature_still_leads_to_the_first_key():
         (("audit", "entries"), 16),
     ],
 )
-def test_whatever_is_changed_the_signature_no_longer_fits(path, value):
+def test_any_change_breaks_the_signature(path, value):
     with pytest.raises(SignatureError, match="does not fit what was signed"):
         read_signature(changed(signed(Signatory()), *path, to=value)).holds()
 
 
-def test_a_chain_without_its_first_certificate_is_another_signer_and_without_a_middle_one_none():
+def test_chain_without_first_certificate_changes_the_signer_without_middle_fails():
     signatory = Signatory()
     for _ in range(3):
         signatory.rotate()
@@ -95,7 +95,7 @@ def test_a_chain_without_its_first_certificate_is_another_signer_and_without_a_m
         b'{"schema": {}, "files": {}, "signed_utc": "", "audit": {}, "signature": {}}',
     ],
 )
-def test_what_is_no_signature_file_is_refused_in_words(data):
+def test_other_files_than_a_signature_file_are_refused_with_a_reason(data):
     with pytest.raises(IrwmError):
         read_signature(data)
 
@@ -114,12 +114,12 @@ def test_what_is_no_signature_file_is_refused_in_words(data):
         (("more",), 1),
     ],
 )
-def test_a_field_that_is_not_of_its_form_is_refused(path, value):
+def test_a_malformed_field_of_a_signature_file_is_refused(path, value):
     with pytest.raises(IrwmError):
         read_signature(changed(signed(Signatory()), *path, to=value))
 
 
-def test_a_signed_report_says_who_signs_it_and_with_which_log(found):
+def test_signed_report_states_signer_and_log(found):
     document = announced(found.document, Signatory().signer())
     assert document["status"]["signed"] is True
     assert document["status"]["custody"] == {

@@ -84,9 +84,7 @@ def test_a_date_proven_under_a_root_that_the_reader_trusts_holds(
         assert shown in said
 
 
-def test_without_a_root_it_is_said_that_the_authority_is_nobody_in_particular(
-    document: dict[str, Any], tmp_path: Path
-) -> None:
+def test_without_a_root_the_authority_is_reported_as_unknown(document: dict[str, Any], tmp_path: Path) -> None:
     outcome = verified(signed(tmp_path / "r", document))
     ok, said = answer(outcome)
     assert ok is None
@@ -97,7 +95,7 @@ def test_without_a_root_it_is_said_that_the_authority_is_nobody_in_particular(
     assert {"root", "seen"} <= set(outcome.needed)
 
 
-def test_an_authority_of_the_same_name_is_another(
+def test_authority_with_the_same_name_is_not_trusted(
     document: dict[str, Any], stranger: Authority, tmp_path: Path
 ) -> None:
     outcome = verified(signed(tmp_path / "r", document), stranger.root)
@@ -131,7 +129,7 @@ def test_a_root_for_a_report_without_a_time_stamp_proves_nothing(
         (("parameters", "condition_limit"), 31.0, "time-stamp"),
     ],
 )
-def test_what_a_report_says_of_its_stamp_is_what_the_stamp_says(
+def test_a_report_that_contradicts_its_stamp_fails(
     document: dict[str, Any], authority: Authority, tmp_path: Path, place: tuple[str, ...], value: Any, line: str
 ) -> None:
     forged = copy.deepcopy(document)
@@ -144,7 +142,7 @@ def test_what_a_report_says_of_its_stamp_is_what_the_stamp_says(
     assert next(check.ok for check in outcome.checks if check.name == line) is False
 
 
-def test_a_stamp_of_another_key_dates_nothing(
+def test_a_stamp_of_another_key_is_refused(
     document: dict[str, Any], world: dict[str, Any], authority: Authority
 ) -> None:
     wrong = contradictions(with_stamp(document, stamped(authority, world["other"]).section()))
@@ -186,7 +184,7 @@ def noticed(document: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_byte_in_fifty_altered_is_noticed(document: dict[str, Any], name: str) -> None:
+def test_one_altered_byte_in_fifty_is_noticed(document: dict[str, Any], name: str) -> None:
     size = len(getattr(StampedCommitment.of(document["time_stamp"]), name))
     assert all(noticed(altered(document, name, at)) for at in range(0, size, 50))
 
@@ -210,7 +208,7 @@ def test_every_byte_altered_is_noticed(document: dict[str, Any], name: str) -> N
         lambda lines: None,
     ],
 )
-def test_another_spelling_of_the_same_bytes_is_refused(
+def test_non_canonical_base64_of_a_stamp_is_refused(
     document: dict[str, Any], respell: Callable[[list[str]], Any]
 ) -> None:
     forged = {**document, "time_stamp": dict(document["time_stamp"])}
@@ -219,7 +217,7 @@ def test_another_spelling_of_the_same_bytes_is_refused(
         contradictions(forged)
 
 
-def test_a_report_is_not_made_with_a_date_that_no_stamp_gives(world: dict[str, Any]) -> None:
+def test_report_with_a_date_without_stamp_is_not_made(world: dict[str, Any]) -> None:
     with pytest.raises(ReportError, match="by its time-stamp alone"):
         examine(world, "copy", standing=standing(-7.0, "2026-01-01T00:00:00Z", SEEN))
 
@@ -240,7 +238,7 @@ def test_the_command_takes_roots_as_pem_and_as_der(
 
 
 @pytest.mark.parametrize("content", [b"", b"not a certificate", b"-----BEGIN CERTIFICATE-----\n"])
-def test_a_file_without_certificates_is_an_error_and_no_root(
+def test_file_without_certificates_is_refused_as_root(
     tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "root.pem").write_bytes(content)
@@ -248,7 +246,7 @@ def test_a_file_without_certificates_is_an_error_and_no_root(
     assert "no certificates found" in capsys.readouterr().err
 
 
-def test_a_key_of_the_vault_is_dated_by_what_the_authority_sent(found: Examined, authority: Authority) -> None:
+def test_vault_key_is_dated_by_the_authority_response(found: Examined, authority: Authority) -> None:
     section = stamped(authority, found.key).section()
     files = StampedCommitment.of(section)
     assert Commitment.from_bytes(files.commitment).opens(found.key)

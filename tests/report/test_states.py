@@ -40,7 +40,7 @@ def test_the_page_lists_every_group_of_inputs() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_carries_the_verdict_of_a_report_can_be_shown(kind: str) -> None:
+def test_basis_of_the_verdict_can_be_verified(kind: str) -> None:
     """If a group that carries could not be shown, no report of its kind could be established."""
     unshown = [group.name for group in KINDS[kind] if group.carries and not group.bring and not group.only]
     assert (unshown != []) == (kind == "a lab"), unshown
@@ -55,7 +55,7 @@ SHOWN = {"key": ("name",), "examination": ("rows*", "sum")}
 DOCUMENT = {"name": "Ada", "rows": [{"text": "a", "rank": 1}, {"text": "b", "rank": 2}], "sum": 3}
 
 
-def test_a_value_is_stated_until_something_shows_it() -> None:
+def test_value_is_only_stated_until_verified() -> None:
     alone = states(DOCUMENT, {"sum"}, GROUPS, SHOWN, ())
     assert alone.fields == {DERIVED: (), CONSISTENT: ("sum",), STATED: ("name", "rows[].text", "rows[].rank")}
     assert alone.left == GROUPS
@@ -71,7 +71,7 @@ def test_a_field_is_as_weak_as_its_weakest_value() -> None:
     assert "rows[].rank" in states(DOCUMENT, both, GROUPS, SHOWN, ()).fields[CONSISTENT]
 
 
-def test_a_value_of_no_group_is_one_that_the_program_does_not_know() -> None:
+def test_a_value_without_a_group_is_listed_as_unknown() -> None:
     found = states({**DOCUMENT, "more": 1, "none": []}, {"sum"}, GROUPS, SHOWN, {"key", "examination"})
     assert found.left[-1] == Stated(UNKNOWN, "no claim of a report is about them", ("more", "none"), carries=True)
 
@@ -91,7 +91,7 @@ def test_a_value_of_no_group_is_one_that_the_program_does_not_know() -> None:
         ("a.*", ("a", 1), False),
     ],
 )
-def test_a_pattern_means_the_values_at_its_places(pattern: str, place: tuple[str | int, ...], holds: bool) -> None:
+def test_a_pattern_matches_the_values_at_its_places(pattern: str, place: tuple[str | int, ...], holds: bool) -> None:
     assert holds_field(pattern, place) == holds
 
 
@@ -102,7 +102,7 @@ def test_an_empty_list_is_a_value() -> None:
 @pytest.mark.parametrize(
     ("limit", "document"), [("MOST_FIELDS", {"a": 1, "b": 2, "c": 3}), ("MOST_VALUES", {"a": [1] * 4})]
 )
-def test_of_more_values_than_any_report_has_the_rest_is_not_looked_at(
+def test_values_beyond_the_limit_are_not_checked(
     monkeypatch: pytest.MonkeyPatch, limit: str, document: dict[str, object]
 ) -> None:
     assert states(document, (), (Stated("all", "", ("a*", "b", "c")),), {}, ()).left[-1] != MORE

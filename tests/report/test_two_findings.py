@@ -34,7 +34,7 @@ def test_a_known_family_is_named_with_its_geometry(found):
         ([{"name": "embedding", "said": "x", "confidence": 1.0, "measure": "y"}], "recognised by its content"),
     ],
 )
-def test_unknown_names_are_said_with_how_the_embedding_was_recognised(found, steps, how):
+def test_unknown_names_are_reported_with_how_the_embedding_was_found(found, steps, how):
     document = changed(found, "alignment", steps=steps)
     document["items"]["suspect"] |= {"family": "unknown", "heads": 0, "kv_heads": 0, "head_dim": 0}
     model = said(two_findings.recognised(document))["Model"]
@@ -50,7 +50,7 @@ def test_steps_come_in_order_with_confidence_and_measure(disguised):
     assert [each.measure for each in undone] == [step["measure"].replace("'", "’") for step in steps]
 
 
-def test_the_reason_comes_first_and_no_acquittal_follows(inconclusive):
+def test_an_unaligned_suspect_gets_the_reason_first_and_is_not_dismissed(inconclusive):
     why, tried, means = two_findings.unaligned(inconclusive.document)
     assert why.startswith("The suspect cannot be aligned: the suspect’s rows have 32 coordinates")
     assert tried == two_findings.NOT_TELLING
@@ -59,11 +59,11 @@ def test_the_reason_comes_first_and_no_acquittal_follows(inconclusive):
     assert two_findings.unaligned(document)[1] == two_findings.TELLING
 
 
-def test_an_aligned_suspect_needs_no_excuse(disguised):
+def test_an_aligned_suspect_has_no_such_sentences(disguised):
     assert two_findings.unaligned(disguised.document) == []
 
 
-def test_the_numbers_behind_lineage(found, disguised, inconclusive):
+def test_lineage_shows_its_numbers(found, disguised, inconclusive):
     answer, facts = two_findings.descent(disguised.document)
     lineage = disguised.document["lineage"]
     assert answer == "The suspect and the original have a common origin, with or without a mark."
@@ -103,7 +103,7 @@ def test_every_text_is_escaped(found):
         assert "\u202e" not in text
 
 
-def test_the_chance_stands_beside_the_word(disguised, inconclusive):
+def test_the_chance_is_shown_with_the_origin(disguised, inconclusive):
     lineage = copy.deepcopy(disguised.document["lineage"])
     among = lineage["among"] = lineage["among"] | {"strangers": 123, "as_alike": 0, "p": 1 / 124}
     none = "none of the 123 models trained apart agrees as well (p ≤ 0.0081)"

@@ -60,7 +60,7 @@ def differences(kept: Any, now: Any, where: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_report_says_what_it_said_before(request: pytest.FixtureRequest, case: str) -> None:
+def test_a_report_is_unchanged(request: pytest.FixtureRequest, case: str) -> None:
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
     now = json.loads(json.dumps(condensed(request.getfixturevalue(case).document)))
     if os.environ.get("IRWM_KEEP_REPORTS"):
@@ -80,7 +80,7 @@ def write(kept: dict[str, Any]) -> None:
     KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def test_a_changed_number_is_seen() -> None:
+def test_changed_stored_number_is_detected() -> None:
     kept = json.loads(KEPT.read_text(encoding="utf-8"))["found"]
     now = json.loads(json.dumps(kept))
     now["evaluation"]["log10_p"] *= 1.001

@@ -67,7 +67,7 @@ def sign_again(folder: Path, signatory: Signatory) -> None:
     (folder / "report.signature.json").write_bytes(sign_report(files, signatory.sign, SIGNED_UTC, HEAD, ENTRIES))
 
 
-def test_an_untouched_signed_report_holds_whole(signed):
+def test_an_unchanged_signed_report_holds(signed):
     outcome = verify_report(signed, identity=Signatory().first)
     assert outcome.ok
     assert outcome.exit_code == 2  # only the report was given
@@ -77,13 +77,13 @@ def test_an_untouched_signed_report_holds_whole(signed):
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("ending", [".json", ".html", ".pdf", ".signature.json"])
-def test_any_file_of_a_report_stands_for_it(signed, ending):
+def test_any_file_of_a_report_can_be_given(signed, ending):
     outcome = verify_report(signed / f"report{ending}")
     assert outcome.ok
     assert "signature" in held(outcome)
 
 
-def test_without_an_expected_key_the_signer_is_named_and_not_vouched_for(signed):
+def test_without_an_expected_key_the_identity_stays_open(signed):
     outcome = verify_report(signed)
     said = {check.name: (check.ok, check.said) for check in outcome.checks}["identity"]
     assert said[0] is None
@@ -91,7 +91,7 @@ def test_without_an_expected_key_the_signer_is_named_and_not_vouched_for(signed)
     assert "compare it with the published key" in said[1]
 
 
-def test_an_unsigned_report_says_that_it_is(unsigned):
+def test_an_unsigned_report_is_reported_as_unsigned(unsigned):
     outcome = verify_report(unsigned)
     assert outcome.ok
     assert {c.name: c.ok for c in outcome.checks if c.ok is None}.keys() == {
@@ -164,14 +164,14 @@ def test_a_byte_changed_in_the_pdf_is_found(signed, place):
 
 
 @pytest.mark.parametrize("name", ["report.json", "report.html", "report.pdf"])
-def test_a_file_taken_away_is_named(signed, name):
+def test_a_removed_file_is_named(signed, name):
     (signed / name).unlink()
     wrong = failed(verify_report(signed))
     assert f"{name}, which was signed, is not there" in wrong["files"]
 
 
 @pytest.mark.fault(56)
-def test_a_signature_taken_away_is_missed(signed):
+def test_a_removed_signature_is_noticed(signed):
     (signed / "report.signature.json").unlink()
     wrong = failed(verify_report(signed))
     assert set(wrong) == {"signature"}
@@ -187,13 +187,13 @@ def test_a_signature_of_another_vault_is_named(signed):
         assert Signatory(seed=2).first in wrong["identity"]
 
 
-def test_a_report_made_up_whole_by_another_vault_needs_the_published_key(signed, found, tmp_path):
+def test_a_forgery_signed_by_another_vault_needs_the_published_key(signed, found, tmp_path):
     write_document(tmp_path / "forged", found.document, signer=Signatory(seed=2).signer())
     assert verify_report(tmp_path / "forged").ok
     assert set(failed(verify_report(tmp_path / "forged", identity=Signatory().first))) == {"identity"}
 
 
-def test_a_certificate_taken_out_of_the_chain_is_named(signed):
+def test_a_certificate_removed_from_the_chain_is_named(signed):
     signatory = Signatory()
     for _ in range(3):
         signatory.rotate()
@@ -220,14 +220,14 @@ def test_the_report_of_another_log_is_found(signed):
     assert set(failed(verify_report(signed))) == {"custody"}
 
 
-def test_with_the_models_and_the_opened_key_every_number_comes_out_again(whole, tmp_path):
+def test_models_and_opened_key_reproduce_every_number(whole, tmp_path):
     write_document(tmp_path, whole.document, signer=Signatory().signer())
     outcome = verify_report(tmp_path, whole.suspect.path, whole.model.path, whole.key)
     assert outcome.ok
     assert {"suspect", "original", "key", "examination", "controls", "choices"} <= held(outcome)
 
 
-def test_a_number_that_only_the_models_can_tell_is_named(unsigned, found):
+def test_number_that_only_the_models_disprove_is_named(unsigned, found):
     """A false length of rows: no other value in the document follows from it, and every file is drawn again."""
     document = copy.deepcopy(found.document)
     document["alignment"]["row_scale"] = 0.75
@@ -239,7 +239,7 @@ def test_a_number_that_only_the_models_can_tell_is_named(unsigned, found):
     assert "alignment.row_scale: recorded 0.75" in wrong["examination"]
 
 
-def test_another_key_and_another_suspect_are_named(signed, found, world):
+def test_different_key_and_suspect_are_named(signed, found, world):
     wrong = failed(verify_report(signed, world["trimmed"], found.model, world["other"]))
     assert set(wrong) == {"suspect", "key", "examination"}
     assert "items.suspect.fingerprint" in wrong["examination"]
@@ -289,7 +289,7 @@ def test_a_hash_of_the_item_changed_in_the_report_is_found_against_the_model(uns
     )
 
 
-def test_an_original_retrained_since_is_named_although_its_file_was_not_hashed(signed, found, tmp_path):
+def test_retrained_original_is_named_without_a_file_hash(signed, found, tmp_path):
     copied = shutil.copytree(found.model.path, tmp_path / "copied")
     tensors = load_file(copied / "model.safetensors")
     tensors["model.embed_tokens.weight"][3, 3] += 1
@@ -309,7 +309,7 @@ def test_an_original_retrained_since_is_named_although_its_file_was_not_hashed(s
         (b'{"schema": {"name": "irwm-report", "version": 9}, "items": [], "status": 7, "reading": "x"}', "page"),
     ],
 )
-def test_a_crooked_json_is_a_failed_check_and_no_exception(signed, content, name):
+def test_an_invalid_json_is_a_failed_check_and_no_exception(signed, content, name):
     (signed / "report.json").write_bytes(content)
     outcome = verify_report(signed)
     assert not outcome.ok
@@ -319,13 +319,13 @@ def test_a_crooked_json_is_a_failed_check_and_no_exception(signed, content, name
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 1000, b"<main>" * 50_000, b"%PDF-1.7"])
-def test_crooked_pages_are_failed_checks(signed, content):
+def test_invalid_pages_are_failed_checks(signed, content):
     for name in ("report.html", "report.pdf"):
         (signed / name).write_bytes(content)
     assert {"files", "page", "pdf"} <= set(failed(verify_report(signed)))
 
 
-def test_what_is_not_there_could_not_be_checked(tmp_path):
+def test_a_missing_report_could_not_be_checked(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("x")
     for path in (tmp_path / "nothing.json", tmp_path / "empty", tmp_path / "notes.txt"):
@@ -342,14 +342,14 @@ def test_of_two_reports_in_a_folder_one_must_be_named(signed):
     assert verify_report(signed / "report.json").ok
 
 
-def test_a_model_that_cannot_be_opened_is_said_and_is_not_a_pass(signed, tmp_path):
+def test_a_model_that_cannot_be_opened_is_reported_and_does_not_pass(signed, tmp_path):
     outcome = verify_report(signed, suspect=tmp_path / "\u202egone")
     assert outcome.exit_code == 2
     said = {check.name: check.said for check in outcome.checks}["suspect"]
     assert "\u202e" not in said
 
 
-def test_a_report_drawn_by_another_version_is_not_called_false(unsigned, found):
+def test_a_report_drawn_by_another_version_stays_open(unsigned, found):
     document = copy.deepcopy(found.document)
     document["versions"]["irwm"] = "0.0.9"
     (unsigned / "report.json").write_bytes(to_json(document))
@@ -371,7 +371,7 @@ def alone(folder: Path, document: dict) -> Verification:
     return verify_report(folder, identity=Signatory(seed=2).first)
 
 
-def test_a_document_by_itself_holds(found, tmp_path):
+def test_a_document_without_pages_holds(found, tmp_path):
     outcome = alone(tmp_path / "report", found.document)
     assert outcome.ok
     assert outcome.open == ("its verdict depends on values that only the signer states",)
@@ -391,7 +391,7 @@ def test_a_document_by_itself_holds(found, tmp_path):
         (("standing", "committed_utc"), "yesterday"),
     ],
 )
-def test_a_document_whose_numbers_cannot_be_worked_out_fails(found, tmp_path, path, value):
+def test_a_document_whose_numbers_cannot_be_computed_fails(found, tmp_path, path, value):
     document = copy.deepcopy(found.document)
     part = document
     for step in path[:-1]:
@@ -412,12 +412,12 @@ def test_a_document_that_cannot_be_drawn_fails(unsigned, found):
 
 
 @pytest.mark.parametrize("more", [b'"seed": NaN', b'"seed": 1, "seed": 1', b'"schema": {}'])
-def test_a_dispute_that_can_be_read_in_two_ways_is_refused(more):
+def test_ambiguous_dispute_is_refused(more):
     with pytest.raises(ReportError, match="not a dispute"):
         dispute.from_json(b'{"schema": {"name": "irwm-dispute", "version": 1}, "outcome": {}, %s}' % more)
 
 
-def test_a_name_that_stands_twice_is_refused(unsigned):
+def test_a_duplicate_name_in_json_is_refused(unsigned):
     path = unsigned / "report.json"
     path.write_bytes(path.read_bytes().replace(b'"seed":', b'"seed": 1,\n "seed":', 1))
     assert "the same name twice" in failed(verify_report(unsigned))["document"]
@@ -433,7 +433,7 @@ def test_a_name_that_stands_twice_is_refused(unsigned):
         lambda data: data.replace(b'"seed": 7', b'"seed": 1e999', 1),
     ],
 )
-def test_another_spelling_of_the_same_document_is_named(unsigned, respell):
+def test_another_encoding_of_the_same_document_is_named(unsigned, respell):
     path = unsigned / "report.json"
     path.write_bytes(respell(path.read_bytes()))
     assert "not byte for byte as this program writes it" in failed(verify_report(unsigned))["document"]
@@ -449,7 +449,7 @@ def test_another_spelling_of_the_same_document_is_named(unsigned, respell):
         ("model_fingerprint", "ab" * 32, "its model fingerprint is"),
     ],
 )
-def test_other_names_than_those_in_the_key_are_found_with_the_opened_key(unsigned, found, name, value, words):
+def test_names_that_differ_from_the_key_are_found_with_the_opened_key(unsigned, found, name, value, words):
     document = copy.deepcopy(found.document)
     document["key"][name] = value
     (unsigned / "report.json").write_bytes(to_json(document))
@@ -480,7 +480,7 @@ def test_the_numbers_of_an_honest_report_agree(any_case):
         (("evaluation", "keys_tried"), 1e-60),
     ],
 )
-def test_a_number_that_does_not_follow_is_named(found, path, value):
+def test_inconsistent_number_is_named(found, path, value):
     document = copy.deepcopy(found.document)
     part = document
     for step in path[:-1]:
@@ -494,7 +494,7 @@ def test_a_number_that_does_not_follow_is_named(found, path, value):
         assert named in {each.where for each in wrong} or path[-1] == "word"
 
 
-def test_a_report_of_parameters_nobody_may_choose_is_no_report(found):
+def test_a_report_with_forbidden_parameters_is_refused(found):
     document = copy.deepcopy(found.document)
     document["parameters"]["rank_threshold"] = 0.9
     with pytest.raises(ReportError, match="rank_threshold is out of range"):

@@ -55,7 +55,7 @@ def spoken(path: Path) -> str:
     return "\n".join(strings)
 
 
-def test_no_page_and_no_report_can_say_what_evidence_cannot() -> None:
+def test_no_page_or_report_makes_forbidden_statements() -> None:
     said = {path.relative_to(ROOT).as_posix(): spoken(path) for path in SPOKEN}
     assert len(said) > 100
     found = [
@@ -67,7 +67,7 @@ def test_no_page_and_no_report_can_say_what_evidence_cannot() -> None:
     assert found == []
 
 
-def test_no_verdict_speaks_of_guilt() -> None:
+def test_no_verdict_mentions_guilt() -> None:
     """The word is only for the simulated colluders on Explore's pages, whose guilt is known."""
     folders = ROOT / "irwm" / "report", ROOT / "ui" / "components"
     files = [path for folder in folders for path in folder.rglob("*")] + [ROOT / "irwm" / "evidence" / "verdict.py"]
@@ -75,7 +75,7 @@ def test_no_verdict_speaks_of_guilt() -> None:
     assert [name for name, text in said.items() if re.search(r"\bguilt", text, re.IGNORECASE)] == []
 
 
-def test_the_list_would_notice() -> None:
+def test_the_list_matches_forbidden_statements() -> None:
     for sentence in (
         "The probability of theft is 99 %.",
         "The suspect was probably stolen by them: they probably leaked it.",
@@ -87,7 +87,7 @@ def test_the_list_would_notice() -> None:
     assert not any(re.search(pattern, wording.NOT_INNOCENCE, re.IGNORECASE) for pattern in FORBIDDEN)
 
 
-def test_the_transposed_conditional_is_named_and_both_propositions_stand_in_every_ratio() -> None:
+def test_every_ratio_names_both_propositions() -> None:
     assert "transposed conditional" in wording.NOT_INNOCENCE
     for ratio in (-9.0, -0.5, 0.0, 0.5, 85.0):
         said = wording.likelihood(ratio)
@@ -101,7 +101,7 @@ def test_a_ratio_is_rounded_down_to_one_digit(ratio: float, said: str) -> None:
     assert wording.times(ratio) == said
 
 
-def test_a_ratio_below_one_speaks_for_the_second_proposition() -> None:
+def test_a_ratio_below_one_supports_the_second_proposition() -> None:
     said = wording.likelihood(-1.0)
     assert said.index(wording.LR_PROPOSITIONS[1]) < said.index(wording.LR_PROPOSITIONS[0])
     assert "10 times" in said
@@ -129,20 +129,20 @@ def test_every_standing_has_a_sentence(times, word: str) -> None:
     assert "obody could have searched" not in said
 
 
-def test_little_evidence_committed_before_is_nothing_against_a_claimant_who_had_the_suspect_earlier() -> None:
+def test_weak_evidence_with_early_commitment_depends_on_access_to_the_suspect() -> None:
     said = wording.standing_sentence(standing(-7.0, *TIMES[2]), "Example Time", "found")
     assert "all 23 bits count" in said
     assert said.endswith("less 80 bits for a search leaves none.")
 
 
-def test_a_key_without_a_commitment_and_with_little_evidence_shows_nothing_more() -> None:
+def test_weak_evidence_without_commitment_is_explained_by_a_search() -> None:
     said = wording.standing_sentence(standing(-7.0), "", "found")
     assert "No commitment" in said
     assert "leaves none" in said
     assert "A search of that size alone explains the finding" in said
 
 
-def test_a_commitment_after_the_suspect_appeared_is_no_commitment() -> None:
+def test_a_commitment_after_the_suspect_does_not_count() -> None:
     late = standing(-88.0, "2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z")
     said = wording.standing_sentence(late, "Example Time", "found")
     assert "not before the suspect is known to have existed" in said

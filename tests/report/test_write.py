@@ -21,14 +21,14 @@ def test_all_files_are_written_complete_and_private(found, tmp_path):
 
 
 @pytest.mark.parametrize("there", ["report.html", "report.json", "report.pdf"])
-def test_nothing_is_overwritten_and_nothing_half_is_left(found, tmp_path, there):
+def test_no_file_is_overwritten_and_no_partial_file_remains(found, tmp_path, there):
     (tmp_path / there).write_text("earlier")
     with pytest.raises(OutputExistsError):
         write_report(tmp_path, found.finding, **found.particulars)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(there, "earlier")]
 
 
-def test_a_file_system_without_links_does_not_overwrite_either(found, tmp_path, monkeypatch):
+def test_file_system_without_links_does_not_overwrite(found, tmp_path, monkeypatch):
     def no_links(*_):
         raise OSError("not supported")
 
@@ -39,7 +39,7 @@ def test_a_file_system_without_links_does_not_overwrite_either(found, tmp_path, 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "report.json", "report.pdf"]
 
 
-def test_a_full_disk_leaves_nothing(found, tmp_path, monkeypatch):
+def test_full_disk_leaves_no_partial_file(found, tmp_path, monkeypatch):
     calls = []
 
     def full(descriptor):

@@ -35,7 +35,7 @@ class Tuner(Thief):
 
 
 @pytest.mark.parametrize("chosen", range(len(LADDERS["noise"])))
-def test_he_takes_the_least_strength_at_which_his_own_marks_are_gone(chosen: int) -> None:
+def test_attacker_uses_the_least_strength_that_removes_his_marks(chosen: int) -> None:
     strength = LADDERS["noise"][chosen]
     thief = Tuner(strength)
     outcome = thief.tuned("noise", 0)
@@ -43,13 +43,13 @@ def test_he_takes_the_least_strength_at_which_his_own_marks_are_gone(chosen: int
     assert len(thief.tried) <= 1 + math.ceil(math.log2(len(LADDERS["noise"])))
 
 
-def test_he_takes_the_greatest_strength_where_his_own_marks_are_always_found() -> None:
+def test_attacker_uses_the_greatest_strength_if_his_marks_survive() -> None:
     thief = Tuner(math.inf)
     assert (thief.tuned("prune", 0).attack, thief.tried) == ("prune 0.95", [0.95])
     assert thief.tuned("prune", 0).own == -50.0
 
 
-def test_outcomes_are_kept_by_group_and_a_tuned_one_by_its_attack_alone(tmp_path: Path) -> None:
+def test_outcomes_are_stored_by_group_and_tuned_ones_by_attack(tmp_path: Path) -> None:
     saved = Saved(tmp_path / "outcomes")
     for each in (FOUND, TUNED):
         saved.add(each)
@@ -64,7 +64,7 @@ def results(*outcomes: Outcome) -> dict[str, Any]:
     return {"outcomes": [asdict(each) for each in outcomes], "left_out": ["MiniLM: no head."]}
 
 
-def test_misses_stand_first_and_are_named(tmp_path: Path) -> None:
+def test_adaptive_page_lists_misses_first(tmp_path: Path) -> None:
     made = results(FOUND, MISSED, TUNED)
     page = Page(tmp_path, experiment.NAME, experiment.TITLE)
     experiment.write(page, made, [])
@@ -76,7 +76,7 @@ def test_misses_stand_first_and_are_named(tmp_path: Path) -> None:
     assert "- MiniLM: no head." in text
 
 
-def test_a_copy_that_does_not_run_costs_him_nothing_that_could_be_measured() -> None:
+def test_copy_that_does_not_run_has_no_measured_cost() -> None:
     stored = asdict(FOUND) | {"change": None}
     endless = asdict(MISSED) | {"change": "infinite"}
     said = experiment.headline({"outcomes": [stored, endless], "left_out": []})

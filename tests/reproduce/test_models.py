@@ -19,7 +19,7 @@ def test_a_folder_is_described_without_its_path(gemma_path: Path) -> None:
     assert str(gemma_path) not in str(shown)
 
 
-def test_a_folder_without_a_name_is_called_as_it_is(gemma_path: Path) -> None:
+def test_model_without_a_given_name_uses_its_folder_name(gemma_path: Path) -> None:
     assert open_models([str(gemma_path)])[0].name == "gemma"
 
 
@@ -29,7 +29,7 @@ def test_the_default_is_two_trained_families_and_more() -> None:
     assert all((path / "config.json").is_file() for _, path in default_models())
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_model_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="not a model folder"):
         open_models([str(tmp_path / "missing")])
 
@@ -40,26 +40,26 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
         open_models([f"empty={tmp_path}"])
 
 
-def test_a_model_that_cannot_be_run_for_want_of_a_tokenizer_is_refused(gemma_path: Path, tmp_path: Path) -> None:
+def test_model_without_tokenizer_is_refused_by_experiments(gemma_path: Path, tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors"):
         shutil.copy(gemma_path / name, tmp_path)
     with pytest.raises(IrwmError, match="tokenizer"):
         open_models([f"mute={tmp_path}"])
 
 
-def test_two_models_of_one_name_are_refused(gemma_path: Path, phi3_path: Path) -> None:
+def test_duplicate_model_names_are_refused(gemma_path: Path, phi3_path: Path) -> None:
     with pytest.raises(ModelError, match="two models have the same name"):
         open_models([f"a={gemma_path}", f"a={phi3_path}"])
 
 
-def test_a_name_that_would_lead_out_of_the_cache_is_refused(gemma_path: Path) -> None:
+def test_name_that_leaves_the_cache_is_refused(gemma_path: Path) -> None:
     with pytest.raises(ModelError, match="invalid model name"):
         open_models([f"../a={gemma_path}"])
     with pytest.raises(ModelError, match="invalid model name"):
         open_models([f"..={gemma_path}"])
 
 
-def test_modes_are_the_papers_setting_and_the_preset() -> None:
+def test_experiment_modes_are_paper_setting_and_preset() -> None:
     single, multi = parameters_of("single", 256), parameters_of("multi", 256)
     assert (single.constraints, single.scale, single.noise_coordinates) == (10, 1000.0, 0)
     assert (multi.constraints, multi.scale, multi.noise_coordinates) == (8, "auto", 8)

@@ -34,7 +34,7 @@ def test_a_page_has_its_title_its_tables_and_its_figures(tmp_path: Path) -> None
     assert (tmp_path / "pruning-curve.svg").is_file()
 
 
-def test_figures_of_an_earlier_run_do_not_stay(tmp_path: Path) -> None:
+def test_figures_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
     (tmp_path / "pruning-old.svg").write_text("")
     (tmp_path / "collusion-halves.svg").write_text("")
     Page(tmp_path, "pruning", "Pruning").write()
@@ -59,12 +59,12 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path: Path) -> None:
     ("value", "text"),
     [(0.0312, "+3.1 %"), (-0.0001, "+0.0 %"), (-0.1, "-10.0 %"), (3.2, "+320 %"), (44.0, "× 45"), (None, "-")],
 )
-def test_a_change_is_written_as_a_person_reads_it(value: float | None, text: str) -> None:
+def test_change_is_written_in_readable_form(value: float | None, text: str) -> None:
     assert change(value) == text
     assert change("infinite") == "infinite"
 
 
-def test_a_reading_of_nothing_is_not_a_count() -> None:
+def test_missing_reading_is_not_a_count() -> None:
     assert counted({"count": 0, "present": 0, "passes": False}) == "not readable"
     assert counted(None) == "not readable"
     assert counted({"count": 30, "present": 50, "passes": True}) == "30 of 50, met"
@@ -88,7 +88,7 @@ def test_a_table_has_as_many_rules_as_columns() -> None:
     assert table(("a", "b", "c"), []) == ["| a | b | c |", "|---|---|---|"]
 
 
-def test_the_papers_means_are_of_its_columns_or_known_not_to_be() -> None:
+def test_means_in_paper_tables_match_columns_or_known_exceptions() -> None:
     wrong = {
         (name, column)
         for name in paper.FIDELITY
@@ -101,7 +101,7 @@ def test_the_papers_means_are_of_its_columns_or_known_not_to_be() -> None:
     assert paper.means("Gemma-2B")[5] == pytest.approx(31.88, abs=0.005)
 
 
-def test_what_the_papers_tables_cannot_mean_is_worked_out_from_them() -> None:
+def test_contradictions_in_paper_tables_are_computed() -> None:
     """CB of marked Phi3-4B rises from 66.07 to 73.21, MultiRC falls from 83.11 to 77.27; shares fall twice."""
     low, high = paper.differences("Phi3-4B")
     assert (low, high) == (pytest.approx(-5.84), pytest.approx(7.14))
@@ -111,7 +111,7 @@ def test_what_the_papers_tables_cannot_mean_is_worked_out_from_them() -> None:
     ]
 
 
-def test_the_papers_tables_are_whole() -> None:
+def test_paper_tables_are_complete() -> None:
     assert all(len(row) == 9 for rows in paper.FIDELITY.values() for row in rows)
     assert all(len(rows) == len(paper.BENCHMARKS) for rows in paper.FIDELITY.values())
     assert len(paper.FINE_TUNING) == 2 * len(paper.MODELS)

@@ -47,14 +47,14 @@ def test_pages_have_numbers_settings_and_no_path(made: Path, demo_path: Path) ->
     assert (made / "pruning-survival.svg").is_file()
 
 
-def test_the_owner_wins_both_of_the_papers_disputes(gemma_path: Path, tmp_path: Path) -> None:
+def test_owner_wins_both_disputes_of_the_paper(gemma_path: Path, tmp_path: Path) -> None:
     arguments = [str(gemma_path), "--quick", "--only", "ownership", "--out", str(tmp_path), "--workers", "1"]
     assert command.main(arguments) == 0
     text = (tmp_path / "ownership.md").read_text(encoding="utf-8")
     assert "in 2 of 2 cases, and the ruling is for the owner in 2 of 2, without any date" in text
 
 
-def test_an_overview_waits_for_every_experiment(made: Path) -> None:
+def test_overview_needs_every_experiment(made: Path) -> None:
     assert not (made / "README.md").exists()
 
 
@@ -66,7 +66,7 @@ def test_results_are_kept_and_not_committed(made: Path) -> None:
     assert abs(record["utility"]["change"]) < 0.25
 
 
-def test_a_run_that_was_stopped_goes_on_without_measuring_again(
+def test_stopped_run_resumes_without_measuring_again(
     made: Path, demo_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(benches, "run_all", lambda specs, *_: pytest.fail("measured again") if specs else None)
@@ -77,7 +77,7 @@ def test_a_run_that_was_stopped_goes_on_without_measuring_again(
     assert (made / "pruning.md").read_bytes() == before
 
 
-def test_results_of_other_settings_or_of_another_model_are_not_gone_on_from(
+def test_results_of_other_settings_or_models_are_not_resumed(
     made: Path, demo_path: Path, gemma_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--only", "pruning", "--out", str(made), "--resume"]
@@ -111,7 +111,7 @@ def test_attackers_do_not_train_on_what_utility_is_measured_on() -> None:
     assert whole.index(measured) == len(train)
 
 
-def test_what_a_model_of_8_billion_needs_is_said_before_it_runs(demo_path: Path) -> None:
+def test_memory_for_an_8_billion_model_is_stated_before_the_run(demo_path: Path) -> None:
     large = replace(open_models([f"demo={demo_path}"])[0], name="Llama-3-8B", parameters=8_030_261_248)
     assert command.needed([large], ["pruning"], 1, "cuda") == "On cuda Llama-3-8B takes at least 32.1 GB of memory"
     said = command.needed([large], list(command.EXPERIMENTS), 2, "cpu")

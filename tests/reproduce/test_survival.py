@@ -52,7 +52,7 @@ def change(value: float | str) -> dict[str, Any]:
     return {"utility": {"similarity": None, "change": value}}
 
 
-def test_usable_is_a_perplexity_within_a_quarter_or_an_alike_encoder() -> None:
+def test_usable_means_perplexity_within_a_quarter_or_similar_encoder() -> None:
     assert survival.usable(trial(**change(0.25))) is True
     assert survival.usable(trial(**change(-0.4))) is True
     assert survival.usable(trial(**change(0.26))) is False
@@ -62,14 +62,14 @@ def test_usable_is_a_perplexity_within_a_quarter_or_an_alike_encoder() -> None:
     assert survival.usable(trial(utility=None)) is None
 
 
-def test_a_miss_is_what_is_usable_and_not_found() -> None:
+def test_usable_copy_that_is_not_found_is_a_miss() -> None:
     missed = trial("not found", strength="missed")
     unsure = trial("inconclusive", strength="unsure")
     trials = [trial(), missed, unsure, trial("not found", **change(3.0)), trial(readings={}, reason="It cannot.")]
     assert survival.misses(trials) == [missed, unsure]
 
 
-def test_a_recipient_not_named_is_told_apart_from_a_miss() -> None:
+def test_unnamed_recipient_is_not_counted_as_a_miss() -> None:
     silent = trial(mode="multi", z=1.0, named=False)
     assert survival.unnamed([trial(mode="multi", z=40.0, named=True), silent, trial()]) == [silent]
     assert survival.misses([silent]) == []

@@ -36,7 +36,7 @@ def test_a_release_is_certified_against_its_original(demo_path: Path, release: i
     assert document["utility"]["kl"] == found.utility.kl
 
 
-def test_a_text_of_ones_own_is_named(demo_path: Path) -> None:
+def test_custom_text_is_named(demo_path: Path) -> None:
     text = "The tutorial shows how to define a class and how to use it. " * 5
     found = certify(demo_path, demo_path, 0, text, "contract.txt")
     assert found.text == "contract.txt"
@@ -50,7 +50,7 @@ def test_a_model_that_cannot_be_run_says_why(tiny_path: Path, demo_path: Path) -
     assert "too short" in certify(demo_path, demo_path, 0, "").why
 
 
-def test_a_stop_goes_through(demo_path: Path) -> None:
+def test_certificate_can_be_stopped(demo_path: Path) -> None:
     said: list[str] = []
 
     def stop(_done: int, _total: int, what: str) -> None:

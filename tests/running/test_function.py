@@ -47,7 +47,7 @@ def test_a_transform_is_the_same_function(
 
 
 @pytest.mark.slow
-def test_many_together_are_the_same_function(model: tuple[Path, Reference], tmp_path: Path) -> None:
+def test_many_transforms_together_are_the_same_function(model: tuple[Path, Reference], tmp_path: Path) -> None:
     folder, made = model
     state = read_state(folder)
     wanted = ["rotate", "map_qk", "map_vo", "reorder_heads", "reorder_neurons", "regain", "reorder_tokens"]
@@ -77,7 +77,7 @@ def test_a_little_noise_is_another_function(model: tuple[Path, Reference], tmp_p
 
 
 @pytest.mark.slow
-def test_the_tolerance_is_what_rounding_really_does(demo_path: Path, tmp_path: Path) -> None:
+def test_tolerance_equals_measured_rounding(demo_path: Path, tmp_path: Path) -> None:
     """Numbers of full precision, rounded by torch itself, move the logits as much as the drawn errors predict."""
     state = apply(read_state(demo_path), ["regain"], seed=3)
     made = reference(write_state(state, tmp_path / "fine", dtype="float32"), default_text(), TOKENS)
@@ -91,7 +91,7 @@ def test_the_tolerance_is_what_rounding_really_does(demo_path: Path, tmp_path: P
         assert typical / 2 < found.typical < 2 * typical
 
 
-def test_a_number_that_is_none_is_not_the_same(demo_path: Path, tmp_path: Path) -> None:
+def test_nan_logits_are_not_the_same_function(demo_path: Path, tmp_path: Path) -> None:
     def broken(name: str, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.index_fill(0, torch.tensor([0]), math.nan) if name == "model.norm.weight" else tensor
 

@@ -58,15 +58,13 @@ def task_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_without_the_package_its_name_and_the_way_to_it_are_said(
-    demo_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_error_gives_install_command(demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(HarnessMissingError, match=r"lm-eval.*requirements-harness\.txt"):
         evaluate(demo_path, ["two_choices"])
 
 
-def test_no_task_and_no_model_are_refused(demo_path: Path, tmp_path: Path) -> None:
+def test_missing_task_or_model_is_refused(demo_path: Path, tmp_path: Path) -> None:
     with pytest.raises(ParameterError):
         evaluate(demo_path, [])
     with pytest.raises(NotACheckpointError):
@@ -99,7 +97,7 @@ def test_the_pinned_version_is_the_same_everywhere() -> None:
 
 
 @needs_harness
-def test_a_task_of_ones_own_runs_on_the_demo_model(demo_path: Path, task_folder: Path) -> None:
+def test_custom_task_runs_on_the_demo_model(demo_path: Path, task_folder: Path) -> None:
     """In a separate process, by the command: the harness sets global seeds and prints."""
     command = [sys.executable, "-m", "irwm.running", "benchmark", str(demo_path), "--tasks", "two_choices"]
     root = Path(__file__).parents[2]
@@ -118,6 +116,6 @@ def test_a_task_of_ones_own_runs_on_the_demo_model(demo_path: Path, task_folder:
 
 @needs_harness
 @pytest.mark.filterwarnings("ignore")
-def test_an_unknown_task_is_said_by_name(demo_path: Path) -> None:
+def test_unknown_task_is_named_in_error(demo_path: Path) -> None:
     with pytest.raises(HarnessError, match="no_such_task"):
         evaluate(demo_path, ["no_such_task"])

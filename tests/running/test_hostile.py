@@ -63,7 +63,7 @@ def test_a_certificate_says_why_it_holds_no_figures(
     assert found.why
 
 
-def test_rounding_moves_no_zero() -> None:
+def test_rounding_keeps_zeros() -> None:
     """Zero is exact in every dtype. Moved like a number of size one, it would excuse changes beyond rounding."""
     value = torch.tensor([0.0, 0.02, 1.0])
     error = _rounding_error(value, torch.bfloat16, torch.Generator().manual_seed(0))

@@ -39,7 +39,7 @@ def pruned(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_figures_are_their_definitions(demo: Reference, demo_path: Path, pruned: Path) -> None:
+def test_measured_values_equal_their_definitions(demo: Reference, demo_path: Path, pruned: Path) -> None:
     small = reference(demo_path, default_text(), 100)
     found = compare(small, pruned)
     p, q = (logits_of(folder, list(small.ids))[:-1].log_softmax(dim=1) for folder in (demo_path, pruned))
@@ -61,7 +61,7 @@ def test_every_token_but_the_first_is_predicted_once_in_windows_of_256(demo: Ref
 
 
 @pytest.mark.slow
-def test_a_model_against_itself_costs_nothing_and_twice_the_same_is_the_same(
+def test_model_compared_with_itself_has_no_cost_and_is_deterministic(
     demo: Reference, demo_path: Path, pruned: Path
 ) -> None:
     found = compare(demo, demo_path)
@@ -70,9 +70,7 @@ def test_a_model_against_itself_costs_nothing_and_twice_the_same_is_the_same(
 
 
 @pytest.mark.slow
-def test_more_damage_costs_more_and_stands_out_of_the_noise(
-    demo: Reference, demo_path: Path, pruned: Path, tmp_path: Path
-) -> None:
+def test_more_damage_costs_significantly_more(demo: Reference, demo_path: Path, pruned: Path, tmp_path: Path) -> None:
     light, heavy = compare(demo, prune(demo_path, tmp_path / "light", 0.1)), compare(demo, pruned)
     assert light.kl < 0.01 < heavy.kl
     assert light.top1 > 0.95 > heavy.top1
@@ -95,7 +93,7 @@ def test_a_moved_vocabulary_is_matched(
     assert (found.kl < 1e-9) == (steps == ["reorder_tokens"])
 
 
-def test_of_a_trimmed_vocabulary_what_is_left_is_compared_and_the_text_written_anew(
+def test_trimmed_vocabulary_compares_common_tokens_and_reencodes_text(
     demo: Reference, demo_path: Path, tmp_path: Path
 ) -> None:
     out = disguise(demo_path, tmp_path / "out", [("trim_tokens", {"fraction": 0.1})], 5)
@@ -120,7 +118,7 @@ def test_without_a_tokenizer_a_map_is_needed_and_enough(demo: Reference, demo_pa
         compare(demo, out, list(range(4096)))
 
 
-def test_numbers_that_are_none_are_an_infinite_perplexity(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
+def test_nan_outputs_give_infinite_perplexity(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(demo_path, out)
     tensors = load_file(out / "model.safetensors")
@@ -168,7 +166,7 @@ def write_bert(folder: Path, minilm_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_an_encoder_without_a_head_is_given_no_perplexity(minilm: Reference, minilm_path: Path, tmp_path: Path) -> None:
+def test_headless_encoder_has_no_perplexity(minilm: Reference, minilm_path: Path, tmp_path: Path) -> None:
     assert minilm.headless
     found = compare(minilm, minilm_path)
     assert found.perplexity is found.kl is found.top1 is None
@@ -227,7 +225,7 @@ def test_the_mark_costs_less_than_the_noise_of_the_text(demo: Reference, demo_pa
     assert found.top1 > 0.97  # of 299 tokens
 
 
-def test_the_standard_error_covers_what_it_says() -> None:
+def test_standard_error_has_its_stated_coverage() -> None:
     """Blocks include the dependence of neighbours, so the true mean is within two errors 95 times in 100."""
     source = torch.Generator().manual_seed(0)
     hits = []

@@ -24,7 +24,7 @@ def told(serving: Serving, logits: torch.Tensor) -> torch.Tensor:
     return serving.told(logits, torch.Generator().manual_seed(0))
 
 
-def test_what_a_server_tells_of_logits() -> None:
+def test_server_log_probabilities() -> None:
     logits = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
     plain = logits.log_softmax(-1)
     assert torch.equal(told(Serving(), logits), plain)
@@ -43,7 +43,7 @@ def test_what_a_server_tells_of_logits() -> None:
         assert (told(Serving(), each) <= 0).all()
 
 
-def test_answers_are_the_models_own(gemma_path: Path) -> None:
+def test_server_answers_equal_model_outputs(gemma_path: Path) -> None:
     """Compared with transformers, one prompt at a time."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -59,7 +59,7 @@ def test_answers_are_the_models_own(gemma_path: Path) -> None:
     assert torch.allclose(torch.from_numpy(found[69]), expected, atol=1e-4)
 
 
-def test_models_answer_by_turns(gemma_path: Path, release_of: Callable[[str], Marked]) -> None:
+def test_models_answer_alternately(gemma_path: Path, release_of: Callable[[str], Marked]) -> None:
     release = release_of("gemma").release
     both = answers([gemma_path, release], default_text(), 9)
     first, second = (answers([each], default_text(), 9) for each in (gemma_path, release))
@@ -68,7 +68,7 @@ def test_models_answer_by_turns(gemma_path: Path, release_of: Callable[[str], Ma
     assert not np.allclose(first, second, atol=1e-5)
 
 
-def test_what_cannot_be_asked_is_refused(gemma_path: Path, minilm_path: Path) -> None:
+def test_invalid_requests_are_refused(gemma_path: Path, minilm_path: Path) -> None:
     with pytest.raises(ParameterError, match="too short"):
         answers([gemma_path], "A few words.", 3)
     with pytest.raises(UnsupportedCheckpointError, match="cannot answer prompts"):
@@ -81,7 +81,7 @@ def setup(release_of: Callable[[str], Marked], tmp_path: Path) -> Setup:
     return Setup(Path(marked.original.path), Path(marked.release), marked.key, default_text(), tmp_path)
 
 
-def test_the_lab_finds_the_mark_in_answers_and_measures_what_is_told(setup: Setup) -> None:
+def test_lab_finds_mark_in_answers_and_measures_answers(setup: Setup) -> None:
     outputs = reference(setup.release, default_text(), 600)
     plain = try_attack(setup, ATTACKS["serve"], "float32", outputs)
     assert plain.finding.verdict == "found", plain.reason
@@ -95,7 +95,7 @@ def test_the_lab_finds_the_mark_in_answers_and_measures_what_is_told(setup: Setu
     assert not list(setup.scratch.iterdir())
 
 
-def test_why_a_copy_cannot_be_known_by_its_answers(
+def test_copy_that_answers_cannot_identify_states_the_reason(
     setup: Setup, demo_path: Path, minilm_path: Path, release_of: Callable[[str], Marked]
 ) -> None:
     serve = ATTACKS["serve"]
@@ -109,7 +109,7 @@ def test_why_a_copy_cannot_be_known_by_its_answers(
     assert serve.why_not(encoder) == "An encoder cannot answer prompts."
 
 
-def test_where_the_vocabulary_is_large_tokens_are_chosen(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_vocabulary_uses_chosen_tokens(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("irwm.attacks.catalogue._MOST_ANSWERED", 1)
     out = setup.scratch / "out"
     attacked = ATTACKS["serve"].carry_out(setup, "float32", out)

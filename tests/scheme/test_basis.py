@@ -19,7 +19,7 @@ def some_rows(d: int, n: int = 5) -> np.ndarray:
 
 
 @pytest.mark.parametrize("d", SIZES)
-def test_the_fast_form_is_the_dense_product(d: int) -> None:
+def test_fast_basis_equals_the_dense_product(d: int) -> None:
     basis, rows = Basis.derive(KEY, d), some_rows(d)
     inside, outside = basis.into(rows, TOKENS), basis.out_of(rows, TOKENS)
     for row, token, one, other in zip(rows, TOKENS, inside, outside, strict=True):
@@ -29,7 +29,7 @@ def test_the_fast_form_is_the_dense_product(d: int) -> None:
 
 
 @pytest.mark.parametrize("d", SIZES)
-def test_it_is_orthogonal_and_comes_back(d: int) -> None:
+def test_basis_is_orthogonal_and_invertible(d: int) -> None:
     basis, rows = Basis.derive(KEY, d), some_rows(d)
     dense = basis.dense(d, 7)
     assert np.abs(dense.T @ dense - np.eye(d)).max() < 1e-12
@@ -43,7 +43,7 @@ def test_every_column_is_spread_over_all_coordinates() -> None:
 
 
 @pytest.mark.parametrize("others", [(bytes([2]) * 32, 5), (bytes([1]) * 32, 6)], ids=["secrets", "rows"])
-def test_two_secrets_and_two_rows_have_nothing_in_common(others: tuple[bytes, int]) -> None:
+def test_bases_of_different_secrets_or_rows_are_unrelated(others: tuple[bytes, int]) -> None:
     d = 256
     one, other = (Basis.derive(key, d).dense(d, token) for key, token in ((bytes([1]) * 32, 5), others))
     overlap = one.T @ other  # orthogonal itself; of random bases its entries have deviation 1 / sqrt(d)
@@ -51,7 +51,7 @@ def test_two_secrets_and_two_rows_have_nothing_in_common(others: tuple[bytes, in
     assert np.array_equal(one, Basis.derive(bytes([1]) * 32, d).dense(d, 5))
 
 
-def test_a_rows_signs_are_the_same_wherever_reading_begins() -> None:
+def test_signs_of_a_row_do_not_depend_on_where_reading_begins() -> None:
     basis = Basis.derive(KEY, 100)
     whole = basis.signs(np.arange(300))
     some = np.array([299, 4, 5, 6, 6, 0, 250])
@@ -63,7 +63,7 @@ def test_a_rows_signs_are_the_same_wherever_reading_begins() -> None:
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_a_row_that_is_not_finite_stays_so_and_spoils_no_other(broken: float) -> None:
+def test_non_finite_row_does_not_corrupt_others(broken: float) -> None:
     basis, rows = Basis.derive(KEY, 64), some_rows(64)
     damaged = rows.copy()
     damaged[2, 5] = broken
@@ -74,7 +74,7 @@ def test_a_row_that_is_not_finite_stays_so_and_spoils_no_other(broken: float) ->
         assert np.array_equal(np.delete(result, 2, axis=0), np.delete(turn(rows, TOKENS), 2, axis=0))
 
 
-def test_without_noise_it_is_the_identity() -> None:
+def test_basis_without_noise_is_the_identity() -> None:
     rows = some_rows(16)
     assert np.array_equal(Basis().into(rows, TOKENS), rows)
     assert np.array_equal(Basis().out_of(rows, TOKENS), rows)
@@ -83,18 +83,18 @@ def test_without_noise_it_is_the_identity() -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 15, 16, 17, 31, 32, 1000, 1023, 1024])
 @pytest.mark.parametrize("count", [1, 16, 57])
-def test_words_from_anywhere_are_those_of_the_whole_stream(first: int, count: int) -> None:
+def test_keystream_words_do_not_depend_on_the_start(first: int, count: int) -> None:
     whole = np.frombuffer(
         Cipher(algorithms.ChaCha20(KEY, bytes(16)), mode=None).encryptor().update(bytes(4 * 2000)), dtype="<u4"
     )
     assert np.array_equal(keystream.words32(KEY, first, count), whole[first : first + count])
 
 
-def test_short_and_long_words_are_one_stream() -> None:
+def test_short_and_long_words_share_one_stream() -> None:
     assert np.array_equal(keystream.words32(KEY, 0, 40), keystream.words(KEY, 20).view("<u4"))
 
 
-def test_words_beyond_the_block_counters_first_two_bytes() -> None:
+def test_keystream_beyond_the_first_two_counter_bytes() -> None:
     first = 16 * 2**17 + 3
     long = keystream.words(KEY, first // 2 + 10).view("<u4")
     assert np.array_equal(keystream.words32(KEY, first, 12), long[first : first + 12])

@@ -167,7 +167,7 @@ def test_the_scores_are_the_sum_over_heads_of_q_times_k() -> None:
             assert float(found[i, j]) == pytest.approx(float(expected), rel=1e-10)
 
 
-def test_without_the_gain_folding_would_change_it() -> None:
+def test_gain_folding_changes_an_invariant_without_the_gain() -> None:
     """Why the gain is included: the same comparison fails when the norm is read without it."""
     layout = replace(LAYOUT, input_norm=Norm("rms", None, None, 0.0, 0.0))
     tensors = random_tensors()
@@ -177,7 +177,7 @@ def test_without_the_gain_folding_would_change_it() -> None:
     assert cosine < 0.95
 
 
-def test_another_models_invariant_is_another() -> None:
+def test_invariants_of_different_models_differ() -> None:
     one = invariant(InMemory(random_tensors(0)), QUERIES, REFERENCES)
     other = invariant(InMemory(random_tensors(1)), QUERIES, REFERENCES)
     assert abs(float((one * other).mean())) < 0.4
@@ -216,7 +216,7 @@ def test_only_the_first_row_of_a_table_is_read() -> None:
     torch.testing.assert_close(found, Layer0(InMemory(moved)).scores(QUERIES, REFERENCES))
 
 
-def test_added_noise_counts_as_if_it_were_stored() -> None:
+def test_the_invariant_includes_added_noise() -> None:
     tensors = random_tensors()
     noise = torch.randn(S, D, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     noisy = {**tensors, "embedding": tensors["embedding"] + noise}
@@ -269,7 +269,7 @@ def test_the_tokens_of_damaged_embedding_rows_are_named(value: float) -> None:
 
 
 @pytest.mark.parametrize("tensor", ["q", "k", "gain"])
-def test_damaged_projections_are_never_a_result(tensor: str) -> None:
+def test_damaged_projections_are_refused(tensor: str) -> None:
     tensors = random_tensors()
     tensors[tensor].view(-1)[0] = torch.nan
     with pytest.raises(InvariantError) as caught:
@@ -290,7 +290,7 @@ def test_a_constant_embedding_is_refused_in_float32() -> None:
         invariant(InMemory(tensors), QUERIES, REFERENCES)
 
 
-def test_a_zero_row_is_refused_as_query_and_harmless_as_reference() -> None:
+def test_zero_row_is_refused_as_query_and_allowed_as_reference() -> None:
     tensors = random_tensors()
     layout = replace(LAYOUT, input_norm=Norm("rms", TensorRef("gain"), None, 1e-6, 0.0))
     tensors["embedding"][QUERIES[0]] = 0
@@ -310,7 +310,7 @@ def test_tokens_outside_the_vocabulary_are_named() -> None:
 
 
 @pytest.mark.parametrize(("queries", "references"), [([], [1, 2]), ([1], [])])
-def test_tokens_are_needed(queries: list[int], references: list[int]) -> None:
+def test_empty_token_lists_are_refused(queries: list[int], references: list[int]) -> None:
     with pytest.raises(InvariantError):
         invariant(InMemory(random_tensors()), queries, references)
 

@@ -65,7 +65,7 @@ embedding_of_all = 0.0
 
 
 @pytest.mark.parametrize("level", ["row", "global", 0.25])
-def test_the_fast_code_is_algorithm_4(model: irwm.Checkpoint, level: float | str, monkeypatch) -> None:
+def test_fast_noise_equals_algorithm_4(model: irwm.Checkpoint, level: float | str, monkeypatch) -> None:
     embedding = model.embedding().double().numpy()
     embedding[17] = 0.0
     noise = noise_for(model, level)
@@ -74,7 +74,7 @@ def test_the_fast_code_is_algorithm_4(model: irwm.Checkpoint, level: float | str
     assert np.abs(noise.over(embedding, np.arange(600)) - expected).max() < 1e-12
 
 
-def test_the_papers_size_is_the_embeddings_deviation(model: irwm.Checkpoint) -> None:
+def test_paper_noise_size_equals_the_embedding_deviation(model: irwm.Checkpoint) -> None:
     noise = noise_for(model, "global")
     assert noise.deviation == pytest.approx(float(model.embedding().std()), rel=1e-6)
 
@@ -88,7 +88,7 @@ def test_marked_rows_and_rows_of_zeros_are_left_alone(model: irwm.Checkpoint) ->
     assert unchanged.tolist() == sorted({3, 599, *noise.untouched.tolist()})
 
 
-def test_any_rows_in_any_order_get_what_they_get_among_all(model: irwm.Checkpoint) -> None:
+def test_noise_of_rows_does_not_depend_on_selection(model: irwm.Checkpoint) -> None:
     embedding = model.embedding().double().numpy()
     noise = noise_for(model)
     whole = noise.over(embedding, np.arange(600))
@@ -97,7 +97,7 @@ def test_any_rows_in_any_order_get_what_they_get_among_all(model: irwm.Checkpoin
     assert noise.over(embedding[:0], some[:0]).shape == (0, 64)
 
 
-def test_rows_keep_their_length_on_the_whole(model: irwm.Checkpoint) -> None:
+def test_rows_keep_their_mean_length(model: irwm.Checkpoint) -> None:
     embedding = model.embedding().double().numpy()
     noise = noise_for(model)
     ratio = (np.linalg.norm(noise.over(embedding, np.arange(600)), axis=1) / np.linalg.norm(embedding, axis=1)) ** 2
@@ -136,7 +136,7 @@ def test_two_recipients_share_neither_places_nor_signs_nor_sizes(model: irwm.Che
 
 @pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize(("coordinates", "d"), [(1, 7), (2, 3), (3, 10), (5, 64), (10, 256), (20, 509), (63, 64)])
-def test_places_never_meet_and_are_uniform(coordinates: int, d: int, adds: bool) -> None:
+def test_noise_places_are_distinct_and_uniform(coordinates: int, d: int, adds: bool) -> None:
     n = 200 * d
     positions, signs = places(KEY, np.arange(12, 12 + n), coordinates, d, adds=adds)
     assert positions.min() >= 0
@@ -156,7 +156,7 @@ def test_places_never_meet_and_are_uniform(coordinates: int, d: int, adds: bool)
         assert abs((signs[:, 0] * signs[:, 1]).mean()) < 5 / np.sqrt(n)
 
 
-def test_places_of_a_row_are_the_same_wherever_reading_begins() -> None:
+def test_places_of_a_row_do_not_depend_on_where_reading_begins() -> None:
     positions, signs = places(KEY, np.arange(500), 7, 96)
     for first in (1, 63, 64, 300):
         again = places(KEY, np.arange(first, 500), 7, 96)
@@ -164,7 +164,7 @@ def test_places_of_a_row_are_the_same_wherever_reading_begins() -> None:
         assert np.array_equal(again[1], signs[first:])
 
 
-def test_sizes_are_rayleighs_and_of_mean_square_1() -> None:
+def test_sizes_are_rayleigh_with_mean_square_1() -> None:
     sizes = sizes_of(KEY, np.arange(200_000))
     assert kstest(sizes**2, "expon").pvalue > 1e-3
     assert np.square(sizes).mean() == pytest.approx(1.0, abs=0.015)
@@ -231,7 +231,7 @@ def test_only_the_bytes_of_the_embedding_and_the_head_change(model: irwm.Checkpo
     assert old[end:] == new[end:]
 
 
-def test_a_head_stored_beside_a_tied_embedding_stays_its_equal(tmp_path: Path) -> None:
+def test_a_stored_copy_of_a_tied_head_stays_equal_to_the_embedding(tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "tied", tie_word_embeddings=True, dtype=torch.bfloat16)
     tensors = load_file(folder / "model.safetensors")
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
@@ -271,7 +271,7 @@ def test_a_mark_under_noise_is_found_for_its_own_recipient_only(
         assert [name for name in verdicts if name != key.recipient and verdicts[name] == "found"] == []
 
 
-def test_as_many_noise_coordinates_as_there_are_is_refused(model: irwm.Checkpoint) -> None:
+def test_noise_in_all_coordinates_is_refused(model: irwm.Checkpoint) -> None:
     params = irwm.Parameters(constraints=5, noise_coordinates=64)
     with pytest.raises(ParameterError, match="more noise coordinates"):
         keys_for(model, ["a"], params)
@@ -302,7 +302,7 @@ def test_the_presets_fingerprint_changes_every_row_by_a_few_percent(d: int) -> N
     ("params", "most"),
     [(one_owner(256), 0.001), (many_recipients(256), 0.005), (many_recipients(256, hides_rows=True), 0.02)],
 )
-def test_a_preset_costs_the_demo_model_no_more_perplexity_than_is_said(
+def test_a_preset_costs_the_demo_model_at_most_the_stated_perplexity(
     demo_path: Path, tmp_path: Path, params: irwm.Parameters, most: float
 ) -> None:
     """On average: about one key in six uses rows of the head that this text needs more than others."""

@@ -12,7 +12,7 @@ from irwm.errors import ParameterError
 from irwm.scheme.parameters import Parameters, chance_of_counting
 
 
-def test_the_papers_setting_is_exact_and_the_usual_one_is_hidden() -> None:
+def test_paper_setting_is_exact_and_the_default_is_hidden() -> None:
     p = Parameters.paper()
     assert (p.positions, p.constraints, p.scale, p.rank_threshold, p.required_positions) == (50, 10, 1000.0, 0.2, 30)
     assert (p.hidden, p.noise_coordinates, p.spread) == (False, 0, 0.0)
@@ -66,7 +66,7 @@ def test_a_number_written_without_a_point_is_the_same_setting() -> None:
     ("beta", "permutations"),
     [(0.2, 1000), (0.2, 199), (0.01, 99), (0.001, 999), (0.001, 100), (math.nextafter(2 / 103, 1), 102), (0.3, 99)],
 )
-def test_the_chance_of_counting_is_what_a_comparison_of_ranks_gives(beta: float, permutations: int) -> None:
+def test_counting_probability_equals_the_rank_comparison(beta: float, permutations: int) -> None:
     params = Parameters(rank_threshold=beta, permutations=permutations)
     ranks = np.arange(1, permutations + 2) / (permutations + 1)
     assert chance_of_counting(params) == (ranks < beta).mean()

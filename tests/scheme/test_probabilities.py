@@ -61,7 +61,7 @@ def test_fisher_agrees_with_chi_square(ranks: list[float]) -> None:
     assert pr.fisher_log10(ranks) == pytest.approx(want, rel=1e-7, abs=1e-9)
 
 
-def test_fisher_far_beyond_scipy() -> None:
+def test_fisher_beyond_the_range_of_scipy() -> None:
     # One p-value combines to itself, even if it is very small.
     assert pr.fisher_log10([1e-300]) == pytest.approx(-300)
     with localcontext() as context:  # the same sum with 60 digits and no lower bound on its exponent
@@ -89,7 +89,7 @@ def test_impossible_rules_are_refused(l: int, rho: int) -> None:
         pr.success_probability(l, rho, 0.5)
 
 
-def test_no_recipient_can_be_wronged() -> None:
+def test_equation_3_without_recipients_is_zero() -> None:
     assert pr.wrong_user_probability(50, 30, 0.2, 0) == 0.0
     with pytest.raises(ParameterError):
         pr.wrong_user_probability(50, 30, 0.2, -1)

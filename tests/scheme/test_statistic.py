@@ -76,7 +76,7 @@ def test_an_unmarked_row_ranks_uniformly(mark: dict, make) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_parameters_cannot_be_chosen_for_the_public_orders(shared: bool) -> None:
+def test_forger_cannot_fit_parameters_to_the_public_orders(shared: bool) -> None:
     """One constraint at a huge scale: a single place decides the statistic. The forger uses the number of orders for
     which that place keeps its own entry least often, and counts only the smallest rank."""
     rows = np.random.default_rng(7).standard_normal((20_000, D))  # in the key's order, which is as good as any
@@ -126,7 +126,7 @@ def test_ranks_are_never_zero_and_ties_count_against_the_mark() -> None:
     assert stat.ranks(np.array([2.0]), np.empty((1, 0)))[0] == 1.0
 
 
-def test_an_unreachable_condition_says_what_to_change(mark: dict) -> None:
+def test_unreachable_condition_limit_gives_advice(mark: dict) -> None:
     with pytest.raises(ConditionError, match="condition_limit"):
         well_conditioned(np.ones((T, D)), lambda i: draws(f"A{i}", T), 30.0)
 
@@ -158,7 +158,7 @@ def test_difference_is_uniform_on_changed_but_unmarked_rows(mark: dict, change: 
     assert kstest(ranks, "uniform").pvalue > 1e-3
 
 
-def test_permuting_the_change_instead_would_accuse_the_innocent(mark: dict) -> None:
+def test_permuting_the_change_is_not_a_valid_null(mark: dict) -> None:
     """The reason for `difference`'s null, kept as a test: the simpler null is badly wrong on a shrunk original."""
     rows, perm = mark["rows"], draws("wrong", L)
     written = marked_values(rows, mark["permuted"], perm, 1000.0) - rows
@@ -173,5 +173,5 @@ def test_permuting_the_change_instead_would_accuse_the_innocent(mark: dict) -> N
     assert (stat.ranks(observed, null) < 0.05).mean() > 0.5
 
 
-def test_difference_is_undefined_where_nothing_changed(mark: dict) -> None:
+def test_difference_is_undefined_for_unchanged_rows(mark: dict) -> None:
     assert np.isnan(difference_ranks(mark, mark["rows"], mark["perm"])).all()

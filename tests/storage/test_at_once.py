@@ -83,7 +83,7 @@ def test_threads_writing_at_once_lose_nothing(vault: Vault, add: Add) -> None:
 
 
 @pytest.mark.fault(59)
-def test_order_is_by_sequence_whatever_the_clock_says(vault: Vault, add: Add, clock: Any) -> None:
+def test_order_is_by_sequence_despite_wrong_clock(vault: Vault, add: Add, clock: Any) -> None:
     vault._now = clock.now
     steps = [timedelta(0), timedelta(days=-9000), timedelta(days=36000), timedelta(hours=-1)]
     for name, step in zip("abcd", steps, strict=True):
@@ -119,9 +119,7 @@ def test_the_idle_clock_counts_sleep_where_it_can(vault: Vault) -> None:
     assert vault._monotonic() >= first
 
 
-def test_a_log_that_cannot_be_written_does_not_shut_the_owner_out(
-    home: Path, vault: Vault, add: Add, sql: Sql, passphrase: str
-) -> None:
+def test_unwritable_log_does_not_prevent_unlock(home: Path, vault: Vault, add: Add, sql: Sql, passphrase: str) -> None:
     key = add(vault)
     sql("UPDATE audit_state SET count = 1")
     again = Vault.open(home)

@@ -34,7 +34,7 @@ def test_entries_say_what_happened_in_order(logged: Vault) -> None:
     assert logged.audit_head == log[-1].hash
 
 
-def test_an_entry_comes_back_as_it_is_logged(vault: Vault) -> None:
+def test_audit_entry_is_returned_as_logged(vault: Vault) -> None:
     entry = vault.log("report exported", {"sha256": "ab" * 32})
     assert vault.audit_log()[-1] == entry
 
@@ -61,7 +61,7 @@ def test_the_chain_can_be_recomputed_from_its_description(logged: Vault, sql: Sq
     assert previous == logged.audit_head
 
 
-def test_a_sound_log_verifies_locked_and_unlocked(logged: Vault) -> None:
+def test_intact_log_verifies_locked_and_unlocked(logged: Vault) -> None:
     check = logged.verify_audit()
     assert (check.ok, check.entries, check.head, check.broken, check.reason) == (True, 6, logged.audit_head, None, "")
     assert check.authenticated
@@ -114,7 +114,7 @@ def test_an_entry_forged_with_a_fitting_hash_breaks_the_next_one(logged: Vault, 
     assert logged.verify_audit().broken == 4
 
 
-def test_details_exchanged_with_their_digests_are_noticed_with_the_key(logged: Vault, sql: Sql) -> None:
+def test_exchanged_audit_details_are_detected_with_key(logged: Vault, sql: Sql) -> None:
     values = sql("SELECT details, sealed_sha256 FROM audit WHERE seq = 5")[0]
     sql("UPDATE audit SET details = ?, sealed_sha256 = ? WHERE seq = 4", *values)
     assert logged.verify_audit().broken == 4
@@ -136,7 +136,7 @@ def cut_cleverly(sql: Sql) -> None:
 
 
 @pytest.mark.fault(57)
-def test_a_tail_cut_with_its_recorded_end_is_noticed_with_the_key(logged: Vault, sql: Sql) -> None:
+def test_cut_tail_with_forged_end_is_detected_with_key(logged: Vault, sql: Sql) -> None:
     cut_cleverly(sql)
     check = logged.verify_audit()
     assert not check.ok
@@ -147,7 +147,7 @@ def test_a_tail_cut_with_its_recorded_end_is_noticed_with_the_key(logged: Vault,
     assert not logged.verify_audit().authenticated
 
 
-def test_nothing_is_written_on_top_of_an_altered_end(logged: Vault, sql: Sql) -> None:
+def test_altered_log_end_stops_writing(logged: Vault, sql: Sql) -> None:
     cut_cleverly(sql)
     with pytest.raises(AuditBrokenError, match="altered"):
         logged.add_case("on top")
@@ -164,7 +164,7 @@ def test_a_gap_stays_visible_after_more_writing(logged: Vault, sql: Sql) -> None
     assert check.broken == 6
 
 
-def test_a_row_in_the_next_ones_place_stops_writing(logged: Vault, sql: Sql) -> None:
+def test_row_with_next_sequence_number_stops_writing(logged: Vault, sql: Sql) -> None:
     sql(ONE_MORE)
     with pytest.raises(AuditBrokenError, match="did not write"):
         logged.add_case("collides")
@@ -177,7 +177,7 @@ def test_a_lost_end_is_an_error(logged: Vault, sql: Sql) -> None:
         logged.verify_audit()
 
 
-def test_a_change_and_its_entry_are_one(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_and_audit_entry_are_one_transaction(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise OSError("the log failed")
 
@@ -191,7 +191,7 @@ def test_a_change_and_its_entry_are_one(vault: Vault, monkeypatch: pytest.Monkey
     assert vault.check().ok
 
 
-def test_what_fails_while_it_is_logged_leaves_no_entry(vault: Vault) -> None:
+def test_failed_logged_action_leaves_no_entry(vault: Vault) -> None:
     with pytest.raises(ZeroDivisionError), vault.logged("case exported", {"case": "a"}):
         raise ZeroDivisionError
     assert [entry.event for entry in vault.audit_log()] == ["vault created"]
@@ -201,7 +201,7 @@ def test_what_fails_while_it_is_logged_leaves_no_entry(vault: Vault) -> None:
     assert vault.verify_audit().ok
 
 
-def test_an_entry_carries_all_that_its_hash_covers(vault: Vault, sql: Sql) -> None:
+def test_audit_entry_has_all_hashed_fields(vault: Vault, sql: Sql) -> None:
     made = vault.log("report exported", {"sha256": "ab" * 32})
     assert made.hash == audit.entry_hash(
         vault.id, made.version, made.sequence, made.time, made.event, made.previous, made.details_sha256
@@ -211,7 +211,7 @@ def test_an_entry_carries_all_that_its_hash_covers(vault: Vault, sql: Sql) -> No
     assert vault.audit_log()[-1].details_sha256 == made.details_sha256
 
 
-def test_a_head_printed_earlier_is_looked_for(logged: Vault) -> None:
+def test_known_head_must_occur_in_log(logged: Vault) -> None:
     printed = logged.audit_head
     logged.log("later")
     assert logged.verify_audit(known_head=printed).ok

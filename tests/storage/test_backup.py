@@ -35,7 +35,7 @@ from tools.waiting import PATIENCE
 Add = Callable[..., KeyRecord]
 
 
-def test_a_backup_is_whole_private_and_logged(
+def test_backup_is_complete_private_and_logged(
     vault: Vault, add: Add, home: Path, tmp_path: Path, passphrase: str
 ) -> None:
     key = add(vault)
@@ -88,7 +88,7 @@ def test_a_backup_overwrites_nothing(vault: Vault, home: Path, tmp_path: Path) -
     assert sorted(p.name for p in tmp_path.iterdir()) == ["home", "taken"]
 
 
-def test_where_there_is_nothing_to_copy_it_is_said(home: Path, tmp_path: Path) -> None:
+def test_backup_without_vault_is_reported(home: Path, tmp_path: Path) -> None:
     with pytest.raises(VaultMissingError):
         back_up(home)
     with pytest.raises(VaultMissingError):
@@ -96,9 +96,7 @@ def test_where_there_is_nothing_to_copy_it_is_said(home: Path, tmp_path: Path) -
 
 
 @pytest.mark.fault(52)
-def test_restoring_an_older_state_is_warned_about_and_logged_for_good(
-    vault: Vault, home: Path, passphrase: str
-) -> None:
+def test_restored_older_state_causes_warning_and_log_entry(vault: Vault, home: Path, passphrase: str) -> None:
     vault.add_case("kept")
     old = back_up(home)
     vault.add_case("lost")
@@ -121,7 +119,7 @@ def test_restoring_an_older_state_is_warned_about_and_logged_for_good(
     assert [case.title for case in before.cases()] == ["kept", "lost"]
 
 
-def test_a_session_that_is_open_while_an_older_state_appears_notices_too(vault: Vault, home: Path) -> None:
+def test_open_session_detects_older_state(vault: Vault, home: Path) -> None:
     old = back_up(home)
     vault.add_case("lost")
     restore(old, home)
@@ -131,9 +129,7 @@ def test_a_session_that_is_open_while_an_older_state_appears_notices_too(vault: 
 
 
 @pytest.mark.fault(52)
-def test_a_vault_that_went_another_way_is_warned_about(
-    vault: Vault, home: Path, tmp_path: Path, passphrase: str
-) -> None:
+def test_diverged_vault_causes_warning(vault: Vault, home: Path, tmp_path: Path, passphrase: str) -> None:
     restore(back_up(home), tmp_path / "fork")
     fork = Vault.open(tmp_path / "fork")
     fork.unlock(passphrase)
@@ -150,7 +146,7 @@ def test_a_vault_that_went_another_way_is_warned_about(
 @pytest.mark.parametrize(
     "content", [b"", b"\xff" * 500, b"[1]", b'{"vault": 1, "count": "x", "head": []}', b"[" * 5000]
 )
-def test_an_unreadable_witness_is_warned_about_and_mended(vault: Vault, home: Path, content: bytes) -> None:
+def test_unreadable_witness_causes_warning_and_is_rewritten(vault: Vault, home: Path, content: bytes) -> None:
     (home / "vault.witness.json").write_bytes(content)
     assert "cannot be read" in Vault.open(home).warnings[0]
     vault.add_case("next")
@@ -159,7 +155,7 @@ def test_an_unreadable_witness_is_warned_about_and_mended(vault: Vault, home: Pa
 
 @pytest.mark.fault(50)
 @pytest.mark.parametrize("damage", ["truncated", "trashed", "emptied", "text"])
-def test_a_damaged_vault_is_refused_and_a_backup_brings_it_back(
+def test_damaged_vault_is_refused_and_can_be_restored(
     vault: Vault, add: Add, home: Path, passphrase: str, damage: str
 ) -> None:
     keys = [add(vault, f"recipient {n}" * 50) for n in range(20)]
@@ -269,7 +265,7 @@ BY_HAND = "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = '{}' WHER
         ";".join(f"CREATE TABLE more{n} (a)" for n in range(100)),
     ],
 )
-def test_a_backup_of_anything_but_plain_tables_is_refused_before_it_is_asked(
+def test_backup_with_views_or_triggers_is_refused_before_any_query(
     vault: Vault, home: Path, tmp_path: Path, passphrase: str, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a time limit: a query of an endless view would never return."""
@@ -312,7 +308,7 @@ def knotted(path: Path, table: str) -> Path:
     return path
 
 
-def test_a_backup_without_an_end_is_given_up(
+def test_endless_backup_is_interrupted(
     vault: Vault, home: Path, tmp_path: Path, passphrase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("storage.backup.CHECK_SECONDS", 0.2)
@@ -328,7 +324,7 @@ def test_a_backup_without_an_end_is_given_up(
     assert vault.path.read_bytes() == before
 
 
-def test_a_record_lost_from_a_backup_is_named_once_it_is_unlocked(
+def test_record_missing_from_backup_is_named_after_unlock(
     vault: Vault, add: Add, home: Path, tmp_path: Path, reopened: Callable[[], Vault]
 ) -> None:
     key = add(vault)
@@ -345,7 +341,7 @@ def test_a_backup_of_a_newer_version_is_refused(vault: Vault, home: Path, tmp_pa
 
 
 @pytest.mark.parametrize("use", ["reading", "writing"])
-def test_a_vault_in_use_is_not_exchanged(
+def test_vault_in_use_is_not_replaced(
     vault: Vault, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str
 ) -> None:
     monkeypatch.setattr("storage.backup.BUSY_SECONDS", 0.1)
@@ -356,7 +352,7 @@ def test_a_vault_in_use_is_not_exchanged(
     assert vault.check().ok
 
 
-def test_a_backup_keeps_the_passphrase_of_its_time(vault: Vault, home: Path, tmp_path: Path, passphrase: str) -> None:
+def test_restored_backup_has_its_old_passphrase(vault: Vault, home: Path, tmp_path: Path, passphrase: str) -> None:
     path = vault.backup(tmp_path / "copy.sqlite3")
     vault.change_passphrase(passphrase, "new words")
     restore(path, home)
@@ -371,7 +367,7 @@ def test_a_backup_keeps_the_passphrase_of_its_time(vault: Vault, home: Path, tmp
     assert not vault.is_unlocked, "the key of the vault that was set aside opens nothing here"
 
 
-def test_a_backup_opens_with_the_passphrase_of_its_time_only(vault: Vault, tmp_path: Path, passphrase: str) -> None:
+def test_backup_opens_only_with_its_own_passphrase(vault: Vault, tmp_path: Path, passphrase: str) -> None:
     before = vault.backup(tmp_path / "before.sqlite3")
     vault.change_passphrase(passphrase, "new words")
     after = vault.backup(tmp_path / "after.sqlite3")
@@ -381,7 +377,7 @@ def test_a_backup_opens_with_the_passphrase_of_its_time_only(vault: Vault, tmp_p
         assert inspect(path, its).vault == vault.id
 
 
-def test_a_backup_with_another_states_header_is_refused(vault: Vault, tmp_path: Path, passphrase: str) -> None:
+def test_backup_with_header_of_another_state_is_refused(vault: Vault, tmp_path: Path, passphrase: str) -> None:
     before = vault.backup(tmp_path / "before.sqlite3")
     vault.change_passphrase(passphrase, "new words")
     path = vault.backup(tmp_path / "after.sqlite3")

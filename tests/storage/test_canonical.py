@@ -22,7 +22,7 @@ def test_the_order_of_insertion_does_not_change_the_bytes(values: dict[str, obje
     assert json_bytes(values) == json_bytes(dict(reversed(values.items())))
 
 
-def test_the_form_is_fixed() -> None:
+def test_canonical_form_is_fixed() -> None:
     assert json_bytes({"b": [1, 2.5, None], "a": "é\n"}) == b'{"a":"\\u00e9\\n","b":[1,2.5,null]}'
 
 
@@ -36,14 +36,14 @@ def test_what_is_not_json_is_refused(value: object) -> None:
         json_bytes(value, "the finding")
 
 
-def test_a_bottomless_value_is_refused() -> None:
+def test_self_referencing_value_is_refused() -> None:
     loop: list[object] = []
     loop.append(loop)
     with pytest.raises(RecordValueError):
         json_bytes(loop)
 
 
-def test_times_are_utc_whatever_the_zone() -> None:
+def test_times_are_converted_to_utc() -> None:
     zurich = timezone(timedelta(hours=2))
     assert utc_text(datetime(2026, 7, 1, 1, 30, tzinfo=zurich)) == "2026-06-30T23:30:00.000Z"
     assert utc_text(datetime(2099, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)) == "2099-12-31T23:59:59.999Z"
@@ -76,6 +76,6 @@ def test_a_time_is_kept_in_utc(text: str, kept: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["2026-01-31", "2026-01-31T12:00", "12:00Z", "now", "9999-12-31T23:59-12:00", 7, None])
-def test_a_time_without_its_zone_or_none_at_all_is_refused(text: object) -> None:
+def test_time_without_zone_or_missing_time_is_refused(text: object) -> None:
     with pytest.raises(RecordValueError, match="seen"):
         checked_time("seen", text)  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def document(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_it_holds_the_whole_case_and_nothing_of_another(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
+def test_archive_has_the_whole_case_and_no_other(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
     head, count = vault.audit_head, vault.audit_count
     path = export_case(vault, case.id, tmp_path / "case.zip")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -111,7 +111,7 @@ def test_it_holds_the_whole_case_and_nothing_of_another(vault: Vault, case: Case
         assert foreign not in path.read_bytes()
 
 
-def test_what_is_unpacked_is_checked_by_sha256sum(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
+def test_sha256sum_checks_unpacked_archive(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
     if shutil.which("sha256sum") is None:
         pytest.skip("there is no sha256sum")
     place = tmp_path / "unpacked"
@@ -129,7 +129,7 @@ def test_what_is_unpacked_is_checked_by_sha256sum(vault: Vault, case: CaseRecord
     assert "run-1/report.json: FAILED" in changed.stdout
 
 
-def test_the_entries_hashes_can_be_computed_from_it(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
+def test_entry_hashes_can_be_computed_from_archive(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
     found = document(export_case(vault, case.id, tmp_path / "case.zip"))
     for entry in found["audit_log"]["about_this_case"]:
         said = {"details": entry["details"], "salt": entry["salt"]}
@@ -148,7 +148,7 @@ def test_the_entries_hashes_can_be_computed_from_it(vault: Vault, case: CaseReco
         assert hashlib.sha256(packed).hexdigest() == entry["hash"]
 
 
-def test_its_export_is_logged_and_stands_in_the_next_one(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
+def test_export_is_logged_and_appears_in_next_archive(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
     path = export_case(vault, case.id, tmp_path / "case.zip")
     entry = vault.audit_log()[-1]
     with zipfile.ZipFile(path) as archive:
@@ -177,7 +177,7 @@ def test_equal_states_give_equal_archives(
     assert made[0] == made[1]
 
 
-def test_nothing_secret_is_in_it(vault: Vault, case: CaseRecord, passphrase: str, tmp_path: Path) -> None:
+def test_archive_contains_no_secret(vault: Vault, case: CaseRecord, passphrase: str, tmp_path: Path) -> None:
     vault.rotate_identity()
     vault.sign(b"report")
     content = export_case(vault, case.id, tmp_path / "case.zip").read_bytes()
@@ -191,7 +191,7 @@ def test_nothing_secret_is_in_it(vault: Vault, case: CaseRecord, passphrase: str
     assert b"Called the customer." in content, "the search would have found clear text"
 
 
-def test_the_archive_says_how_each_signed_report_in_it_is_checked(vault: Vault, tmp_path: Path) -> None:
+def test_archive_readme_has_verify_command_for_each_signed_report(vault: Vault, tmp_path: Path) -> None:
     made = vault.add_case("swept")
     files = {"report-0001.json": b"{}", "report-0001.signature.json": b"{}"}
     vault.add_run(made.id, FINDING, "suspect.gguf", "found", files=files)
@@ -201,7 +201,7 @@ def test_the_archive_says_how_each_signed_report_in_it_is_checked(vault: Vault, 
     assert readme.count("irwm verify") == 1
 
 
-def test_a_case_without_anything_is_an_archive_too(vault: Vault, tmp_path: Path) -> None:
+def test_empty_case_can_be_archived(vault: Vault, tmp_path: Path) -> None:
     path = export_case(vault, vault.add_case("empty").id, tmp_path / "case.zip")
     with zipfile.ZipFile(path) as archive:
         assert archive.namelist() == ["README.txt", "case.json", "SHA256SUMS"]
@@ -210,7 +210,7 @@ def test_a_case_without_anything_is_an_archive_too(vault: Vault, tmp_path: Path)
 # Order and clocks
 
 
-def test_its_order_is_that_of_filing_whatever_the_clock_said(vault: Vault, tmp_path: Path, clock: Any) -> None:
+def test_archive_order_is_filing_order_despite_wrong_clock(vault: Vault, tmp_path: Path, clock: Any) -> None:
     vault._now = clock.now
     case = vault.add_case("a")
     for name, year in (("first", 2099), ("second", 1971), ("third", 2026)):
@@ -233,7 +233,7 @@ def test_its_order_is_that_of_filing_whatever_the_clock_said(vault: Vault, tmp_p
 # Whole or not there
 
 
-def test_it_overwrites_nothing(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
+def test_archive_never_overwrites(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
     head = vault.audit_head
     taken, link = tmp_path / "taken.zip", tmp_path / "link.zip"
     taken.write_text("precious")
@@ -247,7 +247,7 @@ def test_it_overwrites_nothing(vault: Vault, case: CaseRecord, tmp_path: Path) -
     assert vault.audit_head == head
 
 
-def test_of_two_at_once_one_is_told(
+def test_second_of_two_concurrent_exports_fails(
     vault: Vault, case: CaseRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "case.zip"
@@ -266,7 +266,7 @@ def test_of_two_at_once_one_is_told(
     assert vault.audit_head == head, "an unpublished archive is not logged"
 
 
-def test_a_full_disk_leaves_nothing(vault: Vault, case: CaseRecord, small_disk: Path) -> None:
+def test_full_disk_leaves_no_partial_file(vault: Vault, case: CaseRecord, small_disk: Path) -> None:
     vault.add_run(case.id, FINDING, "large", "found", files={"report.html": os.urandom(3_000_000)})
     head = vault.audit_head
     with pytest.raises(StorageFullError, match="disk is full"):
@@ -275,23 +275,21 @@ def test_a_full_disk_leaves_nothing(vault: Vault, case: CaseRecord, small_disk: 
     assert vault.audit_head == head
 
 
-def test_a_target_that_cannot_be_written_is_said(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
+def test_unwritable_archive_target_is_reported(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     for target in (tmp_path / "absent" / "case.zip", tmp_path / "file" / "case.zip", tmp_path / ("x" * 250 + ".zip")):
         with pytest.raises(StorageError, match="cannot be written"):
             export_case(vault, case.id, target)
 
 
-def test_without_its_entry_in_the_log_there_is_no_archive(
-    vault: Vault, case: CaseRecord, tmp_path: Path, sql: Sql
-) -> None:
+def test_archive_is_removed_if_it_cannot_be_logged(vault: Vault, case: CaseRecord, tmp_path: Path, sql: Sql) -> None:
     sql("UPDATE audit_state SET count = count + 1")
     with pytest.raises(AuditBrokenError):
         export_case(vault, case.id, tmp_path / "case.zip")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
 
 
-def test_a_commit_that_fails_takes_the_archive_back(
+def test_failed_commit_removes_the_archive(
     vault: Vault, case: CaseRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, calls = audit.state, []
@@ -308,7 +306,7 @@ def test_a_commit_that_fails_takes_the_archive_back(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
 
 
-def test_what_a_killed_export_left_is_swept_by_the_next(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
+def test_next_export_removes_partial_of_killed_one(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
     old, young, foreign = (
         tmp_path / name
         for name in ("case.zip.0123456789abcdef.partial", f"case.zip.{'f' * 16}.partial", "case.zip.mine.partial")
@@ -333,7 +331,7 @@ def test_a_locked_vault_and_an_unknown_case_are_refused(vault: Vault, case: Case
 # Damaged
 
 
-def test_what_is_damaged_or_gone_is_named_in_it(
+def test_archive_names_damaged_and_missing_records(
     vault: Vault, case: CaseRecord, tmp_path: Path, sql: Sql, flip: Callable[..., None]
 ) -> None:
     first, second = vault.case_runs(case.id)
@@ -357,7 +355,7 @@ def test_what_is_damaged_or_gone_is_named_in_it(
     assert found["investigations"][1]["in_this_archive"] == []
 
 
-def test_a_broken_log_is_said_in_it(vault: Vault, case: CaseRecord, tmp_path: Path, sql: Sql) -> None:
+def test_archive_reports_a_broken_log(vault: Vault, case: CaseRecord, tmp_path: Path, sql: Sql) -> None:
     sql("UPDATE audit SET event = 'nothing' WHERE seq = 2")
     log = document(export_case(vault, case.id, tmp_path / "case.zip"))["audit_log"]
     assert (log["sound"], log["reason"]) == (False, "entry 2 was changed")

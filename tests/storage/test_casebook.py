@@ -28,7 +28,7 @@ REPORT = {"report.html": b"<p>found</p>", "report.json": b"{}", "report.pdf": by
 SHARDS = {"a/model-1.safetensors": (2**33, "ab" * 32), "süß.json": (0, "cd" * 32)}
 
 
-def test_everything_of_a_case_comes_back(vault: Vault, reopened: Callable[[], Vault]) -> None:
+def test_case_round_trips(vault: Vault, reopened: Callable[[], Vault]) -> None:
     case, other = vault.add_case("Leak of January"), vault.add_case("Another")
     item = vault.add_item(
         case.id,
@@ -81,7 +81,7 @@ def test_a_case_is_renamed_and_its_earlier_titles_stay_in_the_log(vault: Vault, 
 
 
 @pytest.mark.parametrize("title", ["", "  ", "x" * (LONGEST_TITLE + 1)])
-def test_a_title_that_is_none_renames_nothing(vault: Vault, title: str) -> None:
+def test_invalid_title_is_refused(vault: Vault, title: str) -> None:
     case = vault.add_case("suspect-7b")
     with pytest.raises(RecordValueError):
         vault.rename_case(case.id, title)
@@ -90,7 +90,7 @@ def test_a_title_that_is_none_renames_nothing(vault: Vault, title: str) -> None:
     assert [each.title for each in vault.cases()] == ["suspect-7b"]
 
 
-def test_a_title_that_is_damaged_is_named(vault: Vault, sql: Sql, flip: Callable[..., None]) -> None:
+def test_damaged_title_is_named(vault: Vault, sql: Sql, flip: Callable[..., None]) -> None:
     case = vault.add_case("suspect-7b")
     vault.rename_case(case.id, "Leak of January")
     flip("labels", "meta", "seq", 1)
@@ -99,7 +99,7 @@ def test_a_title_that_is_damaged_is_named(vault: Vault, sql: Sql, flip: Callable
     assert [name.table for name in vault.cases().damaged] == ["labels"]
 
 
-def test_a_list_of_runs_says_all_but_their_findings(vault: Vault) -> None:
+def test_list_of_runs_has_everything_but_findings(vault: Vault) -> None:
     case = vault.add_case("a")
     run = vault.add_run(case.id, FINDING, "suspect.gguf", "found", "a note", REPORT)
     (entry,) = vault.runs_of(case.id)
@@ -163,7 +163,7 @@ def test_an_item_needs_files_with_sizes_and_digests(vault: Vault, files: Any, sa
 
 
 @pytest.mark.parametrize("seen", ["2026-01-31", "2026-01-31T12:00", "yesterday", "0001-01-01T00:00+14:00", None, 7])
-def test_since_when_it_is_known_to_exist_is_a_time_with_its_zone(vault: Vault, seen: Any) -> None:
+def test_seen_time_of_item_needs_a_zone(vault: Vault, seen: Any) -> None:
     case = vault.add_case("a")
     with pytest.raises(RecordValueError, match="seen_utc"):
         vault.add_item(case.id, "x", SHARDS, seen_utc=seen)
@@ -193,7 +193,7 @@ def test_since_when_it_is_known_to_exist_is_a_time_with_its_zone(vault: Vault, s
         "Finding.JSON",
     ],
 )
-def test_a_filed_files_name_is_plain(vault: Vault, name: str) -> None:
+def test_filed_file_has_a_plain_name(vault: Vault, name: str) -> None:
     case = vault.add_case("a")
     with pytest.raises(RecordValueError, match="plain name"):
         vault.add_run(case.id, FINDING, "s", "found", files={name: b"x"})
@@ -201,7 +201,7 @@ def test_a_filed_files_name_is_plain(vault: Vault, name: str) -> None:
     assert vault.check().records == 1
 
 
-def test_filed_files_are_bounded(vault: Vault) -> None:
+def test_filed_files_are_limited_in_size(vault: Vault) -> None:
     case = vault.add_case("a")
     for files, said in (
         ({f"f{n}": b"" for n in range(MOST_RUN_FILES + 1)}, "too many files"),
@@ -316,7 +316,7 @@ def test_a_run_killed_while_it_is_filed_leaves_nothing(
 # Time-stamps
 
 
-def test_timestamps_come_back_with_their_bytes(
+def test_timestamps_round_trip_byte_for_byte(
     vault: Vault, add: Callable[..., KeyRecord], reopened: Callable[[], Vault]
 ) -> None:
     key, other = add(vault, "a"), add(vault, "b")
@@ -349,9 +349,7 @@ def test_timestamps_come_back_with_their_bytes(
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_timestamp_that_is_none_is_refused(
-    vault: Vault, add: Callable[..., KeyRecord], change: dict[str, Any]
-) -> None:
+def test_invalid_timestamp_is_refused(vault: Vault, add: Callable[..., KeyRecord], change: dict[str, Any]) -> None:
     values: dict[str, Any] = {"commitment_document": b"d", "request": b"q", "response": b"r", "authority": "A"}
     with pytest.raises(RecordValueError):
         vault.add_timestamp(add(vault).id, **{**values, "time_utc": "2026-03-01T12:00Z", "trusted": False, **change})

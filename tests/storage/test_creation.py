@@ -34,7 +34,7 @@ except VaultExistsError:
 """
 
 
-def test_of_two_creators_one_wins(home: Path, spawn: Spawn, answer: Callable[..., Any]) -> None:
+def test_one_of_two_concurrent_creators_succeeds(home: Path, spawn: Spawn, answer: Callable[..., Any]) -> None:
     children = {name: spawn(CREATE, name) for name in ("first", "second")}
     for child in children.values():
         assert child.stdout is not None
@@ -49,13 +49,13 @@ def test_of_two_creators_one_wins(home: Path, spawn: Spawn, answer: Callable[...
     assert sorted(path.name for path in home.iterdir()) == ["vault.sqlite3", "vault.witness.json"]
 
 
-def test_where_there_is_no_vault_it_is_said(home: Path) -> None:
+def test_missing_vault_is_reported(home: Path) -> None:
     assert not Vault.exists(home)
     with pytest.raises(VaultMissingError, match="create one"):
         Vault.open(home)
 
 
-def test_a_vault_begun_anew_says_so(home: Path, vault: Vault, passphrase: str, cheap: Cost) -> None:
+def test_new_vault_logs_the_deleted_earlier_one(home: Path, vault: Vault, passphrase: str, cheap: Cost) -> None:
     assert vault.audit_log()[0].details == {"vault": vault.id, "stood here before": None}
     before = {"vault": vault.id, "count": 1, "head": vault.audit_head}
     (home / "vault.sqlite3").unlink()

@@ -156,7 +156,7 @@ def test_a_newer_schema_is_refused_without_a_write(home: Path, vault: Vault, sql
     assert path.stat().st_mtime_ns == changed
 
 
-def test_an_older_schema_is_brought_up_to_date_with_its_rows(file: DatabaseFile) -> None:
+def test_older_schema_is_migrated_with_its_rows(file: DatabaseFile) -> None:
     with file.writing() as db:
         db.table("notes").insert({"text": "kept"})
     newer = replace(file, schema=schema(2, lambda db: db.table("notes").add_column("colour", str)))
@@ -219,9 +219,7 @@ def test_a_migration_killed_midway_is_rolled_back(
     assert again.check().ok
 
 
-def test_a_migration_that_another_process_was_faster_with_is_not_run_twice(
-    file: DatabaseFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_migration_by_faster_process_is_not_run_twice(file: DatabaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
 
     def second(db: sqlite_utils.Database) -> None:
@@ -243,7 +241,7 @@ def test_a_migration_that_another_process_was_faster_with_is_not_run_twice(
     assert runs == [1]
 
 
-def test_a_newer_version_that_was_faster_is_not_taken_back(file: DatabaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faster_newer_version_is_not_downgraded(file: DatabaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
     def second(db: sqlite_utils.Database) -> None:
         db.table("more").create({"id": int})
 
@@ -303,7 +301,7 @@ def test_a_busy_file_says_so_and_nothing_is_written(file: DatabaseFile) -> None:
     assert count(file) == 1
 
 
-def test_a_full_disk_is_said_and_the_old_state_stays(file: DatabaseFile) -> None:
+def test_full_disk_is_reported_and_old_state_kept(file: DatabaseFile) -> None:
     def write_much() -> None:
         with file.writing() as db:
             pages = db.execute("PRAGMA page_count").fetchone()[0]
@@ -315,7 +313,7 @@ def test_a_full_disk_is_said_and_the_old_state_stays(file: DatabaseFile) -> None
     assert count(file) == 0
 
 
-def test_a_truncated_or_trashed_page_is_damage(file: DatabaseFile) -> None:
+def test_truncated_or_overwritten_page_is_damage(file: DatabaseFile) -> None:
     def read_all() -> None:
         with file.reading() as db:
             list(db.table("notes").rows)

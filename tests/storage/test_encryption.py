@@ -52,7 +52,9 @@ def test_what_cannot_be_a_passphrase_is_refused(passphrase: str, problem: str) -
 
 
 @pytest.mark.fault(47)
-def test_a_megabyte_is_refused_before_it_is_looked_at(derives: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_megabyte_passphrase_is_refused_before_normalisation(
+    derives: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(encryption, "unicodedata", None)  # normalising that much takes long
     with pytest.raises(PassphraseError, match="1048576 characters"):
         wrap(DATA_KEY, "é" * 2**20, "v", DEFAULT_COST)
@@ -84,13 +86,13 @@ def test_the_longest_passphrase_works_in_any_script() -> None:
         (None, 1, 1),
     ],
 )
-def test_an_absurd_cost_is_refused_before_it_is_spent(numbers: tuple[int, int, int], derives: list[bytes]) -> None:
+def test_excessive_cost_is_refused_before_derivation(numbers: tuple[int, int, int], derives: list[bytes]) -> None:
     with pytest.raises(CostError):
         wrap(DATA_KEY, "secret", "v", Cost(*numbers))
     assert not derives
 
 
-def test_every_way_to_fail_reads_the_same() -> None:
+def test_all_unwrap_failures_have_the_same_message() -> None:
     wrapped = wrap(DATA_KEY, "right", "v", CHEAP)
     broken = bytearray(wrapped.sealed)
     broken[20] ^= 1
@@ -120,7 +122,7 @@ def test_two_wraps_share_no_salt_and_no_bytes() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_what_is_sealed_opens_in_its_place(plain: bytes) -> None:
+def test_sealed_value_opens_in_its_place(plain: bytes) -> None:
     sealer = Sealer(DATA_KEY, "v")
     sealed = sealer.seal(plain, PLACE)
     assert sealer.open(sealed, PLACE) == plain
@@ -139,7 +141,7 @@ def test_what_is_sealed_opens_in_its_place(plain: bytes) -> None:
     ],
     ids=str,
 )
-def test_what_is_sealed_opens_nowhere_else(change: dict[str, Any]) -> None:
+def test_sealed_value_does_not_open_elsewhere(change: dict[str, Any]) -> None:
     sealer = Sealer(DATA_KEY, "v")
     moved = replace(PLACE, **change)
     with pytest.raises(DamagedRecordError) as caught:
@@ -154,7 +156,7 @@ def test_another_vault_or_key_opens_nothing() -> None:
             other.open(sealed, PLACE)
 
 
-def test_the_vault_is_bound_besides_its_key() -> None:
+def test_sealed_value_is_bound_to_vault_and_key() -> None:
     assert PLACE.associated_data("v") != PLACE.associated_data("w")
 
 

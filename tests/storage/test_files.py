@@ -21,7 +21,7 @@ def _no_umask() -> object:
     os.umask(before)
 
 
-def test_everything_is_private_whatever_the_umask(tmp_path: Path) -> None:
+def test_files_are_private_with_any_umask(tmp_path: Path) -> None:
     files.private_folder(tmp_path / "folder")
     os.close(files.new_private_file(tmp_path / "new"))
     files.append_private(tmp_path / "log", b"a")
@@ -60,9 +60,7 @@ def test_publishing_never_overwrites(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not (tmp_path / "first").exists()
 
 
-def test_a_failed_replacement_leaves_the_old_content_and_no_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_replacement_keeps_old_content_and_no_partial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files.replace_private(tmp_path / "small", b"old")
 
     def fail(_: int) -> None:

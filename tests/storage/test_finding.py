@@ -76,22 +76,20 @@ def named(vault: Vault, many: Many) -> Vault:
         ("   ", ["Brightwater Labs", "Straße & Söhne", "ALPHA labs", ""]),
     ],
 )
-def test_every_word_must_stand_in_a_name_or_begin_the_commitment(
-    named: Vault, text: str, recipients: list[str]
-) -> None:
+def test_every_word_must_match_a_name_or_commitment_prefix(named: Vault, text: str, recipients: list[str]) -> None:
     page = named.find_keys(text, newest_first=False)
     assert [key.recipient for key in page.records] == recipients
     assert page.total == len(recipients)
     assert named.key_ids(text) == [key.id for key in page.records]
 
 
-def test_what_is_found_is_what_was_added(vault: Vault, add: Add) -> None:
+def test_found_keys_equal_added_keys(vault: Vault, add: Add) -> None:
     key = add(vault)
     assert vault.find_keys("brightwater").records == (key,)
     assert vault.key_records([key.id]) == [key]
 
 
-def test_keys_of_one_model_alone(vault: Vault, many: Many) -> None:
+def test_search_is_limited_to_one_model(vault: Vault, many: Many) -> None:
     vault.add_keys([*many(3, name="ours"), *many(2, name="theirs", model="99" * 32)])
     assert found(vault, model_fingerprint="99" * 32) == ["theirs 2", "theirs 1"]
     assert vault.find_keys(model_fingerprint="77" * 32).total == 0
@@ -99,7 +97,7 @@ def test_keys_of_one_model_alone(vault: Vault, many: Many) -> None:
     assert len(vault.key_ids(model_fingerprint="ab" * 32)) == 3
 
 
-def test_a_callers_change_to_a_record_stays_with_the_caller(vault: Vault, many: Many) -> None:
+def test_changes_to_a_returned_record_do_not_affect_the_vault(vault: Vault, many: Many) -> None:
     vault.add_keys(many(2))
     for record in (*vault.find_keys().records, *vault.keys_for("ab" * 32)):
         record.parameters["positions"] = 1
@@ -120,7 +118,7 @@ def test_pages_hold_every_key_once_and_the_newest_first(vault: Vault, many: Many
     assert len(vault.find_keys().records) == 23
 
 
-def test_past_the_last_page_there_is_nothing_and_the_same_total(vault: Vault, many: Many) -> None:
+def test_page_after_the_last_is_empty_with_same_total(vault: Vault, many: Many) -> None:
     vault.add_keys(many(3))
     for newest_first in (True, False):
         page = vault.find_keys(offset=3, newest_first=newest_first)
@@ -133,7 +131,7 @@ def test_past_the_last_page_there_is_nothing_and_the_same_total(vault: Vault, ma
 @pytest.mark.parametrize(
     "bad", [{"offset": -1}, {"limit": 0}, {"limit": -5}, {"offset": 1.0}, {"limit": True}], ids=str
 )
-def test_a_page_that_is_none_is_refused(vault: Vault, bad: dict[str, Any]) -> None:
+def test_invalid_page_is_refused(vault: Vault, bad: dict[str, Any]) -> None:
     with pytest.raises(RecordValueError, match="page is out of range"):
         vault.find_keys(**bad)
     with pytest.raises(RecordValueError, match="page is out of range"):
@@ -181,7 +179,7 @@ print("1")
 """
 
 
-def test_what_a_second_process_adds_is_seen(
+def test_keys_added_by_a_second_process_are_found(
     vault: Vault, many: Many, spawn: Callable[..., subprocess.Popen[str]], answer: Callable[..., Any], opened: list[Any]
 ) -> None:
     vault.add_keys(many(5))
@@ -193,7 +191,7 @@ def test_what_a_second_process_adds_is_seen(
 
 
 @pytest.mark.parametrize("column", ["meta", "created"])
-def test_a_record_changed_from_outside_is_named_at_the_next_look(
+def test_externally_changed_record_is_named_at_the_next_search(
     vault: Vault, many: Many, flip: Callable[..., None], sql: Sql, column: str
 ) -> None:
     keys = vault.add_keys(many(6))
@@ -211,9 +209,7 @@ def test_a_record_changed_from_outside_is_named_at_the_next_look(
     assert vault.key_records([keys[0].id]).damaged == ()
 
 
-def test_a_record_removed_from_outside_is_gone_even_where_keys_were_added_too(
-    vault: Vault, many: Many, add: Add, sql: Sql
-) -> None:
+def test_removed_record_is_gone_even_if_keys_were_added(vault: Vault, many: Many, add: Add, sql: Sql) -> None:
     keys = vault.add_keys(many(6))
     assert vault.find_keys().total == 6
     sql("DELETE FROM keys WHERE id = ?", keys[0].id)
@@ -222,9 +218,7 @@ def test_a_record_removed_from_outside_is_gone_even_where_keys_were_added_too(
 
 
 @pytest.mark.parametrize("more", [1, 2, 5])
-def test_a_number_that_is_given_again_after_a_removal_shows_its_new_key(
-    vault: Vault, many: Many, sql: Sql, more: int
-) -> None:
+def test_reused_sequence_number_shows_its_new_key(vault: Vault, many: Many, sql: Sql, more: int) -> None:
     vault.add_keys(many(6))
     assert vault.find_keys().total == 6
     sql("DELETE FROM keys WHERE seq >= 5")
@@ -233,7 +227,7 @@ def test_a_number_that_is_given_again_after_a_removal_shows_its_new_key(
     assert found(vault, newest_first=False) == expected
 
 
-def test_an_older_vault_in_its_place_is_what_is_shown(vault: Vault, many: Many, home: Path, tmp_path: Path) -> None:
+def test_restored_older_vault_is_shown(vault: Vault, many: Many, home: Path, tmp_path: Path) -> None:
     vault.add_keys(many(2, name="old"))
     copy = vault.backup(tmp_path / "copy.sqlite3")
     vault.add_keys(many(2, name="new"))
@@ -253,9 +247,7 @@ def test_a_broken_log_hides_no_key(vault: Vault, many: Many, sql: Sql) -> None:
     assert len(vault.keys_for("ab" * 32)) == 3
 
 
-def test_threads_that_look_first_at_the_same_time_open_everything_once(
-    vault: Vault, many: Many, opened: list[Any]
-) -> None:
+def test_simultaneous_first_searches_open_records_once(vault: Vault, many: Many, opened: list[Any]) -> None:
     vault.add_keys(many(2000))
     threads = [threading.Thread(target=vault.find_keys) for _ in range(4)]
     for thread in threads:
@@ -304,7 +296,7 @@ def texts_within(root: object) -> set[str]:
     return texts
 
 
-def test_locking_drops_all_that_was_found(vault: Vault, many: Many, passphrase: str) -> None:
+def test_locking_clears_the_search_cache(vault: Vault, many: Many, passphrase: str) -> None:
     keys = vault.add_keys(many(3, name="Brightwater"))
     vault.add_release(keys[0].id, "/srv/brightwater", MANIFEST, {})
     vault.find_keys("brightwater")
@@ -327,7 +319,7 @@ def test_locking_drops_all_that_was_found(vault: Vault, many: Many, passphrase: 
     assert vault.find_keys("brightwater").total == 3
 
 
-def test_an_idle_vault_drops_it_too(home: Path, passphrase: str, cheap: Cost, clock: Any, many: Many) -> None:
+def test_idle_lock_clears_the_search_cache(home: Path, passphrase: str, cheap: Cost, clock: Any, many: Many) -> None:
     vault = Vault.create(home, passphrase, cheap, idle_seconds=60, monotonic=clock.monotonic)
     vault.add_keys(many(3, name="Brightwater"))
     clock.ticks += 59
@@ -339,9 +331,7 @@ def test_an_idle_vault_drops_it_too(home: Path, passphrase: str, cheap: Cost, cl
         vault.find_keys()
 
 
-def test_what_is_still_being_read_while_the_vault_locks_is_not_kept(
-    vault: Vault, many: Many, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_in_progress_during_lock_is_not_cached(vault: Vault, many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
     vault.add_keys(many(3, name="Brightwater"))
     open_meta = index.open_meta
 
@@ -386,9 +376,7 @@ def test_a_damaged_release_is_named(released: Vault, flip: Callable[..., None]) 
     assert third.path not in {record.path for record in page.records}
 
 
-def test_a_release_damaged_while_the_vault_itself_was_writing_is_named_on_its_page(
-    released: Vault, flip: Callable[..., None]
-) -> None:
+def test_release_damaged_during_own_writes_is_named(released: Vault, flip: Callable[..., None]) -> None:
     third = released.releases()[2]
     assert released.find_releases().total == 12
     flip("releases", "meta", "id", third.id, 20)

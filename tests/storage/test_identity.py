@@ -56,14 +56,14 @@ def test_the_first_identity_is_made_at_first_use_and_stays(vault: Vault, reopene
     assert vault.check().records == 1
 
 
-def test_a_signature_holds_without_the_vault(vault: Vault, home: Path) -> None:
+def test_signature_verifies_without_the_vault(vault: Vault, home: Path) -> None:
     signature = without_record(vault)
     first = vault.identity().public_key
     shutil.rmtree(home)
     assert verify(MESSAGE, signature) == first
 
 
-def test_what_is_signed_is_as_described(vault: Vault) -> None:
+def test_signed_message_matches_the_documentation(vault: Vault) -> None:
     """Checked with `cryptography` alone, as another program would do."""
     vault.identity()
     vault.rotate_identity()
@@ -155,7 +155,9 @@ def signed(vault: Vault) -> Signature:
         (lambda s: recertified(s, 0, previous_public_key="00"), "previous_public_key is malformed"),
     ],
 )
-def test_what_does_not_hold_is_named(signed: Signature, tamper: Callable[[Signature], Signature], said: str) -> None:
+def test_invalid_signature_part_is_named(
+    signed: Signature, tamper: Callable[[Signature], Signature], said: str
+) -> None:
     with pytest.raises(SignatureError, match=said):
         verify(MESSAGE, tamper(signed))
 
@@ -171,7 +173,7 @@ def test_another_message_or_purpose_does_not_fit(vault: Vault, signed: Signature
 @pytest.mark.parametrize(
     "purpose", [CERTIFICATE, b"", b"report\0", b"irwm/v1/report", b"irwm/v1/a\0b\0", "irwm/v1/a\0"]
 )
-def test_a_certificate_cannot_be_had_as_a_signature(vault: Vault, purpose: Any) -> None:
+def test_certificate_cannot_be_requested_as_signature(vault: Vault, purpose: Any) -> None:
     stranger = public_hex(Ed25519PrivateKey.generate())
     wanted = certificate_bytes(vault.id, 2, stranger, vault.identity().public_key, "2026-03-01T12:00:00.000Z")
     with pytest.raises(SignatureError, match="not the purpose"):
@@ -179,7 +181,7 @@ def test_a_certificate_cannot_be_had_as_a_signature(vault: Vault, purpose: Any) 
     assert vault.audit_log()[-1].event == "identity made"
 
 
-def test_a_chain_cut_short_says_another_first_key(signed: Signature) -> None:
+def test_shortened_chain_has_another_first_key(signed: Signature) -> None:
     """The chain alone is valid, so the first key must be known from another source."""
     cut = changed(signed, certificates=signed.certificates[1:])
     assert verify(MESSAGE, cut) != verify(MESSAGE, signed)
@@ -199,7 +201,7 @@ def test_a_chain_cut_short_says_another_first_key(signed: Signature) -> None:
     ],
     ids=str,
 )
-def test_json_that_is_no_signature_is_refused(signed: Signature, change: dict[str, Any]) -> None:
+def test_non_signature_json_is_refused(signed: Signature, change: dict[str, Any]) -> None:
     with pytest.raises(SignatureError):
         Signature.from_dict(signed.to_dict() | change)
     with pytest.raises(SignatureError):
@@ -217,7 +219,7 @@ def lose(sql: Sql, flip: Callable[..., None], how: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["meta", "body", "removed"])
-def test_a_lost_identity_is_named_and_never_replaced_in_silence(
+def test_lost_identity_is_named_and_never_replaced_silently(
     vault: Vault, sql: Sql, flip: Callable[..., None], how: str
 ) -> None:
     first = vault.identity()
@@ -242,7 +244,7 @@ def test_a_lost_identity_is_named_and_never_replaced_in_silence(
 
 
 @pytest.mark.parametrize("how", ["meta", "body", "removed"])
-def test_an_older_identity_that_is_lost_leaves_the_chain_whole(
+def test_lost_older_identity_leaves_the_chain_complete(
     vault: Vault, sql: Sql, flip: Callable[..., None], how: str
 ) -> None:
     first = vault.identity()
@@ -254,7 +256,7 @@ def test_an_older_identity_that_is_lost_leaves_the_chain_whole(
     assert vault.identities().damaged == (RecordName("identities", first.id),)
 
 
-def test_no_first_identity_is_made_where_the_log_cannot_say_that_there_was_none(vault: Vault, sql: Sql) -> None:
+def test_altered_log_prevents_a_first_identity(vault: Vault, sql: Sql) -> None:
     vault.identity()
     sql("DELETE FROM identities")
     sql("DELETE FROM audit WHERE event = 'identity made'")
@@ -265,7 +267,7 @@ def test_no_first_identity_is_made_where_the_log_cannot_say_that_there_was_none(
     assert vault.rotate_identity().certificates == ()
 
 
-def test_a_restored_backup_signs_on_with_the_same_identity(vault: Vault, home: Path, reopened: Any) -> None:
+def test_restored_backup_signs_with_the_same_identity(vault: Vault, home: Path, reopened: Any) -> None:
     first = vault.identity()
     restore(back_up(home), home)
     assert reopened().identity() == first
@@ -274,9 +276,7 @@ def test_a_restored_backup_signs_on_with_the_same_identity(vault: Vault, home: P
 # Secrets and processes
 
 
-def test_the_private_key_is_nowhere_to_be_seen(
-    vault: Vault, home: Path, sql: Sql, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_private_key_is_never_in_clear(vault: Vault, home: Path, sql: Sql, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     shown: list[Any] = [vault.identity(), vault.rotate_identity(), vault.sign(MESSAGE), vault.sign(MESSAGE).to_dict()]
     secrets = private_bytes(vault)
@@ -315,7 +315,7 @@ print(json.dumps(vault.identity().public_key))
 """
 
 
-def test_of_two_processes_one_makes_the_first_identity(
+def test_one_of_two_processes_creates_the_first_identity(
     vault: Vault, spawn: Callable[..., subprocess.Popen[str]], answer: Callable[..., Any]
 ) -> None:
     children = [spawn(ASK) for _ in range(2)]

@@ -44,7 +44,7 @@ def holding(home: Path, text: str) -> list[str]:
     return [p.name for p in home.rglob("*") if p.is_file() and text.encode() in p.read_bytes()]
 
 
-def test_whoever_has_the_keys_reads_all_and_whoever_has_not_kind_state_and_times(jobs: Jobs, home: Path) -> None:
+def test_without_keys_only_kind_state_and_times_are_readable(jobs: Jobs, home: Path) -> None:
     id = whole_story(jobs)
     job, files = jobs.get(id), jobs.files(id)
     assert (job.title, job.request, job.what) == (f"Protect for {NAME}", {"recipient": NAME}, f"Copy for {NAME}")
@@ -73,7 +73,7 @@ def test_whoever_has_the_keys_reads_all_and_whoever_has_not_kind_state_and_times
     assert len(list((home / "jobs").iterdir())) == 1
 
 
-def test_a_jobs_own_key_opens_no_other_job_and_starts_none(jobs: Jobs, home: Path) -> None:
+def test_job_key_opens_no_other_job_and_starts_none(jobs: Jobs, home: Path) -> None:
     mine, other = whole_story(jobs), whole_story(jobs)
     own = Jobs(home).opened(jobs.key_of(mine))
     assert own.get(mine).title == f"Protect for {NAME}"
@@ -86,7 +86,7 @@ def test_a_jobs_own_key_opens_no_other_job_and_starts_none(jobs: Jobs, home: Pat
     assert jobs.key_of(mine).secret.hex() not in repr(jobs.key_of(mine))
 
 
-def test_a_locked_app_ends_what_died_and_whoever_unlocks_sweeps_up(jobs: Jobs, home: Path) -> None:
+def test_locked_app_ends_dead_jobs_and_unlock_cleans_up(jobs: Jobs, home: Path) -> None:
     job = jobs.create("protect", "t", {"out_dir": "/releases"})
     jobs.start(job.id, 2**22 + 7)  # beyond every process number
     locked = Jobs(home)
@@ -99,7 +99,7 @@ def test_a_locked_app_ends_what_died_and_whoever_unlocks_sweeps_up(jobs: Jobs, h
 
 
 @pytest.mark.parametrize("column", ["title", "request", "what", "result", "error"])
-def test_words_that_were_changed_or_moved_are_not_believed(jobs: Jobs, sql: Sql, column: str) -> None:
+def test_changed_or_moved_job_text_is_rejected(jobs: Jobs, sql: Sql, column: str) -> None:
     first, second = whole_story(jobs), whole_story(jobs)
     statement = f"UPDATE jobs SET {column} = (SELECT {column} FROM jobs WHERE id = ?) WHERE id = ?"
     sql(statement, first, second, name="jobs.sqlite3")
@@ -108,14 +108,14 @@ def test_words_that_were_changed_or_moved_are_not_believed(jobs: Jobs, sql: Sql,
     assert jobs.get(first).title
 
 
-def test_what_was_asked_of_one_kind_of_job_is_not_asked_of_another(jobs: Jobs, sql: Sql) -> None:
+def test_job_request_is_bound_to_its_kind(jobs: Jobs, sql: Sql) -> None:
     id = whole_story(jobs)
     sql("UPDATE jobs SET kind = 'lab'", name="jobs.sqlite3")
     with pytest.raises(JobSealedError):
         jobs.get(id)
 
 
-def test_a_file_that_was_changed_exchanged_or_is_not_there_is_said(jobs: Jobs) -> None:
+def test_changed_exchanged_or_missing_job_file_is_reported(jobs: Jobs) -> None:
     id = whole_story(jobs)
     files = jobs.files(id)
     files.write("report.html", b"page")
@@ -135,7 +135,7 @@ def test_a_file_that_was_changed_exchanged_or_is_not_there_is_said(jobs: Jobs) -
             files.read(name)
 
 
-def test_what_a_library_printed_stands_between_the_sealed_lines(jobs: Jobs) -> None:
+def test_library_output_is_kept_between_sealed_lines(jobs: Jobs) -> None:
     id = jobs.create("lab", "t", {}).id
     jobs.log(id, "first")
     with jobs.log_path(id).open("ab") as stream:
@@ -146,7 +146,7 @@ def test_what_a_library_printed_stands_between_the_sealed_lines(jobs: Jobs) -> N
     assert "changed after it was written" in lines[2]
 
 
-def test_the_keys_are_the_vaults_and_go_with_its_lock(vault: Vault, reopened: Callable[[], Vault]) -> None:
+def test_jobs_keys_are_dropped_when_vault_locks(vault: Vault, reopened: Callable[[], Vault]) -> None:
     assert vault.jobs_keys().newest is None
     keys = vault.jobs_keys_to_seal()
     assert vault.jobs_keys_to_seal() == keys == reopened().jobs_keys() == vault.jobs_keys()
@@ -159,7 +159,7 @@ def test_the_keys_are_the_vaults_and_go_with_its_lock(vault: Vault, reopened: Ca
             ask()
 
 
-def test_another_data_key_makes_a_new_key_for_later_jobs_and_opens_the_earlier_ones(vault: Vault) -> None:
+def test_new_data_key_gets_new_jobs_key_and_opens_earlier_jobs(vault: Vault) -> None:
     """As after a change of the passphrase that seals every record again: here with a note of another data key."""
     jobs = Jobs(vault.home).opened(vault.jobs_keys_to_seal())
     before = jobs.create("lab", NAME, {})
@@ -177,7 +177,7 @@ def test_another_data_key_makes_a_new_key_for_later_jobs_and_opens_the_earlier_o
     assert not vault.check().ok
 
 
-def test_a_vault_that_another_one_took_the_place_of_keeps_its_jobs_sealed(jobs: Jobs, home: Path) -> None:
+def test_jobs_of_replaced_vault_stay_sealed(jobs: Jobs, home: Path) -> None:
     id = whole_story(jobs)
     stranger = JobKey(id, jobs.line(id).key, b"\x02" * 32)
     assert type(Jobs(home).opened(stranger).line(id)) is JobLine

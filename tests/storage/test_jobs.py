@@ -68,7 +68,7 @@ def test_files_and_folders_are_private(home: Path) -> None:
 
 
 @pytest.mark.fault(59)
-def test_the_newest_comes_first_whatever_the_clock_says(home: Path, clock: Any) -> None:
+def test_newest_job_comes_first_despite_wrong_clock(home: Path, clock: Any) -> None:
     jobs = opened(home, now=clock.now)
     for title, step in (("a", 0), ("b", -9000), ("c", 26000), ("d", -1)):
         clock.wall += timedelta(days=step)
@@ -79,7 +79,7 @@ def test_the_newest_comes_first_whatever_the_clock_says(home: Path, clock: Any) 
     assert jobs.recent()[1].created.startswith("2072-")
 
 
-def test_the_first_ending_stands(jobs: Jobs) -> None:
+def test_first_ending_of_a_job_is_kept(jobs: Jobs) -> None:
     job = jobs.create("lab", "t", {})
     jobs.start(job.id, os.getpid())
     jobs.finish(job.id, "stopped")
@@ -98,7 +98,7 @@ def test_a_job_starts_once_and_not_after_stop(jobs: Jobs) -> None:
             jobs.start(job.id, os.getpid())
 
 
-def test_a_failure_keeps_what_it_says(jobs: Jobs) -> None:
+def test_failed_job_keeps_its_error(jobs: Jobs) -> None:
     job = jobs.create("protect", "t", {})
     error = {"problem": "disk full", "file": "<script>\u202e"}
     assert jobs.finish(job.id, "failed", error=error).error == error
@@ -114,7 +114,7 @@ def test_a_failure_keeps_what_it_says(jobs: Jobs) -> None:
         lambda jobs, id: jobs.finish(id, "done", {"path": Path("/")}),
     ],
 )
-def test_values_that_make_no_sense_are_refused(jobs: Jobs, action: Callable[[Jobs, str], Any]) -> None:
+def test_invalid_job_values_are_refused(jobs: Jobs, action: Callable[[Jobs, str], Any]) -> None:
     job = jobs.create("lab", "t", {})
     with pytest.raises(RecordValueError):
         action(jobs, job.id)
@@ -122,7 +122,7 @@ def test_values_that_make_no_sense_are_refused(jobs: Jobs, action: Callable[[Job
 
 
 @pytest.mark.parametrize("id", ["", "../../etc", "0" * 15, "0" * 16 + "\n", "A" * 16, None, "' OR 1=1 --"])
-def test_what_is_no_identifier_never_becomes_a_path(jobs: Jobs, id: str) -> None:
+def test_invalid_identifier_never_becomes_a_path(jobs: Jobs, id: str) -> None:
     for action in (jobs.folder, jobs.log_path, jobs.log_tail, jobs.get, jobs.is_alive, lambda id: jobs.log(id, "x")):
         with pytest.raises(RecordNotFoundError):
             action(id)
@@ -188,7 +188,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("state", ["done", "failed", "stopped", "interrupted"])
-def test_the_scratch_folder_of_a_job_goes_with_its_end_and_nothing_else_does(jobs: Jobs, state: str) -> None:
+def test_end_of_job_removes_only_its_scratch_folder(jobs: Jobs, state: str) -> None:
     job = jobs.create("lab", "Attack", {})
     folder = jobs.folder(job.id)
     (folder / SCRATCH_NAME / "release").mkdir(parents=True)
@@ -219,7 +219,7 @@ def test_a_killed_process_leaves_an_interrupted_job(jobs: Jobs, spawn: Spawn) ->
     assert jobs.interrupt_dead() == []
 
 
-def test_a_process_number_that_was_used_again_is_not_the_job(jobs: Jobs, sql: Sql) -> None:
+def test_reused_pid_is_not_the_job(jobs: Jobs, sql: Sql) -> None:
     job = jobs.start(jobs.create("lab", "t", {}).id, os.getpid())
     mark = sql("SELECT process FROM jobs", name="jobs.sqlite3")[0][0]
     boot, ticks = mark.split(":")
@@ -229,7 +229,7 @@ def test_a_process_number_that_was_used_again_is_not_the_job(jobs: Jobs, sql: Sq
     assert [dead.id for dead in jobs.interrupt_dead()] == [job.id]
 
 
-def test_a_process_that_was_gone_before_its_start_was_noted_is_dead(jobs: Jobs, sql: Sql) -> None:
+def test_process_gone_before_recorded_start_is_dead(jobs: Jobs, sql: Sql) -> None:
     child = subprocess.Popen(["true"])
     child.wait()
     job = jobs.start(jobs.create("lab", "t", {}).id, child.pid)
@@ -271,7 +271,7 @@ print(json.dumps(jobs.create("lab", "t", {}).sequence))
 )
 
 
-def test_of_two_first_users_both_get_the_list(home: Path, spawn: Spawn, answer: Callable[..., Any]) -> None:
+def test_two_concurrent_first_users_share_the_list(home: Path, spawn: Spawn, answer: Callable[..., Any]) -> None:
     children = [spawn(FIRST) for _ in range(2)]
     for child in children:
         assert child.stdout is not None
@@ -284,7 +284,7 @@ def test_of_two_first_users_both_get_the_list(home: Path, spawn: Spawn, answer: 
 
 
 @pytest.mark.fault(81)
-def test_a_name_of_a_stranger_stays_one_line_of_plain_text_in_the_log(jobs: Jobs) -> None:
+def test_untrusted_name_stays_one_plain_line_in_the_log(jobs: Jobs) -> None:
     job = jobs.create("investigate", "t", {})
     jobs.log(job.id, "Reading model\n12:00:00 found\x1b[2J\u202egnp.exe\u2028x\r\x00 é\n")
     assert jobs.log_path(job.id).read_bytes().count(b"\n") == 1

@@ -21,7 +21,7 @@ def labels(vault: Vault) -> list[str]:
     return [record.label for record in vault.find_keys().records]
 
 
-def test_the_newest_words_are_shown_and_found_and_the_filed_record_stays(vault: Vault, key: KeyRecord) -> None:
+def test_newest_label_is_shown_and_found_and_record_is_unchanged(vault: Vault, key: KeyRecord) -> None:
     assert vault.find_keys(key.label).total == 1
     vault.set_label("keys", key.id, "early access, third floor")
     vault.set_label("keys", key.id, "left the company in March")
@@ -33,14 +33,14 @@ def test_the_newest_words_are_shown_and_found_and_the_filed_record_stays(vault: 
     assert vault.keys()[0] == key, "the filed record never changes"
 
 
-def test_no_words_take_the_earlier_ones_away(vault: Vault, key: KeyRecord) -> None:
+def test_empty_label_removes_the_earlier_one(vault: Vault, key: KeyRecord) -> None:
     vault.set_label("keys", key.id, "a slip of the pen")
     vault.set_label("keys", key.id, "")
     assert labels(vault) == [""]
     assert [each.text for each in vault.labels("keys", key.id)] == ["a slip of the pen", ""]
 
 
-def test_a_release_gets_words_that_are_shown_and_found(vault: Vault, key: KeyRecord) -> None:
+def test_release_label_is_shown_and_found(vault: Vault, key: KeyRecord) -> None:
     first = vault.add_release(key.id, "/releases/one", {"model.safetensors": "ab" * 32}, {})
     vault.add_release(key.id, "/releases/two", {"model.safetensors": "cd" * 32}, {})
     vault.set_label("releases", first.id, "shipped on a disk")
@@ -50,7 +50,7 @@ def test_a_release_gets_words_that_are_shown_and_found(vault: Vault, key: KeyRec
     assert vault.releases()[0] == first
 
 
-def test_another_window_and_a_later_unlocking_see_them(
+def test_label_is_visible_in_other_and_later_sessions(
     vault: Vault, key: KeyRecord, reopened: Callable[[], Vault]
 ) -> None:
     other = reopened()
@@ -60,7 +60,7 @@ def test_another_window_and_a_later_unlocking_see_them(
     assert labels(reopened()) == ["moved"]
 
 
-def test_every_change_is_in_the_log_and_the_vault_checks(vault: Vault, key: KeyRecord) -> None:
+def test_label_changes_are_logged_and_pass_the_check(vault: Vault, key: KeyRecord) -> None:
     vault.set_label("keys", key.id, "moved")
     entry = vault.audit_log()[-1]
     assert entry.event == "note changed"
@@ -76,7 +76,7 @@ def test_other_records_have_no_label(vault: Vault, key: KeyRecord, table: str, e
         vault.set_label(table, key.id, "x")
 
 
-def test_what_is_not_there_or_too_long_is_refused_and_nothing_is_filed(vault: Vault, key: KeyRecord) -> None:
+def test_invalid_label_is_refused_and_not_filed(vault: Vault, key: KeyRecord) -> None:
     with pytest.raises(RecordNotFoundError):
         vault.set_label("releases", key.id, "x")
     with pytest.raises(RecordValueError, match="too long"):
@@ -87,13 +87,13 @@ def test_what_is_not_there_or_too_long_is_refused_and_nothing_is_filed(vault: Va
     assert len(vault.labels("keys", key.id)) == 1
 
 
-def test_the_words_are_sealed(vault: Vault, key: KeyRecord, home: Path) -> None:
+def test_labels_are_sealed(vault: Vault, key: KeyRecord, home: Path) -> None:
     vault.set_label("keys", key.id, "left the company in March")
     written = b"".join(path.read_bytes() for path in home.glob("vault.sqlite3*"))
     assert b"left the company" not in written
 
 
-def test_a_damaged_label_is_named_and_the_keys_are_shown_all_the_same(
+def test_damaged_label_is_named_and_keys_are_still_shown(
     vault: Vault, key: KeyRecord, flip: Callable[..., None], reopened: Callable[[], Vault]
 ) -> None:
     label = vault.set_label("keys", key.id, "moved")
@@ -106,7 +106,7 @@ def test_a_damaged_label_is_named_and_the_keys_are_shown_all_the_same(
     assert other.check().damaged == (RecordName("labels", label.id),)
 
 
-def test_a_locked_vault_takes_no_words(vault: Vault, key: KeyRecord) -> None:
+def test_locked_vault_refuses_labels(vault: Vault, key: KeyRecord) -> None:
     vault.lock()
     with pytest.raises(VaultLockedError):
         vault.set_label("keys", key.id, "x")

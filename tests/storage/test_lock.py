@@ -104,7 +104,7 @@ def test_wrong_passphrases_queue_and_leave_the_app_responsive(
 
 
 @pytest.mark.fault(79)
-def test_each_wrong_passphrase_makes_its_caller_wait_longer_and_nobody_else(home: Path, passphrase: str) -> None:
+def test_wrong_passphrases_delay_only_their_caller(home: Path, passphrase: str) -> None:
     Vault.create(home, passphrase, CHEAP)
     now = 0.0
     tries = Tries(lambda: now)
@@ -187,7 +187,7 @@ class Queue:
 
 
 @pytest.mark.fault(96)
-def test_who_proved_the_passphrase_before_goes_first_and_always_finds_a_place() -> None:
+def test_proved_caller_goes_first_and_is_never_refused() -> None:
     queue = Queue()
     queue.tries.proved("owner")
     threads = [queue.start(f"attacker {n}") for n in range(MOST_WAITING + 3)]
@@ -212,7 +212,7 @@ def test_a_new_name_does_not_end_a_wait() -> None:
         pass
 
 
-def test_callers_are_forgotten_but_not_who_proved_the_passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proved_callers_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 4)
     tries = Tries(lambda: 0.0)
     tries.proved("owner")
@@ -225,7 +225,7 @@ def test_callers_are_forgotten_but_not_who_proved_the_passphrase(monkeypatch: py
 
 @pytest.mark.fault(47)
 @pytest.mark.parametrize("bad", ["", "x" * 2**20])
-def test_what_cannot_be_a_passphrase_makes_no_vault(home: Path, bad: str) -> None:
+def test_invalid_passphrase_creates_no_vault(home: Path, bad: str) -> None:
     with pytest.raises(PassphraseError):
         Vault.create(home, bad)
     assert not Vault.exists(home)
@@ -234,7 +234,7 @@ def test_what_cannot_be_a_passphrase_makes_no_vault(home: Path, bad: str) -> Non
 
 @pytest.mark.fault(48)
 @pytest.mark.parametrize("column", ["memory_kib", "passes", "lanes"])
-def test_a_tampered_cost_is_refused_before_it_is_spent(
+def test_tampered_cost_is_refused_before_derivation(
     vault: Vault, home: Path, sql: Sql, column: str, derives: list[bytes]
 ) -> None:
     for value in (2**31, 2**62, -1, 0, "many", None, b"\x01"):
@@ -245,7 +245,7 @@ def test_a_tampered_cost_is_refused_before_it_is_spent(
 
 
 @pytest.mark.parametrize("column", ["salt", "wrapped_key", "id"])
-def test_a_tampered_header_reads_like_a_wrong_passphrase(
+def test_tampered_header_gives_wrong_passphrase_error(
     vault: Vault, home: Path, sql: Sql, column: str, passphrase: str
 ) -> None:
     sql(f"UPDATE vault SET {column} = ?", "other" if column == "id" else b"\x01" * 60)
@@ -253,13 +253,13 @@ def test_a_tampered_header_reads_like_a_wrong_passphrase(
         Vault.open(home).unlock(passphrase)
 
 
-def test_a_lost_header_is_damage(vault: Vault, home: Path, sql: Sql) -> None:
+def test_missing_header_is_reported_as_damage(vault: Vault, home: Path, sql: Sql) -> None:
     sql("DELETE FROM vault")
     with pytest.raises(DatabaseDamagedError, match="header"):
         Vault.open(home)
 
 
-def test_a_locked_vault_gives_and_takes_nothing(home: Path, vault: Vault, add: Add) -> None:
+def test_locked_vault_refuses_reads_and_writes(home: Path, vault: Vault, add: Add) -> None:
     key, case = add(vault), vault.add_case("a")
     vault.lock()
     for action in (
@@ -319,7 +319,7 @@ def test_a_second_session_is_locked(home: Path, vault: Vault, passphrase: str) -
 
 
 @pytest.mark.fault(54)
-def test_no_key_hangs_on_a_locked_vault(vault: Vault, add: Add) -> None:
+def test_locked_vault_object_holds_no_key(vault: Vault, add: Add) -> None:
     add(vault)
     vault.lock()
     assert vault._sealer is None
@@ -344,14 +344,14 @@ def test_a_new_passphrase_opens_the_same_records(home: Path, vault: Vault, add: 
     assert [entry.event for entry in other.audit_log()][-2:] == ["passphrase changed", "vault unlocked"]
 
 
-def test_the_old_wrapped_key_does_not_linger(home: Path, vault: Vault, sql: Sql, passphrase: str) -> None:
+def test_old_wrapped_key_is_removed_from_file(home: Path, vault: Vault, sql: Sql, passphrase: str) -> None:
     old = sql("SELECT wrapped_key FROM vault")[0][0]
     assert old in (home / "vault.sqlite3").read_bytes()
     vault.change_passphrase(passphrase, "new words")
     assert old not in (home / "vault.sqlite3").read_bytes()
 
 
-def test_of_two_changes_of_passphrase_at_once_one_is_told(
+def test_second_of_two_concurrent_passphrase_changes_fails(
     vault: Vault, passphrase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def overtaken(*arguments: Any) -> Any:

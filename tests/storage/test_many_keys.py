@@ -68,13 +68,13 @@ def test_the_log_gets_bounded_entries_that_hold_each_records_digest(vault: Vault
     assert vault.check().records == ENOUGH
 
 
-def test_no_keys_are_no_event(vault: Vault) -> None:
+def test_adding_no_keys_logs_nothing(vault: Vault) -> None:
     head = vault.audit_head
     assert vault.add_keys([]) == []
     assert vault.audit_head == head
 
 
-def test_one_that_cannot_be_stored_keeps_all_out(vault: Vault, many: Many) -> None:
+def test_one_invalid_key_rejects_the_whole_batch(vault: Vault, many: Many) -> None:
     head, keys = vault.audit_head, many(5)
     bad = NewKey(b"k", "o", "r", "m", "f", "llama", "c", {"scale": float("nan")})
     with pytest.raises(RecordValueError, match="key 4"):
@@ -84,7 +84,7 @@ def test_one_that_cannot_be_stored_keeps_all_out(vault: Vault, many: Many) -> No
 
 
 @pytest.mark.parametrize("change", [{"recipient": None}, {"label": 7}, {"owner": " "}, {"sealed": b""}], ids=str)
-def test_a_new_key_that_is_none_is_refused_when_it_is_made(change: dict[str, Any]) -> None:
+def test_invalid_new_key_is_refused_at_creation(change: dict[str, Any]) -> None:
     values: dict[str, Any] = dict.fromkeys(
         ("owner", "recipient", "model_name", "model_fingerprint", "family", "commitment"), "x"
     )
@@ -92,7 +92,7 @@ def test_a_new_key_that_is_none_is_refused_when_it_is_made(change: dict[str, Any
         NewKey(**(values | {"sealed": b"k", "parameters": {}} | change))
 
 
-def test_nobody_waits_while_keys_are_still_being_made_and_a_failure_there_adds_none(
+def test_key_generation_holds_no_lock_and_its_failure_adds_no_key(
     vault: Vault, many: Many, reopened: Callable[[], Vault]
 ) -> None:
     other = reopened()
@@ -108,7 +108,7 @@ def test_nobody_waits_while_keys_are_still_being_made_and_a_failure_there_adds_n
     assert len(vault.cases()) == 1
 
 
-def test_a_locked_vault_takes_none_and_asks_for_none(vault: Vault, many: Many) -> None:
+def test_locked_vault_adds_no_keys_and_generates_none(vault: Vault, many: Many) -> None:
     vault.lock()
     waiting = iter(many(3))
     with pytest.raises(VaultLockedError):
@@ -116,7 +116,7 @@ def test_a_locked_vault_takes_none_and_asks_for_none(vault: Vault, many: Many) -
     assert len(list(waiting)) == 3
 
 
-def test_nothing_of_many_keys_is_readable_in_the_files(vault: Vault, many: Many, home: Path) -> None:
+def test_many_keys_are_not_readable_in_the_files(vault: Vault, many: Many, home: Path) -> None:
     vault.add_keys(many(20, name="Brightwater"))
     vault.find_keys("brightwater")
     with vault._file.writing():
@@ -207,7 +207,7 @@ def test_records_whose_entries_were_cut_off_are_named(vault: Vault, added: list[
     assert check.damaged == check.missing == ()
 
 
-def test_an_older_log_beside_newer_records_is_noticed(
+def test_older_log_with_newer_records_is_detected(
     vault: Vault, many: Many, home: Path, tmp_path: Path, reopened: Callable[[], Vault]
 ) -> None:
     """This log passes its check: only the records show that it was longer."""
@@ -256,7 +256,7 @@ def test_an_unknown_or_damaged_one_among_many_is_named(vault: Vault, many: Many,
     assert damaged == [RecordName("keys", ids[2])]
 
 
-def test_others_write_while_bytes_are_read_and_a_lock_ends_the_reading(
+def test_reading_key_bytes_allows_writes_and_ends_at_lock(
     vault: Vault, many: Many, reopened: Callable[[], Vault]
 ) -> None:
     keys = vault.add_keys(many(KEYS_PER_QUERY + 1))

@@ -19,7 +19,7 @@ def safe(tmp_path: Path) -> dict[str, Any]:
     return folders
 
 
-def test_home_is_the_setting_and_private(tmp_path: Path) -> None:
+def test_home_follows_the_setting_and_is_private(tmp_path: Path) -> None:
     place = home({"IRWM_HOME": str(tmp_path / "a" / "b")})
     assert place == tmp_path / "a" / "b"
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
@@ -41,7 +41,7 @@ def test_home_understands_a_tilde_and_relative_paths(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "nul\0"])
-def test_a_home_that_cannot_be_made_is_a_plain_error(tmp_path: Path, name: str) -> None:
+def test_uncreatable_home_is_a_typed_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be made"):
         home({"IRWM_HOME": str(tmp_path / name)})
@@ -53,7 +53,7 @@ def test_a_safe_home_has_no_warnings(safe: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("where", ["working_folder", "temp_folder"])
 @pytest.mark.parametrize("below", [".", "deep/down"])
-def test_a_home_that_the_web_server_could_hand_out_is_refused(safe: dict[str, Any], where: str, below: str) -> None:
+def test_home_that_web_server_could_serve_is_refused(safe: dict[str, Any], where: str, below: str) -> None:
     inside = safe[where] / below
     inside.mkdir(parents=True, exist_ok=True)
     with pytest.raises(UnsafeHomeError, match="IRWM_HOME"):
@@ -67,7 +67,7 @@ def test_a_link_on_the_way_into_the_working_folder_does_not_hide_it(safe: dict[s
         check_home(**safe | {"home": tmp_path / "alias" / "data"})
 
 
-def test_a_home_in_the_temp_folder_is_allowed_to_who_named_it_and_warned_of(safe: dict[str, Any]) -> None:
+def test_named_home_in_temp_folder_is_allowed_with_warning(safe: dict[str, Any]) -> None:
     inside = safe["temp_folder"] / "home"
     inside.mkdir(mode=0o700)
     (warning,) = check_home(**safe | {"home": inside}, allow_temp=True)
@@ -112,7 +112,7 @@ def test_a_linked_vault_does_not_open(safe: dict[str, Any], tmp_path: Path, chea
 
 
 @pytest.mark.fault(55)
-def test_a_world_readable_vault_is_closed_and_that_is_said(safe: dict[str, Any], cheap: Cost) -> None:
+def test_world_readable_vault_is_made_private_with_warning(safe: dict[str, Any], cheap: Cost) -> None:
     Vault.create(safe["home"], "a passphrase", cheap)
     path = safe["home"] / "vault.sqlite3"
     path.chmod(0o644)
@@ -130,13 +130,13 @@ def test_a_home_that_others_may_write_to_is_refused(safe: dict[str, Any]) -> Non
         check_home(**safe)
 
 
-def test_a_home_that_others_may_list_is_warned_about(safe: dict[str, Any]) -> None:
+def test_home_that_others_may_list_gives_a_warning(safe: dict[str, Any]) -> None:
     safe["home"].chmod(0o755)
     (warning,) = check_home(**safe)
     assert "chmod 700" in warning
 
 
-def test_a_home_of_another_account_is_warned_about(safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_of_another_account_gives_a_warning(safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: safe["home"].stat().st_uid + 1)
     (warning,) = check_home(**safe)
     assert "belongs to another account" in warning
@@ -144,7 +144,9 @@ def test_a_home_of_another_account_is_warned_about(safe: dict[str, Any], monkeyp
 
 @pytest.mark.fault(55)
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs"])
-def test_a_network_drive_is_warned_about(safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_home_on_a_network_drive_gives_a_warning(
+    safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     monkeypatch.setattr(paths, "file_system", lambda _: kind)
     (warning,) = check_home(**safe)
     assert f"network drive ({kind})" in warning

@@ -24,7 +24,7 @@ def write(proc: Path, pid: int, name: str, state: str, start: int) -> None:
     (proc / str(pid) / "stat").write_text(f"{pid} ({name}) {' '.join(fields)}\n")
 
 
-def test_the_mark_is_boot_and_start_time_whatever_the_name(proc: Path) -> None:
+def test_process_mark_is_boot_and_start_time_for_any_name(proc: Path) -> None:
     write(proc, 77, "a) Z 1 (b", "S", 4242)
     assert process_mark(77, proc) == "boot-1:4242"
 
@@ -38,12 +38,12 @@ def test_another_boot_or_start_is_another_process(proc: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["Z", "X"])
-def test_a_zombie_does_not_run(proc: Path, state: str) -> None:
+def test_zombie_counts_as_ended(proc: Path, state: str) -> None:
     write(proc, 77, "job", state, 4242)
     assert not still_runs(77, "boot-1:4242", proc)
 
 
-def test_a_real_process_runs_until_it_ends() -> None:
+def test_real_process_is_running_until_it_ends() -> None:
     child = subprocess.Popen(["sleep", "60"])
     try:
         mark = process_mark(child.pid)

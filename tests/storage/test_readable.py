@@ -40,7 +40,7 @@ def everything(path: Path) -> dict[str, list[dict[str, Any]]]:
         return {table: [dict(row) for row in conn.execute(f"SELECT * FROM {table}")] for table in tables}
 
 
-def test_what_is_readable_is_what_the_docs_list(filled: Vault, passphrase: str) -> None:
+def test_readable_data_is_what_the_docs_list(filled: Vault, passphrase: str) -> None:
     filled.sign(b"report")
     filled.change_passphrase(passphrase, "another four plain words")
     filled.lock()
@@ -71,14 +71,14 @@ def test_what_is_readable_is_what_the_docs_list(filled: Vault, passphrase: str) 
         assert name in ("one", "version") or f"`{name}`" in section, name
 
 
-def test_a_sealed_part_is_29_bytes_longer_than_what_it_holds(filled: Vault) -> None:
+def test_sealed_part_is_29_bytes_longer_than_content(filled: Vault) -> None:
     keys = filled.keys()
     bodies = dict(filled.keys_bytes([key.id for key in keys]))
     for row in everything(filled.path)["keys"]:
         assert len(row["body"]) == 29 + len(bodies[row["id"]])
 
 
-def test_the_witness_shows_what_the_docs_list(filled: Vault, home: Path) -> None:
+def test_witness_content_equals_the_documented_list(filled: Vault, home: Path) -> None:
     seen = json.loads((home / "vault.witness.json").read_text())
     assert seen.keys() == {"vault", "count", "head", "tags"}
     assert (seen["vault"], seen["count"], seen["head"]) == (filled.id, filled.audit_count, filled.audit_head)

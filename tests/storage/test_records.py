@@ -16,7 +16,7 @@ MANIFEST = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
 FINDING = {"verdict": "found", "ranks": [0.001, None], "log10_p": -41.5}
 
 
-def test_everything_that_is_filed_comes_back(vault: Vault, add: Add, reopened: Callable[[], Vault]) -> None:
+def test_filed_records_round_trip(vault: Vault, add: Add, reopened: Callable[[], Vault]) -> None:
     key = add(vault)
     release = vault.add_release(key.id, Path("/releases/copy-1"), MANIFEST, {"changed_rows": 50})
     case = vault.add_case("Leak of January", "seen on a forum")
@@ -63,7 +63,7 @@ def test_the_marks_on_a_release_are_found_by_its_model(
     assert marks.damaged == (RecordName("keys", ours.id),), "a key of it may be damaged: this is reported"
 
 
-def test_nothing_secret_is_in_the_files(vault: Vault, add: Add, home: Path, passphrase: str) -> None:
+def test_vault_files_hold_no_secret_in_clear(vault: Vault, add: Add, home: Path, passphrase: str) -> None:
     key = add(vault)
     vault.add_release(key.id, "/srv/releases/brightwater", MANIFEST, {"receipt": "number R-77"})
     case = vault.add_case("Leak of January", "seen on a forum")
@@ -90,7 +90,7 @@ def test_nothing_secret_is_in_the_files(vault: Vault, add: Add, home: Path, pass
     assert b"key added" in files["vault.sqlite3"], "the search would have found clear text"
 
 
-def test_a_later_change_of_the_callers_values_does_not_reach_the_record(vault: Vault) -> None:
+def test_record_is_independent_of_later_changes_by_caller(vault: Vault) -> None:
     case, finding = vault.add_case("a"), {"ranks": [1]}
     run = vault.add_run(case.id, finding, "s", "found")
     finding["ranks"].append(2)
@@ -110,7 +110,7 @@ def test_a_later_change_of_the_callers_values_does_not_reach_the_record(vault: V
     ],
     ids=str,
 )
-def test_a_key_that_is_none_is_refused(vault: Vault, change: dict[str, Any]) -> None:
+def test_invalid_key_is_refused(vault: Vault, change: dict[str, Any]) -> None:
     values: dict[str, Any] = dict.fromkeys(
         ("owner", "recipient", "model_name", "model_fingerprint", "family", "commitment"), "x"
     )
@@ -120,7 +120,7 @@ def test_a_key_that_is_none_is_refused(vault: Vault, change: dict[str, Any]) -> 
     assert vault.keys() == []
 
 
-def test_values_that_are_not_json_or_not_there_are_refused(vault: Vault, add: Add) -> None:
+def test_missing_or_non_json_values_are_refused(vault: Vault, add: Add) -> None:
     case, head = vault.add_case("a"), vault.audit_head
     with pytest.raises(RecordValueError, match="the finding"):
         vault.add_run(case.id, {"ranks": [float("nan")]}, "s", "found")

@@ -64,7 +64,7 @@ def test_the_old_key_opens_no_part_of_anything(filled: Vault, passphrase: str) -
     assert (check.audit.ok, check.audit.broken) == (False, 1)
 
 
-def test_what_was_damaged_stays_named_and_the_rest_opens(
+def test_damaged_records_stay_named_after_rekey(
     filled: Vault, sql: Sql, flip: Callable[..., None], passphrase: str
 ) -> None:
     (lost, kept) = filled.keys()
@@ -85,7 +85,7 @@ def test_what_was_damaged_stays_named_and_the_rest_opens(
     assert [each["id"] for each in details["damaged records"]] == [lost.id, half.id]
 
 
-def test_an_altered_log_is_not_covered_up(filled: Vault, sql: Sql, passphrase: str) -> None:
+def test_rekey_does_not_hide_an_altered_log(filled: Vault, sql: Sql, passphrase: str) -> None:
     sql("UPDATE audit_state SET count = count - 1")
     with pytest.raises(AuditBrokenError):
         filled.change_passphrase(passphrase, NEW)
@@ -95,7 +95,7 @@ def test_an_altered_log_is_not_covered_up(filled: Vault, sql: Sql, passphrase: s
     assert len(again.keys()) == 2
 
 
-def test_progress_is_told_up_to_the_end(vault: Vault, many: Callable[..., Any], passphrase: str) -> None:
+def test_rekey_progress_reaches_the_end(vault: Vault, many: Callable[..., Any], passphrase: str) -> None:
     vault.add_keys(many(2 * STEP))
     told: list[tuple[int, int]] = []
     vault.change_passphrase(passphrase, NEW, progress=lambda done, total: told.append((done, total)))
@@ -103,7 +103,7 @@ def test_progress_is_told_up_to_the_end(vault: Vault, many: Callable[..., Any], 
     assert told == [(STEP, total), (2 * STEP, total), (total, total)]
 
 
-def test_what_fails_midway_changes_nothing(filled: Vault, passphrase: str) -> None:
+def test_failed_rekey_changes_nothing(filled: Vault, passphrase: str) -> None:
     before, log = filled.path.read_bytes(), filled.audit_log()
 
     def fail(done: int, total: int) -> None:
@@ -120,7 +120,7 @@ def test_what_fails_midway_changes_nothing(filled: Vault, passphrase: str) -> No
     assert again.warnings == ()
 
 
-def test_other_sessions_and_tasks_are_told_and_locked(filled: Vault, home: Path, passphrase: str) -> None:
+def test_rekey_locks_other_sessions_and_tasks(filled: Vault, home: Path, passphrase: str) -> None:
     idle, reader, writer = (Vault.open(home) for _ in range(3))
     for each in (idle, reader, writer):
         each.unlock(passphrase)
@@ -146,7 +146,7 @@ def test_other_sessions_and_tasks_are_told_and_locked(filled: Vault, home: Path,
         Vault.take_over(home, idle._use().data_key)
 
 
-def test_a_locked_session_stays_locked_and_one_that_is_locked_meanwhile_too(filled: Vault, passphrase: str) -> None:
+def test_session_locked_during_rekey_stays_locked(filled: Vault, passphrase: str) -> None:
     filled.change_passphrase(passphrase, NEW, progress=lambda done, total: filled.lock())
     assert not filled.is_unlocked
     filled.change_passphrase(NEW, passphrase)
@@ -155,9 +155,7 @@ def test_a_locked_session_stays_locked_and_one_that_is_locked_meanwhile_too(fill
     assert filled.check().ok
 
 
-def test_a_session_is_read_from_while_it_changes_its_own_passphrase(
-    vault: Vault, many: Callable[..., Any], passphrase: str
-) -> None:
+def test_session_can_be_read_during_its_own_rekey(vault: Vault, many: Callable[..., Any], passphrase: str) -> None:
     vault.add_keys(many(50))
     stop, errors = threading.Event(), []
 

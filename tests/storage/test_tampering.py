@@ -49,7 +49,7 @@ def identifiers(sql: Sql, table: str) -> list[str]:
 
 @pytest.mark.fault(49)
 @pytest.mark.parametrize("table", RECORD_TABLES)
-def test_in_every_table_a_change_is_named(filled: Vault, sql: Sql, flip: Callable[..., None], table: str) -> None:
+def test_change_in_every_table_is_named(filled: Vault, sql: Sql, flip: Callable[..., None], table: str) -> None:
     first, second = identifiers(sql, table)
     records = filled.check().records
     for column, id in (("meta", first), ("body", second)):
@@ -61,7 +61,7 @@ def test_in_every_table_a_change_is_named(filled: Vault, sql: Sql, flip: Callabl
 
 @pytest.mark.fault(51)
 @pytest.mark.parametrize("table", RECORD_TABLES)
-def test_in_every_table_a_removed_or_exchanged_record_is_named(filled: Vault, sql: Sql, table: str) -> None:
+def test_removed_or_exchanged_record_in_every_table_is_named(filled: Vault, sql: Sql, table: str) -> None:
     first, second = identifiers(sql, table)
     sql(f"DELETE FROM {table} WHERE id = ?", first)
     assert filled.check().missing == (RecordName(table, first),)
@@ -123,7 +123,7 @@ def test_any_edited_column_is_noticed(vault: Vault, add: Add, sql: Sql, change: 
     assert vault.key_bytes(sound.id) == b"SECRET-KEY-sound"
 
 
-def test_a_sequence_number_at_the_end_of_numbers_stops_writing(vault: Vault, add: Add, sql: Sql) -> None:
+def test_largest_sequence_number_stops_writing(vault: Vault, add: Add, sql: Sql) -> None:
     add(vault)
     sql("UPDATE keys SET seq = ?", 2**63 - 1)
     with pytest.raises(DatabaseDamagedError, match="sequence number"):
@@ -164,7 +164,7 @@ def test_another_seal_of_the_same_record_is_noticed(vault: Vault, add: Add) -> N
     assert vault.check().damaged == (RecordName("keys", key.id),)
 
 
-def test_another_vault_in_this_ones_place_is_not_written_to(
+def test_replaced_vault_is_not_written_to(
     vault: Vault, home: Path, tmp_path: Path, passphrase: str, cheap: Cost
 ) -> None:
     other = Vault.create(tmp_path / "other", passphrase, cheap)
@@ -187,9 +187,7 @@ def test_another_vault_in_this_ones_place_is_not_written_to(
         "CREATE VIRTUAL TABLE f USING fts5(a)",
     ],
 )
-def test_what_was_planted_in_the_file_is_never_run(
-    home: Path, vault: Vault, add: Add, passphrase: str, planted: str
-) -> None:
+def test_planted_sql_is_never_run(home: Path, vault: Vault, add: Add, passphrase: str, planted: str) -> None:
     record = add(vault, "a")
     vault.lock()
     with contextlib.closing(sqlite3.connect(vault.path)) as db:
@@ -232,7 +230,7 @@ def test_a_file_that_lacks_a_table_or_an_index_is_refused(
         ('"version" INTEGER', '"version" INTEGER DEFAULT 1 UNIQUE ON CONFLICT REPLACE'),
     ],
 )
-def test_a_column_that_says_what_becomes_of_rows_is_none_of_ours(
+def test_column_definition_with_side_effects_is_refused(
     home: Path, vault: Vault, add: Add, passphrase: str, tmp_path: Path, old: str, new: str
 ) -> None:
     """No bracket, no trigger and no view: the definition of a table itself."""
@@ -255,7 +253,7 @@ def test_a_column_that_says_what_becomes_of_rows_is_none_of_ours(
 
 
 @pytest.mark.fault(72)
-def test_a_backups_long_texts_are_not_read(home: Path, vault: Vault, passphrase: str, tmp_path: Path) -> None:
+def test_long_texts_of_a_backup_are_not_read(home: Path, vault: Vault, passphrase: str, tmp_path: Path) -> None:
     """Python would take four bytes for each of their characters."""
     copy = tmp_path / "copy.sqlite3"
     back_up(home, copy)
@@ -266,7 +264,7 @@ def test_a_backups_long_texts_are_not_read(home: Path, vault: Vault, passphrase:
         inspect(copy, passphrase)
 
 
-def test_a_table_whose_name_is_no_text_is_damage(home: Path, vault: Vault, passphrase: str, tmp_path: Path) -> None:
+def test_table_name_that_is_not_text_is_damage(home: Path, vault: Vault, passphrase: str, tmp_path: Path) -> None:
     """SQLite's message quotes the name, and Python fails to read the message."""
     copy = tmp_path / "copy.sqlite3"
     back_up(home, copy)

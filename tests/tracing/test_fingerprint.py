@@ -59,7 +59,7 @@ def test_a_row_changes_by_the_spread_and_no_more(model, keys, copies) -> None:
     assert change.median().item() == pytest.approx(SPREAD * math.sqrt(PLACES / WIDTH), rel=0.05)
 
 
-def test_every_place_has_a_sign_of_its_own(model, keys, copies, tmp_path) -> None:
+def test_every_place_has_its_own_sign(model, keys, copies, tmp_path) -> None:
     """z reaches the root of the number of places; with one sign for each row it would be that of the rows."""
     suspect = write_embedding(model, copies[0], tmp_path / "ann")
     tracing = trace_each(irwm.Examination(suspect, model), keys)
@@ -70,7 +70,7 @@ def test_every_place_has_a_sign_of_its_own(model, keys, copies, tmp_path) -> Non
 
 
 @pytest.mark.parametrize("mixture", MIXTURES)
-def test_colluders_are_named_however_they_mix_and_nobody_else(model, keys, copies, tmp_path, mixture) -> None:
+def test_only_colluders_are_named_for_every_mixture(model, keys, copies, tmp_path, mixture) -> None:
     mixed = with_noise(MIXTURES[mixture](copies[:3]), 0.1)
     suspect = write_embedding(model, mixed, tmp_path / "suspect")
     tracing = trace_each(irwm.Examination(suspect, model), keys)
@@ -85,7 +85,7 @@ def test_theory_predicts_the_mean_of_copies(model, keys, copies, tmp_path) -> No
 
 
 @pytest.mark.parametrize("damage", [0.0, 0.3])
-def test_innocents_z_is_standard_normal(model, keys, copies, tmp_path: Path, damage: float) -> None:
+def test_z_of_innocent_recipients_is_standard_normal(model, keys, copies, tmp_path: Path, damage: float) -> None:
     suspect = write_embedding(model, with_noise(copies[0], damage) if damage else copies[0], tmp_path / "suspect")
     z = trace_each(irwm.Examination(suspect, model), keys, decoys=1500).decoys
     assert z.size == 1500
@@ -93,7 +93,7 @@ def test_innocents_z_is_standard_normal(model, keys, copies, tmp_path: Path, dam
     assert np.abs(z).max() < 4.5
 
 
-def test_one_owners_release_is_recognised_too(model, tmp_path) -> None:
+def test_single_owner_release_is_recognised(model, tmp_path) -> None:
     (key,) = keys_for(model, [""], PARAMETERS)
     release = irwm.insert(model, key, tmp_path / "release")
     assert release.verification.verdict == "found"
@@ -102,6 +102,6 @@ def test_one_owners_release_is_recognised_too(model, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("spread", [-0.1, 1.5, math.nan, True, None, "large"])
-def test_a_spread_out_of_its_range_is_refused(spread: object) -> None:
+def test_spread_out_of_range_is_refused(spread: object) -> None:
     with pytest.raises(ParameterError, match="spread"):
         irwm.Parameters(noise_coordinates=4, spread=spread)

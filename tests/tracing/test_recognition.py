@@ -100,7 +100,7 @@ def test_the_bound_is_near_the_normal_tail_where_names_are_given() -> None:
         assert true <= rademacher_tail_log10(z) < true + 0.51
 
 
-def test_what_could_not_be_compared_is_no_evidence() -> None:
+def test_missing_comparison_is_no_evidence() -> None:
     assert rademacher_tail_log10([np.nan, -3.0, 0.0]).tolist() == [0.0, 0.0, 0.0]
     empty = Sums(np.zeros(1), np.zeros(1), np.zeros(1), 0.0, 0)
     assert np.isnan(empty.z).all()
@@ -110,7 +110,7 @@ def test_what_could_not_be_compared_is_no_evidence() -> None:
 # Names.
 
 
-def test_the_leaker_is_named_and_nobody_else(model, keys, anns) -> None:
+def test_only_the_leaker_is_named(model, keys, anns) -> None:
     tracing = trace_each(irwm.Examination(anns, model), keys)
     assert names(tracing.traces) == ["ann"]
     assert [trace.recipient for trace in tracing.named] == ["ann"]
@@ -121,7 +121,7 @@ def test_the_leaker_is_named_and_nobody_else(model, keys, anns) -> None:
     assert np.abs(tracing.decoys).max() < 4.5
 
 
-def test_z_is_what_it_is_said_to_be(model, keys, anns) -> None:
+def test_z_matches_its_definition(model, keys, anns) -> None:
     """Against the definition: signs times the difference in the basis, each row by its weight, over the deviation."""
     basis = keys[0].noise(model, keys[0].choices()).basis
     theirs = anns.embedding().double().numpy() / irwm.align(anns, model).scale
@@ -136,19 +136,19 @@ def test_z_is_what_it_is_said_to_be(model, keys, anns) -> None:
         assert trace.z == pytest.approx(terms.sum() / np.linalg.norm(terms), abs=0.15)
 
 
-def test_traces_stand_in_the_order_of_the_keys(model, keys, anns) -> None:
+def test_traces_are_in_key_order(model, keys, anns) -> None:
     forth, back = irwm.trace(anns, model, keys), irwm.trace(anns, model, keys[::-1])
     assert [trace.recipient for trace in forth] == NAMES
     assert forth == back[::-1]
 
 
-def test_the_same_question_has_the_same_answer(model, keys, anns) -> None:
+def test_equal_traces_give_equal_results(model, keys, anns) -> None:
     one, other = trace_each(irwm.Examination(anns, model), keys), trace_each(irwm.Examination(anns, model), keys)
     assert one.traces == other.traces
     assert np.array_equal(one.decoys, other.decoys)
 
 
-def test_a_key_without_noise_gets_no_z_and_no_name(model, keys, anns) -> None:
+def test_key_without_noise_is_not_traced(model, keys, anns) -> None:
     (plain,) = keys_for(model, ["dan"], irwm.Parameters(scale="auto"))
     traces = irwm.trace(anns, model, [plain, *keys])
     assert math.isnan(traces[0].z)
@@ -172,20 +172,20 @@ def test_keys_of_several_owners_and_settings_are_traced_together(model, keys, co
     assert named.share == pytest.approx(1.0, abs=0.1)
 
 
-def test_the_original_itself_is_nobodys_copy(model, keys) -> None:
+def test_original_is_no_recipients_copy(model, keys) -> None:
     tracing = trace_each(irwm.Examination(model, model), keys)
     assert all(math.isnan(trace.z) and not trace.named and trace.log10_risk == 0.0 for trace in tracing.traces)
     assert "equals the original" in tracing.reason
 
 
-def test_an_unrelated_model_names_nobody_and_says_why(tiny_path: Path, tmp_path: Path) -> None:
+def test_unrelated_model_names_no_recipient_with_reason(tiny_path: Path, tmp_path: Path) -> None:
     model, other = (irwm.open_checkpoint(path) for path in (tiny_path, write_llama(tmp_path / "other", seed=5)))
     tracing = trace_each(irwm.Examination(other, model), keys_for(model, NAMES))
     assert names(tracing.traces) == []
     assert tracing.reason.startswith("No recipient is recognised: the suspect cannot be aligned")
 
 
-def test_another_originals_key_and_an_impossible_risk_are_refused(model, keys, anns, tiny_path: Path) -> None:
+def test_trace_refuses_keys_of_another_original_and_invalid_risks(model, keys, anns, tiny_path: Path) -> None:
     (foreign,) = keys_for(irwm.open_checkpoint(tiny_path), ["eve"])
     with pytest.raises(KeyMismatchError):
         irwm.trace(anns, model, [*keys, foreign])
@@ -212,7 +212,7 @@ def test_a_disguised_copy_names_its_recipient(model, keys, anns, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_copy_of_the_demo_without_a_third_of_its_words_names_its_recipient(demo_path: Path, tmp_path: Path) -> None:
+def test_copy_of_demo_with_a_third_of_tokens_trimmed_names_recipient(demo_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(demo_path)
     keys = keys_for(model, NAMES)
     release = irwm.insert(model, keys[1], tmp_path / "release")
@@ -223,7 +223,7 @@ def test_a_copy_of_the_demo_without_a_third_of_its_words_names_its_recipient(dem
     assert traces[1].rows < 0.75 * model.vocab_size
 
 
-def test_broken_and_planted_rows_neither_name_nor_shield_anybody(model, keys, copies, tmp_path: Path) -> None:
+def test_broken_and_planted_rows_do_not_change_names(model, keys, copies, tmp_path: Path) -> None:
     damaged = copies[0].clone()
     damaged[5:9] = math.nan
     damaged[17] = math.inf
@@ -237,7 +237,7 @@ def test_broken_and_planted_rows_neither_name_nor_shield_anybody(model, keys, co
     assert traces[0].z > 0.95 * clean[0].z
 
 
-def test_the_risk_pays_for_every_recipient(model, keys, anns) -> None:
+def test_risk_is_corrected_for_every_recipient(model, keys, anns) -> None:
     many = [*other_names(keys[0], [f"other {i}" for i in range(97)]), *keys]
     few, more = irwm.trace(anns, model, keys)[0], irwm.trace(anns, model, many)[97]
     assert (few.z, few.log10_p) == (more.z, more.log10_p)
@@ -245,7 +245,7 @@ def test_the_risk_pays_for_every_recipient(model, keys, anns) -> None:
     assert more.log10_risk == pytest.approx(more.log10_p + math.log10(100 * 2))
 
 
-def test_a_name_is_given_at_the_risk_asked_for_and_not_above(model, keys, copies, tmp_path: Path) -> None:
+def test_recipient_is_named_only_within_the_requested_risk(model, keys, copies, tmp_path: Path) -> None:
     faint = 0.004 * copies[0] + 0.996 * model.embedding()
     suspect = write_embedding(model, with_noise(faint, 0.05), tmp_path / "faint")
     (trace, *_) = irwm.trace(suspect, model, keys)
@@ -275,7 +275,7 @@ def test_a_first_pass_names_the_same_recipients(model, keys, copies, tmp_path: P
 
 
 @pytest.mark.parametrize("first_pass", [False, True])
-def test_spoiling_rows_at_places_that_could_be_guessed_blinds_nothing(
+def test_corrupting_guessed_rows_does_not_prevent_tracing(
     model, keys, copies, tmp_path: Path, monkeypatch, first_pass: bool
 ) -> None:
     """The centre of the differences, and the first pass, use rows that only the release's secret determines."""
@@ -297,7 +297,7 @@ def test_spoiling_rows_at_places_that_could_be_guessed_blinds_nothing(
 
 
 @pytest.mark.slow
-def test_other_processes_come_to_exactly_the_same_numbers(model, keys, copies, anns, monkeypatch) -> None:
+def test_other_processes_give_identical_numbers(model, keys, copies, anns, monkeypatch) -> None:
     monkeypatch.setattr(recognition, "_ROWS_PER_TASK", 512)
     said: list[tuple[int, int]] = []
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
@@ -321,7 +321,7 @@ def test_other_processes_come_to_exactly_the_same_numbers(model, keys, copies, a
     assert said == [(i, 5) for i in range(6)]
 
 
-def test_one_changed_row_is_no_evidence_against_anybody(model, keys, copies, tmp_path: Path) -> None:
+def test_one_changed_row_is_no_evidence(model, keys, copies, tmp_path: Path) -> None:
     """Its only term is its own deviation, so z is 1 or -1 for any content of the row. A row of the sample that
     determines the centre would move all others a little."""
     embedding = model.embedding()
@@ -334,7 +334,7 @@ def test_one_changed_row_is_no_evidence_against_anybody(model, keys, copies, tmp
     assert trace_each(examination, keys).named == ()
 
 
-def test_the_share_of_a_copy_that_only_answers_is_that_of_one_copy(demo_path: Path, tmp_path: Path) -> None:
+def test_share_of_copy_known_by_answers_is_one(demo_path: Path, tmp_path: Path) -> None:
     """Rows from answers are stretched: under a rotation alone one copy would count as a fraction of a copy."""
     model = irwm.open_checkpoint(demo_path)
     key = irwm.generate_key(model, irwm.one_owner(model.hidden_size), bytes(32), "Example Labs", "Early access 7")

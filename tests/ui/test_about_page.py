@@ -29,14 +29,14 @@ def test_every_direct_dependency_is_listed_with_the_version_that_runs() -> None:
         assert found[name.lower()].licence not in ("", "not stated"), name
 
 
-def test_what_comes_along_has_its_licence_as_a_text() -> None:
+def test_bundled_parts_have_licence_texts() -> None:
     texts = {part.licence: part.text for part in bundled()}
     assert "SIL OPEN FONT LICENSE Version 1.1" in texts["OFL-1.1"]
     assert "PYTHON SOFTWARE FOUNDATION LICENSE" in texts["PSF-2.0"].upper()
     assert "Apache License" in texts["Apache-2.0"]
 
 
-def test_the_list_for_a_report_of_a_fault_names_versions_and_nobody() -> None:
+def test_fault_report_list_names_versions_and_no_person() -> None:
     lines = version_lines()
     for name in ("torch", "gradio", "safetensors", "gguf"):
         assert any(line.startswith(f"{name} ") and version(name) in line for line in lines)
@@ -54,7 +54,7 @@ def test_the_list_for_a_report_of_a_fault_names_versions_and_nobody() -> None:
         ([], "not stated"),
     ],
 )
-def test_a_licence_is_read_from_what_a_package_says(fields: list[tuple[str, str]], licence: str) -> None:
+def test_licence_is_read_from_package_metadata(fields: list[tuple[str, str]], licence: str) -> None:
     about: Any = Message()
     for name, text in fields:
         about[name] = text
@@ -79,7 +79,7 @@ def test_the_page_names_the_method_and_where_the_data_are(pages: Pages) -> None:
     assert 'data-copy="IRWM Studio' in page
 
 
-def test_a_locked_browser_is_told_nothing(pages: Pages) -> None:
+def test_locked_browser_sees_no_about_data(pages: Pages) -> None:
     pages.lock()
     found = fill(pages)
     assert found == gr.skip()

@@ -84,9 +84,7 @@ def refused(client: Client, name: str, *values: Any, **named: Any) -> AppError:
     return error.value
 
 
-def test_names_and_parameters_are_the_documented_ones_and_nothing_else_is_offered(
-    app: RunningApp, client: Client
-) -> None:
+def test_api_offers_only_documented_names_and_parameters(app: RunningApp, client: Client) -> None:
     offered = client.view_api(return_format="dict", print_info=False)
     assert sorted(offered["named_endpoints"]) == sorted(f"/{name}" for name in NAMES)
     assert offered["unnamed_endpoints"] == {}
@@ -98,9 +96,7 @@ def test_names_and_parameters_are_the_documented_ones_and_nothing_else_is_offere
     assert public == list(NAMES)
 
 
-def test_a_program_that_has_not_proved_the_passphrase_gets_nothing(
-    app: RunningApp, client: Client, tmp_path: Path
-) -> None:
+def test_api_refuses_unauthenticated_programs(app: RunningApp, client: Client, tmp_path: Path) -> None:
     stranger = client_of(app, tmp_path)  # while another program is unlocked
     model = str(app.root / "model")
     vault = Vault.open(app.home)
@@ -164,9 +160,7 @@ def test_a_release_is_written_found_and_its_report_fetched(
 
 
 @pytest.mark.slow
-def test_no_answer_holds_a_secret_or_the_vaults_place(
-    app: RunningApp, client: Client, released: dict[str, Any]
-) -> None:
+def test_api_answers_hold_no_secret_or_vault_path(app: RunningApp, client: Client, released: dict[str, Any]) -> None:
     vault = Vault.open(app.home)
     vault.unlock(PASSPHRASE)
     key = vault.hand_over().hex()
@@ -182,7 +176,7 @@ def test_no_answer_holds_a_secret_or_the_vaults_place(
     assert "Traceback" not in log
 
 
-def test_who_proved_nothing_learns_of_no_place(app: RunningApp, tmp_path: Path) -> None:
+def test_unauthenticated_callers_learn_no_paths(app: RunningApp, tmp_path: Path) -> None:
     stranger = client_of(app, tmp_path)
     vault, aside = app.home / "vault.sqlite3", app.home / "aside"
     vault.rename(aside)
@@ -201,7 +195,7 @@ def test_who_proved_nothing_learns_of_no_place(app: RunningApp, tmp_path: Path) 
     stranger.close()
 
 
-def test_paths_outside_the_roots_are_refused_unseen(app: RunningApp, client: Client) -> None:
+def test_api_refuses_paths_outside_roots_without_reading(app: RunningApp, client: Client) -> None:
     model, out = str(app.root / "model"), str(app.root / "new")
     (app.root / "way-out").symlink_to("/etc")
     before = len(client.predict(api_name="/jobs"))
@@ -222,7 +216,7 @@ def test_paths_outside_the_roots_are_refused_unseen(app: RunningApp, client: Cli
     assert len(client.predict(api_name="/jobs")) == before
 
 
-def test_values_of_any_other_kind_are_refused_in_words(app: RunningApp, client: Client) -> None:
+def test_api_refuses_values_of_wrong_types(app: RunningApp, client: Client) -> None:
     model, out = str(app.root / "model"), str(app.root / "new")
     for name, values in (
         ("/unlock", ([PASSPHRASE],)),
@@ -252,7 +246,7 @@ def test_values_of_any_other_kind_are_refused_in_words(app: RunningApp, client: 
 
 
 @pytest.mark.slow
-def test_many_recipients_are_stopped_by_a_call_and_nothing_half_written_stays(app: RunningApp, client: Client) -> None:
+def test_api_stop_of_many_copies_leaves_no_partial_files(app: RunningApp, client: Client) -> None:
     out = app.root / "copies"
     asked = client.predict(
         str(app.root / "model"),
@@ -276,7 +270,7 @@ def test_many_recipients_are_stopped_by_a_call_and_nothing_half_written_stays(ap
     assert "Recipient 0" in Path(receipts).read_text("utf-8-sig")
 
 
-def test_a_page_elsewhere_cannot_call_them(app: RunningApp) -> None:
+def test_other_origins_cannot_call_the_api(app: RunningApp) -> None:
     with app.client() as outside:
         for path in ("call/unlock", "call/v2/unlock", "run/jobs", "api/jobs", "queue/join"):
             answer = outside.post(
@@ -287,7 +281,7 @@ def test_a_page_elsewhere_cannot_call_them(app: RunningApp) -> None:
 
 
 @pytest.mark.slow
-def test_locking_ends_it_for_this_program(app: RunningApp, client: Client, tmp_path: Path) -> None:
+def test_lock_call_ends_the_session_of_this_program(app: RunningApp, client: Client, tmp_path: Path) -> None:
     other = client_of(app, tmp_path)
     other.predict(PASSPHRASE, api_name="/unlock")
     assert other.predict(api_name="/lock") == {"unlocked": False}

@@ -13,7 +13,7 @@ from ui.components.backup_reminder import LOOKED_AT, reminder_text, unsaved_keys
 
 
 @pytest.mark.parametrize("page", ["protect", "vault"])
-def test_a_key_is_reminded_of_until_a_backup_holds_it(pages: Pages, tiny_path: Path, page: str) -> None:
+def test_key_reminder_stays_until_a_backup(pages: Pages, tiny_path: Path, page: str) -> None:
     box = pages.find(f"{page}-reminder")
     (look,) = [each for each in pages.blocks.fns.values() if each.name == "look" and box in each.outputs]
 

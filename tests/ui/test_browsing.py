@@ -36,7 +36,7 @@ def names(listing: browsing.Listing) -> list[tuple[str, str]]:
     return [(entry.name, entry.kind) for entry in listing.entries]
 
 
-def test_a_listing_has_folders_first_and_weights_after_and_nothing_else(root: Path, limits: Limits) -> None:
+def test_listing_has_only_folders_then_weights(root: Path, limits: Limits) -> None:
     listing = list_folder(root, limits)
     assert names(listing) == [
         ("model", "model"),
@@ -61,7 +61,7 @@ def test_a_name_that_is_not_utf_8_is_listed_and_can_be_chosen(root: Path, limits
     assert use_path(list_folder(entry.path, limits).entries[1].path, limits) == odd / "w.gguf"
 
 
-def test_a_weight_file_without_a_telling_name_can_be_chosen(root: Path, limits: Limits) -> None:
+def test_weight_file_without_a_known_name_can_be_chosen(root: Path, limits: Limits) -> None:
     (root / "sha256-0a").write_bytes(b"GGUF" + bytes(20_000))
     (root / "model.safetensors.index.json").write_text("{}")
     for name in ("sha256-0a", "model.safetensors.index.json"):
@@ -74,7 +74,7 @@ def test_a_folder_listing_has_no_files(root: Path, limits: Limits) -> None:
     assert names(list_folder(root, limits, kind="folder")) == [("model", "model"), ("plain", "folder")]
 
 
-def test_only_asked_suffixes_are_shown(root: Path, limits: Limits) -> None:
+def test_only_requested_suffixes_are_shown(root: Path, limits: Limits) -> None:
     assert ("two.GGUF", "file") not in names(list_folder(root, limits, suffixes=(".safetensors",)))
 
 
@@ -89,14 +89,14 @@ def test_bin_files_make_a_model_only_with_a_config(root: Path, limits: Limits) -
     "outside",
     ["{root}/../outside", "{root}/..", "/etc", "/etc/passwd", "/", "{root}/model/../../outside/theirs.safetensors"],
 )
-def test_places_outside_are_refused(root: Path, limits: Limits, outside: str) -> None:
+def test_paths_outside_the_roots_are_refused(root: Path, limits: Limits, outside: str) -> None:
     with pytest.raises(PathRefusedError, match="not in one of the folders"):
         use_path(outside.format(root=root), limits)
     with pytest.raises(PathRefusedError):
         list_folder(outside.format(root=root), limits)
 
 
-def test_a_place_outside_is_not_even_said_to_exist(root: Path, limits: Limits) -> None:
+def test_existence_of_outside_paths_is_not_revealed(root: Path, limits: Limits) -> None:
     def message(path: Path) -> str:
         with pytest.raises(PathRefusedError) as caught:
             use_path(str(path), limits)
@@ -105,14 +105,14 @@ def test_a_place_outside_is_not_even_said_to_exist(root: Path, limits: Limits) -
     assert message(root.parent / "outside") == message(root.parent / "never")
 
 
-def test_a_root_is_no_prefix_of_text(root: Path, limits: Limits) -> None:
+def test_root_is_not_matched_as_a_text_prefix(root: Path, limits: Limits) -> None:
     sibling = root.with_name("root-of-another")
     sibling.mkdir()
     with pytest.raises(PathRefusedError, match="not in one of"):
         use_path(str(sibling), limits)
 
 
-def test_links_that_lead_out_are_neither_shown_nor_followed(root: Path, limits: Limits) -> None:
+def test_links_out_of_a_root_are_not_shown_or_followed(root: Path, limits: Limits) -> None:
     (root / "way-out").symlink_to(root.parent / "outside")
     (root / "leak.safetensors").symlink_to(root.parent / "outside" / "theirs.safetensors")
     (root / "loop").symlink_to("loop")
@@ -150,7 +150,7 @@ def test_the_apps_own_folder_is_closed_even_inside_a_root(root: Path) -> None:
             use_path(str(path), limits)
 
 
-def test_a_new_folder_is_none_that_a_link_of_its_name_leads_out_to(root: Path) -> None:
+def test_new_folder_through_an_outside_link_is_refused(root: Path) -> None:
     home = root / "irwm"
     home.mkdir()
     limits = Limits((root,), (home,))
@@ -178,13 +178,13 @@ def test_pipes_devices_and_other_kinds_of_file_are_refused(root: Path, limits: L
 
 
 @pytest.mark.parametrize("text", ["", "  ", '""'])
-def test_nothing_is_no_path(limits: Limits, text: str) -> None:
+def test_empty_path_is_refused(limits: Limits, text: str) -> None:
     with pytest.raises(PathRefusedError, match="no path"):
         use_path(text, limits)
 
 
 @pytest.mark.parametrize("text", ["model", "./model", "a\0b", "/" + "x" * 5000, "~no-such-user/x"])
-def test_odd_texts_are_refused_in_plain_words(limits: Limits, text: str) -> None:
+def test_unusual_path_texts_are_refused(limits: Limits, text: str) -> None:
     with pytest.raises(PathRefusedError) as caught:
         use_path(text, limits)
     assert caught.value.advice
@@ -194,12 +194,12 @@ def test_a_pasted_path_may_have_quotes_and_spaces(root: Path, limits: Limits) ->
     assert use_path(f'  "{root}/model" ', limits) == root / "model"
 
 
-def test_a_missing_path_says_so(root: Path, limits: Limits) -> None:
+def test_missing_path_is_reported(root: Path, limits: Limits) -> None:
     with pytest.raises(PathRefusedError, match="nothing at this path"):
         use_path(str(root / "modle"), limits)
 
 
-def test_a_folder_that_may_not_be_read_is_told(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_without_permission_is_reported(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -208,12 +208,12 @@ def test_a_folder_that_may_not_be_read_is_told(root: Path, limits: Limits, monke
         list_folder(root, limits)
 
 
-def test_names_that_are_not_text_are_left_out(root: Path, limits: Limits) -> None:
+def test_non_text_names_are_left_out(root: Path, limits: Limits) -> None:
     os.mkdir(os.fsencode(root) + b"/caf\xe9")
     assert all(entry.name.isprintable() for entry in list_folder(root, limits).entries)
 
 
-def test_a_long_list_is_cut_and_says_so(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_listing_is_cut_with_a_note(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsing, "MOST_ENTRIES", 3)
     listing = list_folder(root, limits)
     assert (len(listing.entries), listing.left_out) == (3, 1)

@@ -40,13 +40,13 @@ def run(**changes: object) -> RunEntry:
     return RunEntry(**{**values, "verdict": "found", "note": "", **changes})  # type: ignore[arg-type]
 
 
-def test_an_item_shows_its_hash_who_added_it_when_and_since_when_it_exists() -> None:
+def test_item_shows_hash_author_and_times() -> None:
     html = items_html([item()])
     for part in ("ab" * 32, "A. Officer", "2024-01-29 08:30", "the press office", "since 2024-01-28", "4.0 MB"):
         assert part in html
 
 
-def test_of_an_item_with_many_files_the_rest_is_counted() -> None:
+def test_files_of_a_large_item_are_counted() -> None:
     files = {f"part-{n:03d}": FileDigest(1, "cd" * 32) for n in range(MOST_FILES + 7)}
     html = items_html([item(files=files)])
     assert html.count("data-copy") == MOST_FILES
@@ -65,14 +65,14 @@ def test_a_case_and_a_run_are_opened_by_buttons() -> None:
     assert 'data-record="r1"' in runs_html([run()])
 
 
-def test_what_is_empty_says_what_to_do_first() -> None:
+def test_empty_case_says_what_to_do_first() -> None:
     assert "No cases yet" in cases_html([], None)
     assert "No items yet" in items_html([])
     assert "No runs yet" in runs_html([])
     assert "No notes yet" in notes_html([])
 
 
-def test_names_chosen_by_strangers_are_inert() -> None:
+def test_untrusted_names_are_inert() -> None:
     pages = (
         cases_html([CaseLine("c1", NASTY, TIME, 0, 0, NASTY)], None),
         case_head_html(CaseRecord("c1", 1, TIME, NASTY, NASTY)),

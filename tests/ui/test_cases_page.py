@@ -19,7 +19,7 @@ def shown(pages: Pages, case: str) -> dict:
     return pages.call("cases-list", "chosen", data={"record": case})
 
 
-def test_the_newest_case_stands_first_with_its_counts_and_last_verdict(pages: Pages) -> None:
+def test_newest_case_is_first_with_counts_and_last_verdict(pages: Pages) -> None:
     first, second = pages.vault.add_case("Leak of January"), pages.vault.add_case("Leak of March")
     pages.vault.add_item(first.id, "leaked", {"a": (1, "ab" * 32)})
     for verdict in ("not found", "found"):
@@ -59,7 +59,7 @@ def test_a_damaged_run_is_named_and_the_others_are_shown(pages: Pages) -> None:
     assert RecordName("runs", lost.id).id in str(value(damaged[0]))
 
 
-def test_a_case_is_opened_before_anything_is_in_it_and_renamed_later(pages: Pages) -> None:
+def test_empty_case_can_be_opened_and_renamed(pages: Pages) -> None:
     pages.vault.add_case("Earlier")
     out = pages.call("new-case-button", "click", "  A letter came  ")
     assert "A letter came" in out["case-head"]
@@ -99,7 +99,7 @@ def test_an_empty_note_is_refused(pages: Pages, empty: str | None) -> None:
     assert not pages.vault.case_notes(case.id)
 
 
-def test_an_exported_case_checks_itself_and_is_in_the_log(pages: Pages, tmp_path: Path) -> None:
+def test_exported_case_verifies_and_is_logged(pages: Pages, tmp_path: Path) -> None:
     case = pages.vault.add_case("Leak: <of> January/2024")
     pages.vault.add_run(case.id, {"a": 1}, "leaked", "found", files={"report.pdf": b"%PDF-1.7"})
     out = pages.call("export-case", "click", case.id)
@@ -142,7 +142,7 @@ def test_a_dispute_without_a_key_or_a_name_is_refused(pages: Pages) -> None:
         ("start-dispute", ("id", *[None] * 10)),
     ],
 )
-def test_while_the_vault_is_locked_nothing_is_shown_or_done(pages: Pages, element: str, values: tuple) -> None:
+def test_locked_cases_page_shows_and_does_nothing(pages: Pages, element: str, values: tuple) -> None:
     pages.vault.add_case("Leak of January")
     pages.lock()
     with pytest.raises(gr.Error, match="locked"):

@@ -19,7 +19,7 @@ def title(*checks: Check, states: States | None = None) -> str:
     return checks_html(Verification(checks, states or States())).split("<h2>")[1].split("</h2>")[0]
 
 
-def test_the_outcome_is_that_of_the_command() -> None:
+def test_page_outcome_equals_the_command_outcome() -> None:
     assert title(*SIGNED, KNOWN, FOLLOWS) == HOLDS
     assert title(*SIGNED, UNKNOWN, FOLLOWS) == f"{NOT_ESTABLISHED}: the expected signer was not given. {BY_WHOM}"
     assert title(*SIGNED, KNOWN, BAD) == "This report does not hold. Failed checks: numbers."
@@ -28,7 +28,7 @@ def test_the_outcome_is_that_of_the_command() -> None:
     assert title(Check("files", None, "there is no file", asked=True)) == "The report could not be checked"
 
 
-def test_what_to_give_is_listed_where_something_is_merely_stated() -> None:
+def test_missing_inputs_are_listed_for_unverified_statements() -> None:
     html = checks_html(Verification((*SIGNED, KNOWN, FOLLOWS), LEFT))
     for need in ("suspect", "key"):
         assert NEEDED[need][1:] in html
@@ -42,5 +42,5 @@ def test_every_check_has_a_word_and_not_only_a_colour() -> None:
     assert html.count("<svg") == 3
 
 
-def test_what_a_check_says_is_inert() -> None:
+def test_texts_of_checks_are_inert() -> None:
     assert "<b>" not in checks_html(Verification((Check("<b>name", False, "<b>said"),)))

@@ -46,7 +46,7 @@ def colour(page: Page, selector: str, property: str) -> str:
 
 
 @pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
-def test_both_modes_show_our_look_and_ask_nobody_else(
+def test_both_themes_render_without_external_requests(
     bench: RunningApp, visit: Callable[..., Visit], scheme: str, palette: object
 ) -> None:
     seen = visit(bench, scheme, "/?tab=bench")
@@ -79,7 +79,7 @@ def test_there_is_one_primary_button(page: Page) -> None:
 
 
 @pytest.mark.fault(54)
-def test_no_passphrase_stays_in_the_browser(bench: RunningApp, visit: Callable[..., Visit]) -> None:
+def test_browser_keeps_no_passphrase(bench: RunningApp, visit: Callable[..., Visit]) -> None:
     page = visit(bench).page
     page.wait_for_selector("#first-passphrase input, #passphrase input")
     pass_the_gate(page)
@@ -105,7 +105,7 @@ def test_a_reload_stays_unlocked_and_a_second_browser_does_not(
     assert other.locator("#pages").count() == 0
 
 
-def test_a_wrong_passphrase_says_so_and_the_page_stays(
+def test_wrong_passphrase_shows_an_error_and_keeps_the_page(
     bench: RunningApp, visit: Callable[..., Visit], page: Page
 ) -> None:
     other = visit(bench).page
@@ -115,7 +115,7 @@ def test_a_wrong_passphrase_says_so_and_the_page_stays(
     expect(other.locator("#passphrase input")).to_have_value("")
 
 
-def test_locking_hides_the_page_and_loses_nothing_typed(page: Page) -> None:
+def test_locking_hides_the_page_and_keeps_typed_text(page: Page) -> None:
     page.fill("#path-target input, #path-target textarea", "/typed/before")
     page.click("#lock")
     page.wait_for_selector("#passphrase input")
@@ -197,7 +197,7 @@ def test_focus_is_outlined(page: Page) -> None:
     assert page.evaluate("document.activeElement.id") == "browse-suspect"
 
 
-def test_a_copy_button_copies_what_is_shown(page: Page, bench: RunningApp) -> None:
+def test_copy_button_copies_the_shown_text(page: Page, bench: RunningApp) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=bench.url)
     button = page.locator(f"{BENCH} .copy >> nth=0")
     # It says so only briefly, which a busy machine may miss between two polls.
@@ -212,7 +212,7 @@ def test_a_copy_button_copies_what_is_shown(page: Page, bench: RunningApp) -> No
 
 
 @pytest.mark.fault(44)
-def test_a_job_moves_survives_a_reload_and_stops(page: Page, bench: RunningApp) -> None:
+def test_job_progress_survives_a_reload_and_stop_works(page: Page, bench: RunningApp) -> None:
     page.click("#start")
     numbers = page.locator(f"{BENCH} .job-numbers")
     expect(numbers).to_contain_text("MB/s")

@@ -79,7 +79,7 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.fault(96)
-def test_a_connection_that_says_nothing_ends_and_one_that_is_answered_goes_on(serve: Serve) -> None:
+def test_silent_connection_ends_and_answered_one_continues(serve: Serve) -> None:
     served = serve(SILENCE_SECONDS=0.05)
     with served.connect() as answered, served.connect() as silent:
         answered.sendall(ASK)
@@ -90,7 +90,7 @@ def test_a_connection_that_says_nothing_ends_and_one_that_is_answered_goes_on(se
 
 
 @pytest.mark.fault(96)
-def test_a_request_that_never_becomes_whole_ends(serve: Serve) -> None:
+def test_incomplete_request_ends(serve: Serve) -> None:
     served = serve(SILENCE_SECONDS=0.05)
     served.may_end.set()
     with served.connect() as slow:
@@ -101,7 +101,7 @@ def test_a_request_that_never_becomes_whole_ends(serve: Serve) -> None:
 
 
 @pytest.mark.fault(96)
-def test_after_an_answer_a_connection_that_says_nothing_ends_too(serve: Serve) -> None:
+def test_silent_connection_after_an_answer_ends(serve: Serve) -> None:
     served = serve(SILENCE_SECONDS=0.05)
     served.may_end.set()
     with served.connect() as connection:
@@ -110,7 +110,7 @@ def test_after_an_answer_a_connection_that_says_nothing_ends_too(serve: Serve) -
 
 
 @pytest.mark.fault(96)
-def test_of_too_many_connections_the_one_that_is_silent_for_longest_ends(serve: Serve) -> None:
+def test_excess_connections_end_the_longest_silent_one(serve: Serve) -> None:
     served = serve(MOST=3)
     with served.connect() as answered:
         answered.sendall(ASK)
@@ -128,7 +128,7 @@ def test_of_too_many_connections_the_one_that_is_silent_for_longest_ends(serve: 
 
 
 @pytest.mark.fault(96)
-def test_what_is_no_http_is_refused_and_fills_no_log(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+def test_non_http_is_refused_without_log_entries(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     served = serve()
     for _ in range(20):
         with served.connect() as connection:

@@ -45,7 +45,7 @@ def after_reload(pages: Pages, *texts: str, source: str | None = None, session: 
     return named | {"texts": tuple(map(value, found[: len(EMPTY)]))}
 
 
-def test_a_reload_gives_back_what_was_typed(pages: Pages) -> None:
+def test_reload_restores_typed_text(pages: Pages) -> None:
     keep(pages, *TEXTS)
     back = after_reload(pages, *EMPTY)
     assert back is not None
@@ -57,7 +57,7 @@ def test_a_reload_gives_back_what_was_typed(pages: Pages) -> None:
     assert after_reload(pages, *EMPTY, session="another browser") is None
 
 
-def test_a_reload_gives_back_the_original_the_step_and_the_settings(pages: Pages, tiny_path: Path) -> None:
+def test_reload_restores_original_step_and_settings(pages: Pages, tiny_path: Path) -> None:
     model = str(place(tiny_path, pages.root, "tiny"))
     chosen = {"preset": MANY, "noise-coordinates": 17, "path-target": str(pages.root), "release-name": "spring"}
     keep(pages, *TEXTS, source=model, step=4, name="keep_filled", **chosen)
@@ -68,7 +68,7 @@ def test_a_reload_gives_back_the_original_the_step_and_the_settings(pages: Pages
     assert {name: value(back[name]) for name in chosen} == chosen
 
 
-def test_the_place_that_a_reload_gave_back_stays_while_the_fields_are_filled(pages: Pages, tiny_path: Path) -> None:
+def test_restored_place_stays_while_fields_are_filled(pages: Pages, tiny_path: Path) -> None:
     """The page keeps a draft with each field that gets its value, the first ones before the name has its own."""
     model = str(place(tiny_path, pages.root, "tiny"))
     keep(pages, *TEXTS, source=model, step=4, **{"path-target": str(pages.root), "release-name": "spring"})
@@ -86,7 +86,7 @@ def test_the_place_that_a_reload_gave_back_stays_while_the_fields_are_filled(pag
     assert "tiny-marked" in first
 
 
-def test_a_page_that_is_being_drawn_replaces_no_draft(pages: Pages) -> None:
+def test_page_being_drawn_does_not_replace_the_draft(pages: Pages) -> None:
     keep(pages, *TEXTS)
     keep(pages, *EMPTY, name="keep_filled")
     back = after_reload(pages, *EMPTY)
@@ -94,7 +94,7 @@ def test_a_page_that_is_being_drawn_replaces_no_draft(pages: Pages) -> None:
     assert back["texts"] == TEXTS
 
 
-def test_an_original_that_is_gone_has_to_be_chosen_again(pages: Pages) -> None:
+def test_missing_original_must_be_chosen_again(pages: Pages) -> None:
     keep(pages, *TEXTS, source=str(pages.root / "gone"), step=3)
     back = after_reload(pages, *EMPTY)
     assert back is not None
@@ -103,7 +103,7 @@ def test_an_original_that_is_gone_has_to_be_chosen_again(pages: Pages) -> None:
     assert back["texts"] == TEXTS
 
 
-def test_a_locked_browser_gets_nothing_and_nothing_lies_on_the_disk(pages: Pages) -> None:
+def test_locked_browser_gets_no_draft_and_no_draft_is_on_disk(pages: Pages) -> None:
     keep(pages, "Example Labs", "A secret customer", "", "", ONE)
     home = pages.context.settings.home
     assert not any(b"A secret customer" in path.read_bytes() for path in home.rglob("*") if path.is_file())
@@ -115,7 +115,7 @@ def test_a_locked_browser_gets_nothing_and_nothing_lies_on_the_disk(pages: Pages
     assert kept.texts[0] == "Example Labs", "a locked browser cannot replace the draft"
 
 
-def test_drafts_are_of_their_browser_and_bounded() -> None:
+def test_drafts_are_per_browser_and_limited() -> None:
     drafts = Drafts()
     for n in range(KEPT + 1):
         drafts.keep(f"browser {n}", Draft((f"text {n}",)))

@@ -20,7 +20,7 @@ from tests.ui.handlers import Pages
         ("suspect-files", "upload", {"take_upload", "look_at_upload", "look_at_suspect", "drop_upload"}),
     ],
 )
-def test_what_shows_one_thing_is_answered_in_turn(pages: Pages, element: str, event: str, names: set[str]) -> None:
+def test_events_of_one_output_are_answered_in_order(pages: Pages, element: str, event: str, names: set[str]) -> None:
     (component,) = [each for each in pages.blocks.blocks.values() if getattr(each, "elem_id", None) == element]
     (one,) = [each for each in pages.blocks.fns.values() if (component._id, event) in each.targets]
     same = [each for each in pages.blocks.fns.values() if each.concurrency_id == one.concurrency_id]
@@ -28,7 +28,7 @@ def test_what_shows_one_thing_is_answered_in_turn(pages: Pages, element: str, ev
     assert {each.concurrency_limit for each in same} == {1}
 
 
-def test_no_event_has_two_functions_that_call_each_other_for_ever(pages: Pages) -> None:
+def test_event_functions_do_not_call_each_other_endlessly(pages: Pages) -> None:
     """While one of two `always_last` functions of an event runs, the end of the other calls both again."""
     last = defaultdict(list)
     for function in pages.blocks.fns.values():

@@ -84,7 +84,7 @@ def test_the_ends_of_every_range_are_drawn(s: ExploreSettings) -> None:
 
 
 @DARK_AND_LIGHT
-def test_the_room_between_both_promises_holds_the_plan(dark: bool) -> None:
+def test_feasible_region_contains_the_plan(dark: bool) -> None:
     s = EVERY["Paper: p = 0.8, ρ = 30"]
     found = plan(s.wish)
     fig = explore_plots.room(s, found, dark=dark)
@@ -94,7 +94,7 @@ def test_the_room_between_both_promises_holds_the_plan(dark: bool) -> None:
     assert (chosen.x[0], chosen.y[0]) == (50, 0.6)
 
 
-def test_an_impossible_wish_is_said_and_drawn() -> None:
+def test_impossible_request_is_reported_and_drawn() -> None:
     s = ExploreSettings(survival=0.15)
     text, found = answer(s)
     assert found is None
@@ -157,7 +157,7 @@ def document(**values: Any) -> str:
         (document(parameters={"noise_level": {"row": 1}}), "unknown noise level"),
     ],
 )  # fmt: skip
-def test_hostile_json_is_refused_in_words(text: str, said: str) -> None:
+def test_hostile_settings_json_is_refused(text: str, said: str) -> None:
     with pytest.raises(SettingsTextError) as caught:
         ExploreSettings.from_json(text)
     assert said in caught.value.problem
@@ -181,7 +181,7 @@ def test_every_view_of_a_model_holds_data(view: str, dark: bool) -> None:
     json.loads(fig.to_json())
 
 
-def test_the_view_of_noise_has_trials_beside_the_theory() -> None:
+def test_noise_view_compares_trials_with_theory() -> None:
     fig = explore.model_figure("noise", DEMO, ExploreSettings(), False)
     trials = [trace for trace in fig.data if "simulated" in (trace.name or "")]
     assert len(trials) == 2
@@ -192,12 +192,12 @@ def test_the_view_of_noise_has_trials_beside_the_theory() -> None:
         assert np.interp(trace.x, theory.x, theory.y) == pytest.approx(trace.y, abs=0.13)
 
 
-def test_without_noise_nobody_is_traced_and_that_is_said() -> None:
+def test_settings_without_noise_report_no_tracing() -> None:
     fig = explore.model_figure("colluders", DEMO, ExploreSettings(), False)
     assert "no one can be traced" in fig.layout.title.text
 
 
-def test_a_limit_that_no_try_meets_says_so() -> None:
+def test_unreachable_limit_is_reported() -> None:
     s = ExploreSettings(parameters=Parameters(condition_limit=1.01))
     with pytest.raises(IrwmError, match="no draw"):
         explore.model_figure("noise", DEMO, s, False)
@@ -244,7 +244,7 @@ def who(name: str) -> gr.Request:
     return gr.Request(session_hash=name)
 
 
-def test_handlers_draw_for_who_is_unlocked_and_for_nobody_else(handlers: dict[str, Callable[..., Any]]) -> None:
+def test_explore_handlers_draw_only_for_unlocked_browsers(handlers: dict[str, Callable[..., Any]]) -> None:
     values = values_of(ExploreSettings())
     said, figure = handlers["draw_odds"](False, "required", values, who("open"))
     assert "99.968" in said
@@ -264,7 +264,7 @@ def test_handlers_draw_for_who_is_unlocked_and_for_nobody_else(handlers: dict[st
         handlers["read_json"]("{}", who("other"))
 
 
-def test_what_is_typed_wrong_is_said_beside_the_controls(handlers: dict[str, Callable[..., Any]]) -> None:
+def test_invalid_input_is_reported_next_to_its_controls(handlers: dict[str, Callable[..., Any]]) -> None:
     values = list(values_of(ExploreSettings()))
     values[0] = 0  # positions
     said, figure = handlers["draw_odds"](False, "required", values, who("open"))
@@ -288,7 +288,7 @@ def test_what_is_typed_wrong_is_said_beside_the_controls(handlers: dict[str, Cal
         (15, -1, "draw_model", "Attack (noise, σ) is out of range", {"draw_model"}),
     ],
 )
-def test_an_error_stands_beside_its_own_controls_alone_and_what_rests_on_them_is_gone(
+def test_error_appears_at_its_controls_and_clears_dependent_figures(
     handlers: dict[str, Callable[..., Any]], place: int, value: Any, beside: str, said: str, gone: set[str]
 ) -> None:
     values = list(values_of(ExploreSettings()))
@@ -305,13 +305,13 @@ def test_an_error_stands_beside_its_own_controls_alone_and_what_rests_on_them_is
     assert not re.search(r"None|[a-z]_[a-z]{4}|True|False", re.sub(r"<[^>]*>|\(\w+\)", "", shown[beside][0]))
 
 
-def test_a_figure_of_colluders_is_gone_with_the_risk_that_it_is_drawn_for(handlers) -> None:
+def test_colluder_figure_disappears_with_an_invalid_risk(handlers) -> None:
     values = list(values_of(ExploreSettings()))
     values[5] = "much"
     assert handlers["draw_model"](False, None, "colluders", values, who("open")) == ("", None)
 
 
-def test_the_smallest_mark_is_taken_over_and_json_is_loaded(handlers: dict[str, Callable[..., Any]]) -> None:
+def test_smallest_mark_is_applied_and_json_is_loaded(handlers: dict[str, Callable[..., Any]]) -> None:
     s = EVERY["Paper: p = 0.8, ρ = 30"]
     assert handlers["take_over"](who("open"), *values_of(s)) == (56, 35)
     *values, note = handlers["read_json"](s.to_json(), who("open"))

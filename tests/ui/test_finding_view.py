@@ -31,13 +31,13 @@ def files(tmp_path) -> JobFiles:
     return jobs.files(jobs.create("investigate", "Investigate", {}).id)
 
 
-def test_a_report_that_is_gone_is_said_in_words(files) -> None:
+def test_missing_report_is_reported(files) -> None:
     with pytest.raises(ReportError, match="numbers are missing"):
         read_document(files, "report.json")
 
 
 @pytest.mark.parametrize("field", ["verdict", "alignment", "reading", "parameters", "items"])
-def test_a_report_that_lacks_a_field_is_said_in_words(found, field: str, files) -> None:
+def test_report_with_a_missing_field_is_reported(found, field: str, files) -> None:
     document = copy.deepcopy(found.document)
     del document[field]
     files.write("report.json", to_json(document))
@@ -45,7 +45,7 @@ def test_a_report_that_lacks_a_field_is_said_in_words(found, field: str, files) 
         Drawn(read_document(files, "report.json"), dark=False)
 
 
-def test_a_truncated_report_is_said_in_words(found, files) -> None:
+def test_truncated_report_is_reported(found, files) -> None:
     files.write("report.json", to_json(found.document)[:1000])
     with pytest.raises(IrwmError):
         read_document(files, "report.json")
@@ -56,7 +56,7 @@ def test_a_truncated_report_is_said_in_words(found, files) -> None:
         read_document(files, "report.json")
 
 
-def test_what_cannot_be_told_settles_nothing_either_way(inconclusive) -> None:
+def test_inconclusive_lineage_decides_neither_way(inconclusive) -> None:
     said = finding_card(inconclusive.document).figures[2]
     assert said.value == "cannot tell"
     assert said.help.startswith("The evidence is not enough for an answer: ")
@@ -65,7 +65,7 @@ def test_what_cannot_be_told_settles_nothing_either_way(inconclusive) -> None:
     assert "for an answer: one thing: and its other half. All " in finding_card(document).figures[2].help
 
 
-def test_figures_of_another_key_are_its_own_and_name_it(found, not_found, files) -> None:
+def test_figures_of_another_key_show_its_data_and_name(found, not_found, files) -> None:
     """Two keys read on one suspect: the report covers one, and the picker redraws the figures for the other."""
     files.write("report.json", to_json(found.document))
     other = {name: not_found.document[name] for name in ("key", "parameters", "reading", "paper", "odds")}
@@ -96,7 +96,7 @@ def test_readings_of_other_keys_that_are_damaged_offer_no_choice(found, content:
 
 
 @pytest.mark.parametrize("seed", [1e40, -1, 0.5, float("nan"), float("inf"), LARGEST_SEED + 1])
-def test_a_seed_out_of_range_is_refused_in_words(seed: float) -> None:
+def test_seed_out_of_range_is_refused(seed: float) -> None:
     with pytest.raises(IrwmError, match="seed"):
         checked_seed(seed)
 
@@ -105,7 +105,7 @@ def test_a_seed_in_range_is_kept() -> None:
     assert [checked_seed(value) for value in (None, 0, 7.0, LARGEST_SEED)] == [0, 0, 7, LARGEST_SEED]
 
 
-def test_a_checkpoints_folder_and_a_file_are_one_suspect_and_others_are_several(tiny_path, tmp_path) -> None:
+def test_checkpoint_folder_or_file_is_one_suspect_others_are_several(tiny_path, tmp_path) -> None:
     assert several_in(tiny_path) is None
     assert several_in(tiny_path / "model.safetensors") is None
     assert several_in(tmp_path) is None
@@ -114,7 +114,7 @@ def test_a_checkpoints_folder_and_a_file_are_one_suspect_and_others_are_several(
     assert len(several_in(tmp_path).paths) == 2
 
 
-def test_many_keys_are_a_summary_and_never_a_list(tmp_path) -> None:
+def test_many_keys_are_shown_as_a_summary(tmp_path) -> None:
     vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
     vault.add_keys(
         NewKey(b"x", "Labs", f"Customer {n}", "m", "f" * 64, "llama", f"{n:064x}", {}) for n in range(MOST_LISTED + 276)
@@ -127,7 +127,7 @@ def test_many_keys_are_a_summary_and_never_a_list(tmp_path) -> None:
     assert "No key" in summary_html(none, "nobody")
 
 
-def test_a_damaged_key_record_is_named_beside_the_choice(tmp_path) -> None:
+def test_damaged_key_record_is_named_next_to_the_choice(tmp_path) -> None:
     vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
     (record,) = vault.add_keys([NewKey(b"x", "Labs", "Ada", "m", "f" * 64, "llama", "0" * 64, {})])
     with sqlite3.connect(next((tmp_path / "home").glob("vault.*"))) as db:

@@ -26,7 +26,7 @@ def handler(pages: Pages, name: str, output: str) -> Any:
 
 
 @pytest.mark.slow
-def test_the_finding_is_shown_before_the_controls_are_run_and_the_report_takes_its_place(
+def test_finding_appears_before_controls_and_is_replaced_by_the_report(
     pages: Pages, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = place(tiny_path, pages.root, "original")
@@ -65,7 +65,7 @@ def test_the_finding_is_shown_before_the_controls_are_run_and_the_report_takes_i
     assert STILL_RUNNING not in files.read(job.result["html"]).decode()
 
 
-def test_nothing_is_shown_before_anything_was_found_nor_to_a_locked_browser(pages: Pages) -> None:
+def test_first_finding_is_hidden_before_a_result_and_when_locked(pages: Pages) -> None:
     jobs = pages.jobs
     job = jobs.create("investigate", "Investigate", {})
     show_first = handler(pages, "show_first", "first-verdict")

@@ -13,7 +13,7 @@ from ui.components.lock_gate import ABOUT
 from ui.settings import Settings
 
 
-def test_the_glossary_explains_what_pages_cannot_do_without() -> None:
+def test_glossary_explains_words_used_on_pages() -> None:
     assert {"Rank", "Null", "Origin (lineage)"} <= {term.word for term in TERMS}
     assert {"A", "ρ", "β"} <= {term.symbol for term in TERMS}
     page = glossary_html()
@@ -24,31 +24,31 @@ def test_the_glossary_explains_what_pages_cannot_do_without() -> None:
             assert f"{term.word} <span>({term.symbol})</span>" in page
 
 
-def test_it_stands_where_figures_are_read(pages: Pages) -> None:
+def test_glossary_is_next_to_figures(pages: Pages) -> None:
     parts = (pages.find(name) for name in ("glossary", "explore-glossary"))
     texts = [child.value for part in parts for child in part.children]
     assert texts == [glossary_html()] * 2
     assert pages.find("about-glossary").value == glossary_html()
 
 
-def test_the_gate_says_what_this_is_and_waits_for_the_passphrase(pages: Pages) -> None:
+def test_gate_describes_the_app_and_focuses_the_passphrase(pages: Pages) -> None:
     assert ABOUT in pages.find("gate-about").value
     assert pages.find("passphrase").autofocus
     assert pages.find("first-passphrase").autofocus
 
 
-def test_a_tab_that_was_told_of_a_lock_follows_at_once(pages: Pages) -> None:
+def test_tab_follows_a_lock_message_at_once(pages: Pages) -> None:
     pages.lock()
     out = pages.call("follow-lock", "click", 1)
     assert (out["gate-about"].visible, out["gate-again"].visible, out["desk"].visible) == (True, True, False)
 
 
 @pytest.mark.parametrize(("value", "opens"), [("1", True), ("yes", True), ("0", False), ("", False)])
-def test_the_browser_is_opened_where_the_environment_says_so(tmp_path, value: str, opens: bool) -> None:
+def test_browser_opens_if_the_environment_says_so(tmp_path, value: str, opens: bool) -> None:
     assert Settings.from_environment({"IRWM_HOME": str(tmp_path / "home"), "IRWM_BROWSER": value}).open_browser is opens
 
 
-def test_no_browser_is_opened_where_there_is_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_browser_does_not_open_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(server.webbrowser, "open", lambda url: not opened.append(url))
     monkeypatch.setattr(sys, "platform", "linux")

@@ -62,7 +62,7 @@ def harness(tmp_path: Path) -> Harness:
     "origin", ["http://evil.example", "null", "http://127.0.0.1:3000", "https://127.0.0.1:7860", ""]
 )
 @pytest.mark.parametrize(("method", "path"), [("POST", "/gradio_api/queue/join"), ("GET", "/config"), ("GET", "/")])
-def test_another_origin_reaches_nothing(harness: Harness, method: str, path: str, origin: str) -> None:
+def test_other_origin_does_not_reach_the_app(harness: Harness, method: str, path: str, origin: str) -> None:
     assert harness.ask(method, path, origin=origin).status_code == 403
     assert harness.inner.reached == []
 
@@ -117,7 +117,7 @@ def test_other_pages_may_link_to_us_but_not_embed_us(harness: Harness, site: str
         ("GET", "/assets/"),
     ],
 )
-def test_what_the_app_does_not_need_is_not_there(harness: Harness, method: str, path: str) -> None:
+def test_unneeded_routes_are_missing(harness: Harness, method: str, path: str) -> None:
     assert harness.ask(method, path).status_code == 404
     assert harness.inner.reached == []
 
@@ -129,7 +129,7 @@ def test_other_methods_are_refused(harness: Harness, method: str) -> None:
 
 
 @pytest.mark.fault(61)
-def test_only_uploaded_files_are_handed_out(harness: Harness, tmp_path: Path) -> None:
+def test_only_uploaded_files_are_served(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "uploads" / "a.txt").write_text("mine")
     (tmp_path / "secret.txt").write_text("not yours")
     (tmp_path / "uploads" / "link.txt").symlink_to(tmp_path / "secret.txt")
@@ -182,7 +182,7 @@ def test_uploads_are_limited_in_total_too(harness: Harness, tmp_path: Path, monk
     assert harness.ask("POST", "/gradio_api/upload", content_length="200").status_code == 413, "uploads under way too"
 
 
-def test_what_the_app_offers_takes_no_room_from_uploads(
+def test_offered_files_do_not_count_as_uploads(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "UPLOADS_MOST", 6)
@@ -198,7 +198,7 @@ def test_what_the_app_offers_takes_no_room_from_uploads(
     assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 413
 
 
-def test_uploads_leave_room_on_the_disk(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uploads_leave_free_disk_space(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": module.SPARE_BYTES + 100})
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
     assert harness.ask("POST", "/gradio_api/upload", content_length="90").status_code == 200
@@ -214,7 +214,7 @@ def test_every_answer_has_the_headers(harness: Harness) -> None:
     assert "cache-control" not in harness.ask("GET", "/assets/x.js").headers
 
 
-def test_inline_scripts_run_only_with_this_answers_nonce(harness: Harness) -> None:
+def test_inline_scripts_need_the_nonce_of_their_response(harness: Harness) -> None:
     first, second = harness.ask("GET", "/"), harness.ask("GET", "/")
     nonces = [re.search(r"'nonce-([^']+)'", answer.headers["content-security-policy"])[1] for answer in (first, second)]
     assert nonces[0] != nonces[1]
@@ -239,7 +239,7 @@ def test_a_locked_browser_gets_a_fresh_cookie_with_each_page(harness: Harness) -
     assert harness.ask("GET", "/").headers["set-cookie"] != cookie
 
 
-def test_a_fresh_cookie_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_fresh_cookie_replaces_the_previous_one(tmp_path: Path) -> None:
     renewed: list[tuple[str, str]] = []
     harness = Harness(tmp_path, lambda _: False)
     harness.guard.callers = Callers(lambda _: False, renew=lambda old, new: renewed.append((old, new)))
@@ -272,7 +272,7 @@ def test_websockets_are_closed(harness: Harness) -> None:
     assert harness.inner.reached == []
 
 
-def test_where_strangers_fill_the_queue_they_wait_outside_and_the_officer_does_not(harness: Harness) -> None:
+def test_full_queue_holds_unauthenticated_callers_but_not_the_officer(harness: Harness) -> None:
     harness.guard.waiting = lambda: harness.guard.budget.limits.waiting
     told = harness.ask("POST", "/gradio_api/queue/join")
     assert (told.status_code, "Too many requests from locked browsers" in told.text) == (503, True)
@@ -282,7 +282,7 @@ def test_where_strangers_fill_the_queue_they_wait_outside_and_the_officer_does_n
     assert harness.ask("POST", "/gradio_api/queue/join").status_code == 200
 
 
-def test_strangers_are_worked_on_two_at_a_time_until_their_answer_begins_and_the_officer_at_once(
+def test_unauthenticated_calls_run_two_at_a_time_and_the_officer_at_once(
     tmp_path: Path,
 ) -> None:
     """No turn lasts longer than its limit in seconds, and a slow reader's turn ends when the answer begins."""
@@ -333,7 +333,7 @@ def test_strangers_are_worked_on_two_at_a_time_until_their_answer_begins_and_the
 
 
 @pytest.mark.fault(96)
-def test_where_strangers_hold_all_places_the_oldest_of_what_only_waits_ends(tmp_path: Path) -> None:
+def test_oldest_waiting_call_ends_if_unauthenticated_callers_fill_all_places(tmp_path: Path) -> None:
     """Streams and content that does not arrive; not requests in progress or waiting for a turn."""
     begun: list[str] = []
     ends = asyncio.Event()
@@ -405,7 +405,9 @@ def test_content_that_does_not_arrive_in_time_is_refused(harness: Harness) -> No
 
 @pytest.mark.fault(96)
 @pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/queue/join"])
-def test_a_strangers_content_has_limited_time(harness: Harness, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_unauthenticated_request_body_has_a_time_limit(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     limits: list[float] = []
 
     def noted(receive: Any, seconds: float) -> Any:
@@ -418,7 +420,7 @@ def test_a_strangers_content_has_limited_time(harness: Harness, monkeypatch: pyt
 
 
 @pytest.mark.fault(98)
-def test_a_file_is_for_the_session_that_it_was_offered_to_while_that_is_unlocked(tmp_path: Path) -> None:
+def test_offered_file_is_only_for_its_unlocked_session(tmp_path: Path) -> None:
     unlocked = {"cookie:proved", "cookie:other", "hash:program"}
     uploads = tmp_path / "uploads"
     harness = Harness(uploads, unlocked.__contains__)
@@ -443,7 +445,7 @@ def test_a_file_is_for_the_session_that_it_was_offered_to_while_that_is_unlocked
     assert [asked(own, "proved"), asked(programs)] == [403, 403]
 
 
-def test_the_app_is_told_which_session_asks(tmp_path: Path) -> None:
+def test_app_receives_the_session_of_a_request(tmp_path: Path) -> None:
     seen: list[str | None] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -462,7 +464,7 @@ def joining(session: str, size: int = 0) -> bytes:
     return json.dumps({"session_hash": session, "data": ["x" * size]}).encode()
 
 
-def test_what_is_refused_for_its_size_is_not_remembered_and_no_session_has_a_long_name(harness: Harness) -> None:
+def test_refused_sessions_are_not_remembered_and_names_are_limited(harness: Harness) -> None:
     limit = harness.guard.budget.limits.body
     assert harness.ask("POST", "/gradio_api/queue/join", content=joining("large", limit)).status_code == 413
     assert harness.ask("POST", "/gradio_api/queue/join", content=joining("s" * 65)).status_code == 400
@@ -473,7 +475,7 @@ def test_what_is_refused_for_its_size_is_not_remembered_and_no_session_has_a_lon
     assert list(harness.guard._streams._owners) == ["s" * 64]
 
 
-def test_of_locked_browsers_only_the_latest_sessions_are_kept_and_of_an_unlocked_one_all() -> None:
+def test_only_latest_sessions_of_locked_browsers_are_kept() -> None:
     gone: list[str] = []
     streams = Streams(lambda session: session == "cookie:proved", gone.append)
     streams.claim("officer", "proved")
@@ -483,7 +485,7 @@ def test_of_locked_browsers_only_the_latest_sessions_are_kept_and_of_an_unlocked
     assert "officer" in streams._owners
 
 
-def test_strangers_many_small_uploads_leave_places_to_the_officer(
+def test_small_unauthenticated_uploads_leave_places_for_the_officer(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "UPLOADS_MOST", 10)

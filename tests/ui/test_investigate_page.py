@@ -96,7 +96,7 @@ def officer(pages: Pages, tiny_path: Path) -> Officer:
     return Officer(pages, tiny_path)
 
 
-def test_a_key_made_since_is_offered_and_chosen_when_the_page_comes_into_view(officer: Officer) -> None:
+def test_new_key_is_offered_and_chosen_when_the_page_is_shown(officer: Officer) -> None:
     officer.comes_into_view()
     assert not officer.may_start
     first = officer.makes_key("Early access 1")
@@ -107,7 +107,7 @@ def test_a_key_made_since_is_offered_and_chosen_when_the_page_comes_into_view(of
     assert officer.listed == [first, second]
 
 
-def test_a_key_that_was_taken_out_stays_out(officer: Officer) -> None:
+def test_deselected_key_stays_deselected(officer: Officer) -> None:
     first, second = (officer.makes_key(f"Early access {n}") for n in (1, 2))
     officer.comes_into_view()
     officer.listed = [second]
@@ -117,7 +117,7 @@ def test_a_key_that_was_taken_out_stays_out(officer: Officer) -> None:
     assert officer.offered == [first, second, third]
 
 
-def test_a_list_that_nobody_touched_asks_for_every_key_that_there_is_when_the_work_starts(officer, started) -> None:
+def test_untouched_key_list_requests_all_keys_at_start(officer, started) -> None:
     officer.makes_key("Early access 1")
     officer.comes_into_view()
     officer.makes_key("Early access 2")  # and the page does not come into view again
@@ -125,7 +125,7 @@ def test_a_list_that_nobody_touched_asks_for_every_key_that_there_is_when_the_wo
     assert (started[0]["keys"], started[0]["matching"]) == (None, "")
 
 
-def test_a_list_from_which_a_key_was_taken_asks_for_the_rest(officer: Officer, started) -> None:
+def test_edited_key_list_requests_the_remaining_keys(officer: Officer, started) -> None:
     _, second = (officer.makes_key(f"Early access {n}") for n in (1, 2))
     officer.comes_into_view()
     officer.listed = [second]
@@ -133,7 +133,7 @@ def test_a_list_from_which_a_key_was_taken_asks_for_the_rest(officer: Officer, s
     assert started[0]["keys"] == [second]
 
 
-def test_what_is_refused_is_said_at_its_field_and_nowhere_else(officer: Officer, started) -> None:
+def test_refusal_appears_only_at_its_field(officer: Officer, started) -> None:
     key = officer.makes_key("Early access 1")
     officer.comes_into_view()
     assert officer.starts() == {}
@@ -170,7 +170,7 @@ def test_a_suspect_that_cannot_be_opened_starts_nothing(officer: Officer) -> Non
     assert {output.elem_id for output in may_start.outputs} == {"start-investigate"}
 
 
-def test_a_choice_that_is_gone_is_said_without_its_value(pages: Pages) -> None:
+def test_stale_choice_is_reported_without_its_value(pages: Pages) -> None:
     (search,) = [each for each in pages.blocks.fns.values() if each.name == "show_key"]
     values = ["a key’s id", None, False]
     with pytest.raises(gr.Error) as refused:
@@ -179,7 +179,7 @@ def test_a_choice_that_is_gone_is_said_without_its_value(pages: Pages) -> None:
     assert "id" not in str(refused.value)
 
 
-def test_words_stay_when_keys_are_many(officer: Officer, started) -> None:
+def test_search_words_remain_with_many_keys(officer: Officer, started) -> None:
     for n in range(MOST_LISTED + 1):
         officer.makes_key(f"Customer {n}")
     officer.comes_into_view()
@@ -192,14 +192,14 @@ def test_words_stay_when_keys_are_many(officer: Officer, started) -> None:
     assert (started[0]["keys"], started[0]["matching"]) == (None, "Customer 7")
 
 
-def test_keys_are_left_alone_while_another_original_is_looked_at(officer: Officer) -> None:
+def test_key_choice_stays_while_another_original_is_read(officer: Officer) -> None:
     officer.makes_key("Early access 1")
     values = "/another/original", officer.known, None, "", None
     out = officer.pages.call("page-investigate", "select", *values, named="read_keys_again")
     assert all(each == gr.skip() for each in out.values())
 
 
-def test_answers_are_given_in_a_way_of_their_own(officer: Officer, started) -> None:
+def test_answers_have_a_separate_input(officer: Officer, started) -> None:
     officer.makes_key("Early access 1")
     officer.comes_into_view()
     file = write_recording(officer.model, officer.model, officer.pages.root / "answers.safetensors")
@@ -225,7 +225,7 @@ def test_the_command_names_the_original_that_was_chosen(officer: Officer) -> Non
         assert "--plan" in out
 
 
-def test_one_way_is_shown_at_a_time(officer: Officer) -> None:
+def test_only_one_input_mode_is_shown(officer: Officer) -> None:
     for way, shown in (("weights", [True, False, False]), ("answers", [False, True, False])):
         out = officer.pages.call("suspect-way", "change", way, way == "answers", True, True, named="choose_way")
         *parts, start = out.values()
@@ -244,7 +244,7 @@ def test_one_way_is_shown_at_a_time(officer: Officer) -> None:
         ("text", "These answers cannot be read"),
     ],
 )
-def test_what_cannot_be_examined_is_said_below_its_field(officer: Officer, spoil: Any, said: str) -> None:
+def test_unexaminable_suspect_is_reported_below_its_field(officer: Officer, spoil: Any, said: str) -> None:
     file = officer.pages.root / "answers.safetensors"
     write_recording(officer.model, officer.model, file, **(spoil if isinstance(spoil, dict) else {}))
     if spoil == "weights":
@@ -268,7 +268,7 @@ def test_answers_that_do_not_fit_one_original_may_fit_another(officer: Officer) 
     assert officer.looks_at("answers-model", file, broken)[1]
 
 
-def test_the_upload_says_what_it_takes_and_that_a_path_needs_none(pages: Pages) -> None:
+def test_upload_states_accepted_files_and_the_path_alternative(pages: Pages) -> None:
     assert pages.find("suspect-files").label.endswith("2.1 GB at most")
     texts = [each.value for each in pages.blocks.blocks.values() if isinstance(each, gr.Markdown)]
     assert any("needs no upload: paste its path above" in text and "200 files of 1.1 GB each" in text for text in texts)

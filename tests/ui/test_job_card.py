@@ -42,21 +42,21 @@ def test_a_running_job_shows_all_its_numbers() -> None:
     assert 'aria-valuenow="28"' in page
 
 
-def test_other_units_are_counted() -> None:
+def test_job_card_shows_other_units() -> None:
     page = html(replace(JOB, done=12, total=3000), speed=1.5, unit="recipients")
     assert "12 recipients of 3 000 recipients" in page
     assert "1.5 recipients/s" in page
 
 
 @pytest.mark.parametrize(("lane", "where"), [("cpu", "on the processor"), ("cuda", "on the GPU")])
-def test_device_and_memory_are_told(lane: str, where: str) -> None:
+def test_job_card_shows_device_and_memory(lane: str, where: str) -> None:
     page = html(replace(JOB, lane=lane, memory=412_000_000))
     assert f"<span>{where}</span><span>412 MB of memory</span>" in page
     assert "memory" not in html(replace(JOB, lane=lane))
     assert where not in html(JOB)
 
 
-def test_an_unknown_total_claims_nothing() -> None:
+def test_unknown_total_shows_no_percentage() -> None:
     page = html(replace(JOB, total=0, done=0), speed=None)
     assert "aria-valuenow" not in page
     assert "%" not in page
@@ -82,7 +82,7 @@ def test_each_state_has_a_word(state: str, word: str) -> None:
     assert "so far" not in page or state == "queued"
 
 
-def test_everything_is_inert() -> None:
+def test_job_card_texts_are_inert() -> None:
     nasty = "<img src=x onerror=alert(1)>"
     for state in ("running", "failed"):
         page = html(replace(JOB, title=nasty, what=nasty, state=state, error={"problem": nasty, "file": nasty}))
@@ -91,7 +91,7 @@ def test_everything_is_inert() -> None:
     assert "\x1b" not in log_html("\x1b[31m")
 
 
-def test_speed_is_over_the_last_seconds_and_starts_over_with_a_step() -> None:
+def test_speed_uses_recent_seconds_and_resets_with_each_step() -> None:
     meter = SpeedMeter()
     assert meter.speed(JOB, 0.0) is None
     at = lambda done: replace(JOB, done=done)  # noqa: E731
@@ -103,7 +103,7 @@ def test_speed_is_over_the_last_seconds_and_starts_over_with_a_step() -> None:
     assert meter.speed(at(25), 42.0) == pytest.approx(20)
 
 
-def test_a_page_shows_what_runs_else_what_ended_lately() -> None:
+def test_page_shows_running_or_recently_ended_job() -> None:
     jobs = [replace(JOB, id=str(n), kind=k, state=s) for n, (k, s) in enumerate(
         [("investigate", "running"), ("protect", "done"), ("protect", "running")]
     )]  # fmt: skip

@@ -51,7 +51,7 @@ def test_a_job_reports_and_ends(jobs: Jobs) -> None:
     assert jobs.log_path(job.id).stat().st_mode & 0o077 == 0
 
 
-def test_an_error_on_purpose_keeps_its_parts(jobs: Jobs) -> None:
+def test_typed_error_keeps_its_parts(jobs: Jobs) -> None:
     job = wait(jobs, start(jobs, "fail"))
     assert job.state == "failed"
     assert job.error == {
@@ -65,7 +65,7 @@ def test_an_error_on_purpose_keeps_its_parts(jobs: Jobs) -> None:
     }
 
 
-def test_an_unforeseen_error_is_told_plainly_with_the_traceback_in_the_log_and_no_secret(jobs: Jobs) -> None:
+def test_unexpected_error_is_logged_with_traceback_and_without_secrets(jobs: Jobs) -> None:
     job = wait(jobs, start(jobs, "crash"))
     assert job.state == "failed"
     assert job.error is not None
@@ -82,12 +82,12 @@ def test_running_out_of_memory_is_named(jobs: Jobs) -> None:
     assert job.error["problem"] == "the computer ran out of memory"
 
 
-def test_a_result_that_is_no_json_is_an_error(jobs: Jobs) -> None:
+def test_non_json_result_is_an_error(jobs: Jobs) -> None:
     job = wait(jobs, start(jobs, "bad result"))
     assert job.state == "failed"
 
 
-def test_a_process_that_leaves_without_a_word_is_noticed(jobs: Jobs) -> None:
+def test_process_that_exits_silently_is_noticed(jobs: Jobs) -> None:
     job = wait(jobs, start(jobs, "leave"))
     assert job.state == "failed"
     assert job.error is not None
@@ -107,7 +107,7 @@ def test_a_killed_process_is_noticed(jobs: Jobs) -> None:
 
 
 @pytest.mark.fault(54)
-def test_secrets_are_in_no_argument_no_environment_and_no_file(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_not_in_arguments_environment_or_files(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", SECRET)
     job = start(jobs, "work")
     until(lambda: jobs.get(job.id).done > 0, "the first progress", lambda: jobs.log_tail(job.id))
@@ -131,7 +131,7 @@ def until_attended(job: Job) -> None:
     )
 
 
-def test_stop_lets_a_task_take_away_what_it_had_half_written(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_lets_a_task_remove_partial_files(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "GRACE_SECONDS", PATIENCE)  # it needs far less, also on a busy machine
     job = start(jobs, "work")
     half = jobs.folder(job.id) / "half"
@@ -141,7 +141,7 @@ def test_stop_lets_a_task_take_away_what_it_had_half_written(jobs: Jobs, monkeyp
     assert not half.exists()
 
 
-def test_stop_ends_a_task_that_does_not_listen_and_what_it_started(jobs: Jobs) -> None:
+def test_stop_kills_an_unresponsive_task_and_its_children(jobs: Jobs) -> None:
     job = start(jobs, "stubborn")
     until(lambda: jobs.get(job.id).what == "Not listening", "the task to stop listening", lambda: jobs.log_tail(job.id))
     grandchild = int((jobs.folder(job.id) / "grandchild").read_text())
@@ -160,7 +160,7 @@ MOMENTS: dict[str, Callable[[Jobs, Job], object]] = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_stop_right_after_the_start_is_a_stop_and_no_failure(jobs: Jobs, moment: str) -> None:
+def test_immediate_stop_is_not_a_failure(jobs: Jobs, moment: str) -> None:
     job = start(jobs, "work")
     until(lambda: MOMENTS[moment](jobs, job), moment, lambda: jobs.log_tail(job.id))
     assert runner.stop(job.id, jobs).state == "stopped"
@@ -173,7 +173,7 @@ def test_stop_of_an_ended_job_changes_nothing(jobs: Jobs) -> None:
     assert runner.stop(job.id, jobs).state == "failed"
 
 
-def test_stop_does_not_kill_a_stranger_with_the_same_number(jobs: Jobs) -> None:
+def test_stop_does_not_kill_another_process_with_the_same_pid(jobs: Jobs) -> None:
     job = jobs.create("protect", "old", {"do": "x"})
     stranger = runner.subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
@@ -220,7 +220,7 @@ def test_unknown_kinds_are_refused(jobs: Jobs) -> None:
     assert jobs.recent() == []
 
 
-def test_what_is_no_plain_json_is_refused_without_quoting_it(jobs: Jobs) -> None:
+def test_non_json_request_is_refused_without_quoting_it(jobs: Jobs) -> None:
     with pytest.raises(RecordValueError) as caught:
         runner.start("protect", "x", {"do": "work"}, {"key": SECRET.encode()}, jobs)
     assert SECRET not in str(caught.value)
@@ -240,7 +240,7 @@ def test_the_childs_environment_has_switches_and_no_secrets(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 7, b"\xff" * 8, (100).to_bytes(8, "big") + b"{}"])
-def test_a_message_that_is_cut_short_is_refused(data: bytes) -> None:
+def test_truncated_child_message_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="standard input"):
         child.read_message(io.BytesIO(data))
 
@@ -265,7 +265,7 @@ class Table:
         self.lines.append(line)
 
 
-def test_progress_is_written_five_times_a_second_and_the_last_one_surely(tmp_path: Path) -> None:
+def test_progress_is_written_five_times_a_second_and_at_the_end(tmp_path: Path) -> None:
     table, now = Table(tmp_path), [0.0]
     report = JobReporter(table, "a" * 16, clock=lambda: now[0])  # type: ignore[arg-type]
     for step in range(1000):

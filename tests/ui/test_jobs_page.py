@@ -48,7 +48,7 @@ def test_the_history_is_newest_first_with_state_time_and_result(pages: Pages) ->
         assert text in page
 
 
-def test_it_is_turned_page_by_page_and_never_beyond_the_last(pages: Pages) -> None:
+def test_history_pages_stop_at_the_last_page(pages: Pages) -> None:
     for n in range(12):
         end(pages, "stopped", f"Job number {n:02}")
     first = pages.call("jobs-refresh", "click", 0, None)
@@ -64,7 +64,7 @@ def test_it_is_turned_page_by_page_and_never_beyond_the_last(pages: Pages) -> No
 
 
 @pytest.mark.parametrize("state", ["failed", "stopped", "interrupted"])
-def test_what_came_to_nothing_can_be_run_again(pages: Pages, state: str) -> None:
+def test_unsuccessful_jobs_can_be_run_again(pages: Pages, state: str) -> None:
     job = end(pages, state, error={"problem": "the disk is full"} if state != "stopped" else None)
     chosen = choose(pages, job.id)
     assert chosen["run-again"].visible is True
@@ -76,7 +76,7 @@ def test_what_came_to_nothing_can_be_run_again(pages: Pages, state: str) -> None
     runner.stop(started.id, pages.jobs)
 
 
-def test_what_did_its_work_is_not_run_again(pages: Pages) -> None:
+def test_successful_jobs_are_not_run_again(pages: Pages) -> None:
     job = end(pages, "done", result={"ok": True})
     assert choose(pages, job.id)["run-again"].visible is False
     with pytest.raises(gr.Error, match="has finished or is still running"):
@@ -85,7 +85,7 @@ def test_what_did_its_work_is_not_run_again(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_result_is_opened_on_the_page_of_its_kind_alone(pages: Pages, kind: str) -> None:
+def test_result_opens_only_on_the_page_of_its_kind(pages: Pages, kind: str) -> None:
     jobs = pages.jobs
     job = jobs.create(kind, "Done before", {})
     assert choose(pages, job.id)["open-result"].visible is False
@@ -99,14 +99,14 @@ def test_a_result_is_opened_on_the_page_of_its_kind_alone(pages: Pages, kind: st
     assert len(states) == 1
 
 
-def test_what_came_to_nothing_has_no_result_to_open(pages: Pages) -> None:
+def test_unsuccessful_jobs_have_no_result_to_open(pages: Pages) -> None:
     job = end(pages, "failed", error={"problem": "the disk is full"})
     assert choose(pages, job.id)["open-result"].visible is False
     with pytest.raises(gr.Error, match="no result to open"):
         pages.call("open-result", "click", job.id)
 
 
-def test_a_running_job_is_looked_at_again_and_offers_no_second_run(pages: Pages) -> None:
+def test_running_job_is_polled_and_offers_no_second_run(pages: Pages) -> None:
     jobs = pages.jobs
     job = jobs.create("verify", "Verify", {"n": 1})
     jobs.start(job.id, os.getpid())
@@ -127,7 +127,7 @@ def test_a_job_that_died_with_the_app_is_interrupted_with_advice(pages: Pages) -
     assert choose(pages, job.id)["run-again"].visible is True
 
 
-def test_a_job_that_is_not_there_is_refused(pages: Pages) -> None:
+def test_unknown_job_is_refused(pages: Pages) -> None:
     for id in ("0" * 16, "../vault", NASTY):
         with pytest.raises(gr.Error, match="no job"):
             choose(pages, id)
@@ -148,7 +148,7 @@ def test_while_the_vault_is_locked_nothing_is_shown_or_started(pages: Pages) -> 
     assert len(pages.context.jobs.recent()) == 1
 
 
-def test_everything_in_the_list_is_inert() -> None:
+def test_job_list_texts_are_inert() -> None:
     failed = replace(JOB, state="failed", title=NASTY, kind=NASTY, error={"problem": NASTY})
     for job in (
         failed,
@@ -172,18 +172,18 @@ def test_everything_in_the_list_is_inert() -> None:
         ("verify", {"ok": False}, "Does not hold"),
     ],
 )
-def test_the_result_is_said_in_a_word(kind: str, result: dict[str, Any], word: str) -> None:
+def test_job_result_is_one_word(kind: str, result: dict[str, Any], word: str) -> None:
     assert result_text(replace(JOB, kind=kind, result=result)) == word
     assert result_text(replace(JOB, kind=kind, result=result, state="running")) == ""
 
 
-def test_durations_run_on_while_a_job_does() -> None:
+def test_durations_grow_while_a_job_runs() -> None:
     assert took_text(JOB, NOW) == "3 min 20 s"
     assert took_text(replace(JOB, ended=None), NOW) == "10 s"
     assert took_text(replace(JOB, started=None, ended=None), NOW) == ""
 
 
-def test_the_count_is_said() -> None:
+def test_job_count_is_shown() -> None:
     assert where_text(0, 10, 1) == "1 job"
     assert where_text(0, 10, 10) == "10 jobs"
     assert where_text(2, 10, 1234) == "21 to 30 of 1\u00a0234 jobs"
@@ -194,7 +194,7 @@ def test_an_empty_history_says_what_to_do(pages: Pages) -> None:
     assert "No jobs yet" in str(value(pages.call("jobs-refresh", "click", 0, None)["jobs-list"]))
 
 
-def test_what_was_chosen_is_not_replaced_by_what_the_page_fills_in(pages: Pages) -> None:
+def test_chosen_job_is_not_replaced_by_page_defaults(pages: Pages) -> None:
     """Gradio's queue may answer the event of coming into view and a choice at the same time, in any order."""
     request = SimpleNamespace(session_hash="tests", request=None)
     job = end(pages, "interrupted")

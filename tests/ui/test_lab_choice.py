@@ -41,7 +41,7 @@ def _choice_of(pages: Pages) -> LabChoice:
         return lab_choice(pages.context)
 
 
-def test_quick_is_a_handful_of_every_kind_and_all_is_everything() -> None:
+def test_quick_choice_samples_every_kind_and_all_has_everything() -> None:
     quick, every = LabChoice.trials(QUICK), LabChoice.trials(ALL)
     assert sorted((each["attack"], each["value"]) for each in quick) == sorted(QUICK_TRIALS)
     assert len({ATTACKS[each["attack"]].group for each in quick}) == len({a.group for a in ATTACKS.values()})
@@ -49,7 +49,7 @@ def test_quick_is_a_handful_of_every_kind_and_all_is_everything() -> None:
     assert [trial_of(token) for token in tokens(ALL)] == every
 
 
-def test_ticks_of_ones_own_are_run_in_the_catalogues_order_and_once() -> None:
+def test_own_ticks_run_once_in_catalogue_order() -> None:
     found = LabChoice.trials(OWN, ["round|1"], None, ["prune|2", "prune|0", "prune|2"])
     assert [each["attack"] for each in found] == ["prune", "prune", "round"]
     assert found[0]["value"] < found[1]["value"]
@@ -58,12 +58,12 @@ def test_ticks_of_ones_own_are_run_in_the_catalogues_order_and_once() -> None:
 
 
 @pytest.mark.parametrize("ticks", [[], ["prune|99"], ["prune|-1"], ["prune|x"], ["<img>|0"], ["prune"], ["prune|²"]])
-def test_what_is_no_tick_is_refused(ticks: list[str]) -> None:
+def test_unknown_tick_is_refused(ticks: list[str]) -> None:
     with pytest.raises(IrwmError):
         LabChoice.trials(OWN, ticks)
 
 
-def test_what_cannot_run_is_told_with_the_reason(demo_path: Path) -> None:
+def test_attacks_that_cannot_run_show_the_reason(demo_path: Path) -> None:
     found = obstacles_of(demo_path, demo_path, Parameters())
     assert "LayerNorm" in found["shift-tables"]
     assert not found.keys() & {name for name, _ in QUICK_TRIALS}
@@ -74,9 +74,7 @@ def test_what_cannot_run_is_told_with_the_reason(demo_path: Path) -> None:
     assert "LayerNorm" in text
 
 
-def test_without_the_library_for_k_quants_only_files_of_4_bits_cannot_be_made(
-    demo_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_k_quant_library_excludes_only_4_bit_files(demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hides the package from the process, as if it was never installed."""
     monkeypatch.setattr(mixture, "_library", lambda: None)
     found = obstacles_of(demo_path, demo_path, Parameters())
@@ -91,7 +89,7 @@ def test_without_the_library_for_k_quants_only_files_of_4_bits_cannot_be_made(
     assert "and 3 strengths of others cannot run on demo and cannot be ticked" in text
 
 
-def test_what_cannot_run_is_taken_out_of_the_ticks_and_what_can_stays_ticked(pages: Pages, demo_path: Path) -> None:
+def test_unrunnable_attacks_are_unticked_and_others_stay(pages: Pages, demo_path: Path) -> None:
     found = {"shift-tables": "It has no tables.", token_of(ATTACKS["prune"], 0.3): "Too small."}
     choice = _choice_of(pages)
     before = [list(each.group.value or ()) for each in choice.lists]
@@ -139,11 +137,11 @@ def test_a_model_that_cannot_be_read_has_a_reason_for_each(demo_path: Path, tmp_
     assert "Every attack can run" in obstacles_html("demo", {})
 
 
-def test_a_folder_that_is_no_model_is_told_for_every_attack_that_asks(tmp_path: Path) -> None:
+def test_non_model_folder_is_reported_for_every_attack(tmp_path: Path) -> None:
     assert obstacles_of(tmp_path, tmp_path, Parameters())["rotate"]
 
 
-def test_trial_marks_follow_preset_model_and_settings(demo_path: Path) -> None:
+def test_trial_marks_use_preset_model_and_settings(demo_path: Path) -> None:
     marks = trial_marks(demo_path, [MANY, SINGLE], STANDARD, None)
     assert list(marks) == [SINGLE, MANY]
     assert Parameters.from_dict(marks[SINGLE]) == one_owner(256)

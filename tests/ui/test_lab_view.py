@@ -21,7 +21,7 @@ ROWS = [
 ]
 
 
-def test_the_table_says_of_every_row_what_was_found_and_what_it_cost() -> None:
+def test_table_shows_finding_and_cost_of_every_row() -> None:
     text = table_html(crafted(ROWS, noise=5))
     for words in ("Not attacked", "unchanged", "48 / 50", "10⁻⁴⁰", "Named", "z = 12.3", "Not named", "10 % higher",
                   "701 times as high", "33.00", "21\u00a0030", "ruined", "90.0", "0.02 nats"):  # fmt: skip
@@ -31,7 +31,7 @@ def test_the_table_says_of_every_row_what_was_found_and_what_it_cost() -> None:
     assert "Recipient" not in table_html(crafted(ROWS))
 
 
-def test_a_proof_is_told_or_said_to_be_missing() -> None:
+def test_proof_is_shown_or_reported_as_missing() -> None:
     proof = {"same": True, "largest": 0.0123, "scale": 10.0, "tolerance": 0.1, "positions": 9, "dtype": "float32"}
     rotated = row("rotate", 1)
     assert "same function proved: largest difference of a logit 0.01" in table_html(
@@ -48,14 +48,14 @@ def test_a_proof_is_told_or_said_to_be_missing() -> None:
     (False, False, "ended early; press Continue to run the rest: 4 of 7"),
     (True, False, "One trial could not be carried out"),
 ])  # fmt: skip
-def test_the_outcome_is_one_sentence_and_what_else_there_is(complete: bool, running: bool, words: str) -> None:
+def test_outcome_is_one_sentence_with_details(complete: bool, running: bool, words: str) -> None:
     text = summary_html(crafted(ROWS, complete=complete), running=running)
     assert "The mark was found in the one trial that left the model usable" in text
     assert words in text
     assert "trial mark with a public secret" in text
 
 
-def test_a_mark_that_was_taken_is_shown_as_a_fault() -> None:
+def test_removed_mark_is_shown_as_a_failure() -> None:
     text = summary_html(crafted([row("prune", 0.1, verdict="not found")]), running=False)
     assert "notice-fault" in text
     assert "one trial that left the model usable" in text
@@ -75,7 +75,7 @@ def lab(pages: Pages, document: dict[str, Any]) -> str:
     return id
 
 
-def test_a_lab_that_ended_early_offers_to_go_on_and_its_figures_follow_the_choice(pages: Pages) -> None:
+def test_unfinished_lab_can_be_resumed_and_figures_follow_the_choice(pages: Pages) -> None:
     id = lab(pages, crafted(ROWS, complete=False))
     look = looking(pages)
     request = _Request()
@@ -98,7 +98,7 @@ def test_a_lab_that_ended_early_offers_to_go_on_and_its_figures_follow_the_choic
     assert len(figures["lab-curve"].data) >= 3
 
 
-def test_a_lab_without_results_or_with_damaged_ones_says_so_and_another_job_is_none(pages: Pages) -> None:
+def test_missing_or_damaged_lab_results_are_reported(pages: Pages) -> None:
     id = lab(pages, crafted(ROWS))
     jobs = pages.jobs
     look = looking(pages)

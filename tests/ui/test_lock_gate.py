@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.ui.handlers import PASSPHRASE, Pages
 
 
-def test_the_gate_names_no_place(pages: Pages) -> None:
+def test_gate_shows_no_path(pages: Pages) -> None:
     home = pages.context.settings.home
     vault = home / "vault.sqlite3"
     pages.context.sessions.forget()

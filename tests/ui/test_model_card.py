@@ -43,7 +43,7 @@ def opened(page: str) -> str:
     return re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
 
 
-def test_the_demo_card_says_what_it_is(demo: Card) -> None:
+def test_demo_card_states_all_facts(demo: Card) -> None:
     model = open_checkpoint(DEMO)
     shown = facts(model_html(demo, measure(model, rows=True), marking=True))
     assert shown == {
@@ -63,7 +63,7 @@ def test_the_demo_card_says_what_it_is(demo: Card) -> None:
     }
 
 
-def test_before_anything_is_read_the_rest_is_there_already(demo: Card) -> None:
+def test_card_is_shown_before_rows_are_read(demo: Card) -> None:
     shown = facts(model_html(demo, marking=True))
     assert shown["Parameters"] == "5.25 million (5 245 184)"
     for label in ("Fingerprint", "Usable rows", "Tokenizer"):
@@ -71,7 +71,7 @@ def test_before_anything_is_read_the_rest_is_there_already(demo: Card) -> None:
     assert "Can be marked" not in model_html(demo, marking=True), "not before the numbers were checked"
 
 
-def test_protect_unfolds_what_investigate_folds(demo: Card) -> None:
+def test_protect_shows_facts_that_investigate_folds(demo: Card) -> None:
     protect, investigate = (model_html(demo, DONE, marking=marking) for marking in (True, False))
     assert EMBEDDING in words(opened(protect))
     assert EMBEDDING in words(investigate)
@@ -81,7 +81,7 @@ def test_protect_unfolds_what_investigate_folds(demo: Card) -> None:
     assert "Usable rows" not in investigate
 
 
-def test_a_model_that_cannot_be_marked_says_why_in_words_beside_an_icon(demo: Card) -> None:
+def test_unmarkable_model_shows_icon_and_reason(demo: Card) -> None:
     card = dataclasses.replace(demo, refusal="a GGUF file is examined but not marked", advice="save it again")
     page = model_html(card, DONE, marking=True)
     assert "Cannot be marked" in page
@@ -103,7 +103,7 @@ def test_numbers_that_are_not_finite_are_a_problem(tmp_path: Path) -> None:
     assert measure(model).problems == (), "only if the rows will be used"
 
 
-def test_a_broken_tokenizer_is_a_problem_said_once(tmp_path: Path) -> None:
+def test_broken_tokenizer_is_reported_once(tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "m")
     (folder / "tokenizer.json").write_text("[")
     model = open_checkpoint(folder)
@@ -119,7 +119,7 @@ def test_without_a_tokenizer_rows_are_matched_by_content(tiny_path: Path) -> Non
     assert facts(model_html(card_of(model), measure(model)))["Tokenizer"] == "none: rows will be matched by content"
 
 
-def test_duplicate_rows_are_counted_apart_from_special_ones(tmp_path: Path) -> None:
+def test_duplicate_and_special_rows_are_counted_separately(tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "m")
     tensors = load_file(folder / "model.safetensors")
     tensors[EMBEDDING][10:13] = tensors[EMBEDDING][10]
@@ -131,7 +131,7 @@ def test_duplicate_rows_are_counted_apart_from_special_ones(tmp_path: Path) -> N
     assert usable == "594 of 600; left out: 2 special or unused, 4 duplicate or near zero"
 
 
-def test_the_rows_of_a_large_embedding_are_left_to_the_release(monkeypatch: pytest.MonkeyPatch, demo: Card) -> None:
+def test_rows_of_a_large_embedding_are_checked_at_release(monkeypatch: pytest.MonkeyPatch, demo: Card) -> None:
     monkeypatch.setattr(model_card, "_MOST_COUNTED", 1000)
     measured = measure(open_checkpoint(DEMO), rows=True)
     assert measured.usable is None
@@ -167,7 +167,7 @@ def test_hostile_names_are_inert_everywhere(tmp_path: Path) -> None:
         assert "t0&lt;script&gt;" in page.replace("<wbr>", "")
 
 
-def test_a_long_note_shows_its_beginning_and_folds_the_whole(demo: Card) -> None:
+def test_long_note_is_folded_after_its_beginning(demo: Card) -> None:
     long = "The embedding was recognised by its shape. " + ", ".join(f"tensor.{n}.weight" for n in range(60))
     page = model_html(dataclasses.replace(demo, notes=(long,)), DONE)
     assert "Note. The embedding was recognised by its shape …" in words(opened(page))
@@ -203,11 +203,11 @@ def test_many_files_are_counted_and_the_first_listed(demo: Card) -> None:
         ({"family": "bert", "title": "BERT"}, "Family", "bert, recognised by config.json"),
     ],
 )
-def test_each_fact_in_plain_words(demo: Card, changes: dict, label: str, said: str) -> None:
+def test_each_fact_is_in_plain_words(demo: Card, changes: dict, label: str, said: str) -> None:
     assert facts(model_html(dataclasses.replace(demo, **changes), DONE, marking=True))[label] == said
 
 
-def test_blocks_say_their_bits_and_words_say_them_once(demo: Card) -> None:
+def test_block_bits_are_stated_once(demo: Card) -> None:
     first, second, *rest = demo.roles
     roles = (
         dataclasses.replace(first, dtype="Q4_K", bits=4.5),
@@ -222,7 +222,7 @@ def test_blocks_say_their_bits_and_words_say_them_once(demo: Card) -> None:
     assert "Q4_K (9 tensors), F32 (2 tensors), bfloat16 (39 tensors), 1 more" in page
 
 
-def test_what_a_file_says_of_itself_is_folded_and_marked_as_unchecked(demo: Card) -> None:
+def test_claims_of_a_file_are_folded_and_marked_as_unchecked(demo: Card) -> None:
     said = (("name", f"Honest 7B{NASTY}"), *((f"key.{n}", "x") for n in range(40)))
     page = model_html(dataclasses.replace(demo, format="GGUF", said=said), DONE)
     assert facts(page)["Format"].startswith("GGUF calls itself Honest 7B&lt;script&gt;")
@@ -254,7 +254,7 @@ def test_tags_are_balanced(request: pytest.FixtureRequest, name: str, marking: b
     assert page.count("<h2>") == 1
 
 
-def test_a_suspects_card_costs_one_pass_over_its_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suspect_card_reads_its_embedding_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = open_checkpoint(write_llama(tmp_path / "m", dtype=torch.bfloat16))
     monkeypatch.setattr(type(model), "embedding", lambda *_: pytest.fail("rows were read"))
     assert "float" in model_html(card_of(model), measure(model))

@@ -35,7 +35,7 @@ def test_the_receipt_is_a_file_named_by_its_key() -> None:
     assert json.loads(Path(name).read_text(encoding="utf-8")) == DONE
 
 
-def test_without_a_release_nothing_is_offered_and_many_have_a_table_of_their_own() -> None:
+def test_next_steps_need_a_release_and_many_copies_have_a_table() -> None:
     box, _, done = NextSteps.shown(None)
     assert not box.visible
     assert done is None
@@ -60,7 +60,7 @@ def test_a_receipt_has_one_button_that_backs_up(pages: Pages) -> None:
     assert not any(id.startswith("next-") and "back" in id for id in on_protect)
 
 
-def test_the_key_is_chosen_where_it_is_time_stamped(pages: Pages) -> None:
+def test_key_is_preselected_for_its_time_stamp(pages: Pages) -> None:
     vault = pages.vault
     record = vault.add_key(
         b"key", owner="Example Labs", recipient="Early access 7", model_name="demo", model_fingerprint="c" * 64,

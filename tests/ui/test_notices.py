@@ -24,7 +24,7 @@ def test_an_error_shows_all_its_parts() -> None:
     assert page.count("data-copy=") == 2, "the path and the tensor can be copied"
 
 
-def test_an_error_from_a_jobs_row_looks_the_same() -> None:
+def test_error_from_a_job_row_renders_the_same() -> None:
     error = CorruptCheckpointError("cut short", file="/a", advice="again")
     row = {"type": "CorruptCheckpointError", "problem": "cut short", "file": "/a", "advice": "again", "tensor": None}
     assert notices.error_html(row) == notices.error_html(error)
@@ -49,7 +49,7 @@ def test_markup_and_control_characters_are_inert() -> None:
     assert "\\x1b[31m\\u202e" in notices.error_html(error)
 
 
-def test_what_is_copied_is_what_is_shown() -> None:
+def test_copied_text_equals_shown_text() -> None:
     page = notices.copyable("/models/a\nrm -rf ~\n")
     assert "\n" not in page
     assert 'data-copy="/models/a\\nrm -rf ~\\n"' in page

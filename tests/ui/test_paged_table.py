@@ -25,11 +25,11 @@ def where(page: int, total: int, found: bool = False) -> str:
         (0, 1234, True, "Page 1 of 25: 1 to 50 of 1 234 keys found, newest first"),
     ],
 )
-def test_it_says_which_rows_are_shown_of_how_many(page: int, total: int, found: bool, text: str) -> None:
+def test_table_states_shown_rows_and_total(page: int, total: int, found: bool, text: str) -> None:
     assert where(page, total, found) == f'<p class="note" role="status">{text}</p>'
 
 
-def test_a_search_that_finds_nothing_says_so_inertly() -> None:
+def test_empty_search_result_is_reported_with_inert_text() -> None:
     page = nothing_found_html(NASTY, "keys")
     assert "Nothing found" in page
     assert "None of the keys" in page
@@ -37,7 +37,7 @@ def test_a_search_that_finds_nothing_says_so_inertly() -> None:
     assert len(nothing_found_html("x" * 10_000, "keys")) < 1000
 
 
-def test_damaged_records_are_named_and_a_flood_of_them_is_counted() -> None:
+def test_damaged_records_are_named_and_many_are_counted() -> None:
     lost = [RecordName("keys", f"{n:016x}") for n in range(1, 1501)]
     assert "keys 0000000000000001." not in damage_html(lost[:1])
     assert "keys 0000000000000001" in damage_html(lost[:1])

@@ -17,14 +17,14 @@ def limits(tmp_path: Path) -> Limits:
     return Limits((tmp_path,))
 
 
-def test_a_model_is_picked_by_its_line_and_can_be_opened_beside_it(limits: Limits, tmp_path: Path) -> None:
+def test_model_is_picked_by_its_row_or_opened_as_a_folder(limits: Limits, tmp_path: Path) -> None:
     page = listing_html(list_folder(tmp_path, limits), limits, "model")
     assert f'class="entry entry-model" data-act="pick" data-place="{tmp_path}/model"' in page
     assert f'class="inside" data-act="open" data-place="{tmp_path}/model"' in page
     assert f'class="entry entry-folder" data-act="open" data-place="{tmp_path}/plain"' in page
 
 
-def test_the_shown_folder_can_be_used_where_that_makes_sense(limits: Limits, tmp_path: Path) -> None:
+def test_shown_folder_can_be_used_if_valid(limits: Limits, tmp_path: Path) -> None:
     def has_button(folder: Path, kind: str) -> bool:
         return "Use this folder" in listing_html(list_folder(folder, limits, kind=kind), limits, kind)
 
@@ -49,7 +49,7 @@ def test_an_empty_folder_says_so(limits: Limits, tmp_path: Path) -> None:
     assert "Up one level" in page
 
 
-def test_it_opens_at_what_is_in_the_field(limits: Limits, tmp_path: Path) -> None:
+def test_picker_opens_at_the_path_in_the_field(limits: Limits, tmp_path: Path) -> None:
     assert start_folder("", limits) == tmp_path
     assert start_folder("/etc", limits) == tmp_path
     assert start_folder(str(tmp_path / "plain"), limits) == tmp_path / "plain"

@@ -46,7 +46,7 @@ class Page:
 
 
 @pytest.mark.fault(98)
-def test_an_answer_that_comes_after_lock_is_withheld() -> None:
+def test_answer_after_lock_is_withheld() -> None:
     async def go() -> None:
         page = Page()
         with pytest.raises(gr.Error, match="was locked"):

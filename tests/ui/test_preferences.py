@@ -34,7 +34,7 @@ def settings(home: Path, **environ: str) -> Settings:
     return Settings.from_environment({"IRWM_HOME": str(home), **environ})
 
 
-def test_what_was_written_is_read(home: Path) -> None:
+def test_preferences_round_trip(home: Path) -> None:
     preferences.write(home, CHOSEN)
     assert preferences.read(home) == CHOSEN
     assert stat.S_IMODE((home / FILE_NAME).stat().st_mode) == 0o600
@@ -42,7 +42,7 @@ def test_what_was_written_is_read(home: Path) -> None:
     assert json.loads((home / FILE_NAME).read_text("utf-8"))["version"] == 1
 
 
-def test_nothing_set_is_the_usual(home: Path) -> None:
+def test_unset_preferences_use_defaults(home: Path) -> None:
     assert preferences.read(home) == Preferences("auto", (), 15, "system")
     put(home, {"version": 1, "theme": "dark"})
     assert preferences.read(home) == Preferences(theme="dark"), "a missing name has its default"
@@ -80,7 +80,7 @@ def test_nothing_set_is_the_usual(home: Path) -> None:
         {"version": 1, "roots": [f"/{n}" for n in range(51)]},
     ],
 )
-def test_a_file_that_cannot_be_used_is_named_and_the_app_starts_without_it(home: Path, content: Any) -> None:
+def test_unusable_preferences_are_named_and_ignored(home: Path, content: Any) -> None:
     path = put(home, content)
     with pytest.raises(PreferencesError) as caught:
         preferences.read(home)
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_used_is_named_and_the_app_starts_without_it(home:
     assert path.read_bytes() == before, "it is left for inspection"
 
 
-def test_a_file_that_cannot_be_opened_is_named(home: Path) -> None:
+def test_unopenable_preferences_are_named(home: Path) -> None:
     (home / FILE_NAME).mkdir()
     assert settings(home).note is not None
     with pytest.raises(PreferencesError, match="cannot be saved"):
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_opened_is_named(home: Path) -> None:
     assert [path.name for path in home.iterdir()] == [FILE_NAME]
 
 
-def test_the_preferences_hold_where_the_environment_says_nothing(home: Path, tmp_path: Path) -> None:
+def test_preferences_apply_without_environment_values(home: Path, tmp_path: Path) -> None:
     preferences.write(home, Preferences(device="cpu", roots=(str(tmp_path), "/not/plugged/in")))
     found = settings(home)
     assert (found.device, found.roots) == ("cpu", (tmp_path, Path("/not/plugged/in")))
@@ -118,7 +118,7 @@ def test_the_environment_wins(home: Path, tmp_path: Path) -> None:
     assert (other.device, other.roots, other.preferences.theme) == ("auto", (tmp_path,), "light")
 
 
-def test_taking_the_folders_out_brings_the_usual_ones_back(home: Path) -> None:
+def test_removing_folders_restores_the_defaults(home: Path) -> None:
     preferences.write(home, Preferences(roots=("/elsewhere",)))
     found = settings(home)
     assert found.roots == (Path("/elsewhere"),)
@@ -126,7 +126,7 @@ def test_taking_the_folders_out_brings_the_usual_ones_back(home: Path) -> None:
     assert Path.home().resolve() in found.usual_roots
 
 
-def test_folders_that_are_links_are_resolved_and_circles_hold_nothing_up(home: Path, tmp_path: Path) -> None:
+def test_linked_folders_are_resolved_and_link_cycles_are_skipped(home: Path, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     os.symlink(tmp_path / "round", tmp_path / "round")
@@ -134,7 +134,7 @@ def test_folders_that_are_links_are_resolved_and_circles_hold_nothing_up(home: P
     assert found.roots[0] == tmp_path / "real"
 
 
-def test_the_idle_time_holds_for_open_and_for_later_browsers(home: Path) -> None:
+def test_idle_time_applies_to_open_and_new_browsers(home: Path) -> None:
     now = [0.0]
     cost = Cost(memory_kib=8, passes=1, lanes=1)
     sessions = Sessions(home, cost=cost, idle_seconds=900, monotonic=lambda: now[0])
@@ -148,7 +148,7 @@ def test_the_idle_time_holds_for_open_and_for_later_browsers(home: Path) -> None
     assert not sessions.is_open("second")
 
 
-def test_a_longer_idle_time_opens_nothing_that_was_over(home: Path) -> None:
+def test_longer_idle_time_does_not_reopen_ended_sessions(home: Path) -> None:
     now = [0.0]
     cost = Cost(memory_kib=8, passes=1, lanes=1)
     sessions = Sessions(home, cost=cost, idle_seconds=60, monotonic=lambda: now[0])

@@ -25,7 +25,7 @@ def test_there_is_a_card_for_each_preset_and_its_value_is_the_presets_name() -> 
 
 
 @pytest.mark.parametrize(("copies", "usual"), [(1, STANDARD), (5, MANY)])
-def test_the_default_alone_is_marked(copies: int, usual: str) -> None:
+def test_only_the_default_card_is_marked(copies: int, usual: str) -> None:
     marked = [name for card, name in card_choices(256, 5, copies) if "(recommended)" in card.splitlines()[0]]
     assert marked == [usual]
 
@@ -48,7 +48,7 @@ def test_the_papers_card_warns_and_says_that_other_rows_stay() -> None:
     assert "can find and remove it" in card
 
 
-def test_more_keys_survive_less_noise_and_no_model_needs_no_numbers() -> None:
+def test_more_keys_survive_less_noise_and_card_without_model_has_no_numbers() -> None:
     survives = [card_text(STANDARD, 4096, keys).splitlines()[2] for keys in (1, 100_000)]
     assert survives[0] != survives[1]
     assert "choose the original to see how much" in card_text(STANDARD, None)

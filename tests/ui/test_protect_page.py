@@ -20,7 +20,7 @@ def check_place(pages: Pages, model: Path, offered: list[str], chosen: list[str]
     return check(*inputs)
 
 
-def test_files_that_are_left_out_are_listed_and_a_selection_stays(pages: Pages, tiny_path: Path) -> None:
+def test_left_out_files_are_listed_and_a_selection_stays(pages: Pages, tiny_path: Path) -> None:
     model = place(tiny_path, pages.root, "tiny")
     (model / "modeling_own.py").write_text("")
     (model / "weights.zip").write_bytes(b"")
@@ -39,7 +39,7 @@ def test_files_that_are_left_out_are_listed_and_a_selection_stays(pages: Pages, 
     assert (offered, also.value) == (["modeling_own.py"], ["modeling_own.py"])
 
 
-def test_nothing_is_asked_where_nothing_is_left_out(pages: Pages, tiny_path: Path) -> None:
+def test_no_question_without_left_out_files(pages: Pages, tiny_path: Path) -> None:
     said, _, also = check_place(pages, place(tiny_path, pages.root, "tiny"), [], None)
     assert "Left out" not in said
     assert also == gr.skip(), "it is not shown"

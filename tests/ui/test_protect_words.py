@@ -72,7 +72,7 @@ RECEIPT: dict[str, Any] = {
 }
 
 
-def test_the_odds_are_called_the_papers_rule_and_not_a_promise() -> None:
+def test_odds_are_attributed_to_the_paper_without_promise() -> None:
     said = odds_sentence(Parameters())
     assert "meets the paper's rule (at least 30 of 50 positions count) in 99.97 % of cases" in said
     assert "survives an attack with a probability of 80 %" in said
@@ -80,13 +80,13 @@ def test_the_odds_are_called_the_papers_rule_and_not_a_promise() -> None:
     assert "keys" not in said
 
 
-def test_equation_3_is_said_for_the_keys_that_there_will_be() -> None:
+def test_equation_3_uses_the_planned_number_of_keys() -> None:
     said = odds_sentence(Parameters(), 312)
     assert "312 keys" in said
     assert power_text(math.log10(wrong_user_probability(50, 30, 0.2, 312))) in said
 
 
-def test_noise_is_said_with_its_cost_and_whether_it_hides() -> None:
+def test_noise_text_states_cost_and_hiding() -> None:
     (note,) = consequences(many_recipients(256, hides_rows=True), 256, 5)
     assert f"{100 * math.sqrt(2 * 8 / 256):.0f} % of its length" in note
     assert "cannot distinguish them" in note
@@ -96,7 +96,7 @@ def test_noise_is_said_with_its_cost_and_whether_it_hides() -> None:
     assert "can be distinguished" in consequences(fixed, 256, 5)[0]
 
 
-def test_a_fingerprint_is_said_with_its_size_and_what_it_does_not_hide() -> None:
+def test_fingerprint_text_states_size_and_limits() -> None:
     (note,) = consequences(many_recipients(256), 256, 5)
     in_embedding, in_head = 25 * math.sqrt(8 / 256), 12.5 * math.sqrt(8 / 256)
     assert (
@@ -108,12 +108,12 @@ def test_a_fingerprint_is_said_with_its_size_and_what_it_does_not_hide() -> None
     assert "marked" not in note
 
 
-def test_several_recipients_without_noise_are_warned() -> None:
+def test_several_recipients_without_noise_get_a_warning() -> None:
     assert "see every mark" in consequences(Parameters(), 4096, 5)[0]
     assert consequences(Parameters(), 4096, 1) == []
 
 
-def test_permutations_that_no_memory_holds_are_refused_before_the_start() -> None:
+def test_permutations_beyond_memory_are_refused_before_start() -> None:
     with pytest.raises(ParameterError, match="memory") as caught:
         check_memory(Parameters(permutations=1_000_000), 8192)
     assert "permutations" in (caught.value.expected or "")
@@ -139,19 +139,19 @@ def test_a_presets_fields_are_its_parameters(preset: str) -> None:
 
 
 @pytest.mark.parametrize("choice", ["row", "global"])
-def test_noise_that_is_written_over_has_no_size_of_a_fingerprint(choice: str) -> None:
+def test_noise_over_numbers_has_no_fingerprint_size(choice: str) -> None:
     values = (50, 10, 0.2, 30, "auto", True, 30.0, 1000, 10, choice, 0.25)
     p = SettingsForm.parameters(STANDARD, *values)
     assert (p.noise_level, p.spread) == (choice, 0.0)
 
 
 @pytest.mark.parametrize("scale", ["a lot", "", None, "nan", "-1"])
-def test_what_is_no_scale_is_refused(scale: str | None) -> None:
+def test_invalid_scale_is_refused(scale: str | None) -> None:
     with pytest.raises(ParameterError, match="scale is out of range"):
         SettingsForm.parameters(STANDARD, 50, 10, 0.2, 30, scale, True, 30.0, 1000, 8, "added", 0.1)
 
 
-def test_a_list_is_said_with_who_is_passed_over_and_damage() -> None:
+def test_list_text_states_skipped_recipients_and_damage() -> None:
     found = read_list("recipient\n" + "\n".join(f"<i>{n}</i>" for n in range(8)))
     said = preview_html(found, [Recipient("<i>0</i>")], 2)
     assert "8 recipients" in said
@@ -169,7 +169,7 @@ def test_faulty_lines_are_listed_and_the_rest_counted() -> None:
     assert "and 4 more" in said
 
 
-def test_the_change_is_named_by_tensor_and_measured() -> None:
+def test_receipt_names_changed_tensors_with_measured_change() -> None:
     exact = {"changed_tensors": ["wte"], "changed_rows": 50, "changed_values": 500, "changed_share": 0.1}
     assert changed_text(exact | {"vocab_size": 4096}).startswith("500 numbers in 50 of 4\u00a0096 rows of wte;")
     noisy = changed_text(RECEIPT["example"] | {"vocab_size": 4096})
@@ -177,7 +177,7 @@ def test_the_change_is_named_by_tensor_and_measured() -> None:
     assert "the same rows in each" in noisy
 
 
-def test_the_receipt_for_many_counts_and_tells_the_room_apart() -> None:
+def test_receipt_for_many_counts_copies_and_disk_space() -> None:
     card = receipt_html(RECEIPT)
     for said in ("1 copy of 3 requested", "1 already existed", "1 could not be written", "6.0 MB", "4.0 MB are shared"):
         assert said in card
@@ -189,7 +189,7 @@ def test_the_receipt_for_many_counts_and_tells_the_room_apart() -> None:
     assert rows[1][1:] == ["failed: no margin", "–", "–", "–"]
 
 
-def test_another_model_refills_only_what_the_preset_had_filled_in() -> None:
+def test_new_model_refills_only_preset_values() -> None:
     for before in (None, 64, 256):
         for name in (STANDARD, MANY):
             preset = SettingsForm.choose(name, before)[1:]

@@ -46,7 +46,7 @@ def state(jobs: Jobs, job: Job) -> str:
 
 
 @pytest.mark.slow
-def test_one_runs_and_the_others_wait_in_their_order(jobs: Jobs) -> None:
+def test_one_job_runs_and_others_wait_in_order(jobs: Jobs) -> None:
     first, second, third = (start(jobs, number, steps=40) for number in range(3))
     assert (first.state, second.state, third.state) == ("running", "queued", "queued")
     assert [job.id for job in jobs.ahead(third.id)] == [first.id, second.id]
@@ -60,7 +60,7 @@ def test_one_runs_and_the_others_wait_in_their_order(jobs: Jobs) -> None:
     assert f"Waiting for 2 before it, now: protect {first.id}" in jobs.log_tail(third.id)
 
 
-def test_the_same_request_waits_only_once(jobs: Jobs) -> None:
+def test_equal_request_is_queued_once(jobs: Jobs) -> None:
     start(jobs, 0)
     waiting = start(jobs, 1)
     with pytest.raises(runner.JobRunningError, match=waiting.id):
@@ -85,7 +85,7 @@ def status(pid: int | None) -> str:
         return "zombie"
 
 
-def test_a_task_that_is_killed_in_its_turn_holds_nobody_up(jobs: Jobs) -> None:
+def test_killed_task_does_not_block_the_queue(jobs: Jobs) -> None:
     first, second = start(jobs, 0), start(jobs, 1, steps=3)
     assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
@@ -94,7 +94,7 @@ def test_a_task_that_is_killed_in_its_turn_holds_nobody_up(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_waits_for_one_that_another_process_started_and_outlives_its_own(jobs: Jobs) -> None:
+def test_task_waits_for_other_processes_and_survives_its_starter(jobs: Jobs) -> None:
     """As between the app and the command line; the process that started the second one ends while it waits."""
     first = start(jobs, 0, steps=100_000)
     code = (
@@ -123,7 +123,7 @@ def test_a_task_waits_for_one_that_another_process_started_and_outlives_its_own(
     until(lambda: jobs.get(id).state == "done", "the second job", lambda: jobs.log_tail(id))
 
 
-def test_a_start_that_fails_holds_nobody_up(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_does_not_block_the_queue(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise StorageFullError("the disk is full")
 
@@ -139,7 +139,7 @@ def test_a_start_that_fails_holds_nobody_up(jobs: Jobs, monkeypatch: pytest.Monk
     assert start(jobs, 0).state == "running"
 
 
-def test_a_task_that_nobody_runs_any_more_is_ended_by_the_next_start(jobs: Jobs) -> None:
+def test_next_start_ends_abandoned_tasks(jobs: Jobs) -> None:
     dead = runner.subprocess.Popen(["true"])
     dead.wait()
     request = {"do": "work", "number": 0}
@@ -149,7 +149,7 @@ def test_a_task_that_nobody_runs_any_more_is_ended_by_the_next_start(jobs: Jobs)
     assert state(jobs, lost) == "interrupted"
 
 
-def test_more_than_this_computer_can_hold_do_not_wait(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_length_is_limited(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "MOST_WAITING", 1)
     start(jobs, 0)
     start(jobs, 1)
@@ -167,22 +167,20 @@ def test_tasks_of_two_devices_do_not_wait_for_each_other(jobs: Jobs, monkeypatch
     ]
 
 
-def test_a_light_task_and_another_device_wait_for_nobody() -> None:
+def test_light_tasks_and_other_devices_do_not_wait() -> None:
     assert queue.lane_of("item", {"path": "/x"}) == ""
     assert queue.lane_of("protect", {"device": "cpu"}) == "cpu"
     assert queue.lane_of("verify", {}) == "cpu"
 
 
-def test_a_gpu_that_is_not_there_is_refused_before_anything_is_started(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_gpu_is_refused_before_the_start(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(IrwmError, match="no GPU"):
         start(jobs, 0, device="cuda")
     assert jobs.recent() == []
 
 
-def test_the_card_says_what_it_waits_for(jobs: Jobs) -> None:
+def test_waiting_job_card_names_the_blocking_job(jobs: Jobs) -> None:
     first = start(jobs, 0)
     waiting = start(jobs, 1)
     card = job_html(waiting, speed=None, unit="bytes", now=datetime.now(UTC), ahead=jobs.ahead(waiting.id))
@@ -202,7 +200,7 @@ def test_an_ended_task_is_run_again_with_the_same_request(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sweep", "lab"])
-def test_what_can_be_gone_on_with_goes_on(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_resumable_task_is_resumed(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     vault = Vault.create(jobs.home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
     job = jobs.finish(jobs.create(kind, "old", {"resume": "", "seed": 1}).id, "stopped")
     asked: list[Any] = []

@@ -33,7 +33,7 @@ def start(temp: Path) -> tuple[subprocess.Popen[str], Path]:
 
 
 @pytest.mark.fault(80)
-def test_what_a_killed_app_left_behind_is_removed_at_the_next_start_and_nothing_else(tmp_path: Path) -> None:
+def test_next_start_removes_only_files_of_killed_apps(tmp_path: Path) -> None:
     others = tmp_path / "irwm-uploads-link"
     (tmp_path / "elsewhere").mkdir()
     others.symlink_to(tmp_path / "elsewhere")
@@ -59,7 +59,7 @@ def test_what_a_killed_app_left_behind_is_removed_at_the_next_start_and_nothing_
     ("soft", "hard", "set_to"),
     [(256, 100_000, (4096, 100_000)), (256, 1024, (1024, 1024)), (8192, 100_000, None), (256, -1, (4096, -1))],
 )
-def test_the_process_may_have_as_many_files_as_it_asks_for_or_the_system_allows(
+def test_file_limit_is_raised_to_request_or_system_maximum(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, set_to: tuple[int, int] | None
 ) -> None:
     asked: list[tuple[int, int]] = []

@@ -15,7 +15,7 @@ def models(tmp_path: Path) -> list[Path]:
     return made
 
 
-def test_the_newest_stands_first_once_and_a_few_are_kept(tmp_path: Path, models: list[Path]) -> None:
+def test_recent_list_is_newest_first_unique_and_short(tmp_path: Path, models: list[Path]) -> None:
     recent = RecentPaths(tmp_path)
     for model in [*models, models[3]]:
         recent.add("suspect", model)
@@ -24,9 +24,7 @@ def test_the_newest_stands_first_once_and_a_few_are_kept(tmp_path: Path, models:
     assert len(kept) == len(set(kept)) == KEPT
 
 
-def test_an_original_that_was_marked_is_offered_wherever_an_original_is_asked_for(
-    tmp_path: Path, models: list[Path]
-) -> None:
+def test_marked_original_is_offered_in_every_original_field(tmp_path: Path, models: list[Path]) -> None:
     RecentPaths(tmp_path).add("original", models[0])
     again = RecentPaths(tmp_path)
     for purpose in ("original", "original-of", "lab-original", "explored", "verify-original"):
@@ -37,14 +35,14 @@ def test_an_original_that_was_marked_is_offered_wherever_an_original_is_asked_fo
     assert SHARED.keys().isdisjoint(SHARED.values())
 
 
-def test_what_is_gone_is_not_offered(tmp_path: Path, models: list[Path]) -> None:
+def test_missing_paths_are_not_offered(tmp_path: Path, models: list[Path]) -> None:
     recent = RecentPaths(tmp_path)
     recent.add("target", models[0])
     models[0].rmdir()
     assert recent.paths("target") == ()
 
 
-def test_the_same_again_writes_nothing(tmp_path: Path, models: list[Path]) -> None:
+def test_unchanged_recent_list_is_not_rewritten(tmp_path: Path, models: list[Path]) -> None:
     recent = RecentPaths(tmp_path)
     recent.add("explored", models[0])
     before = (tmp_path / "recent.json").stat().st_ino

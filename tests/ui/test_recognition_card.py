@@ -29,7 +29,7 @@ def test_each_step_shows_its_sentence_confidence_and_measure(request) -> None:
     assert "No change had to be undone" not in page
 
 
-def test_a_suspect_in_place_says_so(request) -> None:
+def test_unmoved_suspect_is_stated_on_the_card(request) -> None:
     page = recognition_html(request.getfixturevalue("found").document)
     assert "No change had to be undone" in page
     assert "<li>" not in page
@@ -41,7 +41,7 @@ def test_lost_tokens_and_rows_are_counted(request) -> None:
     assert "of this key’s 50 are gone" in page
 
 
-def test_what_cannot_be_aligned_says_why_and_what_it_means(request) -> None:
+def test_unaligned_suspect_states_reason_and_meaning(request) -> None:
     page = recognition_html(request.getfixturevalue("inconclusive").document)
     assert "<h3>Cannot be aligned</h3>" in page
     assert "The suspect cannot be aligned: the suspect’s rows have 32 coordinates" in page
@@ -57,7 +57,7 @@ def test_what_cannot_be_aligned_says_why_and_what_it_means(request) -> None:
         ("cannot tell", "Cannot tell", "inconclusive", "separate finding"),
     ],
 )
-def test_lineage_is_an_icon_a_word_and_its_own_finding(request, status, word, shape, caveat) -> None:
+def test_lineage_has_icon_word_and_separate_finding(request, status, word, shape, caveat) -> None:
     document = copy.deepcopy(request.getfixturevalue("disguised").document)
     document["lineage"]["status"] = status
     aside = re.search(r"<aside.*</aside>", recognition_html(document))[0]
@@ -73,7 +73,7 @@ def test_a_hostile_lineage_is_inert(request) -> None:
     assert "<img" not in recognition_html(document)
 
 
-def test_the_verdict_points_to_what_was_undone(request) -> None:
+def test_verdict_refers_to_the_undone_steps(request) -> None:
     found, disguised = (request.getfixturevalue(name).document for name in ("found", "disguised"))
     assert "2 changes had to be undone; they are listed below" in verdict_html(finding_card(disguised))
     assert "undone" not in verdict_html(finding_card(found))

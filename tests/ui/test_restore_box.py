@@ -64,7 +64,7 @@ def test_the_backups_are_listed_newest_first(pages: Pages, backup: Path) -> None
     assert pages.call("restore", "expand")["restore-which"].choices == [(backup.stem, backup.name)]
 
 
-def test_it_is_compared_then_restored_and_nothing_is_lost(pages: Pages, backup: Path) -> None:
+def test_backup_is_compared_then_restored_without_loss(pages: Pages, backup: Path) -> None:
     home = pages.context.settings.home
     compared = ask(pages, "restore-look", backup.name)
     # The second case, the backup's own entry; the backup was made before both were written.
@@ -83,7 +83,7 @@ def test_it_is_compared_then_restored_and_nothing_is_lost(pages: Pages, backup: 
 
 
 @pytest.mark.parametrize("typed", ["", "another passphrase", "x" * 1025])
-def test_without_the_backups_passphrase_nothing_is_said_or_done(pages: Pages, backup: Path, typed: str) -> None:
+def test_restore_needs_the_passphrase_of_the_backup(pages: Pages, backup: Path, typed: str) -> None:
     for button in ("restore-look", "restore-now"):
         out = ask(pages, button, backup.name, typed=typed)
         assert "notice-fault" in out["restore-said"]
@@ -93,7 +93,7 @@ def test_without_the_backups_passphrase_nothing_is_said_or_done(pages: Pages, ba
     assert cases(pages) == ["Before", "After"]
 
 
-def test_a_revoked_passphrase_replaces_no_vault_that_opens(pages: Pages, backup: Path) -> None:
+def test_backup_with_an_old_passphrase_does_not_replace_an_intact_vault(pages: Pages, backup: Path) -> None:
     pages.context.sessions.unlock(SESSION, PASSPHRASE)
     pages.vault.change_passphrase(PASSPHRASE, "another four plain words")
     pages.lock()
@@ -108,7 +108,7 @@ def test_a_revoked_passphrase_replaces_no_vault_that_opens(pages: Pages, backup:
 
 
 @pytest.mark.parametrize("hindrance", ["newer", "busy", "unsafe", "cost"])
-def test_a_vault_that_only_cannot_be_tried_now_is_not_taken_for_damaged(
+def test_vault_that_cannot_be_checked_now_is_not_treated_as_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hindrance: str
 ) -> None:
     home = tmp_path / "home"
@@ -142,9 +142,7 @@ def test_a_newer_vault_is_not_replaced_from_the_gate(pages: Pages, backup: Path)
     assert not list(home.glob("*.replaced-*"))
 
 
-def test_an_upload_that_would_be_read_without_end_does_not_hold_the_gate(
-    pages: Pages, backup: Path, tmp_path: Path
-) -> None:
+def test_endless_upload_does_not_block_the_gate(pages: Pages, backup: Path, tmp_path: Path) -> None:
     bad = Path(shutil.copy(backup, tmp_path / "bad.sqlite3"))
     with closing(sqlite3.connect(bad)) as conn:
         conn.executescript(
@@ -158,7 +156,7 @@ def test_an_upload_that_would_be_read_without_end_does_not_hold_the_gate(
     assert cases(pages) == ["Before", "After"]
 
 
-def test_a_backup_from_elsewhere_is_uploaded(pages: Pages, backup: Path) -> None:
+def test_backup_can_be_uploaded(pages: Pages, backup: Path) -> None:
     file = posted(backup)
     assert "later entries" in ask(pages, "restore-look", None, file)["restore-said"]
     ask(pages, "restore-now", None, file)
@@ -174,7 +172,7 @@ def test_another_vaults_backup_replaces_nothing(pages: Pages, backup: Path, tmp_
 
 
 @pytest.mark.parametrize("which", [None, "", "../vault.sqlite3", "/etc/passwd", "vault-99999999-x.sqlite3"])
-def test_only_what_is_listed_can_be_chosen(pages: Pages, backup: Path, which: str | None) -> None:
+def test_only_listed_backups_can_be_chosen(pages: Pages, backup: Path, which: str | None) -> None:
     assert "No backup was chosen" in ask(pages, "restore-now", which)["restore-said"]
 
 
@@ -187,7 +185,7 @@ def test_a_path_that_was_not_uploaded_is_refused(pages: Pages, backup: Path, pat
     assert cases(pages) == ["Before", "After"]
 
 
-def test_a_file_that_is_no_backup_is_refused(pages: Pages, backup: Path, tmp_path: Path) -> None:
+def test_file_without_a_backup_is_refused(pages: Pages, backup: Path, tmp_path: Path) -> None:
     (tmp_path / "film").write_bytes(b"x" * 5000)
     for name in ("film.sqlite3", "film.mp4"):
         out = ask(pages, "restore-now", None, posted(tmp_path / "film", name))
@@ -195,7 +193,7 @@ def test_a_file_that_is_no_backup_is_refused(pages: Pages, backup: Path, tmp_pat
     assert cases(pages) == ["Before", "After"]
 
 
-def test_nothing_is_restored_under_a_job_that_may_write(pages: Pages, backup: Path) -> None:
+def test_restore_is_refused_while_a_job_may_write(pages: Pages, backup: Path) -> None:
     pages.context.sessions.unlock(SESSION, PASSPHRASE)
     job = pages.jobs.create("verify", "Verify for a customer", {})
     pages.lock()
@@ -214,7 +212,7 @@ def test_nothing_is_restored_under_a_job_that_may_write(pages: Pages, backup: Pa
         pages.call("run-again", "click", job.id)
 
 
-def test_a_lost_and_a_damaged_vault_come_back(pages: Pages, backup: Path) -> None:
+def test_lost_and_damaged_vaults_are_restored(pages: Pages, backup: Path) -> None:
     vault = pages.context.settings.home / "vault.sqlite3"
     for end in ("-wal", "-shm"):
         vault.with_name(vault.name + end).unlink(missing_ok=True)
@@ -228,7 +226,7 @@ def test_a_lost_and_a_damaged_vault_come_back(pages: Pages, backup: Path) -> Non
     assert cases(pages) == ["Before"]
 
 
-def test_a_backup_is_read_without_being_changed(pages: Pages, backup: Path) -> None:
+def test_comparison_does_not_change_the_backup(pages: Pages, backup: Path) -> None:
     from storage.backup import inspect
 
     before = backup.read_bytes()
@@ -246,7 +244,7 @@ def test_a_backup_is_read_without_being_changed(pages: Pages, backup: Path) -> N
 
 
 @pytest.mark.fault(79, 92)
-def test_wrong_passphrases_of_a_backup_count_as_those_at_the_gate(pages: Pages, backup: Path) -> None:
+def test_wrong_backup_passphrases_count_as_gate_attempts(pages: Pages, backup: Path) -> None:
     for _ in range(FREE):
         assert "does not open" in ask(pages, "restore-look", backup.name, typed="a guess")["restore-said"]
     refused = ask(pages, "restore-look", backup.name)

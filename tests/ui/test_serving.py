@@ -52,7 +52,7 @@ def is_open(client: httpx.Client, session: str | None = None) -> bool:
 
 
 @pytest.mark.fault(60)
-def test_an_evil_host_is_refused_and_nothing_done(running_app: RunningApp) -> None:
+def test_forged_host_is_refused(running_app: RunningApp) -> None:
     with running_app.client() as client:
         for host in ("evil.example", f"evil.example:{running_app.port}", "127.0.0.1.evil.example", "", "0.0.0.0"):
             assert client.get("/", headers={"host": host}).status_code == 400, host
@@ -62,7 +62,7 @@ def test_an_evil_host_is_refused_and_nothing_done(running_app: RunningApp) -> No
 
 
 @pytest.mark.fault(60)
-def test_an_evil_origin_is_refused_and_nothing_done(running_app: RunningApp) -> None:
+def test_forged_origin_is_refused(running_app: RunningApp) -> None:
     with running_app.client() as client:
         for origin in (EVIL, "null", f"http://localhost:{running_app.port + 1}"):
             answer = join(client, "do_create", [PASSPHRASE, PASSPHRASE, 0], origin=origin)
@@ -76,7 +76,7 @@ def test_an_evil_origin_is_refused_and_nothing_done(running_app: RunningApp) -> 
 
 
 @pytest.mark.fault(60)
-def test_a_form_of_another_page_cannot_pass_for_json(running_app: RunningApp) -> None:
+def test_cross_site_form_is_not_accepted_as_json(running_app: RunningApp) -> None:
     with running_app.client() as client:
         body = json.dumps({"data": [PASSPHRASE, PASSPHRASE, 0], "fn_index": handler(client, "do_create")})
         answer = client.post("/gradio_api/queue/join", content=body, headers={"content-type": "text/plain"})
@@ -85,7 +85,7 @@ def test_a_form_of_another_page_cannot_pass_for_json(running_app: RunningApp) ->
 
 
 @pytest.mark.fault(61)
-def test_files_of_the_app_and_of_others_are_not_handed_out(running_app: RunningApp) -> None:
+def test_app_and_system_files_are_not_served(running_app: RunningApp) -> None:
     (running_app.home / "probe.txt").write_text("sealed")
     env = REPOSITORY / "ui" / "style.css"
     targets = [str(running_app.home / "probe.txt"), str(running_app.home), "/etc/passwd", str(env), "app.py"]
@@ -108,13 +108,13 @@ def test_files_of_the_app_and_of_others_are_not_handed_out(running_app: RunningA
                 assert b"sealed" not in answer.content
 
 
-def test_no_address_is_fetched_for_anybody(running_app: RunningApp) -> None:
+def test_app_fetches_no_urls(running_app: RunningApp) -> None:
     with running_app.client() as client:
         for path in ("file=http://example.com/", "file=https://example.com/", "proxy=https://a.hf.space/"):
             assert client.get(f"/gradio_api/{path}").status_code in (403, 404)
 
 
-def test_our_own_files_are_served(running_app: RunningApp) -> None:
+def test_app_assets_are_served(running_app: RunningApp) -> None:
     with running_app.client() as client:
         font = client.get("/studio/fonts/ibm-plex-sans-latin-400-normal.woff2")
         assert font.status_code == 200
@@ -124,7 +124,7 @@ def test_our_own_files_are_served(running_app: RunningApp) -> None:
         assert "IBM Plex Sans" in client.get("/theme.css").text
 
 
-def test_the_page_says_what_a_browser_may_do_with_it(running_app: RunningApp) -> None:
+def test_page_sends_security_headers(running_app: RunningApp) -> None:
     with running_app.client() as client:
         answer = client.get("/")
     assert answer.headers["referrer-policy"] == "no-referrer"
@@ -133,7 +133,7 @@ def test_the_page_says_what_a_browser_may_do_with_it(running_app: RunningApp) ->
     assert "HttpOnly" in answer.headers["set-cookie"]
 
 
-def test_what_gradio_would_show_beyond_the_app_is_off(running_app: RunningApp) -> None:
+def test_extra_gradio_routes_are_disabled(running_app: RunningApp) -> None:
     with running_app.client() as client:
         for path in ("/monitoring", "/monitoring/summary", "/gradio_api/runs", "/docs", "/openapi.json"):
             assert client.get(path).status_code == 404, path
@@ -189,7 +189,7 @@ def test_the_passphrase_opens_the_vault_for_one_program_only(running_app: Runnin
             assert PASSPHRASE.encode() not in path.read_bytes(), path
 
 
-def test_the_pages_handlers_are_private_and_those_that_show_the_disk_refuse_a_stranger(running_app: RunningApp) -> None:
+def test_page_handlers_are_private_and_disk_handlers_need_authentication(running_app: RunningApp) -> None:
     (running_app.root / "nordwind").mkdir(exist_ok=True)
     with running_app.client() as stranger:
         stranger.get("/")
@@ -226,7 +226,7 @@ def test_a_bad_setting_stops_the_start_with_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_home_that_the_server_could_hand_out_stops_the_start(tmp_path: Path) -> None:
+def test_home_that_the_server_could_serve_stops_the_start(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=REPOSITORY, prefix=".home-") as inside:
         ended = refusal(tmp_path, IRWM_HOME=inside)
         assert os.listdir(inside) == []
@@ -250,7 +250,7 @@ def test_it_starts_from_the_users_home_folder_with_its_data_below(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_relative_home_is_meant_from_where_the_app_was_started(tmp_path: Path) -> None:
+def test_relative_home_is_resolved_from_the_start_folder(tmp_path: Path) -> None:
     with start_app(tmp_path, extra={"IRWM_HOME": "kept"}, cwd=tmp_path) as app, app.client() as client:
         call(client, "do_create", [PASSPHRASE, PASSPHRASE, 0])
     assert (tmp_path / "kept" / "vault.sqlite3").exists()
@@ -264,14 +264,14 @@ def test_a_taken_port_stops_the_start_with_a_sentence(tmp_path: Path, running_ap
 
 
 @pytest.mark.slow
-def test_it_starts_on_a_machine_that_answers_late(tmp_path: Path) -> None:
+def test_app_starts_on_a_slow_machine(tmp_path: Path) -> None:
     with start_app(tmp_path, ("-m", "tests.ui.unanswered_app")) as app, app.client() as client:
         assert client.get("/").status_code == 200
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_its_upload_folder_goes_with_it(tmp_path: Path, end: signal.Signals) -> None:
+def test_upload_folder_is_removed_when_the_app_ends(tmp_path: Path, end: signal.Signals) -> None:
     with start_app(tmp_path) as app:
         assert len(list((tmp_path / "tmp").glob("irwm-uploads-*"))) == 1
         app.process.send_signal(end)

@@ -42,7 +42,7 @@ def test_the_first_passphrase_opens_the_vault_for_this_browser_only(sessions: Se
         sessions.vault("b")
 
 
-def test_a_second_browser_must_prove_it_and_a_wrong_try_locks_nobody_out(sessions: Sessions) -> None:
+def test_second_browser_needs_the_passphrase_and_failures_lock_no_one_out(sessions: Sessions) -> None:
     sessions.create("a", PASSPHRASE)
     with pytest.raises(WrongPassphraseError):
         sessions.unlock("b", "wrong")
@@ -60,7 +60,7 @@ def test_locking_one_leaves_the_other_open(sessions: Sessions) -> None:
 
 
 @pytest.mark.fault(54)
-def test_an_idle_browser_is_locked_and_asking_is_no_use(sessions: Sessions, clock: Clock) -> None:
+def test_idle_browser_is_locked_despite_polling(sessions: Sessions, clock: Clock) -> None:
     sessions.create("a", PASSPHRASE)
     sessions.unlock("b", PASSPHRASE)
     for _ in range(20):
@@ -71,7 +71,7 @@ def test_an_idle_browser_is_locked_and_asking_is_no_use(sessions: Sessions, cloc
     assert (sessions.is_open("a"), sessions.is_open("b")) == (False, True)
 
 
-def test_nobody_gets_in_without_an_identity(sessions: Sessions) -> None:
+def test_session_without_identity_is_refused(sessions: Sessions) -> None:
     with pytest.raises(SessionLockedError):
         sessions.create(None, PASSPHRASE)
     assert not sessions.vault_exists()
@@ -80,7 +80,7 @@ def test_nobody_gets_in_without_an_identity(sessions: Sessions) -> None:
     assert not sessions.is_open(None)
 
 
-def test_there_is_one_vault(sessions: Sessions) -> None:
+def test_sessions_share_one_vault(sessions: Sessions) -> None:
     with pytest.raises(VaultMissingError):
         sessions.unlock("a", PASSPHRASE)
     sessions.create("a", PASSPHRASE)
@@ -90,9 +90,7 @@ def test_there_is_one_vault(sessions: Sessions) -> None:
 
 
 @pytest.mark.fault(79, 96)
-def test_browsers_share_one_count_of_wrong_passphrases_and_each_waits_for_its_own(
-    sessions: Sessions, clock: Clock
-) -> None:
+def test_wrong_passphrases_count_together_and_delay_each_browser(sessions: Sessions, clock: Clock) -> None:
     sessions.create("a", PASSPHRASE)
     for _ in range(3):
         with pytest.raises(WrongPassphraseError):
@@ -107,7 +105,7 @@ def test_browsers_share_one_count_of_wrong_passphrases_and_each_waits_for_its_ow
     assert sessions.vault("another").audit_log()[-1].details == {"failed tries before": 3, "tries not looked at": 2}
 
 
-def test_wrong_passphrases_of_a_vault_that_is_gone_do_not_count_against_the_next(
+def test_wrong_passphrases_do_not_count_for_a_new_vault(
     sessions: Sessions,
 ) -> None:
     """There is no backup: its folder was emptied, and a new vault is created."""
@@ -125,7 +123,9 @@ def test_wrong_passphrases_of_a_vault_that_is_gone_do_not_count_against_the_next
     sessions.unlock("b", PASSPHRASE)
 
 
-def test_knocking_by_many_locks_nobody_out(sessions: Sessions, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_passphrases_from_many_lock_no_one_out(
+    sessions: Sessions, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 4)
     sessions.create("a", PASSPHRASE)
     for n in range(10):

@@ -24,12 +24,12 @@ def test_every_number_of_the_scheme_has_a_label() -> None:
     assert set(Parameters.__dataclass_fields__) - set(LABELS) == {"hidden", "noise_level", "places"}
 
 
-def test_values_are_as_they_were_typed() -> None:
+def test_error_values_appear_as_typed() -> None:
     assert in_words({"problem": "risk is out of range", "found": "'much'"})["found"] == "“much”"
     assert in_words({"problem": "positions is out of range", "found": "None"})["found"] == "nothing"
 
 
-def test_noise_without_secret_coordinates_is_said_in_the_words_of_the_box() -> None:
+def test_noise_without_secret_bases_uses_the_labels_of_the_form() -> None:
     with pytest.raises(ParameterError) as refused:
         Parameters(noise_coordinates=4, hidden=False)
     page = notices.error_html(refused.value)

@@ -25,7 +25,7 @@ def test_empty_values_count_as_unset(tmp_path: Path) -> None:
     assert read(tmp_path, IRWM_PORT=" ", IRWM_DEVICE="", IRWM_ROOTS="") == read(tmp_path)
 
 
-def test_values_are_taken(tmp_path: Path) -> None:
+def test_settings_read_the_environment(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     roots = os.pathsep.join((str(tmp_path / "one"), str(tmp_path / "two"), str(tmp_path / "one")))
@@ -65,6 +65,6 @@ def test_a_scheduler_is_an_address(address: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["scheduler:8786", "http://x:1", "tcp://x", "tcp://x:port", "tls://a b:1"])
-def test_what_is_no_address_is_refused_in_words(address: str, tmp_path: Path) -> None:
+def test_invalid_scheduler_address_is_refused(address: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="IRWM_SCHEDULER is not the address"):
         Settings.from_environment({"IRWM_HOME": str(tmp_path / "h"), "IRWM_SCHEDULER": address})

@@ -35,7 +35,7 @@ def save(pages: Pages, theme: Any = "dark", idle: Any = 5, device: Any = "cpu", 
     return pages.call("save-settings", "click", theme, idle, device, roots)
 
 
-def test_what_is_saved_holds_at_once_and_is_kept(free: Pages, tmp_path: Path) -> None:
+def test_saved_settings_apply_at_once_and_persist(free: Pages, tmp_path: Path) -> None:
     other = tmp_path / "other models"
     other.mkdir()
     out = save(free, roots=f'{free.root}\n\n  "{other}"  \n{other}\n')
@@ -48,7 +48,7 @@ def test_what_is_saved_holds_at_once_and_is_kept(free: Pages, tmp_path: Path) ->
     assert "settings changed" in [entry.event for entry in free.vault.audit_log()]
 
 
-def test_folders_hold_at_once_for_every_picker(free: Pages, tmp_path: Path) -> None:
+def test_saved_folders_apply_at_once_to_every_picker(free: Pages, tmp_path: Path) -> None:
     other = tmp_path / "other models"
     other.mkdir()
     before = Limits.of(free.context.settings)
@@ -61,7 +61,7 @@ def test_folders_hold_at_once_for_every_picker(free: Pages, tmp_path: Path) -> N
     assert str(free.root) not in str(value(out["listing-suspect"])).replace(str(other), "")
 
 
-def test_what_the_environment_names_is_shown_and_cannot_be_set(pages: Pages) -> None:
+def test_settings_from_the_environment_are_read_only(pages: Pages) -> None:
     fields = {each.elem_id: each for each in pages.blocks.blocks.values() if getattr(each, "elem_id", None)}
     assert fields["set-device"].interactive is False
     assert "IRWM_DEVICE" in str(fields["set-device"].info)
@@ -95,7 +95,7 @@ def test_lines_are_folders_and_each_is_taken_once(tmp_path: Path) -> None:
             named_roots(wrong, ())
 
 
-def test_the_whole_computer_and_what_is_no_disk_are_no_folders_of_models(free: Pages, tmp_path: Path) -> None:
+def test_root_and_virtual_file_systems_are_not_model_folders(free: Pages, tmp_path: Path) -> None:
     (tmp_path / "top").symlink_to("/")
     for line in ("/", "//", "/usr/..", "/proc", "/proc/self", "/sys/", "/dev/shm", str(tmp_path / "top")):
         with pytest.raises(PreferencesError, match="too broad"):
@@ -107,12 +107,14 @@ def test_the_whole_computer_and_what_is_no_disk_are_no_folders_of_models(free: P
 
 
 @pytest.mark.parametrize("known", ["/", "/proc"])
-def test_one_that_was_set_before_is_not_kept_either(known: str) -> None:
+def test_too_broad_folder_from_before_is_refused(known: str) -> None:
     with pytest.raises(PreferencesError, match="too broad"):
         named_roots(known, (known,))
 
 
-def test_what_cannot_be_logged_widens_nothing(free: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_that_cannot_be_logged_adds_no_folder(
+    free: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = tmp_path / "other models"
     other.mkdir()
 
@@ -129,19 +131,19 @@ def test_what_cannot_be_logged_widens_nothing(free: Pages, tmp_path: Path, monke
     assert free.vault.idle_seconds == 900
 
 
-def test_what_cannot_be_kept_is_not_logged(free: Pages) -> None:
+def test_change_that_cannot_be_saved_is_not_logged(free: Pages) -> None:
     (free.context.settings.home / preferences.FILE_NAME).mkdir()
     assert "cannot be saved" in save(free)["settings-saved"]
     assert "settings changed" not in [entry.event for entry in free.vault.audit_log()]
 
 
-def test_minutes_are_whole() -> None:
+def test_idle_minutes_are_whole_numbers() -> None:
     assert whole_minutes(15.0) == 15
     with pytest.raises(PreferencesError):
         whole_minutes(float("inf"))
 
 
-def test_a_gpu_that_is_not_there_is_refused_or_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_is_refused_or_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -155,7 +157,7 @@ def test_a_gpu_that_is_not_there_is_refused_or_passed_over(tmp_path: Path, monke
         settle_device(asked)
 
 
-def test_a_damaged_file_is_said_on_the_page_until_it_is_written_anew(pages: Pages) -> None:
+def test_damaged_preferences_are_reported_until_rewritten(pages: Pages) -> None:
     home = pages.context.settings.home
     (home / preferences.FILE_NAME).write_text("{")
     note = Settings.from_environment({"IRWM_HOME": str(home)}).note
@@ -166,7 +168,7 @@ def test_a_damaged_file_is_said_on_the_page_until_it_is_written_anew(pages: Page
     assert json.loads((home / preferences.FILE_NAME).read_text())["theme"] == "dark"
 
 
-def test_while_the_vault_is_locked_nothing_is_set_and_no_path_is_in_the_page(pages: Pages) -> None:
+def test_locked_settings_page_sets_nothing_and_shows_no_path(pages: Pages) -> None:
     pages.lock()
     with pytest.raises(gr.Error, match="locked"):
         save(pages)
@@ -176,5 +178,5 @@ def test_while_the_vault_is_locked_nothing_is_set_and_no_path_is_in_the_page(pag
     assert str(pages.root) not in config
 
 
-def test_the_theme_stands_first_in_the_page() -> None:
+def test_theme_script_states_the_theme() -> None:
     assert theme_script("dark") == b'<script src="/studio/theme.js" data-theme="dark"></script>'

@@ -24,7 +24,7 @@ def contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def test_the_measure_is_right() -> None:
+def test_contrast_function_is_correct() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
@@ -39,17 +39,17 @@ def test_the_measure_is_right() -> None:
         ("on_accent", "accent_hover"),
     ],
 )
-def test_text_can_be_read(palette: Palette, text: str, ground: str) -> None:
+def test_text_contrast_is_sufficient(palette: Palette, text: str, ground: str) -> None:
     assert contrast(getattr(palette, text), getattr(palette, ground)) >= TEXT
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("line", ["edge", "null", "accent"])
-def test_borders_of_controls_and_lines_of_figures_can_be_seen(palette: Palette, line: str) -> None:
+def test_border_and_line_contrast_is_sufficient(palette: Palette, line: str) -> None:
     assert contrast(getattr(palette, line), palette.paper) >= GRAPHIC
 
 
-def test_the_typeface_is_ours_with_its_licence() -> None:
+def test_typeface_is_bundled_with_its_licence() -> None:
     for family, stem, weight, _ in FACES:
         data = (FONTS / face_file(stem, weight)).read_bytes()
         assert data[:4] == b"wOF2", family
@@ -58,7 +58,7 @@ def test_the_typeface_is_ours_with_its_licence() -> None:
         assert "SIL OPEN FONT LICENSE Version 1.1" in (FONTS / name).read_text("utf-8")
 
 
-def test_nothing_in_the_style_points_outside() -> None:
+def test_style_has_no_external_addresses() -> None:
     texts = [theme()._get_theme_css(), STYLE.read_text("utf-8")]
     texts += [path.read_text("utf-8") for path in STATIC.iterdir()]
     for text in texts:

@@ -49,7 +49,7 @@ def test_a_posted_path_that_was_not_uploaded_reaches_no_handler(
     assert "root:" not in json.dumps(answer)
 
 
-def test_an_address_is_not_fetched(app: RunningApp, client: httpx.Client) -> None:
+def test_posted_url_is_not_fetched(app: RunningApp, client: httpx.Client) -> None:
     for more in ({}, {"url": "https://example.com/x"}):
         answer = post(client, {"path": "https://example.com/x", "meta": {"_type": "gradio.FileData"}, **more})
         assert not answer["success"]

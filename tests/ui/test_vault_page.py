@@ -49,7 +49,7 @@ def upload(**files: bytes) -> list[str]:
     return [str(path) for path in paths]
 
 
-def test_a_commitment_is_exported_with_the_request_that_dates_it(pages: Pages, key) -> None:
+def test_commitment_is_exported_with_its_time_stamp_request(pages: Pages, key) -> None:
     id, made = key
     out = pages.call("commit-key", "change", id)
     document = Commitment.from_bytes(offered(out["commitment"]))
@@ -76,16 +76,14 @@ def test_a_response_is_checked_offline_and_kept(pages: Pages, key, authority: Au
     assert "existed at" in str(value(out["stamp-notice"]))
 
 
-def test_a_response_on_another_commitment_is_refused_and_nothing_is_kept(
-    pages: Pages, key, authority: Authority
-) -> None:
+def test_response_for_another_commitment_is_refused(pages: Pages, key, authority: Authority) -> None:
     id, _ = key
     out = pages.call("stamp-response", "upload", upload(response_tsr=authority.answer(own_request("ab" * 32))), id)
     assert "dates another document" in str(value(out["stamp-notice"]))
     assert not pages.vault.timestamps(id)
 
 
-def test_a_file_that_is_no_part_of_a_time_stamp_is_named(pages: Pages, key) -> None:
+def test_file_outside_a_time_stamp_is_named(pages: Pages, key) -> None:
     out = pages.call("stamp-response", "upload", upload(letter_txt=b"Dear Sirs"), key[0])
     assert "letter.txt" in str(value(out["stamp-notice"]))
 
@@ -95,7 +93,7 @@ def test_a_path_that_was_not_uploaded_is_refused(pages: Pages, key) -> None:
     assert "was not uploaded here" in str(value(out["stamp-notice"]))
 
 
-def test_a_look_makes_no_identity_and_the_button_does(pages: Pages) -> None:
+def test_identity_is_created_only_by_the_button(pages: Pages) -> None:
     look = pages.call("keep-identity", "click")
     assert "No identity yet" in look["identity"]
     assert not pages.vault.identities()
@@ -127,7 +125,7 @@ def test_an_identity_is_replaced_only_after_a_second_button(pages: Pages) -> Non
         ("check-vault", "click", ()),
     ],
 )
-def test_while_the_vault_is_locked_nothing_is_done(pages: Pages, element: str, event: str, values: tuple) -> None:
+def test_locked_vault_page_does_nothing(pages: Pages, element: str, event: str, values: tuple) -> None:
     pages.lock()
     with pytest.raises(gr.Error, match="locked"):
         pages.call(element, event, *values)
@@ -174,7 +172,7 @@ def test_a_note_on_a_release_is_shown_and_found(pages: Pages, key) -> None:
     assert [choice[1] for choice in found["note-release"].choices] == [release.id]
 
 
-def test_a_note_needs_an_open_vault_a_record_and_room(pages: Pages, key) -> None:
+def test_note_needs_an_open_vault_a_record_and_a_valid_length(pages: Pages, key) -> None:
     id, _ = key
     for wrong in ((None, "x"), ("0" * 16, "x"), (id, "x" * 501)):
         with pytest.raises(gr.Error):
@@ -188,7 +186,7 @@ def test_a_note_needs_an_open_vault_a_record_and_room(pages: Pages, key) -> None
 NEW = "another four plain words"
 
 
-def test_a_new_passphrase_seals_everything_again_and_says_what_it_does_not_reach(pages: Pages, key) -> None:
+def test_new_passphrase_reseals_all_and_names_its_limits(pages: Pages, key) -> None:
     id, made = key
     out = pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)
     assert "Earlier backups still open with the old passphrase" in out["0"]
@@ -200,7 +198,7 @@ def test_a_new_passphrase_seals_everything_again_and_says_what_it_does_not_reach
     assert pages.vault.check().ok
 
 
-def test_the_passphrase_is_not_changed_under_a_task_that_writes_into_the_vault(pages: Pages, key) -> None:
+def test_passphrase_change_is_refused_while_a_task_writes(pages: Pages, key) -> None:
     jobs = pages.context.jobs.opened(pages.vault.jobs_keys_to_seal())
     task = jobs.create("protect", "Protect for 400 recipients", {})
     jobs.start(task.id, os.getpid())
@@ -213,7 +211,7 @@ def test_the_passphrase_is_not_changed_under_a_task_that_writes_into_the_vault(p
     assert "were changed" in pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)["0"]
 
 
-def test_damage_from_before_is_told_with_the_new_passphrase(pages: Pages, key) -> None:
+def test_earlier_damage_is_reported_after_a_passphrase_change(pages: Pages, key) -> None:
     with contextlib.closing(sqlite3.connect(pages.vault.path)) as db, db:
         db.execute("UPDATE keys SET body = x'00'")
     out = pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)

@@ -16,7 +16,7 @@ FIGURES = (
 
 
 @pytest.mark.parametrize(("verdict", "word"), list(WORDS.items()))
-def test_each_verdict_has_a_word_and_an_icon_of_its_own(verdict: str, word: str) -> None:
+def test_each_verdict_has_its_own_word_and_icon(verdict: str, word: str) -> None:
     page = verdict_html(VerdictCard(verdict, "The sentence.", FIGURES))
     assert f"<span>{word}</span>" in page
     assert f'aria-label="Verdict: {word}"' in page
@@ -43,7 +43,7 @@ def test_every_text_is_escaped() -> None:
     assert page.count("&lt;img src=x onerror=alert(1)&gt;&amp;&#34;&#39;{0}") == 12
 
 
-def test_why_takes_markup_that_was_made_by_us() -> None:
+def test_why_accepts_our_own_markup() -> None:
     page = verdict_html(VerdictCard("found", "S.", FIGURES, (Markup("<b>{}</b>").format("<i>"),)))
     assert "<p><b>&lt;i&gt;</b></p>" in page
 
@@ -71,12 +71,12 @@ def test_a_verdict_has_three_figures(figures: tuple[Figure, ...]) -> None:
         VerdictCard("found", "S.", figures)
 
 
-def test_there_is_no_fourth_verdict() -> None:
+def test_unknown_verdict_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown verdict"):
         VerdictCard("probably", "S.", FIGURES)
 
 
-def test_what_is_not_settled_or_wrong_stands_above_the_figures() -> None:
+def test_open_points_and_errors_appear_above_the_figures() -> None:
     page = verdict_html(VerdictCard("unproven", "S.", FIGURES, ("Because.",), "about", "A control failed.", "Not all."))
     places = [page.index(text) for text in (WORDS["unproven"], "S.", "A control failed.", "Not all.", "48 of 50")]
     assert places == sorted(places)

@@ -66,7 +66,7 @@ def posted(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_report_on_disk_and_the_same_uploaded_hold(pages: Pages, report: Path) -> None:
+def test_report_on_disk_and_uploaded_report_verify(pages: Pages, report: Path) -> None:
     on_disk = pages.call("start-verify", "click", str(report), None, None, *NOTHING)["verified"]
     uploaded = pages.call("start-verify", "click", "", posted(report.parent), "", *NOTHING)["verified"]
     assert NOT_ESTABLISHED in on_disk
@@ -82,7 +82,7 @@ def test_a_changed_byte_of_the_numbers_is_named(pages: Pages, report: Path) -> N
 
 
 @pytest.mark.slow
-def test_another_signer_than_the_expected_one_is_named(pages: Pages, report: Path) -> None:
+def test_report_by_an_unexpected_signer_fails(pages: Pages, report: Path) -> None:
     known = pages.vault.identity().first_public_key
     assert "as expected" in pages.call("start-verify", "click", str(report), None, known, *NOTHING)["verified"]
     said = pages.call("start-verify", "click", str(report), None, "ab" * 32, *NOTHING)["verified"]
@@ -105,14 +105,14 @@ def test_a_path_is_not_read_while_the_vault_is_locked(pages: Pages, report: Path
     assert "was not uploaded here" in pages.call("outside-verify", "click", [str(report)], "", None)["outside-verified"]
 
 
-def test_nothing_or_both_is_refused(pages: Pages, report: Path) -> None:
+def test_path_and_upload_together_or_neither_are_refused(pages: Pages, report: Path) -> None:
     with pytest.raises(gr.Error, match="missing"):
         pages.call("start-verify", "click", "", None, None, *NOTHING)
     with pytest.raises(gr.Error, match="Both"):
         pages.call("start-verify", "click", str(report), posted(report.parent), None, *NOTHING)
 
 
-def test_a_page_that_was_not_signed_does_not_pass_among_files_that_were(pages: Pages, report: Path) -> None:
+def test_unsigned_page_among_signed_files_fails(pages: Pages, report: Path) -> None:
     stranger = report.with_name("final.html")
     stranger.write_text("<p>Found.</p>", encoding="utf-8")
     try:
@@ -123,7 +123,7 @@ def test_a_page_that_was_not_signed_does_not_pass_among_files_that_were(pages: P
     assert "final, report" in said
 
 
-def test_files_that_are_no_report_are_said(pages: Pages) -> None:
+def test_files_without_a_report_are_reported(pages: Pages) -> None:
     folder = pages.root / "other"
     folder.mkdir()
     (folder / "letter.txt").write_text("Dear Sirs", encoding="utf-8")
@@ -132,7 +132,7 @@ def test_files_that_are_no_report_are_said(pages: Pages) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_said_of_this_report_stays_and_of_another_goes(pages: Pages, report: Path) -> None:
+def test_results_of_this_report_stay_and_others_disappear(pages: Pages, report: Path) -> None:
     """If both are requested at once, the page learns of a pasted path only after Verify has answered."""
     told = told_by(pages.call("start-verify", "click", str(report), None, "", *NOTHING))
     kept, other = (gr.skip(), gr.skip()), str(report.with_suffix(".html"))
@@ -148,7 +148,7 @@ def test_what_is_said_of_this_report_stays_and_of_another_goes(pages: Pages, rep
     assert changed(pages, None, uploaded[1:], told)[0] == ""
 
 
-def test_a_task_tells_of_its_own_report_alone(pages: Pages, report: Path) -> None:
+def test_verify_task_updates_only_its_own_report(pages: Pages, report: Path) -> None:
     """A reload shows the last task again, which must not replace a newer request."""
     jobs, request = pages.jobs, SimpleNamespace(session_hash="tests", request=None)
     job = jobs.create("verify", "Verify report.json", {"report": str(report)})

@@ -124,12 +124,12 @@ def test_the_same_template_serves_every_figure(dark):
     assert len(templates) == 1
 
 
-def test_plotly_draws_with_the_library_generation_that_gradio_has():
+def test_plotly_version_matches_that_of_gradio():
     assert get_plotlyjs()[:200].find("plotly.js v3") > 0
 
 
 @pytest.mark.parametrize("draw", [detection.position_ranks, detection.sorted_ranks])
-def test_gone_positions_are_hollow_and_named_and_nothing_is_dropped(draw):
+def test_missing_positions_are_hollow_and_named(draw):
     reading = a_reading(gone=(6, 20, 33))
     figure = draw(reading, PARAMETERS, ROWS)
     gone, seen = named(figure, "gone or unusable"), named(figure, "observed")
@@ -144,7 +144,7 @@ def test_gone_positions_are_hollow_and_named_and_nothing_is_dropped(draw):
 
 
 @pytest.mark.parametrize("draw", [detection.position_ranks, detection.sorted_ranks])
-def test_a_reading_of_nothing_says_so(draw):
+def test_a_reading_without_ranks_says_so(draw):
     figure = draw(a_reading(gone=range(50)), PARAMETERS, ROWS)
     said = figure.layout.title.text + "".join(a.text or "" for a in figure.layout.annotations)
     assert "None of the 50" in said
@@ -199,7 +199,7 @@ def test_a_perfect_zero_stays_visible_on_a_log_axis():
     assert "observed 0," in seen.hovertext[3]
 
 
-def test_sorted_ranks_stand_against_order_statistics():
+def test_sorted_ranks_are_compared_with_order_statistics():
     reading = a_reading(gone=(6,))
     figure = detection.sorted_ranks(reading, PARAMETERS, ROWS)
     ranks = named(figure, "observed").y
@@ -234,13 +234,13 @@ def test_odds_far_below_the_smallest_double_are_drawn():
     assert json.loads(figure.to_json())
 
 
-def test_odds_of_very_many_positions_stay_light():
+def test_figure_of_very_many_positions_stays_small():
     figure = detection.odds(Parameters(positions=5_000, required_positions=1_777))
     assert len(figure.data[0].x) <= 241
     assert 1_777 in figure.data[0].x
 
 
-def test_no_permutations_at_all_still_draws():
+def test_figure_without_permutations_is_drawn():
     reading, params = a_reading(permutations=0), Parameters(permutations=0)
     detection.position_ranks(reading, params, ROWS).to_json()
     detection.sorted_ranks(reading, params, ROWS).to_json()

@@ -37,7 +37,7 @@ def named(fig: go.Figure, name: str) -> Any:
 
 
 @DARK_AND_LIGHT
-def test_every_trial_is_a_point_of_what_it_cost_and_what_it_left(dark: bool) -> None:
+def test_every_trial_is_a_point_of_cost_and_remaining_mark(dark: bool) -> None:
     fig = trials(mark(*PRUNED), dark=dark)
     found, lost = named(fig, "mark found"), named(fig, "not found")
     assert (list(found.x), list(found.y)) == ([1.01, 1.5], [-39.7, -39.7])
@@ -75,13 +75,13 @@ def test_a_curve_shows_the_mark_and_the_model_over_the_strength(dark: bool) -> N
     assert list(fig.layout.xaxis.ticktext) == ["none", "10 %", "50 %", "90 %"]
 
 
-def test_strengths_that_are_no_shares_stand_side_by_side() -> None:
+def test_strengths_that_are_not_shares_are_evenly_spaced() -> None:
     fig = curve(mark(row("round", 8), row("round", 4), row("round", 3)), "round")
     assert fig.layout.xaxis.type == "category"
     assert list(fig.data[0].x) == ["not attacked", "8 bits", "4 bits", "3 bits"]
 
 
-def test_a_copy_that_is_beyond_measure_is_drawn_at_the_edge_and_said() -> None:
+def test_infinite_perplexity_is_drawn_at_the_edge_and_labelled() -> None:
     fig = trials(mark(row("prune", 0.9, change=math.inf)))
     assert named(fig, "mark found").x == (1e8,)
     assert "beyond measure" in hovers(fig)
@@ -94,14 +94,14 @@ def test_a_copy_that_is_beyond_measure_is_drawn_at_the_edge_and_said() -> None:
     [row("prune", 0.1, change=-0.4)],
 ])  # fmt: skip
 @DARK_AND_LIGHT
-def test_poor_rows_are_drawn(rows: list[dict[str, Any]], dark: bool) -> None:
+def test_rows_with_missing_values_are_drawn(rows: list[dict[str, Any]], dark: bool) -> None:
     for each in (mark(*rows), crafted(rows)["marks"][0]):
         for fig in (trials(each, dark=dark), curve(each, "prune", dark=dark), curve(each, "no such attack")):
             json.loads(fig.to_json())
             assert fig.layout.title.text
 
 
-def test_an_encoder_is_drawn_by_how_alike_its_hidden_states_are() -> None:
+def test_an_encoder_is_drawn_by_hidden_state_similarity() -> None:
     rows = [row("prune", value, change=None) for value in (0.1, 0.5)]
     for each, alike in zip(rows, (0.9, 0.2), strict=True):
         each["utility"]["similarity"] = alike
@@ -121,7 +121,7 @@ def test_only_attacks_of_several_strengths_have_a_curve() -> None:
     (0.0, "unchanged"), (-0.00006, "0.006 % lower"), (0.1234, "12.3 % higher"), (3.0, "300 % higher"),
     (39.0, "40 times as high"), (1e9, "over a million times as high"), (math.inf, "beyond measure"),
 ])  # fmt: skip
-def test_a_change_of_perplexity_reads_as_people_say_it(change: float, words: str) -> None:
+def test_a_change_of_perplexity_is_written_in_words(change: float, words: str) -> None:
     assert change_text(change) == words
 
 

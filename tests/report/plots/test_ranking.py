@@ -58,7 +58,7 @@ def test_every_recipient_is_a_point_at_their_rank() -> None:
     assert "52" in named(figure, "named (observed)").hovertext[0]
 
 
-def test_the_bar_separates_the_named_from_the_rest() -> None:
+def test_the_threshold_separates_named_recipients() -> None:
     figure = ranking(a_tracing())
     (bar,) = [shape.y0 for shape in figure.layout.shapes]
     assert min(named(figure, "named (observed)").y) > bar > max(named(figure, "not named").y)
@@ -75,7 +75,7 @@ def test_very_many_recipients_are_the_first_fifty_and_a_histogram_of_the_rest() 
     assert len(figure.to_json()) < 120_000
 
 
-def test_a_large_z_leaves_decoys_and_bar_apart() -> None:
+def test_a_large_z_keeps_decoys_and_threshold_distinct() -> None:
     figure = ranking(a_tracing(z=900.0))
     high, low = max(named(figure, "named (observed)").y), named(figure, "decoys").y
     bar = figure.layout.shapes[0].y0
@@ -88,7 +88,7 @@ def test_a_large_z_leaves_decoys_and_bar_apart() -> None:
     )
 
 
-def test_nothing_to_compare_says_why() -> None:
+def test_a_ranking_without_comparisons_says_why() -> None:
     found = a_tracing(5, 0)
     for row in found["ranked"]:
         row["z"] = None

@@ -27,7 +27,7 @@ def test_the_histogram_counts_every_row():
     assert figure.to_json() == similarities(an_alignment()).to_json()
 
 
-def test_the_median_and_what_it_must_reach_are_drawn_and_named():
+def test_the_median_and_its_threshold_are_drawn_and_labelled():
     alignment = an_alignment()
     figure = similarities(alignment)
     labels = said(figure)
@@ -47,7 +47,7 @@ def test_hovers_give_exact_counts():
     assert sum(int(count) for count in counted) == 500
 
 
-def test_after_a_rotation_the_axis_says_minor_components_and_the_threshold_is_its_own():
+def test_after_a_rotation_axis_and_threshold_are_for_minor_components():
     plain, rotated = similarities(an_alignment()), similarities(an_alignment(rotated=True))
     assert "minor components" in rotated.layout.xaxis.title.text
     assert "minor components" not in plain.layout.xaxis.title.text
@@ -67,13 +67,13 @@ def test_the_two_labels_never_cover_each_other_or_leave_the_figure(mean):
     assert end <= 1.02
 
 
-def test_an_alignment_of_nothing_says_why():
+def test_an_alignment_without_rows_says_why():
     figure = similarities(an_alignment(0))
     assert "said by the alignment" in figure.layout.annotations[0].text
     assert not figure.data
     assert json.loads(figure.to_json())
 
 
-def test_a_median_that_is_not_known_is_not_drawn():
+def test_unknown_median_is_not_drawn():
     histogram = replace(cosine_histogram(an_alignment()), median=math.nan)
     assert set(said(similarities(histogram))) == {"the"}

@@ -106,7 +106,7 @@ class Outcome:
         )
 
 
-class Thief:
+class Attacker:
     """An attacker with one release of one model.
 
     Args:
@@ -139,7 +139,7 @@ class Thief:
         found = []
         for number in range(OWN_MARKS):
             secret = bytes([200 + number]) * 32
-            key = irwm.generate_key(mine, self.keys[0].parameters, secret, "thief", self.keys[0].recipient)
+            key = irwm.generate_key(mine, self.keys[0].parameters, secret, "attacker", self.keys[0].recipient)
             found.append((key, irwm.insert(mine, key, self.scratch / f"own-{number}").path))
         return found
 
@@ -244,7 +244,12 @@ def planned(
 
 
 def carried_out(
-    thief: Thief, groups: Sequence[str], compositions: int, seed: int, saved: Saved | None = None, every: bool = True
+    attacker: Attacker,
+    groups: Sequence[str],
+    compositions: int,
+    seed: int,
+    saved: Saved | None = None,
+    every: bool = True,
 ) -> Iterator[Outcome | str]:
     """Yield each outcome of these groups when it is ready, or a sentence if this family does not allow an attack.
 
@@ -253,20 +258,21 @@ def carried_out(
     """
     tasks: list[tuple[str, str, Callable[[], Outcome]]] = []
     if "listed" in groups:
-        for number, (label, steps) in enumerate(planned(compositions, seed, thief.disguises, every)):
-            tasks.append(("listed", label, partial(thief.carry_out, label, steps, number)))
-        if every and thief.original.output_head is not None:
+        for number, (label, steps) in enumerate(planned(compositions, seed, attacker.disguises, every)):
+            tasks.append(("listed", label, partial(attacker.carry_out, label, steps, number)))
+        if every and attacker.original.output_head is not None:
             for name, inside, head in UNEVEN:
                 label = f"{name} {inside:g}, in the head {head:g}"
-                tasks.append(("listed", label, partial(thief.uneven, label, name, inside, head, seed)))
+                tasks.append(("listed", label, partial(attacker.uneven, label, name, inside, head, seed)))
     if "tuned" in groups:
-        tasks += [("tuned", name, partial(thief.tuned, name, seed)) for name in list(LADDERS)[: None if every else 1]]
+        tuned = list(LADDERS)[: None if every else 1]
+        tasks += [("tuned", name, partial(attacker.tuned, name, seed)) for name in tuned]
     for group, label, carry_out in tasks:
-        known = saved.get(thief.name, thief.preset, label, group) if saved is not None else None
+        known = saved.get(attacker.name, attacker.preset, label, group) if saved is not None else None
         try:
             outcome = known or carry_out()
         except IrwmError as error:
-            yield f"{thief.name}, {thief.preset}, {label}: {error.problem}"
+            yield f"{attacker.name}, {attacker.preset}, {label}: {error.problem}"
             continue
         if known is None and saved is not None:
             saved.add(outcome)
@@ -353,8 +359,8 @@ def main() -> None:
             continue
         for preset in options.presets:
             with tempfile.TemporaryDirectory() as folder:
-                thief = Thief(name, path, preset, Path(folder))
-                for outcome in carried_out(thief, options.groups, options.compositions, seed, saved):
+                attacker = Attacker(name, path, preset, Path(folder))
+                for outcome in carried_out(attacker, options.groups, options.compositions, seed, saved):
                     if isinstance(outcome, str):
                         print(f"not possible: {outcome}", flush=True)
                     else:

@@ -1,7 +1,7 @@
 """A served copy of which only the answers are known: how much of the mark is left, and how many answers it takes.
 
-    python -m benchmarks.answers [--parts served needed price recipients wrong_keys strangers directions geometry]
-                                 [--models demo gemma phi3 gpt2] [--strangers DIR] [--write]
+    python -m benchmarks.answers [--parts served needed price recipients wrong_keys unrelated directions geometry]
+                                 [--models demo gemma phi3 gpt2] [--unrelated DIR] [--write]
 
 served: each serving condition of the Lab, and other changes of an attacker to the copy or its answers, read from 1.5 d
 answers with all tokens and with the tokens that `python app.py collect` chooses.
@@ -15,7 +15,7 @@ recipients: sixteen copies, each traced from its answers among all keys, and wro
 wrong_keys: wrong keys on the answers of originals, copies and unrelated models, with the share at or below each stated
 chance.
 
-strangers: right keys on the answers of unrelated models that `benchmarks.strangers` makes from word vectors. Missing
+unrelated: right keys on the answers of unrelated models that `benchmarks.unrelated` makes from word vectors. Missing
 models are made in DIR or in a temporary folder.
 
 directions: the share of the logits' variance of each direction of the last layer (the numbers in
@@ -53,7 +53,7 @@ import irwm
 from benchmarks.alignment_scale import peak, synthetic, write
 from benchmarks.decoys import LEVELS, line, readings, risks
 from benchmarks.reproduce.models import CAUSAL, default_models
-from benchmarks.strangers import RECIPE, WORD_VECTORS, Maker, recipe_of, recipes
+from benchmarks.unrelated import RECIPE, WORD_VECTORS, Maker, recipe_of, recipes
 from benchmarks.written import printed_table
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS, ROUNDED, SERVINGS, composed
@@ -65,7 +65,7 @@ from irwm.running import Reference, compare, default_text, reference
 from irwm.running.serving import Serving, answers
 from irwm.tracing import trace_each
 
-PARTS = ("served", "needed", "price", "recipients", "wrong_keys", "strangers", "directions", "geometry")
+PARTS = ("served", "needed", "price", "recipients", "wrong_keys", "unrelated", "directions", "geometry")
 SECRET = bytes(range(32))
 TOKENS = 4096
 # Rows, columns and answers of the large model.
@@ -235,7 +235,7 @@ def price(copies: Sequence[Copy]) -> None:
         print(f"| {copy.name} | {100 * mean:+.2f} % | {100 * worst:+.2f} % |", flush=True)
 
 
-def strangers(copies: Sequence[Copy], folder: Path) -> None:
+def unrelated(copies: Sequence[Copy], folder: Path) -> None:
     print("| keys of | unrelated models | found | inconclusive | not found | lowest log10 | same origin |")
     print("|---|---|---|---|---|---|---|")
     made = [recipe for recipe in recipes() if recipe.family == WORD_VECTORS]
@@ -355,7 +355,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--models", nargs="+", choices=CAUSAL, default=CAUSAL)
     parser.add_argument("--keys", type=int, default=100_000, help="wrong keys in all")
-    parser.add_argument("--strangers", type=Path, help="folder for these models; existing ones are reused")
+    parser.add_argument("--unrelated", type=Path, help="folder for these models; existing ones are reused")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/answers.md")
     parser.add_argument("--examine", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -370,8 +370,8 @@ def main() -> None:
             with printed_table("answers.md", part, write=given.write):
                 if part == "wrong_keys":
                     wrong_keys(copies, given.keys)
-                elif part == "strangers":
-                    strangers(copies, given.strangers or Path(folder) / "strangers")
+                elif part == "unrelated":
+                    unrelated(copies, given.unrelated or Path(folder) / "unrelated")
                 elif part == "geometry":
                     geometry()
                 else:

@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
-from benchmarks.adaptive import PRESETS, Thief, planned
+from benchmarks.adaptive import PRESETS, Attacker, planned
 from benchmarks.reproduce.models import CAUSAL, default_models
 from benchmarks.written import write_table
 from irwm.attacks.catalogue import Steps
@@ -34,9 +34,8 @@ from irwm.ownership import Claim, Outcome, decide, resolve
 from tools.copies import with_noise, write_embedding
 
 EARLY, LATE = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
-SHOWN = {"Thief": "Attacker"}  # names of claimants in the table
 DATES = {"no dates": (None, None), "owner first": (EARLY, LATE), "attacker's date alone": (None, EARLY)}
-SPOILT = ("a row of NaN", "an absurd row", "a quarter of the rows alike", "nine more embeddings")
+CORRUPTED = ("a row of NaN", "an absurd row", "a quarter of the rows alike", "nine more embeddings")
 DECOYS = 9
 
 
@@ -51,17 +50,17 @@ class Case:
     found: bool
 
 
-def spoilt(release: irwm.Checkpoint, how: str, folder: Path) -> Path:
+def corrupted(release: irwm.Checkpoint, how: str, folder: Path) -> Path:
     """Write the release with an embedding, or with tensors, that should make comparisons fail."""
     rows = release.embedding()
-    if how == SPOILT[0]:
+    if how == CORRUPTED[0]:
         rows[300] = float("nan")
-    elif how == SPOILT[1]:
+    elif how == CORRUPTED[1]:
         rows[300] *= 1e6
-    elif how == SPOILT[2]:
+    elif how == CORRUPTED[2]:
         rows[1::4] = rows[1]
     made = write_embedding(release, rows, folder).path
-    if how == SPOILT[3]:
+    if how == CORRUPTED[3]:
         shard = made / release.shards[0].name
         tensors = load_file(shard)
         generator = torch.Generator().manual_seed(0)
@@ -73,13 +72,13 @@ def spoilt(release: irwm.Checkpoint, how: str, folder: Path) -> Path:
 
 
 @contextmanager
-def called_original(thief: Thief, what: str | Steps, number: int) -> Iterator[Path]:
+def called_original(attacker: Attacker, what: str | Steps, number: int) -> Iterator[Path]:
     """Yield the folder that the attacker calls the original."""
     if isinstance(what, str):
         with tempfile.TemporaryDirectory() as folder:
-            yield spoilt(irwm.open_checkpoint(thief.release), what, Path(folder) / "spoilt")
+            yield corrupted(irwm.open_checkpoint(attacker.release), what, Path(folder) / "corrupted")
     else:
-        with thief.copy(what, number) as (made, _):
+        with attacker.copy(what, number) as (made, _):
             yield made
 
 
@@ -91,42 +90,42 @@ def turned(released: irwm.Checkpoint, folder: Path, seed: int) -> irwm.Checkpoin
         return write_embedding(released, with_noise(released.embedding(), 0.01), folder)
 
 
-def dispute(thief: Thief, label: str, what: str | Steps, number: int) -> Case:
+def dispute(attacker: Attacker, label: str, what: str | Steps, number: int) -> Case:
     """Run one dispute."""
-    release = irwm.open_checkpoint(thief.release)
-    owner = Claim("Owner", thief.original, thief.keys[0], release)
-    with called_original(thief, what, number) as folder, tempfile.TemporaryDirectory() as scratch:
+    release = irwm.open_checkpoint(attacker.release)
+    owner = Claim("Owner", attacker.original, attacker.keys[0], release)
+    with called_original(attacker, what, number) as folder, tempfile.TemporaryDirectory() as scratch:
         his = irwm.open_checkpoint(folder)
-        secret, params = (number + 1).to_bytes(32, "big"), thief.keys[0].parameters
+        secret, params = (number + 1).to_bytes(32, "big"), attacker.keys[0].parameters
         try:
-            key = irwm.generate_key(his, params, secret, "Thief")
+            key = irwm.generate_key(his, params, secret, "Attacker")
         except CheckpointError:  # no key is possible for it, so the attacker shows one made before the damage
-            key = irwm.generate_key(release, params, secret, "Thief")
+            key = irwm.generate_key(release, params, secret, "Attacker")
         try:
             released = irwm.open_checkpoint(irwm.insert(his, key, Path(scratch) / "his").path)
         except IrwmError:
             released = irwm.open_checkpoint(irwm.insert(release, key, Path(scratch) / "his").path)
         leaked = turned(released, Path(scratch) / "leak", number)
-        claims = [owner, Claim("Thief", his, key, released)]
+        claims = [owner, Claim("Attacker", his, key, released)]
         outcome = resolve(claims, [("leak", leaked)])
     decided = [_dated(claims, outcome, *dates) for dates in DATES.values()]
     return Case(
-        thief.name,
+        attacker.name,
         label,
         tuple(each.winner for each in decided),
         tuple(each.rulings[0].rule for each in decided),
-        outcome.test("Owner", "original of Thief").found,
+        outcome.test("Owner", "original of Attacker").found,
     )
 
 
-def _dated(claims: Sequence[Claim], outcome: Outcome, owner: str | None, thief: str | None) -> Outcome:
-    dates = {"Owner": owner, "Thief": thief}
+def _dated(claims: Sequence[Claim], outcome: Outcome, owner: str | None, attacker: str | None) -> Outcome:
+    dates = {"Owner": owner, "Attacker": attacker}
     return decide([replace(each, committed_utc=dates[each.claimant]) for each in claims], outcome.tests)
 
 
 def originals(number: int, seed: int, possible: Sequence[str]) -> list[tuple[str, str | Steps]]:
     """Return `number` alleged originals of the attacker: damaged ones, every attack, then compositions."""
-    found: list[tuple[str, str | Steps]] = [(how, how) for how in SPOILT]
+    found: list[tuple[str, str | Steps]] = [(how, how) for how in CORRUPTED]
     found += planned(number, seed, possible)
     return found[:number]
 
@@ -141,7 +140,7 @@ def table(cases: Sequence[Case]) -> str:
         cells = []
         for place in range(len(DATES)):
             won = Counter(each.winners[place] or "undecided" for each in of)
-            cells.append(", ".join(f"{SHOWN.get(who, who)} {count}" for who, count in sorted(won.items())))
+            cells.append(", ".join(f"{who} {count}" for who, count in sorted(won.items())))
         lines.append(f"| {name} | {len(of)} | {sum(each.found for each in of)} | {' | '.join(cells)} |")
     rules = Counter(each.rules[0] for each in cases)
     lines.append("\nDecided without dates by: " + ", ".join(f"{rule} ({n})" for rule, n in rules.most_common()) + ".")
@@ -163,9 +162,9 @@ def main() -> None:
     for seed, (name, path) in enumerate(chosen):
         share = options.disputes // len(chosen) + (seed < options.disputes % len(chosen))
         with tempfile.TemporaryDirectory() as folder:
-            thief = Thief(name, path, options.preset, Path(folder))
-            for number, (label, what) in enumerate(originals(share, 100 + seed, thief.disguises)):
-                cases.append(dispute(thief, label, what, number))
+            attacker = Attacker(name, path, options.preset, Path(folder))
+            for number, (label, what) in enumerate(originals(share, 100 + seed, attacker.disguises)):
+                cases.append(dispute(attacker, label, what, number))
                 print(cases[-1], flush=True)
     text = table(cases)
     print(f"\n{text}")

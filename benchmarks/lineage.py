@@ -1,6 +1,6 @@
 """Results of lineage for unrelated models, relatives and descendants, and the values behind its p-value.
 
-    python -m benchmarks.strangers DIR
+    python -m benchmarks.unrelated DIR
     python -m benchmarks.lineage --models DIR [--random 8] [--compositions 20] [--saved FILE] [--write]
 
 The originals are the bundled models with the same tokenizer: demo, gemma and phi3. Unrelated models are the models of
@@ -9,7 +9,7 @@ models resemble most, and every third with another original too. It counts for t
 Relatives were trained from an original's random start. Synthetic embeddings are random or degenerate; they are compared
 but not counted. Descendants are the release of each original after every attack of docs/adaptive.md and compositions
 of them, with noise, and with half of the rows redrawn. --saved stores each comparison in a file when it is ready.
---write puts the values into irwm/evidence/data/strangers.json and the table into docs/method.md.
+--write puts the values into irwm/evidence/data/unrelated.json and the table into docs/method.md.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from typing import Any
 import torch
 
 import irwm
-from benchmarks.adaptive import Thief, planned
+from benchmarks.adaptive import Attacker, planned
 from benchmarks.disguises import models
 from benchmarks.peers.rows import random_model
 from benchmarks.robustness import noise
-from benchmarks.strangers import APART, WORD_VECTORS, recipe_of
+from benchmarks.unrelated import APART, WORD_VECTORS, recipe_of
 from benchmarks.written import write_table
 from irwm.attacks.rewrite import rewrite
 from irwm.errors import IrwmError
 from irwm.evidence.attention import attention
 from irwm.evidence.lineage import DERIVED, NOT_DERIVED, lineage
-from irwm.evidence.strangers import DESCENDANT, STRANGER, Kept, agreement_of
+from irwm.evidence.unrelated import DESCENDANT, UNRELATED, Kept, agreement_of
 
 ORIGINALS = ("demo", "gemma", "phi3")
 # Unrelated models resemble this one most: its embedding is also its output head.
@@ -45,7 +45,7 @@ MOST_LIKE, OTHERS = "gemma", ("demo", "phi3")
 # One in so many is also compared with another original, since each comparison takes seconds.
 OTHER_EVERY = 3
 RELATIVE, MADE = "relative", "made"
-DATA = Path(irwm.__file__).parent / "evidence" / "data" / "strangers.json"
+DATA = Path(irwm.__file__).parent / "evidence" / "data" / "unrelated.json"
 # With this table the thresholds alone decide the status, and the affine map is always fitted.
 NO_TABLE = Kept((math.inf,), (), "")
 MARK_SECRET = bytes(range(32))
@@ -57,7 +57,7 @@ class Compared:
 
     Attributes:
         model: name of the model, or the changes made to a descendant.
-        kind: STRANGER, RELATIVE, MADE or DESCENDANT.
+        kind: UNRELATED, RELATIVE, MADE or DESCENDANT.
         group: row of the table.
         original: name of the original.
         status: lineage status by the thresholds alone.
@@ -133,19 +133,19 @@ class Suspects:
     def __init__(self, comparison: Comparison, folder: Path, room: Path) -> None:
         self.comparison, self.folder, self.room = comparison, folder, room
 
-    def strangers(self) -> Iterator[Task]:
+    def unrelated(self) -> Iterator[Task]:
         originals = self.comparison.originals
         for name in originals:
             for other, model in originals.items():
                 if other != name:
-                    yield name, other, STRANGER, "bundled models, each to the others", _there(model.path)
+                    yield name, other, UNRELATED, "bundled models, each to the others", _there(model.path)
         for path in sorted(self.folder.iterdir()):
             recipe = recipe_of(path)
             if recipe.kind == APART:
                 size = recipe.family + ("" if recipe.family == WORD_VECTORS else f", width {recipe.width}")
                 more = () if recipe.seed % OTHER_EVERY else (OTHERS[recipe.seed // OTHER_EVERY % len(OTHERS)],)
                 for name in (MOST_LIKE, *more):
-                    yield name, recipe.name, STRANGER, size, _there(path)
+                    yield name, recipe.name, UNRELATED, size, _there(path)
             else:
                 yield recipe.family, recipe.name, RELATIVE, recipe.kind, _there(path)
 
@@ -165,13 +165,13 @@ class Suspects:
                 yield name, said, DESCENDANT, f"{name}: {said}", partial(noise(strength), model.path, out)
             drawn = self._changed(name, "half of the rows drawn anew", _half_anew)
             yield name, "half of the rows drawn anew", DESCENDANT, f"{name}: half of its rows drawn anew", drawn
-            scratch = self.room / f"{name}-thief"
+            scratch = self.room / f"{name}-attacker"
             scratch.mkdir()
-            thief = Thief(name, model.path, "one", scratch)
+            attacker = Attacker(name, model.path, "one", scratch)
             for number, (label, steps) in enumerate(planned(compositions, seed)):
                 out = self.room / f"{name}-attacked-{number}"
                 group = f"{name}: attacks of adaptive.md"
-                yield name, label, DESCENDANT, group, partial(thief.keep, steps, number, out)
+                yield name, label, DESCENDANT, group, partial(attacker.keep, steps, number, out)
 
     def _changed(self, name: str, label: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], Path]:
         model = self.comparison.originals[name]
@@ -261,7 +261,7 @@ def nearest(compared: Sequence[Compared]) -> dict[str, float]:
     """Return the agreement of each unrelated model with the original that it resembles most."""
     best: dict[str, float] = {}
     for each in compared:
-        if each.kind == STRANGER:
+        if each.kind == UNRELATED:
             best[each.model] = max(value(each), best.get(each.model, -math.inf))
     return best
 
@@ -273,7 +273,7 @@ def table(compared: Sequence[Compared]) -> str:
         "| whole | fitted | agreement | p |",
         "|" + "---|" * 12,
     ]
-    strangers = nearest(compared)
+    unrelated = nearest(compared)
     for group in dict.fromkeys(each.group for each in compared):
         own = [each for each in compared if each.group == group]
         kind = own[0].kind
@@ -285,7 +285,7 @@ def table(compared: Sequence[Compared]) -> str:
             read = [number for each in own if (number := getattr(each, name))]  # 0 means that `whole` was not read
             numbers.append(f"{ends(read):.3f}" if read else "–")
         values = sorted(value(each) for each in own if not math.isnan(value(each)))
-        ranked = [_p(each, strangers) for each in own if not math.isnan(value(each))]
+        ranked = [_p(each, unrelated) for each in own if not math.isnan(value(each))]
         lines.append(
             f"| {group} | {len(own)} | {found} | {' | '.join(map(str, statuses))} | {' | '.join(numbers)} "
             f"| {_range(values, 2)} | {_range(sorted(ranked), 3)} |"
@@ -293,9 +293,9 @@ def table(compared: Sequence[Compared]) -> str:
     return "\n".join([*lines, "", *summary(compared)])
 
 
-def _p(each: Compared, strangers: dict[str, float]) -> float:
+def _p(each: Compared, unrelated: dict[str, float]) -> float:
     """Return p among the unrelated models, without the model itself."""
-    others = [number for name, number in strangers.items() if name != each.model]
+    others = [number for name, number in unrelated.items() if name != each.model]
     return (1 + sum(number >= value(each) for number in others)) / (1 + len(others))
 
 
@@ -308,15 +308,15 @@ def _range(values: Sequence[float], places: int) -> str:
 
 def summary(compared: Sequence[Compared]) -> Iterator[str]:
     """Yield the sentences and the table below the main table."""
-    strangers = nearest(compared)
+    unrelated = nearest(compared)
     yield (
-        f"Unrelated models: {len(strangers)}, highest agreement {max(strangers.values()):.3f}; lowest possible p "
-        f"{1 / (1 + len(strangers)):.4f}. Called derived: "
-        f"{sum(each.status == DERIVED for each in compared if each.kind == STRANGER)}."
+        f"Unrelated models: {len(unrelated)}, highest agreement {max(unrelated.values()):.3f}; lowest possible p "
+        f"{1 / (1 + len(unrelated)):.4f}. Called derived: "
+        f"{sum(each.status == DERIVED for each in compared if each.kind == UNRELATED)}."
     )
     children = [each for each in compared if each.kind == DESCENDANT]
     if children:
-        better = sum(value(each) > max(strangers.values()) for each in children)
+        better = sum(value(each) > max(unrelated.values()) for each in children)
         yield ""
         yield (
             f"Descendants: {len(children)}, called not derived: "
@@ -329,10 +329,10 @@ def summary(compared: Sequence[Compared]) -> Iterator[str]:
     yield "| original | unrelated models | 0.05 | 0.1 | 0.25 | 0.5 |"
     yield "|---|---|---|---|---|---|"
     for name in ORIGINALS:
-        own = [value(each) for each in compared if each.kind == STRANGER and each.original == name]
+        own = [value(each) for each in compared if each.kind == UNRELATED and each.original == name]
         rest: dict[str, float] = {}
         for each in compared:
-            if each.kind == STRANGER and each.original != name:
+            if each.kind == UNRELATED and each.original != name:
                 rest[each.model] = max(value(each), rest.get(each.model, -math.inf))
         ranks = [(1 + sum(other >= mine for other in rest.values())) / (1 + len(rest)) for mine in own]
         shares = " | ".join(f"{sum(p <= level for p in ranks) / len(ranks):.2f}" for level in (0.05, 0.1, 0.25, 0.5))
@@ -343,7 +343,7 @@ def as_file(compared: Sequence[Compared]) -> str:
     """Return the content of the package's file: one object per line, for readable diffs."""
     about = (
         "Agreement of models with originals that they do or do not descend from. Written by `python -m "
-        "benchmarks.lineage --write`; recipes are those of `python -m benchmarks.strangers`."
+        "benchmarks.lineage --write`; recipes are those of `python -m benchmarks.unrelated`."
     )
     kept = [each for each in compared if not math.isnan(value(each))]
     lines = ",\n".join(json.dumps(_read(each) | {"agreement": round(value(each), 6)}) for each in kept)
@@ -352,7 +352,7 @@ def as_file(compared: Sequence[Compared]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=Path, required=True, help="the folder of benchmarks.strangers")
+    parser.add_argument("--models", type=Path, required=True, help="the folder of benchmarks.unrelated")
     parser.add_argument("--random", type=int, default=8, help="random models of each original's shape")
     parser.add_argument(
         "--compositions",
@@ -368,7 +368,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as room:
         suspects = Suspects(comparison, options.models, Path(room))
         tasks = [
-            *suspects.strangers(),
+            *suspects.unrelated(),
             *suspects.made(options.random),
             *suspects.descendants(options.compositions),
         ]

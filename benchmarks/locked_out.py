@@ -48,7 +48,7 @@ MIB = 1024**2
 MOST_SECONDS, MOST_TO_UNLOCK, MOST_BYTES = 2.0, 5.0, 1.5e9
 # Seconds between two clicks of the officer.
 PAUSE = 0.25
-STRANGERS = 4
+ATTACKERS = 4
 CLICKS_BEFORE = 10
 ANSWERED = "answered"
 PAGE = b"<script" * 40_000
@@ -135,7 +135,7 @@ def measured(port: int, process: int, folder: Path, numbers: Sequence[int], seco
     waits: list[float] = []
     unlocks: list[float] = []
     peak = 0
-    strangers = [spawn.Process(target=stranger, args=(port, folder, numbers, over, told)) for _ in range(STRANGERS)]
+    attackers = [spawn.Process(target=attack, args=(port, folder, numbers, over, told)) for _ in range(ATTACKERS)]
     with client_of(port) as officer, client_of(port) as owner:
         for browser in (officer, owner):
             browser.get("/")
@@ -164,9 +164,9 @@ def measured(port: int, process: int, folder: Path, numbers: Sequence[int], seco
             return took
 
         before = [click() for _ in range(CLICKS_BEFORE)]
-        for each in strangers:
+        for each in attackers:
             each.start()
-        for _ in range(STRANGERS):
+        for _ in range(ATTACKERS):
             told.get(timeout=PATIENCE)  # the attacker is ready
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -176,15 +176,15 @@ def measured(port: int, process: int, folder: Path, numbers: Sequence[int], seco
             peak = max(peak, size_of(process))
         over.set()
         counts: dict[int, Counter[str]] = {number: Counter() for number in numbers}
-        for _ in range(STRANGERS):
+        for _ in range(ATTACKERS):
             for number, count in told.get(timeout=PATIENCE).items():
                 counts[number] += count
-        for each in strangers:
+        for each in attackers:
             each.join()
     return Measured(before, waits, unlocks, peak, counts)
 
 
-def stranger(port: int, folder: Path, numbers: Sequence[int], over: Event, told: Queue[Any]) -> None:
+def attack(port: int, folder: Path, numbers: Sequence[int], over: Event, told: Queue[Any]) -> None:
     """Run one attacker's process: every attack in its own thread, until `over` is set."""
     numbers_file, backup = (folder / "report.json").read_bytes(), (folder / "dear.sqlite3").read_bytes()
     attacks: dict[int, Callable[[], Any]] = {

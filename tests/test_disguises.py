@@ -147,12 +147,12 @@ def test_random_unrelated_models_are_never_derived(
 def test_independently_trained_models_are_never_derived(releases: dict[str, Marked], tmp_path: Path, seed: int) -> None:
     """Same config, tokenizer and text, another random start; trained long enough that tokens have a meaning."""
     model, key, _ = releases["gemma"]
-    found = irwm.detect(irwm.open_checkpoint(stranger(model.path, tmp_path / "x", seed)), model, key)
+    found = irwm.detect(irwm.open_checkpoint(unrelated(model.path, tmp_path / "x", seed)), model, key)
     assert found.verdict != "found"
     assert found.lineage.status == "not derived"
 
 
-def stranger(original: Path, out: Path, seed: int) -> Path:
+def unrelated(original: Path, out: Path, seed: int) -> Path:
     """A model of the original's config trained on the demo model's held-out text for a few seconds."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -252,16 +252,16 @@ until_over(jobs, job.id)
 assert jobs.get(job.id).state == "failed"
 
 # A process that has got the number of one that is gone is left alone.
-stranger = subprocess.Popen(["sleep", "60"])
-job = jobs.start(jobs.create("protect", "old", {"do": "x"}).id, stranger.pid)
+other_process = subprocess.Popen(["sleep", "60"])
+job = jobs.start(jobs.create("protect", "old", {"do": "x"}).id, other_process.pid)
 assert jobs.is_alive(job.id)
 with closing(sqlite3.connect(folder / "home" / "jobs.sqlite3")) as db, db:
     db.execute("UPDATE jobs SET process = '1' WHERE id = ?", [job.id])
 assert not jobs.is_alive(job.id)
 assert runner.stop(job.id, jobs).state == "stopped"
-assert stranger.poll() is None
-stranger.kill()
-stranger.wait()
+assert other_process.poll() is None
+other_process.kill()
+other_process.wait()
 """,
         WITHOUT_POSIX_THEN=str(FAKE_TASKS / "sitecustomize.py"),
     )

@@ -59,7 +59,7 @@ class Limits:
     turn_seconds: float = 2.0
 
 
-STRANGERS = Limits()
+UNAUTHENTICATED = Limits()
 
 
 class Budget:
@@ -70,7 +70,7 @@ class Budget:
             event loop.
     """
 
-    def __init__(self, limits: Limits = STRANGERS, later: Later | None = None) -> None:
+    def __init__(self, limits: Limits = UNAUTHENTICATED, later: Later | None = None) -> None:
         self.limits = limits
         self._later = later
         self.answers = 0

@@ -1,6 +1,6 @@
 """Our scheme compared with published weight fingerprints and watermarks, on the same models under the same disguises.
 
-    python -m benchmarks.peers [--write] [--strangers DIR ...]
+    python -m benchmarks.peers [--write] [--unrelated DIR ...]
 
 One module per peer: `huref`, `awm`, `csu`, `match`, `emmark`, `cisco`. All but the last are our own implementations
 from the papers' equations, checked against the authors' code if that runs. `cisco` runs the vendor's program in a

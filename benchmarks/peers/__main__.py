@@ -1,6 +1,6 @@
 """The table: rows are disguises, columns are methods, ours last.
 
-    python -m benchmarks.peers [--write] [--strangers DIR ...] [--siblings DIR ...] [--random 8] [--only TEXT]
+    python -m benchmarks.peers [--write] [--unrelated DIR ...] [--siblings DIR ...] [--random 8] [--only TEXT]
         [--model DIR]
 
 Prints Markdown; `--write` puts it into docs/peers.md. PROVENANCEKIT names the Cisco kit's program (`cisco`).
@@ -44,7 +44,7 @@ runs (`tests/peers/`). Choices that a paper leaves open favour the peer. One sma
 models with thousands of columns the similarities of unrelated models are closer to zero.
 """
 
-STRANGERS = """\
+UNRELATED = """\
 All have the original's config and tokenizer; separately trained models saw the same text. A cell shows how many models
 the method calls derived, and their highest similarity. Models from one random start share an ancestor, so calling
 them relatives is not an error of CSU, which tests whether two models were made independently."""
@@ -58,7 +58,7 @@ def main() -> None:
         ours = Ours(options.model, work / "release", SECRET)
         methods = columns(ours)
         marked = {"": work / "release"} | releases(options.model, work)
-        lines = [INTRODUCTION, *_table(options, methods, marked, work), *_strangers(options, methods, work)]
+        lines = [INTRODUCTION, *_table(options, methods, marked, work), *_unrelated(options, methods, work)]
     lines += ["", "## The methods", ""]
     lines += [f"- **{method.title}.** {method.about}" for method in methods]
     page = "\n".join(lines) + "\n"
@@ -74,7 +74,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write docs/peers.md")
     parser.add_argument("--model", type=Path, default=ROOT / "assets" / "demo", help="the original")
-    parser.add_argument("--strangers", type=Path, nargs="*", default=[], help="separately trained models")
+    parser.add_argument("--unrelated", type=Path, nargs="*", default=[], help="separately trained models")
     parser.add_argument("--siblings", type=Path, nargs="*", default=[], help="trained from the same random start")
     parser.add_argument("--random", type=int, default=8, help="number of random models")
     parser.add_argument("--only", default="", help="only rows whose label contains this text")
@@ -115,14 +115,14 @@ def _score(method: Column, original: Path, suspect: Path, named: Path) -> Score:
     return method.score(original, suspect if method.title.startswith("ours") else named)
 
 
-def _strangers(options: argparse.Namespace, methods: tuple[Column, ...], work: Path) -> list[str]:
+def _unrelated(options: argparse.Namespace, methods: tuple[Column, ...], work: Path) -> list[str]:
     """Return how many unrelated models each method calls derived."""
     groups = {
         "random weights": [random_model(options.model, work / f"random-{i}", i) for i in range(options.random)],
-        "trained separately": options.strangers,
+        "trained separately": options.unrelated,
         "trained separately from our random start": options.siblings,
     }
-    lines = ["", "## Unrelated models", "", STRANGERS, "", *_head("the suspect", methods)]
+    lines = ["", "## Unrelated models", "", UNRELATED, "", *_head("the suspect", methods)]
     for name, folders in groups.items():
         if not folders:
             continue

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import adaptive
-from benchmarks.adaptive import DEAR, FREE, GROUPS, PRESETS, Outcome, Thief
+from benchmarks.adaptive import DEAR, FREE, GROUPS, PRESETS, Attacker, Outcome
 from benchmarks.reproduce.bench import Bench
 from benchmarks.reproduce.page import Page, Record
 from benchmarks.reproduce.trials import number
@@ -51,12 +51,12 @@ def carry_out(task: Task) -> dict[str, list[Any]]:
     """Return the outcomes of a task, and a sentence for each attack that was not possible."""
     found: dict[str, list[Any]] = {"outcomes": [], "left_out": []}
     with tempfile.TemporaryDirectory(dir=task.scratch) as folder:
-        thief = Thief(task.model, task.path, task.preset, Path(folder), task.measured, task.tokens)
-        if thief.outputs.headless:
+        attacker = Attacker(task.model, task.path, task.preset, Path(folder), task.measured, task.tokens)
+        if attacker.outputs.headless:
             found["left_out"].append(f"{task.model}: without an output head there is no perplexity to measure.")
             return found
         compositions = _COMPOSITIONS if task.everything else 1
-        for each in adaptive.carried_out(thief, [task.group], compositions, task.seed, every=task.everything):
+        for each in adaptive.carried_out(attacker, [task.group], compositions, task.seed, every=task.everything):
             if isinstance(each, str):
                 found["left_out"].append(each)
             else:

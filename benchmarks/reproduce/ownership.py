@@ -23,8 +23,7 @@ _ATTACKS = {
     "computed back": "(2) the attacker subtracts another mark from M1, presents the result (Mo') as the original and "
     "marks it (M1')",
 }
-_SHOWN = {"Owner": "Owner", "Thief": "Attacker", None: "undecided"}
-_MODELS = ("original of Owner", "release of Owner", "original of Thief", "release of Thief")
+_MODELS = ("original of Owner", "release of Owner", "original of Attacker", "release of Attacker")
 
 Task = tuple[str, Path, Path, str]
 
@@ -44,14 +43,14 @@ def one(task: Task) -> list[dict[str, Any]]:
         key = irwm.generate_key(original, secret=SECRET, owner="Owner")
         release = irwm.open_checkpoint(irwm.insert(original, key, root / "M1", device=device).path)
         ours = Claim("Owner", original, key, release)
-        his = irwm.generate_key(release, secret=bytes([2]) * 32, owner="Thief")
+        his = irwm.generate_key(release, secret=bytes([2]) * 32, owner="Attacker")
         twice = irwm.open_checkpoint(irwm.attacks.mark_again(release.path, root / "M12", his))
         back = _computed_back(release, his, root / "Mo-back")
-        new = irwm.generate_key(back, secret=bytes([4]) * 32, owner="Thief")
+        new = irwm.generate_key(back, secret=bytes([4]) * 32, owner="Attacker")
         forged = irwm.open_checkpoint(irwm.insert(back, new, root / "M1-back", device=device).path)
         theirs = {
-            "second mark": Claim("Thief", release, his, twice),
-            "computed back": Claim("Thief", back, new, forged),
+            "second mark": Claim("Attacker", release, his, twice),
+            "computed back": Claim("Attacker", back, new, forged),
         }
         cases = []
         for attack, claim in theirs.items():
@@ -94,10 +93,10 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
         rows = []
         for case in results["cases"]:
             if case["attack"] == attack:
-                for claimant in ("Owner", "Thief"):
+                for claimant in ("Owner", "Attacker"):
                     tests = [case["tests"][f"{claimant}: {model}"] for model in _MODELS]
                     cells = [f"{t['verdict']}, {odds(t['log10_risk'])}" for t in tests]
-                    rows.append([case["model"], _SHOWN[claimant], *cells, _SHOWN[case["winner"]]])
+                    rows.append([case["model"], claimant, *cells, case["winner"] or "undecided"])
         header = ("our original", "our release", "attacker's original", "attacker's release")
         page.table(("model", "key of", *header, "winner"), rows)
     page.settings(
@@ -121,7 +120,7 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
 def headline(results: dict[str, Any]) -> str:
     cases = results["cases"]
     ours = sum(case["winner"] == "Owner" for case in cases)
-    stays = sum(case["tests"]["Owner: original of Thief"]["verdict"] == "found" for case in cases)
+    stays = sum(case["tests"]["Owner: original of Attacker"]["verdict"] == "found" for case in cases)
     return (
         f'our mark is found in the attacker\'s "original" in {stays} of {len(cases)} cases, and the ruling is '
         f"for the owner in {ours} of {len(cases)}, without any date"

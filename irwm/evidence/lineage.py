@@ -4,7 +4,7 @@
 evidence: the aligned rows compared with wrong rows aligned the same way, and the agreement of layer 0's attention in
 the two models (`attention`). After a rotation both are computed in the minor components, where unrelated models share
 least. Some similarity there is not sufficient: benchmarks/lineage.py measures unrelated models, and the thresholds are
-above their values. In addition to the word, the result states how many of these models agree as well (`strangers`).
+above their values. In addition to the word, the result states how many of these models agree as well (`unrelated`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 from irwm.alignment import Alignment
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE
 from irwm.evidence.attention import Attention
-from irwm.evidence.strangers import (
+from irwm.evidence.unrelated import (
     CLEAR_SIMILARITY,
     MOST_WHOLE,
     Agreement,
-    AmongStrangers,
+    AmongUnrelated,
     Kept,
     kept_models,
 )
@@ -74,7 +74,7 @@ class Lineage:
     attention: float = math.nan
     attention_decoy: float = math.nan
     fitted: float = math.nan
-    among: AmongStrangers | None = None
+    among: AmongUnrelated | None = None
     place: str = EMBEDDING
 
     @property

@@ -266,7 +266,7 @@ def _check_dates(claims: Sequence[Claim]) -> None:
 
 def _tests(claims: Sequence[Claim], models: Sequence[_Model], total: int, device: str, seed: int) -> Iterator[Test]:
     for claim in claims:
-        refused = _spoilt(claim.original)
+        refused = _unusable(claim.original)
         # The claimant's own original first: a key that was not made for it is refused before it accuses anyone.
         own_first = sorted(models, key=lambda model: (model.brought_by, model.kind) != (claim.claimant, ORIGINAL))
         for model in own_first:
@@ -281,7 +281,7 @@ def _tests(claims: Sequence[Claim], models: Sequence[_Model], total: int, device
             yield Test(claim.claimant, model.name, model.kind, model.brought_by, finding, refused)
 
 
-def _spoilt(original: Checkpoint) -> str:
+def _unusable(original: Checkpoint) -> str:
     """Why no key could have been made for this original; "" if one could."""
     try:
         row_pool(original)

@@ -21,7 +21,7 @@ from irwm.errors import printable
 from irwm.evidence import lineage as lineages
 from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, NUMBER, PER_MAP
 from irwm.evidence.examination import BORROWED
-from irwm.evidence.strangers import Agreement, agreement_of, kept_models
+from irwm.evidence.unrelated import Agreement, agreement_of, kept_models
 from irwm.report import tracing
 from irwm.report.claims import Claim, digest, each, item, must, whole
 from irwm.report.document import LONGEST_TEXT, ROWS_LISTED

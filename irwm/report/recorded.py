@@ -19,7 +19,7 @@ from irwm.evidence.detection import NO_EMBEDDING
 from irwm.evidence.examination import BORROWED
 from irwm.evidence.finding import FINGERPRINT, Evidence
 from irwm.evidence.lineage import Lineage
-from irwm.evidence.strangers import AmongStrangers
+from irwm.evidence.unrelated import AmongUnrelated
 from irwm.report.items import FileRecord, ItemDescription, SelfTest
 from irwm.scheme.parameters import EMBEDDING
 
@@ -113,7 +113,7 @@ def controls_of(document: Mapping[str, Any]) -> Sequence[SelfTest]:
 def _lineage(recorded: Mapping[str, Any]) -> Lineage:
     among = recorded["among"]
     values = {name: _number(value) for name, value in recorded.items() if name != "among"}
-    return Lineage(**values, among=None if among is None else AmongStrangers(**among))
+    return Lineage(**values, among=None if among is None else AmongUnrelated(**among))
 
 
 def _alignment(recorded: Mapping[str, Any]) -> Alignment:

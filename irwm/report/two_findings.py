@@ -194,13 +194,13 @@ def chance(lineage: Mapping[str, Any]) -> str:
     among = lineage["among"]
     if among is None:
         return ""
-    strangers, alike = number(among["strangers"]), among["as_alike"]
+    unrelated, alike = number(among["unrelated"]), among["as_alike"]
     if alike:
         verb = "agrees" if alike == 1 else "agree"
-        some = f"all {strangers}" if alike == among["strangers"] else f"{number(alike)} of the {strangers}"
+        some = f"all {unrelated}" if alike == among["unrelated"] else f"{number(alike)} of the {unrelated}"
         said = f"{some} models trained apart {verb} at least as well (p = {among['p']:.2g})"
     else:
-        said = f"none of the {strangers} models trained apart agrees as well (p ≤ {rounded_up(among['p'])})"
+        said = f"none of the {unrelated} models trained apart agrees as well (p ≤ {rounded_up(among['p'])})"
     if lineage["status"] == NOT_DERIVED and among["descendants"]:
         unlike = number(among["as_unlike"]) if among["as_unlike"] else "none"
         verb = "agree" if among["as_unlike"] > 1 else "agrees"

@@ -41,9 +41,9 @@ def test_a_quarter_of_rows_agree_with_a_third_corrupted(
 ) -> None:
     embedding = model.embedding()
     generator = torch.Generator().manual_seed(1)
-    spoilt = torch.randperm(len(embedding), generator=generator)[: int(share * len(embedding))]
-    drawn = torch.randn(len(spoilt), embedding.shape[1], generator=generator)
+    corrupted = torch.randperm(len(embedding), generator=generator)[: int(share * len(embedding))]
+    drawn = torch.randn(len(corrupted), embedding.shape[1], generator=generator)
     turned, _ = torch.linalg.qr(torch.randn(embedding.shape[1], embedding.shape[1], generator=generator))
-    embedding[spoilt] = drawn * embedding.std()
+    embedding[corrupted] = drawn * embedding.std()
     suspect = write_embedding(model, embedding @ turned, tmp_path / "x")
     assert low <= fit(suspect, model).agreement <= high

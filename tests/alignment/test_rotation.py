@@ -90,8 +90,8 @@ def test_random_unrelated_model_scores_like_wrong_rows() -> None:
 def test_a_few_planted_rows_do_not_choose_the_principal_components(demo_path: Path) -> None:
     ours = embedding(demo_path)
     planted = torch.cat((ours, 19 * ours.norm(dim=1).median() * torch.eye(8, ours.shape[1], dtype=ours.dtype)))
-    clean, spoilt = (principal_components(rows).flip(1)[:, :16] for rows in (ours, planted))
-    overlap = torch.linalg.svdvals(clean.T @ spoilt)
+    clean, corrupted = (principal_components(rows).flip(1)[:, :16] for rows in (ours, planted))
+    overlap = torch.linalg.svdvals(clean.T @ corrupted)
     assert float(overlap.min()) > 0.95
 
 

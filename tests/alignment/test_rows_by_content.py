@@ -61,8 +61,8 @@ def test_moved_rows_are_found_at_their_new_places(phi3_path: Path, tmp_path: Pat
 @pytest.mark.parametrize("seed", range(4))
 def test_all_searches_between_unrelated_models_are_abandoned(phi3_path: Path, tmp_path: Path, seed: int) -> None:
     model = irwm.open_checkpoint(phi3_path)
-    stranger = irwm.open_checkpoint(write_neutral(model, tmp_path / "x", seed, most_rows=4096))
-    theirs, ours = (Rows.of(each) for each in (stranger, model))
+    unrelated = irwm.open_checkpoint(write_neutral(model, tmp_path / "x", seed, most_rows=4096))
+    theirs, ours = (Rows.of(each) for each in (unrelated, model))
     assert not list(candidates(theirs, ours))
 
 

@@ -135,13 +135,13 @@ def test_a_suspect_of_another_shape_is_inconclusive(
 def test_nan_in_an_embedding_row_is_reported_and_hides_nothing(
     model: Path, release: Path, running_app: RunningApp, page: Page
 ) -> None:
-    def spoil(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def corrupt(name: str, tensor: torch.Tensor) -> torch.Tensor:
         if name == EMBEDDING:
             tensor = tensor.clone()
             tensor[17, 3] = float("nan")
         return tensor
 
-    broken = rewrite(release, running_app.root / "broken", spoil)
+    broken = rewrite(release, running_app.root / "broken", corrupt)
     document = investigate(page, broken, model)
     assert document["verdict"]["word"] == "found"
     expect(page.locator("#verdict")).to_contain_text("NaN or Inf")
@@ -149,10 +149,10 @@ def test_nan_in_an_embedding_row_is_reported_and_hides_nothing(
 
 
 def test_original_without_keys_is_reported(running_app: RunningApp, page: Page) -> None:
-    stranger = write_llama(running_app.root / "stranger", seed=5)
+    unrelated = write_llama(running_app.root / "unrelated", seed=5)
     page.reload()
     open_tab(page, "investigate")
-    fill_path(page, "original-of", stranger)
+    fill_path(page, "original-of", unrelated)
     expect(page.locator("#page-investigate")).to_contain_text("No key fits this original")
     expect(page.locator("#start-investigate")).to_be_disabled()
 

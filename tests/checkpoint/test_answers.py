@@ -181,7 +181,7 @@ def test_bfloat16_is_read(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("corrupt", "said"),
     [
         (lambda x: x[:WIDTH], "too few answers"),
         (lambda x: x[:, : 2 * WIDTH - 1], "too few tokens"),
@@ -193,9 +193,9 @@ def test_bfloat16_is_read(served: Served) -> None:
         (lambda x: torch.cat([x, x], dim=1), "more tokens than the original"),
     ],
 )
-def test_invalid_answers_are_refused(served: Served, spoil, said: str) -> None:
+def test_invalid_answers_are_refused(served: Served, corrupt, said: str) -> None:
     with pytest.raises(AnswersError, match=said):
-        irwm.suspect_from_answers(spoil(served.marked), served.original)
+        irwm.suspect_from_answers(corrupt(served.marked), served.original)
 
 
 @pytest.mark.fault(94)

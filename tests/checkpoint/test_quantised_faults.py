@@ -146,13 +146,13 @@ WRONG_PIECES = [
 ]
 
 
-@pytest.mark.parametrize(("scheme", "part", "spoil"), WRONG_PIECES)
+@pytest.mark.parametrize(("scheme", "part", "corrupt"), WRONG_PIECES)
 def test_mismatched_piece_is_named(
-    tmp_path: Path, made: dict[str, Quantised], scheme: str, part: str, spoil: Callable[[torch.Tensor], torch.Tensor]
+    tmp_path: Path, made: dict[str, Quantised], scheme: str, part: str, corrupt: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
     sound = made[scheme]
     assert read(tmp_path / "sound", sound.parts, sound.config) is not None
-    refused(tmp_path / "spoilt", {**sound.parts, part: spoil(sound.parts[part])}, sound.config)
+    refused(tmp_path / "corrupted", {**sound.parts, part: corrupt(sound.parts[part])}, sound.config)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_impossible_bitsandbytes_state_is_refused(tmp_path: Path, made: dict[str
     text = json.dumps(SOUND).encode()
     assert read(tmp_path / "sound", {**sound.parts, STATE: torch.tensor(list(text), dtype=torch.uint8)}, {}) is not None
     text = json.dumps(SOUND | change).encode()
-    refused(tmp_path / "spoilt", {**sound.parts, STATE: torch.tensor(list(text), dtype=torch.uint8)}, {})
+    refused(tmp_path / "corrupted", {**sound.parts, STATE: torch.tensor(list(text), dtype=torch.uint8)}, {})
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 4000, b" " * 5000, b'{"shape": NaN}'])
@@ -245,7 +245,7 @@ def test_an_8_bit_weight_in_the_order_of_a_gpu_is_refused_when_it_is_read(
     assert caught.value.tensor == STEM + "weight_format"
 
 
-def spoilt(value: torch.Tensor, drawn: random.Random) -> torch.Tensor:
+def corrupted(value: torch.Tensor, drawn: random.Random) -> torch.Tensor:
     """A tensor that has been cut, reshaped, cast or filled with something else."""
     match drawn.randrange(6):
         case 0:
@@ -274,7 +274,7 @@ def test_corrupted_pieces_raise_only_typed_errors(tmp_path: Path, made: dict[str
             if drawn.random() < 0.15:
                 del parts[part]
             else:
-                parts[part] = spoilt(parts[part], drawn)
+                parts[part] = corrupted(parts[part], drawn)
         try:
             outcome = (
                 "left alone" if not parts or read(tmp_path / str(round), parts, made[scheme].config) is None else "read"

@@ -235,11 +235,11 @@ def test_mismatched_torch_index_is_refused(bert_path: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_the_invalid_shard_of_several_is_named(bert_path: Path, tmp_path: Path) -> None:
     folder = as_torch(bert_path, tmp_path / "torch", shards=4)
-    spoilt = folder / "pytorch_model-00003-of-00004.bin"
-    os.truncate(spoilt, spoilt.stat().st_size - 100)
+    corrupted = folder / "pytorch_model-00003-of-00004.bin"
+    os.truncate(corrupted, corrupted.stat().st_size - 100)
     with pytest.raises(CorruptCheckpointError) as caught:
         open_checkpoint(folder)
-    assert caught.value.file == str(spoilt)
+    assert caught.value.file == str(corrupted)
 
 
 # --- files that change
@@ -250,12 +250,12 @@ def test_torch_file_changed_after_opening_is_noticed(bert_path: Path, tmp_path: 
     folder = as_torch(bert_path, tmp_path / "torch")
     kept = shutil.copy2(folder / WHOLE, tmp_path / "kept.bin")
     model = open_checkpoint(folder)
-    for spoil in (
+    for corrupt in (
         lambda: os.truncate(folder / WHOLE, 5000),
         lambda: shutil.copy(kept, folder / WHOLE),
         lambda: (folder / WHOLE).unlink(),
     ):
-        spoil()
+        corrupt()
         for use in (model.embedding, lambda: model.embedding([1]), lambda: model.fingerprint):
             with pytest.raises(CheckpointChangedError) as caught:
                 use()

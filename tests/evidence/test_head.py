@@ -166,8 +166,8 @@ def test_a_report_of_the_head_follows_from_its_numbers_and_is_reproduced(marked:
     assert reproduce(document, suspect, marked.original, marked.key) == []
     page = render_html(document)
     assert "output head" in page
-    spoilt = {**document, "evidence": [{**each, "place": "embedding"} for each in document["evidence"]]}
-    assert [each.where for each in contradictions(spoilt)] == ["evidence[0].place"]
+    corrupted = {**document, "evidence": [{**each, "place": "embedding"} for each in document["evidence"]]}
+    assert [each.where for each in contradictions(corrupted)] == ["evidence[0].place"]
 
 
 @pytest.mark.slow

@@ -298,11 +298,11 @@ def test_21_blocks_with_nan_and_infinite_scales_are_read(tmp_path: Path) -> None
 
 def flipped(content: bytes, stop: int, rng: random.Random) -> bytes:
     """One to three bytes before `stop` changed: a bit, any value, or a huge one."""
-    spoilt = bytearray(content)
+    corrupted = bytearray(content)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(stop)
-        spoilt[at] = rng.choice([spoilt[at] ^ 1 << rng.randrange(8), rng.randrange(256), 0xFF, 0])
-    return bytes(spoilt)
+        corrupted[at] = rng.choice([corrupted[at] ^ 1 << rng.randrange(8), rng.randrange(256), 0xFF, 0])
+    return bytes(corrupted)
 
 
 def header_end(content: bytes) -> int:

@@ -27,7 +27,7 @@ def marked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory):
     return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("r") / "release")
 
 
-def spoil(release: Path, out: Path, tensor: str, change: Callable[[torch.Tensor], object]) -> irwm.Checkpoint:
+def corrupt(release: Path, out: Path, tensor: str, change: Callable[[torch.Tensor], object]) -> irwm.Checkpoint:
     def through(name: str, value: torch.Tensor) -> torch.Tensor:
         if name == tensor:
             value = value.clone()
@@ -42,13 +42,13 @@ def spoil(release: Path, out: Path, tensor: str, change: Callable[[torch.Tensor]
 def test_damage_in_rows_that_the_key_does_not_read_changes_no_verdict(marked, tmp_path, bad) -> None:
     model, key, release = marked
     rows = np.setdiff1d(np.arange(600), key.marked_rows)[::40].tolist()
-    spoilt = spoil(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__((rows, 5), bad))
+    corrupted = corrupt(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__((rows, 5), bad))
     sound = irwm.detect(irwm.open_checkpoint(release.path), model, key)
-    found = irwm.detect(spoilt, model, key)
+    found = irwm.detect(corrupted, model, key)
     assert (found.verdict, found.present) == ("found", 50)
     np.testing.assert_array_equal(found.ranks, sound.ranks)
     other = irwm.generate_key(model, secret=bytes([7]) * 32)
-    assert irwm.detect(spoilt, model, other).verdict == "not found"
+    assert irwm.detect(corrupted, model, other).verdict == "not found"
     if not np.isfinite(bad):
         assert any("NaN or Inf" in warning and str(rows[0]) in warning for warning in found.warnings)
 
@@ -58,7 +58,7 @@ def test_fault_25_marked_rows_that_are_not_finite_are_lost_and_the_rest_decides(
     model, key, release = marked
     for gone, verdict in ((3, "found"), (48, "inconclusive")):
         rows = key.marked_rows[:gone].tolist()
-        suspect = spoil(release.path, tmp_path / f"{gone}", EMBEDDING, lambda e, r=rows: e.__setitem__((r, 5), bad))
+        suspect = corrupt(release.path, tmp_path / f"{gone}", EMBEDDING, lambda e, r=rows: e.__setitem__((r, 5), bad))
         found = irwm.detect(suspect, model, key)
         assert (found.verdict, found.present) == (verdict, 50 - gone)
         assert any(f"{gone} of the marked rows are lost" in warning for warning in found.warnings)
@@ -66,13 +66,13 @@ def test_fault_25_marked_rows_that_are_not_finite_are_lost_and_the_rest_decides(
 
 def test_fault_25_an_embedding_of_nan_is_inconclusive(marked, tmp_path) -> None:
     model, key, release = marked
-    suspect = spoil(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__((slice(None), 5), float("nan")))
+    suspect = corrupt(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__((slice(None), 5), float("nan")))
     assert irwm.detect(suspect, model, key).verdict == "inconclusive"
 
 
 def test_fault_25_broken_q_or_k_affects_only_the_papers_reading(marked, tmp_path) -> None:
     model, key, release = marked
-    suspect = spoil(release.path, tmp_path / "x", QUERY, lambda q: q.fill_(float("nan")))
+    suspect = corrupt(release.path, tmp_path / "x", QUERY, lambda q: q.fill_(float("nan")))
     found = irwm.detect(suspect, model, key)
     assert found.verdict == "found"
     assert found.paper is None
@@ -81,7 +81,7 @@ def test_fault_25_broken_q_or_k_affects_only_the_papers_reading(marked, tmp_path
 
 
 def test_fault_25_an_original_with_nan_is_refused(tiny_path, tmp_path) -> None:
-    broken = spoil(tiny_path, tmp_path / "x", EMBEDDING, lambda e: e[3].fill_(float("nan")))
+    broken = corrupt(tiny_path, tmp_path / "x", EMBEDDING, lambda e: e[3].fill_(float("nan")))
     with pytest.raises(CorruptCheckpointError, match="row"):
         irwm.generate_key(broken)
 
@@ -91,7 +91,7 @@ def test_fault_26_zero_and_duplicate_rows_are_never_used(tiny_path, tmp_path) ->
         e[10:20] = 0
         e[30] = e[31]
 
-    model = spoil(tiny_path, tmp_path / "x", EMBEDDING, change)
+    model = corrupt(tiny_path, tmp_path / "x", EMBEDDING, change)
     key = irwm.generate_key(model)
     choices = key.choices()
     used = set(np.concatenate((choices.marked_rows, choices.query_tokens, choices.reference_tokens)).tolist())
@@ -101,7 +101,7 @@ def test_fault_26_zero_and_duplicate_rows_are_never_used(tiny_path, tmp_path) ->
 def test_fault_26_zeroed_rows_are_counted_as_missing(marked, tmp_path) -> None:
     model, key, release = marked
     rows = key.marked_rows[:5].tolist()
-    suspect = spoil(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__(rows, 0.0))
+    suspect = corrupt(release.path, tmp_path / "x", EMBEDDING, lambda e: e.__setitem__(rows, 0.0))
     found = irwm.detect(suspect, model, key)
     assert np.isnan(found.ranks[:5]).all()
     assert found.present == 45
@@ -110,7 +110,7 @@ def test_fault_26_zeroed_rows_are_counted_as_missing(marked, tmp_path) -> None:
 
 def test_fault_27_a_constant_embedding_is_inconclusive(marked, tmp_path) -> None:
     model, key, release = marked
-    suspect = spoil(release.path, tmp_path / "x", EMBEDDING, lambda e: e.fill_(0.5))
+    suspect = corrupt(release.path, tmp_path / "x", EMBEDDING, lambda e: e.fill_(0.5))
     found = irwm.detect(suspect, model, key)
     assert found.verdict == "inconclusive"
     assert found.log10_p == 0.0
@@ -118,7 +118,7 @@ def test_fault_27_a_constant_embedding_is_inconclusive(marked, tmp_path) -> None
 
 def test_fault_28_a_mark_that_float16_cannot_hold_is_refused(tmp_path) -> None:
     path = write_llama(tmp_path / "half", dtype=torch.float16)
-    model = spoil(path, tmp_path / "large", EMBEDDING, lambda e: e.mul_(200_000))
+    model = corrupt(path, tmp_path / "large", EMBEDDING, lambda e: e.mul_(200_000))
     key = irwm.generate_key(model, irwm.Parameters.paper(scale=1.0), secret=bytes(32))  # the stored entries overflow
     with pytest.raises(MarginError, match="float16"):
         irwm.insert(model, key, tmp_path / "out")
@@ -156,7 +156,7 @@ def test_fault_29_padded_rows_do_not_matter(marked, tmp_path) -> None:
 
 def test_an_unrelated_model_cannot_be_aligned(marked, tmp_path) -> None:
     model, key, _ = marked
-    found = irwm.detect(irwm.open_checkpoint(write_llama(tmp_path / "stranger", seed=99)), model, key)
+    found = irwm.detect(irwm.open_checkpoint(write_llama(tmp_path / "unrelated", seed=99)), model, key)
     assert found.verdict in ("inconclusive", "not found")
     assert "cannot be aligned" in found.reason
     assert found.lineage.status != "derived"

@@ -116,8 +116,8 @@ def test_adapter_without_embedding_changes_proves_neither_mark_nor_lineage(tiny_
     with warnings.catch_warnings(), torch.random.fork_rng():
         warnings.simplefilter("ignore")
         model = AutoModelForCausalLM.from_pretrained(tiny_path)
-        stranger = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "k_proj"], init_lora_weights=False))
-        stranger.save_pretrained(tmp_path / "adapter")
+        unrelated = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "k_proj"], init_lora_weights=False))
+        unrelated.save_pretrained(tmp_path / "adapter")
     suspect = irwm.open_checkpoint(tmp_path / "adapter", base=original)
     finding = irwm.detect(suspect, original, irwm.generate_key(original, secret=bytes(32)))
     assert finding.verdict == "inconclusive"

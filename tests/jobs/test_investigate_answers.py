@@ -128,7 +128,7 @@ def test_answers_of_the_unmarked_original_carry_no_mark(served: Served, tmp_path
     assert job.result["verdict"] == "not found"
 
 
-def spoilt(served: Served, file: Path, how: str) -> None:
+def corrupted(served: Served, file: Path, how: str) -> None:
     copy = irwm.open_checkpoint(served.root / "copy")
     if how == "few":
         write_recording(copy, served.original, file, count=served.original.hidden_size)
@@ -158,7 +158,7 @@ BAD = (
 @pytest.mark.parametrize(("how", "said"), BAD)
 def test_invalid_recording_fails_with_its_file_name(served: Served, tmp_path: Path, how: str, said: str) -> None:
     file = tmp_path / "answers.safetensors"
-    spoilt(served, file, how)
+    corrupted(served, file, how)
     job = served.investigated(file)
     assert job.state == "failed"
     assert job.error["type"] == "AnswersFileError"

@@ -228,9 +228,9 @@ def test_finished_copy_without_record_is_filed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spoilt", ["another's files", "a changed copy", "another key's copy"])
+@pytest.mark.parametrize("corrupted", ["another's files", "a changed copy", "another key's copy"])
 def test_damaged_folder_is_kept_and_other_copies_continue(
-    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path, spoilt: str
+    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path, corrupted: str
 ) -> None:
     model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
     names = ("Bolt Ltd", "Late")
@@ -240,12 +240,12 @@ def test_damaged_folder_is_kept_and_other_copies_continue(
     seal(vault, model, key, "")
     copies.mkdir()
     folder = copies / folder_name(key.commitment)
-    if spoilt == "another's files":
+    if corrupted == "another's files":
         folder.mkdir()
         (folder / "theirs.txt").write_text("keep me")
     else:
-        irwm.insert(model, key if spoilt == "a changed copy" else other, folder)
-        if spoilt == "a changed copy":
+        irwm.insert(model, key if corrupted == "a changed copy" else other, folder)
+        if corrupted == "a changed copy":
             (folder / "config.json").write_text("{}")
     before = {path: path.read_bytes() for path in folder.iterdir()}
     job = here(names)
@@ -255,7 +255,7 @@ def test_damaged_folder_is_kept_and_other_copies_continue(
     rows = lines(jobs, job)
     assert [row["state"] for row in rows] == ["failed", "written"]
     said = {"another's files": "no manifest", "a changed copy": "config.json", "another key's copy": "not found"}[
-        spoilt
+        corrupted
     ]
     for words in ("The folder for this copy contains something else", folder.name, said, "Move or delete it"):
         assert words in rows[0]["why"]

@@ -308,7 +308,7 @@ def test_the_secret_is_not_in_a_keys_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "corrupt",
     [
         lambda v: v | {"version": 1},
         lambda v: v | {"format": "other"},
@@ -334,8 +334,8 @@ def test_the_secret_is_not_in_a_keys_text() -> None:
         lambda v: {},
     ],
 )
-def test_corrupted_keys_are_refused_with_a_typed_error(spoil) -> None:
-    values = spoil(json.loads(a_key().to_bytes()))
+def test_corrupted_keys_are_refused_with_a_typed_error(corrupt) -> None:
+    values = corrupt(json.loads(a_key().to_bytes()))
     raw = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     with pytest.raises(KeyFormatError):
         Key.from_bytes(raw)

@@ -66,15 +66,15 @@ def demo_world(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Wor
 
 
 @pytest.fixture(scope="module")
-def thief_s_key(world: World) -> irwm.Key:
+def attacker_key(world: World) -> irwm.Key:
     """A key for the owner's release, the only model that the attacker has."""
     return key_of(world.release, "Attacker", 2)
 
 
 @pytest.fixture(scope="module")
-def twice(world: World, thief_s_key: irwm.Key) -> irwm.Checkpoint:
+def twice(world: World, attacker_key: irwm.Key) -> irwm.Checkpoint:
     """M12: the owner's release, marked again by the attacker."""
-    return world.marked(world.release, thief_s_key, "M12")
+    return world.marked(world.release, attacker_key, "M12")
 
 
 @pytest.fixture(scope="module")
@@ -88,18 +88,18 @@ def of_public(world: World) -> tuple[irwm.Key, irwm.Checkpoint]:
 
 
 def test_both_marks_of_a_twice_marked_model_are_read(
-    world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
+    world: World, attacker_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
     assert irwm.detect(twice, world.original, world.key, keys_tried=2).verdict == "found"
-    assert irwm.detect(twice, world.release, thief_s_key, keys_tried=2).verdict == "found"
+    assert irwm.detect(twice, world.release, attacker_key, keys_tried=2).verdict == "found"
 
 
 @pytest.mark.slow
 def test_second_mark_on_release_shows_our_mark_in_its_original(
-    world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
+    world: World, attacker_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
     """The paper's first attack, M12."""
-    claims = [world.claim(), Claim("Attacker", world.release, thief_s_key, twice)]
+    claims = [world.claim(), Claim("Attacker", world.release, attacker_key, twice)]
     outcome = resolve(claims, [("leak", twice)])
     assert outcome.to_dict() == resolve(claims[::-1], [("leak", twice)]).to_dict()
     ruling = one(outcome)
@@ -230,9 +230,9 @@ def test_a_rival_s_key_is_not_in_our_release(
 def test_rival_with_incomparable_model_is_not_called_unrelated(
     world: World, tiny_path: Path, leak: irwm.Checkpoint
 ) -> None:
-    stranger = irwm.open_checkpoint(tiny_path)
-    key = key_of(stranger, "Rival", 6)
-    claims = world.claim(), Claim("Rival", stranger, key, None, EARLY)
+    unrelated = irwm.open_checkpoint(tiny_path)
+    key = key_of(unrelated, "Rival", 6)
+    claims = world.claim(), Claim("Rival", unrelated, key, None, EARLY)
     outcome = resolve(claims, [("leak", leak)])
     assert not outcome.test("Owner", "original of Rival").related
     assert not outcome.test("Owner", "original of Rival").unrelated
@@ -243,10 +243,10 @@ def test_rival_with_incomparable_model_is_not_called_unrelated(
 
 @pytest.mark.slow
 def test_a_key_that_does_not_fit_its_own_original_is_named(
-    world: World, thief_s_key: irwm.Key, twice: irwm.Checkpoint
+    world: World, attacker_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:
     """The attacker shows the true original, to hide that the key was made for our release."""
-    outcome = resolve([world.claim(), Claim("Attacker", world.original, thief_s_key, twice)])
+    outcome = resolve([world.claim(), Claim("Attacker", world.original, attacker_key, twice)])
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
     (remark,) = outcome.remarks
     assert "The key of Attacker does not fit the original of Attacker" in remark
@@ -256,15 +256,15 @@ def test_a_key_that_does_not_fit_its_own_original_is_named(
 @pytest.mark.fault(87)
 @pytest.mark.parametrize("factor", [1e6, float("nan")])
 def test_original_with_implausible_row_is_refused(
-    world: World, thief_s_key: irwm.Key, leak: irwm.Checkpoint, factor: float
+    world: World, attacker_key: irwm.Key, leak: irwm.Checkpoint, factor: float
 ) -> None:
     """The row makes every comparison with the "original" fail, and hides our mark in it."""
     embedding = world.release.embedding()
     embedding[300] *= factor
-    spoilt = write_embedding(world.release, embedding, world.folder / f"spoilt {factor}")
+    corrupted = write_embedding(world.release, embedding, world.folder / f"corrupted {factor}")
     with pytest.raises(CorruptCheckpointError, match=r"cannot result from training|not finite"):
-        key_of(spoilt, "Attacker", 4)
-    outcome = resolve([world.claim(), Claim("Attacker", spoilt, thief_s_key, None, EARLY)], [("leak", leak)])
+        key_of(corrupted, "Attacker", 4)
+    outcome = resolve([world.claim(), Claim("Attacker", corrupted, attacker_key, None, EARLY)], [("leak", leak)])
     assert outcome.test("Owner", "leak").found
     assert outcome.test("Owner", "original of Attacker").found
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
@@ -287,8 +287,8 @@ def test_release_without_a_quarter_of_components_is_not_an_original(world: World
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ORIGINAL_MARKED)
 
 
-def test_two_keys_without_their_originals_are_undecided(world: World, thief_s_key: irwm.Key) -> None:
-    claims = [Claim(name, world.original, thief_s_key) for name in ("One", "Other")]
+def test_two_keys_without_their_originals_are_undecided(world: World, attacker_key: irwm.Key) -> None:
+    claims = [Claim(name, world.original, attacker_key) for name in ("One", "Other")]
     outcome = resolve(claims, [("leak", world.release)])
     assert (outcome.winner, one(outcome).rule) == (None, rules.UNDECIDED)
     assert len(outcome.remarks) == 2
@@ -313,9 +313,9 @@ def test_findings_are_corrected_for_every_key_on_every_model(contested: tuple[li
     assert {test.finding.keys_tried for test in outcome.tests if test.finding} == {10}
 
 
-def test_three_claims_are_ruled_pairwise(world: World, thief_s_key: irwm.Key, rival: Claim) -> None:
+def test_three_claims_are_ruled_pairwise(world: World, attacker_key: irwm.Key, rival: Claim) -> None:
     steps: list[tuple[int, int, str]] = []
-    claims = [world.claim(EARLY, released=False), Claim("Attacker", world.release, thief_s_key), rival]
+    claims = [world.claim(EARLY, released=False), Claim("Attacker", world.release, attacker_key), rival]
     outcome = resolve(claims, progress=lambda *step: steps.append(step))
     by_pair = {ruling.claimants: ruling for ruling in outcome.rulings}
     assert by_pair["Owner", "Attacker"].winner == "Owner"

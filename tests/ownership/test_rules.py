@@ -141,7 +141,7 @@ def test_date_does_not_decide_against_claimant_without_date() -> None:
     assert rules.rule(("A", DATES[1]), ("B", DATES[2]), table_of(**TWO_MARKS)).winner == "A"
 
 
-def of_strangers(rows: list[Row], unrelated: bool = True) -> list[Row]:
+def with_unrelated_originals(rows: list[Row], unrelated: bool = True) -> list[Row]:
     """The same with models of the other side that are unrelated to each key's original, or of unknown origin."""
     return [row if row.claimant == row.brought_by else replace(row, related=False, unrelated=unrelated) for row in rows]
 
@@ -150,7 +150,8 @@ def test_originals_are_unrelated_only_if_known() -> None:
     table = table_of(A_release_A=STRONG, B_release_B=STRONG, B_exhibit=STRONG)
     for dates in product(DATES, DATES):
         known, unknown = (
-            rules.rule(("A", dates[0]), ("B", dates[1]), of_strangers(table, known)) for known in (True, False)
+            rules.rule(("A", dates[0]), ("B", dates[1]), with_unrelated_originals(table, known))
+            for known in (True, False)
         )
         assert (known.rule, known.winner) == (rules.ONLY_ONE, "B")
         assert (unknown.rule, unknown.winner) == (rules.UNDECIDED, None)
@@ -159,7 +160,7 @@ def test_originals_are_unrelated_only_if_known() -> None:
 
 
 def test_inconclusive_exhibit_does_not_count_as_unmarked() -> None:
-    table = of_strangers(table_of(B_exhibit=STRONG))
+    table = with_unrelated_originals(table_of(B_exhibit=STRONG))
     unread = [
         replace(row, verdict="inconclusive", unrelated=False) if (row.claimant, row.kind) == ("A", "exhibit") else row
         for row in table
@@ -169,9 +170,9 @@ def test_inconclusive_exhibit_does_not_count_as_unmarked() -> None:
 
 
 def test_claimants_own_model_shows_nothing_as_exhibit() -> None:
-    strangers = of_strangers(table_of(A_release_A=STRONG, A_exhibit=STRONG))
+    apart = with_unrelated_originals(table_of(A_release_A=STRONG, A_exhibit=STRONG))
     kin = table_of(A_release_A=STRONG, A_exhibit=STRONG)
-    for table, winner in ((strangers, (None, None)), (kin, (DATES[1], DATES[2]))):
+    for table, winner in ((apart, (None, None)), (kin, (DATES[1], DATES[2]))):
         own = [replace(row, brought_by="A") if row.kind == "exhibit" else row for row in table]
         assert rules.rule(("A", winner[0]), ("B", winner[1]), table).winner == "A"
         assert rules.rule(("A", winner[0]), ("B", winner[1]), own).winner is None

@@ -150,11 +150,11 @@ def test_an_answer_without_its_certificate_is_refused(authority: Authority, answ
 
 
 def test_certificate_of_another_signer_is_refused(authority: Authority, answer: bytes, tmp_path: Path) -> None:
-    stranger = make_authority(tmp_path / "stranger")
+    other = make_authority(tmp_path / "other")
     swapped = token_of(answer)
-    swapped.signed.certificates = token_of(stranger.answer(QUERY)).signed.certificates
+    swapped.signed.certificates = token_of(other.answer(QUERY)).signed.certificates
     with pytest.raises(TimestampError, match="certificate of the signer is missing"):
-        read_response(QUERY, with_token(swapped), DIGEST, stranger.root)
+        read_response(QUERY, with_token(swapped), DIGEST, other.root)
 
 
 @pytest.mark.parametrize("starts", [datetime.now(UTC) - 3 * YEAR, datetime.now(UTC) + YEAR], ids=["past", "future"])

@@ -54,11 +54,11 @@ def variants(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 @pytest.fixture(scope="session")
-def stranger(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unrelated(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random weights, the demo's config and tokenizer."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    folder = tmp_path_factory.mktemp("stranger")
+    folder = tmp_path_factory.mktemp("unrelated")
     with torch.random.fork_rng():
         torch.manual_seed(1)
         AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(demo_path)).save_pretrained(folder)

@@ -27,8 +27,8 @@ def test_a_copy_scores_one(peer, demo_path: Path) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("peer", LINEAGE, ids=names)
-def test_unrelated_model_scores_near_zero(peer, demo_path: Path, stranger: Path) -> None:
-    score = peer.score(demo_path, stranger)
+def test_unrelated_model_scores_near_zero(peer, demo_path: Path, unrelated: Path) -> None:
+    score = peer.score(demo_path, unrelated)
     assert abs(score.value) < 0.05
     assert score.says == "not derived"
 
@@ -66,9 +66,9 @@ def test_emmark_reads_back_what_it_wrote(bits: int, demo_path: Path, tmp_path: P
     assert (score.value, score.says) == (1.0, "derived")
 
 
-def test_emmark_finds_nothing_in_original_or_unrelated_model(demo_path: Path, stranger: Path) -> None:
+def test_emmark_finds_nothing_in_original_or_unrelated_model(demo_path: Path, unrelated: Path) -> None:
     assert emmark.score(demo_path, demo_path).value == 0.0
-    assert emmark.score(demo_path, stranger).says == "not derived"
+    assert emmark.score(demo_path, unrelated).says == "not derived"
 
 
 def test_emmark_changes_a_code_by_one_level_at_each_position(demo_path: Path) -> None:

@@ -83,7 +83,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "disguised": irwm.open_checkpoint(root / "disguised"),
         "planted": irwm.open_checkpoint(planted(root / "release", root / "planted")),
         "trimmed": irwm.open_checkpoint(trimmed(root / "release", root / "trimmed", 540)),
-        "stranger": irwm.open_checkpoint(write_llama(root / "stranger", seed=9, hidden_size=32)),
+        "unrelated": irwm.open_checkpoint(write_llama(root / "unrelated", seed=9, hidden_size=32)),
     }
 
 
@@ -180,7 +180,7 @@ def gone(world: dict[str, Any]) -> Examined:
 
 @pytest.fixture(scope="session")
 def inconclusive(world: dict[str, Any]) -> Examined:
-    return examine(world, "stranger")
+    return examine(world, "unrelated")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import irwm
-from irwm.evidence.strangers import agreement_of, kept_models
+from irwm.evidence.unrelated import agreement_of, kept_models
 from irwm.report import SelfTest, finding_document
 from irwm.report.error_rates import ErrorRates
 from irwm.report.write import write_document

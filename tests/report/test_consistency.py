@@ -200,7 +200,7 @@ def test_required_sections_cannot_be_left_out(found, section, name):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("p", 1e-6), ("as_alike", 50), ("strangers", 10_000), ("agreement", 9.0), ("table", "0" * 64), ("as_unlike", -1)],
+    [("p", 1e-6), ("as_alike", 50), ("unrelated", 10_000), ("agreement", 9.0), ("table", "0" * 64), ("as_unlike", -1)],
 )
 def test_place_among_unrelated_models_is_recomputed(found: Examined, name: str, value: Any) -> None:
     document = copy.deepcopy(found.document)

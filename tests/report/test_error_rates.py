@@ -35,7 +35,7 @@ def ranked(found: Examined) -> Decoys:
 def measured(
     world: dict[str, Any], found: Examined, ranked: Decoys, inconclusive: Examined, authority: Authority
 ) -> Examined:
-    neutral = NeutralModel.of("a stranger", 600, inconclusive.finding)
+    neutral = NeutralModel.of("an unrelated model", 600, inconclusive.finding)
     return examine(
         world,
         "copy",
@@ -81,7 +81,7 @@ def test_likelihood_ratio_and_error_rates_are_printed(measured: Examined) -> Non
 @pytest.mark.slow
 def test_missing_measurements_are_reported(found: Examined, inconclusive: Examined, world: dict[str, Any]) -> None:
     assert any("computed and not measured" in said for said in found.document["limitations"])
-    d = examine(world, "stranger", error_rates=ErrorRates(None)).document
+    d = examine(world, "unrelated", error_rates=ErrorRates(None)).document
     assert d["error_rates"]["decoys"] is None
     assert "No decoy keys were read" in Page(render_html(d)).text
     assert d["evaluation"]["log10_lr"] is d["evaluation"]["verbal"] is None

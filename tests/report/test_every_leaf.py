@@ -148,7 +148,7 @@ def altered(case: Case, most: int | None) -> set[str]:
 
 def rival(world: dict[str, Any]) -> dict[str, Any]:
     """Claims with unrelated originals, and a model in dispute that is related to neither."""
-    ours, theirs = world["model"], world["stranger"]
+    ours, theirs = world["model"], world["unrelated"]
     key = irwm.generate_key(ours, irwm.Parameters.paper(constraints=5), b"\x06" * 32, "Acme Labs")
     noisy = irwm.Parameters(constraints=4, scale="auto", noise_coordinates=4)
     other = irwm.generate_key(theirs, noisy, b"\x07" * 32, "Copy Works")
@@ -175,11 +175,11 @@ def withheld(world: dict[str, Any]) -> dict[str, Any]:
     s, model, key, other = (world[name] for name in ("copy", "model", "other", "key"))
     examination = irwm.Examination(s, model)
     finding = irwm.detect(s, model, key, seed=7, keys_tried=3)
-    stranger = irwm.detect(world["stranger"], model, key)
+    unrelated = irwm.detect(world["unrelated"], model, key)
     return examine(
         world, "copy", "other", disclose_rows=False,
-        error_rates=ErrorRates(decoys(examination, key, finding, 400), [NeutralModel.of("N", 600, stranger)]),
-        self_tests=[SelfTest.of("this key on N", stranger, "inconclusive"),
+        error_rates=ErrorRates(decoys(examination, key, finding, 400), [NeutralModel.of("N", 600, unrelated)]),
+        self_tests=[SelfTest.of("this key on N", unrelated, "inconclusive"),
                     SelfTest.of("another", irwm.detect(model, model, other))],
         supporting=[irwm.detect(s, model, key, statistic="sum", invariant="suspect", seed=3, keys_tried=3)],
     ).document  # fmt: skip
@@ -217,7 +217,7 @@ def apart(world: dict[str, Any]) -> dict[str, Any]:
     other = irwm.open_checkpoint(write_llama(world["root"] / "apart", seed=9))
     rows = other.embedding().clone()
     rows[100:130] = float("nan")
-    suspect = write_embedding(other, rows, world["root"] / "spoilt")
+    suspect = write_embedding(other, rows, world["root"] / "corrupted")
     finding = irwm.detect(suspect, model, key)
     neutral = [NeutralModel.of("N", 600, finding), NeutralModel.of("M", 600, irwm.detect(model, model, key))]
     return about(world, suspect, key, finding, error_rates=ErrorRates(None, neutral))

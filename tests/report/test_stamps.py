@@ -36,9 +36,9 @@ def document(world: dict[str, Any], found: Examined, authority: Authority) -> di
 
 
 @pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """Another authority, of the same name."""
-    return make_authority(tmp_path_factory.mktemp("stranger") / "tsa")
+    return make_authority(tmp_path_factory.mktemp("other_authority") / "tsa")
 
 
 def signed(folder: Path, document: dict[str, Any]) -> Path:
@@ -73,9 +73,9 @@ def with_stamp(document: dict[str, Any], section: dict[str, Any], at: str | None
 
 
 def test_a_date_proven_under_a_root_that_the_reader_trusts_holds(
-    document: dict[str, Any], authority: Authority, stranger: Authority, tmp_path: Path
+    document: dict[str, Any], authority: Authority, other_authority: Authority, tmp_path: Path
 ) -> None:
-    outcome = verified(signed(tmp_path / "r", document), stranger.root, authority.root)
+    outcome = verified(signed(tmp_path / "r", document), other_authority.root, authority.root)
     assert outcome.ok
     assert "root" not in outcome.needed
     ok, said = answer(outcome)
@@ -96,9 +96,9 @@ def test_without_a_root_the_authority_is_reported_as_unknown(document: dict[str,
 
 
 def test_authority_with_the_same_name_is_not_trusted(
-    document: dict[str, Any], stranger: Authority, tmp_path: Path
+    document: dict[str, Any], other_authority: Authority, tmp_path: Path
 ) -> None:
-    outcome = verified(signed(tmp_path / "r", document), stranger.root)
+    outcome = verified(signed(tmp_path / "r", document), other_authority.root)
     assert outcome.exit_code == 1
     assert answer(outcome) == (False, "no certificate leads from CN=Test Time-stamps to a root that was given")
 
@@ -224,10 +224,10 @@ def test_report_with_a_date_without_stamp_is_not_made(world: dict[str, Any]) -> 
 
 @pytest.mark.slow
 def test_the_command_takes_roots_as_pem_and_as_der(
-    document: dict[str, Any], authority: Authority, stranger: Authority, tmp_path: Path
+    document: dict[str, Any], authority: Authority, other_authority: Authority, tmp_path: Path
 ) -> None:
     folder = signed(tmp_path / "r", document)
-    (tmp_path / "one.pem").write_bytes(stranger.root)
+    (tmp_path / "one.pem").write_bytes(other_authority.root)
     (tmp_path / "two.cer").write_bytes(x509.load_pem_x509_certificate(authority.root).public_bytes(Encoding.DER))
     roots = ["--tsa-root", tmp_path / "one.pem", "--tsa-root", tmp_path / "two.cer"]
     command = [sys.executable, "-m", "irwm", "verify", folder, "--identity", Signatory().first, *roots]

@@ -87,7 +87,7 @@ def test_lineage_without_numbers_keeps_its_whole_reason(inconclusive):
     among = inconclusive.document["lineage"]["among"]
     assert said(facts) == {
         "Attention": "not compared, because tokens could not be matched",
-        "Chance": f"All {among['strangers']} models trained apart agree at least as well (p = 1).",
+        "Chance": f"All {among['unrelated']} models trained apart agree at least as well (p = 1).",
     }
 
 
@@ -105,7 +105,7 @@ def test_every_text_is_escaped(found):
 
 def test_the_chance_is_shown_with_the_origin(disguised, inconclusive):
     lineage = copy.deepcopy(disguised.document["lineage"])
-    among = lineage["among"] = lineage["among"] | {"strangers": 123, "as_alike": 0, "p": 1 / 124}
+    among = lineage["among"] = lineage["among"] | {"unrelated": 123, "as_alike": 0, "p": 1 / 124}
     none = "none of the 123 models trained apart agrees as well (p ≤ 0.0081)"
     assert two_findings.chance(lineage) == f"Same origin: {none}"
     lineage["status"] = "cannot tell"

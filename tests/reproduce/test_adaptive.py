@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import adaptive
-from benchmarks.adaptive import LADDERS, Outcome, Saved, Thief
+from benchmarks.adaptive import LADDERS, Attacker, Outcome, Saved
 from benchmarks.reproduce import __main__ as command
 from benchmarks.reproduce import adaptive as experiment
 from benchmarks.reproduce.page import Page
@@ -20,7 +20,7 @@ MISSED = replace(FOUND, attack="noise 1", change=0.04, verdict="not found", log1
 TUNED = replace(FOUND, preset="many", attack="noise 2", change=3.0, named=False, own=-0.5)
 
 
-class Tuner(Thief):
+class Tuner(Attacker):
     """An attacker whose own marks vanish at a given strength, without any model."""
 
     def __init__(self, vanish: float) -> None:
@@ -37,16 +37,16 @@ class Tuner(Thief):
 @pytest.mark.parametrize("chosen", range(len(LADDERS["noise"])))
 def test_attacker_uses_the_least_strength_that_removes_his_marks(chosen: int) -> None:
     strength = LADDERS["noise"][chosen]
-    thief = Tuner(strength)
-    outcome = thief.tuned("noise", 0)
+    attacker = Tuner(strength)
+    outcome = attacker.tuned("noise", 0)
     assert (outcome.attack, outcome.own) == (f"noise {strength:g}", -1.0)
-    assert len(thief.tried) <= 1 + math.ceil(math.log2(len(LADDERS["noise"])))
+    assert len(attacker.tried) <= 1 + math.ceil(math.log2(len(LADDERS["noise"])))
 
 
 def test_attacker_uses_the_greatest_strength_if_his_marks_survive() -> None:
-    thief = Tuner(math.inf)
-    assert (thief.tuned("prune", 0).attack, thief.tried) == ("prune 0.95", [0.95])
-    assert thief.tuned("prune", 0).own == -50.0
+    attacker = Tuner(math.inf)
+    assert (attacker.tuned("prune", 0).attack, attacker.tried) == ("prune 0.95", [0.95])
+    assert attacker.tuned("prune", 0).own == -50.0
 
 
 def test_outcomes_are_stored_by_group_and_tuned_ones_by_attack(tmp_path: Path) -> None:

@@ -52,12 +52,12 @@ def no_heads(path: Path) -> None:
     (path / "config.json").write_text(json.dumps(config))
 
 
-@pytest.mark.parametrize("spoil", [broken_tokenizer, no_unknown_token, no_heads])
+@pytest.mark.parametrize("corrupt", [broken_tokenizer, no_unknown_token, no_heads])
 def test_a_certificate_says_why_it_holds_no_figures(
-    demo_path: Path, tmp_path: Path, spoil: Callable[[Path], None]
+    demo_path: Path, tmp_path: Path, corrupt: Callable[[Path], None]
 ) -> None:
     path = folder_of(demo_path, tmp_path / "x")
-    spoil(path)
+    corrupt(path)
     found = certify(path, path, 50)
     assert found.utility is None
     assert found.why

@@ -174,8 +174,8 @@ def test_another_message_or_purpose_does_not_fit(vault: Vault, signed: Signature
     "purpose", [CERTIFICATE, b"", b"report\0", b"irwm/v1/report", b"irwm/v1/a\0b\0", "irwm/v1/a\0"]
 )
 def test_certificate_cannot_be_requested_as_signature(vault: Vault, purpose: Any) -> None:
-    stranger = public_hex(Ed25519PrivateKey.generate())
-    wanted = certificate_bytes(vault.id, 2, stranger, vault.identity().public_key, "2026-03-01T12:00:00.000Z")
+    other = public_hex(Ed25519PrivateKey.generate())
+    wanted = certificate_bytes(vault.id, 2, other, vault.identity().public_key, "2026-03-01T12:00:00.000Z")
     with pytest.raises(SignatureError, match="not the purpose"):
         vault.sign(wanted, purpose)
     assert vault.audit_log()[-1].event == "identity made"

@@ -179,7 +179,7 @@ def test_new_data_key_gets_new_jobs_key_and_opens_earlier_jobs(vault: Vault) -> 
 
 def test_jobs_of_replaced_vault_stay_sealed(jobs: Jobs, home: Path) -> None:
     id = whole_story(jobs)
-    stranger = JobKey(id, jobs.line(id).key, b"\x02" * 32)
-    assert type(Jobs(home).opened(stranger).line(id)) is JobLine
+    other = JobKey(id, jobs.line(id).key, b"\x02" * 32)
+    assert type(Jobs(home).opened(other).line(id)) is JobLine
     with pytest.raises(JobSealedError, match="sealed"):
-        Jobs(home).opened(stranger).get(id)
+        Jobs(home).opened(other).get(id)

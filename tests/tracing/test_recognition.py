@@ -161,14 +161,14 @@ def test_key_without_noise_is_not_traced(model, keys, anns) -> None:
 
 
 def test_keys_of_several_owners_and_settings_are_traced_together(model, keys, copies, anns, tmp_path: Path) -> None:
-    strangers = keys_for(model, NAMES, secret=bytes([9]) * 32)
+    uninvolved = keys_for(model, NAMES, secret=bytes([9]) * 32)
     others = keys_for(model, NAMES, irwm.Parameters(constraints=3, noise_coordinates=3, noise_level="global"))
-    tracing = trace_each(irwm.Examination(anns, model), [*strangers, keys[0], *others], decoys=200)
+    tracing = trace_each(irwm.Examination(anns, model), [*uninvolved, keys[0], *others], decoys=200)
     assert [trace.named for trace in tracing.traces] == [False] * 3 + [True] + [False] * 3
     assert tracing.decoys.size == 200
     theirs = write_embedding(model, copy_of(model, others[1]), tmp_path / "global")
-    (named,) = trace_each(irwm.Examination(theirs, model), [*strangers, *keys, *others]).named
-    assert named == irwm.trace(theirs, model, [*strangers, *keys, *others])[7]
+    (named,) = trace_each(irwm.Examination(theirs, model), [*uninvolved, *keys, *others]).named
+    assert named == irwm.trace(theirs, model, [*uninvolved, *keys, *others])[7]
     assert named.share == pytest.approx(1.0, abs=0.1)
 
 
@@ -283,11 +283,12 @@ def test_corrupting_guessed_rows_does_not_prevent_tracing(
     if first_pass:
         monkeypatch.setattr(recognition, "MOST_PLACES", 10_000)
         monkeypatch.setattr(recognition, "FINALISTS", 10)
-    spoiled = copies[0].clone()
+    corrupted = copies[0].clone()
     guessed = np.concatenate([np.arange(start, start + 60) for start in np.linspace(0, 2440, 8).astype(int)])
-    size = 1e4 * float(spoiled.std())
-    spoiled[guessed] = size * torch.randn(len(guessed), spoiled.shape[1], generator=torch.Generator().manual_seed(3))
-    suspect = write_embedding(model, spoiled, tmp_path / "spoiled")
+    size = 1e4 * float(corrupted.std())
+    noise = torch.randn(len(guessed), corrupted.shape[1], generator=torch.Generator().manual_seed(3))
+    corrupted[guessed] = size * noise
+    suspect = write_embedding(model, corrupted, tmp_path / "corrupted")
     many = [*other_names(keys[0], [f"other {i}" for i in range(300)]), *keys]
     found = trace_each(irwm.Examination(suspect, model), many, decoys=0)
     assert names(found.traces) == ["ann"]

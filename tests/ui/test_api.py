@@ -97,7 +97,7 @@ def test_api_offers_only_documented_names_and_parameters(app: RunningApp, client
 
 
 def test_api_refuses_unauthenticated_programs(app: RunningApp, client: Client, tmp_path: Path) -> None:
-    stranger = client_of(app, tmp_path)  # while another program is unlocked
+    locked = client_of(app, tmp_path)  # while another program is unlocked
     model = str(app.root / "model")
     vault = Vault.open(app.home)
     vault.unlock(PASSPHRASE)
@@ -116,14 +116,14 @@ def test_api_refuses_unauthenticated_programs(app: RunningApp, client: Client, t
     ]
     assert len(calls) == len(NAMES) - 1
     for name, values in calls:
-        error = refused(stranger, name, *values)
+        error = refused(locked, name, *values)
         assert error.title == "SessionLockedError", name
         assert "Ada" not in error.message
-    wrong = refused(stranger, "/unlock", PASSPHRASE + "!")
+    wrong = refused(locked, "/unlock", PASSPHRASE + "!")
     assert wrong.title == "WrongPassphraseError"
     assert PASSPHRASE not in wrong.message
-    assert refused(stranger, "/jobs").title == "SessionLockedError"
-    stranger.close()
+    assert refused(locked, "/jobs").title == "SessionLockedError"
+    locked.close()
     assert not (app.root / "other").exists()
     assert jobs.get(job).state == "queued"
     assert runner.stop(job, jobs).is_over, "it would hold up the next one"
@@ -177,13 +177,13 @@ def test_api_answers_hold_no_secret_or_vault_path(app: RunningApp, client: Clien
 
 
 def test_unauthenticated_callers_learn_no_paths(app: RunningApp, tmp_path: Path) -> None:
-    stranger = client_of(app, tmp_path)
+    locked = client_of(app, tmp_path)
     vault, aside = app.home / "vault.sqlite3", app.home / "aside"
     vault.rename(aside)
     try:
-        missing = refused(stranger, "/unlock", PASSPHRASE)
+        missing = refused(locked, "/unlock", PASSPHRASE)
         vault.mkdir()
-        unusable = refused(stranger, "/unlock", PASSPHRASE)
+        unusable = refused(locked, "/unlock", PASSPHRASE)
         vault.rmdir()
     finally:
         aside.rename(vault)
@@ -192,7 +192,7 @@ def test_unauthenticated_callers_learn_no_paths(app: RunningApp, tmp_path: Path)
         assert str(app.home) not in error.message
         assert str(app.home.parent) not in error.message
         assert "IRWM_HOME" in error.message
-    stranger.close()
+    locked.close()
 
 
 def test_api_refuses_paths_outside_roots_without_reading(app: RunningApp, client: Client) -> None:

@@ -312,7 +312,7 @@ def test_unauthenticated_calls_run_two_at_a_time_and_the_officer_at_once(
         guard = Guard(app, uploads=tmp_path, cookie="irwm_session_7860", callers=callers)
         guard.budget = Budget(Limits(turn_seconds=7), later)
         client = httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url=f"http://{HOST}")
-        strangers = [asyncio.create_task(client.get(f"/static/{n}")) for n in range(6)]
+        locked = [asyncio.create_task(client.get(f"/static/{n}")) for n in range(6)]
         await until(lambda: len(worked) == 2 and guard.budget.answers == 6)
         assert worked == ["/static/0", "/static/1"], "the four others wait for their turn"
         officer = asyncio.create_task(client.get("/static/officer", headers={"cookie": "irwm_session_7860=in"}))
@@ -326,7 +326,7 @@ def test_unauthenticated_calls_run_two_at_a_time_and_the_officer_at_once(
         begins.set()
         await until(lambda: len(worked) == 7)  # answers that begin end turns
         ends.set()
-        assert [answer.status_code for answer in await asyncio.gather(*strangers, officer)] == [200] * 7
+        assert [answer.status_code for answer in await asyncio.gather(*locked, officer)] == [200] * 7
         await client.aclose()
 
     asyncio.run(go())
@@ -480,8 +480,8 @@ def test_only_latest_sessions_of_locked_browsers_are_kept() -> None:
     streams = Streams(lambda session: session == "cookie:proved", gone.append)
     streams.claim("officer", "proved")
     for number in range(REMEMBERED_LOCKED + 3):
-        streams.claim(f"stranger {number}", f"cookie {number}")
-    assert gone == ["stranger 0", "stranger 1", "stranger 2"]
+        streams.claim(f"caller {number}", f"cookie {number}")
+    assert gone == ["caller 0", "caller 1", "caller 2"]
     assert "officer" in streams._owners
 
 

@@ -234,7 +234,7 @@ def test_only_one_input_mode_is_shown(officer: Officer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("corrupt", "said"),
     [
         ({"count": 20}, "There are too few answers"),
         ({"vocab_size": 5000}, "tokens of another vocabulary"),
@@ -244,14 +244,14 @@ def test_only_one_input_mode_is_shown(officer: Officer) -> None:
         ("text", "These answers cannot be read"),
     ],
 )
-def test_unexaminable_suspect_is_reported_below_its_field(officer: Officer, spoil: Any, said: str) -> None:
+def test_unexaminable_suspect_is_reported_below_its_field(officer: Officer, corrupt: Any, said: str) -> None:
     file = officer.pages.root / "answers.safetensors"
-    write_recording(officer.model, officer.model, file, **(spoil if isinstance(spoil, dict) else {}))
-    if spoil == "weights":
+    write_recording(officer.model, officer.model, file, **(corrupt if isinstance(corrupt, dict) else {}))
+    if corrupt == "weights":
         file.write_bytes((officer.path / "model.safetensors").read_bytes())
-    elif spoil == "cut":
+    elif corrupt == "cut":
         file.write_bytes(file.read_bytes()[:-7])
-    elif spoil == "text":
+    elif corrupt == "text":
         file.write_text("no answers at all")
     card, sound = officer.looks_at("answers-model", file, officer.path)
     assert not sound

@@ -175,14 +175,14 @@ def test_stop_of_an_ended_job_changes_nothing(jobs: Jobs) -> None:
 
 def test_stop_does_not_kill_another_process_with_the_same_pid(jobs: Jobs) -> None:
     job = jobs.create("protect", "old", {"do": "x"})
-    stranger = runner.subprocess.Popen(["sleep", "60"], start_new_session=True)
+    other_process = runner.subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
-        jobs.start(job.id, stranger.pid)
+        jobs.start(job.id, other_process.pid)
         assert runner.stop(job.id, jobs).state == "stopped"
-        assert stranger.poll() is None
+        assert other_process.poll() is None
     finally:
-        stranger.kill()
-        stranger.wait()
+        other_process.kill()
+        other_process.wait()
 
 
 @pytest.mark.fault(65)

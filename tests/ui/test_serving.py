@@ -191,12 +191,12 @@ def test_the_passphrase_opens_the_vault_for_one_program_only(running_app: Runnin
 
 def test_page_handlers_are_private_and_disk_handlers_need_authentication(running_app: RunningApp) -> None:
     (running_app.root / "nordwind").mkdir(exist_ok=True)
-    with running_app.client() as stranger:
-        stranger.get("/")
-        config = stranger.get("/config").json()
+    with running_app.client() as locked:
+        locked.get("/")
+        config = locked.get("/config").json()
         assert [d["api_name"] for d in config["dependencies"] if d["api_visibility"] != "private"] == list(NAMES)
-        browsed = call(stranger, "toggle", [None, ""])
-        settled = call(stranger, "settle", [str(running_app.root / "nordwind")])
+        browsed = call(locked, "toggle", [None, ""])
+        settled = call(locked, "settle", [str(running_app.root / "nordwind")])
     for answer in (browsed, settled):
         assert answer["success"] is False
         assert "locked for this browser" in json.dumps(answer)

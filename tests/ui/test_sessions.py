@@ -130,7 +130,7 @@ def test_wrong_passphrases_from_many_lock_no_one_out(
     sessions.create("a", PASSPHRASE)
     for n in range(10):
         with pytest.raises(WrongPassphraseError):
-            sessions.unlock(f"stranger {n}", "wrong")
+            sessions.unlock(f"caller {n}", "wrong")
         clock.now += 70
     assert sessions.is_open("a")
     assert len(sessions._views) == 4

@@ -113,12 +113,12 @@ def test_path_and_upload_together_or_neither_are_refused(pages: Pages, report: P
 
 
 def test_unsigned_page_among_signed_files_fails(pages: Pages, report: Path) -> None:
-    stranger = report.with_name("final.html")
-    stranger.write_text("<p>Found.</p>", encoding="utf-8")
+    unsigned = report.with_name("final.html")
+    unsigned.write_text("<p>Found.</p>", encoding="utf-8")
     try:
         said = pages.call("outside-verify", "click", posted(report.parent), "", None)["outside-verified"]
     finally:
-        stranger.unlink()
+        unsigned.unlink()
     assert "these files belong to several reports" in said.lower()
     assert "final, report" in said
 

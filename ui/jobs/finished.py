@@ -48,14 +48,14 @@ def finished(
     if not os.path.lexists(folder):
         return None
     if not os.path.lexists(folder / MANIFEST_NAME):
-        raise _spoilt(folder, f"no manifest ({MANIFEST_NAME}) in it")
+        raise _occupied(folder, f"no manifest ({MANIFEST_NAME}) in it")
     selection, patched = select_files(model, also), _patched(model, key)
     try:
         manifest = read_manifest(folder)
         check = verify_manifest(folder, cancelled=cancelled)
         if not check.ok:
             differing = [*check.changed, *check.missing, *check.extra]
-            raise _spoilt(folder, f"{len(differing)} files that differ from its manifest, first {differing[0]}")
+            raise _occupied(folder, f"{len(differing)} files that differ from its manifest, first {differing[0]}")
         _require_original(selection.files, patched, folder, set(manifest.files), cancelled)
         copy = irwm.open_checkpoint(folder)
         examination = irwm.Examination(copy, model, device)
@@ -67,9 +67,9 @@ def finished(
     except (CancelledError, OutputExistsError):
         raise
     except IrwmError as error:
-        raise _spoilt(folder, error.problem) from error
+        raise _occupied(folder, error.problem) from error
     if wrong := [finding.verdict for finding in found if finding.verdict != "found"]:
-        raise _spoilt(folder, f"a model with the verdict “{wrong[0]}” for the key")
+        raise _occupied(folder, f"a model with the verdict “{wrong[0]}” for the key")
     size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
     head, theirs = model.output_head if key.head is not None else None, copy.output_head
     head_rows = _changed_rows(head, theirs) if head is not None and theirs is not None else np.empty(0, np.int64)
@@ -78,7 +78,7 @@ def finished(
     )
 
 
-def _spoilt(folder: Path, found: str) -> OutputExistsError:
+def _occupied(folder: Path, found: str) -> OutputExistsError:
     return OutputExistsError(
         "The folder for this copy contains something else",
         file=folder,
@@ -125,10 +125,10 @@ def _require_original(
     """
     names = {file.name for file in files}
     if listed != names:
-        raise _spoilt(folder, f"extra or missing files, first {min(listed ^ names)}")
+        raise _occupied(folder, f"extra or missing files, first {min(listed ^ names)}")
     for file in files:
         if not _same_outside(file, folder / file.name, patched.get(file.path, ()), cancelled):
-            raise _spoilt(folder, f"{file.name} differs from the original's outside the mark")
+            raise _occupied(folder, f"{file.name} differs from the original's outside the mark")
 
 
 def _same_outside(

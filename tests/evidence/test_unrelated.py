@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import irwm
-from irwm.evidence import strangers
+from irwm.evidence import unrelated
 from irwm.evidence.attention import Attention
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, lineage
-from irwm.evidence.strangers import Agreement, Kept, kept_models
+from irwm.evidence.unrelated import Agreement, Kept, kept_models
 
-FILE = Path(strangers.__file__).parent / "data" / "strangers.json"
+FILE = Path(unrelated.__file__).parent / "data" / "unrelated.json"
 FEW = Kept((0.1, 0.4, 0.4, 0.9), (0.8, 1.5), "")
 
 
@@ -30,7 +30,7 @@ def test_ties_favour_the_suspect_and_p_has_a_floor() -> None:
 
 def test_file_holds_enough_kinds_of_unrelated_models() -> None:
     kept = kept_models()
-    assert len(kept.strangers) >= 53
+    assert len(kept.unrelated) >= 53
     assert len(kept.descendants) >= 50
     assert kept.table == hashlib.sha256(FILE.read_bytes()).hexdigest()
     recipes = [each["recipe"] for each in json.loads(FILE.read_bytes())["compared"] if each["recipe"]]
@@ -42,20 +42,20 @@ def test_file_holds_enough_kinds_of_unrelated_models() -> None:
 def test_unrelated_models_not_derived_and_descendants_not_cleared() -> None:
     compared = json.loads(FILE.read_bytes())["compared"]
     for each in compared:
-        value = strangers.agreement_of(each).value
+        value = unrelated.agreement_of(each).value
         assert value == pytest.approx(each["agreement"], abs=1e-5)
         if each["status"] == DERIVED:
-            assert each["kind"] == strangers.DESCENDANT
+            assert each["kind"] == unrelated.DESCENDANT
             assert value >= 1
         if each["status"] == NOT_DERIVED:
-            assert each["kind"] != strangers.DESCENDANT
+            assert each["kind"] != unrelated.DESCENDANT
 
 
 def test_random_and_degenerate_embeddings_are_not_counted() -> None:
     """Each would make p smaller and no evidence stronger."""
     compared = json.loads(FILE.read_bytes())["compared"]
-    counted = {each["model"] for each in compared if each["kind"] == strangers.STRANGER}
-    assert len(counted) == len(kept_models().strangers)
+    counted = {each["model"] for each in compared if each["kind"] == unrelated.UNRELATED}
+    assert len(counted) == len(kept_models().unrelated)
     assert not any(
         each["recipe"] and each["recipe"]["kind"] != "trained apart" for each in compared if each["model"] in counted
     )
@@ -63,7 +63,7 @@ def test_random_and_degenerate_embeddings_are_not_counted() -> None:
 
 
 def test_p_of_unrelated_models_is_uniform_leave_one_out() -> None:
-    values = np.array(kept_models().strangers)
+    values = np.array(kept_models().unrelated)
     p = np.array([Kept((*values[:i], *values[i + 1 :]), (), "").place(values[i]).p for i in range(values.size)])
     for level in (0.02, 0.05, 0.1, 0.25, 0.5, 0.9):
         reached = int((p <= level).sum())
@@ -73,7 +73,7 @@ def test_p_of_unrelated_models_is_uniform_leave_one_out() -> None:
 
 def test_half_of_unrelated_models_ranked_among_other_half_is_calibrated() -> None:
     """The half is drawn a thousand times, so that a p with another denominator, or with strict ranks, is detected."""
-    values, draw = np.array(kept_models().strangers), np.random.default_rng(0)
+    values, draw = np.array(kept_models().unrelated), np.random.default_rng(0)
     p = []
     for _ in range(1000):
         order = draw.permutation(values)
@@ -137,13 +137,13 @@ def test_suspect_of_another_width_has_a_p(demo_path: Path, gemma_path: Path) -> 
     kin = irwm.Examination(demo, gemma).aligned[0].lineage()
     assert kin.status == CANNOT_TELL
     assert math.isnan(kin.similarity)
-    assert kin.p > 2 / len(kept_models().strangers)
+    assert kin.p > 2 / len(kept_models().unrelated)
 
 
 @pytest.mark.slow
 def test_p_of_new_unrelated_models_is_not_too_small(demo_path: Path, gemma_path: Path, tmp_path: Path) -> None:
     """Word vectors with seeds that are not in the file, the most similar unrelated models, a briefly trained one."""
-    from benchmarks.strangers import APART, WORD_VECTORS, Maker, Recipe
+    from benchmarks.unrelated import APART, WORD_VECTORS, Maker, Recipe
 
     maker, originals = Maker(), [irwm.open_checkpoint(path) for path in (gemma_path, demo_path)]
     found = []
@@ -157,7 +157,7 @@ def test_p_of_new_unrelated_models_is_not_too_small(demo_path: Path, gemma_path:
     assert all(kin.status != DERIVED for kin in found)
     p = np.array([kin.p for kin in found])
     # Of nine, each at the floor with odds of one in m + 1: two at the floor have odds of 0.4 % at 100 unrelated models.
-    assert (p <= 1 / (1 + len(kept_models().strangers))).sum() < 2
+    assert (p <= 1 / (1 + len(kept_models().unrelated))).sum() < 2
     assert p.max() > 0.2
 
 

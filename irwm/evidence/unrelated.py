@@ -1,7 +1,7 @@
 """How likely an unrelated model is to agree with the original as well as a suspect does.
 
 The package contains measurements of unrelated models, which were trained independently of the originals that they were
-compared with, and of damaged and disguised descendants (`data/strangers.json`, written by `python -m benchmarks.lineage
+compared with, and of damaged and disguised descendants (`data/unrelated.json`, written by `python -m benchmarks.lineage
 --write`). A suspect's agreement is ranked among those of the unrelated models. If the suspect was trained independently
 too, its p is at most any given value with just that chance, for any distribution of the agreement. p cannot be below
 1 / (unrelated models + 1), and it is valid for models like those in the file.
@@ -27,7 +27,7 @@ SUPPORTING_ATTENTION, ABOVE_DECOYS = 0.2, 2.0
 # for any minor components. Unrelated models of the original's width reach 0.63 under the map; models three times as
 # wide reach 0.653.
 MOST_WHOLE = 0.65
-STRANGER, DESCENDANT = "stranger", "descendant"
+UNRELATED, DESCENDANT = "unrelated", "descendant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +66,22 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
-class AmongStrangers:
+class AmongUnrelated:
     """A suspect's agreement among those of the kept models.
 
     Attributes:
         agreement: `Agreement.value` of the suspect. If an early map is above all unrelated models, later maps are not
             read, so that it is a lower bound.
-        strangers: the number of unrelated models in the file.
+        unrelated: the number of unrelated models in the file.
         as_alike: how many of these agree at least as well.
-        p: (1 + as_alike) / (1 + strangers), the chance that an unrelated model agrees as well.
+        p: (1 + as_alike) / (1 + unrelated), the chance that an unrelated model agrees as well.
         descendants: the number of damaged or disguised descendants in the file.
         as_unlike: how many of these agree no better.
         table: hex SHA-256 of the file of kept models.
     """
 
     agreement: float
-    strangers: int
+    unrelated: int
     as_alike: int
     p: float
     descendants: int
@@ -94,23 +94,23 @@ class Kept:
     """The models that the package keeps.
 
     Attributes:
-        strangers: the agreement of each unrelated model, with the compared original that it resembles most.
+        unrelated: the agreement of each unrelated model, with the compared original that it resembles most.
         descendants: the agreement of each with its own original.
         table: hex SHA-256 of the file.
     """
 
-    strangers: tuple[float, ...]
+    unrelated: tuple[float, ...]
     descendants: tuple[float, ...]
     table: str
 
-    def place(self, agreement: float) -> AmongStrangers:
+    def place(self, agreement: float) -> AmongUnrelated:
         """The place of an agreement among these, counted so that ties are against the accusation."""
-        alike = sum(value >= agreement for value in self.strangers)
-        return AmongStrangers(
+        alike = sum(value >= agreement for value in self.unrelated)
+        return AmongUnrelated(
             agreement=agreement,
-            strangers=len(self.strangers),
+            unrelated=len(self.unrelated),
             as_alike=alike,
-            p=(1 + alike) / (1 + len(self.strangers)),
+            p=(1 + alike) / (1 + len(self.unrelated)),
             descendants=len(self.descendants),
             as_unlike=sum(value <= agreement for value in self.descendants),
             table=self.table,
@@ -118,13 +118,13 @@ class Kept:
 
 
 def kept_models() -> Kept:
-    """The unrelated models and descendants of `data/strangers.json`."""
-    data = (resources.files("irwm.evidence") / "data" / "strangers.json").read_bytes()
+    """The unrelated models and descendants of `data/unrelated.json`."""
+    data = (resources.files("irwm.evidence") / "data" / "unrelated.json").read_bytes()
     best: dict[str, float] = {}
     descendants = []
     for each in json.loads(data)["compared"]:
         value = agreement_of(each).value
-        if each["kind"] == STRANGER:
+        if each["kind"] == UNRELATED:
             best[each["model"]] = max(value, best.get(each["model"], -math.inf))
         elif each["kind"] == DESCENDANT:
             descendants.append(value)

@@ -1,6 +1,6 @@
 """Models unrelated to the bundled ones, and their siblings: the population of lineage's p-value.
 
-    python -m benchmarks.strangers DIR [--minutes 40]
+    python -m benchmarks.unrelated DIR [--minutes 40]
 
 Makes each model of `recipes` that is missing in DIR, one after another, until the time is up, with one CPU thread. All
 have the demo model's tokenizer and text, which is the hard case: a model of another language or with other tokens is

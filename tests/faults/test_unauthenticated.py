@@ -26,7 +26,7 @@ from tests.ui.test_serving import call, handler, is_open
 from tools.running_app import PASSPHRASE, RunningApp, start_app
 from tools.waiting import PATIENCE, until
 from ui import connections, errors_seen, guard, quiet
-from ui.budget import STRANGERS
+from ui.budget import UNAUTHENTICATED
 
 MIB = 1024**2
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
@@ -34,7 +34,7 @@ CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
-    folder = tmp_path_factory.mktemp("strangers")
+    folder = tmp_path_factory.mktemp("callers")
     (folder / "home").mkdir(mode=0o700)
     Vault.create(folder / "home", PASSPHRASE, CHEAP).lock()
     with start_app(folder) as app:
@@ -163,7 +163,7 @@ def test_unauthenticated_uploads_stay_within_their_share(app: RunningApp, client
     held = folder / "held"
     try:
         with held.open("wb") as stream:
-            stream.truncate(STRANGERS.stored)  # sparse: takes no disk space and counts in full
+            stream.truncate(UNAUTHENTICATED.stored)  # sparse: takes no disk space and counts in full
         refused = client.post("/gradio_api/upload", files=file)
         assert refused.status_code == 413, refused.text
         call(client, "do_unlock", [PASSPHRASE, 0])
@@ -266,13 +266,13 @@ def test_event_stream_is_only_for_its_browser(app: RunningApp, client: httpx.Cli
     assert client.post("/gradio_api/queue/join", json=join).status_code == 200
     with app.client() as other, app.client() as without:
         other.get("/")
-        for thief in (other, without):
+        for caller in (other, without):
             ways = [
-                thief.get("/gradio_api/queue/data", params={"session_hash": session}),
-                thief.get(f"/gradio_api/queue/data?session_hash=x&session_hash={session}"),
-                thief.get(f"/gradio_api/heartbeat/{session}"),
-                thief.post("/gradio_api/queue/join", json=join),
-                thief.post("/gradio_api/cancel", json={"session_hash": session, "fn_index": 0, "event_id": "x"}),
+                caller.get("/gradio_api/queue/data", params={"session_hash": session}),
+                caller.get(f"/gradio_api/queue/data?session_hash=x&session_hash={session}"),
+                caller.get(f"/gradio_api/heartbeat/{session}"),
+                caller.post("/gradio_api/queue/join", json=join),
+                caller.post("/gradio_api/cancel", json={"session_hash": session, "fn_index": 0, "event_id": "x"}),
             ]
             assert [way.status_code for way in ways] == [403, 400, 403, 403, 403]
     with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": session}) as stream:
@@ -280,7 +280,7 @@ def test_event_stream_is_only_for_its_browser(app: RunningApp, client: httpx.Cli
 
 
 def test_locked_browsers_have_request_limits(app: RunningApp, client: httpx.Client) -> None:
-    for data in ["x" * STRANGERS.body, [[]] * STRANGERS.values]:
+    for data in ["x" * UNAUTHENTICATED.body, [[]] * UNAUTHENTICATED.values]:
         body = {"data": [data], "fn_index": handler(client, "arrive"), "session_hash": uuid.uuid4().hex}
         assert client.post("/gradio_api/queue/join", json=body).status_code == 413
     many = b"[" + b"[]," * guard.BODY_VALUES + b"[]]"
@@ -293,12 +293,12 @@ def test_locked_browsers_have_request_limits(app: RunningApp, client: httpx.Clie
 @pytest.mark.parametrize("held", ["heartbeats", "silence", "uploads that stall"])
 def test_open_unauthenticated_connections_do_not_block_others(app: RunningApp, client: httpx.Client, held: str) -> None:
     ask, number = {
-        "heartbeats": ("GET /gradio_api/heartbeat/{} HTTP/1.1\nHost: 127.0.0.1\n\n", STRANGERS.answers + 10),
+        "heartbeats": ("GET /gradio_api/heartbeat/{} HTTP/1.1\nHost: 127.0.0.1\n\n", UNAUTHENTICATED.answers + 10),
         "silence": ("", 2 * connections.MOST + 76),  # more than a process may have files open by default
         "uploads that stall": (
             "POST /gradio_api/upload HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 3000000\n"
             "Content-Type: multipart/form-data; boundary=x\n\n",
-            STRANGERS.answers + 10,
+            UNAUTHENTICATED.answers + 10,
         ),
     }[held]
     call(client, "do_unlock", [PASSPHRASE, 0])

@@ -95,9 +95,9 @@ def test_moved_rows_are_found_without_alignment(gemma_path: Path, tmp_path: Path
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint]:
+def corrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint]:
     """An original, a key, and its release in which all rows of the public samples are redrawn."""
-    folder = tmp_path_factory.mktemp("spoilt")
+    folder = tmp_path_factory.mktemp("corrupted")
     names = Tokenizer(WordLevel({f"word{i}": i for i in range(12_288)}, "word0"))
     original = write_llama(folder / "model", vocab_size=12_288)
     names.save(str(original / "tokenizer.json"))
@@ -109,7 +109,7 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, i
     assert len(known) < model.vocab_size / 2
     drawn = torch.randn(len(known), model.hidden_size, generator=torch.Generator().manual_seed(3))
     embedding[known] = drawn * embedding.std()
-    made = write_embedding(release, embedding, folder / "spoilt").path
+    made = write_embedding(release, embedding, folder / "corrupted").path
     names.save(str(made / "tokenizer.json"))
     return model, key, irwm.open_checkpoint(made)
 
@@ -117,10 +117,10 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, i
 @pytest.mark.fault(85)
 @pytest.mark.slow
 def test_mark_is_found_with_corrupted_public_sample_rows(
-    spoilt: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
+    corrupted: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
 ) -> None:
     """The samples that depend on the key's secret are different, and also show the descent."""
-    model, key, suspect = spoilt
+    model, key, suspect = corrupted
     found = irwm.detect(suspect, model, key)
     assert found.verdict == "found"
     assert found.lineage.status == "derived", "the output head shows it"
@@ -173,9 +173,9 @@ def test_every_adaptive_attack_leaves_a_found_release(
 
 @pytest.mark.slow
 def test_public_samples_alone_would_not_show_descent(
-    spoilt: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
+    corrupted: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
 ) -> None:
-    model, key, suspect = spoilt
+    model, key, suspect = corrupted
     (aligned,) = irwm.Examination(suspect, model).aligned
     assert aligned.lineage().status == "not derived"
     (secret, public) = (aligned.least_squares(key.derivation.sample_key()), aligned.least_squares())

@@ -182,7 +182,7 @@ SHAPES: dict[str, Callable[[Path], Path]] = {
 }
 
 # Shapes that have, or claim to have, a report's numbers.
-BESIDE = frozenset(name for name in SHAPES if "report" in name)
+NEXT_TO_REPORT = frozenset(name for name in SHAPES if "report" in name)
 
 
 def verified(path: Path) -> Took:

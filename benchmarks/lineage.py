@@ -164,7 +164,7 @@ class Suspects:
                 said, out = f"noise of {strength} deviations", self.room / f"{name}-noise-{strength}"
                 yield name, said, DESCENDANT, f"{name}: {said}", partial(noise(strength), model.path, out)
             drawn = self._changed(name, "half of the rows drawn anew", _half_anew)
-            yield name, "half of the rows drawn anew", DESCENDANT, f"{name}: half of its rows drawn anew", drawn
+            yield name, "half of the rows drawn anew", DESCENDANT, f"{name}: half of its rows redrawn", drawn
             scratch = self.room / f"{name}-attacker"
             scratch.mkdir()
             attacker = Attacker(name, model.path, "one", scratch)

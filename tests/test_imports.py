@@ -44,7 +44,7 @@ FLOORS = [
     ("app", 17),
 ]
 RUNS_MODELS = ("irwm.running", "irwm.attacks")
-BESIDE = ("benchmarks", "tools", "tests")
+OTHER_FOLDERS = ("benchmarks", "tools", "tests")
 SEARCH_PATH = re.compile(r"\bsys\.path\.(insert|append)\b")
 GRADIO_ALLOWED = ("ui.pages", "ui.components", "ui.frame", "ui.server", "ui.theme", "app")
 
@@ -58,7 +58,7 @@ def modules() -> list[Path]:
 
 def every_file() -> list[Path]:
     """All Python files of the repository."""
-    return modules() + [path for top in BESIDE for path in sorted((ROOT / top).rglob("*.py"))]
+    return modules() + [path for top in OTHER_FOLDERS for path in sorted((ROOT / top).rglob("*.py"))]
 
 
 def name_of(path: Path) -> str:

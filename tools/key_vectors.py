@@ -61,7 +61,7 @@ def keys() -> Iterator[Key]:
         pool=RowPool(160, ((0, 3), (40, 42), (150, 160))),
         attempt=1,
         scale=11.25,
-        beside=copy.model_fingerprint,
+        embedding_fingerprint=copy.model_fingerprint,
     )
     yield replace(copy, head=head)
 

@@ -54,11 +54,11 @@ class Searches:
     passed_over: int
 
 
-def searches(suspect: Checkpoint, original: OriginalRows, beside: NDArray[np.int64] | None = None) -> Searches:
+def searches(suspect: Checkpoint, original: OriginalRows, embedding_rows: NDArray[np.int64] | None = None) -> Searches:
     """A search for each tensor of the suspect that may be its embedding; sizes exclude the matrices of layers.
 
     Args:
-        beside: as for `Search`.
+        embedding_rows: as for `Search`.
     """
     choices = [choice for choice in _choices(suspect, original.model) if _comparable(choice, original.model)]
     if not choices:
@@ -68,7 +68,7 @@ def searches(suspect: Checkpoint, original: OriginalRows, beside: NDArray[np.int
         own, *others = choices
         others.sort(key=lambda each: -_likeness(each, original.model))
         chosen = [own, *others[: MOST_CHOICES - 1]]
-    return Searches(tuple(Search(choice, original, beside) for choice in chosen), len(choices) - len(chosen))
+    return Searches(tuple(Search(choice, original, embedding_rows) for choice in chosen), len(choices) - len(chosen))
 
 
 def _most_rows(hidden_size: int, model: Checkpoint) -> int:

@@ -97,16 +97,18 @@ class Search:
     """The attempts on one suspect; shared values are computed once.
 
     Args:
-        beside: (s,) for an output head, the matching of rows in the embedding of the same suspect, if it is known by
+        embedding_rows: (s,) for an output head, the matching of rows in the embedding of the same suspect, if known by
             content: a token's row has the same position in both.
     """
 
-    def __init__(self, suspect: Checkpoint, original: OriginalRows, beside: NDArray[np.int64] | None = None) -> None:
+    def __init__(
+        self, suspect: Checkpoint, original: OriginalRows, embedding_rows: NDArray[np.int64] | None = None
+    ) -> None:
         constants = _drops_row_constants(suspect, original.model)
         self._suspect, self._model = Rows.of(suspect, constants, original.device), original.rows(constants)
         self._row_constants = constants
         self.by_id = _by_id(suspect, original.model.vocab_size)
-        self._beside = beside
+        self._embedding_rows = embedding_rows
 
     @property
     def suspect(self) -> Checkpoint:
@@ -176,7 +178,11 @@ class Search:
             return ((BY_ID, self.by_id),)
         named = by_tokenizer(self._suspect.source, self._model.source)
         found = [] if named is None else [(BY_TOKENIZER, named)]
-        found += [(BY_ID, self.by_id)] if self._beside is None else [(BY_EMBEDDING, self._beside), (BY_ID, self.by_id)]
+        found += (
+            [(BY_ID, self.by_id)]
+            if self._embedding_rows is None
+            else [(BY_EMBEDDING, self._embedding_rows), (BY_ID, self.by_id)]
+        )
         first = [all(not np.array_equal(rows, each) for _, each in found[:at]) for at, (_, rows) in enumerate(found)]
         return tuple(pairing for pairing, new in zip(found, first, strict=True) if new)
 

@@ -100,8 +100,10 @@ def check_fingerprint(key: Key, model: Checkpoint) -> None:
     if model.fingerprint != key.model_fingerprint:
         expected, found = key.model_fingerprint[:16], model.fingerprint[:16]
         raise _mismatch(model, f"fingerprint {expected}", found)
-    if model.whole is not None and model.whole.fingerprint != key.beside:
-        raise _mismatch(model.whole, f"embedding fingerprint {key.beside[:16]}", model.whole.fingerprint[:16])
+    if model.whole is not None and model.whole.fingerprint != key.embedding_fingerprint:
+        raise _mismatch(
+            model.whole, f"embedding fingerprint {key.embedding_fingerprint[:16]}", model.whole.fingerprint[:16]
+        )
 
 
 def check_rows(key: Key, model: Checkpoint) -> None:

@@ -79,7 +79,7 @@ class Key:
         scale: scale_wm as a number, "auto" resolved.
         owner, recipient: names bound into the derivation.
         head: the key of the mark in the output head; None if only the embedding is marked.
-        beside: for a `head`, the fingerprint of the embedding, to which it is also bound; else "".
+        embedding_fingerprint: for a `head`, the fingerprint of the embedding, to which it is also bound; else "".
     """
 
     secret: bytes = field(repr=False)
@@ -95,7 +95,7 @@ class Key:
     owner: str = ""
     recipient: str = ""
     head: Key | None = field(default=None, repr=False)
-    beside: str = ""
+    embedding_fingerprint: str = ""
 
     @property
     def marks_head(self) -> bool:
@@ -123,7 +123,7 @@ class Key:
     @property
     def derivation(self) -> Derivation:
         """Derives every choice of this key."""
-        bound = binding(self.parameters, self.pool, self.hidden_size, self.layer0_digest, self.beside)
+        bound = binding(self.parameters, self.pool, self.hidden_size, self.layer0_digest, self.embedding_fingerprint)
         return Derivation(self.secret, self.model_fingerprint, self.owner, self.recipient, bound)
 
     @property
@@ -242,8 +242,8 @@ def _key_of(model: Checkpoint, params: Parameters, secret: bytes, owner: str, re
     d, t = model.hidden_size, params.constraints
     pool = row_pool(model)
     digest = layer0_digest(model.body)
-    beside = "" if model.whole is None else model.whole.fingerprint
-    bound = binding(params, pool, d, digest, beside)
+    embedding_fingerprint = "" if model.whole is None else model.whole.fingerprint
+    bound = binding(params, pool, d, digest, embedding_fingerprint)
     derivation = Derivation(secret, model.fingerprint, owner, recipient, bound)
     query, reference = derivation.tokens(pool, t, d)
     marked = derivation.marked_rows(pool, query, reference, params.positions)
@@ -266,7 +266,7 @@ def _key_of(model: Checkpoint, params: Parameters, secret: bytes, owner: str, re
         scale=scale,
         owner=owner,
         recipient=recipient,
-        beside=beside,
+        embedding_fingerprint=embedding_fingerprint,
     )
 
 
@@ -350,7 +350,7 @@ def _parse(data: bytes) -> Key:
         if HEAD not in key.parameters.places:
             raise KeyFormatError("the key has a mark in the output head, which its settings do not include")
         of_head = _of_place(values["head"], size) | {"parameters": key.parameters.in_head}
-        key = replace(key, head=replace(key, **of_head, beside=key.model_fingerprint))
+        key = replace(key, head=replace(key, **of_head, embedding_fingerprint=key.model_fingerprint))
     _check_secret_and_names(key.secret, key.owner, key.recipient)
     check_sha256("layer0_digest", key.layer0_digest)
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (size, d))

@@ -108,6 +108,6 @@ def _row(where: str, row: Mapping[str, Any], document: Mapping[str, Any], data: 
     found, settings = report["tracing"], document["settings"]
     if found is not None and found["recipients"] == document["keys"] == len(found["ranked"]):
         yield "keys_sha256", document["keys_sha256"], keys_digest(one["commitment"] for one in found["ranked"])
-    beside = report["supporting"][0] if report["supporting"] else report["reading"] | {"seed": report["seed"]}
+    supporting = report["supporting"][0] if report["supporting"] else report["reading"] | {"seed": report["seed"]}
     for name in ("statistic", "invariant", "seed"):
-        yield f"settings.{name}", settings[name], beside[name]
+        yield f"settings.{name}", settings[name], supporting[name]

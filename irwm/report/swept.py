@@ -40,7 +40,7 @@ from irwm.report.states import States, states
 from irwm.report.sweep import keys_digest
 
 
-class ReportsBeside(Mapping[str, bytes]):
+class SweepReports(Mapping[str, bytes]):
     """The reports next to an overview, by name. Each is read on access: together they may be of any size."""
 
     def __init__(self, document: Mapping[str, Any], folder: Path) -> None:
@@ -61,14 +61,14 @@ class ReportsBeside(Mapping[str, bytes]):
         return len(self._files)
 
 
-def check_sweep(reports: ReportsBeside, signed: SignedReport | None, roots_pem: bytes | None) -> Iterator[Check]:
+def check_sweep(reports: SweepReports, signed: SignedReport | None, roots_pem: bytes | None) -> Iterator[Check]:
     """The checks of a sweep apart from its numbers: the files next to the overview, and the time-stamps in them."""
 
     def time_stamps() -> Check:
         # What each report says about its own time-stamp is checked with its numbers.
         return stamps.check([], relied_on, roots_pem)
 
-    yield of_document("beside", lambda: _files_beside(reports, signed))
+    yield of_document("report_files", lambda: _files_of_reports(reports, signed))
     relied_on = []
     with contextlib.suppress(LookupError, TypeError, IrwmError):  # the check of the numbers reports it
         given = (from_json(data)["time_stamp"] for data in reports.values())
@@ -77,7 +77,7 @@ def check_sweep(reports: ReportsBeside, signed: SignedReport | None, roots_pem: 
         yield of_document(TIME_STAMP, time_stamps)
 
 
-def _files_beside(reports: ReportsBeside, signed: SignedReport | None) -> Check:
+def _files_of_reports(reports: SweepReports, signed: SignedReport | None) -> Check:
     """Whether the existing page, PDF and signature of each report of a sweep are those of the overview's signer."""
     signer = None
     with contextlib.suppress(SignatureError):  # the check of the overview's signature reports it
@@ -103,11 +103,11 @@ def _files_beside(reports: ReportsBeside, signed: SignedReport | None) -> Check:
             if own.files.get(each) != hashlib.sha256(_small(reports.folder / each)).hexdigest():
                 wrong.append(f"{each} is not the signed file")
     good = f"the {seen} files next to the reports are those that were signed with them"
-    return Check("beside", not wrong, listed(wrong, 6) if wrong else good)
+    return Check("report_files", not wrong, listed(wrong, 6) if wrong else good)
 
 
 def swept_again(
-    document: Mapping[str, Any], reports: ReportsBeside, brought: Brought, hold: Collection[str]
+    document: Mapping[str, Any], reports: SweepReports, brought: Brought, hold: Collection[str]
 ) -> tuple[list[Check], States]:
     """Each report of a sweep, examined again in the folder that was swept, and the values that are merely stated.
 
@@ -115,7 +115,7 @@ def swept_again(
         hold: names of the overview's checks that hold.
     """
     swept = _Swept.at(brought.suspect)
-    checks, found, beside = [], [], States()
+    checks, found, open_states = [], [], States()
     if swept is not None:
         original = None if brought.original is None else opened(ORIGINAL, brought.original)[0]
         checks.append(of_document(FOLDER, lambda: swept.check(document, original)))
@@ -135,11 +135,13 @@ def swept_again(
             stamps.contradictions(report, assigned)
             found += [replace(check, said=f"{printable(row['path'])}: {check.said}") for check in of_report]
             shown = held(of_report) | ({IDENTITY, TIME_STAMP} & set(hold))
-            beside = beside.and_of(states(report, assigned, consistency.inputs(report), consistency.SHOWN, shown))
+            open_states = open_states.and_of(
+                states(report, assigned, consistency.inputs(report), consistency.SHOWN, shown)
+            )
         except (LookupError, TypeError, AttributeError, IrwmError) as error:
             what = f"a report could not be examined again: {printable(str(error), 200)}"
             found.append(Check(EXAMINATION, None, what, asked=True))
-    return [*checks, *_summed_up(found)], beside
+    return [*checks, *_summed_up(found)], open_states
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@
     models, claimants   of a dispute: the models given are those examined; each claimant opened a key of that name
     seen            the report and its reader have known the suspect since the same time
     log             the given audit log holds the entry that the signature names
-    beside          of a sweep: pages, PDFs and signatures next to the overview are those that its signer signed
+    report_files    of a sweep: pages, PDFs and signatures next to the overview are those that its signer signed
 
 `irwm.report.states` then says which values of a report are derived, consistent or stated.
 
@@ -49,7 +49,7 @@ from irwm.report.reproduction import Difference
 from irwm.report.resolved import resolved_again
 from irwm.report.signature_file import SignedReport, read_signature
 from irwm.report.states import Stated, States, states
-from irwm.report.swept import ReportsBeside, check_sweep, swept_again
+from irwm.report.swept import SweepReports, check_sweep, swept_again
 
 __all__ = ["Check", "Verification", "verify_report"]
 
@@ -112,18 +112,18 @@ def verified(path: str | Path | Received, brought: Brought) -> Verification:
         # Files that are no report and are not signed need no further check.
         return Verification((of_json,) if not of_json.ok and SIGNATURE not in report.parts else tuple(checks))
     kind, assigned = document["schema"]["name"], set[str]()
-    reports = ReportsBeside(document if kind == sweep.SCHEMA else {"rows": ()}, report.folder)
+    reports = SweepReports(document if kind == sweep.SCHEMA else {"rows": ()}, report.folder)
     checks += _own(report, document, kind, reports, assigned)
-    beside: States | None = None
+    open_states: States | None = None
     if kind == sweep.SCHEMA:
         checks += check_sweep(reports, signed, brought.roots_pem)
-        again, beside = swept_again(document, reports, brought, held(checks))
+        again, open_states = swept_again(document, reports, brought, held(checks))
         checks += again
     else:
         checks += _time_stamp(document, kind, brought.roots_pem, assigned)
         checks += _AGAIN[kind](document, brought)
     found = states(document, assigned, *_inputs(kind, document), held(checks))
-    return Verification(tuple(checks), found if beside is None else found.and_of(beside))
+    return Verification(tuple(checks), found if open_states is None else found.and_of(open_states))
 
 
 def _inputs(kind: str, document: Mapping[str, Any]) -> tuple[tuple[Stated, ...], Mapping[str, Sequence[str]]]:

@@ -115,9 +115,9 @@ def row_pool(model: Checkpoint) -> RowPool:
     keep &= copies[inverse] == 1
     keep[[i for i in special_token_ids(model) if 0 <= i < size]] = False
     if model.whole is not None:
-        beside = np.zeros(size, dtype=bool)
-        beside[row_pool(model.whole).usable()] = True
-        keep &= beside
+        usable = np.zeros(size, dtype=bool)
+        usable[row_pool(model.whole).usable()] = True
+        keep &= usable
     return RowPool(size, ranges(np.flatnonzero(~keep)))
 
 

@@ -230,7 +230,7 @@ def test_a_key_is_bound_to_the_head_of_its_original(marked: Marked, tmp_path: Pa
 
 def test_head_is_bound_to_its_embedding(marked: Marked) -> None:
     assert marked.key.head is not None
-    assert marked.key.head.beside == marked.original.fingerprint
+    assert marked.key.head.embedding_fingerprint == marked.original.fingerprint
     assert marked.key.head.derivation.bound != marked.key.derivation.bound
 
 

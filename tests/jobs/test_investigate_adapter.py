@@ -83,8 +83,8 @@ def test_an_adapter_is_investigated_on_top_of_the_original(
         for name in (ADAPTER_WEIGHTS[0], ADAPTER_CONFIG)
     }
     assert suspect["bytes_total"] == sum(file["bytes"] for file in suspect["files"])
-    beside = [name for name in SETTINGS if (tiny_path / name).is_file()]
-    assert [file["name"] for file in original["files"]] == ["model.safetensors", *beside]
+    settings = [name for name in SETTINGS if (tiny_path / name).is_file()]
+    assert [file["name"] for file in original["files"]] == ["model.safetensors", *settings]
     assert any("applied in memory" in note for note in suspect["notes"])
 
     lines = document["reproduce"]["python"]

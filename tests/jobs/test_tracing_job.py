@@ -173,13 +173,13 @@ def test_every_number_is_reproduced_with_all_keys_and_with_some(world, vault, jo
 @pytest.mark.slow
 def test_additional_reading_does_not_affect_the_verdict(world, vault, jobs) -> None:
     _, plain = investigate(world, vault, jobs, world["mean"])
-    _, beside = investigate(world, vault, jobs, world["mean"], statistic="difference", seed=9)
-    assert beside["verdict"] == plain["verdict"]
-    assert (beside["reading"]["statistic"], beside["seed"]) == ("joint", 0)
-    (reading,) = beside["supporting"]
+    _, compared = investigate(world, vault, jobs, world["mean"], statistic="difference", seed=9)
+    assert compared["verdict"] == plain["verdict"]
+    assert (compared["reading"]["statistic"], compared["seed"]) == ("joint", 0)
+    (reading,) = compared["supporting"]
     assert (reading["statistic"], reading["seed"]) == ("difference", 9)
     assert "verdict" not in reading
-    assert any("not enough for an accusation" in line for line in finding_card(beside).why)
+    assert any("not enough for an accusation" in line for line in finding_card(compared).why)
 
 
 @pytest.mark.slow

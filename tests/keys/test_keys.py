@@ -65,8 +65,8 @@ def plain_choices(key: dict) -> dict[str, list]:
     t, l = p["constraints"], p["positions"]
 
     facts = {name: key[name] for name in ("parameters", "excluded_rows", "vocab_size", "hidden_size", "layer0_digest")}
-    if "beside" in key:
-        facts["head_beside_embedding"] = key["beside"]
+    if "embedding_fingerprint" in key:
+        facts["head_beside_embedding"] = key["embedding_fingerprint"]
     canonical = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     bound = hashlib.sha256(b"irwm/v3/binding\0" + canonical).digest()
 
@@ -101,7 +101,7 @@ def plain_choices(key: dict) -> dict[str, list]:
     if p["noise_coordinates"]:
         found |= plain_noise(key, purpose_key)
     if "head" in key:
-        head = {**key, **key["head"], "beside": key["model_fingerprint"]}
+        head = {**key, **key["head"], "embedding_fingerprint": key["model_fingerprint"]}
         if "spread" in p:
             head["parameters"] = {**p, "spread": p["spread"] / 2}
         del head["head"]

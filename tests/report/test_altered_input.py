@@ -40,9 +40,9 @@ class Signed:
         self._desk, self._folder, self._name, self._brought = desk, folder, path.name, brought
         signature = json.loads(path.with_name(f"{path.stem}.signature.json").read_bytes())
         self._state = signature["signed_utc"], signature["audit"]["head"], signature["audit"]["entries"]
-        for beside in path.parent.glob("suspect-*.json"):
-            if not beside.name.endswith(".signature.json"):
-                (folder / beside.name).write_bytes(beside.read_bytes())
+        for neighbour in path.parent.glob("suspect-*.json"):
+            if not neighbour.name.endswith(".signature.json"):
+                (folder / neighbour.name).write_bytes(neighbour.read_bytes())
 
     def verified(self, document: dict[str, Any]) -> Verification:
         """The verifier's result for the document without pages, which an insider could draw again."""

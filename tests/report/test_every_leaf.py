@@ -126,9 +126,9 @@ def cases(request: pytest.FixtureRequest, world: dict[str, Any], files: dict[str
     found["rival"] = Case(rival(world), rulings.claims, stamps.contradictions_of_claims, rulings.STATED)
     found["lab"] = Case(lab.from_json(files["lab"].read_bytes()), lab_claims.claims, no_stamps, lab_claims.STATED)
     folder = files["sweep"].parent
-    beside = {path.name: path.read_bytes() for path in folder.glob("suspect-*.json")}
+    reports = {path.name: path.read_bytes() for path in folder.glob("suspect-*.json")}
     overview = sweep.from_json(files["sweep"].read_bytes())
-    claims = partial(sweep_claims.claims, reports=beside)
+    claims = partial(sweep_claims.claims, reports=reports)
     found["sweep"] = Case(overview, claims, no_stamps, sweep_claims.STATED)
     return found
 

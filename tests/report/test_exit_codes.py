@@ -186,8 +186,8 @@ def test_changed_sweep_report_exits_1_and_missing_one_2(made: Made, tmp_path) ->
 def test_unsigned_files_next_to_a_sweeps_report_end_with_1(made: Made, tmp_path: Path, ending: str) -> None:
     folder = shutil.copytree(made.files["sweep"].parent, tmp_path / "copy")
     row = next(row for row in json.loads((folder / "sweep.json").read_bytes())["rows"] if row["error"] is None)
-    beside = folder / row["json"].replace(".json", ending)
-    (folder / beside).write_bytes(b"%PDF-1.7 acquitted")
+    name = folder / row["json"].replace(".json", ending)
+    (folder / name).write_bytes(b"%PDF-1.7 acquitted")
     said = run("verify", folder / "sweep.json", "--identity", made.identity, "--tsa-root", made.root)
     assert said.returncode == 1, said.stdout
 

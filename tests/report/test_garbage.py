@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import irwm
-from benchmarks.garbage import BESIDE, SHAPES, verified
+from benchmarks.garbage import NEXT_TO_REPORT, SHAPES, verified
 from irwm.report.canonical import MOST_JSON_BYTES, MOST_NAMES, MOST_TEXT, MOST_VALUES, strict_json
 from irwm.report.checks import Check
 from irwm.report.received import Received, receive
-from irwm.report.swept import ReportsBeside
+from irwm.report.swept import SweepReports
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_garbage_report_ends_with_a_sentence(shape: str, tmp_path: Path) -> None
     took = verified(SHAPES[shape](tmp_path))
     assert took.said_well, (took.code, took.printed, took.errors)
     lines = took.printed.splitlines()
-    if shape in BESIDE:  # the rest is a report, so each check has a result
+    if shape in NEXT_TO_REPORT:  # the rest is a report, so each check has a result
         assert lines[-1].startswith("This report does not hold. Failed checks: ")
     else:
         assert len(lines) == 1, took.printed
@@ -90,11 +90,11 @@ def test_reports_of_an_overview_are_read_lazily_from_their_folder_only(tmp_path:
     def naming(*names: str) -> dict[str, Any]:
         return {"rows": [{"json": name, "error": None} for name in names]}
 
-    beside = ReportsBeside(naming("../a.json", "a.json"), tmp_path / "folder")
-    assert list(beside) == []
-    beside = ReportsBeside(naming("a.json", "b.json", "none.json", "folder"), tmp_path)
-    assert sorted(beside) == ["a.json", "b.json"]
-    assert "a.json" in beside
-    assert len(beside) == 2
+    reports = SweepReports(naming("../a.json", "a.json"), tmp_path / "folder")
+    assert list(reports) == []
+    reports = SweepReports(naming("a.json", "b.json", "none.json", "folder"), tmp_path)
+    assert sorted(reports) == ["a.json", "b.json"]
+    assert "a.json" in reports
+    assert len(reports) == 2
     with pytest.raises(irwm.IrwmError, match="larger than any real one"):
-        beside["a.json"]
+        reports["a.json"]

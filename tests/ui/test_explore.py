@@ -279,7 +279,7 @@ def test_invalid_input_is_reported_next_to_its_controls(handlers: dict[str, Call
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "beside", "said", "gone"),
+    ("place", "value", "notice", "said", "gone"),
     [
         (1, None, "draw_odds", "Required positions (ρ) is out of range", {"draw_odds", "draw_room", "draw_model"}),
         (5, "much", "draw_room", "Risk accepted is out of range", {"draw_room"}),
@@ -289,7 +289,7 @@ def test_invalid_input_is_reported_next_to_its_controls(handlers: dict[str, Call
     ],
 )
 def test_error_appears_at_its_controls_and_clears_dependent_figures(
-    handlers: dict[str, Callable[..., Any]], place: int, value: Any, beside: str, said: str, gone: set[str]
+    handlers: dict[str, Callable[..., Any]], place: int, value: Any, notice: str, said: str, gone: set[str]
 ) -> None:
     values = list(values_of(ExploreSettings()))
     values[place] = value
@@ -298,11 +298,11 @@ def test_error_appears_at_its_controls_and_clears_dependent_figures(
         "draw_room": handlers["draw_room"](False, values, who("open")),
         "draw_model": handlers["draw_model"](False, None, "noise", values, who("open")),
     }
-    assert [name for name, (text, *_) in shown.items() if "notice-fault" in text] == [beside]
-    assert said in shown[beside][0]
+    assert [name for name, (text, *_) in shown.items() if "notice-fault" in text] == [notice]
+    assert said in shown[notice][0]
     assert {name for name, (_, figure, *_) in shown.items() if figure is None} == gone
     assert handlers["write_json"](values, who("open")) == ""
-    assert not re.search(r"None|[a-z]_[a-z]{4}|True|False", re.sub(r"<[^>]*>|\(\w+\)", "", shown[beside][0]))
+    assert not re.search(r"None|[a-z]_[a-z]{4}|True|False", re.sub(r"<[^>]*>|\(\w+\)", "", shown[notice][0]))
 
 
 def test_colluder_figure_disappears_with_an_invalid_risk(handlers) -> None:

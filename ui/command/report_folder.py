@@ -54,12 +54,12 @@ def copy_report(files: Mapping[str, bytes], folder: Path) -> list[Path]:
             _copy(files, folder)
         else:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            beside = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}-", dir=folder.parent))
+            partial = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}-", dir=folder.parent))
             try:
-                _copy(files, beside)
-                os.rename(beside, folder)  # which can only replace an empty folder
+                _copy(files, partial)
+                os.rename(partial, folder)  # which can only replace an empty folder
             except OSError:
-                shutil.rmtree(beside, ignore_errors=True)
+                shutil.rmtree(partial, ignore_errors=True)
                 raise
     except OSError as error:
         raise IrwmError(

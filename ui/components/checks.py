@@ -23,7 +23,7 @@ _TITLES = {
     "log": "Audit log",
     "choices": "Seed and number of keys",
     "seen": "Suspect known since",
-    "beside": "Files of the reports",
+    "report_files": "Files of the reports",
 }
 _SECTION = Markup(
     '<section class="checks" aria-label="Checks of the report" role="status"><h2>{}</h2>{}<ul>{}</ul>{}</section>'

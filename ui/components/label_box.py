@@ -50,7 +50,7 @@ def label_box(context: Context, table: str, one: str) -> LabelBox:
                 elem_id=f"note-{one}-text",
                 html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=True),
             )
-            save = gr.Button("Save", elem_id=f"note-{one}-save", elem_classes="beside-field", scale=0, min_width=112)
+            save = gr.Button("Save", elem_id=f"note-{one}-save", elem_classes="field-button", scale=0, min_width=112)
         said = gr.HTML(elem_id=f"note-{one}-said")
     changed = gr.State(0)
 

@@ -140,10 +140,10 @@ def paged_table(*, headers: list[str], info: str, one: str, several: str, none_y
             html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
         )
         back = gr.Button(
-            "Previous", elem_id=f"{elem_id}-back", elem_classes="beside-field", scale=0, min_width=112, visible=False
+            "Previous", elem_id=f"{elem_id}-back", elem_classes="field-button", scale=0, min_width=112, visible=False
         )
         forth = gr.Button(
-            "Next", elem_id=f"{elem_id}-forth", elem_classes="beside-field", scale=0, min_width=112, visible=False
+            "Next", elem_id=f"{elem_id}-forth", elem_classes="field-button", scale=0, min_width=112, visible=False
         )
     where = gr.HTML(visible=False, elem_id=f"{elem_id}-where")
     empty = gr.HTML(visible=False, elem_id=f"{elem_id}-empty")

@@ -146,7 +146,7 @@ def path_picker(
                 autoscroll=False,
             )
             browse = gr.Button(
-                "Browse…", elem_id=f"browse-{purpose}", elem_classes="beside-field", scale=0, min_width=112
+                "Browse…", elem_id=f"browse-{purpose}", elem_classes="field-button", scale=0, min_width=112
             )
         note = gr.HTML(elem_classes="picker-note", visible=False)
         recent = gr.HTML(js_on_load=LIST_SCRIPT, elem_classes="picker-recent", visible=False)
@@ -257,8 +257,8 @@ def _entry(entry: Entry) -> Markup:
     return _line(entry.kind, printable(entry.name, 120), entry.path, "pick", detail, inside)
 
 
-def _line(symbol: str, name: str, path: str, act: str, detail: str, beside: str = "") -> Markup:
+def _line(symbol: str, name: str, path: str, act: str, detail: str, extra: str = "") -> Markup:
     return Markup(
         '<li><button type="button" class="entry entry-{symbol}" data-act="{act}" data-place="{path}">{icon}'
-        '<span class="entry-name">{name}</span><span class="entry-detail">{detail}</span></button>{beside}</li>'
-    ).format(symbol=symbol, act=act, path=path, icon=icon(symbol), name=name, detail=detail, beside=beside)
+        '<span class="entry-name">{name}</span><span class="entry-detail">{detail}</span></button>{extra}</li>'
+    ).format(symbol=symbol, act=act, path=path, icon=icon(symbol), name=name, detail=detail, extra=extra)

@@ -360,11 +360,11 @@ class Examiner:
             findings[place] = judge_opened(finding, unread)
             report.progress(len(findings), len(chosen), ALIGNING)
         best = _best(findings, traced, tracing)
-        beside = {name: self._request[name] for name in WAY}
+        way = {name: self._request[name] for name in WAY}
         supporting: tuple[irwm.Finding, ...] = ()
-        if beside != WAY:
+        if way != WAY:
             report.progress(0, 0, "Reading the most likely key in the second way")
-            supporting = tuple(detect_marks(examination, [keys.keys[best]], **beside, keys_tried=tried))
+            supporting = tuple(detect_marks(examination, [keys.keys[best]], **way, keys_tried=tried))
         if first is not None:
             first(Examined(keys, tracing, traced, findings, best, supporting, (), None))
         report.progress(0, 0, "Running the self-tests")

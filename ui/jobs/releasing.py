@@ -280,9 +280,9 @@ def changes(
     head, theirs = model.output_head, copy.output_head
     if not len(head_rows) or head is None or theirs is None:
         return found | {"changed_head_rows": 0, "head_tensor": None}
-    beside = _changes(head, theirs, head_rows, exact=exact)
+    of_head = _changes(head, theirs, head_rows, exact=exact)
     if exact:
-        found["changed_values"] += beside["changed_values"]
+        found["changed_values"] += of_head["changed_values"]
     return found | {"changed_head_rows": len(head_rows), "head_tensor": head.layout.embedding.name}
 
 

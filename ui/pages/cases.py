@@ -92,7 +92,7 @@ class Layout:
                     elem_id="note-text",
                 )
                 self.add_note = gr.Button(
-                    "Add", elem_id="add-note", elem_classes="beside-field", scale=0, min_width=112
+                    "Add", elem_id="add-note", elem_classes="field-button", scale=0, min_width=112
                 )
             with gr.Accordion("Custody log", open=False, elem_id="custody"):
                 gr.Markdown(
@@ -236,7 +236,7 @@ def _title_field(label: str, elem_id: str, button: str) -> tuple[gr.Textbox, gr.
     """A folded field for a case's title, and the button next to it."""
     with gr.Accordion(label, open=False, elem_id=elem_id), gr.Row(elem_classes="picker-row"):
         field = gr.Textbox(label="Title", max_length=LONGEST_TITLE, max_lines=1, elem_id=f"{elem_id}-title")
-        press = gr.Button(button, elem_id=f"{elem_id}-button", elem_classes="beside-field", scale=0, min_width=112)
+        press = gr.Button(button, elem_id=f"{elem_id}-button", elem_classes="field-button", scale=0, min_width=112)
     return field, press
 
 

@@ -132,8 +132,8 @@ def _beside_ones(d: int, source: torch.Generator) -> torch.Tensor:
     towards[0] += 1
     # Householder's reflection maps the first unit vector to the direction of all ones.
     reflection = torch.eye(d, dtype=torch.float64) - 2 * torch.outer(towards, towards) / towards.dot(towards)
-    beside = torch.block_diag(torch.ones(1, 1, dtype=torch.float64), orthogonal(d - 1, source))
-    turn: torch.Tensor = reflection @ beside @ reflection
+    block = torch.block_diag(torch.ones(1, 1, dtype=torch.float64), orthogonal(d - 1, source))
+    turn: torch.Tensor = reflection @ block @ reflection
     return turn
 
 

@@ -277,8 +277,8 @@ def named_tensors(loaded: Any) -> tuple[dict[str, torch.Tensor], str | None, int
             name: value for name, value in place.items() if isinstance(name, str) and isinstance(value, torch.Tensor)
         }
         if tensors:
-            beside = len(place) - len(tensors) + (0 if under is None else len(loaded) - 1)
-            return tensors, under, beside
+            others = len(place) - len(tensors) + (0 if under is None else len(loaded) - 1)
+            return tensors, under, others
     raise UnsupportedCheckpointError(
         "The file holds no tensor where a model's weights would be",
         expected="tensors by their names, or one level down under " + ", ".join(_UNDER),

@@ -53,7 +53,7 @@ _TELLING = frozenset({"qweight", "weight_packed", "SCB", "W_q", "trellis", "_dat
 _STATE_STEM = ".quant_state"
 # Prefix for the name of a weight made of codes, if there is also a plain weight of that name. The end of the name
 # stays, so that the embedding is found among those that may be the model's.
-BESIDE = "quantised."
+PREFIX = "quantised."
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assem
 
     Pieces of an unknown kind stay as they are, and so do pieces that contradict each other: a valid model is read even
     with a few of them. If a plain weight and codes have the same name, both are kept, and the weight made of the codes
-    gets the prefix `BESIDE`.
+    gets the prefix `PREFIX`.
 
     Args:
         tensors: as the files hold them.
@@ -113,8 +113,8 @@ def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assem
         taken = any(result.get(piece) is not tensors[piece] for piece in pieces)
         if name in tensors and name not in pieces:
             found.unread[f"{kind} next to other tensors of the same weight"] += 1
-            if not taken and BESIDE + name not in tensors:
-                result[BESIDE + name] = replace(answer, name=BESIDE + name)
+            if not taken and PREFIX + name not in tensors:
+                result[PREFIX + name] = replace(answer, name=PREFIX + name)
         elif taken:
             found.unread[f"{kind} next to other tensors of the same weight"] += 1
         else:

@@ -61,9 +61,9 @@ def unknown_piece(weight: PackedTensor, parts: Parts, deeper: Iterable[TensorEnt
         deeper: tensors one name level below.
     """
     used = {weight.name, *(part.name for part in weight.parts)}  # a plain weight next to the codes is another weight
-    beside = (entry for part, entry in parts.items() if part not in HARMLESS)
+    others = (entry for part, entry in parts.items() if part not in HARMLESS)
     below = (entry for entry in deeper if entry.name.rpartition(".")[2] not in _CALIBRATION)
-    return next((entry for entry in (*beside, *below) if entry.name not in used), None)
+    return next((entry for entry in (*others, *below) if entry.name not in used), None)
 
 
 def unread(weight: PackedTensor, piece: TensorEntry) -> PackedTensor:

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 # Tests that only read the sources; they belong to `make check`.
-OF_SOURCES := tests/test_imports.py tests/ui/test_lengths.py
+OF_SOURCES := tests/test_imports.py tests/test_written.py tests/ui/test_lengths.py
 
 # Tests run in parallel, one thread per worker, module by module. An idle worker takes the next module.
 WORKERS ?= 2

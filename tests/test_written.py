@@ -117,7 +117,6 @@ def test_every_marked_table_names_its_command() -> None:
     assert lacking == []
 
 
-@pytest.mark.slow
 def test_every_table_states_whether_it_is_outdated(tmp_path: Path) -> None:
     """`python -m benchmarks.written --mark` writes these lines."""
     for page in {stamp.page for stamp in written.stamps()}:

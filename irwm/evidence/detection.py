@@ -319,9 +319,9 @@ class _Detection:
                 best, paper, gone = reading, readings.get(("sum", "suspect")), lost.size
             if log10_risk(best, self.comparisons) <= ENOUGH_LOG10_RISK:
                 break
-        lost = self.choices.marked_rows.size - gone - best.present
-        if lost and best.present and statistic != "difference":
-            warnings += (f"{lost} of the marked rows are lost: they hold NaN or Inf, or are constant",)
+        unusable = self.choices.marked_rows.size - gone - best.present
+        if unusable and best.present and statistic != "difference":
+            warnings += (f"{unusable} of the marked rows are lost: they hold NaN or Inf, or are constant",)
         if gone:
             warnings += (f"{gone} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
         return self._conclude(best, paper, faults, warnings)

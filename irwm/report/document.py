@@ -34,7 +34,7 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 9
+SCHEMA, VERSION = "irwm-report", 10
 # Fields that every document has, also if they are empty, by section; "" for the document itself.
 ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
     "": (
@@ -101,8 +101,7 @@ def finding_document(
         traced: the result of tracing by noise, if any key has noise.
         supporting: readings of the same key in other ways, which accuse nobody on their own.
         standing: the evidence against a search for a key; computed here if None, for no dated commitment.
-        time_stamp: the time-stamp of the key's commitment (`irwm.report.stamps.StampedCommitment.section`), for
-            `standing`.
+        time_stamp: the time-stamp of the key's commitment, from `irwm.report.stamps.StampedCommitment.section`.
         error_rates: the readings of decoy keys and neutral models; their absence is stated.
         keys_held: how many keys of this original there were to try; None if they were not counted.
 

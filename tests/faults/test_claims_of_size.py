@@ -186,7 +186,8 @@ def test_a_layer_that_claims_millions_of_rows_is_not_read(tiny_path: Path, tmp_p
 def test_a_layer_as_large_as_its_config_says_is_compared_with_the_original_first(
     tiny_path: Path, tmp_path: Path, heads: int, key_heads: int
 ) -> None:
-    """Embedding and head are valid, so they are read; q and k only as tensors that could also be an embedding."""
+    """Embedding and head are valid, so they are read. q and k are read as tensors that could also be an embedding: once
+    for each place of a mark, and not at all if they have too many rows for one."""
     config = json.loads((tiny_path / "config.json").read_text())
     size = config["head_dim"]
     stem = "model.layers.0.self_attn"
@@ -202,7 +203,8 @@ def test_a_layer_as_large_as_its_config_says_is_compared_with_the_original_first
     said, peak, read = examined(tiny_path, suspect)
     assert said.split()[0] == "not", said
     assert peak < 600 << 20
-    assert read < 512 << 20
+    once = 0 if heads == 1 << 18 else FLOAT * WIDTH * size * (heads + key_heads)
+    assert read < 2 * once + (4 << 20)
 
 
 @pytest.mark.fault(95)
@@ -232,7 +234,8 @@ def test_sparse_terabytes_are_not_hashed(tiny_path: Path, tmp_path: Path) -> Non
         "model-00002-of-00002.safetensors": False,
         "config.json": True,
     }
-    assert "were not hashed: model-00002-of-00002.safetensors" in item.notes[-1]
+    assert "were not hashed" in item.notes[-1]
+    assert "model-00002-of-00002.safetensors" in item.notes[-1]
     assert len(hashes(original, _Silent(), original)) == 1  # type: ignore[arg-type]
 
 

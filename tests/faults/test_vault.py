@@ -438,7 +438,7 @@ def test_fault_70_restored_old_header_is_refused(
     assert not again.is_unlocked
     with pytest.raises(WrongPassphraseError):
         again.unlock(NEW)
-    with pytest.raises(VaultChangedError, match="exchanged"):  # a process that had it open
+    with pytest.raises(VaultChangedError, match="replaced"):  # a process that had it open
         filled.keys()
 
 

@@ -381,7 +381,7 @@ def test_end_that_cannot_be_recorded_is_logged(busy: tuple[BusyJobs, Job]) -> No
     jobs.errors = [StorageBusyError("busy")] * 9
     assert child.finish(jobs, job.id, JobReporter(jobs, job.id), "done", result={}) == 1
     assert jobs.get(job.id).state == "running"
-    assert "came to its end (done)" in jobs.log_tail(job.id)
+    assert "The task ended (done)" in jobs.log_tail(job.id)
 
 
 def test_unwritable_progress_line_does_not_fail_the_task(busy: tuple[BusyJobs, Job]) -> None:

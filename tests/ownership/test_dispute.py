@@ -318,9 +318,9 @@ def test_three_claims_are_ruled_pairwise(world: World, attacker_key: irwm.Key, r
     claims = [world.claim(EARLY, released=False), Claim("Attacker", world.release, attacker_key), rival]
     outcome = resolve(claims, progress=lambda *step: steps.append(step))
     by_pair = {ruling.claimants: ruling for ruling in outcome.rulings}
-    assert by_pair["Owner", "Attacker"].winner == "Owner"
+    assert by_pair["Attacker", "Owner"].winner == "Owner"
     assert by_pair["Owner", "Rival"].winner is None
-    assert by_pair["Rival", "Attacker"].winner is None
+    assert by_pair["Attacker", "Rival"].winner is None
     assert outcome.winner is None
     assert [step[:2] for step in steps] == [(i + 1, 12) for i in range(12)]
 

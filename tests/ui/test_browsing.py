@@ -66,7 +66,7 @@ def test_weight_file_without_a_known_name_can_be_chosen(root: Path, limits: Limi
     (root / "model.safetensors.index.json").write_text("{}")
     for name in ("sha256-0a", "model.safetensors.index.json"):
         assert use_path(str(root / name), limits) == root / name
-    with pytest.raises(PathRefusedError, match="holds weights"):
+    with pytest.raises(PathRefusedError, match="cannot hold weights"):
         use_path(str(root / "notes.txt"), limits)
 
 

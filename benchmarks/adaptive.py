@@ -151,9 +151,9 @@ class Attacker:
     @contextmanager
     def copy(self, steps: Steps, seed: int, source: Path | None = None) -> Iterator[tuple[Path, bool]]:
         """Apply these steps in order to the release, or to `source`. Yield the folder and whether the model runs."""
-        with tempfile.TemporaryDirectory(dir=self.scratch) as room:
-            setup = Setup(self.original.path, source or self.release, self.keys[0], self.text, Path(room), seed)
-            attacked = composed(setup, steps, Path(room) / "out")
+        with tempfile.TemporaryDirectory(dir=self.scratch) as work:
+            setup = Setup(self.original.path, source or self.release, self.keys[0], self.text, Path(work), seed)
+            attacked = composed(setup, steps, Path(work) / "out")
             yield attacked.path, attacked.runnable is None
 
     def tuned(self, name: str, seed: int) -> Outcome:

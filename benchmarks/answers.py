@@ -159,8 +159,8 @@ class Copy:
     def attacked(self, name: str, strength: float | str) -> Path:
         out = self.scratch / f"{self.name} {name} {strength}"
         if not out.exists():
-            with tempfile.TemporaryDirectory(dir=self.scratch) as room:
-                setup = Setup(self.path, self.release(), self.keys[0], default_text(), Path(room))
+            with tempfile.TemporaryDirectory(dir=self.scratch) as work:
+                setup = Setup(self.path, self.release(), self.keys[0], default_text(), Path(work))
                 composed(setup, [(name, strength)], out)
         return out
 
@@ -224,9 +224,9 @@ def price(copies: Sequence[Copy]) -> None:
         outputs, changes = reference(copy.path, default_text(), TOKENS), []
         for number in range(4):
             key = irwm.generate_key(copy.original, irwm.one_owner(copy.original.hidden_size), bytes([number]) * 32)
-            with tempfile.TemporaryDirectory(dir=copy.scratch) as room:
-                release = irwm.insert(copy.original, key, Path(room) / "release").path
-                mixed = shutil.copytree(copy.path, Path(room) / "mixed")
+            with tempfile.TemporaryDirectory(dir=copy.scratch) as work:
+                release = irwm.insert(copy.original, key, Path(work) / "release").path
+                mixed = shutil.copytree(copy.path, Path(work) / "mixed")
                 file = mixed / "model.safetensors"
                 head = {tensor.name: load_file(release / file.name)[tensor.name]}
                 save_file(load_file(file) | head, file, metadata={"format": "pt"})

@@ -101,12 +101,12 @@ def measure(model: irwm.Checkpoint, folder: Path, copies: int, share: bool) -> s
         size, cloned = size + written.release.bytes_written, cloned + written.cloned
     seconds = time.perf_counter() - start
     os.sync()
-    room = shutil.disk_usage(folder).used - before
+    taken = shutil.disk_usage(folder).used - before
     shutil.rmtree(out)
     name = "shared" if share else "copied"
     return (
         f"{name:8}{copies:7}{seconds:10.1f}{seconds / copies:12.2f}{size / 1e6:12.1f}{(size - cloned) / 1e6:14.1f}"
-        f"{room / 1e6:14.1f}"
+        f"{taken / 1e6:14.1f}"
     )
 
 

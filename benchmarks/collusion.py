@@ -225,7 +225,7 @@ def vaults(model: irwm.Checkpoint, root: Path) -> None:
     started, best, z = time.perf_counter(), 0.0, []
     accused = 0
     params = many_recipients(demo.hidden_size)
-    (template,) = keys_for(demo, ["anybody"], params)
+    (template,) = keys_for(demo, ["anyone"], params)
     number = 0
     for index, embedding in enumerate([*suspects, *suspects]):
         plain = write_embedding(demo, embedding, root / f"vaults {index}")
@@ -250,13 +250,13 @@ def vaults(model: irwm.Checkpoint, root: Path) -> None:
             log10_risk = rademacher_tail_log10(scores) + np.log10(300)
             accused += int((log10_risk <= -6).any())
             best = min(best, float(log10_risk.min()))
-    everybody = np.concatenate(z)
+    everyone = np.concatenate(z)
     print("| vaults | recipients | suspects | accused | z: mean, deviation, largest | KS p | lowest log10 risk | s |")
     print("|---|---|---|---|---|---|---|---|")
     print(
         f"| {number} | 300 | {2 * len(suspects)} | {accused} "
-        f"| {everybody.mean():.4f}, {everybody.std():.4f}, {everybody.max():.2f} "
-        f"| {kstest(everybody, norm.cdf).pvalue:.2f} | {best:.1f} | {time.perf_counter() - started:.0f} |",
+        f"| {everyone.mean():.4f}, {everyone.std():.4f}, {everyone.max():.2f} "
+        f"| {kstest(everyone, norm.cdf).pvalue:.2f} | {best:.1f} | {time.perf_counter() - started:.0f} |",
         flush=True,
     )
 

@@ -52,7 +52,7 @@ class Case:
         return readings(irwm.open_checkpoint(self.suspect), irwm.open_checkpoint(self.original), self.params, device)
 
 
-def odd(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+def unusual(rows: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return embeddings (s, d) that training does not produce."""
     generator = torch.Generator().manual_seed(0)
     columns, halved = rows.clone(), rows.clone()
@@ -86,7 +86,7 @@ def cases(scratch: Path) -> Iterator[Case]:
     yield Case("demo, noise of half a deviation", noisy, demo.path, params["demo"])
     for suspect, original in (("gemma", "phi3"), ("phi3", "gemma"), ("gemma", "demo"), ("demo", "phi3")):
         yield Case(f"{suspect} against {original}, unrelated", models[suspect], models[original], params[original])
-    for how, rows in odd(demo.embedding().float()).items():
+    for how, rows in unusual(demo.embedding().float()).items():
         yield Case(f"demo's size: {how}", write_embedding(demo, rows, scratch / how).path, demo.path, params["demo"])
 
 

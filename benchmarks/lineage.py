@@ -130,8 +130,8 @@ Task = tuple[str, str, str, str, Callable[[], Path]]
 class Suspects:
     """The comparisons to run: original, model, kind, group, and a function that makes the folder."""
 
-    def __init__(self, comparison: Comparison, folder: Path, room: Path) -> None:
-        self.comparison, self.folder, self.room = comparison, folder, room
+    def __init__(self, comparison: Comparison, folder: Path, work: Path) -> None:
+        self.comparison, self.folder, self.work = comparison, folder, work
 
     def unrelated(self) -> Iterator[Task]:
         originals = self.comparison.originals
@@ -152,7 +152,7 @@ class Suspects:
     def made(self, randoms: int) -> Iterator[Task]:
         for name, model in self.comparison.originals.items():
             for seed in range(randoms):
-                out = self.room / f"{name}-random-{seed}"
+                out = self.work / f"{name}-random-{seed}"
                 make = partial(random_model, model.path, out, seed)
                 yield name, f"random-{name}-{seed}", MADE, "random weights", make
             for label, change in DEGENERATE.items():
@@ -161,15 +161,15 @@ class Suspects:
     def descendants(self, compositions: int) -> Iterator[Task]:
         for seed, (name, model) in enumerate(self.comparison.originals.items()):
             for strength in (0.3, 1.0):
-                said, out = f"noise of {strength} deviations", self.room / f"{name}-noise-{strength}"
+                said, out = f"noise of {strength} deviations", self.work / f"{name}-noise-{strength}"
                 yield name, said, DESCENDANT, f"{name}: {said}", partial(noise(strength), model.path, out)
-            drawn = self._changed(name, "half of the rows drawn anew", _half_anew)
-            yield name, "half of the rows drawn anew", DESCENDANT, f"{name}: half of its rows redrawn", drawn
-            scratch = self.room / f"{name}-attacker"
+            drawn = self._changed(name, "half of the rows redrawn", _half_redrawn)
+            yield name, "half of the rows redrawn", DESCENDANT, f"{name}: half of its rows redrawn", drawn
+            scratch = self.work / f"{name}-attacker"
             scratch.mkdir()
             attacker = Attacker(name, model.path, "one", scratch)
             for number, (label, steps) in enumerate(planned(compositions, seed)):
-                out = self.room / f"{name}-attacked-{number}"
+                out = self.work / f"{name}-attacked-{number}"
                 group = f"{name}: attacks of adaptive.md"
                 yield name, label, DESCENDANT, group, partial(attacker.keep, steps, number, out)
 
@@ -178,7 +178,7 @@ class Suspects:
 
         def make() -> Path:
             embedding = model.layout.embedding.name
-            out = self.room / f"{name}-{label.replace(' ', '-')}"
+            out = self.work / f"{name}-{label.replace(' ', '-')}"
             return rewrite(model.path, out, lambda tensor, x: change(x.float()) if tensor == embedding else x)
 
         return make
@@ -192,7 +192,7 @@ def _noise_like(rows: torch.Tensor, seed: int) -> torch.Tensor:
     return torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed)) * rows.std()
 
 
-def _half_anew(rows: torch.Tensor) -> torch.Tensor:
+def _half_redrawn(rows: torch.Tensor) -> torch.Tensor:
     chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[::2]
     changed = rows.clone()
     changed[chosen] = _noise_like(rows, 1)[chosen]
@@ -365,8 +365,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     comparison, saved = Comparison(), Saved(options.saved)
-    with tempfile.TemporaryDirectory() as room:
-        suspects = Suspects(comparison, options.models, Path(room))
+    with tempfile.TemporaryDirectory() as work:
+        suspects = Suspects(comparison, options.models, Path(work))
         tasks = [
             *suspects.unrelated(),
             *suspects.made(options.random),

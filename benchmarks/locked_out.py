@@ -77,7 +77,7 @@ def main() -> int:
         (folder / "home").mkdir(mode=0o700)
         Vault.create(folder / "home", PASSPHRASE).lock()
         (folder / "report.json").write_bytes(sound_numbers(folder))
-        (folder / "dear.sqlite3").write_bytes(dear_backup(folder))
+        (folder / "expensive.sqlite3").write_bytes(expensive_backup(folder))
         load = os.getloadavg()[0]
         with start_app(folder) as app:
             found = measured(app.port, app.process.pid, folder, numbers, given.seconds)
@@ -186,7 +186,7 @@ def measured(port: int, process: int, folder: Path, numbers: Sequence[int], seco
 
 def attack(port: int, folder: Path, numbers: Sequence[int], over: Event, told: Queue[Any]) -> None:
     """Run one attacker's process: every attack in its own thread, until `over` is set."""
-    numbers_file, backup = (folder / "report.json").read_bytes(), (folder / "dear.sqlite3").read_bytes()
+    numbers_file, backup = (folder / "report.json").read_bytes(), (folder / "expensive.sqlite3").read_bytes()
     attacks: dict[int, Callable[[], Any]] = {
         66: lambda: report_of(port, {"report.html": PAGE, "report.json": numbers_file}),
         67: lambda: report_of(port, {"report.json": LISTS}),
@@ -344,9 +344,9 @@ def sound_numbers(folder: Path) -> bytes:
     return to_json(document)
 
 
-def dear_backup(folder: Path) -> bytes:
+def expensive_backup(folder: Path) -> bytes:
     """Return a backup whose header asks for the greatest memory and time that a vault may use."""
-    copy = folder / "dear.sqlite3"
+    copy = folder / "expensive.sqlite3"
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(contextlib.closing(sqlite3.connect(folder / "home" / "vault.sqlite3")))
         target = stack.enter_context(contextlib.closing(sqlite3.connect(copy)))

@@ -114,7 +114,7 @@ class VaultSession:
             audit.begin(db, sealer)
             # After a deleted vault, the first line of the new one says so.
             earlier = before.remembered() if isinstance(before, witness.Witness) else before
-            audit.append(db, sealer, created, "vault created", {"vault": name, "stood here before": earlier})
+            audit.append(db, sealer, created, "vault created", {"vault": name, "previous vault": earlier})
 
         try:
             vault._file.create(fill)

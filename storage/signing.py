@@ -24,7 +24,7 @@ from storage.records import RecordName, Records, added, added_in, build, open_bo
 from storage.schema import IDENTITIES
 from storage.tables import next_sequence, sealed_row
 
-MADE, ROTATED, ANEW = "identity made", "identity rotated", "identity begun anew"
+MADE, ROTATED, RESTARTED = "identity made", "identity rotated", "identity restarted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Signing(Filing):
         private, created = Ed25519PrivateKey.generate(), utc_text(self._now())
         number, public = known.number + 1, public_hex(private)
         certificates: tuple[Certificate, ...] = ()
-        event, noted = (ANEW if known.number else MADE), {"number": number, "public_key": public}
+        event, noted = (RESTARTED if known.number else MADE), {"number": number, "public_key": public}
         if known.latest is not None:
             before, its_private = known.latest
             certificate = certify(its_private, sealer.vault, number, public, created)
@@ -177,7 +177,7 @@ def _open(sealer: Sealer, row: Any) -> tuple[Identity, Ed25519PrivateKey]:
 def _logged(db: sqlite_utils.Database, sealer: Sealer) -> list[RecordName]:
     """The identities whose creation the log records, in order."""
     places = ",".join("?" * 3)
-    entries = audit.entries(db, sealer, f"WHERE event IN ({places})", [MADE, ROTATED, ANEW])
+    entries = audit.entries(db, sealer, f"WHERE event IN ({places})", [MADE, ROTATED, RESTARTED])
     return [name for entry in entries for name, _ in added_in(entry.details)]
 
 

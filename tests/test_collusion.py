@@ -56,10 +56,10 @@ def test_only_colluders_are_named(model, keys, held, tmp_path: Path, how: str) -
     weights = [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0] if how == "weighted" else None
     mixed = strategy("mean" if weights else how, COPIES, weights)()(held)
     plain = write_embedding(model, mixed, tmp_path / "plain")
-    everybody = [*other_names(keys[0], [f"innocent {i}" for i in range(300)]), *keys]
+    everyone = [*other_names(keys[0], [f"innocent {i}" for i in range(300)]), *keys]
     for name, damage in DAMAGES.items():
         suspect = irwm.open_checkpoint(damage(plain.path, tmp_path / name)) if damage else plain
-        tracing = trace_each(irwm.Examination(suspect, model), everybody)
+        tracing = trace_each(irwm.Examination(suspect, model), everyone)
         assert {trace.recipient for trace in tracing.named} == {key.recipient for key in keys}, name
         assert tracing.reason == f"The suspect was made from the copies of at least {COPIES} recipients."
         # A share is read with a relative error of 1 / z, so their mean cannot be more precise.

@@ -154,8 +154,8 @@ def out_of_place(path: Path) -> Iterator[str]:
 
 def test_examinations_keep_no_state_in_modules() -> None:
     """A module's cache outlives the examination that filled it, and hides who shares it."""
-    rooms = ("irwm.alignment", "irwm.evidence", "irwm.tracing", "irwm.scheme.invariant")
-    assert not [name_of(path) for path in modules() if name_of(path).startswith(rooms) and memo_caches(path)]
+    packages = ("irwm.alignment", "irwm.evidence", "irwm.tracing", "irwm.scheme.invariant")
+    assert not [name_of(path) for path in modules() if name_of(path).startswith(packages) and memo_caches(path)]
     assert memo_caches(ROOT / "irwm" / "keys" / "digests.py"), "the rule recognises a cache"
 
 
@@ -208,12 +208,12 @@ def test_package_graph_stays_small() -> None:
         if other.split(".")[0] == "irwm"
     }
     arrows = {(own, other) for own, other in arrows if own != other}
-    assert len({room for arrow in arrows for room in arrow}) <= 16
+    assert len({package for arrow in arrows for package in arrow}) <= 16
     assert len(arrows) <= 70, sorted(arrows)
 
 
 def room_of(name: str) -> str:
     """`irwm.scheme` of `irwm.scheme.noise.Noise`; `irwm` of names that only `irwm/__init__.py` has."""
-    room = ".".join(name.split(".")[:2])
-    there = (ROOT / "irwm" / room.removeprefix("irwm.")).with_suffix(".py").exists()
-    return room if there or (ROOT / room.replace(".", "/")).is_dir() else "irwm"
+    package = ".".join(name.split(".")[:2])
+    there = (ROOT / "irwm" / package.removeprefix("irwm.")).with_suffix(".py").exists()
+    return package if there or (ROOT / package.replace(".", "/")).is_dir() else "irwm"

@@ -31,7 +31,7 @@ Run = Callable[..., str]
 def changes() -> dict[str, str]:
     """Additional environment variables of a process without POSIX."""
     path = os.pathsep.join((str(WITHOUT), str(REPOSITORY)))
-    return {"PYTHONPATH": path, "USERNAME": "somebody"}
+    return {"PYTHONPATH": path, "USERNAME": "someone"}
 
 
 @pytest.fixture

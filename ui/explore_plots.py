@@ -157,7 +157,7 @@ def odds_over(settings: ExploreSettings, axis: Axis, *, dark: bool = False) -> g
     return fig
 
 
-def room(settings: ExploreSettings, found: Plan | None = None, *, dark: bool = False) -> go.Figure:
+def region(settings: ExploreSettings, found: Plan | None = None, *, dark: bool = False) -> go.Figure:
     """The rho that satisfy both requirements, for every l: the risk gives the lower bound, the success the upper one.
 
     Drawn as shares of l, which shows how the two bounds approach beta and p.

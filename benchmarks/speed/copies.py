@@ -44,7 +44,7 @@ def copies(model: str, out: str, count: int) -> dict[str, Any]:
                 "seconds": took,
                 "bytes": release.bytes_written,
                 "cloned": release.bytes_cloned,
-                "room": free - shutil.disk_usage(out).free,
+                "space": free - shutil.disk_usage(out).free,
             }
         )
     shard = max(Path(part.file).stat().st_size for part in original.tensors[original.layout.embedding.name].parts)
@@ -73,7 +73,7 @@ def figures(result: dict[str, Any]) -> list[Figure]:
             f"bytes that a further copy of {first['bytes'] / 1e9:.1f} GB writes, relative to the embedding's shard",
             f"at most {MOST_WRITTEN} ×",
             f"{max(written) / result['shard']:.2f} ×: {max(written) / MIB:.0f} of {result['shard'] / MIB:.0f} MiB; the "
-            f"disk has {max(copy['room'] for copy in further) / MIB:.0f} MiB less free space, and the copy's receipt "
+            f"disk has {max(copy['space'] for copy in further) / MIB:.0f} MiB less free space, and the copy's receipt "
             f"lists {further[0]['cloned'] / MIB:.0f} MiB as cloned",
             max(written) <= MOST_WRITTEN * result["shard"],
         ),

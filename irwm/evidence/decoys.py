@@ -237,7 +237,7 @@ def _below(
     """
     t, d = weights.shape
     fast, columns = weights.float(), bank.float().T.contiguous()
-    room = _ROUNDING * torch.finfo(torch.float32).eps * float(weights.norm()) * float(bank.norm(dim=1).max())
+    margin = _ROUNDING * torch.finfo(torch.float32).eps * float(weights.norm()) * float(bank.norm(dim=1).max())
     limit = observed + 1e-9 * observed  # the tolerance of irwm.scheme.statistic.ranks
     step = max(1, _CHUNK_FLOATS // (t * d))
     lengths = torch.empty((len(null), len(bank)), dtype=torch.float32, device=observed.device)
@@ -248,7 +248,7 @@ def _below(
     ascending, order = lengths.sqrt_().T.contiguous().sort(dim=1)
     place, seen = _by_row(chosen, len(bank))
     below, upto = torch.empty_like(chosen), torch.empty_like(chosen)
-    for counts, bound in ((below, limit - room), (upto, limit + room)):
+    for counts, bound in ((below, limit - margin), (upto, limit + margin)):
         asked = torch.zeros((len(bank), int(seen.max()) + 1), dtype=torch.float32, device=observed.device)
         asked[chosen, place] = bound.float()
         counts.copy_(torch.searchsorted(ascending, asked, right=True)[chosen, place])

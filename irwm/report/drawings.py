@@ -105,8 +105,8 @@ def _drawn(text: str) -> str:
         for trace in spec["data"]:
             _trace(axes[_number(trace.get("xaxis", "x"))], trace, legend)
         for i, ax in axes.items():
-            room = int((figure.get_figheight() - 1.25) * _share(axes, i) * _LETTERS_PER_INCH)
-            _scales(ax, layout.get(_axis("x", i), {}), layout.get(_axis("y", i), {}), max(room, 12))
+            letters = int((figure.get_figheight() - 1.25) * _share(axes, i) * _LETTERS_PER_INCH)
+            _scales(ax, layout.get(_axis("x", i), {}), layout.get(_axis("y", i), {}), max(letters, 12))
         for shape in layout.get("shapes", []):
             _shape(axes, shape)
         for annotation in layout.get("annotations", []):
@@ -259,7 +259,7 @@ def _wrapped(text: str, letters: int) -> str:
     return "\n".join(part for line in text.split("\n") for part in textwrap.wrap(line, letters, break_long_words=False))
 
 
-def _scales(ax: Axes, x: Mapping[str, Any], y: Mapping[str, Any], room: int) -> None:
+def _scales(ax: Axes, x: Mapping[str, Any], y: Mapping[str, Any], letters: int) -> None:
     name: Literal["x", "y"]
     for axis, name, grid in ((x, "x", False), (y, "y", True)):
         if axis.get("visible") is False:
@@ -288,7 +288,7 @@ def _scales(ax: Axes, x: Mapping[str, Any], y: Mapping[str, Any], room: int) -> 
             ax.grid(True, axis=name)
         title = axis.get("title", {}).get("text")
         if title:
-            getattr(ax, f"set_{name}label")(_wrapped(words(title), room if name == "y" else 200), fontsize=7.2)
+            getattr(ax, f"set_{name}label")(_wrapped(words(title), letters if name == "y" else 200), fontsize=7.2)
 
 
 def _place(axes: Mapping[int, Axes], reference: str, letter: str) -> tuple[Axes, Any]:

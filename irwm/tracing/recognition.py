@@ -233,22 +233,22 @@ def _scored(
     progress: Progress | None,
 ) -> _Scored:
     """z, share and rows of a group's recipients and then of its decoys."""
-    everybody = (*group.stream_keys, *decoys)
+    everyone = (*group.stream_keys, *decoys)
     model = suspect.model
     some = first_pass_spans(model.vocab_size, group.derivation.basis_key())
-    whole = task_of(differences_of(suspect, by, group.derivation), everybody, group.parameters)
-    if len(everybody) * model.vocab_size * whole.coordinates <= MOST_PLACES:
+    whole = task_of(differences_of(suspect, by, group.derivation), everyone, group.parameters)
+    if len(everyone) * model.vocab_size * whole.coordinates <= MOST_PLACES:
         sums = _run(_by_rows(whole), executor, progress, "Comparing recipients' noise")
-        return _Scored(sums.z, sums.share, np.full(len(everybody), sums.rows), sums.rows, looks=1)
+        return _Scored(sums.z, sums.share, np.full(len(everyone), sums.rows), sums.rows, looks=1)
     parts = list(_by_recipients(replace(whole, spans=some)))
-    passes = _results(parts, executor, progress, f"First pass over {len(everybody)} recipients")
+    passes = _results(parts, executor, progress, f"First pass over {len(everyone)} recipients")
     z = np.concatenate([each.z for each in passes])
     share = np.concatenate([each.share for each in passes])
-    rows = np.full(len(everybody), passes[0].rows)
+    rows = np.full(len(everyone), passes[0].rows)
     # All decoys are scored on all rows, so that they can be shown next to the likeliest recipients.
     likeliest = np.argsort(-np.nan_to_num(z[: len(group.stream_keys)], nan=-np.inf), kind="stable")[:FINALISTS]
-    finalists = np.concatenate([likeliest, np.arange(len(group.stream_keys), len(everybody))])
-    last = replace(whole, stream_keys=tuple(everybody[i] for i in finalists))
+    finalists = np.concatenate([likeliest, np.arange(len(group.stream_keys), len(everyone))])
+    last = replace(whole, stream_keys=tuple(everyone[i] for i in finalists))
     sums = _run(_by_rows(last), executor, progress, f"All rows for the {len(finalists)} likeliest")
     z[finalists], share[finalists], rows[finalists] = sums.z, sums.share, sums.rows
     return _Scored(z, share, rows, passes[0].rows, looks=2)

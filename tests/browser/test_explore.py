@@ -30,7 +30,7 @@ def title(page: Page, figure: str):
 @pytest.fixture(scope="module")
 def explore(page: Page) -> Page:
     open_tab(page, "explore")
-    expect(page.locator("#explore-room .plotly")).to_be_visible()
+    expect(page.locator("#explore-region .plotly")).to_be_visible()
     return page
 
 
@@ -44,7 +44,7 @@ def test_the_papers_worked_examples_are_one_click_away(explore: Page) -> None:
     explore.locator("#explore-axis label", has_text="(num_u)").click()
     expect(explore.locator("#explore-odds .x2title")).to_contain_text("num_u")
     assert points(explore, "explore-odds") > 100
-    assert points(explore, "explore-room") > 20
+    assert points(explore, "explore-region") > 20
 
 
 def test_inverse_question_is_answered_and_its_answer_applied(explore: Page) -> None:
@@ -59,7 +59,7 @@ def test_inverse_question_is_answered_and_its_answer_applied(explore: Page) -> N
     expect(title(explore, "odds")).to_contain_text("0.99929")
     put(explore, "success", "much")
     expect(explore.locator("#explore-answer .notice-fault")).to_contain_text("Success wanted is out of range")
-    expect(explore.locator("#explore-room .plotly")).to_have_count(0)
+    expect(explore.locator("#explore-region .plotly")).to_have_count(0)
     expect(explore.locator("#explore-odds .plotly")).to_be_visible()  # does not depend on it
     put(explore, "success", "0.999")
     expect(explore.locator("#explore-answer .notice-fault")).to_have_count(0)

@@ -248,9 +248,9 @@ def as_torchao(style: str, folder: Path, out: Path) -> Path:
 def odd_bytes(name: bytes, folder: Path, out: Path) -> Path:
     """A folder whose name is not UTF-8."""
     out.mkdir(parents=True)
-    odd = Path(os.fsdecode(os.path.join(os.fsencode(out), name)))
-    shutil.copytree(folder, odd)
-    return odd
+    unusual = Path(os.fsdecode(os.path.join(os.fsencode(out), name)))
+    shutil.copytree(folder, unusual)
+    return unusual
 
 
 def shards(index: bool, folder: Path, out: Path) -> Path:

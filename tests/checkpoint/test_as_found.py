@@ -409,15 +409,15 @@ def test_an_unreadable_file_is_a_candidate(tiny_path: Path, tmp_path: Path) -> N
 
 
 def test_names_that_are_not_utf_8_are_shown_and_read_back(tiny_path: Path, tmp_path: Path) -> None:
-    odd = KINDS["name in Latin-1"](tiny_path, tmp_path / "all")
+    unusual = KINDS["name in Latin-1"](tiny_path, tmp_path / "all")
     (tmp_path / "all" / "mod\\xe8le.gguf").write_bytes(b"x")
     assert names(tmp_path / "all") == ["mod\\\\xe8le.gguf", "mod\\xe8le"]
-    assert shown_path(odd).endswith("/mod\\xe8le")
-    assert path_from(shown_path(odd)) == odd
-    assert printable(odd.name) == "mod\\xe8le"
+    assert shown_path(unusual).endswith("/mod\\xe8le")
+    assert path_from(shown_path(unusual)) == unusual
+    assert printable(unusual.name) == "mod\\xe8le"
     literal = tmp_path / "all" / "mod\\xe8le"
     literal.mkdir()
-    for path in (odd, literal):
+    for path in (unusual, literal):
         assert path_from(shown_path(path)) == path, "each has a different text, although both look alike"
 
 

@@ -279,7 +279,7 @@ def test_mismatched_settings_are_refused_or_leave_the_embedding(
     """Without a number of heads, there is no contradiction with the tensors, and the embedding is still usable."""
     if value == []:
         value = ["a"]
-    path = rewritten(llama, tmp_path / "odd.gguf", **{setting: value})
+    path = rewritten(llama, tmp_path / "unusual.gguf", **{setting: value})
     if setting.endswith("head_count") and not isinstance(value, int):
         model = open_checkpoint(path)
         assert (model.family, model.layout.q, model.vocab_size) == ("unknown", None, VOCABULARY)
@@ -302,7 +302,7 @@ def test_mismatched_settings_are_refused_or_leave_the_embedding(
 def test_settings_that_contradict_the_tensors_leave_the_embedding(
     llama: Path, tmp_path: Path, setting: str, value: object
 ) -> None:
-    path = rewritten(llama, tmp_path / "odd.gguf", **{setting: value})
+    path = rewritten(llama, tmp_path / "unusual.gguf", **{setting: value})
     assert contradiction(path).file == str(path)
     assert open_checkpoint(path).fingerprint == open_checkpoint(llama).fingerprint
 
@@ -392,7 +392,7 @@ def test_norms_not_stacked_by_heads_leave_the_embedding(shape: tuple[int, ...], 
     def reshape(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {**found, "blk.0.attn_q_norm.weight": np.ones(shape, np.float32)}
 
-    assert "q_layernorm" in str(contradiction(rewritten(path, tmp_path / "odd.gguf", reshape)).tensor)
+    assert "q_layernorm" in str(contradiction(rewritten(path, tmp_path / "unusual.gguf", reshape)).tensor)
 
 
 def test_oversized_projections_are_refused(llama: Path, tmp_path: Path) -> None:

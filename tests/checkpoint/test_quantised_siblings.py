@@ -107,9 +107,9 @@ def test_contradictory_pieces_in_layer_0_leave_the_embedding(config, plain, tmp_
     codes = fp8_rows(plain[EMBEDDING])
     parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
     parts[EMBEDDING + "_scale"] = torch.ones(3, 3, 3)
-    odd = written(tmp_path / "e", plain | parts, config | {"tie_word_embeddings": True})
-    assert "scales of a quantised weight" in contradiction(odd).problem
-    assert open_checkpoint(odd).unread == (EMBEDDING,), "another tensor was used, so no key is ruled out"
+    unusual = written(tmp_path / "e", plain | parts, config | {"tie_word_embeddings": True})
+    assert "scales of a quantised weight" in contradiction(unusual).problem
+    assert open_checkpoint(unusual).unread == (EMBEDDING,), "another tensor was used, so no key is ruled out"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_weight_with_an_unknown_piece_is_noted_and_not_read(
     section = {"quantization" if quantise is mlx else "quantization_config": dict(q.config)}
     assert open_checkpoint(written(tmp_path / "sound", with_q(plain, q), config | section)).layout.q is not None
     tensors = with_q(plain, q) | {STEM + piece: torch.ones(64)}
-    model = open_checkpoint(written(tmp_path / "odd", tensors, config | section))
+    model = open_checkpoint(written(tmp_path / "unusual", tensors, config | section))
     assert any("with an unknown meaning" in note and piece in note for note in model.notes)
     assert model.layout.q is not None
     for rows in (None, [1]):

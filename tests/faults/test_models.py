@@ -72,9 +72,11 @@ def test_fault_32_an_adapter_alone_and_an_unreadable_quantisation_come_with_advi
     with pytest.raises(UnsupportedCheckpointError, match="base"):
         irwm.open_checkpoint(adapter)
     name = "model.embed_tokens.weight"
-    odd = changed(demo_path, tmp_path / "odd", lambda t: t | {name: torch.zeros(t[name].shape, dtype=torch.int8)})
+    unusual = changed(
+        demo_path, tmp_path / "unusual", lambda t: t | {name: torch.zeros(t[name].shape, dtype=torch.int8)}
+    )
     with pytest.raises(UnsupportedCheckpointError, match="Dequantise"):
-        irwm.open_checkpoint(odd)
+        irwm.open_checkpoint(unusual)
 
 
 @pytest.mark.slow
@@ -125,7 +127,7 @@ def test_fault_38_two_marks_coexist(marked, tmp_path: Path) -> None:
     """The app warns of it: tests/jobs/test_tasks.py."""
     model, key, release = marked
     first = irwm.open_checkpoint(release)
-    second = irwm.generate_key(first, secret=bytes(32), owner="us", recipient="somebody else")
+    second = irwm.generate_key(first, secret=bytes(32), owner="us", recipient="someone else")
     both = irwm.open_checkpoint(irwm.insert(first, second, tmp_path / "both").path)
     assert irwm.detect(both, model, key).verdict == "found"
     assert irwm.detect(both, first, second).verdict == "found"

@@ -182,10 +182,10 @@ def test_no_handler_can_be_called_past_the_queue(app: RunningApp, client: httpx.
     assert client.post(f"/gradio_api/{route}/predict", json={"data": [], "fn_index": 0}).status_code == 404
 
 
-def dear_backup(folder: Path) -> bytes:
+def expensive_backup(folder: Path) -> bytes:
     """A backup that asks for 512 MiB of memory, eight times, before its passphrase can be wrong."""
     Vault.create(folder, PASSPHRASE, CHEAP).lock()
-    copy = folder / "dear.sqlite3"
+    copy = folder / "expensive.sqlite3"
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(contextlib.closing(sqlite3.connect(folder / "vault.sqlite3")))
         target = stack.enter_context(contextlib.closing(sqlite3.connect(copy)))
@@ -200,7 +200,7 @@ def dear_backup(folder: Path) -> bytes:
 def test_backups_with_huge_passphrase_cost_are_refused_first(
     app: RunningApp, client: httpx.Client, tmp_path: Path
 ) -> None:
-    content = dear_backup(tmp_path / "made")
+    content = expensive_backup(tmp_path / "made")
     process = psutil.Process(app.process.pid)
     before = process.memory_info().rss
     for _ in range(5):

@@ -304,8 +304,8 @@ def test_hidden_copies_are_found_and_unreadable_files_listed(world, vault, jobs,
     folder = tmp_path / "suspects"
     for name in ("one", "two"):
         shutil.copytree(world["folder"] / "other", folder / name)
-    odd = Path(os.fsdecode(os.fsencode(folder) + b"/mod\xe8le"))
-    shutil.copytree(world["copies"][0], odd)
+    unusual = Path(os.fsdecode(os.fsencode(folder) + b"/mod\xe8le"))
+    shutil.copytree(world["copies"][0], unusual)
     first = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
     assert first.state == "done", first.error
     rows = by_path(overview_of(jobs.files(first.id)))
@@ -313,7 +313,7 @@ def test_hidden_copies_are_found_and_unreadable_files_listed(world, vault, jobs,
         "mod\\xe8le": "found", "one": "not found", "two": "not found",
     }  # fmt: skip
     assert outcome_of(first) == "found"
-    odd.rename(folder / ".cache")
+    unusual.rename(folder / ".cache")
     (folder / "pipe.gguf").symlink_to(folder / "nowhere.gguf")
     again = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
     rows = by_path(overview_of(jobs.files(again.id)))

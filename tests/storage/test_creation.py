@@ -56,8 +56,8 @@ def test_missing_vault_is_reported(home: Path) -> None:
 
 
 def test_new_vault_logs_the_deleted_earlier_one(home: Path, vault: Vault, passphrase: str, cheap: Cost) -> None:
-    assert vault.audit_log()[0].details == {"vault": vault.id, "stood here before": None}
+    assert vault.audit_log()[0].details == {"vault": vault.id, "previous vault": None}
     before = {"vault": vault.id, "count": 1, "head": vault.audit_head}
     (home / "vault.sqlite3").unlink()
-    anew = Vault.create(home, passphrase, cheap)
-    assert anew.audit_log()[0].details == {"vault": anew.id, "stood here before": before}
+    again = Vault.create(home, passphrase, cheap)
+    assert again.audit_log()[0].details == {"vault": again.id, "previous vault": before}

@@ -237,7 +237,7 @@ def test_lost_identity_is_named_and_never_replaced_silently(
     assert (second.number, second.certificates) == (2, ())
     assert vault.identity() == second
     entry = vault.audit_log()[-1]
-    assert entry.event == "identity begun anew"
+    assert entry.event == "identity restarted"
     assert (entry.details or {})["lost"] == [first.id]
     assert verify(MESSAGE, vault.sign(MESSAGE)) == second.public_key != first.public_key
     assert verify(MESSAGE, before) == first.public_key, "earlier signatures are still valid"

@@ -50,15 +50,15 @@ def test_listing_has_only_folders_then_weights(root: Path, limits: Limits) -> No
 
 
 def test_a_name_that_is_not_utf_8_is_listed_and_can_be_chosen(root: Path, limits: Limits) -> None:
-    odd = Path(os.fsdecode(os.fsencode(root) + b"/mod\xe8le"))
-    (odd / "deeper").mkdir(parents=True)
-    (odd / "w.gguf").write_bytes(b"x")
+    unusual = Path(os.fsdecode(os.fsencode(root) + b"/mod\xe8le"))
+    (unusual / "deeper").mkdir(parents=True)
+    (unusual / "w.gguf").write_bytes(b"x")
     (entry,) = (each for each in list_folder(root, limits).entries if each.name == "mod\\xe8le")
     assert (entry.kind, entry.detail) == ("model", "1 weights file, 1 byte")
     entry.path.encode("utf-8")
-    assert use_path(entry.path, limits) == odd
+    assert use_path(entry.path, limits) == unusual
     assert names(list_folder(entry.path, limits)) == [("deeper", "folder"), ("w.gguf", "file")]
-    assert use_path(list_folder(entry.path, limits).entries[1].path, limits) == odd / "w.gguf"
+    assert use_path(list_folder(entry.path, limits).entries[1].path, limits) == unusual / "w.gguf"
 
 
 def test_weight_file_without_a_known_name_can_be_chosen(root: Path, limits: Limits) -> None:

@@ -80,14 +80,14 @@ def test_the_ends_of_every_range_are_drawn(s: ExploreSettings) -> None:
         json.loads(fig.to_json())
     text, found = answer(s)
     assert text
-    explore_plots.room(s, found)
+    explore_plots.region(s, found)
 
 
 @DARK_AND_LIGHT
 def test_feasible_region_contains_the_plan(dark: bool) -> None:
     s = EVERY["Paper: p = 0.8, ρ = 30"]
     found = plan(s.wish)
-    fig = explore_plots.room(s, found, dark=dark)
+    fig = explore_plots.region(s, found, dark=dark)
     assert "56 positions" in fig.layout.title.text
     assert "smallest: l = 56, ρ = 35" in texts(fig)
     chosen = fig.data[-1]
@@ -99,7 +99,7 @@ def test_impossible_request_is_reported_and_drawn() -> None:
     text, found = answer(s)
     assert found is None
     assert "no more often" in text
-    assert "No setting" in explore_plots.room(s).layout.title.text
+    assert "No setting" in explore_plots.region(s).layout.title.text
 
 
 def test_the_odds_in_words_are_exact_and_plain() -> None:

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("ui", "storage", "irwm")
+PACKAGES = ("ui", "storage", "irwm")
 MOST_LINES = 80
 # Path and name of each function that may be longer.
 EXCEPTIONS = {
@@ -18,7 +18,7 @@ EXCEPTIONS = {
 def long_functions() -> dict[tuple[str, str], int]:
     """The functions of more than `MOST_LINES` lines, by path and name, with their lengths."""
     found = {}
-    for file in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+    for file in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None

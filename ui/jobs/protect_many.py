@@ -93,11 +93,11 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         out = path_from(request["out_dir"])
         left = [recipient for recipient in recipients if same_name(recipient.name) not in known.released]
         report.progress(0, 0, "Checking the target disk")
-        room = room_for(model, out, len(left), request.get("also", ())) if left else None
+        needed = room_for(model, out, len(left), request.get("also", ())) if left else None
         out = _made(out) if left else out
         receipts = _Receipts(report.files)
         batch = _Batch(vault, model, params, request, device, out, known, report, receipts, Layer0(model, device))
-        batch.write(recipients, left, room.each if room else 0)
+        batch.write(recipients, left, needed.each if needed else 0)
         return batch.summary(len(recipients))
 
 

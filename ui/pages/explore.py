@@ -209,7 +209,7 @@ def wanted_part(usual: ExploreSettings) -> Wanted:
             take = gr.Button("Use the smallest mark", elem_id="explore-take")
         with gr.Column(scale=7, min_width=480):
             answered = gr.HTML(elem_id="explore-answer")
-            figure = gr.Plot(show_label=False, elem_id="explore-room")
+            figure = gr.Plot(show_label=False, elem_id="explore-region")
     return Wanted((risk, success), take, answered, figure)
 
 
@@ -349,7 +349,7 @@ class Explore:
         except IrwmError as error:
             return said_at(WISH, error), None, gr.Button(interactive=False)
         text, found = answer(s)
-        figure = explore_plots.room(s, found, dark=dark)
+        figure = explore_plots.region(s, found, dark=dark)
         return text, figure, gr.Button(interactive=found is not None)
 
     def draw_model(self, dark: bool, chosen: str | None, view: str, values: Sequence[Any], request: gr.Request) -> Any:

@@ -216,7 +216,7 @@ class Lab:
             # Attacks that need a mark for many recipients are offered if there is one, or may be one.
             several = what == RELEASE or MANY in (modes or ())
             d = irwm.open_checkpoint(path).hidden_size
-            found = obstacles_of(path, attacked, many_recipients(d), "anybody" if several else "")
+            found = obstacles_of(path, attacked, many_recipients(d), "anyone" if several else "")
         except IrwmError as error:
             return notices.error_html(error), gr.Button(interactive=False), *kept
         said = obstacles_html(DEMO_NAME if attacked == DEMO else attacked.name, found)

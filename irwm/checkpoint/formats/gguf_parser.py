@@ -109,9 +109,9 @@ class _Header:
 
     def require_room(self, what: str, count: int, least: int) -> None:
         """Rejects a count of items of at least `least` bytes each if the rest of the file is too short for them."""
-        room = min(self.size, MAX_HEADER_BYTES) - self.done
-        if count * least > room:
-            raise _corrupt(f"The header claims more {what} than it has room for", f"at most {room // least}", count)
+        left = min(self.size, MAX_HEADER_BYTES) - self.done
+        if count * least > left:
+            raise _corrupt(f"The header claims more {what} than it has room for", f"at most {left // least}", count)
 
     def number(self, kind: str) -> Any:
         code = struct.Struct("<" + kind)

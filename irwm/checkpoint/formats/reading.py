@@ -82,7 +82,7 @@ class Reading:
             NotACheckpointError, CorruptCheckpointError: see `opened`.
         """
         with self._lock:
-            left, room = self._left, self._headers
+            left, headers = self._left, self._headers
         if left < 1:
             raise CorruptCheckpointError(
                 "The checkpoint's files kept their readers busy for longer than those of any real model",
@@ -94,7 +94,7 @@ class Reading:
         try:
             with self.opened(path) as (descriptor, _):
                 yield (
-                    replace(LIMITS, seconds=int(min(LIMITS.seconds, left)), output=max(0, min(LIMITS.output, room))),
+                    replace(LIMITS, seconds=int(min(LIMITS.seconds, left)), output=max(0, min(LIMITS.output, headers))),
                     descriptor,
                 )
         finally:

@@ -131,12 +131,12 @@ def _metadata(path: Path, value: Any) -> dict[str, str]:
     if value is None:  # some writers use null for none, and safetensors 0.8 opens it
         return {}
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        odd = next((k for k, v in value.items() if not isinstance(v, str)), "") if isinstance(value, dict) else ""
+        wrong = next((k for k, v in value.items() if not isinstance(v, str)), "") if isinstance(value, dict) else ""
         raise CorruptCheckpointError(
             "The header's __metadata__ does not map strings to strings",
             file=path,
             expected="texts only",
-            found=f"{odd}: {type(value[odd]).__name__}" if isinstance(value, dict) else type(value).__name__,
+            found=f"{wrong}: {type(value[wrong]).__name__}" if isinstance(value, dict) else type(value).__name__,
         )
     return value
 

@@ -105,7 +105,7 @@ def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assem
             continue
         unknown, whole = unknown_piece(answer, parts, _deeper(name, stems)), answer
         if unknown is not None:
-            found.odd.append((name, unknown.name))
+            found.unusual.append((name, unknown.name))
             answer = unread(answer, unknown)
         refusing = answer is not whole
         pieces = {part.name for part in answer.parts}
@@ -140,17 +140,17 @@ def _schemes(
     tensors: Mapping[str, Tensor], stems: Mapping[str, Parts], settings: Settings
 ) -> Iterator[tuple[str, Parts, Callable[[], Answer]]]:
     """For each common prefix: the plain weight's name, the pieces, and a function that recognises them."""
-    odd: dict[str, Parts] = {}
+    unusual: dict[str, Parts] = {}
     for stem, parts in stems.items():
         weight = stem.removesuffix(_STATE_STEM)
         codes = tensors.get(weight)
         if weight != stem and isinstance(codes, TensorEntry):  # the pieces of bitsandbytes' blocks are two names deep
             module = weight.rpartition(".")[0]
-            if module not in odd:
-                odd[module] = _not_codes(module, stems)
+            if module not in unusual:
+                unusual[module] = _not_codes(module, stems)
             pieces = {"": codes, **stems.get(weight, {}), **parts}
             # The scheme gets only the weight's own pieces; other tensors under its name are checked afterwards.
-            yield weight, {**odd[module], **pieces}, partial(bitsandbytes.blocks, weight, pieces, settings)
+            yield weight, {**unusual[module], **pieces}, partial(bitsandbytes.blocks, weight, pieces, settings)
             continue
         weight = f"{stem}.weight" if stem else "weight"
         yield weight, parts, partial(_first_answer, weight, parts, settings)
@@ -158,12 +158,12 @@ def _schemes(
 
 def _not_codes(module: str, stems: Mapping[str, Parts]) -> Parts:
     """The first tensor of a module that is neither harmless nor 4-bit codes itself."""
-    odd = (
+    unusual = (
         (part, entry)
         for part, entry in stems.get(module, {}).items()
         if part not in HARMLESS and f"{entry.name}{_STATE_STEM}" not in stems
     )
-    return dict(islice(odd, 1))
+    return dict(islice(unusual, 1))
 
 
 def _first_answer(weight: str, parts: Parts, settings: Settings) -> Answer:
@@ -206,7 +206,7 @@ class _Found:
     def __init__(self) -> None:
         self.known: Counter[str] = Counter()
         self.unread: Counter[str] = Counter()
-        self.odd: list[tuple[str, str]] = []
+        self.unusual: list[tuple[str, str]] = []
         self.refused: dict[str, CheckpointError] = {}
 
     def notes(self, settings: Settings) -> Iterator[str]:
@@ -214,8 +214,8 @@ class _Found:
         for kind, n in sorted(self.unread.items()):
             done = "read as the numbers they are" if kind == bitsandbytes.NO_CODES else "not read"
             yield f"{_weights(n)} stored as {kind}; {done}."
-        for weight, piece in self.odd[:1]:
-            more = f", and so have {len(self.odd) - 1} more" if len(self.odd) > 1 else ""
+        for weight, piece in self.unusual[:1]:
+            more = f", and so have {len(self.unusual) - 1} more" if len(self.unusual) > 1 else ""
             yield (
                 f"The quantised weight {printable(weight, 80)} has a piece with an unknown meaning, "
                 f"{printable(piece, 80)}{more}. These weights are not read; an embedding is read without the piece."
@@ -231,7 +231,7 @@ class _Found:
                 "The config says that inputs are transformed while the model runs (transform_config), which the "
                 "weights do not show. The values computed from layer 0's q and k may differ from the model's."
             )
-        if settings.sections and not (self.known or self.unread or self.odd or self.refused):
+        if settings.sections and not (self.known or self.unread or self.unusual or self.refused):
             method = printable(settings.method, 40) or "a method that it does not name"
             yield (
                 f"The config says that weights are quantised by {method}, but no weight is in a known quantisation "

@@ -191,7 +191,7 @@ def _original_marked(a: _Side, b: _Side) -> Ruling | None:
         return None
     if len(shown) == 2:
         said = (
-            f"The original of {a.who} carries the mark of {b.who}, and the original of {b.who} carries the mark of "
+            f"The claimed original of {a.who} carries the mark of {b.who}, and that of {b.who} carries the mark of "
             f"{a.who}. Both cannot be true: one of the originals, or one of the keys, is not as claimed."
         )
         return _open(a, b, said, "originals with dates that third parties confirm")
@@ -200,8 +200,8 @@ def _original_marked(a: _Side, b: _Side) -> Ruling | None:
     back = other.in_their_original
     reverse = "is not in" if back.absent else "is not shown in"
     said = (
-        f"The original of {other.who} carries the mark of {side.who} ({_odds(test)}), so it was made from a copy that "
-        f"{side.who} had marked. The mark of {other.who} {reverse} the original of {side.who}."
+        f"The claimed original of {other.who} carries the mark of {side.who} ({_odds(test)}), so it was made from a "
+        f"copy that {side.who} had marked. The mark of {other.who} {reverse} the original of {side.who}."
     )
     return Ruling((a.name, b.name), ORIGINAL_MARKED, side.name, said, margin_bits=side.bits(test))
 

@@ -110,7 +110,7 @@ def test_second_mark_on_release_shows_our_mark_in_its_original(
     assert outcome.test("Attacker", "leak").found
     assert outcome.test("Owner", "original of Attacker").found
     assert not outcome.test("Attacker", "original of Owner").found
-    assert "The original of Attacker carries the mark of Owner" in outcome.sentence
+    assert "The claimed original of Attacker carries the mark of Owner" in outcome.sentence
     assert outcome.remarks == (
         "The leak equals a model of Attacker bit for bit, so it shows nothing as model in dispute.",
     )

@@ -77,7 +77,7 @@ def main() -> int:
         (folder / "home").mkdir(mode=0o700)
         Vault.create(folder / "home", PASSPHRASE).lock()
         (folder / "report.json").write_bytes(sound_numbers(folder))
-        (folder / "expensive.sqlite3").write_bytes(expensive_backup(folder))
+        (folder / "expensive.sqlite3").write_bytes(expensive_backup(folder / "home" / "vault.sqlite3"))
         load = os.getloadavg()[0]
         with start_app(folder) as app:
             found = measured(app.port, app.process.pid, folder, numbers, given.seconds)
@@ -344,17 +344,19 @@ def sound_numbers(folder: Path) -> bytes:
     return to_json(document)
 
 
-def expensive_backup(folder: Path) -> bytes:
-    """Return a backup whose header asks for the greatest memory and time that a vault may use."""
-    copy = folder / "expensive.sqlite3"
+def expensive_backup(vault: Path) -> bytes:
+    """Return a backup of this vault file that asks for 512 MiB, eight times, before its passphrase can be wrong."""
+    copy = vault.with_name("expensive.sqlite3")
     with contextlib.ExitStack() as stack:
-        source = stack.enter_context(contextlib.closing(sqlite3.connect(folder / "home" / "vault.sqlite3")))
+        source = stack.enter_context(contextlib.closing(sqlite3.connect(vault)))
         target = stack.enter_context(contextlib.closing(sqlite3.connect(copy)))
         source.backup(target)
         target.execute("PRAGMA journal_mode=DELETE").fetchall()
         target.execute("UPDATE vault SET memory_kib = 524288, passes = 8, lanes = 1")
         target.commit()
-    return copy.read_bytes()
+    content = copy.read_bytes()
+    copy.unlink()
+    return content
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import contextlib
 import io
 import json
 import socket
-import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ import httpx
 import psutil
 import pytest
 
-from benchmarks.locked_out import LISTS, MOST_BYTES, PAGE, report_of, size_of, sound_numbers
+from benchmarks.locked_out import LISTS, MOST_BYTES, PAGE, expensive_backup, report_of, size_of, sound_numbers
 from storage import Cost, Vault
 from tests.ui.test_serving import call, handler, is_open
 from tools.running_app import PASSPHRASE, RunningApp, start_app
@@ -182,25 +181,12 @@ def test_no_handler_can_be_called_past_the_queue(app: RunningApp, client: httpx.
     assert client.post(f"/gradio_api/{route}/predict", json={"data": [], "fn_index": 0}).status_code == 404
 
 
-def expensive_backup(folder: Path) -> bytes:
-    """A backup that asks for 512 MiB of memory, eight times, before its passphrase can be wrong."""
-    Vault.create(folder, PASSPHRASE, CHEAP).lock()
-    copy = folder / "expensive.sqlite3"
-    with contextlib.ExitStack() as stack:
-        source = stack.enter_context(contextlib.closing(sqlite3.connect(folder / "vault.sqlite3")))
-        target = stack.enter_context(contextlib.closing(sqlite3.connect(copy)))
-        source.backup(target)
-        target.execute("PRAGMA journal_mode=DELETE").fetchall()
-        target.execute("UPDATE vault SET memory_kib = 524288, passes = 8, lanes = 1")
-        target.commit()
-    return copy.read_bytes()
-
-
 @pytest.mark.fault(69)
 def test_backups_with_huge_passphrase_cost_are_refused_first(
     app: RunningApp, client: httpx.Client, tmp_path: Path
 ) -> None:
-    content = expensive_backup(tmp_path / "made")
+    Vault.create(tmp_path / "made", PASSPHRASE, CHEAP).lock()
+    content = expensive_backup(tmp_path / "made" / "vault.sqlite3")
     process = psutil.Process(app.process.pid)
     before = process.memory_info().rss
     for _ in range(5):

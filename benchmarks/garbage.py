@@ -33,7 +33,7 @@ from tools.waiting import PATIENCE
 
 MIB = 1 << 20
 SIZE = 64 * MIB
-# The largest JSON, and the greatest number of values, that are parsed (`irwm.report.canonical`).
+# The largest JSON, and the greatest number of values, that are parsed (`irwm.canonical`).
 MOST_JSON, MOST_VALUES = 32 * MIB - 1024, 499_000
 MOST_SECONDS, MOST_BYTES = 10.0, 400e6
 MOST_LOAD = 0.5

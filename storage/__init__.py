@@ -22,12 +22,12 @@ records there are, how large they are, when they were made, and the names of the
 lists it all. The attacker cannot change a record, the log or the header without detection, but can replace the whole
 folder by an older copy. Only the log heads printed in reports reveal that (`Vault.verify_audit(known_head=...)`).
 
-Apart from that, this package imports only `irwm.errors`, and `irwm.report` for canonical JSON and signatures.
-Keys are opaque bytes here, findings are JSON.
+This package imports only `irwm.canonical`, `irwm.signing` and `irwm.errors`. Keys are opaque bytes here,
+findings are JSON.
 """
 
 from irwm.errors import SignatureError
-from irwm.report.signature import Certificate, Signature
+from irwm.signing import Certificate, Signature
 from storage.audit import AuditCheck, AuditEntry
 from storage.backup import back_up, latest_backup, restore
 from storage.case_archive import export_case

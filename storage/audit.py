@@ -33,7 +33,7 @@ from typing import Any
 
 import sqlite_utils
 
-from irwm.report.audit_log import GENESIS, LogEntry, entry_hash, log_lines
+from irwm.signing import GENESIS, LogEntry, entry_hash, log_lines
 from storage import header
 from storage.canonical import json_bytes
 from storage.encryption import Place, Sealer
@@ -250,7 +250,7 @@ def entries(
 
 
 def exported(db: sqlite_utils.Database, vault: str) -> Iterator[bytes]:
-    """The log for anyone: the lines of `irwm.report.audit_log`, without the details of any entry."""
+    """The log for anyone: the lines of `irwm.signing.log_lines`, without the details of any entry."""
     found = (
         LogEntry(e.sequence, e.time, e.event, e.details_sha256, e.version, e.previous, e.hash)
         for e in entries(db, None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from irwm.report.canonical import canonical_json
+from irwm.canonical import canonical_json
 from storage.errors import RecordValueError
 
 

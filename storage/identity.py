@@ -1,10 +1,10 @@
-"""The record of a vault's signing identity. For signing and checking, see `irwm.report.signature`."""
+"""The record of a vault's signing identity. For signing and checking, see `irwm.signing`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from irwm.report.signature import Certificate
+from irwm.signing import Certificate
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from irwm.errors import SignatureError
-from irwm.report.signature import Certificate
+from irwm.signing import Certificate
 from storage.canonical import optional_text, required_text
 from storage.case_records import (
     CaseRecord,

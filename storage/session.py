@@ -330,7 +330,7 @@ class VaultSession:
             return audit.state(db).head
 
     def exported_log(self) -> bytes:
-        """The audit log for anyone, without the details of any entry (`irwm.report.audit_log`)."""
+        """The audit log for anyone, without the details of any entry (`irwm.signing.log_lines`)."""
         with self._file.reading() as db:
             return b"".join(audit.exported(db, header.read(db).id))
 

@@ -13,7 +13,7 @@ from typing import Any
 import sqlite_utils
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from irwm.report.signature import REPORT, Certificate, Signature, certify, check_purpose, public_hex
+from irwm.signing import REPORT, Certificate, Signature, certify, check_purpose, public_hex
 from storage import audit
 from storage.canonical import json_bytes, utc_text
 from storage.encryption import Sealer
@@ -82,7 +82,7 @@ class Signing(Filing):
             return self._new(db, sealer, _known(db, sealer))[0]
 
     def sign(self, message: bytes, purpose: bytes = REPORT) -> Signature:
-        """Signs a message for one purpose, and logs its digest; see `irwm.report.signature.verify`.
+        """Signs a message for one purpose, and logs its digest; see `irwm.signing.verify`.
 
         Raises:
             SignatureError: the bytes are not a purpose.

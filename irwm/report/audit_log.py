@@ -1,85 +1,18 @@
-"""The audit log of a vault as its owner exports it: hashes and times, without names or other details.
-
-    {"schema": {"name": "irwm-audit-log", "version": 1}, "vault": identifier}
-    {"sequence": 1, "time": ..., "event": ..., "details": SHA-256, "version": ..., "previous": ..., "hash": ...}
-    ...
-
-One JSON object in each line. `entry_hash` chains the entries; the vault's own log has the same hashes. The export shows
-whether the head that a report names was ever that of the log. Removing an entry from a log changes every later head.
-"""
+"""Whether a report's signature names a head of the audit log that a vault's owner exported (`irwm.signing`)."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from irwm.canonical import strict_json
 from irwm.errors import IrwmError, printable
-from irwm.report.canonical import canonical_json, strict_json
 from irwm.report.checks import LOG, Check, said
+from irwm.signing import GENESIS, LOG_SCHEMA, LOG_VERSION, LogEntry, entry_hash
 
-SCHEMA, VERSION = "irwm-audit-log", 1
 ENDING = ".jsonl"
-# The hash before the first entry.
-GENESIS = "0" * 64
 # A line has about 400 bytes; the log of a vault with 100 000 keys has 60 MB.
 MOST_BYTES, MOST_LINE = 1 << 30, 4096
 _ASK = "Ask the signer for the log again, as the page Vault exports it"
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One exported entry.
-
-    Attributes:
-        sequence: counts from 1.
-        time: UTC, ISO 8601.
-        event: what happened, one of the program's fixed phrases.
-        details: SHA-256 of the details and their salt, hex.
-        version: of the vault's schema.
-        previous, hash: the chain, hex.
-    """
-
-    sequence: int
-    time: str
-    event: str
-    details: str
-    version: int
-    previous: str
-    hash: str
-
-
-def entry_hash(
-    vault: str, version: int, sequence: int, time: str, event: str, previous: str, details_sha256: str
-) -> str:
-    """The hash of one entry: SHA-256, hex, of the canonical JSON of all these values, with the digest as "details".
-
-    Raises:
-        TypeError, ValueError: a value is not plain JSON.
-    """
-    covered = {
-        "vault": vault,
-        "version": version,
-        "sequence": sequence,
-        "time": time,
-        "event": event,
-        "previous": previous,
-        "details": details_sha256,
-    }
-    return hashlib.sha256(canonical_json(covered)).hexdigest()
-
-
-def log_lines(vault: str, entries: Iterable[LogEntry]) -> Iterator[bytes]:
-    """The lines of an export."""
-    yield _line({"schema": {"name": SCHEMA, "version": VERSION}, "vault": vault})
-    for entry in entries:
-        yield _line(asdict(entry))
-
-
-def _line(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
 
 
 def head_at(path: Path, count: int) -> str:
@@ -118,12 +51,12 @@ def head_at(path: Path, count: int) -> str:
 def _vault(line: bytes, path: Path) -> str:
     try:
         header = strict_json(line)
-        if header["schema"] == {"name": SCHEMA, "version": VERSION} and isinstance(header["vault"], str):
+        if header["schema"] == {"name": LOG_SCHEMA, "version": LOG_VERSION} and isinstance(header["vault"], str):
             return str(header["vault"])
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise IrwmError(
-        "the file is not an exported audit log", file=path, expected=f"{SCHEMA}, version {VERSION}", advice=_ASK
+        "the file is not an exported audit log", file=path, expected=f"{LOG_SCHEMA}, version {LOG_VERSION}", advice=_ASK
     )
 
 

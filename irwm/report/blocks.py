@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-from irwm.report.canonical import strict_json
+from irwm.canonical import strict_json
 from irwm.report.typefaces import settable
 
 Block = dict[str, Any]

@@ -11,11 +11,11 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm import Key
+from irwm.canonical import strict_json
 from irwm.errors import printable
 from irwm.ownership.dispute import Outcome
 from irwm.ownership.rules import UNDECIDED
 from irwm.report import wording
-from irwm.report.canonical import strict_json
 from irwm.report.document import ReportError, plain, to_json
 from irwm.report.html import asset, environment, faces, policy
 from irwm.report.items import ItemDescription

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from irwm import Finding, IrwmError, Parameters, Reading
+from irwm.canonical import strict_json
 from irwm.errors import printable
 from irwm.evidence.finding import COMBINATIONS
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from irwm.ownership.key_search import Standing
 from irwm.report import error_rates as rates
 from irwm.report import likelihood, tracing, wording
-from irwm.report.canonical import strict_json
 from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
 from irwm.report.plots.summaries import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise

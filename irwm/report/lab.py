@@ -13,9 +13,9 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from irwm import Key
+from irwm.canonical import strict_json
 from irwm.errors import printable
 from irwm.report import wording
-from irwm.report.canonical import strict_json
 from irwm.report.document import ReportError, plain, to_json
 from irwm.report.html import asset, environment, faces, inline, json_for_html, policy
 from irwm.report.items import ItemDescription

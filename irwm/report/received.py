@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
+from irwm.canonical import MOST_JSON_BYTES, strict_json
 from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, printable
-from irwm.report.canonical import MOST_JSON_BYTES, strict_json
 from irwm.report.checks import Check, listed, said
 
 # Names of this program's schemas begin with it.

@@ -4,8 +4,8 @@
      "files": {"report.html": SHA-256, "report.json": SHA-256, "report.pdf": SHA-256},
      "signed_utc": ISO 8601, "audit": {"head": SHA-256, "entries": count}, "signature": {...}}
 
-The signature covers the canonical bytes (keys sorted, no spaces, ASCII: `irwm.report.canonical`) of all but
-"signature", under the purpose "irwm/v1/report" (`irwm.report.signature`). So the files can be checked with this file
+The signature covers the canonical bytes (keys sorted, no spaces, ASCII: `irwm.canonical`) of all but
+"signature", under the purpose "irwm/v1/report" (`irwm.signing`). So the files can be checked with this file
 alone, without vault or network. "audit" is the head of the vault's audit log at the time of signing: removing an
 earlier entry from the log would contradict the report.
 """
@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from irwm.canonical import canonical_json, strict_json
 from irwm.errors import SignatureError, printable
 from irwm.report import wording
-from irwm.report.canonical import canonical_json, strict_json
 from irwm.report.document import ReportError
 from irwm.report.received import SIGNATURE
-from irwm.report.signature import Signature, verify
+from irwm.signing import Signature, verify
 
 SCHEMA, VERSION = "irwm-report-signature", 1
 ENDING = SIGNATURE

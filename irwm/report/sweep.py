@@ -8,8 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from irwm.canonical import strict_json
 from irwm.report.answer import word_of
-from irwm.report.canonical import strict_json
 from irwm.report.document import ReportError, to_json
 from irwm.report.html import asset, environment, faces, policy
 from irwm.report.received import SIGNATURE

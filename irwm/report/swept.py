@@ -11,6 +11,7 @@ from typing import Any
 
 import irwm
 from irwm import Key
+from irwm.canonical import MOST_JSON_BYTES
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.candidates import Candidates
 from irwm.checkpoint.files import read_small
@@ -18,7 +19,6 @@ from irwm.errors import IrwmError, SignatureError, printable
 from irwm.report import consistency, stamps
 from irwm.report.audit_log import check_log
 from irwm.report.brought import Brought, Model
-from irwm.report.canonical import MOST_JSON_BYTES
 from irwm.report.checks import (
     EXAMINATION,
     FOLDER,

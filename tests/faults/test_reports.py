@@ -16,10 +16,10 @@ import pytest
 import irwm
 from irwm.errors import SignatureError
 from irwm.report import to_json
-from irwm.report.signature import Signature, verify
 from irwm.report.signature_file import Signer
 from irwm.report.verify import Verification, verify_report
 from irwm.report.write import write_document
+from irwm.signing import Signature, verify
 from storage import Cost, Vault
 from tests.report.conftest import complete
 from tools.small_models import write_llama

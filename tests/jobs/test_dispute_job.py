@@ -10,9 +10,9 @@ import pytest
 
 import irwm
 from irwm.report import ReportError, dispute, rulings
-from irwm.report.signature import verify
 from irwm.report.signature_file import read_signature
 from irwm.report.verify import verify_report
+from irwm.signing import verify
 from storage import Jobs, Vault
 from storage.encryption import Cost
 from tests.jobs.recipients import given_out, jobs_of, put_in_vault, run_here, run_job

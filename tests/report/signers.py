@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from irwm.report.audit_log import GENESIS, LogEntry, entry_hash, log_lines
-from irwm.report.signature import REPORT, Certificate, Signature, certify, public_hex
 from irwm.report.signature_file import Signer
+from irwm.signing import GENESIS, REPORT, Certificate, LogEntry, Signature, certify, entry_hash, log_lines, public_hex
 
 SIGNED_UTC, ENTRIES = "2026-11-21T03:00:00.000Z", 17
 

@@ -9,7 +9,7 @@ import pytest
 
 import irwm
 from benchmarks.garbage import NEXT_TO_REPORT, SHAPES, verified
-from irwm.report.canonical import MOST_JSON_BYTES, MOST_NAMES, MOST_TEXT, MOST_VALUES, strict_json
+from irwm.canonical import MOST_JSON_BYTES, MOST_NAMES, MOST_TEXT, MOST_VALUES, strict_json
 from irwm.report.checks import Check
 from irwm.report.received import Received, receive
 from irwm.report.swept import SweepReports

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from irwm.canonical import canonical_json
 from irwm.errors import IrwmError, SignatureError
-from irwm.report.canonical import canonical_json
 from irwm.report.signature_file import announced, read_signature, sign_report
 from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from irwm.report.signature import CERTIFICATE, REPORT, SCHEME, certificate_bytes, public_hex, verify
+from irwm.signing import CERTIFICATE, REPORT, SCHEME, certificate_bytes, public_hex, verify
 from storage import (
     AuditBrokenError,
     Cost,

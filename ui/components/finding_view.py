@@ -8,9 +8,9 @@ from typing import Any
 
 import gradio as gr
 
+from irwm.canonical import strict_json
 from irwm.errors import IrwmError, printable
 from irwm.report.answer import whose
-from irwm.report.canonical import strict_json
 from irwm.report.document import ReportError, from_json
 from irwm.report.figures import FIGURES, FigureText, document_figures
 from irwm.report.html import render_html

@@ -8,22 +8,30 @@ vault.
 
 A chain cannot show who holds the first key; that must be known from another source, such as a printed fingerprint. A
 chain does not revoke an identity: an old private key that became known can still sign and certify.
+
+A signed report also names the head of the vault's audit log. `entry_hash` chains the log's entries, and `log_lines`
+exports them with hashes and times, without names or other details.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from irwm.canonical import canonical_json
 from irwm.errors import SignatureError
-from irwm.report.canonical import canonical_json
 
 SCHEME = "irwm vault identity, Ed25519, version 1"
+LOG_SCHEMA, LOG_VERSION = "irwm-audit-log", 1
+# The hash before the first entry of a log.
+GENESIS = "0" * 64
 REPORT = b"irwm/v1/report\0"
 CERTIFICATE = b"irwm/v1/identity\0"
 _PURPOSE = re.compile(rb"irwm/v1/[a-z0-9-]{1,32}\0")
@@ -200,6 +208,67 @@ def certify(private: Ed25519PrivateKey, vault: str, number: int, public_key: str
     previous = public_hex(private)
     signed = CERTIFICATE + certificate_bytes(vault, number, public_key, previous, created_utc)
     return Certificate(vault, number, public_key, previous, created_utc, private.sign(signed).hex())
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One exported entry.
+
+    Attributes:
+        sequence: counts from 1.
+        time: UTC, ISO 8601.
+        event: what happened, one of the program's fixed phrases.
+        details: SHA-256 of the details and their salt, hex.
+        version: of the vault's schema.
+        previous, hash: the chain, hex.
+    """
+
+    sequence: int
+    time: str
+    event: str
+    details: str
+    version: int
+    previous: str
+    hash: str
+
+
+def entry_hash(
+    vault: str, version: int, sequence: int, time: str, event: str, previous: str, details_sha256: str
+) -> str:
+    """The hash of one entry: SHA-256, hex, of the canonical JSON of all these values, with the digest as "details".
+
+    Raises:
+        TypeError, ValueError: a value is not plain JSON.
+    """
+    covered = {
+        "vault": vault,
+        "version": version,
+        "sequence": sequence,
+        "time": time,
+        "event": event,
+        "previous": previous,
+        "details": details_sha256,
+    }
+    return hashlib.sha256(canonical_json(covered)).hexdigest()
+
+
+def log_lines(vault: str, entries: Iterable[LogEntry]) -> Iterator[bytes]:
+    """The lines of an exported log.
+
+        {"schema": {"name": "irwm-audit-log", "version": 1}, "vault": identifier}
+        {"sequence": 1, "time": ..., "event": ..., "details": SHA-256, "version": ..., "previous": ..., "hash": ...}
+        ...
+
+    The export shows whether the head that a report names was ever that of the log. Removing an entry changes every
+    later head.
+    """
+    yield _line({"schema": {"name": LOG_SCHEMA, "version": LOG_VERSION}, "vault": vault})
+    for entry in entries:
+        yield _line(asdict(entry))
+
+
+def _line(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
 
 
 def _fits(public_key: str, signed: bytes, signature: str) -> bool:

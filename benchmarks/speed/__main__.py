@@ -15,7 +15,7 @@ import os
 import platform
 import tempfile
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -73,7 +73,9 @@ def _about(bench: Bench, name: str) -> dict[str, Any]:
         processor += ", with SHA instructions" if "sha_ni" in flags else ", without SHA instructions"
     except (OSError, StopIteration):
         pass
-    packages = ", ".join(f"{each} {version(each)}" for each in ("torch", "numpy", "safetensors", "gradio"))
+    present = {each.metadata["Name"].lower() for each in distributions()}
+    named = [each for each in ("torch", "numpy", "safetensors", "gradio") if each in present]
+    packages = ", ".join(f"{each} {version(each)}" for each in named)
     return {
         "command": f"python -m benchmarks.speed --only {name}{' --quick' if bench.quick else ''} --write",
         "model": f"{bench.size.rows} × {bench.size.columns}, {bench.size.layers} layers",

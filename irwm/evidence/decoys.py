@@ -199,7 +199,8 @@ class _Map:
         observed = self._observed(weights, bank, chosen, positions)
         null = torch.as_tensor(permutations(self._key("null"), orders, d), device=self.device)
         below = _below(weights, bank, chosen.reshape(-1), observed.reshape(-1), null)
-        return ((1 + below) / (1 + orders)).reshape(observed.shape).cpu().numpy()
+        # In numpy: torch divides whole numbers in float32, and a GPU rounds that quotient differently.
+        return np.asarray((1 + below.cpu().numpy()) / (1 + orders)).reshape(observed.shape)
 
     def _observed(
         self, weights: torch.Tensor, bank: torch.Tensor, chosen: torch.Tensor, positions: int

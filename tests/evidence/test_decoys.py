@@ -12,7 +12,7 @@ from scipy.stats import binom, kstest
 
 import irwm
 from benchmarks.decoys import cases, risks
-from irwm.evidence.decoys import _below, decoys, ranked
+from irwm.evidence.decoys import _below, _Map, decoys, ranked
 from irwm.evidence.examination import ALIGNED, LEAST_SQUARES
 from irwm.evidence.neutral import write_neutral
 from irwm.evidence.verdict import log10_risk
@@ -124,6 +124,16 @@ def test_fast_ranks_are_those_of_float64() -> None:
     expected = (null[chosen] <= observed[:, None] * (1 + 1e-9)).sum(axis=1)
     found = _below(*map(torch.as_tensor, (weights, bank, chosen, observed, permutations)))
     np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_ranks_are_exact_fractions() -> None:
+    """In single precision 700/1000 is below 0.7, so a position would count that does not."""
+    rows = np.random.default_rng(0).normal(size=(60, 32))
+    one = _Map(bytes(32), a_of(32), 1e6, 1000.0, "cpu")
+    ranks = one.ranks(torch.as_tensor(stat.normalised(rows)), 300, 20, 999)
+    whole = np.round(ranks * 1000)
+    np.testing.assert_array_equal(ranks, whole / 1000)
+    assert (whole == 700).any()
 
 
 @pytest.mark.gpu

@@ -93,7 +93,7 @@ def test_settings_json_round_trips_and_hostile_json_is_refused(explore: Page) ->
     settings["parameters"]["positions"], settings["survival"] = 64, 0.75
     for hostile, said in (
         ('{"format": "<img src=x onerror=alert(1)>"}', "not settings of this page"),
-        (json.dumps({**settings, "risk": float("nan")}), "a value is not a finite number"),
+        (json.dumps({**settings, "risk": float("nan")}), "A value is not a finite number"),
         (json.dumps({**settings, "secret": 1}), "does not know"),
     ):
         text.fill(hostile)

@@ -94,7 +94,7 @@ def test_a_search_shows_what_it_finds_from_its_first_page(filled: Vault, page: P
     expect(page.locator("#vault-keys-where .note")).to_have_text("1 key found")
     expect(page.locator("#vault-keys")).to_contain_text("Recipient 077")
     search(page, "nobody <b>")
-    expect(page.locator("#vault-keys-empty")).to_contain_text("None of the keys has “nobody <b>”")
+    expect(page.locator("#vault-keys-empty")).to_contain_text("None of the keys contains “nobody <b>”")
     expect(page.locator("#vault-keys")).to_have_count(0)
     search(page, "")
     expect(page.locator("#vault-keys-where .note")).to_contain_text("Page 1 of 3")

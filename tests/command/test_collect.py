@@ -248,7 +248,7 @@ def test_tokens_are_chosen_by_the_vaults_keys(
     wrong = desk.here(capfd, *arguments, passphrase="another one of five words")
     assert (wrong.status, wrong.answer["outcome"]) == (2, "error")
     none = desk.here(capfd, *arguments, "--keys", "nobody's")
-    assert "no key of this original" in none.said
+    assert "not a key of this original" in none.said
 
 
 def test_chosen_tokens_hide_the_marked_ones_among_many(release_of: Callable[[str], Marked]) -> None:

@@ -3,7 +3,8 @@
 The subpackages, from the lowest layer up; each imports only those above it in this list:
 
     errors       one tree of errors
-    canonical    JSON that is hashed or signed; signing: signatures of a vault's identity, its audit log's hash chain
+    canonical    JSON that is hashed or signed
+    signing      signatures of a vault's identity, and the hash chain of its audit log
     families     where each model family keeps its weights
     checkpoint   opens files
     running      runs models, to measure what a mark or an attack costs

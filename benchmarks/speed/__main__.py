@@ -14,8 +14,9 @@ import json
 import os
 import platform
 import tempfile
+from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import distributions, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -73,14 +74,15 @@ def _about(bench: Bench, name: str) -> dict[str, Any]:
         processor += ", with SHA instructions" if "sha_ni" in flags else ", without SHA instructions"
     except (OSError, StopIteration):
         pass
-    present = {each.metadata["Name"].lower() for each in distributions()}
-    named = [each for each in ("torch", "numpy", "safetensors", "gradio") if each in present]
-    packages = ", ".join(f"{each} {version(each)}" for each in named)
+    packages = []
+    for package in ("torch", "numpy", "safetensors", "gradio"):
+        with suppress(PackageNotFoundError):  # a machine with a GPU may lack the app's
+            packages.append(f"{package} {version(package)}")
     return {
         "command": f"python -m benchmarks.speed --only {name}{' --quick' if bench.quick else ''} --write",
         "model": f"{bench.size.rows} × {bench.size.columns}, {bench.size.layers} layers",
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{bench.threads} cores, {processor}; Python {platform.python_version()}, {packages}",
+        "machine": f"{bench.threads} cores, {processor}; Python {platform.python_version()}, {', '.join(packages)}",
         "repeats": bench.repeats,
         "sources": digest("benchmarks.speed"),
     }

@@ -127,13 +127,14 @@ def test_fast_ranks_are_those_of_float64() -> None:
 
 
 def test_ranks_are_exact_fractions() -> None:
-    """In single precision 700/1000 is below 0.7, so a position would count that does not."""
+    """In single precision 350/1000 is below 0.35, so a position would count that does not."""
     rows = np.random.default_rng(0).normal(size=(60, 32))
     one = _Map(bytes(32), a_of(32), 1e6, 1000.0, "cpu")
     ranks = one.ranks(torch.as_tensor(stat.normalised(rows)), 300, 20, 999)
-    whole = np.round(ranks * 1000)
-    np.testing.assert_array_equal(ranks, whole / 1000)
-    assert (whole == 700).any()
+    steps = np.rint(ranks.astype(np.float64) * 1000).astype(np.int64)
+    assert ranks.dtype == np.float64
+    np.testing.assert_array_equal(ranks, steps / 1000)
+    assert (steps == 350).any()
 
 
 @pytest.mark.gpu

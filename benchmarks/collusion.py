@@ -35,6 +35,7 @@ from benchmarks.written import printed_table
 from irwm.attacks.collusion import strategy
 from irwm.evidence.differences import Differences
 from irwm.evidence.examination import MAPS
+from irwm.evidence.finding import FORMS
 from irwm.evidence.fingerprint import first_pass_spans
 from irwm.evidence.sign_sums import Task, score
 from irwm.explore.capacity import Collusion, naming_z, simulated
@@ -144,7 +145,7 @@ def large(_model: irwm.Checkpoint, _root: Path) -> None:
     print("|---|---|---|---|---|---|")
     # With fewer rows z is smaller by this factor, and its deviation is still 1.
     factor = np.sqrt(LARGE_ROWS / SIMULATED_ROWS)
-    needed = naming_z(1e-6, 64 * len(MAPS))
+    needed = naming_z(1e-6, 64 * len(MAPS) * FORMS)
     for copies in (16, 64):
         for noise in (0.0, 0.3):
             case = Collusion(LARGE_ROWS, LARGE_COLUMNS, p.noise_coordinates, copies, noise, p.spread)

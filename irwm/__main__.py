@@ -206,6 +206,7 @@ def _read(
             "count": finding.count,
             "present": finding.present,
             "log10_p": finding.log10_p,
+            "log10_risk": finding.log10_risk,
             "warnings": list(finding.warnings),
         }
         for name, key, finding in zip(given.key, keys, findings, strict=True)

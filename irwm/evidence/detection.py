@@ -20,7 +20,7 @@ from irwm.checkpoint.files import listed
 from irwm.errors import CheckpointError, KeyMismatchError, ParameterError
 from irwm.evidence.devices import NOT_ENOUGH, on_device
 from irwm.evidence.examination import ALIGNED, MAPS, Aligned, Examination
-from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
+from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
 from irwm.evidence.fingerprint import fingerprint
 from irwm.evidence.parallel import in_order
 from irwm.evidence.verdict import judge, judge_both, log10_risk, of_both_places
@@ -114,7 +114,10 @@ def detect_marks(
     invariant: str = "original",
     keys_tried: int | None = None,
 ) -> Iterator[Finding]:
-    """As `detect_each`, but only by the marks, for a caller that reads the fingerprints by `irwm.tracing`."""
+    """As `detect_each`, but only by the marks, for a caller that reads the fingerprints by `irwm.tracing`.
+
+    The correction is that of `detect_each`: it includes the fingerprints.
+    """
     yield from _detect(examination, keys, seed, (statistic, invariant), keys_tried, False)
 
 
@@ -135,7 +138,8 @@ def _detect(
     def found(key: Key) -> Finding:
         def read(device: str) -> Finding:
             here = examination.on(device)
-            return _with_fingerprint(here, key, _read(here, key, question, way))
+            finding = _read(here, key, question, way)
+            return _with_fingerprint(here, key, finding) if question.both else finding
 
         finding, used = on_device(read, place)
         if used == examination.device:
@@ -148,7 +152,7 @@ def _detect(
 
 
 def _with_fingerprint(examination: Examination, key: Key, finding: Finding) -> Finding:
-    """The finding with the key's fingerprint, if that is searched for and the mark is not clear enough."""
+    """The finding with the key's fingerprint, if it has one and the mark is not clear enough."""
     if finding.forms == 1 or log10_risk(finding.reading, finding.comparisons) <= ENOUGH_LOG10_RISK:
         return finding
     enough = ENOUGH_LOG10_RISK - math.log10(finding.comparisons)
@@ -328,7 +332,7 @@ class _Detection:
 
     @property
     def forms(self) -> int:
-        return 2 if self.question.both and self.key.parameters.noise_coordinates else 1
+        return FORMS if self.key.parameters.noise_coordinates else 1
 
     @property
     def comparisons(self) -> int:

@@ -19,8 +19,10 @@ from irwm.scheme.parameters import EMBEDDING, HEAD, Parameters
 FOUND, NOT_FOUND, INCONCLUSIVE = "found", "not found", "inconclusive"
 # The smaller of two p-values is used, Fisher's combination and the binomial count, so it is doubled (Bonferroni).
 COMBINATIONS = 2
-# Forms of evidence.
+# Forms of evidence. Every p of a key with noise is corrected for both, in every examination, so that one suspect and
+# one key have one p.
 MARK, FINGERPRINT = "mark", "fingerprint"
+FORMS = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +101,7 @@ class Finding:
         keys_tried: the number of keys for which the verdict is corrected.
         tensors_read: how many of the suspect's tensors were read as its embedding; part of the correction.
         maps: under how many maps they are read, needed or not; part of the correction.
-        forms: how many forms of evidence are considered, needed or not; part of the correction.
+        forms: in how many forms the key can show, searched for or not: 2 with noise, else 1; part of the correction.
         places: in how many places they are searched for, needed or not; part of the correction.
         place: where `reading` was read, "embedding" or "head"; alignment, marked rows and lineage are of that place.
         elsewhere: the reading of the mark in the other place, if that was searched.

@@ -105,7 +105,8 @@ def naming_z(risk: float, comparisons: int) -> float:
     """The z at which tracing names a recipient: the odds over all comparisons are then at most `risk`.
 
     Args:
-        comparisons: `irwm.Tracing.comparisons`: recipients times the maps for each.
+        comparisons: `irwm.Tracing.comparisons`: recipients times the maps and the forms of
+            evidence for each.
 
     Raises:
         ParameterError: the risk is out of range, or there is no recipient.

@@ -34,7 +34,7 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 10
+SCHEMA, VERSION = "irwm-report", 11
 # Fields that every document has, also if they are empty, by section; "" for the document itself.
 ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
     "": (

@@ -227,7 +227,7 @@ def check_recipients(document: Mapping[str, Any], again: Again, keys: Sequence[K
     """
     if document["tracing"] is None:
         noisy = any(key.parameters.noise_coordinates for key in keys)
-        if noisy and document["evaluation"]["forms"] == 1:
+        if noisy and not document["parameters"]["noise_coordinates"]:
             return Check(RECIPIENTS, None, "the report traced nobody, although keys that are given have noise")
         return Check(RECIPIENTS, True, "there was no recipient to trace")
     recipients = document["tracing"]["recipients"]

@@ -10,7 +10,7 @@ import irwm
 from irwm import Parameters
 from irwm.evidence.detection import WAYS
 from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import COMBINATIONS, FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.finding import COMBINATIONS, FORMS, FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.report import sentences
 from irwm.report.claims import (
@@ -170,7 +170,7 @@ def _read(where: str, row: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
     yield f"{where}.log10_risk", row["log10_risk"], first["log10_risk"]
     if p.noise_coordinates:
         z = row["traced"]["z"]
-        paid = math.log10(row["traced"]["tensors_read"] * len(MAPS) * row["traced"]["places"])
+        paid = math.log10(row["traced"]["tensors_read"] * len(MAPS) * FORMS * row["traced"]["places"])
         yield from _places(f"{where}.traced", row["traced"], p)
         named = float(rademacher_tail_log10(math.nan if z is None else z)) + paid <= math.log10(RISK)
         yield f"{where}.traced.named", row["traced"]["named"], named
@@ -197,7 +197,8 @@ def _way(where: str, way: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
     yield from must(inside, f"{where}.log10_p", way["log10_p"], f"from {least} to {most}, according to its count")
     best = min(way["log10_p"], way["log10_p_count"])
     yield from _places(where, way, p)
-    risk = min(0.0, best + math.log10(COMBINATIONS * way["tensors_read"] * len(MAPS) * way["places"]))
+    forms = FORMS if p.noise_coordinates else 1
+    risk = min(0.0, best + math.log10(COMBINATIONS * way["tensors_read"] * len(MAPS) * forms * way["places"]))
     yield f"{where}.log10_risk", way["log10_risk"], risk
     word = way["verdict"]
     yield from must(word in (FOUND, NOT_FOUND, INCONCLUSIVE), f"{where}.verdict", word, "a verdict")

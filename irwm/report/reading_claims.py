@@ -9,7 +9,7 @@ from typing import Any
 from irwm import Parameters
 from irwm.evidence.detection import ENOUGH_LOG10_RISK, INVARIANTS, WAYS
 from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import COMBINATIONS, FINGERPRINT, MARK, other_place
+from irwm.evidence.finding import COMBINATIONS, FINGERPRINT, FORMS, MARK, other_place
 from irwm.report.claims import Claim, digest, each, must, whole
 from irwm.report.document import paid_for
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
@@ -178,9 +178,11 @@ def evidence(document: Mapping[str, Any], comparisons: int) -> Iterator[Claim]:
     forms, evaluation, place, elsewhere = (document[name] for name in ("evidence", "evaluation", "place", "elsewhere"))
     read = [document["reading"]] if elsewhere is None else [document["reading"], elsewhere]
     yield "evidence", len(forms), len(read) + max(0, min(len(forms) - len(read), 1))
+    noisy = document["parameters"]["noise_coordinates"] > 0
+    yield "evaluation.forms", evaluation["forms"], FORMS if noisy else 1
     usual = (document["reading"]["statistic"], document["reading"]["invariant"]) == WAYS[0]
-    most = 2 if usual and document["parameters"]["noise_coordinates"] else 1
-    yield from whole("evaluation.forms", evaluation["forms"], 1 + (len(forms) > len(read)), most)
+    separate = noisy and usual and document["tracing"] is None
+    yield from must(separate or len(forms) == len(read), "evidence", len(forms), str(len(read)))
     for i, one in enumerate(forms):
         where, marked = f"evidence[{i}]", i < len(read)
         yield f"{where}.form", one["form"], MARK if marked else FINGERPRINT

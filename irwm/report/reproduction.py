@@ -101,7 +101,6 @@ def examine_again(
         }
         how = {name: document["reading"][name] for name in ("statistic", "invariant")}
         seed, tried = document["seed"], document["evaluation"]["keys_tried"]
-        forms = document["evaluation"]["forms"]
         rows_disclosed = document["rows_disclosed"]
         said = (text for text in document["verdict"]["warnings"] if text.startswith(NOT_READ))
         recorded_unread = next(said, NOT_READ).removeprefix(NOT_READ)
@@ -117,7 +116,7 @@ def examine_again(
     unread_here = listed(suspect.unread)
     unread, not_there = unread_here or recorded_unread, "" if unread_here else recorded_unread
     examined = Examination(replace(suspect, given=None, unread_tensors=()), model, device)
-    read = detect_each if forms > 1 else detect_marks
+    read = detect_each if recorded_tracing is None else detect_marks
     (finding,) = (judge_opened(each, unread) for each in read(examined, [key], seed=seed, keys_tried=tried, **how))
     supporting = [found for way in ways for found in detect_marks(examined, [key], keys_tried=tried, **way)]
     section, complete = None, False
@@ -153,7 +152,9 @@ def _all_traced(
     # Recipients of equal z keep the report's order; without an alignment those are all of them.
     ranked = dict.fromkeys(row["commitment"] for row in recorded["ranked"])
     keys = [known[commitment] for commitment in {**ranked, **dict.fromkeys(known)}]
-    found = trace_each(examined, keys, recorded["risk"], decoys=len(recorded["decoys"]))
+    found = trace_each(
+        examined, keys, recorded["risk"], decoys=len(recorded["decoys"]), keys_tried=recorded["keys_tried"]
+    )
     read = [row["commitment"] for row in recorded["ranked"] if row["mark"] is not None]
     marks = _marks(examined, [known[commitment] for commitment in read], finding)
     place = {key.commitment: number for number, key in enumerate(keys)}

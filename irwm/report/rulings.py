@@ -18,7 +18,7 @@ from irwm import Finding, Parameters, Reading
 from irwm.errors import printable
 from irwm.evidence.detection import WAYS
 from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FINGERPRINT, FOUND, INCONCLUSIVE, NOT_FOUND, Evidence
+from irwm.evidence.finding import FINGERPRINT, FORMS, FOUND, INCONCLUSIVE, NOT_FOUND, Evidence
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, Lineage
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.dispute import EXHIBIT, ORIGINAL, RELEASE, remarks
@@ -277,7 +277,7 @@ def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], co
     yield from must(test["place"] in p.places, f"{where}.place", test["place"], f"one of {', '.join(p.places)}")
     least = 1 if test["elsewhere"] is None else 2
     yield from whole(f"{where}.places", test["places"], least, len(p.places))
-    yield f"{where}.forms", test["forms"], 2 if p.noise_coordinates else 1
+    yield f"{where}.forms", test["forms"], FORMS if p.noise_coordinates else 1
     yield from _counted(where, test, p)
     if test["elsewhere"] is not None:
         yield from _counted(f"{where}.elsewhere", test["elsewhere"], p)

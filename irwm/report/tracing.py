@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from irwm import Finding, Key, Trace, Tracing
-from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, log10_risk
 from irwm.report import tracing_words as words
 from irwm.scheme.probabilities import rademacher_tail_log10
@@ -26,7 +26,7 @@ SHOWN = 50
 BIN_WIDTH = 0.25
 TRACING, MARK = "tracing", "mark"
 # The factors of every p of a section.
-PAID_FOR = ("recipients", "tensors_read", "maps", "places", "looks")
+PAID_FOR = ("keys_tried", "tensors_read", "maps", "places", "forms", "looks")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,12 +52,14 @@ def section(traced: Traced) -> dict[str, Any]:
     listed = order if len(order) <= LISTED else order[: max(SHOWN, named)]
     found = {
         "recipients": len(order),
+        "keys_tried": tracing.keys_tried,
         "risk": tracing.risk,
         "tensors_read": tracing.tensors_read,
         "maps": tracing.maps,
         "by": tracing.by,
         "places": tracing.places,
         "place": tracing.place,
+        "forms": FORMS,
         "looks": tracing.looks,
         "aligned": tracing.alignment.aligned,
         "rows": tracing.rows,

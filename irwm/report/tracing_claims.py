@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.report import tracing
 from irwm.report.claims import Claim, digest, each, must, whole
@@ -20,8 +20,11 @@ from irwm.tracing.recognition import DECOYS, NOBODY, recognised
 def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     """All claims about a document's tracing."""
     found = document["tracing"]
+    yield "tracing.keys_tried", found["keys_tried"], document["evaluation"]["keys_tried"]
+    yield "tracing.forms", found["forms"], FORMS
     for name in ("recipients", "tensors_read", "maps"):
         yield from whole(f"tracing.{name}", found[name], 1)
+    yield from whole("tracing.keys_tried", found["keys_tried"], found["recipients"])
     yield from whole("tracing.looks", found["looks"], 1, 2)
     yield from whole("tracing.places", found["places"], 1, len(PLACES))
     only = found["places"] == document["evaluation"]["places"] == 1
@@ -129,7 +132,7 @@ def _marks(document: Mapping[str, Any]) -> Iterator[Claim]:
                 "paper_present": None if paper is None else paper["present"],
                 "log10_risk": document["evaluation"]["log10_risk"],
             }
-            if mark is not None and document["evaluation"]["forms"] == 1:
+            if mark is not None:
                 yield from each(f"{where}.mark", mark, own)
         if mark is not None:
             yield from _mark(f"{where}.mark", mark)

@@ -24,8 +24,8 @@ METHOD = (
 ERROR_RATE = (
     "A recipient is named only if the odds of naming anyone who had no part, over all recipients and tensors "
     "together, are at most one in a million. This is a bound, not an estimate: it holds for every sum of fair random "
-    "signs (Hoeffding; Bentkus and Dzindzalieta), for any numbers in the suspect. The rank rule below has the same "
-    "risk on its own, so the two together err at most twice in a million."
+    "signs (Hoeffding; Bentkus and Dzindzalieta), for any numbers in the suspect. The risk includes that of the rank "
+    "rule below: every p of either is corrected for both."
 )
 MEASURED = (
     "In addition, recipients who were never issued a copy (decoys) were scored in the same way; they are shown with "
@@ -154,12 +154,13 @@ def read_by_rule(found: Mapping[str, Any]) -> str:
 
 def corrections(found: Mapping[str, Any]) -> str:
     """The corrections of the odds of tracing."""
-    paid = f"× {number(found['recipients'])} for the recipients traced"
+    paid = f"× {number(found['keys_tried'])} for the keys tried"
     if found["tensors_read"] > 1:
         paid += f"; × {found['tensors_read']} for the suspect’s tensors that may be its embedding"
     paid += f"; × {found['maps']} for the maps under which the rows are read"
     if found["places"] > 1:
         paid += f"; × {found['places']} for the places that are searched for noise, embedding and output head"
+    paid += f"; × {found['forms']} for the forms of evidence, mark and fingerprint"
     if found["looks"] > 1:
         paid += f"; × {found['looks']} for a first pass on some rows before all were compared"
     return f"{paid} (Bonferroni)"

@@ -97,8 +97,8 @@ LR_BY_NOISE = (
 CORRECTED = (
     "The odds are corrected for everything that could have found a mark where there is none: every key tried, every "
     "tensor of the suspect that was read as its embedding, the two maps from its coordinates to the original’s (the "
-    "one that the alignment found, and one fitted by least squares), and the two ways of combining the ranks (the "
-    "smaller p of Fisher’s combination and of the count, doubled)."
+    "one that the alignment found, and one fitted by least squares), the fingerprint of a key that has one, and the two "
+    "ways of combining the ranks (the smaller p of Fisher’s combination and of the count, doubled)."
 )
 ALIGNMENT_IS_FREE = (
     "Whether a mark is found does not depend on the alignment’s score, and the odds are not corrected for the "
@@ -353,7 +353,7 @@ def reproduction(
         file = json.dumps(printable(suspect.files[0].name if suspect.files else suspect.name))
         opening = f"suspect = irwm.open_suspect({file}, model)   # to the recorded answers"
     # A key with noise whose fingerprint was traced together with those of other keys.
-    marks_alone = finding.forms == 1 and finding.parameters.noise_coordinates > 0
+    marks_alone = found is not None and finding.parameters.noise_coordinates > 0
     read = "detect_marks" if marks_alone else "irwm.detect_each"
     lines = [
         "import irwm",
@@ -366,7 +366,7 @@ def reproduction(
         "",
         *(
             ["found = irwm.detect(suspect, model, key,"]
-            if finding.forms > 1
+            if finding.forms > 1 and not marks_alone
             else ["examination = irwm.Examination(suspect, model)", f"(found,) = {read}(examination, [key],"]
         ),
         f"    seed={finding.seed}, statistic={json.dumps(reading.statistic)}, "

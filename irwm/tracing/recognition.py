@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from irwm.alignment import Alignment
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError
+from irwm.evidence.detection import ENOUGH_LOG10_RISK
 from irwm.evidence.examination import MAPS, Aligned, Examination
+from irwm.evidence.finding import FORMS
 from irwm.evidence.fingerprint import differences_of, first_pass_spans, task_of
 from irwm.evidence.sign_sums import Sums, Task, score
 from irwm.keys.check_original import check_geometry, check_original
@@ -62,6 +64,7 @@ def trace_each(
     decoys: int = DECOYS,
     progress: Progress | None = None,
     maps: Sequence[str] = MAPS,
+    keys_tried: int | None = None,
 ) -> Tracing:
     """Score every recipient's noise in the suspect, and the noise of decoys.
 
@@ -72,8 +75,10 @@ def trace_each(
         executor: runs the scoring; None runs it in this process. Tasks contain the recipients' noise keys.
         decoys: how many recipients without a copy are scored as well.
         progress: called with tasks done, the total of tasks and a description of the step.
-        maps: the maps under which the rows are read, one after the other until a recipient is named. The odds are
-            corrected for all of `MAPS`. For a suspect known only by its answers the least-squares map comes first.
+        maps: the maps under which the rows are read, one after the other until one recipient's noise is clear enough
+            (`ENOUGH_LOG10_RISK`). The odds are corrected for all of `MAPS`. For a suspect known only by its answers the
+            least-squares map comes first.
+        keys_tried: how many keys were tried on this suspect, also those without noise; None for the number of `keys`.
 
     Raises:
         ParameterError: a risk outside (0, 1), or no key.
@@ -84,6 +89,9 @@ def trace_each(
         raise ParameterError("the risk is out of range", expected="a number between 0 and 1", found=str(risk))
     if not keys:
         raise ParameterError("there is no key to trace", expected="at least one key")
+    tried = len(keys) if keys_tried is None else keys_tried
+    if tried < len(keys):
+        raise ParameterError("keys_tried includes these keys", expected=f"at least {len(keys)}", found=str(tried))
     for key in keys:
         check_geometry(key, examination.original)
     for key in {key.model_fingerprint: key for key in keys}.values():  # all keys of a fingerprint share an original
@@ -96,23 +104,33 @@ def trace_each(
     found: list[Tracing] = []
     for place in places:
         readings = [each.borne_out for each in examination.at(place).aligned]
-        looked = _Looked(place, len(places), len(readings))
+        looked = _Looked(place, len(places), len(readings), tried)
         for by in maps:
             found += [_traced(each, by, keys, risk, executor, decoys, progress, looked) for each in readings]
-            if any(tracing.named or tracing.nothing_differs for tracing in found):
+            if any(_is_clear(tracing) or tracing.nothing_differs for tracing in found):
                 break
-        if any(tracing.named for tracing in found):
+        if any(map(_is_clear, found)):
             break
-    return max(found, key=lambda tracing: max((t.z for t in tracing.traces if t.z == t.z), default=-math.inf))
+    return max(found, key=_strength)
+
+
+def _is_clear(tracing: Tracing) -> bool:
+    return min(trace.log10_risk for trace in tracing.traces) <= ENOUGH_LOG10_RISK
+
+
+def _strength(tracing: Tracing) -> tuple[int, float]:
+    return len(tracing.named), max((trace.z for trace in tracing.traces if trace.z == trace.z), default=-math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """The place that is read, the number of places, and the number of the suspect's tensors in this place."""
+    """The place that is read, the number of places, the number of the suspect's tensors in this place, and the number
+    of keys tried."""
 
     place: str
     places: int
     tensors: int
+    keys_tried: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,7 +199,7 @@ def _traced(
         first_rows = max(first_rows, scored.first_rows)
         looks = max(looks, scored.looks)
     log10_p = rademacher_tail_log10(z)
-    paid = len(keys) * looked.tensors * len(MAPS) * looked.places * looks
+    paid = looked.keys_tried * looked.tensors * len(MAPS) * FORMS * looked.places * looks
     log10_risk = np.minimum(0.0, log10_p + math.log10(paid))
     traces = tuple(
         Trace(
@@ -199,6 +217,7 @@ def _traced(
     return Tracing(
         traces=traces,
         decoys=np.concatenate(decoy_z) if decoy_z else np.empty(0),
+        keys_tried=looked.keys_tried,
         risk=risk,
         alignment=alignment,
         tensors_read=looked.tensors,

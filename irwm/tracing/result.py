@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.alignment import Alignment
+from irwm.evidence.finding import FORMS
 from irwm.scheme.parameters import EMBEDDING
 
 
@@ -21,7 +22,7 @@ class Trace:
             under random signs; NaN if no rows could be compared.
         log10_p: log10 of a bound on the odds of this z or more for a recipient whose copy is not in the suspect. It
             holds for any suspect, without assumptions about its numbers.
-        log10_risk: the same, corrected for the number of recipients, tensors and maps compared.
+        log10_risk: the same, corrected for all of `Tracing.comparisons`.
         named: whether that is at most the accepted risk.
         share: estimated weight of this recipient's copy in the suspect; 1 for the copy itself, 1 / c in a mean of c.
         rows: embedding rows compared; fewer than all if a first pass over very many recipients ruled this one out.
@@ -44,6 +45,7 @@ class Tracing:
     Attributes:
         traces: one per key, in the order of the keys.
         decoys: (n,) z of recipients without a copy, scored like all others.
+        keys_tried: the number of keys that are tried on this suspect, with noise or without; part of the correction.
         risk: the accepted odds of naming any uninvolved recipient, over all recipients together.
         alignment: how the suspect's coordinates were restored.
         tensors_read: how many of the suspect's tensors were read as its embedding; part of the correction.
@@ -59,6 +61,7 @@ class Tracing:
 
     traces: tuple[Trace, ...]
     decoys: NDArray[np.float64]
+    keys_tried: int
     risk: float
     alignment: Alignment
     tensors_read: int
@@ -73,8 +76,8 @@ class Tracing:
 
     @property
     def comparisons(self) -> int:
-        """How many comparisons were made; every p is multiplied by it."""
-        return len(self.traces) * self.tensors_read * self.maps * self.looks * self.places
+        """How many comparisons were made, those of the marks included; every p is multiplied by it."""
+        return self.keys_tried * self.tensors_read * self.maps * FORMS * self.looks * self.places
 
     @property
     def nothing_differs(self) -> bool:

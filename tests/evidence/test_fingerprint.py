@@ -139,9 +139,9 @@ def _mixed(model, original, copy, share, folder: Path) -> irwm.Checkpoint:
     return write_embedding(model, with_noise(original + float(share) * (copy - original), 0.3), path)
 
 
-def test_other_statistic_uses_only_the_mark(model, key, without_mark) -> None:
+def test_other_statistic_uses_only_the_mark_with_the_same_correction(model, key, without_mark) -> None:
     found = irwm.detect(without_mark, model, key, statistic="sum", invariant="suspect")
-    assert (found.forms, len(found.evidence)) == (1, 1)
+    assert (found.forms, len(found.evidence)) == (2, 1)
 
 
 def test_report_states_and_reproduces_both_forms(model, key, without_mark) -> None:

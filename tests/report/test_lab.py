@@ -70,7 +70,7 @@ def test_lab_verdict_counts_a_named_recipient_as_found(trial: tuple[dict[str, An
     weak = replace(tried.finding, verdict="inconclusive")
     for (z, named), found in (((50.0, True), ("found", "tracing")), ((3.0, False), ("inconclusive", "mark"))):
         trace = Trace("Customer 7", "Example Labs", z, -z * z / 5, -z * z / 5, named, 1.0, 4096)
-        traced = Tracing((trace,), np.zeros(0), 1e-6, weak.alignment, 1, 2, "aligned", 1, 4096, 4096, "")
+        traced = Tracing((trace,), np.zeros(0), 1, 1e-6, weak.alignment, 1, 2, "aligned", 1, 4096, 4096, "")
         row = row_of(
             replace(tried, findings={("joint", "original"): weak}, traced=traced), ATTACKS["rotate"], "attack", 1
         )

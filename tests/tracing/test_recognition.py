@@ -269,9 +269,10 @@ def test_a_first_pass_names_the_same_recipients(model, keys, copies, tmp_path: P
     # Equal up to the centre, which comes from other rows.
     assert z_of(fast.traces[300:]) == pytest.approx(z_of(full.traces[300:]), rel=0.01)
     assert fast.decoys == pytest.approx(full.decoys, abs=0.2)
-    # Ruled-out recipients were scored once, the others twice; the odds are corrected for both looks and both maps.
+    # Ruled-out recipients were scored once, the others twice; the odds are corrected for both looks, both
+    # maps and both forms of evidence.
     last = fast.traces[-1]
-    assert last.log10_risk == pytest.approx(last.log10_p + math.log10(2 * 2 * 303))
+    assert last.log10_risk == pytest.approx(last.log10_p + math.log10(2 * 2 * 2 * 303))
 
 
 @pytest.mark.parametrize("first_pass", [False, True])

@@ -17,6 +17,7 @@ from irwm.errors import IrwmError, KeyMismatchError, shown_path
 from irwm.evidence.decoys import NUMBER
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import detect_marks, judge_opened
+from irwm.evidence.finding import FORMS
 from irwm.evidence.verdict import log10_risk
 from irwm.keys.check_original import check_original
 from irwm.ownership.key_search import Standing, standing
@@ -349,7 +350,9 @@ class Examiner:
         tracing = None
         if traced:
             noisy = [keys.keys[i] for i in traced]
-            tracing = trace_each(examination, noisy, RISK, self._executor, DECOYS, report.progress)
+            tracing = trace_each(
+                examination, noisy, RISK, self._executor, DECOYS, report.progress, keys_tried=len(keys.keys)
+            )
         chosen = _to_read(keys, traced, tracing)
         findings: dict[int, irwm.Finding] = {}
         report.progress(0, len(chosen), ALIGNING)
@@ -415,8 +418,8 @@ def _best(findings: Mapping[int, irwm.Finding], traced: Sequence[int], tracing: 
 
 def decoy_test(tracing: Tracing) -> SelfTest:
     """The control of a tracing: no recipient who was never issued a copy may be named."""
-    found = {"recipients": len(tracing.traces), "decoys": tracing.decoys.tolist()}
-    names = ("tensors_read", "maps", "places", "looks", "risk")
+    found = {"forms": FORMS, "decoys": tracing.decoys.tolist()}
+    names = ("keys_tried", "tensors_read", "maps", "places", "looks", "risk")
     return SelfTest(**tracing_control(found | {name: getattr(tracing, name) for name in names}))
 
 

@@ -12,6 +12,7 @@ import gradio as gr
 import irwm
 from irwm.errors import IrwmError
 from irwm.evidence.examination import MAPS
+from irwm.evidence.finding import FORMS
 from irwm.explore.capacity import naming_z
 from irwm.explore.planning import plan
 from irwm.scheme.parameters import RANGES
@@ -92,12 +93,12 @@ def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -
     if view == "colluders":
         case = data.collusion_of(of, s)
         simulated = data.guilty_of(of, p.noise_coordinates, s.noise, p.noise_size) if case else ()
-        naming = naming_z(s.risk, s.recipients * len(MAPS))
+        naming = naming_z(s.risk, s.recipients * len(MAPS) * FORMS)
         return explore_model_plots.colluders(case, naming, s.recipients, simulated, dark=dark)
     if view == "fingerprint":
         case = data.collusion_of(of, s)
         return explore_model_plots.fingerprint(
-            case, naming_z(s.risk, s.recipients * len(MAPS)), s.recipients, dark=dark
+            case, naming_z(s.risk, s.recipients * len(MAPS) * FORMS), s.recipients, dark=dark
         )
     return explore_model_plots.ranks_under_noise(s, data.shares_of(mark, p.rank_threshold), dark=dark)
 

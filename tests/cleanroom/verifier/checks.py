@@ -219,11 +219,17 @@ def read_places(places: dict[str, Place], n: int, c: float, seed: int) -> tuple[
     return made, words, chosen
 
 
+def forms_of(key: Key) -> int:
+    """2, mark and fingerprint, for a key with noise."""
+    return 2 if int(key.fields["parameters"]["noise_coordinates"]) else 1
+
+
 def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[str, Place], suspect: Checkpoint) -> str:
     """Readings, corrections and the mark's own verdict."""
     e, seed = report["evaluation"], report["seed"]
     number = len([p for p in places if p in key.places])
     ledger.check("evaluation: maps, places", [2, number], [e["maps"], e["places"]])
+    ledger.check("evaluation: forms", forms_of(key), e["forms"])
     c = e["keys_tried"] * e["tensors_read"] * 2 * e["forms"] * number
     n = int(key.fields["parameters"]["permutations"])
     made, words, chosen = read_places(places, n, c, seed)
@@ -338,6 +344,11 @@ def verbal(ratio: float) -> str:
     return f"{word} support for the {side} proposition" if word else "no support for one proposition over the other"
 
 
+def of_tracing(t: dict[str, Any]) -> int:
+    """The factor of every p of a tracing."""
+    return math.prod(int(t[name]) for name in ("keys_tried", "tensors_read", "maps", "places", "forms", "looks"))
+
+
 def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Place], key: Key, word: str) -> str:
     """Tracing by noise: this key's own numbers, all decoys, and what follows from the list."""
     t = report["tracing"]
@@ -345,8 +356,10 @@ def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Plac
     scale = report["alignment"]["row_scale"] if t["place"] == report["place"] else place.aligned.row_scale
     noise = place.noise(t["by"], scale)
     z, share = noise.score()
-    product = math.log10(t["recipients"] * t["tensors_read"] * t["maps"] * t["places"] * t["looks"])
+    product = math.log10(of_tracing(t))
     ledger.check("tracing: rows", noise.rows, t["rows"])
+    ledger.check("tracing: keys tried", report["evaluation"]["keys_tried"], t["keys_tried"])
+    ledger.check("tracing: forms", 2, t["forms"])
     whole = (t["recipients"] + len(t["decoys"])) * place.key.s * place.key.m
     ledger.check("tracing: looks", 2 if whole > 2e9 else 1, t["looks"])
     ledger.holds("tracing: this key is in the list", any(r["commitment"] == key.commitment for r in t["ranked"]))
@@ -450,11 +463,12 @@ def check_controls(ledger: Ledger, report: dict[str, Any], originals: dict[str, 
         if said["name"] == "this key on the unmarked original":
             # Read like a suspect, in the same place and under the same map.
             own = {name: Place(original, original.model) for name, original in originals.items()}
-            made, words, chosen = read_places(own, n, 2 * len(own), 0)
+            c = 2 * len(own) * forms_of(key)
+            made, words, chosen = read_places(own, n, c, 0)
             mine = made[chosen][1]
-            result, low = [words[chosen], mine.count, len(mine.ranked)], risk(log10_p(mine, n), 2 * len(own))
+            result, low = [words[chosen], mine.count, len(mine.ranked)], risk(log10_p(mine, n), c)
         elif t and said["name"].endswith("who were never issued a copy, traced in the suspect"):
-            product = math.log10(t["recipients"] * t["tensors_read"] * t["maps"] * t["places"] * t["looks"])
+            product = math.log10(of_tracing(t))
             risks = [min(0.0, log10_of_z(math.nan if z is None else z) + product) for z in t["decoys"]]
             named = sum(r <= math.log10(t["risk"]) for r in risks)
             result, low = ["found" if named else "not found", named, len(risks)], min(risks)

@@ -97,8 +97,8 @@ LR_BY_NOISE = (
 CORRECTED = (
     "The odds are corrected for everything that could have found a mark where there is none: every key tried, every "
     "tensor of the suspect that was read as its embedding, the two maps from its coordinates to the original’s (the "
-    "one that the alignment found, and one fitted by least squares), the fingerprint of a key that has one, and the two "
-    "ways of combining the ranks (the smaller p of Fisher’s combination and of the count, doubled)."
+    "one that the alignment found, and one fitted by least squares), the fingerprint of a key that has one, and the "
+    "two ways of combining the ranks (the smaller p of Fisher’s combination and of the count, doubled)."
 )
 ALIGNMENT_IS_FREE = (
     "Whether a mark is found does not depend on the alignment’s score, and the odds are not corrected for the "

@@ -40,8 +40,8 @@ def traced(world: dict[str, Any]) -> dict[str, Any]:
     """A mark that is not found, and noise that names one recipient of two."""
     tracing = Tracing(
         traces=(recipient("Northwind", 12.0), recipient("", 0.5)), decoys=np.array([0.5, -0.25]), keys_tried=2,
-        risk=1e-6, alignment=irwm.align(world["copy"], world["model"]), tensors_read=1, maps=2, by="aligned", looks=1, rows=500,
-        first_pass_rows=500, reason="The suspect was made from at least one recipient's copy.",
+        risk=1e-6, alignment=irwm.align(world["copy"], world["model"]), tensors_read=1, maps=2, by="aligned", looks=1,
+        rows=500, first_pass_rows=500, reason="The suspect was made from at least one recipient's copy.",
     )  # fmt: skip
     keys = [world["key"], world["other"]]
     document = examine(world, "copy", "other", traced=Traced(tracing, keys, {})).document

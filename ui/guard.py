@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -201,6 +202,11 @@ class Guard:
                 return
             await PlainTextResponse(refusal.reason, refusal.status, {"Connection": "close"})(scope, receive, answered)
         except Exception as error:
+            if started and isinstance(error.__cause__, HTTPException):
+                # Gradio's stream of a session that has ended: it tells the client so, and then raises.
+                if not ended:
+                    await answer({"type": "http.response.body", "body": b""})
+                return
             # If raised, it is logged, and ends the connection if the answer is not complete.
             if started or scope.get(KNOWN):
                 raise

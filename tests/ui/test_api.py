@@ -270,6 +270,14 @@ def test_api_stop_of_many_copies_leaves_no_partial_files(app: RunningApp, client
     assert "Recipient 0" in Path(receipts).read_text("utf-8-sig")
 
 
+def test_stream_of_an_ended_session_is_closed_and_leaves_no_traceback_in_the_log(app: RunningApp) -> None:
+    before = app.log.read_text(encoding="utf-8").count("Traceback")
+    with app.client() as client:
+        said = client.get("/gradio_api/queue/data", params={"session_hash": "ended000000"})
+    assert '"session_not_found":true' in said.text
+    assert app.log.read_text(encoding="utf-8").count("Traceback") == before
+
+
 def test_other_origins_cannot_call_the_api(app: RunningApp) -> None:
     with app.client() as outside:
         for path in ("call/unlock", "call/v2/unlock", "run/jobs", "api/jobs", "queue/join"):

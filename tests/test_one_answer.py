@@ -199,7 +199,7 @@ def test_sweep_gives_the_same_verdicts_odds_and_names(
         row, answers = rows[name], one_by_one(name)
         assert row["verdict"] == whole(answers), name
         found = [key for key, answer in zip(NAMES, answers, strict=True) if answer.verdict == FOUND]
-        assert [key for key in NAMES if key in row["whose"]] == found, name
+        assert sorted(row["whose"]) == found, name
 
 
 @pytest.mark.slow
@@ -210,7 +210,8 @@ def test_dispute_gives_the_same_verdicts(world: World, one_by_one: Callable[[str
     names = [name for name in EXPECTED if name != "unrelated"]
     outcome = resolve([ours, theirs], [(name, world.opened(name)) for name in names])
     for name in names:
-        assert outcome.test("us", name).verdict == one_by_one(name)[0].verdict, name
+        finding = outcome.test("us", name).finding
+        assert (finding.verdict if finding else INCONCLUSIVE) == one_by_one(name)[0].verdict, name
 
 
 def vault_with(world: World, folder: Path) -> Vault:

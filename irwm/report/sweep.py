@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from irwm.canonical import strict_json
+from irwm.evidence.finding import FOUND
 from irwm.report.answer import word_of
 from irwm.report.document import ReportError, to_json
 from irwm.report.html import asset, environment, faces, policy
@@ -121,11 +122,12 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
     found = document["tracing"]
     named = [] if found is None else [row["recipient"] or row["owner"] for row in found["ranked"] if row["named"]]
     by_tracing = document["verdict"]["rests_on"] == TRACING
+    whose = named if by_tracing else [document["key"]["recipient"] or document["key"]["owner"]]
     return {
         "verdict": document["verdict"]["word"],
         "word": word_of(document),
         "rests_on": document["verdict"]["rests_on"],
-        "whose": named if by_tracing else [document["key"]["recipient"] or document["key"]["owner"]],
+        "whose": whose if document["verdict"]["word"] == FOUND else [],
         "log10_risk": found["log10_risk"] if by_tracing and found else document["evaluation"]["log10_risk"],
         "copies_estimated": found["copies_estimated"] if found else None,
         "lineage": document["lineage"]["status"],

@@ -133,7 +133,7 @@ STATED = (
         _MEASURED,
         (
             "reading*", "elsewhere*", "paper*", "place", "evidence*", "supporting*",
-            "evaluation.forms", "evaluation.places", "evaluation.tensors_read",
+            "evaluation.places", "evaluation.tensors_read",
         ),
         _MODELS,
         carries=True,

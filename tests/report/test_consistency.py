@@ -37,9 +37,9 @@ def measured(world: dict[str, Any], found: Examined, authority: Authority) -> di
 
 @pytest.fixture
 def traced(world: dict[str, Any]) -> dict[str, Any]:
-    """A mark that is not found, and noise that names one recipient of two."""
+    """A mark that is not found, and noise that names one recipient of two; of three keys tried, one has no noise."""
     tracing = Tracing(
-        traces=(recipient("Northwind", 12.0), recipient("", 0.5)), decoys=np.array([0.5, -0.25]), keys_tried=2,
+        traces=(recipient("Northwind", 12.0), recipient("", 0.5)), decoys=np.array([0.5, -0.25]), keys_tried=3,
         risk=1e-6, alignment=irwm.align(world["copy"], world["model"]), tensors_read=1, maps=2, by="aligned", looks=1,
         rows=500, first_pass_rows=500, reason="The suspect was made from at least one recipient's copy.",
     )  # fmt: skip
@@ -50,7 +50,7 @@ def traced(world: dict[str, Any]) -> dict[str, Any]:
 
 def recipient(name: str, z: float) -> Trace:
     log10_p = float(rademacher_tail_log10(z))
-    risk = min(0.0, log10_p + math.log10(2 * 2 * 2))
+    risk = min(0.0, log10_p + math.log10(3 * 2 * 2))
     return Trace(name, "Acme Labs", z, log10_p, risk, risk <= -6, 1.0, 500)
 
 

@@ -241,8 +241,8 @@ def test_risk_is_corrected_for_every_recipient(model, keys, anns) -> None:
     many = [*other_names(keys[0], [f"other {i}" for i in range(97)]), *keys]
     few, more = irwm.trace(anns, model, keys)[0], irwm.trace(anns, model, many)[97]
     assert (few.z, few.log10_p) == (more.z, more.log10_p)
-    assert few.log10_risk == pytest.approx(few.log10_p + math.log10(3 * 2))
-    assert more.log10_risk == pytest.approx(more.log10_p + math.log10(100 * 2))
+    assert few.log10_risk == pytest.approx(few.log10_p + math.log10(3 * 2 * 2))
+    assert more.log10_risk == pytest.approx(more.log10_p + math.log10(100 * 2 * 2))
 
 
 def test_recipient_is_named_only_within_the_requested_risk(model, keys, copies, tmp_path: Path) -> None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from markupsafe import Markup
-
 from irwm import Key
-from irwm.canonical import strict_json
-from irwm.errors import printable
 from irwm.ownership.dispute import Outcome
 from irwm.ownership.rules import UNDECIDED
-from irwm.report import wording
-from irwm.report.document import ReportError, plain, to_json
-from irwm.report.html import asset, environment, faces, policy
+from irwm.report.document import opening, plain, read_document
+from irwm.report.html import page
 from irwm.report.items import ItemDescription
 from irwm.report.numbers import power_text
 
@@ -110,10 +104,7 @@ def dispute_document(
     """
     document: dict[str, Any] = plain(
         {
-            "schema": {"name": SCHEMA, "version": VERSION},
-            "created_utc": created_utc,
-            "status": {"signed": False, "court_ready": False, "note": wording.STATUS},
-            "case": dict(case),
+            **opening((SCHEMA, VERSION), created_utc, case),
             "claims": [asdict(claim) for claim in claims],
             "exhibits": [{"name": name, "item": asdict(item)} for name, item in exhibits],
             "outcome": outcome.to_dict(),
@@ -125,34 +116,19 @@ def dispute_document(
     return document
 
 
-def is_dispute(data: bytes) -> bool:
-    """Whether these bytes say that they are a dispute's document; `from_json` checks the document."""
-    try:
-        return bool(strict_json(data)["schema"]["name"] == SCHEMA)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
-
-
 def from_json(data: bytes) -> dict[str, Any]:
     """The document that `to_json` wrote.
 
     Raises:
         ReportError: not a dispute's document, of another version, or incomplete.
     """
-    try:
-        document: dict[str, Any] = strict_json(data)
-        schema = document["schema"]["name"], document["schema"]["version"]
-        whole = document.keys() >= _SECTIONS and document["outcome"].keys() >= _OUTCOME
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = printable(f"{type(error).__name__}: {error}", 120)
-        raise ReportError("these bytes are not a dispute’s JSON", found=what) from error
-    if schema != (SCHEMA, VERSION) or not whole:
-        raise ReportError(
-            "the dispute’s document has another schema",
-            expected=f"{SCHEMA}, version {VERSION}, with all its parts",
-            found=str(schema)[:80],
-        )
-    return document
+    return read_document(
+        data,
+        (SCHEMA, VERSION),
+        "these bytes are not a dispute’s JSON",
+        "the dispute’s document has another schema",
+        lambda document: document.keys() >= _SECTIONS and document["outcome"].keys() >= _OUTCOME,
+    )
 
 
 def word(document: Mapping[str, Any]) -> str:
@@ -197,20 +173,14 @@ def dispute_html(document: Mapping[str, Any], json_name: str = "") -> str:
     Args:
         json_name: name of its JSON file, printed with its SHA-256.
     """
-    return (
-        environment()
-        .get_template("dispute.html.j2")
-        .render(
-            d=document,
-            headline=headline(document),
-            decided=word(document) == DECIDED,
-            undecided=UNDECIDED,
-            rulings=rulings(document),
-            models=models(document),
-            cells=cells(document),
-            policy=policy(()),
-            style=Markup(faces() + asset("report.css")),
-            json_name=json_name,
-            json_sha256=hashlib.sha256(to_json(document)).hexdigest(),
-        )
+    return page(
+        "dispute.html.j2",
+        document,
+        json_name,
+        headline=headline(document),
+        decided=word(document) == DECIDED,
+        undecided=UNDECIDED,
+        rulings=rulings(document),
+        models=models(document),
+        cells=cells(document),
     )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from irwm import Finding, IrwmError, Parameters, Reading
 from irwm.canonical import strict_json
@@ -122,10 +123,7 @@ def finding_document(
     controls = [asdict(test) for test in self_tests]
     computed["verdict"] = after_controls(computed["verdict"], controls)
     document = {
-        "schema": {"name": SCHEMA, "version": VERSION},
-        "created_utc": created_utc,
-        "status": {"signed": False, "court_ready": False, "note": wording.STATUS},
-        "case": dict(case),
+        **opening((SCHEMA, VERSION), created_utc, case),
         "key": {"commitment": finding.commitment, **asdict(key_info)},
         "keys": {"tried": finding.keys_tried, "held": keys_held},
         "rows_disclosed": disclose_rows,
@@ -145,6 +143,16 @@ def finding_document(
     }
     strict: dict[str, Any] = plain(document)
     return strict
+
+
+def opening(schema: tuple[str, int], created_utc: str, case: Mapping[str, str]) -> dict[str, Any]:
+    """The first sections of a document, which is not signed yet."""
+    return {
+        "schema": {"name": schema[0], "version": schema[1]},
+        "created_utc": created_utc,
+        "status": {"signed": False, "court_ready": False, "note": wording.STATUS},
+        "case": dict(case),
+    }
 
 
 def withheld(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -351,10 +359,6 @@ def reading_summary(reading: Mapping[str, Any]) -> ReadingSummary:
     """The summary for figures, from a document's "reading" or "paper"."""
     positions = reading["positions"]
 
-    def column(name: str) -> np.ndarray:
-        return np.array([math.nan if p[name] is None else p[name] for p in positions], dtype=np.float64)
-
-    bands = [[math.nan if v is None else v for v in p["null_quantiles"]] for p in positions]
     return ReadingSummary(
         statistic=reading["statistic"],
         invariant=reading["invariant"],
@@ -362,11 +366,16 @@ def reading_summary(reading: Mapping[str, Any]) -> ReadingSummary:
         present=reading["present"],
         passes=reading["rule_met"],
         permutations=reading["null"]["shape"][1],
-        observed=column("observed"),
-        ranks=column("rank"),
-        bands=np.array(bands, dtype=np.float64).reshape(len(positions), len(LEVELS)),
-        thresholds=column("threshold"),
+        observed=column(positions, "observed"),
+        ranks=column(positions, "rank"),
+        bands=column(positions, "null_quantiles").reshape(len(positions), len(LEVELS)),
+        thresholds=column(positions, "threshold"),
     )
+
+
+def column(positions: Sequence[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
+    """One value of each position, NaN for null."""
+    return np.array([position[name] for position in positions], dtype=np.float64)
 
 
 def document_histogram(document: Mapping[str, Any]) -> CosineHistogram:
@@ -421,18 +430,54 @@ def from_json(data: bytes) -> dict[str, Any]:
     Raises:
         ReportError: not a report's document, or of another version.
     """
+    return read_document(
+        data,
+        (SCHEMA, VERSION),
+        "these bytes are not a report's JSON",
+        "the report has another schema",
+        advice="Use the program version that wrote it",
+    )
+
+
+def schema_of(data: bytes) -> str:
+    """The name of the schema that these bytes state; "" if they state none. The kind's own reader checks the rest."""
+    try:
+        return str(strict_json(data)["schema"]["name"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+def read_document(
+    data: bytes,
+    schema: tuple[str, int],
+    unreadable: str,
+    other: str,
+    complete: Callable[[dict[str, Any]], bool] = lambda document: True,
+    advice: str = "",
+) -> dict[str, Any]:
+    """A document of one kind from its JSON.
+
+    Args:
+        schema: name and version.
+        unreadable, other: the problems of bytes that are no document, and of a document of another kind.
+        complete: whether the document has all its parts; may raise what reading a missing part raises.
+
+    Raises:
+        ReportError: not a document of this kind and version, or incomplete.
+    """
     try:
         document: dict[str, Any] = strict_json(data)
-        schema = document["schema"]
-        name, number = schema["name"], schema["version"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        name, version = document["schema"]["name"], document["schema"]["version"]
+        same = (name, version) == schema and type(version) is int
+        whole = same and complete(document)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         what = printable(f"{type(error).__name__}: {error}", 120)
-        raise ReportError("these bytes are not a report's JSON", found=what) from error
-    if name != SCHEMA or type(number) is not int or number != VERSION:
+        raise ReportError(unreadable, found=what, advice=advice) from error
+    if not whole:
         raise ReportError(
-            "the report has another schema",
-            expected=f"{SCHEMA}, version {VERSION}",
-            found=f"{str(name)[:40]}, version {str(number)[:40]}",
-            advice="Use the program version that wrote it",
+            other,
+            expected=f"{schema[0]}, version {schema[1]}, with all its parts",
+            found=f"{str(name)[:40]}, version {str(version)[:40]}",
+            advice=advice,
         )
     return document

@@ -73,10 +73,11 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
     """
     figures = _figures(document)
     answered = answer(document)
-    scripts = {"library": inline(get_plotlyjs()), "draw": inline(asset("draw.js"))}
-    template = environment().get_template("template.html.j2")
-    return template.render(
-        d=document,
+    return page(
+        "template.html.j2",
+        document,
+        json_name,
+        {name: figure["spec"] for name, figure in figures.items()},
         items=document["items"],
         w=wording,
         r=two_findings,
@@ -96,13 +97,40 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         failed=failed,
         parameters=list(_settings(document["parameters"])),
         figures=figures,
-        figure_data=json_for_html({"config": CONFIG, "figures": {name: f["spec"] for name, f in figures.items()}}),
-        scripts=scripts,
-        policy=policy(scripts.values()),
-        style=Markup(faces() + asset("report.css")),
         paper_is_reading=same_reading(document),
-        json_name=json_name,
-        json_sha256=hashlib.sha256(to_json(document)).hexdigest(),
+    )
+
+
+def page(
+    template: str,
+    document: Mapping[str, Any],
+    json_name: str = "",
+    drawn: Mapping[str, Any] | None = None,
+    **values: Any,
+) -> str:
+    """A document of any kind as one self-contained file.
+
+    Args:
+        json_name: name of its JSON file, printed with its SHA-256.
+        drawn: plotly's data and layout of each figure by element id; None for a page without scripts.
+        values: what else the template uses.
+    """
+    scripts: dict[str, Markup] = {}
+    if drawn is not None:
+        scripts = {"library": inline(get_plotlyjs()), "draw": inline(asset("draw.js"))}
+        values["figure_data"] = json_for_html({"config": CONFIG, "figures": drawn})
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            d=document,
+            scripts=scripts,
+            policy=policy(scripts.values()),
+            style=Markup(faces() + asset("report.css")),
+            json_name=json_name,
+            json_sha256=hashlib.sha256(to_json(document)).hexdigest(),
+            **values,
+        )
     )
 
 

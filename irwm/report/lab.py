@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -10,14 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from irwm import Key
-from irwm.canonical import strict_json
-from irwm.errors import printable
-from irwm.report import wording
-from irwm.report.document import ReportError, plain, to_json
-from irwm.report.html import asset, environment, faces, inline, json_for_html, policy
+from irwm.report.document import opening, plain, read_document
+from irwm.report.html import page
 from irwm.report.items import ItemDescription
 from irwm.report.lab_rows import (
     MODES,
@@ -35,7 +30,6 @@ from irwm.report.lab_rows import (
 )
 from irwm.report.numbers import decimal, power_of_ten
 from irwm.report.plots import lab as lab_plots
-from irwm.report.plots.theme import CONFIG
 
 SCHEMA, VERSION = "irwm-lab", 2
 NAME = "lab"
@@ -88,10 +82,7 @@ def lab_document(
     """
     document: dict[str, Any] = plain(
         {
-            "schema": {"name": SCHEMA, "version": VERSION},
-            "created_utc": created_utc,
-            "status": {"signed": False, "court_ready": False, "note": wording.STATUS},
-            "case": dict(case),
+            **opening((SCHEMA, VERSION), created_utc, case),
             "rehearsal": rehearsal,
             "complete": False,
             "trials": trials,
@@ -132,36 +123,27 @@ def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str)
     return section
 
 
-def is_lab(data: bytes) -> bool:
-    """Whether these bytes say that they are a lab's document; `from_json` checks the document."""
-    try:
-        return bool(strict_json(data)["schema"]["name"] == SCHEMA)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
-
-
 def from_json(data: bytes) -> dict[str, Any]:
     """The document that `to_json` wrote.
 
     Raises:
         ReportError: not a lab's document, of another version, or incomplete.
     """
-    try:
-        document: dict[str, Any] = strict_json(data)
-        schema = document["schema"]["name"], document["schema"]["version"]
-        whole = document.keys() >= _SECTIONS
-        whole = whole and all(mark.keys() >= _MARK for mark in document["marks"])
-        whole = whole and all(row.keys() >= _ROW for row in all_rows(document))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        what = printable(f"{type(error).__name__}: {error}", 120)
-        raise ReportError("these bytes are not a lab’s JSON", found=what) from error
-    if schema != (SCHEMA, VERSION) or not whole:
-        raise ReportError(
-            "the lab’s document has another schema",
-            expected=f"{SCHEMA}, version {VERSION}, with all its parts",
-            found=str(schema)[:80],
-        )
-    return document
+    return read_document(
+        data,
+        (SCHEMA, VERSION),
+        "these bytes are not a lab’s JSON",
+        "the lab’s document has another schema",
+        _is_complete,
+    )
+
+
+def _is_complete(document: Mapping[str, Any]) -> bool:
+    return (
+        document.keys() >= _SECTIONS
+        and all(mark.keys() >= _MARK for mark in document["marks"])
+        and all(row.keys() >= _ROW for row in all_rows(document))
+    )
 
 
 def figures(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,33 +163,25 @@ def lab_html(document: Mapping[str, Any], json_name: str = "") -> str:
         json_name: name of its JSON file, printed with its SHA-256.
     """
     drawn = {name: json.loads(fig.to_json()) for name, fig in figures(document).items()}
-    scripts = {"library": inline(get_plotlyjs()), "draw": inline(asset("draw.js"))}
-    return (
-        environment()
-        .get_template("lab.html.j2")
-        .render(
-            d=document,
-            headline=headline(document),
-            remarks=remarks(document),
-            word=word(document),
-            rehearsal=REHEARSAL,
-            modes=MODES,
-            ways=list(WAY_WORDS.items()),
-            usable=USABLE,
-            is_usable=is_usable,
-            rested=verdict_way,
-            changed=_changed,
-            nats=_nats,
-            largest=lambda row: Markup(power_of_ten(largest_difference(row))),
-            lost_tokens=lost_tokens,
-            figures={name: spec["layout"]["height"] for name, spec in drawn.items()},
-            figure_data=json_for_html({"config": CONFIG, "figures": drawn}),
-            scripts=scripts,
-            policy=policy(scripts.values()),
-            style=Markup(faces() + asset("report.css")),
-            json_name=json_name,
-            json_sha256=hashlib.sha256(to_json(document)).hexdigest(),
-        )
+    return page(
+        "lab.html.j2",
+        document,
+        json_name,
+        drawn,
+        headline=headline(document),
+        remarks=remarks(document),
+        word=word(document),
+        rehearsal=REHEARSAL,
+        modes=MODES,
+        ways=list(WAY_WORDS.items()),
+        usable=USABLE,
+        is_usable=is_usable,
+        rested=verdict_way,
+        changed=_changed,
+        nats=_nats,
+        largest=lambda row: Markup(power_of_ten(largest_difference(row))),
+        lost_tokens=lost_tokens,
+        figures={name: spec["layout"]["height"] for name, spec in drawn.items()},
     )
 
 

@@ -20,6 +20,7 @@ from irwm.evidence.examination import BORROWED
 from irwm.evidence.finding import FINGERPRINT, Evidence
 from irwm.evidence.lineage import Lineage
 from irwm.evidence.unrelated import AmongUnrelated
+from irwm.report.document import column
 from irwm.report.items import FileRecord, ItemDescription, SelfTest
 from irwm.scheme.parameters import EMBEDDING
 
@@ -69,15 +70,12 @@ def reading_of(recorded: Mapping[str, Any]) -> Reading:
     """A document's "reading" or "paper", with an empty null."""
     positions = recorded["positions"]
 
-    def column(name: str) -> NDArray[np.float64]:
-        return np.array([math.nan if p[name] is None else p[name] for p in positions], dtype=np.float64)
-
     return Reading(
         statistic=recorded["statistic"],
         invariant=recorded["invariant"],
-        observed=column("observed"),
+        observed=column(positions, "observed"),
         null=_NONE,
-        ranks=column("rank"),
+        ranks=column(positions, "rank"),
         count=recorded["count"],
         present=recorded["present"],
         passes=recorded["rule_met"],

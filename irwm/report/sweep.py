@@ -6,13 +6,10 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
-from irwm.canonical import strict_json
 from irwm.evidence.finding import FOUND
 from irwm.report.answer import word_of
-from irwm.report.document import ReportError, to_json
-from irwm.report.html import asset, environment, faces, policy
+from irwm.report.document import read_document, to_json
+from irwm.report.html import page
 from irwm.report.received import SIGNATURE
 from irwm.report.tracing import TRACING
 from irwm.report.tracing_words import is_one_copy
@@ -85,26 +82,14 @@ def from_json(data: bytes) -> dict[str, Any]:
     Raises:
         ReportError: not a sweep's overview, or of another version.
     """
-    try:
-        found: dict[str, Any] = strict_json(data)
-        schema = found["schema"]["name"], found["schema"]["version"]
-        rows_are_rows = all(row.keys() >= _ROW for row in found["rows"])
-        known = found.keys() >= _SECTIONS
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ReportError(
-            "the overview of this sweep cannot be read", found=type(error).__name__, advice="Run it again"
-        ) from error
-    if schema != (SCHEMA, VERSION) or not rows_are_rows or not known:
-        raise ReportError("the overview of this sweep is of another version", found=str(schema)[:80])
-    return found
-
-
-def is_sweep(data: bytes) -> bool:
-    """Whether these bytes say that they are a sweep's overview; `from_json` checks the overview."""
-    try:
-        return bool(strict_json(data)["schema"]["name"] == SCHEMA)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
+    return read_document(
+        data,
+        (SCHEMA, VERSION),
+        "the overview of this sweep cannot be read",
+        "the overview of this sweep is of another version",
+        lambda found: found.keys() >= _SECTIONS and all(row.keys() >= _ROW for row in found["rows"]),
+        advice="Run it again",
+    )
 
 
 def json_name(path: str) -> str:
@@ -153,16 +138,11 @@ def outcome(row: Mapping[str, Any]) -> str:
 
 def overview_html(found: Mapping[str, Any], _json_name: str = "") -> str:
     """The overview as one self-contained file without scripts."""
-    return (
-        environment()
-        .get_template("sweep.html.j2")
-        .render(
-            d=found,
-            outcome=outcome,
-            origin=origin,
-            policy=policy(()),
-            style=Markup(faces() + asset("report.css")),
-            found=sum(row["error"] is None and row["verdict"] == "found" for row in found["rows"]),
-            failed=sum(row["error"] is not None for row in found["rows"]),
-        )
+    return page(
+        "sweep.html.j2",
+        found,
+        outcome=outcome,
+        origin=origin,
+        found=sum(row["error"] is None and row["verdict"] == "found" for row in found["rows"]),
+        failed=sum(row["error"] is not None for row in found["rows"]),
     )

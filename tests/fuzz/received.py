@@ -25,7 +25,7 @@ from irwm.ownership.timestamp import read_response, request
 from irwm.release.manifest import verify_manifest
 from irwm.report import ItemDescription, KeyInfo, dispute, finding_document, installed_versions, lab, to_json
 from irwm.report.audit_log import check_log
-from irwm.report.document import from_json
+from irwm.report.document import from_json, schema_of
 from irwm.report.html import render_html
 from irwm.report.redrawn import check_page
 from irwm.report.signature_file import announced, read_signature, sign_report
@@ -98,8 +98,7 @@ def report_json(content: bytes) -> None:
     for read in (from_json, dispute.from_json, lab.from_json):
         with contextlib.suppress(irwm.IrwmError):
             read(content)
-    dispute.is_dispute(content)
-    lab.is_lab(content)
+    schema_of(content)
 
 
 @cache

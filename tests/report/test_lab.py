@@ -17,9 +17,9 @@ from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.errors import IrwmError
-from irwm.report.document import ReportError, to_json
+from irwm.report.document import ReportError, schema_of, to_json
 from irwm.report.items import ItemDescription, installed_versions
-from irwm.report.lab import figures, from_json, is_lab, lab_document, lab_html, mark_section
+from irwm.report.lab import figures, from_json, lab_document, lab_html, mark_section
 from irwm.report.lab_rows import HELD, LOST, UNMEASURED, headline, remarks, word
 from irwm.report.plots.lab import curved
 from irwm.running import default_text, reference
@@ -180,4 +180,4 @@ def test_incomplete_lab_document_is_refused(path: tuple[Any, ...]) -> None:
 def test_other_documents_than_a_lab_are_refused(data: bytes) -> None:
     with pytest.raises(IrwmError):
         from_json(data)
-    is_lab(data)  # it returns a value and does not raise
+    schema_of(data)  # it returns a value and does not raise

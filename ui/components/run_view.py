@@ -10,7 +10,7 @@ import gradio as gr
 
 from irwm.errors import IrwmError
 from irwm.report import dispute, lab
-from irwm.report.document import ReportError, from_json, to_json
+from irwm.report.document import ReportError, from_json, schema_of, to_json
 from irwm.report.html import render_html
 from storage.vault import Vault
 from ui.components import notices
@@ -98,8 +98,8 @@ def _ending(files: Mapping[str, bytes], ending: str) -> str | None:
 def _document(vault: Vault, run_id: str, files: Mapping[str, bytes], name: str | None) -> dict[str, Any]:
     """The run's document: the signed one, or the finding itself if no files were filed with it."""
     data = files[name] if name is not None else vault.run_finding(run_id)
-    read = dispute.from_json if dispute.is_dispute(data) else lab.from_json if lab.is_lab(data) else from_json
-    return read(data)
+    read = {dispute.SCHEMA: dispute.from_json, lab.SCHEMA: lab.from_json}
+    return read.get(schema_of(data), from_json)(data)
 
 
 def _card(document: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Faults with reports (FAULTS 56 to 59): an edited report fails and says where; a changed model is named."""
+"""Faults with reports (FAULTS 57 to 59, 66, 67, 76): logs, clocks, garbage, signers; `report/test_verify.py` has 56."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 
 import irwm
 from irwm.errors import SignatureError
-from irwm.report import to_json
 from irwm.report.signature_file import Signer
 from irwm.report.verify import Verification, verify_report
 from irwm.report.write import write_document
@@ -68,59 +67,6 @@ def report(case: dict, tmp_path: Path) -> Path:
 
 def failed(outcome: Verification) -> dict[str, str]:
     return {check.name: check.said for check in outcome.checks if check.ok is False}
-
-
-def edit(path: Path, *steps: str, to: object) -> None:
-    values = part = json.loads(path.read_bytes())
-    for step in steps[:-1]:
-        part = part[step]
-    part[steps[-1]] = to
-    path.write_bytes(to_json(values))
-
-
-@pytest.mark.slow
-def test_fault_58_honest_report_holds_with_a_wrong_clock(case, report):
-    outcome = verify_report(
-        report, case["suspect"].path, case["model"].path, case["key"], case["signer"].identity, audit_log=case["log"]
-    )
-    assert outcome.exit_code == 0, outcome.result
-    assert [check.name for check in outcome.checks if not check.ok] == []
-    assert "2099" in {check.name: check.said for check in outcome.checks}["signature"]
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize(
-    ("steps", "value", "named"),
-    [
-        (("evaluation", "log10_p"), -200.0, "evaluation.log10_p is -200.0"),
-        (("evaluation", "log10_risk"), -300.0, "evaluation.log10_risk is -300.0"),
-        (("verdict", "word"), "not found", "verdict.word is not found"),
-    ],
-)
-def test_fault_56_an_edited_report_and_a_swapped_p_are_tampered_with_and_named(report, steps, value, named):
-    edit(report / "report.json", *steps, to=value)
-    wrong = failed(verify_report(report))
-    assert "report.json was changed after it was signed" in wrong["files"]
-    assert named in wrong["numbers"]
-    assert "page" in wrong
-
-
-def test_fault_56_removed_signature_is_noticed(report, case):
-    (report / "report.signature.json").unlink()
-    assert "not there" in failed(verify_report(report))["signature"]
-    edit(report / "report.json", "status", "signed", to=False)  # and the report edited to say that it never was signed
-    assert "page" in failed(verify_report(report))
-    assert "was expected" in failed(verify_report(report, identity=case["signer"].identity))["signature"]
-
-
-def test_fault_56_a_certificate_chain_cut_short_no_longer_leads_to_the_signer(report, case):
-    path = report / "report.signature.json"
-    certificates = json.loads(path.read_bytes())["signature"]["certificates"]
-    assert len(certificates) == 2
-    edit(path, "signature", "certificates", to=certificates[:1])
-    assert "another identity than the one that signed" in failed(verify_report(report))["certificates"]
-    edit(path, "signature", "certificates", to=certificates[1:])
-    assert set(failed(verify_report(report))) == {"identity"}
 
 
 def test_fault_57_a_log_whose_tail_was_cut_does_not_hold_the_head_that_the_report_prints(report, case):
@@ -177,17 +123,6 @@ def test_fault_57_report_reveals_an_older_vault_with_its_witness(case, tmp_path)
     older = Vault.open(vault.home)
     assert older.verify_audit().ok, "alone it is valid, and so is its witness"
     assert "earlier report" in older.verify_audit(head).reason
-
-
-def test_fault_58_a_checkpoint_changed_after_the_report_is_named(report, case, tmp_path):
-    copied = shutil.copytree(case["suspect"].path, tmp_path / "copied")
-    file = copied / "model.safetensors"
-    data = bytearray(file.read_bytes())
-    data[-3] ^= 0x10
-    file.write_bytes(bytes(data))
-    outcome = verify_report(report, copied, case["model"], case["key"])
-    assert outcome.exit_code == 1
-    assert "model.safetensors is not the file examined" in failed(outcome)["suspect"]
 
 
 def test_fault_59_times_of_the_far_future_are_kept_as_they_are(report):
@@ -274,11 +209,14 @@ def test_a_page_of_opened_tags_is_compared_in_one_pass(report: Path, opened: str
     assert "page" in failed(verify_report(report))
 
 
+@pytest.mark.fault(58)
 @pytest.mark.fault(76)
 def test_only_a_report_signed_by_the_expected_identity_passes(case: dict, report: Path) -> None:
     first = case["signer"].identity
     brought = {"suspect": case["suspect"], "original": case["model"], "key": case["key"], "audit_log": case["log"]}
-    assert verify_report(report, identity=first, **brought).exit_code == 0
+    honest = verify_report(report, identity=first, **brought)
+    assert honest.exit_code == 0, "the clock was wrong when it was signed"
+    assert [check.name for check in honest.checks if not check.ok] == []
     nobody_said = verify_report(report, **brought)
     assert (nobody_said.ok, nobody_said.exit_code) == (True, 2)
     assert nobody_said.open == ("the expected signer was not given",)

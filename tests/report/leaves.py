@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -60,6 +61,13 @@ def put(document: dict[str, Any], place: Place, value: Any) -> None:
     for step in place[:-1]:
         part = part[step]
     part[place[-1]] = value
+
+
+def changed(document: Mapping[str, Any], place: Place, value: Any) -> dict[str, Any]:
+    """A copy of the document with another value at this place."""
+    made: dict[str, Any] = copy.deepcopy(dict(document))
+    put(made, place, value)
+    return made
 
 
 def unnoticed(

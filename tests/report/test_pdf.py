@@ -12,10 +12,10 @@ import pytest
 
 import irwm
 import irwm.report.pdf as pdf
-from irwm.report import render_html
+from irwm.report import KeyInfo, finding_document, render_html, to_json
 from irwm.report.blocks import blocks_of, figures_of, text_of
 from irwm.report.document import ReportError
-from irwm.report.drawings import drawn, words
+from irwm.report.drawings import _drawn, drawn, words
 from irwm.report.figures import FIGURES
 from irwm.report.pdf import SPELLED, STANDARD, page_data, render_pdf, report_id
 from irwm.report.typefaces import files, settable
@@ -35,7 +35,7 @@ def test_the_same_document_gives_the_same_bytes_of_an_archival_pdf(found):
     one = render_pdf(found.document, "report.json")
     two = subprocess.run(
         [sys.executable, "-c", _AGAIN],
-        input=_document_bytes(found),
+        input=to_json(found.document),
         capture_output=True,
         check=True,
         timeout=PATIENCE,
@@ -54,12 +54,6 @@ from irwm.report import from_json
 from irwm.report.pdf import render_pdf
 sys.stdout.buffer.write(render_pdf(from_json(sys.stdin.buffer.read()), "report.json"))
 """
-
-
-def _document_bytes(found):
-    from irwm.report import to_json
-
-    return to_json(found.document)
 
 
 def test_every_word_of_the_page_is_in_the_pdf(any_case):
@@ -84,8 +78,6 @@ def test_every_figure_of_the_page_is_drawn(any_case):
 
 def test_a_figure_is_drawn_the_same_each_time(found):
     spec = figures_of(render_html(found.document))["figure-lineage"]
-    from irwm.report.drawings import _drawn
-
     one = drawn(spec)
     _drawn.cache_clear()
     assert drawn(spec) == one
@@ -114,8 +106,6 @@ def test_untrusted_text_is_not_interpreted(world):
     key = irwm.generate_key(world["model"], secret=b"\x01" * 32, owner=HOSTILE, recipient="Ж模שλ🦙")
     finding = irwm.detect(world["copy"], world["model"], world["key"], seed=7)
     particulars = examine(world, "copy").particulars
-    from irwm.report import KeyInfo, finding_document
-
     document = finding_document(
         finding,
         **particulars

@@ -6,7 +6,9 @@ import pytest
 
 from irwm.evidence.verdict import log10_risk
 from irwm.report import ReportError, from_json, render_html, reproduce, to_json, tracing
+from irwm.report.states import text_of
 from tests.report.conftest import examine
+from tests.report.leaves import changed
 
 
 @pytest.mark.sweep
@@ -42,20 +44,12 @@ def test_a_report_that_withholds_rows_is_reproduced(world):
     ],
 )
 def test_an_edited_number_is_named(found, path, value):
-    document = copy.deepcopy(found.document)
-    part = document
-    for step in path[:-1]:
-        part = part[step]
-    part[path[-1]] = value
-    differences = reproduce(document, found.suspect, found.model, found.key)
-    where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
-    assert [d.where for d in differences] == [where]
-    assert differences[0].recorded == value
+    differences = reproduce(changed(found.document, path, value), found.suspect, found.model, found.key)
+    assert [(d.where, d.recorded) for d in differences] == [(text_of(path), value)]
 
 
 def test_an_edited_step_is_named(disguised):
-    document = copy.deepcopy(disguised.document)
-    document["alignment"]["steps"][0]["confidence"] = 0.5
+    document = changed(disguised.document, ("alignment", "steps", 0, "confidence"), 0.5)
     differences = reproduce(document, disguised.suspect, disguised.model, disguised.key)
     assert [d.where for d in differences] == ["alignment.steps[0].confidence"]
 

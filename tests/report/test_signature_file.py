@@ -8,6 +8,7 @@ import pytest
 from irwm.canonical import canonical_json
 from irwm.errors import IrwmError, SignatureError
 from irwm.report.signature_file import announced, read_signature, sign_report
+from tests.report.leaves import put
 from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
 
 FILES = {"report.json": b"{}", "report.html": b"<p>", "report.pdf": b"%PDF"}
@@ -19,10 +20,7 @@ def signed(signatory: Signatory) -> bytes:
 
 def changed(data: bytes, *path: str, to: object) -> bytes:
     values = json.loads(data)
-    part = values
-    for step in path[:-1]:
-        part = part[step]
-    part[path[-1]] = to
+    put(values, path, to)
     return json.dumps(values).encode()
 
 

@@ -18,12 +18,13 @@ from irwm.__main__ import main
 from irwm.ownership import Commitment
 from irwm.ownership.key_search import standing
 from irwm.ownership.timestamp import request
-from irwm.report import ReportError, from_json, to_json
+from irwm.report import ReportError, from_json, to_json, wording
 from irwm.report.signature_file import announced, sign_report
-from irwm.report.stamps import StampedCommitment, contradictions
+from irwm.report.stamps import StampedCommitment, _lines, contradictions
 from irwm.report.verify import Verification, verify_report
 from tests.ownership.authority import Authority, make_authority
 from tests.report.conftest import SEEN, Examined, dated, examine, stamped
+from tests.report.leaves import changed
 from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
 
 FILES = ("commitment", "request", "response")
@@ -61,8 +62,6 @@ def answer(outcome: Verification) -> tuple[bool | None, str]:
 
 def with_stamp(document: dict[str, Any], section: dict[str, Any], at: str | None = None) -> dict[str, Any]:
     """The document with another stamp, and all values that follow from it, as by a careful forger."""
-    from irwm.report import wording
-
     forged = copy.deepcopy(document)
     forged["time_stamp"] = section
     time = at or section["time_utc"]
@@ -132,12 +131,7 @@ def test_a_root_for_a_report_without_a_time_stamp_proves_nothing(
 def test_a_report_that_contradicts_its_stamp_fails(
     document: dict[str, Any], authority: Authority, tmp_path: Path, place: tuple[str, ...], value: Any, line: str
 ) -> None:
-    forged = copy.deepcopy(document)
-    part = forged
-    for step in place[:-1]:
-        part = part[step]
-    part[place[-1]] = value
-    outcome = verified(signed(tmp_path / "r", forged), authority.root)
+    outcome = verified(signed(tmp_path / "r", changed(document, place, value)), authority.root)
     assert outcome.exit_code == 1
     assert next(check.ok for check in outcome.checks if check.name == line) is False
 
@@ -153,27 +147,16 @@ def test_a_stamp_that_answers_another_request_is_refused(document: dict[str, Any
     files = StampedCommitment.of(document["time_stamp"])
     digest = Commitment.from_bytes(files.commitment).digest
     other = StampedCommitment(files.commitment, request(digest, nonce=1), files.response)
-    forged = copy.deepcopy(document)
-    forged["time_stamp"]["request"] = _lines_of(other, "request")
+    forged = changed(document, ("time_stamp", "request"), _lines(other.request))
     with pytest.raises(ReportError, match="answers another request"):
         contradictions(forged)
 
 
-def _lines_of(files: StampedCommitment, name: str) -> list[str]:
-    from irwm.report.stamps import _lines
-
-    return _lines(getattr(files, name))
-
-
 def altered(document: dict[str, Any], name: str, at: int) -> dict[str, Any]:
     """The document with one bit of one byte of a stamp's file altered."""
-    files = StampedCommitment.of(document["time_stamp"])
-    parts = {each: getattr(files, each) for each in FILES}
-    data = bytearray(parts[name])
+    data = bytearray(getattr(StampedCommitment.of(document["time_stamp"]), name))
     data[at] ^= 1 << at % 8
-    forged = {**document, "time_stamp": dict(document["time_stamp"])}
-    forged["time_stamp"][name] = _lines_of(StampedCommitment(**parts | {name: bytes(data)}), name)
-    return forged
+    return {**document, "time_stamp": document["time_stamp"] | {name: _lines(bytes(data))}}
 
 
 def noticed(document: dict[str, Any]) -> bool:
@@ -211,8 +194,8 @@ def test_every_byte_altered_is_noticed(document: dict[str, Any], name: str) -> N
 def test_non_canonical_base64_of_a_stamp_is_refused(
     document: dict[str, Any], respell: Callable[[list[str]], Any]
 ) -> None:
-    forged = {**document, "time_stamp": dict(document["time_stamp"])}
-    forged["time_stamp"]["response"] = respell(forged["time_stamp"]["response"])
+    response = respell(document["time_stamp"]["response"])
+    forged = {**document, "time_stamp": document["time_stamp"] | {"response": response}}
     with pytest.raises(ReportError):
         contradictions(forged)
 

@@ -14,11 +14,12 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.report import ReportError, dispute, from_json, to_json
 from irwm.report.consistency import contradictions
-from irwm.report.reproduction import Difference
 from irwm.report.signature_file import announced, sign_report
+from irwm.report.states import text_of
 from irwm.report.verify import Verification, verify_report
 from irwm.report.write import report_files, write_document
 from tests.report.conftest import Examined
+from tests.report.leaves import changed
 from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
 
 
@@ -103,6 +104,7 @@ def test_an_unsigned_report_is_reported_as_unsigned(unsigned):
     assert "signature" in failed(verify_report(unsigned, identity=Signatory().first))
 
 
+@pytest.mark.fault(56)
 def test_a_number_changed_in_the_json_is_named(signed):
     edit(signed / "report.json", lambda d: d["verdict"].update(count=49))
     wrong = failed(verify_report(signed))
@@ -176,6 +178,8 @@ def test_a_removed_signature_is_noticed(signed):
     wrong = failed(verify_report(signed))
     assert set(wrong) == {"signature"}
     assert "says that it is signed, but report.signature.json is not there" in wrong["signature"]
+    edit(signed / "report.json", lambda d: d["status"].update(signed=False))  # as if it never was signed
+    assert "page" in failed(verify_report(signed))
 
 
 def test_a_signature_of_another_vault_is_named(signed):
@@ -193,6 +197,7 @@ def test_a_forgery_signed_by_another_vault_needs_the_published_key(signed, found
     assert set(failed(verify_report(tmp_path / "forged", identity=Signatory().first))) == {"identity"}
 
 
+@pytest.mark.fault(56)
 def test_a_certificate_removed_from_the_chain_is_named(signed):
     signatory = Signatory()
     for _ in range(3):
@@ -229,8 +234,7 @@ def test_models_and_opened_key_reproduce_every_number(whole, tmp_path):
 
 def test_number_that_only_the_models_disprove_is_named(unsigned, found):
     """A false length of rows: no other value in the document follows from it, and every file is drawn again."""
-    document = copy.deepcopy(found.document)
-    document["alignment"]["row_scale"] = 0.75
+    document = changed(found.document, ("alignment", "row_scale"), 0.75)
     for name, data in report_files(document).items():
         (unsigned / name).write_bytes(data)
     assert verify_report(unsigned).ok
@@ -276,17 +280,6 @@ def test_a_release_whose_manifest_was_changed_is_named(signed, found, tmp_path):
     manifest.write_text(manifest.read_text().replace("model.safetensors", "model.safetensors", 1).replace("a", "b", 1))
     wrong = failed(verify_report(signed, suspect=copied))
     assert "SHA256SUMS" in wrong["suspect"]
-
-
-def test_a_hash_of_the_item_changed_in_the_report_is_found_against_the_model(unsigned, found):
-    document = copy.deepcopy(found.document)
-    document["items"]["suspect"]["files"][0]["sha256"] = "0" * 64
-    for name, data in report_files(document).items():
-        (unsigned / name).write_bytes(data)
-    assert (
-        "model.safetensors is not the file examined"
-        in failed(verify_report(unsigned, suspect=found.suspect))["suspect"]
-    )
 
 
 def test_retrained_original_is_named_without_a_file_hash(signed, found, tmp_path):
@@ -350,8 +343,7 @@ def test_a_model_that_cannot_be_opened_is_reported_and_does_not_pass(signed, tmp
 
 
 def test_a_report_drawn_by_another_version_stays_open(unsigned, found):
-    document = copy.deepcopy(found.document)
-    document["versions"]["irwm"] = "0.0.9"
+    document = changed(found.document, ("versions", "irwm"), "0.0.9")
     (unsigned / "report.json").write_bytes(to_json(document))
     outcome = verify_report(unsigned)
     checks = {check.name: check for check in outcome.checks}
@@ -392,12 +384,7 @@ def test_a_document_without_pages_holds(found, tmp_path):
     ],
 )
 def test_a_document_whose_numbers_cannot_be_computed_fails(found, tmp_path, path, value):
-    document = copy.deepcopy(found.document)
-    part = document
-    for step in path[:-1]:
-        part = part[step]
-    part[path[-1]] = value
-    outcome = alone(tmp_path / "report", document)
+    outcome = alone(tmp_path / "report", changed(found.document, path, value))
     assert set(failed(outcome)) == {"numbers"}
     assert outcome.exit_code == 1
 
@@ -450,9 +437,7 @@ def test_another_encoding_of_the_same_document_is_named(unsigned, respell):
     ],
 )
 def test_names_that_differ_from_the_key_are_found_with_the_opened_key(unsigned, found, name, value, words):
-    document = copy.deepcopy(found.document)
-    document["key"][name] = value
-    (unsigned / "report.json").write_bytes(to_json(document))
+    (unsigned / "report.json").write_bytes(to_json(changed(found.document, ("key", name), value)))
     assert words in failed(verify_report(unsigned, key=found.key))["key"]
 
 
@@ -481,21 +466,12 @@ def test_the_numbers_of_an_honest_report_agree(any_case):
     ],
 )
 def test_inconsistent_number_is_named(found, path, value):
-    document = copy.deepcopy(found.document)
-    part = document
-    for step in path[:-1]:
-        part = part[step]
-    part[path[-1]] = value
-    wrong = contradictions(document)
+    wrong = {each.where for each in contradictions(changed(found.document, path, value))}
     assert wrong
-    assert all(isinstance(each, Difference) for each in wrong)
     if path[0] != "parameters" and path[-1] != "keys_tried":
-        named = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)[1:]
-        assert named in {each.where for each in wrong} or path[-1] == "word"
+        assert text_of(path) in wrong or path[-1] == "word"
 
 
 def test_a_report_with_forbidden_parameters_is_refused(found):
-    document = copy.deepcopy(found.document)
-    document["parameters"]["rank_threshold"] = 0.9
     with pytest.raises(ReportError, match="rank_threshold is out of range"):
-        contradictions(document)
+        contradictions(changed(found.document, ("parameters", "rank_threshold"), 0.9))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from irwm.errors import IrwmError
@@ -120,6 +120,17 @@ def must(holds: bool, where: str, value: Any, words: str) -> Iterator[Claim]:
     """A claim that fails unless `holds`; `words` say what the value must be."""
     if not holds:
         yield where, "nothing" if value is None else value, words
+
+
+def one_of(where: str, value: Any, known: Collection[str]) -> Iterator[Claim]:
+    """A claim that a value is one of these words."""
+    yield from must(value in known, where, value, f"one of {', '.join(known)}")
+
+
+def present_and_count(where: str, read: Mapping[str, Any], most: float = float("inf")) -> Iterator[Claim]:
+    """Claims about the positions that could be ranked, of at most this many, and those of them that count."""
+    yield from whole(f"{where}.present", read["present"], 0, most)
+    yield from whole(f"{where}.count", read["count"], 0, read["present"])
 
 
 def whole(where: str, value: Any, least: int = 0, most: float = float("inf")) -> Iterator[Claim]:

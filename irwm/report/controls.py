@@ -20,7 +20,6 @@ from typing import Any
 
 import irwm
 from irwm import Examination, Finding, Key
-from irwm.errors import printable
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import detect_marks
 from irwm.evidence.neutral import write_neutral
@@ -29,7 +28,7 @@ from irwm.report.checks import CONTROLS, Check, listed
 from irwm.report.document import plain
 from irwm.report.error_rates import NeutralModel
 from irwm.report.items import SelfTest, control_of_neutral
-from irwm.report.reproduction import differences
+from irwm.report.reproduction import differences, should_be
 from irwm.scheme.invariant import Layer0
 from irwm.tracing.recognition import DECOYS
 
@@ -141,10 +140,8 @@ def check_controls(
         for difference in differences(f"error_rates.neutral, {name}", models[name], neutral[name])
     ]
     if wrong:
-        named = [
-            f"{d.where} is {printable(str(d.recorded), 60)}, should be {printable(str(d.found), 60)}" for d in wrong
-        ]
-        return Check(CONTROLS, False, f"run again, {len(wrong)} values differ: {listed(sorted(named), 6)}")
+        in_order = sorted(wrong, key=lambda each: each.where)
+        return Check(CONTROLS, False, f"run again, {len(wrong)} values differ: {should_be(in_order, 60)}")
     if len(recorded) < len(document["self_tests"]) or len(models) < len(rates["neutral"]):
         return Check(CONTROLS, False, "the report names a control twice")
     missing = [name for name in expected if name not in recorded]

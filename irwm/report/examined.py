@@ -33,7 +33,7 @@ from irwm.report.checks import (
 from irwm.report.controls import WAY, check_controls
 from irwm.report.document import plain
 from irwm.report.items import FileRecord, ItemDescription, KeyInfo
-from irwm.report.reproduction import Again, examine_again, same
+from irwm.report.reproduction import Again, examine_again, not_as_recorded, same
 from irwm.tracing.recognition import RISK
 
 
@@ -171,17 +171,19 @@ def _other_form(recorded: Mapping[str, Any], described: ItemDescription) -> list
     found = plain(asdict(described))
     of_files = {file["name"]: file["bytes"] for file in found["files"]}
     said_of = {file["name"]: file["bytes"] for file in recorded["files"]}
-    names = [
-        name
-        for name in found
-        if name not in ("name", "files", "other_files") and not same(recorded.get(name), found[name])
-    ]
-    wrong = [
-        f"its {name.replace('_', ' ')} is {printable(str(found[name]), 80)}, the report says "
-        f"{printable(str(recorded.get(name)), 80)}"
-        for name in names
-    ]
+    form = {name: value for name, value in found.items() if name not in ("name", "files", "other_files")}
+    wrong = not_as_described(recorded, form)
     return wrong + (["the report gives other sizes of its files"] if recorded["files"] and of_files != said_of else [])
+
+
+def not_as_described(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """The values of a model or a key that a report gives differently, each as a part of a sentence."""
+    return [
+        f"its {name.replace('_', ' ')} is {printable(str(value), 80)}, the report says "
+        f"{printable(str(recorded.get(name)), 80)}"
+        for name, value in found.items()
+        if not same(recorded.get(name), value)
+    ]
 
 
 def _against_own_manifest(item: Checkpoint) -> list[str]:
@@ -205,15 +207,8 @@ def check_key(document: Mapping[str, Any], key: Key) -> Check:
     if key.commitment != recorded["commitment"]:
         found = f"{key.commitment[:16]}…, the report’s is {printable(str(recorded['commitment']), 16)}"
         return Check(KEY, False, f"it is not the key that the report is about: its commitment is {found}")
-    own = plain(asdict(KeyInfo.of(key)))
-    pairs = [(name, recorded.get(name), value) for name, value in own.items()]
-    settings = document["parameters"]
-    pairs += [(name, settings.get(name), value) for name, value in plain(key.parameters.to_dict()).items()]
-    wrong = [
-        f"its {name.replace('_', ' ')} is {printable(str(value), 80)}, the report says {printable(str(given), 80)}"
-        for name, given, value in pairs
-        if not same(given, value)
-    ]
+    wrong = not_as_described(recorded, plain(asdict(KeyInfo.of(key))))
+    wrong += not_as_described(document["parameters"], plain(key.parameters.to_dict()))
     if wrong:
         return Check(KEY, False, f"the report describes this key differently from the key itself: {listed(wrong)}")
     said_of = "with the same owner, recipient, scale, original and settings"
@@ -246,11 +241,7 @@ def check_examination(again: Again) -> Check:
         return Check(EXAMINATION, None, printable(what, 600), asked=True)
     if not again.differences:
         return Check(EXAMINATION, True, "run again, every number is as recorded")
-    named = [
-        f"{d.where}: recorded {printable(str(d.recorded), 60)}, found {printable(str(d.found), 60)}"
-        for d in again.differences[:12]
-    ]
-    return Check(EXAMINATION, False, f"run again, {len(again.differences)} values differ: {listed(named, 6)}")
+    return Check(EXAMINATION, False, not_as_recorded(again.differences))
 
 
 def check_choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:

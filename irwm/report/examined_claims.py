@@ -23,7 +23,7 @@ from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, N
 from irwm.evidence.examination import BORROWED
 from irwm.evidence.unrelated import Agreement, agreement_of, kept_models
 from irwm.report import tracing
-from irwm.report.claims import Claim, digest, each, item, must, whole
+from irwm.report.claims import Claim, digest, each, item, must, one_of, present_and_count, whole
 from irwm.report.document import LONGEST_TEXT, ROWS_LISTED
 from irwm.report.error_rates import LEVELS, clopper_pearson
 from irwm.report.items import control_of_neutral, name_of_answers
@@ -79,8 +79,7 @@ def answers(suspect: Mapping[str, Any], original: Mapping[str, Any]) -> Iterator
     yield f"{where}.name", suspect["name"], printable(name_of_answers(heard), LONGEST_TEXT)
     for name in ("endpoint", "model", "api", "original"):
         yield from must(isinstance(getattr(who, name), str), f"{where}.answers.recording.{name}", None, "a text")
-    known = ", ".join(SCALES)
-    yield from must(who.scale in SCALES, f"{where}.answers.recording.scale", who.scale, f"one of {known}")
+    yield from one_of(f"{where}.answers.recording.scale", who.scale, SCALES)
     yield from whole(f"{where}.answers.recording.prompt_seed", who.prompt_seed)
     yield from whole(f"{where}.answers.recording.requests", who.requests, 1)
     yield from whole(f"{where}.answers.recording.prompts", who.prompts, 1)
@@ -157,10 +156,9 @@ def lineage(document: Mapping[str, Any]) -> Iterator[Claim]:
     """Status and reason follow from the similarities, which are the alignment's if both are of the same place."""
     found, place, number = document["lineage"], document["place"], document["evaluation"]["places"]
     status, said = found["status"], found["reason"]
-    known = (lineages.DERIVED, lineages.NOT_DERIVED, lineages.CANNOT_TELL)
-    yield from must(status in known, "lineage.status", status, f"one of {', '.join(known)}")
+    yield from one_of("lineage.status", status, (lineages.DERIVED, lineages.NOT_DERIVED, lineages.CANNOT_TELL))
     places = (place,) if number == 1 or document["elsewhere"] is None else PLACES
-    yield from must(found["place"] in places, "lineage.place", found["place"], f"one of {', '.join(places)}")
+    yield from one_of("lineage.place", found["place"], places)
     if said == BORROWED.reason:
         yield from each("lineage", found, asdict(BORROWED))
         return
@@ -229,8 +227,7 @@ def controls(document: Mapping[str, Any]) -> Iterator[Claim]:
     again = _stated_elsewhere(document)
     for i, test in enumerate(document["self_tests"]):
         where = f"self_tests[{i}]"
-        yield from whole(f"{where}.present", test["present"])
-        yield from whole(f"{where}.count", test["count"], 0, test["present"])
+        yield from present_and_count(where, test)
         yield from must(test["expected"] in words, f"{where}.expected", test["expected"], "a verdict")
         yield from must(test["verdict"] in words, f"{where}.verdict", test["verdict"], "a verdict")
         if test["name"] in again:

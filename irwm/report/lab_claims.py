@@ -26,16 +26,16 @@ from irwm.report.claims import (
     each,
     item,
     must,
+    one_of,
     whole,
 )
 from irwm.report.lab import LIMITATIONS, SCHEMA, VERSION
 from irwm.report.lab_rows import ATTACK, CONTROL, MANY, MODES, NOT_AN_ATTACK, SINGLE, number_of
-from irwm.report.reading_claims import fisher_bounds
-from irwm.report.reproduction import ABSOLUTE, Difference
+from irwm.report.reading_claims import counted
+from irwm.report.reproduction import Difference
 from irwm.report.states import Stated
 from irwm.report.tracing import MARK, TRACING
-from irwm.scheme.parameters import chance_of_counting
-from irwm.scheme.probabilities import LN10, binomial_tail_log, rademacher_tail_log10
+from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.recognition import RISK
 
 _AGAIN = "only the same lab, run again, shows it"
@@ -101,7 +101,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
 def _mark(where: str, mark: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Claim]:
     original, key, p = document["original"], mark["key"], Parameters.from_dict(mark["parameters"])
     yield f"{where}.mode", mark["mode"], MANY if key["recipient"] else SINGLE
-    yield from must(mark["mode"] in MODES, f"{where}.mode", mark["mode"], f"one of {', '.join(MODES)}")
+    yield from one_of(f"{where}.mode", mark["mode"], MODES)
     yield from digest(f"{where}.key.commitment", key["commitment"])
     yield f"{where}.key.model_fingerprint", key["model_fingerprint"], original["fingerprint"]
     if not isinstance(p.scale, str):
@@ -186,15 +186,10 @@ def _read(where: str, row: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
 
 
 def _way(where: str, way: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
-    count, present, chance = way["count"], way["present"], chance_of_counting(p)
-    yield from whole(f"{where}.present", present, 0, p.positions)
-    yield from whole(f"{where}.count", count, 0, present)
+    count, present = way["count"], way["present"]
+    yield from counted(where, way, p)
     yield f"{where}.share", way["share"], count / present if present else None
     yield f"{where}.rule_met", way["rule_met"], count >= p.required_positions
-    yield f"{where}.log10_p_count", way["log10_p_count"], binomial_tail_log(count, present, chance) / LN10
-    least, most = fisher_bounds(count, present, p)
-    inside = least - ABSOLUTE <= way["log10_p"] <= most + ABSOLUTE
-    yield from must(inside, f"{where}.log10_p", way["log10_p"], f"from {least} to {most}, according to its count")
     best = min(way["log10_p"], way["log10_p_count"])
     yield from _places(where, way, p)
     forms = FORMS if p.noise_coordinates else 1

@@ -10,10 +10,11 @@ from irwm import Parameters
 from irwm.evidence.detection import ENOUGH_LOG10_RISK, INVARIANTS, WAYS
 from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import COMBINATIONS, FINGERPRINT, FORMS, MARK, other_place
-from irwm.report.claims import Claim, digest, each, must, whole
+from irwm.report.claims import Claim, digest, each, must, one_of, present_and_count, whole
 from irwm.report.document import paid_for
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
 from irwm.report.plots.summaries import LEVELS
+from irwm.report.reproduction import ABSOLUTE
 from irwm.scheme.parameters import PLACES, chance_of_counting
 from irwm.scheme.probabilities import (
     LN10,
@@ -39,7 +40,7 @@ def reading(where: str, recorded: Mapping[str, Any], p: Parameters) -> Iterator[
     positions = recorded["positions"]
     yield f"{where}.positions", len(positions), p.positions
     yield from way(where, recorded)
-    yield from must(recorded["by"] in MAPS, f"{where}.by", recorded["by"], f"one of {', '.join(MAPS)}")
+    yield from one_of(f"{where}.by", recorded["by"], MAPS)
     yield from each(f"{where}.null.shape", recorded["null"]["shape"], [p.positions, p.permutations])
     yield from each(f"{where}.null.quantile_levels", recorded["null"]["quantile_levels"], list(LEVELS))
     yield from digest(f"{where}.null.sha256", recorded["null"]["sha256"])
@@ -68,6 +69,17 @@ def fisher_bounds(count: int, present: int, p: Parameters) -> tuple[float, float
     least = fisher_log10([1 / steps] * count + [min(1.0, beyond / steps)] * (present - count))
     most = fisher_log10([max(1, beyond - 1) / steps] * count + [1.0] * (present - count))
     return least, most
+
+
+def counted(where: str, read: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+    """The counts of a reading whose ranks are not in the document, and its p, as far as the counts determine it."""
+    yield from present_and_count(where, read, p.positions)
+    count, present = read["count"], read["present"]
+    chance = binomial_tail_log(count, present, chance_of_counting(p)) / LN10
+    yield f"{where}.log10_p_count", read["log10_p_count"], chance
+    least, most = fisher_bounds(count, present, p)
+    inside = least - ABSOLUTE <= read["log10_p"] <= most + ABSOLUTE
+    yield from must(inside, f"{where}.log10_p", read["log10_p"], f"from {least} to {most}, according to its count")
 
 
 def _position(where: str, position: Mapping[str, Any], i: int, p: Parameters) -> Iterator[Claim]:
@@ -127,7 +139,7 @@ def _quantiles(
 def way(where: str, recorded: Mapping[str, Any]) -> Iterator[Claim]:
     """Statistic and invariant exist."""
     for name, known in (("statistic", STATISTICS), ("invariant", INVARIANTS)):
-        yield from must(recorded[name] in known, f"{where}.{name}", recorded[name], f"one of {', '.join(known)}")
+        yield from one_of(f"{where}.{name}", recorded[name], known)
 
 
 def rows(document: Mapping[str, Any]) -> Iterator[Claim]:
@@ -159,7 +171,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[Claim]:
 def places(document: Mapping[str, Any], p: Parameters, best: float, comparisons: int) -> Iterator[Claim]:
     """Where the mark was read: in the other place too, unless there is none or the first showed enough."""
     place, elsewhere, number = document["place"], document["elsewhere"], document["evaluation"]["places"]
-    yield from must(place in PLACES, "place", place, f"one of {', '.join(PLACES)}")
+    yield from one_of("place", place, PLACES)
     yield from must(place in p.places, "place", place, "a place that the key marks")
     yield from whole("evaluation.places", number, 1 if elsewhere is None else 2, len(p.places))
     if elsewhere is None:
@@ -195,8 +207,8 @@ def evidence(document: Mapping[str, Any], comparisons: int) -> Iterator[Claim]:
         else:
             bound = float(rademacher_tail_log10(one["z"]))
             known = PLACES if evaluation["places"] > 1 else (place,)
-            yield from must(one["place"] in known, f"{where}.place", one["place"], f"one of {', '.join(known)}")
-            yield from must(one["by"] in MAPS, f"{where}.by", one["by"], f"one of {', '.join(MAPS)}")
+            yield from one_of(f"{where}.place", one["place"], known)
+            yield from one_of(f"{where}.by", one["by"], MAPS)
             yield from whole(f"{where}.rows", one["rows"], 1, document["items"]["original"]["vocab_size"])
         yield f"{where}.log10_p", one["log10_p"], min(0.0, bound)
         yield f"{where}.log10_risk", one["log10_risk"], min(0.0, min(0.0, bound) + math.log10(comparisons))
@@ -222,8 +234,7 @@ def supporting(document: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
     for i, one in enumerate(document["supporting"]):
         where = f"supporting[{i}]"
         yield from way(where, one)
-        yield from whole(f"{where}.present", one["present"], 0, p.positions)
-        yield from whole(f"{where}.count", one["count"], 0, one["present"])
+        yield from present_and_count(where, one, p.positions)
         yield from must(type(one["seed"]) is int, f"{where}.seed", one["seed"], "a whole number")
         yield f"{where}.expected_by_chance", one["expected_by_chance"], chance * one["present"]
         yield f"{where}.rule_met", one["rule_met"], one["count"] >= p.required_positions

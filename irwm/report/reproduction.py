@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from irwm import Checkpoint, Examination, Finding, Key, detect_each
 from irwm.checkpoint.files import listed
+from irwm.errors import printable
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import NOT_READ, detect_marks, judge_opened
 from irwm.report import tracing
+from irwm.report.checks import listed as in_words
 from irwm.report.document import ReportError, examination, plain
 from irwm.report.error_rates import decoy_section
 from irwm.report.items import after_controls
@@ -210,6 +212,26 @@ def differences(where: str, recorded: Any, found: Any) -> Iterator[Difference]:
             yield from differences(f"{where}[{i}]", r, f)
     elif not same(recorded, found):
         yield Difference(where, recorded, found)
+
+
+def not_as_recorded(wrong: Sequence[Difference]) -> str:
+    """The values that an examination that was run again found, as a part of a sentence."""
+    named = [
+        f"{d.where}: recorded {printable(str(d.recorded), 60)}, found {printable(str(d.found), 60)}" for d in wrong[:12]
+    ]
+    return f"run again, {len(wrong)} values differ: {in_words(named, 6)}"
+
+
+def should_be(wrong: Iterable[Difference], most: int = 120) -> str:
+    """The values of a document that are not as they should be, as a part of a sentence.
+
+    Args:
+        most: characters of each value.
+    """
+    return in_words(
+        [f"{d.where} is {printable(str(d.recorded), most)}, should be {printable(str(d.found), most)}" for d in wrong],
+        6,
+    )
 
 
 def same(recorded: Any, found: Any) -> bool:

@@ -15,8 +15,8 @@ from irwm.report.brought import Brought, Model
 from irwm.report.checks import CHOICES, CLAIMANTS, EXAMINATION, KEY, MODELS, Check, guarded, listed, of_document, said
 from irwm.report.controls import WAY
 from irwm.report.document import plain
-from irwm.report.examined import wrong_in_item
-from irwm.report.reproduction import differences, same
+from irwm.report.examined import not_as_described, wrong_in_item
+from irwm.report.reproduction import differences, not_as_recorded
 
 
 def resolved_again(document: Mapping[str, Any], brought: Brought) -> list[Check]:
@@ -112,15 +112,9 @@ def _check_keys(document: Mapping[str, Any], keys: Mapping[str, Key]) -> Check:
         if key is None:
             missing.append(f"claims[{i}]")
             continue
-        pairs = [(name, claim[name], getattr(key, name)) for name in ("owner", "recipient")]
-        settings = plain(key.parameters.to_dict())
-        pairs += [(name, claim["parameters"].get(name), value) for name, value in settings.items()]
-        wrong += [
-            f"claims[{i}]: its {name.replace('_', ' ')} is {printable(str(value), 80)}, the report says "
-            f"{printable(str(given), 80)}"
-            for name, given, value in pairs
-            if not same(given, value)
-        ]
+        named = not_as_described(claim, {"owner": key.owner, "recipient": key.recipient})
+        named += not_as_described(claim["parameters"], plain(key.parameters.to_dict()))
+        wrong += [f"claims[{i}]: {each}" for each in named]
     if wrong:
         return Check(KEY, False, f"the report describes a key differently from the key itself: {listed(wrong)}")
     if missing:
@@ -165,9 +159,5 @@ def _check_tests(
     outcome = plain(resolve(claims, exhibits, device, document["seed"]).to_dict())
     wrong = list(differences("outcome", document["outcome"], outcome))
     if wrong:
-        named = [
-            f"{d.where}: recorded {printable(str(d.recorded), 60)}, found {printable(str(d.found), 60)}"
-            for d in wrong[:12]
-        ]
-        return Check(EXAMINATION, False, f"run again, {len(wrong)} values differ: {listed(named, 6)}")
+        return Check(EXAMINATION, False, not_as_recorded(wrong))
     return Check(EXAMINATION, True, f"run again, all {outcome['comparisons']} tests and their rulings are as recorded")

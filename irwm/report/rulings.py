@@ -39,15 +39,16 @@ from irwm.report.claims import (
     item,
     item_fields,
     must,
+    one_of,
     whole,
 )
 from irwm.report.dispute import LIMITATIONS, SCHEMA, VERSION, stamp_in_words
-from irwm.report.reading_claims import fisher_bounds
+from irwm.report.reading_claims import counted
 from irwm.report.recorded import ALIGNED_SOMEHOW
-from irwm.report.reproduction import ABSOLUTE, Difference
+from irwm.report.reproduction import Difference
 from irwm.report.states import Stated
-from irwm.scheme.parameters import PLACES, chance_of_counting
-from irwm.scheme.probabilities import LN10, binomial_tail_log, rademacher_tail_log10
+from irwm.scheme.parameters import PLACES
+from irwm.scheme.probabilities import rademacher_tail_log10
 
 REFUSED = "refused"
 _WORDS = (FOUND, NOT_FOUND, INCONCLUSIVE)
@@ -272,19 +273,19 @@ def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], co
         yield f"{where}.log10_risk", test["log10_risk"], 0.0
         return
     yield from must(word in _WORDS, f"{where}.verdict", word, INCONCLUSIVE)
-    yield from must(test["lineage"] in _LINEAGES, f"{where}.lineage", test["lineage"], " or ".join(_LINEAGES))
+    yield from one_of(f"{where}.lineage", test["lineage"], _LINEAGES)
     yield from whole(f"{where}.tensors_read", test["tensors_read"], 1)
-    yield from must(test["place"] in p.places, f"{where}.place", test["place"], f"one of {', '.join(p.places)}")
+    yield from one_of(f"{where}.place", test["place"], p.places)
     least = 1 if test["elsewhere"] is None else 2
     yield from whole(f"{where}.places", test["places"], least, len(p.places))
     yield f"{where}.forms", test["forms"], FORMS if p.noise_coordinates else 1
-    yield from _counted(where, test, p)
+    yield from counted(where, test, p)
     if test["elsewhere"] is not None:
-        yield from _counted(f"{where}.elsewhere", test["elsewhere"], p)
+        yield from counted(f"{where}.elsewhere", test["elsewhere"], p)
     read = test["fingerprint"]
     if read is not None:
         known = PLACES if test["places"] > 1 else (test["place"],)
-        yield from must(read["place"] in known, f"{where}.fingerprint.place", read["place"], f"one of {known}")
+        yield from one_of(f"{where}.fingerprint.place", read["place"], known)
         yield from whole(f"{where}.fingerprint.rows", read["rows"], 1)
     finding = _finding(test, p, comparisons)
     yield f"{where}.log10_risk", test["log10_risk"], finding.log10_risk
@@ -296,18 +297,6 @@ def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], co
         made = sentences.judged(finding, test["reason"])
         yield f"{where}.verdict", word, made.verdict
         yield f"{where}.reason", test["reason"], made.reason
-
-
-def _counted(where: str, read: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
-    """A reading's p, as far as its counts determine it."""
-    count, present = read["count"], read["present"]
-    yield from whole(f"{where}.present", present, 0, p.positions)
-    yield from whole(f"{where}.count", count, 0, present)
-    chance = binomial_tail_log(count, present, chance_of_counting(p)) / LN10
-    yield f"{where}.log10_p_count", read["log10_p_count"], chance
-    low, high = fisher_bounds(count, present, p)
-    inside = low - ABSOLUTE <= read["log10_p"] <= high + ABSOLUTE
-    yield from must(inside, f"{where}.log10_p", read["log10_p"], f"from {low} to {high}, according to its count")
 
 
 def _finding(test: Mapping[str, Any], p: Parameters, comparisons: int) -> Finding:

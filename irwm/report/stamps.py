@@ -31,7 +31,7 @@ from irwm.ownership.timestamp import (
 from irwm.report.checks import TIME_STAMP, Check, listed
 from irwm.report.claims import Claim, contradicted, each
 from irwm.report.document import ReportError, plain
-from irwm.report.reproduction import Difference
+from irwm.report.reproduction import Difference, should_be
 
 _LINE = 76
 _MOST = {"commitment": MAX_BYTES, "request": MAX_REQUEST_BYTES, "response": MAX_RESPONSE_BYTES}
@@ -142,9 +142,7 @@ def check(
         roots_pem: certificates of authorities that the reader trusts; None if the reader gave none.
     """
     if wrong:
-        pairs = [(d.where, printable(str(d.recorded), 80), printable(str(d.found), 80)) for d in wrong]
-        named = [f"{where} is {recorded}, should be {found}" for where, recorded, found in pairs]
-        return Check(TIME_STAMP, False, f"the report contradicts its time-stamp: {listed(named, 6)}")
+        return Check(TIME_STAMP, False, f"the report contradicts its time-stamp: {should_be(wrong, 80)}")
     if roots_pem is not None:
         trusted = [stamp for stamp in _read(passed_over, roots_pem) if stamp.trusted]
         if trusted:

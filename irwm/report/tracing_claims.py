@@ -11,7 +11,7 @@ from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.report import tracing
-from irwm.report.claims import Claim, digest, each, must, whole
+from irwm.report.claims import Claim, digest, each, must, one_of, present_and_count, whole
 from irwm.scheme.parameters import PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.recognition import DECOYS, NOBODY, recognised
@@ -29,7 +29,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from whole("tracing.places", found["places"], 1, len(PLACES))
     only = found["places"] == document["evaluation"]["places"] == 1
     known = (document["place"],) if only else PLACES
-    yield from must(found["place"] in known, "tracing.place", found["place"], f"one of {', '.join(known)}")
+    yield from one_of("tracing.place", found["place"], known)
     yield from must(0.0 < found["risk"] < 1.0, "tracing.risk", found["risk"], "between 0 and 1")
     yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
     if found["by"] not in MAPS or found["maps"] != len(MAPS):
@@ -140,8 +140,7 @@ def _marks(document: Mapping[str, Any]) -> Iterator[Claim]:
 
 def _mark(where: str, mark: Mapping[str, Any]) -> Iterator[Claim]:
     """A recipient's mark; its ranks are not in the document."""
-    yield from whole(f"{where}.present", mark["present"])
-    yield from whole(f"{where}.count", mark["count"], 0, mark["present"])
+    yield from present_and_count(where, mark)
     if mark["paper_count"] is None or mark["paper_present"] is None:
         yield f"{where}.paper_count", mark["paper_count"], mark["paper_present"]
     else:

@@ -45,7 +45,7 @@ from irwm.report.checks import EXAMINATION, TIME_STAMP, Check, Verification, hel
 from irwm.report.document import SCHEMA, from_json, json_pieces
 from irwm.report.examined import examined_again
 from irwm.report.received import PARTS, SIGNATURE, Received, receive
-from irwm.report.reproduction import Difference
+from irwm.report.reproduction import Difference, should_be
 from irwm.report.resolved import resolved_again
 from irwm.report.signature_file import SignedReport, read_signature
 from irwm.report.states import Stated, States, states
@@ -374,5 +374,4 @@ def _numbers_of_sweep(document: Mapping[str, Any], reports: Mapping[str, bytes],
 def _follow(name: str, wrong: Sequence[Difference], good: str, bad: str) -> Check:
     if not wrong:
         return Check(name, True, good)
-    named = [f"{d.where} is {printable(str(d.recorded), 120)}, should be {printable(str(d.found), 120)}" for d in wrong]
-    return Check(name, False, f"{bad}: {listed(named, 6)}")
+    return Check(name, False, f"{bad}: {should_be(wrong)}")

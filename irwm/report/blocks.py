@@ -101,24 +101,6 @@ def figures_of(html: str) -> dict[str, Any]:
     return strict_json(data.encode())["figures"] if end else {}
 
 
-def text_of(blocks: list[Block]) -> str:
-    """All text of the blocks, for comparison with the text of the HTML."""
-    said: list[str] = []
-
-    def walk(value: Any) -> None:
-        if isinstance(value, list):
-            for part in value:
-                walk(part)
-        elif isinstance(value, dict):
-            if "text" in value:
-                said.append(value["text"])
-            for part in value.values():
-                walk(part)
-
-    walk(blocks)
-    return re.sub(r"\s+", " ", "".join(said).replace(_BREAK_HERE, ""))
-
-
 def _blocks(node: _Node) -> Iterator[Block]:
     for child in node.children:
         if isinstance(child, str):

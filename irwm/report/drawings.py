@@ -291,7 +291,7 @@ def _scales(ax: Axes, x: Mapping[str, Any], y: Mapping[str, Any], letters: int) 
             getattr(ax, f"set_{name}label")(_wrapped(words(title), letters if name == "y" else 200), fontsize=7.2)
 
 
-def _place(axes: Mapping[int, Axes], reference: str, letter: str) -> tuple[Axes, Any]:
+def _place(axes: Mapping[int, Axes], reference: str) -> tuple[Axes, Any]:
     """The axes of a reference such as "x2 domain", and its transform in that direction."""
     if reference in ("paper", "container"):
         ax = axes[min(axes)]
@@ -301,8 +301,8 @@ def _place(axes: Mapping[int, Axes], reference: str, letter: str) -> tuple[Axes,
 
 
 def _both(axes: Mapping[int, Axes], it: Mapping[str, Any]) -> tuple[Axes, Any]:
-    ax, x = _place(axes, it.get("xref", "x"), "x")
-    _, y = _place(axes, it.get("yref", "y"), "y")
+    ax, x = _place(axes, it.get("xref", "x"))
+    _, y = _place(axes, it.get("yref", "y"))
     return ax, blended_transform_factory(x, y)
 
 

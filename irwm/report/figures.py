@@ -108,7 +108,6 @@ def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict
     decoys = document_decoys(document)
     if decoys is not None:
         drawn["figure-decoys"] = about(decoy_risks(decoys, dark=dark), who)
-    # Without the suspect's own share: the odds of a rule at exactly the observed value say nothing new.
     odds = detection.odds(parameters, recipients=document["odds"]["keys"], dark=dark)
     drawn["figure-odds"] = about(odds, who)
     return drawn

@@ -7,13 +7,14 @@ import html as html_text
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 import irwm
 import irwm.report.pdf as pdf
 from irwm.report import KeyInfo, finding_document, render_html, to_json
-from irwm.report.blocks import blocks_of, figures_of, text_of
+from irwm.report.blocks import _BREAK_HERE, blocks_of, figures_of
 from irwm.report.document import ReportError
 from irwm.report.drawings import _drawn, drawn, words
 from irwm.report.figures import FIGURES
@@ -24,6 +25,15 @@ from tools.waiting import PATIENCE
 
 HOSTILE = '#eval("1") $x$ *b* \\u{1F4A9} `raw` <img src=x> ]] #import "/etc/passwd": * // @ref'
 TURNING = "\u202eabc \x1b[31mred\x07 \u2066x"
+
+
+def text_of(blocks: Any) -> str:
+    """All text of the blocks."""
+    if isinstance(blocks, list):
+        return "".join(map(text_of, blocks))
+    if isinstance(blocks, dict):
+        return str(blocks.get("text", "")) + "".join(map(text_of, blocks.values()))
+    return ""
 
 
 def squeezed(text: str) -> str:
@@ -63,7 +73,7 @@ def test_every_word_of_the_page_is_in_the_pdf(any_case):
     main = re.sub(r"<q>(.*?)</q>", r"“\1”", main)
     seen = html_text.unescape(re.sub(r"<[^<>]*>", "", main))
     blocks = blocks_of(html)
-    assert squeezed(text_of(blocks)) == squeezed(settable(seen))
+    assert squeezed(text_of(blocks).replace(_BREAK_HERE, "")) == squeezed(settable(seen))
     assert {block["name"] for block in blocks if block["kind"] == "figure"} == set(figures_of(html))
 
 
@@ -116,7 +126,7 @@ def test_untrusted_text_is_not_interpreted(world):
         },
     )
     data = page_data(document, render_html(document))
-    said = text_of(data["blocks"])
+    said = text_of(data["blocks"]).replace(_BREAK_HERE, "")
     assert squeezed(HOSTILE) in squeezed(said)
     assert "\\u202eabc \\x1b[31mred\\x07" in said
     assert "\u202e" not in said

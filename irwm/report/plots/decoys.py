@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from irwm.report.numbers import minus, number, power_of_ten
 from irwm.report.plots.summaries import DecoyHistogram
-from irwm.report.plots.theme import colours, dashed, figure, power_ticks
+from irwm.report.plots.theme import colours, dashed, figure, power_ticks, vertical_line
 
 # Chances below this are drawn at the end of the axis; the suspect's may be 10^-88, and the decoys would be one line.
 _AXIS_ENDS = -12.0
@@ -49,11 +49,11 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
         ],
         hoverinfo="text",
     )
-    _line(fig, h.found_at, f"found from 10<sup>{minus(round(h.found_at))}</sup>", dashed(c), c.ink, low, 0.88)
+    _line(fig, h.found_at, f"found from 10<sup>{minus(round(h.found_at))}</sup>", dashed(c), low, 0.88)
     beyond = h.suspect < low + _ROOM
     at = low + _ROOM / 2 if beyond else h.suspect
     said = f"the key: {power_of_ten(h.suspect)}{', beyond the axis' if beyond else ''}"
-    _line(fig, at, said, {"color": c.accent, "width": 3}, c.accent, low, 1.0)
+    _line(fig, at, said, {"color": c.accent, "width": 3}, low, 1.0)
     fig.add_scatter(
         x=[at],
         y=[1.0],
@@ -66,19 +66,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
     return fig
 
 
-def _line(fig: go.Figure, x: float, text: str, line: dict[str, Any], colour: str, low: float, height: float) -> None:
+def _line(fig: go.Figure, x: float, text: str, line: dict[str, Any], low: float, height: float) -> None:
     """A vertical line with its label, on the side with free space."""
-    fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=height, xref="x", yref="y domain", line=line)
-    left = x > 0.45 * low
-    fig.add_annotation(
-        text=text,
-        x=x,
-        y=height,
-        xref="x",
-        yref="y domain",
-        xanchor="right" if left else "left",
-        yanchor="top",
-        xshift=-6 if left else 6,
-        showarrow=False,
-        font={"size": 12, "color": colour},
-    )
+    side, shift = ("right", -6) if x > 0.45 * low else ("left", 6)
+    vertical_line(fig, x, line, text, height=height, yanchor="top", xanchor=side, xshift=shift)

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from plotly.subplots import make_subplots
 from scipy.special import betaincinv
 
-from irwm.evidence.finding import Reading
 from irwm.report.numbers import listed, number, ordinal, percent, power_of_ten
 from irwm.report.plots.summaries import (
     GONE,
@@ -26,7 +25,6 @@ from irwm.report.plots.summaries import (
     position_name,
     position_text,
     rank,
-    summarise,
 )
 from irwm.report.plots.theme import TALL, Colours, add_line, colours, dashed, figure, label, note, power_ticks
 from irwm.scheme.parameters import Parameters
@@ -48,7 +46,7 @@ _STATISTIC = {
 
 
 def position_ranks(
-    reading: Reading | ReadingSummary,
+    s: ReadingSummary,
     parameters: Parameters,
     marked_rows: ArrayLike | None = None,
     tokens: Mapping[int, str] | None = None,
@@ -61,12 +59,12 @@ def position_ranks(
     figure with the band of chance.
 
     Args:
-        reading: one statistic's outcome, or its summary.
+        s: one statistic's outcome.
         parameters: the key's parameters; beta places the ticks.
         marked_rows: (l,) token ids for the hovers, None to withhold them.
         tokens: token text by id, for the hovers.
     """
-    s, c = _summary(reading, parameters), colours(dark)
+    c = colours(dark)
     l = s.observed.size
     fig = figure(
         "Each marked position against its own chance",
@@ -128,7 +126,7 @@ def position_ranks(
 
 
 def sorted_ranks(
-    reading: Reading | ReadingSummary,
+    s: ReadingSummary,
     parameters: Parameters,
     marked_rows: ArrayLike | None = None,
     tokens: Mapping[int, str] | None = None,
@@ -140,7 +138,7 @@ def sorted_ranks(
     The i-th smallest of n uniform ranks follows Beta(i, n + 1 - i); its mean i / (n + 1) and its central 95 % are the
     grey line and band (pointwise). The rule count >= rho holds exactly where the curve is below beta at rho.
     """
-    s, c = _summary(reading, parameters), colours(dark)
+    c = colours(dark)
     l, n, floor = s.ranks.size, s.present, 1.0 / (1 + s.permutations)
     threshold, rho = parameters.rank_threshold, parameters.required_positions
     title = f"{s.count} of {n} positions rank below {threshold:g}; {rho} must, chance gives {threshold * n:.0f}"
@@ -201,7 +199,6 @@ def sorted_ranks(
 
 def odds(
     parameters: Parameters,
-    observed_share: float | None = None,
     recipients: int = 1,
     *,
     dark: bool = False,
@@ -210,7 +207,6 @@ def odds(
 
     Args:
         parameters: l, beta and the chosen rho.
-        observed_share: share of the positions that counted in a suspect; drawn in the accent colour.
         recipients: keys in use, for equation 3.
     """
     c = colours(dark)
@@ -227,15 +223,11 @@ def odds(
         height=TALL,
     )
     make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.12, figure=fig)
-    shares = [(p, c.ink, dash) for p, dash in zip(PLAUSIBLE_SHARES, ("dot", "dash", "solid"), strict=True)]
-    if observed_share is not None and math.isfinite(observed_share):
-        shares.append((observed_share, c.accent, "solid"))
-    for share, colour, dash in shares:
-        known = colour == c.accent
-        name = f"as in this suspect (p = {share:.3g})" if known else f"if {percent(share)} survive (p = {share:g})"
+    for share, dash in zip(PLAUSIBLE_SHARES, ("dot", "dash", "solid"), strict=True):
+        name = f"if {percent(share)} survive (p = {share:g})"
         chances = [success_probability(l, r, share) for r in grid]
         fig.add_scatter(
-            x=grid, y=chances, mode="lines", line={"color": colour, "width": 2, "dash": dash}, name=name,
+            x=grid, y=chances, mode="lines", line={"color": c.ink, "width": 2, "dash": dash}, name=name,
             hovertext=[
                 f"<b>{name}</b><br>ρ = {r} of {l}<br>success {v:.6g}" for r, v in zip(grid, chances, strict=True)
             ],
@@ -274,10 +266,6 @@ def odds(
         ],
     )  # fmt: skip
     return fig
-
-
-def _summary(reading: Reading | ReadingSummary, parameters: Parameters) -> ReadingSummary:
-    return reading if isinstance(reading, ReadingSummary) else summarise(reading, parameters)
 
 
 def _y_range(s: ReadingSummary, seen: NDArray[np.bool_]) -> tuple[bool, float, float]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import plotly.graph_objects as go
 
-from irwm import Alignment
 from irwm.report.numbers import decimal, number
-from irwm.report.plots.summaries import CosineHistogram, cosine_histogram
-from irwm.report.plots.theme import HEIGHT, colours, dashed, figure, label, note
+from irwm.report.plots.summaries import CosineHistogram
+from irwm.report.plots.theme import HEIGHT, colours, dashed, figure, label, note, vertical_line
 
 # A label that begins right of this value would leave the figure.
 _ROOM_BEGINS = 0.7
@@ -19,9 +17,8 @@ _WRONG = "Wrong rows are near 0 in any model."
 _MINOR = "Minor components leave out what models trained apart share."
 
 
-def similarities(alignment: Alignment | CosineHistogram, *, dark: bool = False) -> go.Figure:
+def similarities(h: CosineHistogram, *, dark: bool = False) -> go.Figure:
     """Similarities of matched rows with the original's, against decoys: the same rows paired with wrong ones."""
-    h = alignment if isinstance(alignment, CosineHistogram) else cosine_histogram(alignment)
     c = colours(dark)
     fig = figure(
         "Similarity of matched rows, against wrong rows (decoys)",
@@ -58,21 +55,11 @@ def similarities(alignment: Alignment | CosineHistogram, *, dark: bool = False) 
     # Two labels above one axis: the lower value's label ends at its line, the higher one's begins there if it fits.
     reached = h.median >= h.needed
     needed = f"the median must reach {h.needed:g}"
-    _add_labelled(fig, h.needed, needed, "right" if reached else "left", dashed(c))
+    vertical_line(fig, h.needed, dashed(c), needed, xanchor="right" if reached else "left")
     if math.isnan(h.median):
         return fig
     exact = f"median of the matched rows {h.median:.6g}<br>median of wrong rows {h.decoy_median:.6g}"
     side = "left" if reached and h.median <= _ROOM_BEGINS else "right"
     line = {"color": c.accent, "width": 2}
-    _add_labelled(fig, h.median, f"median {decimal(h.median, 3)}", side, line, exact)
+    vertical_line(fig, h.median, line, f"median {decimal(h.median, 3)}", xanchor=side, hovertext=exact)
     return fig
-
-
-def _add_labelled(fig: go.Figure, x: float, text: str, anchor: str, line: dict[str, Any], exact: str = "") -> None:
-    """A vertical line with its label above it; `exact` is the label's hover text."""
-    place = {"xref": "x", "yref": "y domain"}
-    fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, line=line, **place)
-    fig.add_annotation(
-        text=text, x=x, y=1, xanchor=anchor, yanchor="bottom", showarrow=False, hovertext=exact or None,
-        font={"size": 12, "color": line["color"]}, **place,
-    )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,15 +184,31 @@ def note(fig: go.Figure, lines: Sequence[str], dark: bool) -> None:
 
 def add_line(fig: go.Figure, c: Colours, x: float, text: str = "", *, of: float = math.inf, row: int = 1) -> None:
     """A dashed vertical line in ink, its label above it; near `of`, the end of the axis, the label turns inwards."""
+    anchor = "center" if of == math.inf or 0.15 < x / of < 0.85 else "right" if x / of > 0.5 else "left"
+    vertical_line(fig, x, dashed(c), text, row=row, xanchor=anchor)
+
+
+def vertical_line(
+    fig: go.Figure,
+    x: float,
+    line: Mapping[str, Any],
+    text: str = "",
+    *,
+    height: float = 1.0,
+    row: int = 1,
+    **more: Any,
+) -> None:
+    """A vertical line up to a share of the axis, and its label in the line's colour, if any.
+
+    Args:
+        more: plotly's properties of the label.
+    """
     axis = "" if row == 1 else str(row)
     place = {"xref": f"x{axis}", "yref": f"y{axis} domain"}
-    fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, line=dashed(c), **place)
+    fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=height, line=line, **place)
     if text:
-        anchor = "center" if of == math.inf or 0.15 < x / of < 0.85 else "right" if x / of > 0.5 else "left"
-        font = {"size": 12, "color": c.ink}
-        fig.add_annotation(
-            text=text, x=x, y=1, xanchor=anchor, yanchor="bottom", showarrow=False, font=font, **place
-        )  # fmt: skip
+        usual: dict[str, Any] = {"yanchor": "bottom", "showarrow": False, "font": {"size": 12, "color": line["color"]}}
+        fig.add_annotation(text=text, x=x, y=height, **usual | place | more)
 
 
 def dashed(c: Colours) -> dict[str, Any]:

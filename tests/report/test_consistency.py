@@ -25,6 +25,7 @@ from irwm.scheme.probabilities import binomial_tail_log, fisher_floor_log10, fis
 from irwm.tracing import Trace, Tracing
 from tests.ownership.authority import Authority
 from tests.report.conftest import Examined, dated, examine
+from tests.report.leaves import changed
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +96,7 @@ def test_present_row_must_have_a_rank(found):
 @pytest.mark.parametrize("name", ["keys_tried", "tensors_read", "maps"])
 @pytest.mark.parametrize("value", [1e-60, 3.0, -1, True])
 def test_numbers_of_comparisons_are_positive_integers(found, name, value):
-    document = copy.deepcopy(found.document)
-    document["evaluation"][name] = value
-    assert f"evaluation.{name}" in where(document)
+    assert f"evaluation.{name}" in where(changed(found.document, ("evaluation", name), value))
 
 
 def test_likelihood_ratio_fields_are_null_only_if_not_judgeable(found, inconclusive):
@@ -166,9 +165,8 @@ def test_all_recipients_of_the_correction_are_in_the_document(traced):
 )
 def test_standing_follows_from_odds_and_dates(measured, name, value):
     assert contradictions(measured) == []
-    document = copy.deepcopy(measured)
-    document["standing"][name] = value
-    assert {each.split(".")[0] for each in where(document)} == {"standing"}
+    wrong = where(changed(measured, ("standing", name), value))
+    assert {each.split(".")[0] for each in wrong} == {"standing"}
 
 
 @pytest.mark.parametrize(
@@ -203,21 +201,14 @@ def test_required_sections_cannot_be_left_out(found, section, name):
     [("p", 1e-6), ("as_alike", 50), ("unrelated", 10_000), ("agreement", 9.0), ("table", "0" * 64), ("as_unlike", -1)],
 )
 def test_place_among_unrelated_models_is_recomputed(found: Examined, name: str, value: Any) -> None:
-    document = copy.deepcopy(found.document)
-    document["lineage"]["among"][name] = value
-    assert [each.where for each in contradictions(document)] == [f"lineage.among.{name}"]
+    assert where(changed(found.document, ("lineage", "among", name), value)) == {f"lineage.among.{name}"}
 
 
 def test_a_lineage_that_its_numbers_do_not_allow_is_named(found: Examined) -> None:
-    document = copy.deepcopy(found.document)
-    document["lineage"]["status"] = "not derived"
-    assert where(document) == {"lineage.status"}
-    document = copy.deepcopy(found.document)
-    document["lineage"]["among"] = None
-    assert [each.where for each in contradictions(document)] == ["lineage.among", "lineage.status"]
-    document = copy.deepcopy(found.document)
-    document["lineage"] |= {"similarity": 0.1, "attention": 0.0}
-    assert "lineage.among.p" in [each.where for each in contradictions(document)]
+    assert where(changed(found.document, ("lineage", "status"), "not derived")) == {"lineage.status"}
+    assert where(changed(found.document, ("lineage", "among"), None)) == {"lineage.among", "lineage.status"}
+    unlike = found.document["lineage"] | {"similarity": 0.1, "attention": 0.0}
+    assert "lineage.among.p" in where(found.document | {"lineage": unlike})
 
 
 @pytest.mark.parametrize("name", ["present", "count"])
@@ -226,8 +217,7 @@ def test_an_absurd_number_is_named_without_allocating_memory(not_found, name):
     document = copy.deepcopy(not_found.document)
     for part in (document["reading"], document["verdict"]):
         part[name] = 10**9
-    named = {each.where for each in contradictions(document)}
-    assert f"reading.{name}" in named
+    assert f"reading.{name}" in where(document)
     parameters = Parameters.from_dict(document["parameters"])
     for summed in (
         lambda: binomial_tail_log(1, 10**9, 0.2),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from irwm.report import SelfTest, from_json, reproduce, to_json
 from irwm.report.consistency import contradictions
 from tests.report.conftest import Examined, examine
+from tests.report.leaves import changed
 
 
 def control(expected: str, verdict: str) -> SelfTest:
@@ -47,12 +47,8 @@ def test_which_control_results_are_failures(world: dict[str, Any], expected: str
 def test_a_verdict_that_ignores_a_failed_control_is_a_contradiction(doubtful: Examined) -> None:
     document = from_json(to_json(doubtful.document))
     assert contradictions(document) == []
-    forged = copy.deepcopy(document)
-    forged["verdict"]["word"] = "found"
-    assert "verdict.word" in {each.where for each in contradictions(forged)}
-    forged = copy.deepcopy(document)
-    forged["self_tests"][0]["verdict"] = "not found"
-    assert "verdict.word" in {each.where for each in contradictions(forged)}
+    for place, word in ((("verdict", "word"), "found"), (("self_tests", 0, "verdict"), "not found")):
+        assert "verdict.word" in {each.where for each in contradictions(changed(document, place, word))}
 
 
 def test_a_failed_control_is_reproduced(doubtful: Examined) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from irwm.evidence import verdict
-from irwm.report import ReportError, from_json, to_json, wording
+from irwm.report import ReportError, from_json, to_json
 from irwm.report.document import document_histogram, plain, reading_summary
 from irwm.report.plots.summaries import cosine_histogram, summarise
 from irwm.scheme.probabilities import log10_wrong_user
@@ -138,13 +138,6 @@ def test_the_schema_names_every_field(any_case):
     for name, part in any_case.document.items():
         for field in {name, *(() if name in free else names(part))}:
             assert f"`{field}`" in SCHEMA, field
-
-
-def test_rows_can_be_withheld(world, found):
-    withheld = examine(world, "copy", disclose_rows=False, tokens=dict.fromkeys(range(600), "word")).document
-    assert all(p["token"] is None and p["text"] is None for p in withheld["reading"]["positions"])
-    assert wording.ROWS_WITHHELD in withheld["limitations"]
-    assert withheld["reading"]["count"] == found.document["reading"]["count"]
 
 
 def test_hostile_text_is_spelled_out(world):

@@ -123,24 +123,25 @@ def test_steps_confidences_measures_and_attention_are_printed(disguised):
     assert "None of the original’s 600" in text or "none of the original’s 600" in text
 
 
-def test_a_suspect_without_undone_changes_says_so(found):
-    text = Page(render_html(found.document)).text
-    assert "No change had to be undone." in text
-    assert "Confidence" not in text
-
-
-def test_lost_tokens_and_marked_rows_are_printed(gone):
-    text = Page(render_html(gone.document)).text
-    assert "60 of the original’s 600 are gone from the suspect" in text
-    lost = 50 - gone.finding.present
-    assert f"{lost} of this key’s 50 are gone from the suspect" in text
-
-
-def test_a_suspect_that_cannot_be_aligned_is_not_dismissed(inconclusive):
-    text = Page(render_html(inconclusive.document)).text
-    assert "“Cannot be aligned” does not mean “not ours”" in text
-    assert "No change had to be undone" not in text
-    assert "cannot be counted" in text
+@pytest.mark.parametrize(
+    ("case", "there", "missing"),
+    [
+        ("found", ("No change had to be undone.",), "Confidence"),
+        ("gone", ("60 of the original’s 600 are gone from the suspect",), "none of this key’s"),
+        (
+            "inconclusive",
+            ("“Cannot be aligned” does not mean “not ours”", "cannot be counted"),
+            "No change had to be undone",
+        ),
+    ],
+)
+def test_alignment_of_each_case_is_printed(request, case, there, missing):
+    examined = request.getfixturevalue(case)
+    text = Page(render_html(examined.document)).text
+    assert [words for words in there if words not in text] == []
+    assert missing not in text
+    if case == "gone":
+        assert f"{50 - examined.finding.present} of this key’s 50 are gone from the suspect" in text
 
 
 def printed(value: float) -> str:

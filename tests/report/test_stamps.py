@@ -13,7 +13,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-import irwm
 from irwm.__main__ import main
 from irwm.ownership import Commitment
 from irwm.ownership.key_search import standing
@@ -227,12 +226,3 @@ def test_file_without_certificates_is_refused_as_root(
     (tmp_path / "root.pem").write_bytes(content)
     assert main(["verify", str(tmp_path), "--tsa-root", str(tmp_path / "root.pem")]) == 2
     assert "no certificates found" in capsys.readouterr().err
-
-
-def test_vault_key_is_dated_by_the_authority_response(found: Examined, authority: Authority) -> None:
-    section = stamped(authority, found.key).section()
-    files = StampedCommitment.of(section)
-    assert Commitment.from_bytes(files.commitment).opens(found.key)
-    assert irwm.ownership.read_response(
-        files.request, files.response, Commitment.from_bytes(files.commitment).digest, authority.root
-    ).trusted

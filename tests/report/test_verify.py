@@ -84,14 +84,6 @@ def test_any_file_of_a_report_can_be_given(signed, ending):
     assert "signature" in held(outcome)
 
 
-def test_without_an_expected_key_the_identity_stays_open(signed):
-    outcome = verify_report(signed)
-    said = {check.name: (check.ok, check.said) for check in outcome.checks}["identity"]
-    assert said[0] is None
-    assert Signatory().first in said[1]
-    assert "compare it with the published key" in said[1]
-
-
 def test_an_unsigned_report_is_reported_as_unsigned(unsigned):
     outcome = verify_report(unsigned)
     assert outcome.ok

@@ -129,21 +129,21 @@ def test_every_standing_has_a_sentence(times, word: str) -> None:
     assert "obody could have searched" not in said
 
 
-def test_weak_evidence_with_early_commitment_depends_on_access_to_the_suspect() -> None:
-    said = wording.standing_sentence(standing(-7.0, *TIMES[2]), "Example Time", "found")
-    assert "all 23 bits count" in said
-    assert said.endswith("less 80 bits for a search leaves none.")
-
-
-def test_weak_evidence_without_commitment_is_explained_by_a_search() -> None:
-    said = wording.standing_sentence(standing(-7.0), "", "found")
-    assert "No commitment" in said
-    assert "leaves none" in said
-    assert "A search of that size alone explains the finding" in said
-
-
-def test_a_commitment_after_the_suspect_does_not_count() -> None:
-    late = standing(-88.0, "2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z")
-    said = wording.standing_sentence(late, "Example Time", "found")
-    assert "not before the suspect is known to have existed" in said
-    assert "less 80 bits" in said
+@pytest.mark.parametrize(
+    ("risk", "times", "parts"),
+    [
+        (-7.0, TIMES[2], ("all 23 bits count", "less 80 bits for a search leaves none.")),
+        (-7.0, (), ("No commitment", "leaves none", "A search of that size alone explains the finding")),
+        (
+            -88.0,
+            ("2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"),
+            ("not before the suspect is known to have existed", "less 80 bits"),
+        ),
+    ],
+    ids=["weak, dated before", "weak, without a date", "dated too late"],
+)
+def test_standing_against_a_search_is_explained(
+    risk: float, times: tuple[str | None, ...], parts: tuple[str, ...]
+) -> None:
+    said = wording.standing_sentence(standing(risk, *times), "Example Time" if times else "", "found")
+    assert [part for part in parts if part not in said] == []

@@ -32,6 +32,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from irwm.report.document import ReportError
+from irwm.report.numbers import RAISED
 from irwm.report.plots.theme import HEIGHT, LIGHT
 from irwm.report.typefaces import FALLBACK, SANS, files, settable
 
@@ -46,7 +47,6 @@ _LOWER = 0.87
 _TEXT = 7.6  # points; 13 pixels at this scale
 # Letters per inch of an axis title.
 _LETTERS_PER_INCH = 19
-_RAISED = str.maketrans("0123456789−-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻")
 _DASHES: Mapping[str, Any] = {"dash": (0, (5, 3)), "dot": (0, (1.2, 2)), "solid": "solid"}
 _MARKERS = {"circle": "o", "circle-open": "o", "triangle-down": "v", "diamond": "D", "square": "s", "x": "x"}
 _SETTINGS: dict[RcKeyType, Any] = {
@@ -180,7 +180,7 @@ def _titles(figure: Figure, layout: Mapping[str, Any]) -> None:
 def words(text: str) -> str:
     """Plotly's HTML subset as plain characters: line breaks, raised digits, entities."""
     text = re.sub(r"<br\s*/?>", "\n", text or "")
-    text = re.sub(r"<sup>(.*?)</sup>", lambda raised: raised[1].translate(_RAISED), text)
+    text = re.sub(r"<sup>(.*?)</sup>", lambda raised: raised[1].translate(RAISED), text)
     text = re.sub(r"</?(?:b|i|sub|span)[^<>]*>", "", text)
     return settable(html.unescape(text))
 

@@ -24,7 +24,7 @@ from plotly.offline import get_plotlyjs
 from irwm.errors import printable
 from irwm.report import tracing, tracing_words, two_findings, wording
 from irwm.report.answer import answer, keys_tried, named, whose
-from irwm.report.document import to_json
+from irwm.report.document import LONGEST_TEXT, to_json
 from irwm.report.figures import FIGURES, document_figures, same_reading
 from irwm.report.items import failed
 from irwm.report.numbers import minus, number, power_of_ten
@@ -39,7 +39,6 @@ _FACES = (
     ("IBM Plex Sans", 400, "ibm-plex-sans-greek-400-normal.woff2", "U+0370-03FF"),
     ("IBM Plex Mono", 400, "ibm-plex-mono-latin-400-normal.woff2", ""),
 )
-_LONGEST_TEXT = 2000
 # Parameter, plain words, the paper's symbol, what it does.
 _PARAMETERS = (
     ("positions", "Positions", "l", "rows of the embedding that carry the mark"),
@@ -175,8 +174,7 @@ def _probability(value: float) -> str:
 
 def _prose(text: str) -> Markup:
     """A typeset sentence: raised powers of ten, typographic apostrophes, a capital and a full stop."""
-    text = printable(str(text), _LONGEST_TEXT).strip()
-    text = text[:1].upper() + text[1:] + ("" if text[-1:] in ".?!…" else ".")
+    text = wording.as_sentence(printable(str(text), LONGEST_TEXT).strip())
     text = re.sub(r"(?<=\w)'(?=\w)", "’", text)
     # The typeface has no glyph for most raised digits, so they become plain digits that the page raises.
     return Markup(re.sub(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", _raised, str(Markup.escape(text))))
@@ -240,7 +238,7 @@ def _inert(value: Any) -> Any:
     """Untrusted text with control and direction characters spelled out; escaping comes after this."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return printable(value, _LONGEST_TEXT)
+    return printable(value, LONGEST_TEXT)
 
 
 def json_for_html(value: Any) -> Markup:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-_RAISED = str.maketrans("−-0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+RAISED = str.maketrans("−-0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number(value: int) -> str:
@@ -38,7 +38,12 @@ def power_of_ten(log10: float) -> str:
 
 def power_text(log10: float) -> str:
     """Like `power_of_ten`, with characters instead of tags, for text that is escaped."""
-    return re.sub(r"<sup>(.*?)</sup>", lambda raised: raised[1].translate(_RAISED), power_of_ten(log10))
+    return re.sub(r"<sup>(.*?)</sup>", lambda raised: raised[1].translate(RAISED), power_of_ten(log10))
+
+
+def ten_to(exponent: int) -> str:
+    """A power of ten in characters: "10⁷⁷"."""
+    return "10" + str(exponent).translate(RAISED)
 
 
 def percent(share: float) -> str:
@@ -73,10 +78,10 @@ def ordinal(n: int) -> str:
     return f"{n}{ending}"
 
 
-def listed(positions: Sequence[int], most: int = 6) -> str:
+def listed(names: Sequence[object], most: int = 6) -> str:
     """ "3, 17 and 40", or the first few and how many more."""
-    if len(positions) > most:
-        return f"{', '.join(map(str, positions[:most]))} and {len(positions) - most} more"
-    if len(positions) == 1:
-        return str(positions[0])
-    return f"{', '.join(map(str, positions[:-1]))} and {positions[-1]}"
+    if len(names) > most:
+        return f"{', '.join(map(str, names[:most]))} and {len(names) - most} more"
+    if len(names) == 1:
+        return str(names[0])
+    return f"{', '.join(map(str, names[:-1]))} and {names[-1]}"

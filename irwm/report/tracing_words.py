@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from irwm import Finding
-from irwm.report.numbers import number
+from irwm.report import numbers
+from irwm.report.numbers import number, ten_to
 
 # Most names in a sentence; the table has them all.
 MOST_NAMES = 6
@@ -81,15 +82,12 @@ def power(log10_risk: float) -> str:
     """The inverse of a small risk, rounded down, as "10⁷⁷"; in full if it is short enough to read."""
     if log10_risk > -6.0:
         return number(math.floor(10**-log10_risk))
-    return "10" + str(math.floor(-log10_risk)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return ten_to(math.floor(-log10_risk))
 
 
 def listed(names: Sequence[str]) -> str:
     """ "“A”, “B” and “C”", or the first few and how many more."""
-    quoted = [f"“{name}”" for name in names]
-    if len(quoted) > MOST_NAMES:
-        return f"{', '.join(quoted[:MOST_NAMES])} and {len(quoted) - MOST_NAMES} more"
-    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+    return numbers.listed([f"“{name}”" for name in names], MOST_NAMES)
 
 
 def named_reason(found: Mapping[str, Any]) -> str:

@@ -15,10 +15,11 @@ from markupsafe import Markup
 from irwm.errors import printable
 from irwm.evidence.examination import LEAST_SQUARES
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
+from irwm.report.document import LONGEST_TEXT
 from irwm.report.numbers import decimal, number, rounded_up, sure
+from irwm.report.wording import as_sentence
 from irwm.scheme.parameters import HEAD
 
-_LONGEST_TEXT = 2000
 NOTHING_UNDONE = Markup("No change had to be undone")
 IN_PLACE = Markup("The suspect’s rows and columns are in the same places as the original’s.")
 OWN_COORDINATES = Markup(
@@ -232,8 +233,7 @@ def attention(document: Mapping[str, Any]) -> Markup:
 
 def sentence(text: str) -> Markup:
     """Text from a finding with a capital at its start and a full stop at its end."""
-    text = str(text).strip()
-    return _text(text[:1].upper() + text[1:] + ("" if text[-1:] in ".?!…" else "."))
+    return _text(as_sentence(str(text).strip()))
 
 
 def _model(item: Mapping[str, Any], alignment: Mapping[str, Any]) -> Markup:
@@ -267,4 +267,4 @@ def _safe(part: Any) -> Markup:
 
 
 def _text(text: Any) -> Markup:
-    return Markup.escape(re.sub(r"(?<=\w)'", "’", printable(str(text), _LONGEST_TEXT)))
+    return Markup.escape(re.sub(r"(?<=\w)'", "’", printable(str(text), LONGEST_TEXT)))

@@ -18,6 +18,7 @@ from irwm.evidence.verdict import odds
 from irwm.ownership.key_search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
 from irwm.report import tracing, tracing_words
 from irwm.report.items import ItemDescription, SelfTest
+from irwm.report.numbers import ten_to
 from irwm.scheme.parameters import HEAD
 
 STATUS = (
@@ -121,6 +122,11 @@ TOLERANCE = (
 )
 
 
+def as_sentence(text: str) -> str:
+    """The text with a capital at its start and a full stop at its end."""
+    return text[:1].upper() + text[1:] + ("" if text[-1:] in ".?!…" else ".")
+
+
 def whose_mark(recipient: str, owner: str = "") -> str:
     """A key's mark, named after its recipient or its owner."""
     if recipient:
@@ -170,7 +176,7 @@ def likelihood(log10_lr: float) -> str:
 def times(log10: float) -> str:
     """A ratio above one in words: "6", "4 000", "10⁸⁴"; one digit, the rest rounded down."""
     if log10 >= 6.0:
-        return "10" + str(math.floor(log10)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        return ten_to(math.floor(log10))
     value = 10.0**log10
     digits = 10 ** math.floor(log10 + 1e-9)
     return f"{math.floor(value / digits + 1e-9) * digits:,}".replace(",", " ")

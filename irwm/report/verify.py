@@ -59,7 +59,12 @@ _READ: Mapping[str, Callable[[bytes], dict[str, Any]]] = {
     lab.SCHEMA: lab.from_json,
     sweep.SCHEMA: sweep.from_json,
 }
-_CONTRADICT = "contradict one another"
+# The pages of other kinds than a report's.
+_DRAWN: Mapping[str, Callable[[Mapping[str, Any], str], str]] = {
+    dispute.SCHEMA: dispute.dispute_html,
+    lab.SCHEMA: lab.lab_html,
+    sweep.SCHEMA: sweep.overview_html,
+}
 
 
 def verify_report(
@@ -155,22 +160,15 @@ def _own(
             return Check(name, False, f"it could not be read: {why}")
         return of_document(name, lambda: compare(report.parts.get(ending)))
 
-    if kind == dispute.SCHEMA:
-        draw: Callable[[Mapping[str, Any], str], str] = dispute.dispute_html
-        numbers = of_document("rulings", lambda: _rulings(document, assigned))
-    elif kind == lab.SCHEMA:
-        draw = lab.lab_html
-        numbers = of_document("numbers", lambda: _numbers_of_lab(document, assigned))
-    elif kind == sweep.SCHEMA:
-        draw = sweep.overview_html
-        numbers = of_document("numbers", lambda: _numbers_of_sweep(document, reports, assigned))
-    else:
-        return [
-            of_document("numbers", lambda: _numbers(document, assigned)),
-            compared("page", lambda html: redrawn.check_page(document, html, json_name)),
-            compared("pdf", lambda pdf: redrawn.check_pdf(document, pdf, json_name)),
-        ]
-    return [numbers, compared("page", lambda html: redrawn.check_page(document, html, json_name, draw))]
+    checks = [
+        of_document(
+            "rulings" if kind == dispute.SCHEMA else "numbers", lambda: _numbers(document, kind, reports, assigned)
+        ),
+        compared("page", lambda html: redrawn.check_page(document, html, json_name, _DRAWN.get(kind))),
+    ]
+    if kind == SCHEMA:
+        checks.append(compared("pdf", lambda pdf: redrawn.check_pdf(document, pdf, json_name)))
+    return checks
 
 
 def _time_stamp(document: Mapping[str, Any], kind: str, roots_pem: bytes | None, assigned: set[str]) -> Iterator[Check]:
@@ -340,35 +338,28 @@ def _identity(
         yield Check("custody", True, f"report and signature name the same audit log, {signed.audit_count} entries")
 
 
-def _rulings(document: Mapping[str, Any], assigned: set[str]) -> Check:
-    """Whether the rulings of a dispute follow from its tests and dates."""
-    good = "every ruling follows from the tests and dates in the document"
-    return _follow(
-        "rulings", rulings.contradictions(document, assigned), good, "do not follow from the tests and dates"
-    )
+def _numbers(document: dict[str, Any], kind: str, reports: Mapping[str, bytes], assigned: set[str]) -> Check:
+    """Whether the values of a document follow from one another, and those of an overview from its reports."""
+    if kind == dispute.SCHEMA:
+        wrong = rulings.contradictions(document, assigned)
+        good = "every ruling follows from the tests and dates in the document"
+        return _follow("rulings", wrong, good, "do not follow from the tests and dates")
+    if kind == lab.SCHEMA:
+        # The catalogue of attacks takes a second to load.
+        from irwm.report import lab_claims
 
-
-def _numbers(document: Mapping[str, Any], assigned: set[str]) -> Check:
-    good = "every chance in the document follows from its ranks and settings"
-    return _follow("numbers", consistency.contradictions(document, assigned), good, _CONTRADICT)
-
-
-def _numbers_of_lab(document: Mapping[str, Any], assigned: set[str]) -> Check:
-    # The catalogue of attacks takes a second to load.
-    from irwm.report import lab_claims
-
-    good = "every chance follows from the readings, and every attack is in the catalogue"
-    return _follow("numbers", lab_claims.contradictions(document, assigned), good, _CONTRADICT)
-
-
-def _numbers_of_sweep(document: Mapping[str, Any], reports: Mapping[str, bytes], assigned: set[str]) -> Check:
-    """Whether an overview agrees with its reports."""
-    wrong = sweep_claims.contradictions(document, reports, assigned)
-    gone = sweep_claims.missing(document, reports)
-    if gone and not wrong:
-        return Check("numbers", None, f"these reports are not next to the overview: {listed(gone)}", asked=True)
-    good = f"every row agrees with its report, and the numbers of each of {len(reports)} reports agree"
-    return _follow("numbers", wrong, good, _CONTRADICT)
+        wrong = lab_claims.contradictions(document, assigned)
+        good = "every chance follows from the readings, and every attack is in the catalogue"
+    elif kind == sweep.SCHEMA:
+        wrong = sweep_claims.contradictions(document, reports, assigned)
+        gone = sweep_claims.missing(document, reports)
+        if gone and not wrong:
+            return Check("numbers", None, f"these reports are not next to the overview: {listed(gone)}", asked=True)
+        good = f"every row agrees with its report, and the numbers of each of {len(reports)} reports agree"
+    else:
+        wrong = consistency.contradictions(document, assigned)
+        good = "every chance in the document follows from its ranks and settings"
+    return _follow("numbers", wrong, good, "contradict one another")
 
 
 def _follow(name: str, wrong: Sequence[Difference], good: str, bad: str) -> Check:

@@ -16,8 +16,6 @@
     drawings        the page's figures for paper (matplotlib; only PDFs import it)
     typefaces       the fonts, and which characters they have
     pdf             the document as PDF/A: templates/report.typ, set by typst
-    canonical       values as reproducible bytes
-    signature       Ed25519 signatures, and the chain of certificates behind one
     signature_file  the signature file of a report
     write           all files, published together
     verify          every check of a received report (docs/verifying.md), in parts:

@@ -112,9 +112,9 @@ def share_below(risks: np.ndarray, level: float) -> dict[str, Any]:
     return {"log10_risk": level, "count": k, "share": k / n, "low": low, "high": high}
 
 
-def clopper_pearson(k: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def clopper_pearson(k: int, n: int) -> tuple[float, float]:
     """The exact interval for a share, given k of n."""
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
     high = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
     return low, high

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from irwm.canonical import canonical_json, strict_json
-from irwm.errors import SignatureError, printable
+from irwm.errors import printable
 from irwm.report import wording
 from irwm.report.document import ReportError
 from irwm.report.received import SIGNATURE
@@ -148,14 +148,3 @@ def read_signature(data: bytes) -> SignedReport:
 
 def _is_digest(value: object) -> bool:
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
-
-
-__all__ = [
-    "ENDING",
-    "SignatureError",
-    "SignedReport",
-    "Signer",
-    "announced",
-    "read_signature",
-    "sign_report",
-]

@@ -18,9 +18,8 @@ from typing import Any
 from irwm import Parameters
 from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import COMBINATIONS
-from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
-from irwm.ownership.key_search import evidence_bits, standing
+from irwm.ownership.key_search import standing
 from irwm.report import examined_claims, reading_claims, sentences, tracing_claims
 from irwm.report.checks import (
     CHOICES,
@@ -49,7 +48,7 @@ from irwm.report.claims import (
     whole,
 )
 from irwm.report.document import ALWAYS_THERE, PAID_FOR, SCHEMA, VERSION, paid_for
-from irwm.report.likelihood import claimed_log10_risk
+from irwm.report.likelihood import claimed_log10_risk, likelihood
 from irwm.report.recorded import finding_of
 from irwm.report.reproduction import ABSOLUTE, Difference
 from irwm.report.states import Stated
@@ -277,20 +276,12 @@ def _evaluation(document: Mapping[str, Any], p: Parameters, best: float, compari
     yield "evaluation.log10_risk", evaluation["log10_risk"], risk
     yield "evaluation.found_at_log10_risk", evaluation["found_at_log10_risk"], FOUND_LOG10_RISK
     yield "evaluation.dismissed_above_log10_risk", evaluation["dismissed_above_log10_risk"], DISMISSED_LOG10_RISK
-    yield "evaluation.evidence_bits", evaluation["evidence_bits"], evidence_bits(risk)
 
 
 def _likelihood(document: Mapping[str, Any]) -> Iterator[Claim]:
-    """All three are null together, and only if the suspect could not be judged."""
-    evaluation, finding = document["evaluation"], finding_of(document)
-    values: tuple[Any, ...] = (None, None, None)
-    if finding.judgeable:
-        ranks = [q["rank"] for q in document["reading"]["positions"] if q["rank"] is not None]
-        ratio = likelihood_ratio_log10(ranks)
-        one = per_comparison_log10(ratio, paid_for(evaluation))
-        values = ratio, one, verbal_step(one)
-    for name, value in zip(("log10_lr", "log10_lr_per_comparison", "verbal"), values, strict=True):
-        yield f"evaluation.{name}", evaluation[name], value
+    """The likelihood ratio and the bits of evidence; the ratio is null only if the suspect could not be judged."""
+    for name, value in likelihood(finding_of(document)).items():
+        yield f"evaluation.{name}", document["evaluation"][name], value
 
 
 def _standing(document: Mapping[str, Any]) -> Iterator[Claim]:

@@ -17,11 +17,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
-from irwm.checkpoint.formats import torch_file
+from irwm.checkpoint.formats import reading
 from irwm.errors import UnsupportedCheckpointError
 from tests.checkpoint.gguf_builders import ARCHITECTURES, F16, convert
+from tests.checkpoint.parsing import without_child
 from tests.checkpoint.quantised_builders import Quantised, awq, compressed, fp8_rows, gptq, model_of
-from tests.checkpoint.torch_files import without_child
 from tests.families.reference import CASES, save
 from tests.release.leftovers import leftovers
 
@@ -81,7 +81,7 @@ def test_release_in_several_shards_is_found(marked: Marked, tmp_path: Path) -> N
 @pytest.mark.sampled(3)
 def test_release_as_a_pytorch_file_is_found(marked: Marked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parser runs in this process here; tests/checkpoint/test_torch_models.py starts its real child."""
-    monkeypatch.setattr(torch_file, "run_parser", without_child)
+    monkeypatch.setattr(reading, "run_parser", without_child)
     shutil.copytree(marked.release, tmp_path / "x", ignore=shutil.ignore_patterns("*.safetensors", "SHA256SUMS"))
     torch.save(load_file(marked.release / "model.safetensors"), tmp_path / "x" / "pytorch_model.bin")
     require_found(marked, tmp_path / "x")

@@ -138,11 +138,7 @@ def _opened(name: str | Path, parent: int | None) -> tuple[int, os.stat_result]:
 def _opened_inside(path: Path, folder: Path) -> tuple[int, os.stat_result]:
     """The same inside a folder. Links are resolved once, by name. Then each part of the path is opened from the folder
     on without following links, so that a link that appears meanwhile has no effect."""
-    require_inside(path, folder)
-    real = resolved(path)
-    base = folder if real.is_relative_to(folder) else hub_blobs(folder)
-    if base is None or not real.is_relative_to(base):
-        raise changed(path, "a link that leads out of the folder")
+    real, base = require_inside(path, folder)
     pieces = real.relative_to(base).parts
     if not FOLDERS_OPEN or not pieces:
         return _opened(real, None)
@@ -373,25 +369,35 @@ def stays_inside(path: Path, folder: Path) -> bool:
     Raises:
         NotACheckpointError: `path` leads nowhere.
     """
-    real = resolved(path)
-    if real.is_relative_to(folder):
-        return True
-    blobs = hub_blobs(folder)
-    return blobs is not None and real.is_relative_to(blobs)
+    return _base_of(resolved(path), folder) is not None
 
 
-def require_inside(path: Path, folder: Path) -> None:
+def require_inside(path: Path, folder: Path) -> tuple[Path, Path]:
     """Rejects a file whose links lead out of the resolved `folder`, except into a hub cache's blob store.
+
+    Returns:
+        The real path after all links, and the folder or blob store that it is in.
 
     Raises:
         CorruptCheckpointError: the file is outside.
         NotACheckpointError: it leads nowhere.
     """
-    if not stays_inside(path, folder):
+    real = resolved(path)
+    base = _base_of(real, folder)
+    if base is None:
         raise CorruptCheckpointError(
             "A link leads out of the model's folder",
             file=path,
             expected=f"a file in {folder}",
-            found=str(resolved(path)),
+            found=str(real),
             advice="Replace the link with the file",
         )
+    return real, base
+
+
+def _base_of(real: Path, folder: Path) -> Path | None:
+    """The folder, or else the blob store of its hub cache, that a resolved path is in; None if it is in neither."""
+    if real.is_relative_to(folder):
+        return folder
+    blobs = hub_blobs(folder)
+    return blobs if blobs is not None and real.is_relative_to(blobs) else None

@@ -123,11 +123,9 @@ def missing_of(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def format_of_index(name: str) -> Format | None:
     """The format whose shards a file of this name indexes; None if it is not an index."""
-    return next((each for each in FORMATS if each.index and name.lower().endswith(_index_endings(each))), None)
-
-
-def _index_endings(format: Format) -> tuple[str, ...]:
-    return tuple(f"{suffix}{_INDEX}" for suffix in format.suffixes)
+    if not name.lower().endswith(_INDEX):
+        return None
+    return next((each for each in FORMATS if each.index and each.owns(name[: -len(_INDEX)])), None)
 
 
 def _named_by(folder: Path, index: str, format: Format, names: Sequence[str]) -> tuple[str, ...] | None:
@@ -202,36 +200,29 @@ def format_of(path: Path, folder: Path | None = None) -> tuple[bool, Format | No
     ending = path.suffix.lower()
     if format is not None or ending in PIECES:
         return True, format
-    if ending in OTHER_WEIGHTS:
-        return True, _format_inside(path, folder)
+    named = ending in OTHER_WEIGHTS
+    if not named and not _is_large(path):
+        return False, None
+    try:
+        start, seen = first_bytes(path, folder)
+    except NotACheckpointError:  # unreadable
+        return True, None
+    except CheckpointError:  # a link out of the folder, which the search reports
+        return named, None
+    inside = own_format(start, seen.size)
+    format = next((each for each in FORMATS if each.name == inside), None)
+    foreign = recognise_magic(start)
+    container = foreign is not None and (foreign.is_model or foreign.is_archive)
+    return named or format is not None or container, format
+
+
+def _is_large(path: Path) -> bool:
+    """Whether a file with another name is large enough to be a model."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
-        return False, None
-    if not stat.S_ISREG(status.st_mode) or status.st_size < _LEAST_UNNAMED:
-        return False, None
-    format = _format_inside(path, folder)
-    return format is not None or _may_hold_weights(path, folder), format
-
-
-def _format_inside(path: Path, folder: Path | None) -> Format | None:
-    try:
-        start, seen = first_bytes(path, folder)
-    except CheckpointError:
-        return None
-    named = own_format(start, seen.size)
-    return next((each for each in FORMATS if each.name == named), None)
-
-
-def _may_hold_weights(path: Path, folder: Path | None) -> bool:
-    """Whether a file with another name is a pickle, an archive or another container, or cannot be read."""
-    try:
-        foreign = recognise_magic(first_bytes(path, folder)[0])
-    except NotACheckpointError:
-        return True
-    except CheckpointError:  # a link out of the folder, which the search reports
         return False
-    return foreign is not None and (foreign.is_model or foreign.is_archive)
+    return stat.S_ISREG(status.st_mode) and status.st_size >= _LEAST_UNNAMED
 
 
 def _is_of_a_trainer(path: Path) -> bool:

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from irwm.checkpoint import Checkpoint, open_checkpoint
+from irwm.checkpoint.formats import reading
 from tests.checkpoint.builders import split
+from tests.checkpoint.parsing import without_child
 
 
 @pytest.fixture
@@ -39,6 +41,12 @@ def public_folder(folder: Path) -> Iterator[Path]:
 @pytest.fixture
 def sharded(tiny_path: Path, tmp_path: Path) -> Path:
     return split(tiny_path, tmp_path / "sharded")
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsers run in the process of the test."""
+    monkeypatch.setattr(reading, "run_parser", without_child)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import torch
 
 from irwm.checkpoint import find_files, open_checkpoint, read_tensor
 from irwm.checkpoint.files import FileState
-from irwm.checkpoint.formats import gguf_file, reading
+from irwm.checkpoint.formats import reading
 from irwm.checkpoint.formats.child import Limits
 from irwm.checkpoint.formats.gguf_file import read_gguf
 from irwm.checkpoint.tensors import TensorEntry
@@ -287,7 +287,7 @@ def test_the_childs_answer_is_checked(tmp_path: Path, values: np.ndarray, monkey
     size = FileState.of(path.stat()).size
     start = entry(path, "b").start
     right = {"metadata": {}, "tensors": [["b", 0, [10, 512], start]], "data": start, "alignment": 32}
-    monkeypatch.setattr(gguf_file, "run_parser", lambda *_: right)
+    monkeypatch.setattr(reading, "run_parser", lambda *_: right)
     assert list(read_gguf(path).tensors) == ["b"]
     for wrong in (
         {},
@@ -311,6 +311,6 @@ def test_the_childs_answer_is_checked(tmp_path: Path, values: np.ndarray, monkey
         {**right, "data": -1},
         {**right, "alignment": None},
     ):
-        monkeypatch.setattr(gguf_file, "run_parser", lambda *_, wrong=wrong: wrong)
+        monkeypatch.setattr(reading, "run_parser", lambda *_, wrong=wrong: wrong)
         with pytest.raises(CheckpointError):
             read_gguf(path)

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from irwm.checkpoint import read_tensor
-from irwm.checkpoint.formats import torch_file, torch_parser
+from irwm.checkpoint.formats import reading, torch_parser
 from irwm.checkpoint.formats.torch_file import read_torch
 from irwm.errors import (
     CheckpointChangedError,
@@ -25,14 +25,8 @@ from irwm.errors import (
     IrwmError,
     UnsupportedCheckpointError,
 )
-from tests.checkpoint.torch_files import SAVED, assert_as_torch_loads_it, bits, refused, rezipped, saved, without_child
-
-READ = read_torch
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_file, "run_parser", without_child)
+from tests.checkpoint.parsing import without_child
+from tests.checkpoint.torch_files import SAVED, assert_as_torch_loads_it, bits, refused, rezipped, saved
 
 
 @pytest.fixture
@@ -141,7 +135,7 @@ SOUND = ["w", "F32", [4, 4], [4, 1], 0, 640, 704]
 
 def test_answer_that_following_tests_corrupt_is_valid(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {"tensors": [SOUND], "under": None, "ignored": 0}
-    monkeypatch.setattr(torch_file, "run_parser", lambda *_: copy.deepcopy(answer))
+    monkeypatch.setattr(reading, "run_parser", lambda *_: copy.deepcopy(answer))
     assert read_tensor(read_torch(sound).tensors["w"]).flatten().tolist() == list(range(16))
 
 
@@ -181,7 +175,7 @@ def test_an_invalid_tensor_in_the_childs_answer_is_refused(
     sound: Path, monkeypatch: pytest.MonkeyPatch, change: dict[int, Any]
 ) -> None:
     item = [change.get(n, value) for n, value in enumerate(SOUND)]
-    monkeypatch.setattr(torch_file, "run_parser", lambda *_: {"tensors": [item], "under": None, "ignored": 0})
+    monkeypatch.setattr(reading, "run_parser", lambda *_: {"tensors": [item], "under": None, "ignored": 0})
     refused(sound, CorruptCheckpointError, UnsupportedCheckpointError)
 
 
@@ -201,7 +195,7 @@ def test_an_invalid_tensor_in_the_childs_answer_is_refused(
     ids=lambda answer: str(answer)[:60],
 )
 def test_an_invalid_answer_of_the_child_is_refused(sound: Path, monkeypatch: pytest.MonkeyPatch, answer: dict) -> None:
-    monkeypatch.setattr(torch_file, "run_parser", lambda *_: answer)
+    monkeypatch.setattr(reading, "run_parser", lambda *_: answer)
     refused(sound, CorruptCheckpointError)
 
 
@@ -215,7 +209,7 @@ def test_file_change_during_child_reading_is_noticed(
             file.write(b"x")
         return answer if sound_answer else without_child(*arguments)
 
-    monkeypatch.setattr(torch_file, "run_parser", meanwhile)
+    monkeypatch.setattr(reading, "run_parser", meanwhile)
     refused(sound, CheckpointChangedError)
 
 

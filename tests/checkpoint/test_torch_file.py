@@ -11,25 +11,18 @@ import pytest
 import torch
 
 from irwm.checkpoint import PackedTensor, TensorEntry, read_tensor
-from irwm.checkpoint.formats import torch_file
 from irwm.checkpoint.formats.torch_file import read_torch
 from irwm.checkpoint.tensors import stream_tensor
 from irwm.errors import (
     NotACheckpointError,
     UnsupportedCheckpointError,
 )
-from tests.checkpoint.torch_files import assert_as_torch_loads_it, bits, refused, rezipped, saved, without_child
+from tests.checkpoint.torch_files import assert_as_torch_loads_it, bits, refused, rezipped, saved
 
 READABLE = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
 ]
-READ = read_torch
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_file, "run_parser", without_child)
 
 
 # --- files of torch.save

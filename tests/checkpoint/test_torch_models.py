@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.checkpoint import find_files, open_checkpoint, read_tensor
-from irwm.checkpoint.formats import torch_file
 from irwm.errors import (
     CheckpointChangedError,
     CorruptCheckpointError,
@@ -22,13 +21,8 @@ from irwm.errors import (
     UnsupportedCheckpointError,
 )
 from tests.checkpoint.builders import EMBEDDING
-from tests.checkpoint.torch_files import INDEX, WHOLE, as_torch, without_child
+from tests.checkpoint.torch_files import INDEX, WHOLE, as_torch
 from tests.conftest import Marked
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_file, "run_parser", without_child)
 
 
 def write_bert(folder: Path) -> Path:

@@ -13,19 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from irwm.checkpoint import PackedTensor, confined, read_tensor
-from irwm.checkpoint.formats import Content, child, torch_parser
+from irwm.checkpoint import PackedTensor, read_tensor
+from irwm.checkpoint.formats import Content
 from irwm.checkpoint.formats.torch_file import read_torch
 from irwm.errors import CheckpointError
 
 WHOLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
-
-
-def without_child(parser: str, path: Path, what: str, *_: Any) -> dict[str, Any]:
-    """The same as `run_parser`, but in this process: starting torch again takes more than a second."""
-    assert parser == "torch_parser"
-    answer = confined.answer_of({"parse": torch_parser.parse}, str(path))
-    return child.checked_answer(answer.encode("ascii"), path, what, "")
 
 
 def saved(value: Any, path: Path) -> Path:

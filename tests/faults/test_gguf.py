@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from irwm.checkpoint import Checkpoint, confined, open_checkpoint, read_tensor, token_ids
-from irwm.checkpoint.formats import child, gguf_file, gguf_parser
+from irwm.checkpoint import Checkpoint, open_checkpoint, read_tensor, token_ids
+from irwm.checkpoint.formats import child, gguf_parser, reading
 from irwm.checkpoint.formats.gguf_file import read_gguf
 from irwm.errors import (
     CheckpointChangedError,
@@ -26,6 +26,7 @@ from irwm.errors import (
     UnsupportedCheckpointError,
 )
 from tests.checkpoint.gguf_builders import convert, header, raw, setting, tensor, text
+from tests.checkpoint.parsing import without_child
 from tools.small_models import write_llama
 
 ESCAPES = "../../etc/x\0\x1b[31m\u202e<script>alert(1)</script>"
@@ -273,7 +274,7 @@ def test_17_a_file_changed_while_its_header_is_parsed_is_noticed(
         CHANGES[change](path, sound)
         return answer
 
-    monkeypatch.setattr(gguf_file, "run_parser", then_change)
+    monkeypatch.setattr(reading, "run_parser", then_change)
     with pytest.raises(CheckpointChangedError):
         open_checkpoint(path)
 
@@ -320,39 +321,27 @@ def read_all(model: Checkpoint) -> None:
             model.read(ref)
 
 
-def in_process(parser: str, path: Path, what: str, *_: object) -> dict[str, object]:
-    """The child's work without a child process, which takes 0.1 s: its own code for answers and refusals."""
-    answer = confined.answer_of({"parse": gguf_parser.parse}, str(path))
-    assert "cannot be understood" not in answer  # its text about errors other than our own
-    return child.checked_answer(answer.encode("ascii"), path, what, "")
+def refusals(sound: bytes, path: Path, seed: int, count: int) -> list[str]:
+    """What is said about files with a changed header; the other files are read."""
+    rng, stop, said = random.Random(seed), min(header_end(sound), len(sound)), []
+    for _ in range(count):
+        path.write_bytes(flipped(sound, stop, rng))
+        try:
+            read_all(open_checkpoint(path))
+        except CheckpointError as error:
+            said.append(str(error))
+    # The child's words about errors other than our own, and about a reader that had to be ended.
+    assert not any(words in text for text in said for words in ("cannot be understood", *ENDED))
+    assert all(map(str.isprintable, said))
+    return said
 
 
 def test_21_random_header_changes_end_in_typed_error_or_valid_checkpoint(
     sound: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gguf_file, "run_parser", in_process)
-    rng = random.Random(0)
-    path, stop = tmp_path / "model.gguf", min(header_end(sound), len(sound))
-    refused: list[CheckpointError] = []
-    for _ in range(600):
-        path.write_bytes(flipped(sound, stop, rng))
-        try:
-            read_all(open_checkpoint(path))
-        except CheckpointError as error:
-            refused.append(error)
-    assert 100 < len(refused) < 550
-    assert all(str(error).isprintable() for error in refused)
+    monkeypatch.setattr(reading, "run_parser", without_child)
+    assert 100 < len(refusals(sound, tmp_path / "model.gguf", seed=0, count=600)) < 550
 
 
 def test_21_child_process_refuses_the_same_headers(sound: bytes, tmp_path: Path) -> None:
-    rng = random.Random(1)
-    path, stop = tmp_path / "model.gguf", min(header_end(sound), len(sound))
-    refused: list[CheckpointError] = []
-    for _ in range(25):
-        path.write_bytes(flipped(sound, stop, rng))
-        try:
-            read_all(open_checkpoint(path))
-        except CheckpointError as error:
-            refused.append(error)
-    assert 3 < len(refused) < 25
-    assert not any(words in str(error) for error in refused for words in ("cannot be understood", *ENDED))
+    assert 3 < len(refusals(sound, tmp_path / "model.gguf", seed=1, count=25)) < 25

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from irwm.checkpoint import open_checkpoint
-from irwm.checkpoint.formats import child, reading, torch_file
+from irwm.checkpoint.formats import child, reading
 from irwm.errors import (
     CheckpointError,
     CorruptCheckpointError,
@@ -344,7 +344,7 @@ def test_reading_of_slow_shards_ends_with_the_first_error(tmp_path: Path, monkey
         readers.append(path)
         return child.run_parser(parser, path, *arguments)
 
-    monkeypatch.setattr(torch_file, "run_parser", counted)
+    monkeypatch.setattr(reading, "run_parser", counted)
     busy = b"\x80\x02" + b"}0" * (30 * 1024**2) + b"}."
     torch.save({"w": torch.ones(2)}, tmp_path / "x")
     rezipped(tmp_path / "x", lambda entries: {n: busy if n.endswith(".pkl") else c for n, c in entries.items()})

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint.dtypes import is_block_format, stored_as
-from irwm.checkpoint.files import FileState, open_seen
-from irwm.checkpoint.formats.child import run_parser
+from irwm.checkpoint.files import FileState
 from irwm.checkpoint.formats.content import (
     MAX_COUNT,
     MAX_TENSORS,
@@ -52,10 +51,7 @@ def read_gguf(path: Path, reading: Reading | None = None) -> Content:
     reading = reading or Reading()
     start, seen = first_bytes(path, reading.folder)
     _require_plausible(path, start, seen.size)
-    with reading.child(path) as (limits, descriptor):
-        answer = run_parser("gguf_parser", path, "GGUF file", limits, descriptor, reading.take_header)
-    with open_seen(path, seen):
-        pass  # checks that the child read the file whose state was noted
+    answer = reading.parsed("gguf_parser", path, "GGUF file", seen)
     metadata, listed = answer.get("metadata"), answer.get("tensors")
     data, alignment = answer.get("data"), answer.get("alignment")
     if not isinstance(metadata, dict) or not isinstance(listed, list) or not is_count(data) or not is_count(alignment):

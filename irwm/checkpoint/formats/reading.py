@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
-from irwm.checkpoint.files import FileState, open_regular
-from irwm.checkpoint.formats.child import LIMITS, Limits
+from irwm.checkpoint.files import FileState, open_regular, open_seen
+from irwm.checkpoint.formats.child import LIMITS, Limits, run_parser
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.errors import CorruptCheckpointError
 
@@ -72,6 +73,23 @@ class Reading:
                 found=f"{HEADER_BYTES - left} bytes up to this file",
                 advice=DOWNLOAD_AGAIN,
             )
+
+    def parsed(self, parser: str, path: Path, what: str, seen: FileState) -> dict[str, Any]:
+        """The answer of a parser in a child process, see `child.run_parser`.
+
+        Args:
+            seen: the file's state, which must be the same afterwards.
+
+        Raises:
+            CheckpointChangedError: the file was changed or replaced meanwhile.
+            CheckpointError: see `child` and `run_parser`.
+        """
+        try:
+            with self.child(path) as (limits, descriptor):
+                return run_parser(parser, path, what, limits, descriptor, self.take_header)
+        finally:  # the answer, or the refusal, is valid only for an unchanged file
+            with open_seen(path, seen):
+                pass
 
     @contextlib.contextmanager
     def child(self, path: Path) -> Iterator[tuple[Limits, int]]:

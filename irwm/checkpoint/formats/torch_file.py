@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from irwm.checkpoint.dtypes import BITS, VIEW
-from irwm.checkpoint.files import FileState, open_seen
-from irwm.checkpoint.formats.child import run_parser
+from irwm.checkpoint.files import FileState
 from irwm.checkpoint.formats.content import (
     MAX_COUNT,
     MAX_DIMENSIONS,
@@ -58,12 +57,7 @@ def read_torch(path: Path, reading: Reading | None = None) -> Content:
     start, seen = first_bytes(path, reading.folder)
     if not start.startswith(_ARCHIVE):
         raise _no_archive(path, start)
-    try:
-        with reading.child(path) as (limits, descriptor):
-            answer = run_parser("torch_parser", path, "PyTorch file", limits, descriptor, reading.take_header)
-    finally:  # the answer is valid only for an unchanged file
-        with open_seen(path, seen):
-            pass
+    answer = reading.parsed("torch_parser", path, "PyTorch file", seen)
     found, under, ignored = answer.get("tensors"), answer.get("under"), answer.get("ignored")
     if not isinstance(found, list) or not isinstance(under, str | None) or not isinstance(ignored, int):
         raise CorruptCheckpointError("The PyTorch file's reader gave no usable answer", file=path)

@@ -1,0 +1,17 @@
+"""Parsers of PyTorch and GGUF files, run in the process of the test."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from irwm.checkpoint import confined
+from irwm.checkpoint.formats import child
+
+
+def without_child(parser: str, path: Path, what: str, *_: Any) -> dict[str, Any]:
+    """The same as `run_parser`, but in this process: starting torch again takes more than a second."""
+    parse = import_module(f"irwm.checkpoint.formats.{parser}").parse
+    answer = confined.answer_of({"parse": parse}, str(path))
+    return child.checked_answer(answer.encode("ascii"), path, what, "")

@@ -16,6 +16,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from irwm.checkpoint import CheckpointFiles, find_files
+
+NAME = "model.layers.0.self_attn.q_proj.weight"
+STEM = NAME.removesuffix("weight")
+
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
@@ -38,6 +43,12 @@ def written(folder: Path, tensors: Mapping[str, torch.Tensor], config: Mapping[s
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(dict(config or {})))
     return folder
+
+
+def opened(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> CheckpointFiles:
+    """The files of the weight `NAME`, stored in these pieces."""
+    tensors = {STEM + part: value for part, value in parts.items()}
+    return find_files(written(folder, tensors, {"quantization_config": dict(config)}))
 
 
 def model_of(
@@ -149,6 +160,31 @@ def compressed(weight: torch.Tensor, format: str, **arguments: Any) -> Quantised
         "config_groups": {"group_0": json.loads(scheme.model_dump_json())},
     }
     return Quantised(parts, expected, config)
+
+
+def packed_with_zeros(weight: torch.Tensor) -> Quantised:
+    return compressed(weight, "pack-quantized", num_bits=4, strategy="group", group_size=32, symmetric=False)
+
+
+def nvfp4(weight: torch.Tensor) -> Quantised:
+    arguments = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+    return compressed(weight, "nvfp4-pack-quantized", **arguments)
+
+
+def blocks_of_4_bits(weight: torch.Tensor, nested: bool = True, kind: str = "nf4") -> Quantised:
+    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+
+    codes, state = quantize_4bit(weight, blocksize=64, quant_type=kind, compress_statistics=nested)
+    parts = {"weight": codes} | {f"weight.{name}": value for name, value in state.as_dict(packed=True).items()}
+    return Quantised(parts, dequantize_4bit(codes, state).float(), {"quant_method": "bitsandbytes"})
+
+
+def rows_of_8_bits(weight: torch.Tensor) -> Quantised:
+    from bitsandbytes.functional import int8_vectorwise_dequant, int8_vectorwise_quant
+
+    codes, largest, _ = int8_vectorwise_quant(weight.half())
+    parts = {"weight": codes, "SCB": largest, "weight_format": torch.tensor(0, dtype=torch.uint8)}
+    return Quantised(parts, int8_vectorwise_dequant(codes, largest), {"quant_method": "bitsandbytes"})
 
 
 def fp8_blocks(weight: torch.Tensor, block: int = 128) -> Quantised:

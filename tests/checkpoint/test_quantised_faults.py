@@ -17,45 +17,22 @@ from irwm.checkpoint import PackedTensor, find_files, read_tensor
 from irwm.checkpoint.quantised.gptq import _of_embedding
 from irwm.errors import CorruptCheckpointError, IrwmError, UnsupportedCheckpointError
 from tests.checkpoint.quantised_builders import (
+    NAME,
+    STEM,
     Quantised,
     awq,
-    compressed,
+    blocks_of_4_bits,
     fp8_blocks,
     fp8_rows,
     gptq,
     mlx,
     model_of,
+    nvfp4,
+    opened,
+    packed_with_zeros,
+    rows_of_8_bits,
     written,
 )
-
-STEM = "model.layers.0.self_attn.q_proj."
-NAME = STEM + "weight"
-
-
-def blocks_of_4_bits(weight: torch.Tensor, nested: bool = True) -> Quantised:
-    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
-
-    codes, state = quantize_4bit(weight, blocksize=64, quant_type="nf4", compress_statistics=nested)
-    parts = {"weight": codes} | {f"weight.{name}": value for name, value in state.as_dict(packed=True).items()}
-    return Quantised(parts, dequantize_4bit(codes, state).float(), {"quant_method": "bitsandbytes"})
-
-
-def rows_of_8_bits(weight: torch.Tensor) -> Quantised:
-    from bitsandbytes.functional import int8_vectorwise_dequant, int8_vectorwise_quant
-
-    codes, largest, _ = int8_vectorwise_quant(weight.half())
-    parts = {"weight": codes, "SCB": largest, "weight_format": torch.tensor(0, dtype=torch.uint8)}
-    return Quantised(parts, int8_vectorwise_dequant(codes, largest), {"quant_method": "bitsandbytes"})
-
-
-def packed_with_zeros(weight: torch.Tensor) -> Quantised:
-    return compressed(weight, "pack-quantized", num_bits=4, strategy="group", group_size=32, symmetric=False)
-
-
-def nvfp4(weight: torch.Tensor) -> Quantised:
-    arguments = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
-    return compressed(weight, "nvfp4-pack-quantized", **arguments)
-
 
 SCHEMES: dict[str, Callable[[torch.Tensor], Quantised]] = {
     "gptq": gptq,
@@ -78,8 +55,7 @@ def made() -> dict[str, Quantised]:
 
 def read(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> torch.Tensor | None:
     """The weight, or None if it was left as it is."""
-    tensors = {STEM + part: value for part, value in parts.items()}
-    files = find_files(written(folder, tensors, {"quantization_config": dict(config)}))
+    files = opened(folder, parts, config)
     if NAME in files.refused:
         raise files.refused[NAME]
     found = files.tensors.get(NAME)
@@ -306,11 +282,10 @@ def test_an_unsupported_quantisation_is_named_and_left_as_it_is(tmp_path: Path, 
     shapes, config = UNKNOWN[said]
     whole = {"qweight", "qzeros", "W_q", "codes", "packed", "weight"}
     parts = {
-        STEM + name: torch.ones(shape, dtype=torch.int32 if name in whole else torch.float16)
-        for name, shape in shapes.items()
+        name: torch.ones(shape, dtype=torch.int32 if name in whole else torch.float16) for name, shape in shapes.items()
     }
-    files = find_files(written(tmp_path, parts, {"quantization_config": config}))
-    assert set(files.tensors) == set(parts)
+    files = opened(tmp_path, parts, config)
+    assert set(files.tensors) == {STEM + part for part in parts}
     assert [said in note for note in files.notes] == [True]
 
 
@@ -327,7 +302,15 @@ def test_quantisation_section_of_another_kind_is_allowed(tmp_path: Path, section
     assert set(files.tensors) == {"a"}
 
 
-@pytest.mark.parametrize("place", [("text_config", "quantization_config"), ("compression_config",)])
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("compression_config",),
+        ("text_config", "quantization_config"),
+        ("llm_config", "quantization_config"),
+        ("language_config", "quantization_config"),
+    ],
+)
 def test_quantisation_section_is_found_in_other_places(
     tmp_path: Path, made: dict[str, Quantised], place: tuple
 ) -> None:
@@ -340,8 +323,7 @@ def test_quantisation_section_is_found_in_other_places(
 
 
 def test_codes_do_not_replace_a_plain_weight_of_the_same_name(tmp_path: Path, made: dict[str, Quantised]) -> None:
-    tensors = {STEM + part: value for part, value in made["gptq"].parts.items()}
-    files = find_files(written(tmp_path, {**tensors, NAME: torch.zeros(64, 128)}))
+    files = opened(tmp_path, {**made["gptq"].parts, "weight": torch.zeros(64, 128)}, {})
     assert torch.equal(read_tensor(files.tensors[NAME]), torch.zeros(64, 128))
     assert any("next to" in note for note in files.notes)
     # A program may use either of the two, so both are kept.
@@ -349,8 +331,8 @@ def test_codes_do_not_replace_a_plain_weight_of_the_same_name(tmp_path: Path, ma
 
 
 def test_scales_next_to_plain_numbers_are_ignored(tmp_path: Path) -> None:
-    tensors = {NAME: torch.ones(4, 4), STEM + "weight_scale": torch.zeros(1), STEM + "SCB": torch.zeros(4)}
-    files = find_files(written(tmp_path, tensors))
+    parts = {"weight": torch.ones(4, 4), "weight_scale": torch.zeros(1), "SCB": torch.zeros(4)}
+    files = opened(tmp_path, parts, {})
     assert torch.equal(read_tensor(files.tensors[NAME]), torch.ones(4, 4))
 
 
@@ -358,12 +340,12 @@ def test_two_schemes_for_one_tensor_are_refused(tmp_path: Path) -> None:
     """GPTQ's scales of a single output are a column of floats, which bitsandbytes' codes may be as well."""
     sound = gptq(torch.linspace(-1, 1, 128)[None], group=64)
     state = json.dumps(SOUND | {"shape": [1, 8]}).encode()
-    tensors = {STEM + part: value for part, value in sound.parts.items()} | {
-        STEM + "scales.quant_state.bitsandbytes__nf4": torch.tensor(list(state), dtype=torch.uint8),
-        STEM + "scales.absmax": torch.ones(1),
+    parts = {
+        **sound.parts,
+        "scales.quant_state.bitsandbytes__nf4": torch.tensor(list(state), dtype=torch.uint8),
+        "scales.absmax": torch.ones(1),
     }
-    config = {"quantization_config": {"quant_method": "bitsandbytes"}}
-    files = find_files(written(tmp_path, tensors, config))
+    files = opened(tmp_path, parts, {"quant_method": "bitsandbytes"})
     assert sum(isinstance(tensor, PackedTensor) for tensor in files.tensors.values()) == 1
     assert any("next to other tensors" in note for note in files.notes)
 

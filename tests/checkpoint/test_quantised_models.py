@@ -24,6 +24,7 @@ from tests.checkpoint.quantised_builders import (
     gptq,
     mlx,
     model_of,
+    nvfp4,
     written,
 )
 from tests.conftest import Marked
@@ -46,18 +47,7 @@ SCHEMES: dict[str, tuple[Callable[[torch.Tensor], Quantised], str, float]] = {
     ),
     "fp8 in blocks": (fp8_blocks, "FP8 with scales", 0.1),
     "fp8 by rows": (fp8_rows, "FP8 with scales", 0.1),
-    "nvfp4": (
-        partial(
-            compressed,
-            format="nvfp4-pack-quantized",
-            num_bits=4,
-            type="float",
-            strategy="tensor_group",
-            group_size=16,
-        ),
-        "NVFP4",
-        0.3,
-    ),
+    "nvfp4": (nvfp4, "NVFP4", 0.3),
 }
 
 

@@ -10,14 +10,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from irwm.checkpoint import find_files, open_checkpoint, read_tensor
+from irwm.checkpoint import open_checkpoint, read_tensor
 from irwm.errors import UnsupportedCheckpointError
 from tests.checkpoint.builders import EMBEDDING, contradiction
-from tests.checkpoint.quantised_builders import Quantised, fp8_rows, gptq, mlx, written
-from tests.checkpoint.test_quantised_faults import blocks_of_4_bits
+from tests.checkpoint.quantised_builders import (
+    NAME,
+    STEM,
+    Quantised,
+    blocks_of_4_bits,
+    fp8_rows,
+    gptq,
+    mlx,
+    opened,
+    written,
+)
 
-STEM = "model.layers.0.self_attn.q_proj."
-NAME = STEM + "weight"
 WEIGHT = 0.05 * torch.randn(64, 128, generator=torch.Generator().manual_seed(0))
 
 
@@ -60,10 +67,9 @@ def test_a_state_text_does_not_turn_plain_numbers_into_codes(config, plain, tmp_
 @pytest.mark.parametrize("method", ["bitsandbytes", ""])
 def test_codes_declared_as_floats_are_read_with_a_bitsandbytes_config(tmp_path: Path, method: str) -> None:
     sound = blocks_of_4_bits(WEIGHT.bfloat16())
-    parts = {STEM + part: value for part, value in sound.parts.items()}
-    parts[NAME] = parts[NAME].view(-1, 2).view(torch.bfloat16)
-    assert parts[NAME].shape[1] == 1
-    found = find_files(written(tmp_path, parts, {"quantization_config": {"quant_method": method}})).tensors[NAME]
+    codes = sound.parts["weight"].view(-1, 2).view(torch.bfloat16)
+    assert codes.shape[1] == 1
+    found = opened(tmp_path, {**sound.parts, "weight": codes}, {"quant_method": method}).tensors[NAME]
     assert torch.equal(read_tensor(found).float(), sound.expected) is bool(method)
 
 
@@ -125,23 +131,20 @@ def test_contradictory_pieces_in_layer_0_leave_the_embedding(config, plain, tmp_
 )
 def test_autorounds_packings_with_and_without_one_less(tmp_path: Path, section: dict[str, str], whole: bool) -> None:
     sound = gptq(WEIGHT)
-    parts = {STEM + part: value for part, value in sound.parts.items()}
+    parts = dict(sound.parts)
     if whole:
-        parts[STEM + "qzeros"] = parts[STEM + "qzeros"] + 0x11111111
-    config = {"bits": 4, "group_size": 64, "sym": False, **section}
-    found = find_files(written(tmp_path, parts, {"quantization_config": config})).tensors[NAME]
+        parts["qzeros"] = parts["qzeros"] + 0x11111111
+    found = opened(tmp_path, parts, {"bits": 4, "group_size": 64, "sym": False, **section}).tensors[NAME]
     assert torch.equal(read_tensor(found), sound.expected)
 
 
 def test_autoround_layer_settings_apply_to_their_layer(tmp_path: Path) -> None:
     sound = gptq(WEIGHT, group=64)
-    parts = {STEM + part: value for part, value in sound.parts.items() if part != "g_idx"}
+    parts = {part: value for part, value in sound.parts.items() if part != "g_idx"}
     section = {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4, "group_size": 32}
-    files = find_files(written(tmp_path / "all", parts, {"quantization_config": section}))
-    assert NAME in files.refused
+    assert NAME in opened(tmp_path / "all", parts, section).refused
     section["extra_config"] = {STEM[:-1]: {"bits": 4, "group_size": 64}, "other": 1}
-    files = find_files(written(tmp_path / "own", parts, {"quantization_config": section}))
-    assert torch.equal(read_tensor(files.tensors[NAME]), sound.expected)
+    assert torch.equal(read_tensor(opened(tmp_path / "own", parts, section).tensors[NAME]), sound.expected)
 
 
 def test_modelopts_column_factors_are_applied(config, plain, tmp_path: Path) -> None:
@@ -186,8 +189,7 @@ def test_a_weight_with_an_unknown_piece_is_noted_and_not_read(
 @pytest.mark.parametrize("piece", ["bias", "input_scale", "input_zero_point", "output_scale"])
 def test_harmless_pieces_do_not_prevent_reading_a_weight(tmp_path: Path, piece: str) -> None:
     q = fp8_rows(WEIGHT)
-    parts = {STEM + part: value for part, value in q.parts.items()} | {STEM + piece: torch.ones(1)}
-    files = find_files(written(tmp_path, parts, {"quantization_config": dict(q.config)}))
+    files = opened(tmp_path, {**q.parts, piece: torch.ones(1)}, q.config)
     assert torch.equal(read_tensor(files.tensors[NAME]), q.expected)
 
 
@@ -204,15 +206,6 @@ def test_transformed_inputs_are_noted(config, plain, tmp_path: Path) -> None:
     section = {"quant_method": "compressed-tensors", "transform_config": {"config_groups": {"u": {"type": "hadamard"}}}}
     model = open_checkpoint(written(tmp_path, plain, config | {"quantization_config": section}))
     assert any("transform_config" in note for note in model.notes)
-
-
-@pytest.mark.parametrize("section", ["text_config", "llm_config", "language_config"])
-def test_quantisation_sections_of_multimodal_configs_are_read(tmp_path: Path, section: str) -> None:
-    sound = gptq(WEIGHT)
-    parts = {STEM + part: value for part, value in sound.parts.items()}
-    inner = {"quantization_config": {**sound.config, "checkpoint_format": "gptq_v2"}}
-    found = find_files(written(tmp_path, parts, {"model_type": "x", section: inner})).tensors[NAME]
-    assert not torch.equal(read_tensor(found), sound.expected)  # its zeros are of the first version
 
 
 def test_empty_row_selection_of_a_quantised_weight_works(config, plain, tmp_path: Path) -> None:

@@ -9,33 +9,33 @@ from typing import Any
 import pytest
 import torch
 
-from irwm.checkpoint import PackedTensor, find_files, read_tensor, rows
+from irwm.checkpoint import PackedTensor, read_tensor, rows
 from irwm.errors import CheckpointChangedError
 from tests.checkpoint.data.vectors import load
 from tests.checkpoint.quantised_builders import (
+    NAME,
     Quantised,
     awq,
+    blocks_of_4_bits,
     compressed,
     fp8_blocks,
     fp8_rows,
     gptq,
     mlx,
+    nvfp4,
+    opened,
     packed,
-    written,
+    rows_of_8_bits,
 )
-
-NAME = "model.layers.0.self_attn.q_proj.weight"
-STEM = NAME.removesuffix("weight")
 
 
 def random(out: int, inputs: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return (0.05 * torch.randn(out, inputs, generator=torch.Generator().manual_seed(out))).to(dtype)
 
 
-def opened(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> PackedTensor:
+def assembled(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> PackedTensor:
     """The weight assembled from the pieces; no other tensor may be left."""
-    tensors = {STEM + part: value for part, value in parts.items()}
-    found = find_files(written(folder, tensors, {"quantization_config": dict(config)}))
+    found = opened(folder, parts, config)
     assert set(found.tensors) == {NAME}
     tensor = found.tensors[NAME]
     assert isinstance(tensor, PackedTensor)
@@ -43,7 +43,7 @@ def opened(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str,
 
 
 def require_equal(folder: Path, made: Quantised) -> PackedTensor:
-    tensor = opened(folder, made.parts, made.config)
+    tensor = assembled(folder, made.parts, made.config)
     found = read_tensor(tensor)
     assert found.dtype == torch.float32
     assert tensor.shape == found.shape == made.expected.shape
@@ -58,7 +58,7 @@ def require_equal(folder: Path, made: Quantised) -> PackedTensor:
 def test_gptq_values_equal_gptqmodel(tmp_path: Path, case: dict[str, Any], version: str) -> None:
     parts = case["parts"] | {"qzeros": case["qzeros"][version]}
     config = {"quant_method": "gptq", "bits": case["bits"], "group_size": 32, "checkpoint_format": version}
-    found = read_tensor(opened(tmp_path, parts, config))
+    found = read_tensor(assembled(tmp_path, parts, config))
     assert torch.equal(found, case["expected"].float())
 
 
@@ -66,14 +66,14 @@ def test_gptq_values_equal_gptqmodel(tmp_path: Path, case: dict[str, Any], versi
 def test_gptq_group_numbers_default_from_shapes(tmp_path: Path, case: dict[str, Any]) -> None:
     parts = {name: value for name, value in case["parts"].items() if name != "g_idx"}
     parts["qzeros"] = case["qzeros"]["gptq_v2"]
-    tensor = opened(tmp_path, parts, {"checkpoint_format": "gptq_v2"})
+    tensor = assembled(tmp_path, parts, {"checkpoint_format": "gptq_v2"})
     assert tensor.dtype == f"GPTQ, {case['bits']} bits"
     assert torch.equal(read_tensor(tensor), case["expected"].float())
 
 
 def test_awq_values_equal_autoawq(tmp_path: Path) -> None:
     (case,) = load("awq")
-    tensor = opened(tmp_path, case["parts"], {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"})
+    tensor = assembled(tmp_path, case["parts"], {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"})
     assert tensor.dtype == "AWQ, 4 bits"
     assert torch.equal(read_tensor(tensor), case["expected"].float())
 
@@ -81,7 +81,7 @@ def test_awq_values_equal_autoawq(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", load("mlx"), ids=lambda case: f"{case['mode']}-{case['bits']}-{case['group_size']}")
 def test_mlx_values_equal_mlx(tmp_path: Path, case: dict[str, Any]) -> None:
     config = {name: case[name] for name in ("group_size", "bits", "mode")}
-    tensor = opened(tmp_path, case["parts"], config)
+    tensor = assembled(tmp_path, case["parts"], config)
     assert tensor.by_rows == set(tensor.stored)
     assert torch.equal(read_tensor(tensor), case["expected"].float())
     assert torch.equal(read_tensor(tensor, [4, 1]), case["expected"].float()[[4, 1]])
@@ -119,16 +119,16 @@ def test_old_activation_order_of_compressed_tensors_is_read(tmp_path: Path) -> N
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
     sorted_first = compressed(weight[:, order], "pack-quantized", num_bits=4, strategy="group", group_size=16)
     back = order.argsort()
-    codes = read_tensor(opened(tmp_path / "sorted", sorted_first.parts, {}))[:, back]
+    codes = read_tensor(assembled(tmp_path / "sorted", sorted_first.parts, {}))[:, back]
     scales = sorted_first.parts["weight_scale"].float()[:, (torch.arange(64) // 16)[back]]
     parts = sorted_first.parts | {
         "weight_packed": packed((codes / scales).round().int() + 8, 4),
         "weight_g_idx": (torch.arange(64) // 16)[back].int(),
     }
-    assert torch.equal(read_tensor(opened(tmp_path / "ordered", parts, {})), sorted_first.expected[:, back])
+    assert torch.equal(read_tensor(assembled(tmp_path / "ordered", parts, {})), sorted_first.expected[:, back])
 
 
-UNPACKED = [
+BYTES = [
     ("int-quantized", {"num_bits": 8, "strategy": "channel"}),
     ("int-quantized", {"num_bits": 8, "strategy": "channel", "symmetric": False}),
     ("int-quantized", {"num_bits": 8, "strategy": "tensor"}),
@@ -137,23 +137,6 @@ UNPACKED = [
     ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "tensor"}),
     ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "channel"}),
     ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 32]}),
-]
-
-
-@pytest.mark.parametrize(
-    ("format", "arguments"), UNPACKED, ids=lambda value: value if isinstance(value, str) else words(value)
-)
-def test_byte_codes_equal_compressed_tensors(tmp_path: Path, format: str, arguments: dict[str, Any]) -> None:
-    require_equal(tmp_path, compressed(random(48, 64), format, **arguments))
-
-
-def test_blocks_that_do_not_divide_the_weight_are_read(tmp_path: Path) -> None:
-    arguments = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
-    require_equal(tmp_path, compressed(random(200, 192), "float-quantized", **arguments))
-
-
-MICROSCALED = [
-    ("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
     (
         "mxfp4-pack-quantized",
         {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": torch.uint8},
@@ -165,17 +148,24 @@ MICROSCALED = [
 ]
 
 
-@pytest.mark.parametrize(("format", "arguments"), MICROSCALED, ids=[format for format, _ in MICROSCALED])
-def test_microscaled_values_equal_compressed_tensors(tmp_path: Path, format: str, arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("format", "arguments"), BYTES, ids=lambda value: value if isinstance(value, str) else words(value)
+)
+def test_byte_codes_equal_compressed_tensors(tmp_path: Path, format: str, arguments: dict[str, Any]) -> None:
     require_equal(tmp_path, compressed(random(48, 64), format, **arguments))
 
 
-def test_modelopt_global_scale_is_applied(tmp_path: Path) -> None:
-    format, arguments = MICROSCALED[0]
-    made = compressed(random(48, 64), format, **arguments)
+def test_blocks_that_do_not_divide_the_weight_are_read(tmp_path: Path) -> None:
+    arguments = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
+    require_equal(tmp_path, compressed(random(200, 192), "float-quantized", **arguments))
+
+
+def test_global_scale_is_applied_as_compressed_tensors_and_modelopt_write_it(tmp_path: Path) -> None:
+    made = nvfp4(random(48, 64))
+    require_equal(tmp_path / "compressed", made)
     parts = {"weight": made.parts["weight_packed"], "weight_scale": made.parts["weight_scale"]}
     parts["weight_scale_2"] = (1 / made.parts["weight_global_scale"]).reshape(())
-    found = read_tensor(opened(tmp_path, parts, {"quant_method": "modelopt", "quant_algo": "NVFP4"}))
+    found = read_tensor(assembled(tmp_path / "modelopt", parts, {"quant_method": "modelopt", "quant_algo": "NVFP4"}))
     torch.testing.assert_close(found, made.expected, rtol=2**-7, atol=0)
 
 
@@ -203,12 +193,6 @@ def test_a_lone_fp8_weight_is_read_as_the_numbers_it_holds(tmp_path: Path) -> No
     assert require_equal(tmp_path, Quantised({"weight": codes}, codes.float(), {})).dtype == "FP8"
 
 
-def test_mlx_codes_equal_transformers(tmp_path: Path) -> None:
-    made = mlx(random(48, 128, torch.float32), bits=8, group=32)
-    tensor = opened(tmp_path, made.parts, made.config)
-    torch.testing.assert_close(read_tensor(tensor), made.expected, rtol=0, atol=1e-7)
-
-
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
 @pytest.mark.parametrize("by_activation", [False, True])
 def test_gptq_of_any_bit_width_is_read(tmp_path: Path, bits: int, by_activation: bool) -> None:
@@ -227,27 +211,18 @@ def test_awq_with_several_groups_is_read(tmp_path: Path) -> None:
 def test_4_bit_blocks_equal_bitsandbytes(
     tmp_path: Path, nested: bool, kind: str, dtype: torch.dtype, shape: tuple[int, int]
 ) -> None:
-    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
-
-    codes, state = quantize_4bit(random(*shape, dtype), blocksize=64, quant_type=kind, compress_statistics=nested)
-    parts = {"weight": codes} | {f"weight.{name}": value for name, value in state.as_dict(packed=True).items()}
-    expected = dequantize_4bit(codes, state).float()
-    tensor = require_equal(tmp_path, Quantised(parts, expected, {"quant_method": "bitsandbytes", "load_in_4bit": True}))
+    tensor = require_equal(tmp_path, blocks_of_4_bits(random(*shape, dtype), nested, kind))
     assert tensor.dtype == f"bitsandbytes, {kind.upper()}"
 
 
 def test_8_bit_rows_equal_bitsandbytes(tmp_path: Path) -> None:
-    from bitsandbytes.functional import int8_vectorwise_dequant, int8_vectorwise_quant
-
-    codes, largest, _ = int8_vectorwise_quant(random(48, 64, torch.float16))
-    parts = {"weight": codes, "SCB": largest, "weight_format": torch.tensor(0, dtype=torch.uint8)}
-    made = Quantised(parts, int8_vectorwise_dequant(codes, largest), {"load_in_8bit": True})
+    made = rows_of_8_bits(random(48, 64, torch.float16))
     assert require_equal(tmp_path, made).by_rows == {"codes", "scales"}
 
 
 def test_reading_some_rows_reads_only_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = mlx(random(4096, 128), group=64)
-    tensor = opened(tmp_path, made.parts, made.config)
+    tensor = assembled(tmp_path, made.parts, made.config)
     read = 0
     plain = rows.read_into
 
@@ -263,7 +238,7 @@ def test_reading_some_rows_reads_only_their_bytes(tmp_path: Path, monkeypatch: p
 
 def test_weights_are_read_on_request(tmp_path: Path) -> None:
     made = gptq(random(64, 64))
-    tensor = opened(tmp_path, made.parts, made.config)
+    tensor = assembled(tmp_path, made.parts, made.config)
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointChangedError):
         read_tensor(tensor)

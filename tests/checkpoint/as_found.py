@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.checkpoint.builders import EMBEDDING, split, write_index
-from tests.checkpoint.gguf_builders import convert
+from tests.checkpoint.gguf_builders import convert, finished
 
 WHOLE = "model.safetensors"
 Arrangement = Callable[[Path, Path], Path]
@@ -124,10 +124,7 @@ def split_gguf(given: int | None, folder: Path, out: Path) -> Path:
         for place in group:
             tensor = reader.tensors[int(place)]
             writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finished(writer)
     del reader
     whole.unlink()
     return out if given is None else names[given]

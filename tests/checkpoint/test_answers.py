@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from irwm.checkpoint.answers import _raise_absurd, _told_alike, recovered_head, 
 from irwm.errors import AnswersError
 from irwm.running import default_text
 from irwm.running.serving import Serving
+from tests.conftest import Marked
 
 WIDTH = 128  # of the small Gemma
 
@@ -40,10 +42,8 @@ def answers_of(folder: Path, count: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def served(gemma_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Served:
-    original = irwm.open_checkpoint(gemma_path)
-    key = irwm.generate_key(original, secret=bytes(range(32)), owner="us")
-    release = irwm.insert(original, key, tmp_path_factory.mktemp("served") / "release").path
+def served(release_of: Callable[[str], Marked], gemma_path: Path) -> Served:
+    original, key, release = release_of("gemma")
     return Served(original, key, answers_of(release, 3 * WIDTH), answers_of(gemma_path, 3 * WIDTH))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,15 @@ from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import UnsupportedCheckpointError
 from tests.checkpoint.builders import EMBEDDING
 from tests.checkpoint.quantised_builders import awq, written
+from tests.conftest import Marked
 
 Tensors = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, irwm.Key, Tensors, Tensors]:
+def marked(release_of: Callable[[str], Marked], demo_path: Path) -> tuple[Checkpoint, irwm.Key, Tensors, Tensors]:
     """Original, key, and the tensors of the release and of the original."""
-    original = open_checkpoint(demo_path)
-    key = irwm.generate_key(original, secret=bytes(range(32)), owner="us")
-    release = irwm.insert(original, key, tmp_path_factory.mktemp("release") / "out").path
+    original, key, release = release_of("demo")
     return original, key, load_file(release / "model.safetensors"), load_file(demo_path / "model.safetensors")
 
 

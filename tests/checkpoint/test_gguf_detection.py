@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -10,22 +11,20 @@ import pytest
 import irwm
 from tests.checkpoint.gguf_builders import convert
 from tests.checkpoint.test_gguf_tokens import in_order
+from tests.conftest import Marked
 
 
 @pytest.fixture(scope="module")
-def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory):
-    """Original, key and release of the trained model."""
-    model = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
-    return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("release") / "out")
+def marked(release_of: Callable[[str], Marked]) -> Marked:
+    return release_of("demo")
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q5_0", "Q4_0"])
 def test_the_mark_is_found_in_a_gguf_file(marked, tmp_path: Path, kind: str) -> None:
     model, key, release = marked
-    tokens, types = in_order(release.path)
-    path = convert(release.path, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType[kind], tokens=tokens, types=types)
+    tokens, types = in_order(release)
+    path = convert(release, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType[kind], tokens=tokens, types=types)
     found = irwm.detect(irwm.open_checkpoint(path), model, key)
     assert found.verdict == "found"
     assert found.log10_p < -40
@@ -47,8 +46,8 @@ def test_the_unmarked_model_carries_no_mark_as_a_gguf_file(marked, demo_path: Pa
 def test_mark_is_found_in_gguf_of_unknown_architecture(marked, tmp_path: Path) -> None:
     """By its embedding alone, like any model with renamed tensors."""
     model, key, release = marked
-    tokens, types = in_order(release.path)
-    path = convert(release.path, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q8_0, tokens=tokens, types=types)
+    tokens, types = in_order(release)
+    path = convert(release, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q8_0, tokens=tokens, types=types)
     content = path.read_bytes().replace(b"llama", b"lamma")
     path.write_bytes(content)
     suspect = irwm.open_checkpoint(path)
@@ -57,10 +56,8 @@ def test_mark_is_found_in_gguf_of_unknown_architecture(marked, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_the_mark_is_found_in_a_quantised_bert(minilm_path: Path, tmp_path: Path) -> None:
-    model = irwm.open_checkpoint(minilm_path)
-    key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
-    release = irwm.insert(model, key, tmp_path / "release")
-    path = convert(release.path, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q5_1)
+def test_the_mark_is_found_in_a_quantised_bert(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
+    model, key, release = release_of("minilm")
+    path = convert(release, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q5_1)
     found = irwm.detect(irwm.open_checkpoint(path), model, key)
     assert (found.verdict, found.lineage.status) == ("found", "derived")

@@ -17,8 +17,9 @@ from irwm.checkpoint.formats import reading
 from irwm.checkpoint.formats.child import Limits
 from irwm.checkpoint.formats.gguf_file import read_gguf
 from irwm.checkpoint.tensors import TensorEntry
-from irwm.errors import CorruptCheckpointError
+from irwm.errors import CheckpointError, CorruptCheckpointError
 from tests.checkpoint import gguf_builders as build
+from tests.checkpoint.as_found import split_gguf
 from tests.checkpoint.gguf_builders import add_tensor, convert, finished
 from tests.families.reference import save
 
@@ -120,13 +121,10 @@ def test_selected_block_rows_equal_a_full_read(tmp_path: Path, values: np.ndarra
     path = write(tmp_path / "model.gguf", a=(values[:3], kind), b=(values, kind))
     whole = read_tensor(entry(path, "b"))
     assert whole.dtype == torch.float32
-    expected = gguf.quants.dequantize(gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind]), entry_kind(kind))
+    number = gguf.GGMLQuantizationType[kind]
+    expected = gguf.quants.dequantize(gguf.quants.quantize(values, number), number)
     assert torch.equal(whole, torch.from_numpy(expected))
     assert torch.equal(read_tensor(entry(path, "b"), [7, 2, 2, 9]), whole[[7, 2, 2, 9]])
-
-
-def entry_kind(kind: str) -> gguf.GGMLQuantizationType:
-    return gguf.GGMLQuantizationType[kind]
 
 
 def test_only_the_rows_asked_for_are_read(tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,24 +210,7 @@ def test_bytes_behind_the_last_tensor_are_noted_and_not_read(tmp_path: Path) -> 
 def test_split_model_is_read_completely(tmp_path: Path) -> None:
     """As written by llama.cpp's gguf-split, with all settings and no tensor in the first file."""
     folder = save("llama", tmp_path / "model", torch.float32)
-    whole = convert(folder, tmp_path / "whole.gguf")
-    reader = gguf.GGUFReader(whole)
-    (tmp_path / "split").mkdir()
-    for number in range(3):
-        writer = gguf.GGUFWriter(tmp_path / "split" / f"m-{number + 1:05d}-of-00003.gguf", "llama")
-        writer.add_uint16("split.count", 3)
-        writer.add_uint16("split.no", number)
-        writer.add_int32("split.tensors.count", len(reader.tensors))
-        if number == 0:
-            for name in ("embedding_length", "block_count", "attention.head_count", "attention.head_count_kv"):
-                writer.add_uint32(f"llama.{name}", reader.fields[f"llama.{name}"].contents())
-            eps = "llama.attention.layer_norm_rms_epsilon"
-            writer.add_float32(eps, reader.fields[eps].contents())
-        else:
-            for tensor in reader.tensors[number - 1 :: 2]:
-                writer.add_tensor(tensor.name, np.array(tensor.data))
-        finished(writer)
-    model, expected = open_checkpoint(tmp_path / "split"), open_checkpoint(whole)
+    model, expected = open_checkpoint(split_gguf(None, folder, tmp_path / "split")), open_checkpoint(folder)
     assert model.family == "llama"
     assert model.layout.q is not None
     assert torch.equal(model.embedding(), expected.embedding())
@@ -281,8 +262,6 @@ def test_numbered_files_without_split_settings_are_refused(tmp_path: Path) -> No
 
 
 def test_the_childs_answer_is_checked(tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    from irwm.errors import CheckpointError
-
     path = write(tmp_path / "model.gguf", b=(values, "F32"))
     size = FileState.of(path.stat()).size
     start = entry(path, "b").start

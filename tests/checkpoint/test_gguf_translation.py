@@ -228,21 +228,15 @@ def test_separate_projections_of_a_fused_family_are_joined(tmp_path: Path) -> No
 def test_a_token_type_table_of_one_row_may_be_a_vector(tmp_path: Path) -> None:
     """Older converters wrote RoBERTa's table of one row as a vector."""
     path = convert(save("roberta", tmp_path / "roberta", torch.float32), tmp_path / "roberta.gguf")
-
-    def squeeze(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {**found, "token_types.weight": found["token_types.weight"][0]}
-
-    assert torch.equal(scores(rewritten(path, tmp_path / "old.gguf", squeeze)), scores(path))
+    old = rewritten(path, tmp_path / "old.gguf", lambda t: {**t, "token_types.weight": t["token_types.weight"][0]})
+    assert torch.equal(scores(old), scores(path))
 
 
 def test_a_tied_embedding_written_twice_is_a_copy(tmp_path: Path) -> None:
     """Older converters wrote GPT-2's twice."""
     path = convert(save("gpt2", tmp_path / "gpt2", torch.float32), tmp_path / "gpt2.gguf")
-
-    def double(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {**found, "output.weight": found["token_embd.weight"]}
-
-    model = open_checkpoint(rewritten(path, tmp_path / "old.gguf", double))
+    old = rewritten(path, tmp_path / "old.gguf", lambda t: {**t, "output.weight": t["token_embd.weight"]})
+    model = open_checkpoint(old)
     assert model.tied
     assert model.layout.head is not None
     assert not open_checkpoint(path).layout.head
@@ -308,11 +302,9 @@ def test_settings_that_contradict_the_tensors_leave_the_embedding(
 
 
 def test_a_tensor_under_two_names_is_refused(llama: Path, tmp_path: Path) -> None:
-    def add(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {**found, "model.embed_tokens.weight": found["token_embd.weight"]}
-
+    two = {"model.embed_tokens.weight": np.zeros((VOCABULARY, 72), np.float32)}
     with pytest.raises(CorruptCheckpointError, match="have the same role"):
-        open_checkpoint(rewritten(llama, tmp_path / "two.gguf", add))
+        open_checkpoint(rewritten(llama, tmp_path / "two.gguf", lambda found: found | two))
 
 
 @pytest.mark.parametrize("missing", ["blk.0.attn_q.weight", "blk.0.attn_norm.weight", "token_embd.weight"])
@@ -388,18 +380,13 @@ def test_a_quantised_embedding_has_its_own_fingerprint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(), (7,), (7, 12), (6, 12, 1), (1_000_000, 1)])
 def test_norms_not_stacked_by_heads_leave_the_embedding(shape: tuple[int, ...], tmp_path: Path) -> None:
     path = convert(save("stablelm, a norm for each head", tmp_path / "model", torch.float32), tmp_path / "model.gguf")
-
-    def reshape(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {**found, "blk.0.attn_q_norm.weight": np.ones(shape, np.float32)}
-
-    assert "q_layernorm" in str(contradiction(rewritten(path, tmp_path / "unusual.gguf", reshape)).tensor)
+    norm = {"blk.0.attn_q_norm.weight": np.ones(shape, np.float32)}
+    unusual = rewritten(path, tmp_path / "unusual.gguf", lambda found: found | norm)
+    assert "q_layernorm" in str(contradiction(unusual).tensor)
 
 
 def test_oversized_projections_are_refused(llama: Path, tmp_path: Path) -> None:
     """Their order would take eight bytes a row."""
-
-    def heighten(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {**found, "blk.0.attn_q.weight": np.zeros((6 * 700_000, 1), np.float32)}
-
+    high = {"blk.0.attn_q.weight": np.zeros((6 * 700_000, 1), np.float32)}
     with pytest.raises(CorruptCheckpointError, match="head counts"):
-        open_checkpoint(rewritten(llama, tmp_path / "high.gguf", heighten))
+        open_checkpoint(rewritten(llama, tmp_path / "high.gguf", lambda found: found | high))

@@ -25,7 +25,7 @@ from irwm.errors import (
     NotACheckpointError,
     UnsupportedCheckpointError,
 )
-from tests.checkpoint.gguf_builders import convert, header, raw, setting, tensor, text
+from tests.checkpoint.gguf_builders import convert, finished, header, raw, setting, tensor, text
 from tests.checkpoint.parsing import without_child
 from tools.small_models import write_llama
 
@@ -156,12 +156,8 @@ def test_01_other_file_type_is_named(content: bytes, error: type[CheckpointError
 def test_01_a_big_endian_file_of_the_gguf_package_is_refused(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama", endianess=gguf.GGUFEndian.BIG)
     writer.add_tensor("t", np.zeros((1, 8), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
     with pytest.raises(UnsupportedCheckpointError, match="big-endian"):
-        open_checkpoint(tmp_path / "model.gguf")
+        open_checkpoint(finished(writer))
 
 
 @pytest.fixture

@@ -134,19 +134,16 @@ def _gguf_seeds() -> list[bytes]:
     import gguf
     import numpy as np
 
-    path = FOLDER / "seed.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
+    from tests.checkpoint.gguf_builders import finished
+
+    writer = gguf.GGUFWriter(FOLDER / "seed.gguf", "llama")
     writer.add_block_count(1)
     writer.add_head_count(2)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_token_list(["<s>", "a", "b"])
     writer.add_token_types([3, 1, 1])
     writer.add_tensor("token_embd.weight", np.zeros((3, 32), dtype=np.float16))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return [path.read_bytes()]
+    return [finished(writer).read_bytes()]
 
 
 def _torch_seeds() -> list[bytes]:

@@ -6,7 +6,6 @@ open. `KINDS` has two or more variants of each kind; docs/formats.md lists the k
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.checkpoint import builders
 from tests.checkpoint.builders import EMBEDDING, split, write_index
 from tests.checkpoint.gguf_builders import convert, finished
 
@@ -78,24 +78,16 @@ def next_to_an_adapter(name: str, folder: Path, out: Path) -> Path:
 
 def hub_cache(below: str, folder: Path, out: Path) -> Path:
     """A download cache whose snapshot links to the blob store. Returns the cache."""
-    repository = out / "models--someone--model"
-    snapshot = repository / "snapshots" / "033f1ad73e950e049fd521ae599b3e5573a1517d" / below
-    (repository / "blobs").mkdir(parents=True)
-    snapshot.mkdir(parents=True)
-    for file in sorted(folder.iterdir()):
-        if file.is_file():
-            blob = repository / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
-            shutil.copy(file, blob)
-            (snapshot / file.name).symlink_to(os.path.relpath(blob, snapshot))
+    builders.hub_cache(folder, out, below)
     return out
 
 
 def hub_snapshot(below: str, folder: Path, out: Path) -> Path:
-    return next(hub_cache(below, folder, out).rglob(WHOLE)).parent
+    return builders.hub_cache(folder, out, below)
 
 
 def hub_file(folder: Path, out: Path) -> Path:
-    return next(hub_cache("Q8_0", folder, out).rglob(WHOLE))
+    return builders.hub_cache(folder, out, "Q8_0") / WHOLE
 
 
 def hub_blob(folder: Path, out: Path) -> Path:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+import os
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,17 @@ def raw(path: Path, header: dict[str, Any] | str | bytes, data: bytes = b"", len
     """A file with the given header, valid or not; `length` overrides the length that is written before it."""
     text = header if isinstance(header, bytes) else (header if isinstance(header, str) else json.dumps(header)).encode()
     path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
+    return path
+
+
+def sparse(path: Path, shapes: Mapping[str, list[int]]) -> Path:
+    """A file with float32 tensors of these shapes, of which only the header is on the disk."""
+    header, stop = {}, 0
+    for name, shape in shapes.items():
+        start, stop = stop, stop + 4 * math.prod(shape)
+        header[name] = entry("F32", shape, start, stop)
+    raw(path, header)
+    os.truncate(path, path.stat().st_size + stop)
     return path
 
 
@@ -64,15 +78,23 @@ def read_index(folder: Path) -> dict[str, str]:
     return json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
 
 
-def hub_cache(folder: Path, root: Path) -> Path:
-    """The model laid out as the Hugging Face hub caches it; returns the snapshot folder, which holds links only."""
+def hub_cache(folder: Path, root: Path, below: str = "") -> Path:
+    """The model laid out as the Hugging Face hub caches it.
+
+    Args:
+        below: the model's folder within the repository.
+
+    Returns:
+        The model's folder in the snapshot, which contains links only.
+    """
     repository = root / "models--someone--model"
-    snapshot = repository / "snapshots" / "0123abcd"
+    snapshot = repository / "snapshots" / "033f1ad73e950e049fd521ae599b3e5573a1517d" / below
     (repository / "blobs").mkdir(parents=True)
     snapshot.mkdir(parents=True)
-    for number, file in enumerate(sorted(folder.iterdir())):
-        shutil.copy(file, repository / "blobs" / f"blob{number}")
-        (snapshot / file.name).symlink_to(Path("../../blobs") / f"blob{number}")
+    for file in sorted(filter(Path.is_file, folder.iterdir())):
+        blob = repository / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+        shutil.copy(file, blob)
+        (snapshot / file.name).symlink_to(os.path.relpath(blob, snapshot))
     return snapshot
 
 
@@ -87,8 +109,6 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 @contextmanager
 def unprivileged() -> Iterator[None]:
     """Runs the block as an unprivileged user if the tests run as root, to whom permissions do not apply."""
-    import os
-
     if os.geteuid() != 0:
         yield
         return

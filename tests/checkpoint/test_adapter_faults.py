@@ -100,6 +100,7 @@ def test_an_unsupported_or_invalid_adapter_setting_is_refused(
     with pytest.raises(error, match=said) as caught:
         open_checkpoint(copy, base=base)
     assert caught.value.file == str(copy / CONFIG)
+    assert ("merge_and_unload" in str(caught.value.advice)) is (error is UnsupportedCheckpointError)
 
 
 @pytest.mark.parametrize(

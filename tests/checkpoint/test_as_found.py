@@ -239,15 +239,21 @@ def test_the_empty_tensors_that_zero_3_leaves_are_refused_with_the_command_that_
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"), [("__0_0.distcp", "dcp_to_torch"), ("model.nemo", "tar"), ("model.zip", "Unpack")]
+    ("name", "advice"),
+    [
+        *(("__0_0.distcp", "dcp_to_torch"), ("model.nemo", "tar"), ("model.zip", "Unpack")),
+        *((f"model.{suffix}", "safe_serialization=True") for suffix in ("onnx", "h5", "msgpack", "ckpt")),
+    ],
 )
 def test_formats_that_are_not_read_come_with_advice_that_fits(tmp_path: Path, name: str, advice: str) -> None:
     (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "config.json").write_text("{}")
     torch.save({}, tmp_path / "scheduler.pt")
-    with pytest.raises(UnsupportedCheckpointError) as caught:
-        open_checkpoint(tmp_path)
-    assert caught.value.found == name
-    assert advice in str(caught.value.advice)
+    for path, found in ((tmp_path, name), (tmp_path / name, "a text file")):
+        with pytest.raises(UnsupportedCheckpointError) as caught:
+            open_checkpoint(path)
+        assert caught.value.found == found
+        assert advice in str(caught.value.advice)
 
 
 # Attempts of an attacker

@@ -16,7 +16,6 @@ from irwm.errors import (
     CheckpointError,
     CorruptCheckpointError,
     NotACheckpointError,
-    UnsupportedCheckpointError,
 )
 from tests.checkpoint.builders import EMBEDDING, hub_cache, read_index, split, unprivileged, write_index
 
@@ -191,22 +190,6 @@ def test_the_first_faulty_shard_is_named_however_many_are_read_at_once(sharded: 
     with pytest.raises(NotACheckpointError) as caught:
         find_files(sharded)
     assert caught.value.file == str(sharded / "model-00002-of-00003.safetensors")
-
-
-@pytest.mark.parametrize("suffix", [".onnx", ".h5", ".msgpack", ".ckpt"])
-def test_weights_of_other_formats_come_with_advice(tmp_path: Path, suffix: str) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / f"model{suffix}").write_bytes(b"weights")
-    for path in (tmp_path, tmp_path / f"model{suffix}"):
-        with pytest.raises(UnsupportedCheckpointError, match="safe_serialization=True"):
-            find_files(path)
-
-
-def test_an_unsupported_adapter_comes_with_advice_to_merge(tmp_path: Path) -> None:
-    save_file({"a.lora_A.weight": torch.ones(1)}, tmp_path / "adapter_model.safetensors")
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UnsupportedCheckpointError, match="merge_and_unload"):
-        open_checkpoint(tmp_path)
 
 
 def test_paths_that_are_not_models_are_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from irwm.checkpoint import TensorEntry, read_tensor
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.rows import row_numbers
 from irwm.errors import IrwmError, RowIndexError
-from tests.checkpoint.builders import entry, raw
+from tests.checkpoint.builders import sparse
 
 MATRIX = torch.randn(40, 7, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
 
@@ -88,27 +88,10 @@ def test_none_selects_all_rows() -> None:
     assert row_numbers(None, 3).tolist() == [0, 1, 2]
 
 
-def test_a_tensor_larger_than_memory_gives_its_rows(tmp_path: Path) -> None:
-    rows, width = 4_000_000, 16_384  # 262 GB, sparse on disk
-    path = raw(tmp_path / "x.safetensors", {"m": entry("F32", [rows, width], 0, rows * width * 4)})
-    start = path.stat().st_size
-    with path.open("r+b") as file:
-        file.truncate(start + rows * width * 4)
-        file.seek(start + 3_999_999 * width * 4)
-        file.write(np.float32(7).tobytes())
-    found = read_tensor(read_safetensors(path).tensors["m"], [0, 3_999_999])
-    assert found.shape == (2, width)
-    assert found[1, 0] == 7
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit for one process")
 def test_a_tensor_larger_than_the_memory_is_a_typed_error(tmp_path: Path) -> None:
     """A sparse file may claim 64 GiB; the process here may use 8."""
-    rows, width = 1 << 22, 4096
-    nbytes = 4 * rows * width
-    path = raw(tmp_path / "holes.safetensors", {"a": entry("F32", [rows, width], 0, nbytes)})
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size + nbytes)
+    path = sparse(tmp_path / "holes.safetensors", {"a": [1 << 22, 4096]})
     program = """
 import resource, sys
 from irwm.checkpoint import read_tensor

@@ -104,7 +104,6 @@ def test_streaming_yields_the_stored_bytes(tmp_path: Path) -> None:
         {"dtype": "F32", "shape": [1], "data_offsets": [0]},
         {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]},
         {"dtype": "F32", "shape": [1], "data_offsets": [0, 4.0]},
-        {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]},
         {"dtype": "F32", "shape": [1] * 65, "data_offsets": [0, 4]},
     ],
     ids=str,

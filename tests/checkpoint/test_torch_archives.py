@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
-import pickle
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -48,9 +46,6 @@ def renamed(old: str, new: str) -> Callable[[dict[str, bytes]], dict[str, bytes]
         (lambda e: e.update({"x/data/0": bytes(60)}), "differs in size"),
         (lambda e: e.update({"x/data/0": bytes(68)}), "differs in size"),
         (lambda e: e.update({"x/DATA/0": bytes(64)}), "one name twice"),
-        (lambda e: e.update({"x/../../slipped": b""}), "leads out"),
-        (lambda e: e.update({"/etc/x": b""}), "leads out"),
-        (lambda e: e.update({"x\\..\\slipped": b""}), "leads out"),
         (lambda e: e.update({"x//data": b""}), "leads out"),
         (lambda e: e.update({"x/\x1b[31m": b""}), "leads out"),
         (lambda e: e.update({"other/data.pkl": b""}), "that PyTorch did not write"),
@@ -264,10 +259,3 @@ def test_damaged_pickle_with_valid_checksum_gives_typed_error(sound: Path, flips
         entries["x/data.pkl"] = bytes(content)
 
     same_or_refused(rezipped(sound, damage))
-
-
-def test_a_bare_pickle_is_not_opened(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    pickle.dump({"w": 1}, buffer)
-    (tmp_path / "x.bin").write_bytes(buffer.getvalue())
-    assert "pickle" in str(refused(tmp_path / "x.bin", UnsupportedCheckpointError))

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.checkpoint import find_files, open_checkpoint, read_tensor
 from irwm.errors import (
-    CheckpointChangedError,
     CorruptCheckpointError,
     KeyMismatchError,
     UnsupportedCheckpointError,
@@ -91,16 +90,6 @@ def test_a_models_own_state_dict_is_read_with_its_tied_head(tmp_path: Path) -> N
     assert torch.equal(found.embedding(), expected)
     head, table = found.tensors["cls.predictions.decoder.weight"], found.tensors[found.layout.embedding.name]
     assert head.parts[0].start == table.parts[0].start
-
-
-@pytest.mark.usefixtures("here")
-def test_a_trainers_checkpoint_is_read_with_a_note(demo_path: Path, tmp_path: Path) -> None:
-    folder = as_torch(demo_path, tmp_path / "torch")
-    weights = torch.load(folder / WHOLE)
-    torch.save({"epoch": 1, "module": weights, "optimizer": {"state": {}}}, folder / WHOLE)
-    found = open_checkpoint(folder)
-    assert found.fingerprint == open_checkpoint(demo_path).fingerprint
-    assert any('"module"' in note for note in found.notes)
 
 
 @pytest.mark.usefixtures("here")
@@ -195,14 +184,6 @@ def test_a_lone_file_of_any_name_is_the_model(bert_path: Path, tmp_path: Path, n
     assert find_files(folder).shards == (folder / name,)
 
 
-@pytest.mark.usefixtures("here")
-def test_numbered_shards_without_an_index_are_joined(bert_path: Path, tmp_path: Path) -> None:
-    folder = as_torch(bert_path, tmp_path / "torch", shards=3)
-    (folder / INDEX).unlink()
-    assert set(find_files(folder).tensors) == set(load_file(bert_path / "model.safetensors"))
-
-
-@pytest.mark.usefixtures("here")
 def test_mismatched_torch_index_is_refused(bert_path: Path, tmp_path: Path) -> None:
     folder = as_torch(bert_path, tmp_path / "torch", shards=2)
     index = json.loads((folder / INDEX).read_text())
@@ -212,48 +193,6 @@ def test_mismatched_torch_index_is_refused(bert_path: Path, tmp_path: Path) -> N
         (folder / INDEX).write_text(json.dumps({"weight_map": changed}))
         with pytest.raises(CorruptCheckpointError, match="leads out"):
             find_files(folder)
-    (folder / INDEX).write_text(json.dumps(index))
-    first, second = (folder / f"pytorch_model-0000{n}-of-00002.bin" for n in (1, 2))
-    one = torch.load(first)
-    both = one | torch.load(second)
-    torch.save(both, first)
-    assert "Two shards hold" in " ".join(find_files(folder).notes)
-    torch.save(both | {"one.more": torch.ones(1)}, first)
-    with pytest.raises(CorruptCheckpointError, match=r"extra: one\.more"):
-        find_files(folder)
-    second.unlink()
-    with pytest.raises(CorruptCheckpointError, match="missing: pytorch_model-00002-of-00002"):
-        find_files(folder)
-
-
-@pytest.mark.slow
-def test_the_invalid_shard_of_several_is_named(bert_path: Path, tmp_path: Path) -> None:
-    folder = as_torch(bert_path, tmp_path / "torch", shards=4)
-    corrupted = folder / "pytorch_model-00003-of-00004.bin"
-    os.truncate(corrupted, corrupted.stat().st_size - 100)
-    with pytest.raises(CorruptCheckpointError) as caught:
-        open_checkpoint(folder)
-    assert caught.value.file == str(corrupted)
-
-
-# --- files that change
-
-
-@pytest.mark.usefixtures("here")
-def test_torch_file_changed_after_opening_is_noticed(bert_path: Path, tmp_path: Path) -> None:
-    folder = as_torch(bert_path, tmp_path / "torch")
-    kept = shutil.copy2(folder / WHOLE, tmp_path / "kept.bin")
-    model = open_checkpoint(folder)
-    for corrupt in (
-        lambda: os.truncate(folder / WHOLE, 5000),
-        lambda: shutil.copy(kept, folder / WHOLE),
-        lambda: (folder / WHOLE).unlink(),
-    ):
-        corrupt()
-        for use in (model.embedding, lambda: model.embedding([1]), lambda: model.fingerprint):
-            with pytest.raises(CheckpointChangedError) as caught:
-                use()
-            assert caught.value.file == str(folder / WHOLE)
 
 
 @pytest.mark.sweep

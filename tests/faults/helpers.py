@@ -7,7 +7,7 @@ import os
 import resource
 import shutil
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,17 @@ def weights(folder: Path, content: bytes) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "model.safetensors").write_bytes(content)
     return folder
+
+
+# What happens to a file that is in use, by its path and its content. A file is replaced by one with the same size and
+# times.
+CHANGES: dict[str, Callable[[Path, bytes], object]] = {
+    "replaced": lambda path, content: os.replace(shutil.copy2(path, path.with_name("other")), path),
+    "cut": lambda path, content: os.truncate(path, len(content) - 40),
+    "longer": lambda path, content: path.write_bytes(content + b"x"),
+    "removed": lambda path, content: path.unlink(),
+    "touched": lambda path, content: os.utime(path, ns=(0, 12345)),
+}
 
 
 def refused(path: Path, *kinds: type[CheckpointError]) -> CheckpointError:

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.formats import child, reading
 from irwm.errors import CorruptCheckpointError
+from tests.checkpoint.builders import entry, raw, sparse
 from tests.checkpoint.gguf_builders import _write_settings, converted, header, setting, text
 from tools.waiting import PATIENCE
 from ui.jobs.examining import HASHED_BYTES, described, hashes
@@ -66,22 +67,8 @@ def shapes_of(model: Path, changed: Mapping[str, list[int]]) -> dict[str, list[i
     }
 
 
-def holes(path: Path, shapes: Mapping[str, list[int]]) -> Path:
-    """A safetensors file with tensors of these shapes, of which only the header is on the disk."""
-    offset, made = 0, {}
-    for name, shape in shapes.items():
-        size = FLOAT * int(torch.tensor(shape).prod())
-        made[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + size]}
-        offset += size
-    words = json.dumps(made).encode()
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(words)) + words)
-        file.truncate(8 + len(words) + offset)
-    return path
-
-
 def as_safetensors(model: Path, copy: Path, shapes: Mapping[str, list[int]]) -> Path:
-    holes(copy / "model.safetensors", shapes)
+    sparse(copy / "model.safetensors", shapes)
     return copy
 
 
@@ -89,7 +76,7 @@ def as_shards(model: Path, copy: Path, shapes: Mapping[str, list[int]]) -> Path:
     where = {}
     for number, (name, shape) in enumerate(shapes.items(), start=1):
         where[name] = f"model-{number:05}-of-{len(shapes):05}.safetensors"
-        holes(copy / where[name], {name: shape})
+        sparse(copy / where[name], {name: shape})
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
     return copy
 
@@ -222,7 +209,7 @@ def test_sparse_terabytes_are_not_hashed(tiny_path: Path, tmp_path: Path) -> Non
     """Tensors that no model reads, next to a valid model: the verdict does not need them, and the report says so."""
     shutil.copytree(tiny_path, tmp_path / "suspect")
     (tmp_path / "suspect" / "model.safetensors").rename(tmp_path / "suspect" / "model-00001-of-00002.safetensors")
-    holes(tmp_path / "suspect" / "model-00002-of-00002.safetensors", {"junk": [HASHED_BYTES // 64, 64]})
+    sparse(tmp_path / "suspect" / "model-00002-of-00002.safetensors", {"junk": [HASHED_BYTES // 64, 64]})
     original, suspect = open_checkpoint(tiny_path), open_checkpoint(tmp_path / "suspect")
     before = bytes_read()
     received = hashes(suspect, _Silent(), original)  # type: ignore[arg-type]  # uses no more of a reporter
@@ -240,10 +227,7 @@ def test_sparse_terabytes_are_not_hashed(tiny_path: Path, tmp_path: Path) -> Non
 
 
 def long_safetensors(path: Path, number: int) -> None:
-    words = json.dumps(
-        {"__metadata__": {"a": "x" * (30 << 20)}, f"t{number}": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
-    )
-    path.write_bytes(struct.pack("<Q", len(words)) + words.encode() + bytes(4))
+    raw(path, {"__metadata__": {"a": "x" * (30 << 20)}, f"t{number}": entry("F32", [1], 0, 4)}, bytes(4))
 
 
 def long_gguf(path: Path, number: int) -> None:
@@ -283,7 +267,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 
 @pytest.mark.fault(74)
 def test_the_headers_of_a_checkpoint_are_counted_together(tmp_path: Path) -> None:
-    file = holes(tmp_path / "model.safetensors", {"a": [1]})
+    file = sparse(tmp_path / "model.safetensors", {"a": [1]})
     one = reading.Reading(tmp_path, files=3)
     one.take_header(file, reading.HEADER_BYTES - 1000)
     with one.child(file) as (limits, _):

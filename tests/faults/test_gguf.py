@@ -6,7 +6,6 @@ import io
 import os
 import random
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +26,7 @@ from irwm.errors import (
 )
 from tests.checkpoint.gguf_builders import convert, finished, header, raw, setting, tensor, text
 from tests.checkpoint.parsing import without_child
+from tests.faults.helpers import CHANGES
 from tools.small_models import write_llama
 
 ESCAPES = "../../etc/x\0\x1b[31m\u202e<script>alert(1)</script>"
@@ -249,15 +249,6 @@ def test_15_special_files_are_refused_without_waiting(tmp_path: Path) -> None:
             open_checkpoint(tmp_path / name)
 
 
-CHANGES: dict[str, Callable[[Path, bytes], object]] = {
-    "replaced": lambda path, content: (path.unlink(), path.write_bytes(content)),
-    "cut": lambda path, content: os.truncate(path, len(content) - 40),
-    "longer": lambda path, content: path.write_bytes(content + b"x"),
-    "removed": lambda path, content: path.unlink(),
-    "touched": lambda path, content: os.utime(path, ns=(0, 12345)),
-}
-
-
 @pytest.mark.parametrize("change", CHANGES)
 def test_17_a_file_changed_while_its_header_is_parsed_is_noticed(
     change: str, sound: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -273,17 +264,6 @@ def test_17_a_file_changed_while_its_header_is_parsed_is_noticed(
     monkeypatch.setattr(reading, "run_parser", then_change)
     with pytest.raises(CheckpointChangedError):
         open_checkpoint(path)
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_17_a_file_changed_after_it_was_opened_is_noticed(change: str, sound: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    path.write_bytes(sound)
-    model = open_checkpoint(path)
-    CHANGES[change](path, sound)
-    for read in (model.embedding, lambda: model.fingerprint, lambda: model.read(model.layout.q)):
-        with pytest.raises(CheckpointChangedError):
-            read()
 
 
 def test_21_blocks_with_nan_and_infinite_scales_are_read(tmp_path: Path) -> None:

@@ -19,9 +19,7 @@ from irwm.checkpoint.quantised.parts import (
     Answer,
     Parts,
     contradiction,
-    require_dtype,
-    require_matrix,
-    require_shape,
+    require,
     scaled,
     unpacked,
     words,
@@ -39,17 +37,17 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     """The weight behind `qweight`, `qzeros` and `scales`; None if one is missing."""
     if not {"qweight", "qzeros", "scales"} <= parts.keys():
         return None
-    settings = settings.within(name.removesuffix(".weight"))
+    settings = settings.within(name)
     version = settings.text("version")
     if version.startswith("gemv"):
         return f"AWQ in the {version.replace('_', '-').upper()} packing"
     codes, zeros = words(parts["qweight"], "codes"), words(parts["qzeros"], "zeros")
-    scales = require_matrix(require_dtype(parts["scales"], FLOATS, "scales"), "scales")
+    scales = require(parts["scales"], "scales", FLOATS, matrix=True)
     (inputs, across), (groups, out) = codes.shape, scales.shape
     if codes.shape[0] == scales.shape[0] and out != PER_WORD * across:
         return "AWQ in the GEMV packing"  # it always has outputs first
-    require_shape(scales, (groups, PER_WORD * across), "scales")
-    require_shape(zeros, (groups, across), "zeros")
+    require(scales, "scales", shape=(groups, PER_WORD * across))
+    require(zeros, "zeros", shape=(groups, across))
     settings.bits()
     if inputs % groups or (settings.group_size() or inputs // groups) != inputs // groups:
         problem = "The groups of a quantised weight do not fit its codes"

@@ -26,9 +26,7 @@ from irwm.checkpoint.quantised.parts import (
     Answer,
     Parts,
     contradiction,
-    require_dtype,
-    require_matrix,
-    require_shape,
+    require,
 )
 from irwm.checkpoint.quantised.settings import Settings
 from irwm.checkpoint.rows import read_tensor
@@ -60,15 +58,15 @@ def rows(name: str, parts: Parts, settings: Settings) -> Answer:
     """An 8-bit weight, behind `weight` and `SCB`; None if one is missing."""
     if "SCB" not in parts or "weight" not in parts or parts["weight"].dtype != "I8":
         return None
-    codes, largest = require_matrix(parts["weight"], "codes"), require_dtype(parts["SCB"], FLOATS, "row maxima")
+    codes, largest = require(parts["weight"], "codes", matrix=True), require(parts["SCB"], "row maxima", FLOATS)
     if math.prod(largest.shape) != codes.shape[0]:
-        require_shape(largest, codes.shape[:1], "row maxima")
+        require(largest, "row maxima", shape=codes.shape[:1])
     stored = {"codes": codes, "scales": replace(largest, shape=(codes.shape[0], 1))}
     order = parts.get("weight_format")
     if order is not None:
-        require_dtype(order, ("U8",), "a description of its order")
+        require(order, "a description of its order", ("U8",))
         if math.prod(order.shape) != 1:
-            require_shape(order, (), "a description of its order")
+            require(order, "a description of its order", shape=())
         stored["order"] = order
     decode, by_rows = partial(_decoded_rows, order), frozenset({"codes", "scales"})
     return PackedTensor(name, "bitsandbytes, 8 bits", codes.shape, stored, by_rows, decode, parameters_of())
@@ -119,17 +117,17 @@ def blocks(name: str, parts: Parts, settings: Settings) -> Answer:
     if "quant_map" in parts:
         stored["table"] = parts["quant_map"]
     if state.nested_block:
-        require_dtype(largest, ("U8",), "block maxima")
+        require(largest, "block maxima", ("U8",))
         for role, part, shape in (
             ("nested_scales", "nested_absmax", (math.ceil(number / state.nested_block),)),
             ("nested_codes", "nested_quant_map", (256,)),
         ):
             if part not in parts:
                 raise contradiction(largest, f"The {part} of a doubly quantised weight is missing", part, "none")
-            stored[role] = require_shape(require_dtype(parts[part], ("F32",), part), shape, part)
+            stored[role] = require(parts[part], part, ("F32",), shape)
     else:
-        require_dtype(largest, ("F32",), "block maxima")
-    require_shape(largest, (number,), "block maxima")
+        require(largest, "block maxima", ("F32",))
+    require(largest, "block maxima", shape=(number,))
     kind, decode = f"bitsandbytes, {state.kind.upper()}", partial(_decoded_blocks, state)
     return PackedTensor(name, kind, state.shape, stored, frozenset(), decode, parameters_of(dtype=str(state.dtype)))
 
@@ -167,7 +165,7 @@ def _state(entry: TensorEntry, kind: str) -> _State:
     Raises:
         CorruptCheckpointError: it is not a valid description of a state.
     """
-    require_dtype(entry, ("U8",), "a description of its state")
+    require(entry, "a description of its state", ("U8",))
     if entry.nbytes > MAX_STATE_BYTES or kind not in _TABLES:
         problem = "The state of a quantised weight is not in bitsandbytes' format"
         raise contradiction(entry, problem, f"nf4 or fp4, in at most {MAX_STATE_BYTES} bytes", f"{entry.nbytes} bytes")

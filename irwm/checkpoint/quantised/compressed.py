@@ -23,9 +23,8 @@ from irwm.checkpoint.quantised.parts import (
     Answer,
     Parts,
     contradiction,
-    require_dtype,
+    require,
     require_groups,
-    require_shape,
     scaled,
     unpacked,
     words,
@@ -48,24 +47,23 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     if not fitting:
         return "compressed-tensors in an early packing"  # it left gaps so that no code spans two words
     bits = fitting[0]
-    scales = grid(require_dtype(parts["weight_scale"], FLOATS, "scales"), (out, inputs))
+    scales = grid(require(parts["weight_scale"], "scales", FLOATS), (out, inputs))
     if scales.shape != (1, 1):
-        require_shape(scales, (out, scales.shape[1]), "scales")
+        require(scales, "scales", shape=(out, scales.shape[1]))
     stored = {"codes": codes, "scales": scales, "shape": parts["weight_shape"]}
     own = scales.shape[0] == out  # each row has its own scales, or all have the same
     by_rows = {"codes", "scales"} if own else {"codes"}
     zeros, order = parts.get("weight_zero_point"), parts.get("weight_g_idx")
     if zeros is not None and zeros.dtype == "I8":
         stored["zeros"] = grid(zeros, (out, inputs))
-        require_shape(stored["zeros"], scales.shape, "zeros")
+        require(stored["zeros"], "zeros", shape=scales.shape)
         by_rows |= {"zeros"} if own else set()
     elif zeros is not None:
         stored["zeros"] = words(zeros, "zeros")
-        require_shape(zeros, (math.ceil(scales.shape[0] * bits / 32), scales.shape[1]), "zeros")
+        require(zeros, "zeros", shape=(math.ceil(scales.shape[0] * bits / 32), scales.shape[1]))
         by_rows = set()
     if order is not None:
-        require_dtype(order, ("I32", "I64"), "group numbers")
-        stored["groups"] = require_shape(order, (inputs,), "group numbers")
+        stored["groups"] = require(order, "group numbers", ("I32", "I64"), (inputs,))
     elif inputs % scales.shape[1]:
         problem = "The groups of a quantised weight do not fit its codes"
         raise contradiction(scales, problem, f"a number that divides {inputs}", f"{scales.shape[1]} groups")
@@ -80,8 +78,7 @@ def _shape(entry: TensorEntry, codes: TensorEntry) -> tuple[int, int]:
     Raises:
         CorruptCheckpointError: not two numbers, or numbers that do not fit the codes.
     """
-    require_dtype(entry, ("I64", "I32"), "two numbers for the shape")
-    require_shape(entry, (2,), "two numbers for the shape")
+    require(entry, "two numbers for the shape", ("I64", "I32"), (2,))
     out, inputs = read_tensor(entry).tolist()
     if out != codes.shape[0] or not codes.shape[1] <= inputs <= 32 * codes.shape[1]:
         problem = "The stated shape of a quantised weight does not fit its codes"

@@ -24,10 +24,8 @@ from irwm.checkpoint.quantised.parts import (
     Answer,
     Parts,
     contradiction,
-    require_dtype,
+    require,
     require_groups,
-    require_matrix,
-    require_shape,
     scaled,
     unpacked,
     words,
@@ -54,13 +52,13 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     if any(parts[part].dtype not in WORDS for part in ("qweight", "qzeros")):
         return f"codes in {parts['qweight'].dtype} with zeros in {parts['qzeros'].dtype}"
     codes, zeros = words(parts["qweight"], "codes"), words(parts["qzeros"], "zeros")
-    scales = require_matrix(require_dtype(parts["scales"], FLOATS, "scales"), "scales")
+    scales = require(parts["scales"], "scales", FLOATS, matrix=True)
     groups, out = scales.shape
     if codes.shape[1] != out:
         return None
     if _of_embedding(name):
         return "GPTQ of an embedding"  # packed along the tokens, so a row cannot be read without all others
-    settings = settings.within(name.removesuffix(".weight"))
+    settings = settings.within(name)
     stated, size = settings.bits(), settings.group_size()
     order = parts.get("g_idx")
     fitting = [
@@ -73,11 +71,10 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
         expected = f"{out} zeros of {', '.join(map(str, BITS))} bits in a row of words, as many bits as a code"
         raise contradiction(zeros, "The zeros of a quantised weight do not fit its codes", expected, str(zeros.shape))
     bits = stated if stated in fitting else fitting[0]
-    require_shape(zeros, (groups, zeros.shape[1]), "zeros")
+    require(zeros, "zeros", shape=(groups, zeros.shape[1]))
     stored = {"codes": codes, "zeros": zeros, "scales": scales}
     if order is not None:
-        require_dtype(order, ("I32", "I64"), "group numbers")
-        require_shape(order, (math.prod(order.shape),), "group numbers")
+        require(order, "group numbers", ("I32", "I64"), (math.prod(order.shape),))
         inputs = order.shape[0]
         stored["groups"] = order
     else:

@@ -21,9 +21,7 @@ from irwm.checkpoint.quantised.parts import (
     Answer,
     Parts,
     contradiction,
-    require_dtype,
-    require_matrix,
-    require_shape,
+    require,
 )
 from irwm.checkpoint.quantised.settings import Settings
 from irwm.checkpoint.tensors import PackedTensor, TensorEntry, parameters_of
@@ -54,9 +52,9 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
         return PackedTensor(name, "FP8", codes.shape, {"codes": codes}, frozenset({"codes"}), _plain, parameters_of())
     if len(codes.shape) != 2:
         return f"{kind} with scales, of several matrices in one"
-    require_matrix(codes, "codes")
+    require(codes, "codes", matrix=True)
     scales = grid(entry, codes.shape)
-    require_dtype(scales, (*FLOATS, "U8"), "scales")
+    require(scales, "scales", (*FLOATS, "U8"))
     rows, columns = settings.block() or (0, 0)
     block = (
         _block(entry, codes.shape[0], scales.shape[0], rows),
@@ -64,8 +62,8 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     )
     stored = {"codes": codes, "scales": scales}
     if "weight_zero_point" in parts:
-        zeros = grid(require_dtype(parts["weight_zero_point"], ("I8", *FLOATS), "zeros"), codes.shape)
-        stored["zeros"] = require_shape(zeros, scales.shape, "zeros")
+        zeros = grid(require(parts["weight_zero_point"], "zeros", ("I8", *FLOATS)), codes.shape)
+        stored["zeros"] = require(zeros, "zeros", shape=scales.shape)
     # A row can be read alone if it has its own scales, or all rows have the same; not if a block spans several rows.
     by_rows = {1: {"codes"}, codes.shape[0]: set(stored)}.get(scales.shape[0], set())
     decode = partial(_decoded, block)

@@ -20,9 +20,7 @@ from irwm.checkpoint.quantised.parts import (
     Answer,
     Parts,
     contradiction,
-    require_dtype,
-    require_matrix,
-    require_shape,
+    require,
     scaled,
 )
 from irwm.checkpoint.quantised.settings import Settings
@@ -41,13 +39,13 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
         return None
     if parts["weight_scale"].dtype not in ("F8_E4M3", *EXPONENTS):
         return f"codes in bytes with scales in {parts['weight_scale'].dtype}"
-    require_matrix(packed, "codes")
+    require(packed, "codes", matrix=True)
     overall = next((part for part in _OVERALL if part in parts), None)
     stored = {"codes": packed, "scales": parts["weight_scale"]}
     if overall is not None:
-        stored["overall"] = require_dtype(parts[overall], ("F32",), "overall scales")
+        stored["overall"] = require(parts[overall], "overall scales", ("F32",))
         if stored["overall"].shape not in ((), (1,)):
-            require_shape(stored["overall"], (1,), "overall scales")
+            require(stored["overall"], "overall scales", shape=(1,))
     return _weight(name, stored, 4, divide=overall == _OVERALL[0])
 
 
@@ -56,9 +54,9 @@ def mlx_weight(name: str, parts: Parts, settings: Settings) -> Answer:
     packed, scales = parts.get("weight"), parts.get("scales")
     if packed is None or scales is None or packed.dtype != "U32" or scales.dtype not in ("U8", "F8_E4M3"):
         return None
-    require_matrix(packed, "codes")
-    require_matrix(scales, "scales")
-    settings = settings.within(name.removesuffix(".weight"))
+    require(packed, "codes", matrix=True)
+    require(scales, "scales", matrix=True)
+    settings = settings.within(name)
     mode = settings.get("mode")
     if mode not in ("mxfp4", "mxfp8", "nvfp4"):
         return "MLX codes without a mode in the config"
@@ -74,7 +72,7 @@ def _weight(name: str, stored: dict[str, TensorEntry], bits: int, *, divide: boo
     if inputs % (MX_RUN if mx else NV_RUN):
         problem = "The codes of a quantised weight do not divide into runs"
         raise contradiction(codes, problem, f"a multiple of {MX_RUN if mx else NV_RUN} columns", f"{inputs} columns")
-    require_shape(scales, (out, inputs // (MX_RUN if mx else NV_RUN)), "scales")
+    require(scales, "scales", shape=(out, inputs // (MX_RUN if mx else NV_RUN)))
     stored = {**stored, "scales": replace(scales, dtype="U8") if mx else scales}
     kind = f"{'MX' if mx else 'NV'}FP{bits}"
     decode, parameters = partial(_decoded, divide), parameters_of(divide=divide)

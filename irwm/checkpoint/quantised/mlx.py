@@ -19,9 +19,7 @@ from irwm.checkpoint.quantised.parts import (
     Answer,
     Parts,
     contradiction,
-    require_dtype,
-    require_matrix,
-    require_shape,
+    require,
     unpacked,
     words,
 )
@@ -37,10 +35,10 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     if "weight" not in parts or "scales" not in parts or offsets is None or parts["weight"].dtype not in WORDS:
         return None
     codes = words(parts["weight"], "codes")
-    scales = require_matrix(require_dtype(parts["scales"], FLOATS, "scales"), "scales")
-    require_shape(require_dtype(offsets, (scales.dtype,), "biases"), scales.shape, "biases")
-    require_shape(scales, (codes.shape[0], scales.shape[1]), "scales")
-    settings = settings.within(name.removesuffix(".weight"))
+    scales = require(parts["scales"], "scales", FLOATS, matrix=True)
+    require(offsets, "biases", (scales.dtype,), scales.shape)
+    require(scales, "scales", shape=(codes.shape[0], scales.shape[1]))
+    settings = settings.within(name)
     size, stated = settings.group_size(), settings.bits()
     if size is None:
         return "MLX codes without a group size in the config"

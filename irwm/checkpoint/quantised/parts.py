@@ -30,28 +30,32 @@ def contradiction(entry: TensorEntry, problem: str, expected: str, found: str) -
     )
 
 
-def require_dtype(entry: TensorEntry, dtypes: Collection[str], role: str) -> TensorEntry:
-    """The piece itself; CorruptCheckpointError if its number format is invalid for its role."""
-    if entry.dtype not in dtypes:
-        problem = f"The {role} of a quantised weight have an invalid number format"
-        raise contradiction(entry, problem, ", ".join(dtypes), entry.dtype)
-    return entry
+def require(
+    entry: TensorEntry,
+    role: str,
+    dtypes: Collection[str] | None = None,
+    shape: tuple[int, ...] | None = None,
+    *,
+    matrix: bool = False,
+) -> TensorEntry:
+    """The piece itself, checked.
 
+    Args:
+        role: of the piece, for messages: "scales".
+        dtypes: the valid number formats of the role; None for any.
+        shape: the only one that fits the weight's other pieces; None for any.
+        matrix: it must have two dimensions and numbers.
 
-def require_shape(entry: TensorEntry, shape: tuple[int, ...], role: str) -> TensorEntry:
-    """The piece itself; CorruptCheckpointError if its shape does not fit the weight's other pieces."""
-    if entry.shape != shape:
-        problem = f"The {role} of a quantised weight do not fit its other pieces"
-        raise contradiction(entry, problem, str(shape), str(entry.shape))
-    return entry
-
-
-def require_matrix(entry: TensorEntry, role: str) -> TensorEntry:
-    """The piece itself; CorruptCheckpointError if it is not a matrix, or an empty one."""
-    if len(entry.shape) != 2 or min(entry.shape) < 1:
-        raise contradiction(
-            entry, f"The {role} of a quantised weight are not a matrix", "two dimensions", str(entry.shape)
-        )
+    Raises:
+        CorruptCheckpointError: it is another tensor.
+    """
+    subject = f"The {role} of a quantised weight"
+    if dtypes is not None and entry.dtype not in dtypes:
+        raise contradiction(entry, f"{subject} have an invalid number format", ", ".join(dtypes), entry.dtype)
+    if matrix and (len(entry.shape) != 2 or min(entry.shape) < 1):
+        raise contradiction(entry, f"{subject} are not a matrix", "two dimensions", str(entry.shape))
+    if shape is not None and entry.shape != shape:
+        raise contradiction(entry, f"{subject} do not fit its other pieces", str(shape), str(entry.shape))
     return entry
 
 
@@ -66,7 +70,7 @@ def require_groups(entry: TensorEntry, numbers: torch.Tensor, groups: int) -> No
 def words(entry: TensorEntry, role: str) -> TensorEntry:
     """A matrix of 32-bit words with packed codes, viewed as int32, which torch can shift; CorruptCheckpointError if it
     is a different tensor."""
-    return replace(require_matrix(require_dtype(entry, WORDS, role), role), dtype="I32")
+    return replace(require(entry, role, WORDS, matrix=True), dtype="I32")
 
 
 def unpacked(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:

@@ -52,13 +52,14 @@ class Settings:
         return value.lower() if isinstance(value, str) else ""
 
     def within(self, name: str) -> Settings:
-        """These settings, preceded by those that the config states for the layer of this name.
+        """These settings, preceded by those that the config states for the layer of the weight `name`.
 
         MLX states them next to the settings for all layers, AutoRound in a separate section. AutoRound may also name
         layers by regular expressions, which are not followed: a hostile one could run forever.
         """
         extra = self.get("extra_config")
-        own = [self.get(name), extra.get(name) if isinstance(extra, Mapping) else None]
+        layer = name.removesuffix(".weight")
+        own = [self.get(layer), extra.get(layer) if isinstance(extra, Mapping) else None]
         own = [section for section in own if isinstance(section, Mapping)]
         return Settings((*own, *self.sections), self.file) if own else self
 

@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from irwm.checkpoint.quantised.parts import FLOATS, Parts, require_dtype, require_shape
+from irwm.checkpoint.quantised.parts import FLOATS, Parts, require
 from irwm.checkpoint.quantised.settings import Settings
 from irwm.checkpoint.tensors import PackedTensor, TensorEntry, parameters_of
 from irwm.errors import UnsupportedCheckpointError, printable
@@ -42,7 +42,7 @@ def with_factors(weight: PackedTensor, parts: Parts, settings: Settings) -> Pack
     if factors is None or settings.method != "modelopt" or len(weight.shape) != 2 or _is_embedding(weight.name):
         return weight
     role = "factors of the columns"
-    require_shape(require_dtype(factors, FLOATS, role), weight.shape[1:], role)
+    require(factors, role, FLOATS, weight.shape[1:])
     stored = {_WITHIN + name: entry for name, entry in weight.stored.items()} | {COLUMN_FACTORS: factors}
     return replace(
         weight,

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from irwm.checkpoint.dtypes import TORCH, torch_name
+from irwm.checkpoint.dtypes import torch_name
 from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.model import Checkpoint, folder_of
 from irwm.checkpoint.tensors import Tensor
@@ -330,24 +330,18 @@ def _stored(role: str, ref: TensorRef, tensor: Tensor) -> Stored:
         role,
         tensor.name,
         shape,
-        _words(tensor.dtype),
+        torch_name(tensor.dtype),
         8 * tensor.nbytes / max(math.prod(tensor.shape), 1),
         ", ".join(part),
     )
 
 
 def _formats(tensors: Iterable[Tensor]) -> tuple[NumberFormat, ...]:
-    count: Counter[str] = Counter()
-    numbers: Counter[str] = Counter()
-    nbytes: Counter[str] = Counter()
+    of: defaultdict[str, list[Tensor]] = defaultdict(list)
     for tensor in tensors:
-        words = _words(tensor.dtype)
-        count[words] += 1
-        numbers[words] += math.prod(tensor.shape)
-        nbytes[words] += tensor.nbytes
-    found = (NumberFormat(words, count[words], numbers[words], nbytes[words]) for words in count)
+        of[torch_name(tensor.dtype)].append(tensor)
+    found = (
+        NumberFormat(name, len(some), sum(math.prod(t.shape) for t in some), sum(t.nbytes for t in some))
+        for name, some in of.items()
+    )
     return tuple(sorted(found, key=lambda one: (-one.nbytes, one.dtype)))
-
-
-def _words(dtype: str) -> str:
-    return torch_name(dtype) if dtype in TORCH else dtype

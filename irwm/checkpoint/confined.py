@@ -50,27 +50,25 @@ def address_space() -> int | None:
         return None
 
 
-def refusal(problem: str, kind: str = "corrupt", **details: str | None) -> dict[str, Any]:
-    return {"error": {"problem": problem, "kind": kind, **details}}
+def refusal(problem: str, **details: str | None) -> str:
+    return json.dumps({"error": {"problem": problem, **details}})
 
 
 def answer_of(parser: dict[str, Any], path: str) -> str:
     """The parser's answer as JSON text, or the error that it raised."""
-    from irwm.errors import CheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
+    from irwm.errors import CheckpointError, printable
 
-    kinds = {UnsupportedCheckpointError: "unsupported", NotACheckpointError: "no checkpoint"}
     try:
         return json.dumps(parser["parse"](path))
     except CheckpointError as error:
         details = {name: getattr(error, name) for name in ("tensor", "expected", "found", "advice")}
-        return json.dumps(refusal(error.problem, kinds.get(type(error), "corrupt"), **details))
+        return refusal(error.problem, kind=type(error).__name__, **details)
     except MemoryError:
-        return json.dumps(refusal("The file made its reader exceed its memory limit"))
+        return refusal("The file made its reader exceed its memory limit")
     except RecursionError:
-        return json.dumps(refusal("The file is nested deeper than any real one"))
+        return refusal("The file is nested deeper than any real one")
     except Exception as error:
-        found = printable(f"{type(error).__name__}: {error}")
-        return json.dumps(refusal("The file's header cannot be understood", found=found))
+        return refusal("The file's header cannot be understood", found=printable(f"{type(error).__name__}: {error}"))
 
 
 def main(limits: str, script: str, path: str) -> None:

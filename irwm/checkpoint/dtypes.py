@@ -43,7 +43,8 @@ TORCH: dict[str, torch.dtype] = {
 # Appended to the format's name if a tensor is not stored row by row.
 VIEW = ", strided"
 
-# The formats that the gguf package can convert. Listed here, so that a model without them does not load the package.
+# GGML's formats of blocks of codes and scales that the gguf package can convert. Listed here, so that a model without
+# them does not load the package.
 BLOCK_FORMATS = frozenset(
     {
         *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -59,13 +60,8 @@ _LATEST = "Quantise the model again with a current llama.cpp, for instance as F1
 
 
 def torch_name(dtype: str) -> str:
-    """The name torch gives a format that is in `TORCH`, such as "bfloat16" for "BF16"."""
-    return str(TORCH[dtype]).removeprefix("torch.")
-
-
-def is_block_format(dtype: str) -> bool:
-    """Whether `dtype` is one of GGML's formats of blocks of codes and scales, such as "Q4_K"."""
-    return dtype in BLOCK_FORMATS
+    """Torch's name of a format in `TORCH`, such as "bfloat16" for "BF16"; the format's own name for the others."""
+    return str(TORCH[dtype]).removeprefix("torch.") if dtype in TORCH else dtype
 
 
 def stored_as(number: int) -> tuple[str, int, int]:

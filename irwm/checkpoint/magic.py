@@ -19,13 +19,8 @@ OTHER_WEIGHTS = frozenset(
         *(".onnx", ".onnx_data", ".tflite"),
         *(".h5", ".keras", ".msgpack", ".npz", ".npy", ".ot"),  # Keras, Flax, NumPy, rust-bert
         *(".pb", ".pdparams", ".pte"),  # TensorFlow, Paddle, ExecuTorch
-        *(
-            ".nemo",
-            ".distcp",
-            ".tensors",
-            ".dduf",
-            ".mlmodel",
-        ),  # NeMo, torch.distributed, Tensorizer, diffusers, Core ML
+        # NeMo, torch.distributed, Tensorizer, diffusers, Core ML
+        *(".nemo", ".distcp", ".tensors", ".dduf", ".mlmodel"),
         *_ARCHIVES,
     }
 )
@@ -92,8 +87,6 @@ _PAGE = Foreign(
     "the model is gated",
     False,
 )
-
-
 _ADVICE = {
     ".distcp": "Gather it first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt",
     ".nemo": "Unpack it with tar, and give the folder with the weight files",

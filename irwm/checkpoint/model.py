@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.checkpoint.candidates import others_in
-from irwm.checkpoint.dtypes import BITS, TORCH, VIEW, is_block_format, torch_name
+from irwm.checkpoint.dtypes import BITS, BLOCK_FORMATS, VIEW, torch_name
 from irwm.checkpoint.files import listed
 from irwm.checkpoint.formats import SAFETENSORS, Format
 from irwm.checkpoint.heard import Heard
@@ -179,8 +179,7 @@ class Checkpoint:
     def dtype(self) -> str:
         """The embedding's number format: torch's name "float32", "float16" or "bfloat16", or the format of a quantised
         embedding, such as "Q4_K"."""
-        dtype = self.tensors[self.layout.embedding.name].dtype
-        return torch_name(dtype) if dtype in TORCH else dtype
+        return torch_name(self.tensors[self.layout.embedding.name].dtype)
 
     @property
     def fingerprint(self) -> str:
@@ -337,7 +336,7 @@ def is_examined(tensor: Tensor) -> bool:
     dtype = tensor.dtype.removesuffix(VIEW)
     if isinstance(tensor, PackedTensor) and dtype not in BITS:
         return True
-    return dtype in EXAMINED_DTYPES or is_block_format(dtype)
+    return dtype in EXAMINED_DTYPES or dtype in BLOCK_FORMATS
 
 
 def _rows_of_role(ref: TensorRef, height: int, entry: Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm.checkpoint.dtypes import TORCH, dequantised, is_block_format
+from irwm.checkpoint.dtypes import BLOCK_FORMATS, TORCH, dequantised
 from irwm.checkpoint.files import open_seen, read_into
 from irwm.checkpoint.tensors import ROWS, PackedTensor, Tensor, TensorEntry
 from irwm.errors import CheckpointError, DeviceMemoryError, RowIndexError, UnsupportedCheckpointError
@@ -118,7 +118,7 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
 def _read(entry: Tensor, rows: Rows) -> torch.Tensor:
     if isinstance(entry, PackedTensor):
         return _read_packed(entry, rows)
-    if entry.dtype not in TORCH and not is_block_format(entry.dtype):
+    if entry.dtype not in TORCH and entry.dtype not in BLOCK_FORMATS:
         raise UnsupportedCheckpointError(
             f"The number format {entry.dtype} cannot be read",
             file=entry.file,
@@ -172,7 +172,7 @@ def _read_runs(entry: TensorEntry, runs: list[tuple[int, int]], shape: tuple[int
         for start, stop in runs:
             read_into(descriptor, entry.file, start, target[done : done + stop - start])
             done += stop - start
-    if is_block_format(entry.dtype):
+    if entry.dtype in BLOCK_FORMATS:
         return dequantised(content, entry.dtype, shape)
     if entry.dtype == "BOOL":
         return (content != 0).reshape(shape)  # torch bools must be 0 or 1

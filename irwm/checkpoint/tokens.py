@@ -61,7 +61,7 @@ def special_token_ids(checkpoint: Checkpoint) -> frozenset[int]:
         return frozenset(i for i in found if 0 <= i < vocab_size)
     folder = folder_of(checkpoint)
     tokenizer = _json(folder, "tokenizer.json")
-    found.update(_added(tokenizer.get("added_tokens")))
+    found.update(i for _, i in _added(tokenizer))
     found.update(_without_text(_vocabulary(tokenizer.get("model"))))
     decoder = _json(folder, "tokenizer_config.json").get("added_tokens_decoder")
     if isinstance(decoder, dict):
@@ -96,10 +96,15 @@ def _whole(values: Iterable[Any]) -> Iterator[int]:
     return (value for value in values if type(value) is int)
 
 
-def _added(entries: Any) -> Iterator[int]:
-    """Ids of tokenizer.json's added_tokens, special or not: the vocabulary's training created none of them."""
-    if isinstance(entries, list):
-        yield from _whole(entry.get("id") for entry in entries if isinstance(entry, dict))
+def _added(tokenizer: Mapping[str, Any]) -> Iterator[tuple[Any, int]]:
+    """Content, which may be anything, and id of tokenizer.json's added_tokens, special or not.
+
+    The vocabulary's training created none of them.
+    """
+    entries = tokenizer.get("added_tokens")
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict) and type(entry.get("id")) is int:
+            yield entry.get("content"), entry["id"]
 
 
 def _vocabulary(model: Any) -> Iterator[tuple[str, int]]:
@@ -169,11 +174,6 @@ def token_ids(checkpoint: Checkpoint) -> dict[str, int]:
         return {token: i for token, i, _ in _gguf(checkpoint.metadata) if i < vocab_size}
     folder = folder_of(checkpoint)
     tokenizer = _json(folder, "tokenizer.json")
-    found = dict(_vocabulary(tokenizer.get("model")))
-    if not found:
-        found = dict(_lines(folder))
-    added = tokenizer.get("added_tokens")
-    for entry in added if isinstance(added, list) else []:
-        if isinstance(entry, dict) and isinstance(entry.get("content"), str) and type(entry.get("id")) is int:
-            found[entry["content"]] = entry["id"]
+    found = dict(_vocabulary(tokenizer.get("model"))) or dict(_lines(folder))
+    found |= {token: i for token, i in _added(tokenizer) if isinstance(token, str)}
     return {token: i for token, i in found.items() if 0 <= i < vocab_size}

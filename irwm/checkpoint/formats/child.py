@@ -46,10 +46,9 @@ _STDERR_BYTES = 2048
 _STDIN = "/dev/fd/0"
 # Seconds to wait for a process to end after it was killed or has given its answer.
 _PARTING = 5
+# The errors of a parser, by the names of their classes; any other becomes the first.
 _KINDS: dict[str, type[CheckpointError]] = {
-    "corrupt": CorruptCheckpointError,
-    "unsupported": UnsupportedCheckpointError,
-    "no checkpoint": NotACheckpointError,
+    kind.__name__: kind for kind in (CorruptCheckpointError, UnsupportedCheckpointError, NotACheckpointError)
 }
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from irwm.checkpoint.dtypes import is_block_format, stored_as
+from irwm.checkpoint.dtypes import BLOCK_FORMATS, stored_as
 from irwm.checkpoint.files import FileState
 from irwm.checkpoint.formats.content import (
     MAX_COUNT,
@@ -126,7 +126,7 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
             raise corrupt("The shape overflows 64-bit sizes", found=shape)
     if block > 1 and (not shape or shape[-1] % block):
         raise corrupt("A row is not a whole number of blocks", f"a multiple of {block} for {dtype}", shape)
-    if is_block_format(dtype) and len(shape) < 2:
+    if dtype in BLOCK_FORMATS and len(shape) < 2:
         # Its rows would be single numbers, which blocks cannot store; GGML stores norms and biases as plain numbers.
         raise corrupt(f"A vector is stored in blocks of {dtype}", "a matrix, or plain numbers", shape)
     nbytes = count // block * block_bytes

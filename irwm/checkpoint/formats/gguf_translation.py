@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from irwm.checkpoint.dtypes import is_block_format
+from irwm.checkpoint.dtypes import BLOCK_FORMATS
 from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
 from irwm.families.family import Architecture, Family, NormRole, Projections, Sign, families
@@ -194,7 +194,8 @@ class _Translation:
             del self.left[f"{name}.{kind}"]
             target = self.body + targets[0 if first else -1]
             stacked = len(entry.shape) == 2 and entry.shape[0] in (self.settings.heads, self.settings.kv_heads)
-            if role.gain == "a tensor per head" and kind == "weight" and stacked and not is_block_format(entry.dtype):
+            plain = entry.dtype not in BLOCK_FORMATS
+            if role.gain == "a tensor per head" and kind == "weight" and stacked and plain:
                 self._put_heads(target, entry)
             elif role.offset and kind == "weight":
                 self._put(target, less(role.offset, entry, target))

@@ -113,14 +113,14 @@ def test_more_answers_than_tokens_are_read_by_the_tokens(served: Served) -> None
     assert both.min() > 0.999
 
 
-def test_answers_that_exceed_memory_are_refused(served: Served) -> None:
+def test_answers_that_exceed_memory_are_refused() -> None:
     with pytest.raises(AnswersError, match="too many answers and too many tokens"):
         recovered_head(np.zeros((16_400, 16_400), np.float16), WIDTH)
     many = recovered_head(np.zeros((30_000, 300), np.float16), WIDTH)
     assert many.rows.shape == (300, WIDTH)
 
 
-def test_one_value_beyond_the_cap_loses_one_token(served: Served, gemma_path: Path) -> None:
+def test_one_value_beyond_the_cap_loses_one_token(served: Served) -> None:
     capped = 30 * torch.tanh(torch.from_numpy(served.marked.numpy().copy()) / 30 + 0.3)
     table = capped.log_softmax(-1).numpy()
     table[0, 7] = -90.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -24,8 +23,17 @@ from irwm.errors import (
     printable,
     shown_path,
 )
-from tests.checkpoint.as_found import KINDS, adapter, below, companions, contradictory, split_gguf, stale_index
-from tests.checkpoint.builders import EMBEDDING, split
+from tests.checkpoint.as_found import (
+    KINDS,
+    adapter,
+    below,
+    contradictory,
+    split_gguf,
+    stale_index,
+    tensors_of,
+    with_tensors,
+)
+from tests.checkpoint.builders import EMBEDDING, read_index, split, write_index
 from tools.small_models import write_llama
 
 
@@ -92,12 +100,15 @@ def test_unread_weights_are_named_and_rule_out_no_key(tiny_path: Path, tmp_path:
     assert irwm.detect(open_checkpoint(alone / "model.safetensors"), original, key).verdict == "not found"
 
 
-def test_an_unknown_packed_embedding_rules_out_no_key(tiny_path: Path, tmp_path: Path) -> None:
-    tensors = load_file(tiny_path / "model.safetensors")
-    packed = tensors.pop(EMBEDDING).to(torch.uint8)[:, ::2].contiguous()
-    out = companions(tiny_path, tmp_path / "m")
-    save_file(tensors | {f"{EMBEDDING}_qpacked": packed}, out / "model.safetensors")
-    assert open_checkpoint(out).unread == (f"{EMBEDDING}_qpacked",)
+@pytest.mark.parametrize(("piece", "next_to_a_plain_one"), [("_qpacked", False), (":qdata", True)])
+def test_an_unknown_packed_embedding_rules_out_no_key(
+    tiny_path: Path, tmp_path: Path, piece: str, next_to_a_plain_one: bool
+) -> None:
+    tensors = tensors_of(tiny_path)
+    tensors[EMBEDDING + piece] = torch.zeros(len(tensors[EMBEDDING]), 8, dtype=torch.uint8)
+    if not next_to_a_plain_one:
+        del tensors[EMBEDDING]
+    assert open_checkpoint(with_tensors(tiny_path, tmp_path / "m", tensors)).unread == (EMBEDDING + piece,)
 
 
 def test_a_folder_with_several_models_is_not_one_checkpoint(tiny_path: Path, tmp_path: Path) -> None:
@@ -145,20 +156,23 @@ def test_mlx_adapter_of_the_embedding_is_read(tiny_path: Path, tmp_path: Path) -
 def test_a_stale_index_is_noted_and_missing_tensors_are_refused(tiny_path: Path, tmp_path: Path) -> None:
     out = stale_index("whole", tiny_path, tmp_path / "m")
     assert "was ignored" in " ".join(open_checkpoint(out).notes)
-    index = json.loads((out / "model.safetensors.index.json").read_text())
-    index["weight_map"]["model.one_more.weight"] = "model-00002-of-00002.safetensors"
-    (out / "model.safetensors.index.json").write_text(json.dumps(index))
+    write_index(out, read_index(out) | {"model.one_more.weight": "model-00002-of-00002.safetensors"})
     with pytest.raises(CorruptCheckpointError, match="do not agree") as caught:
         open_checkpoint(out)
     assert "model-00002-of-00002.safetensors" in str(caught.value.found)
 
 
+def with_a_second_embedding(folder: Path, out: Path, embedding: torch.Tensor) -> Path:
+    """The model in shards, one of which holds another embedding than the one that the index names."""
+    split(folder, out)
+    other = next(file for file in sorted(out.glob("*.safetensors")) if file.name != read_index(out)[EMBEDDING])
+    save_file(load_file(other) | {EMBEDDING: embedding.contiguous()}, other, {"format": "pt"})
+    return other
+
+
 def test_an_embedding_that_is_in_two_shards_is_never_released_half_marked(tiny_path: Path, tmp_path: Path) -> None:
-    out = split(tiny_path, tmp_path / "m")
-    index = json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]
-    other = next(file for file in sorted(out.glob("*.safetensors")) if file.name != index[EMBEDDING])
-    save_file(load_file(other) | {EMBEDDING: load_file(tiny_path / "model.safetensors")[EMBEDDING]}, other)
-    model = open_checkpoint(out)
+    with_a_second_embedding(tiny_path, tmp_path / "m", tensors_of(tiny_path)[EMBEDDING])
+    model = open_checkpoint(tmp_path / "m")
     key = irwm.generate_key(model, irwm.Parameters(), secret=bytes(range(32)), owner="us")
     with pytest.raises(UnmarkedCopyError):
         irwm.insert(model, key, tmp_path / "release")
@@ -166,12 +180,9 @@ def test_an_embedding_that_is_in_two_shards_is_never_released_half_marked(tiny_p
 
 
 def test_a_second_embedding_in_another_shard_is_read_too(tiny_path: Path, tmp_path: Path) -> None:
-    out = split(tiny_path, tmp_path / "m")
-    index = json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]
-    other = next(file for file in sorted(out.glob("*.safetensors")) if file.name != index[EMBEDDING])
-    embedding = load_file(tiny_path / "model.safetensors")[EMBEDDING]
-    save_file(load_file(other) | {EMBEDDING: embedding.flip(0).contiguous()}, other, {"format": "pt"})
-    found = open_checkpoint(out)
+    embedding = tensors_of(tiny_path)[EMBEDDING]
+    other = with_a_second_embedding(tiny_path, tmp_path / "m", embedding.flip(0))
+    found = open_checkpoint(tmp_path / "m")
     assert torch.equal(found.embedding(), embedding.float())
     assert [each.name for each in found.layout.alternatives] == [f"{other.name}.{EMBEDDING}"]
 
@@ -226,12 +237,10 @@ def test_the_index_selects_the_shard_of_a_duplicate_tensor(tiny_path: Path, tmp_
 def test_the_empty_tensors_that_zero_3_leaves_are_refused_with_the_command_that_gathers_them(
     tiny_path: Path, tmp_path: Path, name: str
 ) -> None:
-    out = companions(tiny_path, tmp_path / "m")
-    tensors = {key: torch.empty(0) for key in load_file(tiny_path / "model.safetensors")}
+    out = with_tensors(tiny_path, tmp_path / "m", {key: torch.empty(0) for key in tensors_of(tiny_path)})
     if name.endswith(".bin"):
-        torch.save(tensors, out / name)
-    else:
-        save_file(tensors, out / name)
+        torch.save(tensors_of(out), out / name)
+        (out / "model.safetensors").unlink()
     with pytest.raises(UnsupportedCheckpointError, match="ZeRO-3") as caught:
         open_checkpoint(out)
     assert (caught.value.tensor, caught.value.found) == (EMBEDDING, "(0,)")
@@ -293,7 +302,7 @@ def test_a_container_with_an_unknown_name_is_listed(tiny_path: Path, tmp_path: P
 
 @pytest.mark.parametrize("pieces", ["early", "later"])
 def test_torchaos_embedding_next_to_a_plain_one_is_read_too(tiny_path: Path, tmp_path: Path, pieces: str) -> None:
-    tensors = load_file(tiny_path / "model.safetensors")
+    tensors = tensors_of(tiny_path)
     codes = torch.randint(-127, 127, tensors[EMBEDDING].shape, dtype=torch.int8)
     scale = torch.ones(codes.shape[0], 1)
     stem = EMBEDDING.removesuffix("weight")
@@ -302,31 +311,21 @@ def test_torchaos_embedding_next_to_a_plain_one_is_read_too(tiny_path: Path, tmp
         if pieces == "early"
         else {f"{stem}_weight_qdata": codes, f"{stem}_weight_scale": scale}
     )
-    out = companions(tiny_path, tmp_path / "m")
-    save_file(tensors, out / "model.safetensors")
-    found = open_checkpoint(out)
+    found = open_checkpoint(with_tensors(tiny_path, tmp_path / "m", tensors))
     assert [each.name for each in found.layout.alternatives] == [f"torchao.{EMBEDDING}"]
     assert torch.equal(found.read(found.layout.alternatives[0]), codes.float())
 
 
-def test_a_packed_embedding_next_to_a_plain_one_rules_out_no_key(tiny_path: Path, tmp_path: Path) -> None:
-    tensors = load_file(tiny_path / "model.safetensors")
-    packed = torch.zeros(tensors[EMBEDDING].shape[0], 8, dtype=torch.uint8)
-    out = companions(tiny_path, tmp_path / "m")
-    save_file(tensors | {f"{EMBEDDING}:qdata": packed}, out / "model.safetensors")
-    assert open_checkpoint(out).unread == (f"{EMBEDDING}:qdata",)
-
-
 def test_embeddings_in_files_of_the_same_name_are_both_read(tiny_path: Path, tmp_path: Path) -> None:
-    out, tensors = companions(tiny_path, tmp_path / "m"), load_file(tiny_path / "model.safetensors")
-    save_file(tensors, out / "main.safetensors")
+    tensors = tensors_of(tiny_path)
+    out = with_tensors(tiny_path, tmp_path / "m", tensors, "main.safetensors")
     index = dict.fromkeys(tensors, "main.safetensors")
     for place, factor in (("a", 1.01), ("b", 1.02)):
         (out / place).mkdir()
         extra = {EMBEDDING: tensors[EMBEDDING] * factor, place: torch.ones(1)}
         save_file(extra, out / place / "m.safetensors")
         index[place] = f"{place}/m.safetensors"
-    (out / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    write_index(out, index)
     found = open_checkpoint(out)
     names = [f"{place}/m.safetensors.{EMBEDDING}" for place in "ab"]
     assert sorted(each.name for each in found.layout.alternatives) == names
@@ -349,10 +348,9 @@ def test_an_adapters_own_head_on_a_tied_base_rules_out_no_key(tmp_path: Path) ->
 
 
 def test_a_whole_file_with_another_second_embedding_is_another_model(tiny_path: Path, tmp_path: Path) -> None:
-    tensors = load_file(tiny_path / "model.safetensors")
+    tensors = tensors_of(tiny_path)
     first = tensors | {f"teacher.{EMBEDDING}": tensors[EMBEDDING] * 1.01}
-    whole = companions(tiny_path, tmp_path / "whole")
-    save_file(first, whole / "model.safetensors")
+    whole = with_tensors(tiny_path, tmp_path / "whole", first)
     out = split(whole, tmp_path / "m")
     save_file(first | {f"teacher.{EMBEDDING}": tensors[EMBEDDING].flip(0).contiguous()}, out / "model.safetensors")
     with pytest.raises(CorruptCheckpointError, match="two different models"):

@@ -191,7 +191,7 @@ SOUND = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [64
         {"nested_offset": "0"},
     ],
 )
-def test_impossible_bitsandbytes_state_is_refused(tmp_path: Path, made: dict[str, Quantised], change: dict) -> None:
+def test_impossible_bitsandbytes_state_is_refused(tmp_path: Path, change: dict) -> None:
     sound = blocks_of_4_bits(torch.ones(64, 128).bfloat16(), nested=False)
     text = json.dumps(SOUND).encode()
     assert read(tmp_path / "sound", {**sound.parts, STATE: torch.tensor(list(text), dtype=torch.uint8)}, {}) is not None

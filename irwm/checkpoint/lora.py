@@ -78,9 +78,9 @@ def changed(name: str, base: Tensor, change: Change, *, resizable: bool) -> Tens
     pairs = [(one, other) for one, other in ((A, B), (EMBEDDING_A, EMBEDDING_B)) if one in pieces]
     rank = pieces[pairs[0][0]].shape[0] if pairs else 1
     scaling = change.alpha / (rank**0.5 if change.stabilised else rank) if change.scale is None else change.scale
-    decode = partial(_decoded, {BASE: base, **pieces}, scaling, turned, change.tokens)
-    stored, by_rows = _flattened({BASE: base, **pieces}, () if turned else (BASE, B, LENGTHS))
     every: dict[str, Tensor] = {BASE: base, **pieces}
+    decode = partial(_decoded, every, scaling, turned, change.tokens)
+    stored, by_rows = _flattened(every, () if turned else (BASE, B, LENGTHS))
     inner = {role: piece.recipe.decode() for role, piece in every.items() if isinstance(piece, PackedTensor)}
     parameters = parameters_of(scaling=scaling, turned=turned, tokens=change.tokens, inner=inner)
     return PackedTensor(name, f"{base.dtype} with LoRA", base.shape, stored, by_rows, decode, parameters)

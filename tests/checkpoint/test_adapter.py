@@ -91,19 +91,19 @@ def test_factors_of_fused_experts_are_omitted_with_a_note(tmp_path: Path) -> Non
     assert "4 are not in the base or not supported there" in " ".join(found.notes)
 
 
-def test_adapter_of_a_resized_vocabulary_is_read(base: Checkpoint, tmp_path: Path) -> None:
-    expected = made(base.path, tmp_path / "a", resize=613, target_modules=["q_proj"])
+@pytest.mark.parametrize(
+    ("targets", "names"),
+    [(["q_proj"], (EMBEDDING, "lm_head.weight", Q, K)), (["embed_tokens", "k_proj"], (EMBEDDING, Q, K))],
+    ids=["embedding as it is", "embedding adapted"],
+)
+def test_adapter_of_a_resized_vocabulary_is_read(
+    base: Checkpoint, tmp_path: Path, targets: list[str], names: tuple[str, ...]
+) -> None:
+    expected = made(base.path, tmp_path / "a", resize=613, target_modules=targets)
     model = open_checkpoint(tmp_path / "a", base=base)
     assert model.vocab_size == 613
     assert model.embedding().shape == (613, base.hidden_size)
-    require_equal(model, expected, (EMBEDDING, "lm_head.weight", Q, K))
-
-
-def test_resized_and_adapted_embedding_is_read(base: Checkpoint, tmp_path: Path) -> None:
-    expected = made(base.path, tmp_path / "a", resize=613, target_modules=["embed_tokens", "k_proj"])
-    model = open_checkpoint(tmp_path / "a", base=base)
-    assert model.vocab_size == 613
-    require_equal(model, expected, (EMBEDDING, Q, K))
+    require_equal(model, expected, names)
 
 
 def test_adapter_in_pytorch_format_is_read(base: Checkpoint, sound: Path, copy: Path) -> None:

@@ -233,25 +233,24 @@ def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
                 continue
 
 
-def test_an_array_that_claims_more_than_its_archive_holds_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000, 1000000000), }"
-    header += b" " * (118 - len(header) - 1) + b"\n"
+def archive_of(path: Path, shape: str, content: bytes) -> Path:
+    """An archive whose table claims to have this shape."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("log_probabilities.npy", b"\x93NUMPY\x01\x00" + bytes([118, 0]) + header + bytes(1000))
+        archive.writestr("log_probabilities.npy", b"\x93NUMPY\x01\x00" + bytes([118, 0]) + header + content)
+    return path
+
+
+def test_an_array_that_claims_more_than_its_archive_holds_is_refused(tmp_path: Path) -> None:
+    path = archive_of(tmp_path / "a.npz", "(1000000000, 1000000000)", bytes(1000))
     with pytest.raises(AnswersFileError, match=r"another array.*in 1128 bytes"):
         irwm.read_answers(path)
 
 
 @pytest.mark.parametrize("shape", ["(True, 4)", "(0, 10000000000000000000000)", "(-1, 4)", "('a', 4)", "((2, 2), 4)"])
 def test_array_with_an_impossible_shape_is_refused(tmp_path: Path, shape: str) -> None:
-    path = tmp_path / "a.npz"
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    header += b" " * (118 - len(header) - 1) + b"\n"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("log_probabilities.npy", b"\x93NUMPY\x01\x00" + bytes([118, 0]) + header + bytes(16))
     with pytest.raises(AnswersFileError):
-        irwm.read_answers(path)
+        irwm.read_answers(archive_of(tmp_path / "a.npz", shape, bytes(16)))
 
 
 def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:

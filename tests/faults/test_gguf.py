@@ -179,25 +179,24 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_03_oversized_header_is_refused_unread(tmp_path: Path, taken: list[int]) -> None:
-    """A sparse file of 8 GB whose first setting is a text of 4 GB."""
+@pytest.mark.parametrize(
+    ("first", "size", "words"),
+    [
+        (setting("a", TEXT, struct.pack("<Q", 2**32)), 2**33, "larger than any real one"),
+        (setting("a", LIST, listed(TEXT, 8_000_000)), 2**27, "longer than any real one"),
+    ],
+    ids=["a text of 4 GB", "eight million empty texts"],
+)
+def test_03_oversized_header_is_refused_unread(
+    tmp_path: Path, taken: list[int], first: bytes, size: int, words: str
+) -> None:
+    """A sparse file with this first setting."""
     path = tmp_path / "model.gguf"
-    path.write_bytes(header([setting("a", TEXT, struct.pack("<Q", 2**32))], [ONE]))
-    os.truncate(path, 2**33)
-    with pytest.raises(CorruptCheckpointError, match="larger than any real one"):
+    path.write_bytes(header([first], [ONE]))
+    os.truncate(path, size)
+    with pytest.raises(CorruptCheckpointError, match=words):
         open_checkpoint(path)
-    with pytest.raises(CorruptCheckpointError, match="larger than any real one"):
-        gguf_parser.parse(str(path))
-    assert 24 <= sum(taken) < 100
-
-
-def test_03_eight_million_empty_texts_are_refused_uncounted(tmp_path: Path, taken: list[int]) -> None:
-    path = tmp_path / "model.gguf"
-    path.write_bytes(header([setting("a", LIST, listed(TEXT, 8_000_000))], [ONE]))
-    os.truncate(path, 2**27)
-    with pytest.raises(CorruptCheckpointError, match="longer than any real one"):
-        open_checkpoint(path)
-    with pytest.raises(CorruptCheckpointError, match="longer than any real one"):
+    with pytest.raises(CorruptCheckpointError, match=words):
         gguf_parser.parse(str(path))
     assert 24 <= sum(taken) < 100
 

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import Checkpoint, open_checkpoint
 
-EMBEDDING = "model.embed_tokens.weight"
 Q, K = "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight"
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 

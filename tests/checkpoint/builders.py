@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import open_checkpoint
 from irwm.errors import CorruptCheckpointError
 
 EMBEDDING = "model.embed_tokens.weight"
+# Number formats that are read as torch tensors, bit for bit.
+READABLE = [
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+]
 
 
 def entry(dtype: str, shape: list[Any], start: Any, stop: Any) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from irwm.checkpoint import (
 )
 from irwm.checkpoint.card import card_of
 from irwm.errors import CheckpointChangedError, UnsupportedCheckpointError
-from tests.checkpoint.adapters import CONFIG, EMBEDDING, WEIGHTS, K, Q, base, change_config, copy, made, sound
+from tests.checkpoint.adapters import CONFIG, WEIGHTS, K, Q, base, change_config, copy, made, sound
+from tests.checkpoint.builders import EMBEDDING
 from tests.conftest import Marked
 from tools.small_models import write_llama
 

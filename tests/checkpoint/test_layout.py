@@ -218,7 +218,7 @@ def test_unreadable_files_are_refused(public_folder: Path, name: str) -> None:
     assert caught.value.file.startswith(str(public_folder / name))
 
 
-@pytest.mark.parametrize("content", [b"[]", b"{", b"", b"\xef\xbb\xbf{}", b"\xff{}", b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"[]", b"{", b"", b"\xff{}", b"[" * 100_000])
 def test_malformed_config_is_refused(folder: Path, content: bytes) -> None:
     (folder / "config.json").write_bytes(content)
     with pytest.raises(CorruptCheckpointError) as caught:

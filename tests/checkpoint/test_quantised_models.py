@@ -14,7 +14,7 @@ import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.errors import UnsupportedCheckpointError
 from irwm.scheme.invariant import Layer0
-from tests.checkpoint.builders import split
+from tests.checkpoint.builders import EMBEDDING, split
 from tests.checkpoint.quantised_builders import (
     Quantised,
     awq,
@@ -31,7 +31,6 @@ from tests.conftest import Marked
 
 ATTENTION = "model.layers.0.self_attn."
 Q, K = f"{ATTENTION}q_proj.weight", f"{ATTENTION}k_proj.weight"
-EMBEDDING = "model.embed_tokens.weight"
 PACKED_4_BITS = {"num_bits": 4, "strategy": "group", "group_size": 64, "symmetric": False}
 # The scheme, the name of its weights' format, and the maximum difference of the layer-0 scores from the release's: a
 # share of their spread, well above the value that was measured for the scheme.

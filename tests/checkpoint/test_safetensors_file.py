@@ -16,21 +16,7 @@ from irwm.checkpoint import read_tensor
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.tensors import stream_tensor
 from irwm.errors import CorruptCheckpointError, IrwmError, UnsupportedCheckpointError
-from tests.checkpoint.builders import entry, raw
-
-READABLE = [
-    torch.float64,
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-]
+from tests.checkpoint.builders import READABLE, entry, raw
 
 
 @pytest.mark.parametrize("dtype", READABLE, ids=str)

@@ -17,13 +17,8 @@ from irwm.errors import (
     NotACheckpointError,
     UnsupportedCheckpointError,
 )
+from tests.checkpoint.builders import READABLE
 from tests.checkpoint.torch_files import assert_as_torch_loads_it, bits, refused, rezipped, saved
-
-READABLE = [
-    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
-    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
-]
-
 
 # --- files of torch.save
 

@@ -125,7 +125,7 @@ def open_model(name: str, path: Path) -> Model:
         family=checkpoint.family,
         vocabulary=checkpoint.vocab_size,
         hidden=checkpoint.hidden_size,
-        layers=count_layers(path),
+        layers=count_layers(checkpoint),
         parameters=sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values()),
         dtype=str(checkpoint.dtype).removeprefix("torch."),
         tied=checkpoint.tied,

@@ -76,6 +76,10 @@ class Attacked:
     told: Told | None = None
 
 
+# (setup, value of the strength, out_dir) -> the output; `out_dir` does not exist yet.
+CarryOut = Callable[[Setup, float | str, Path], Attacked]
+
+
 @dataclass(frozen=True, slots=True)
 class Attack:
     """One attack of the catalogue.
@@ -87,7 +91,7 @@ class Attack:
         symbol: the quantity that its strengths measure, with the unit ("share of weights", "bits").
         strengths: weakest first; a choice of "all" runs all of them.
         keeps_function: whether the model computes the same afterwards; this is then verified.
-        carry_out: (setup, value of the strength, out_dir) -> Attacked; `out_dir` does not exist yet.
+        carry_out: runs it.
         obstacle: (setup) -> why it cannot run on this model, in a sentence, or None; reads no weights. `why_not` calls
             it after checking the models in `reads`.
         strength_obstacle: the same for one strength: (setup, value of the strength) -> why it cannot run at it.
@@ -100,7 +104,7 @@ class Attack:
     group: str
     symbol: str
     strengths: tuple[Strength, ...]
-    carry_out: Callable[[Setup, float | str, Path], Attacked] = field(repr=False)
+    carry_out: CarryOut = field(repr=False)
     obstacle: Callable[[Setup], str | None] = field(repr=False, default=lambda _setup: None)
     strength_obstacle: Callable[[Setup, float | str], str | None] = field(
         repr=False, default=lambda _setup, _value: None

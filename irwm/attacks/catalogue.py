@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from irwm.attacks import adaptive, equivalence
-from irwm.attacks.attack import BOTH, Attack, Attacked, Setup, Strength
+from irwm.attacks.attack import BOTH, Attack, Attacked, CarryOut, Setup, Strength
 from irwm.attacks.collusion import STRATEGIES, collude
 from irwm.attacks.equivalence import Step
 from irwm.attacks.finetuning import ALL, LAYER_0, LORA, finetune
@@ -68,6 +68,17 @@ def _labelled(**labels: str) -> tuple[Strength, ...]:
     return tuple(Strength(value, label) for value, label in labels.items())
 
 
+def _of_release(
+    attack: Callable[..., Path], number: Callable[[float | str], float] = float, *, seeded: bool = False
+) -> CarryOut:
+    """An attack that takes nothing but the release, the strength as a number, and, if `seeded`, the seed."""
+
+    def carry_out(setup: Setup, value: float | str, out: Path) -> Attacked:
+        return Attacked(attack(setup.release, out, number(value), **({"seed": setup.seed} if seeded else {})))
+
+    return carry_out
+
+
 ONCE = (Strength(1, "once"),)
 
 
@@ -110,7 +121,7 @@ def _merge(method: str, setup: Setup, value: float | str, out: Path) -> Attacked
 
 
 def _drop(setup: Setup, value: float | str, out: Path) -> Attacked:
-    layers = count_layers(setup.release)
+    layers = count_layers(open_checkpoint(setup.release))
     return Attacked(drop_layers(setup.release, out, range(layers - int(value), layers)))
 
 
@@ -231,21 +242,18 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
 )
 
 
-def _then_turned(attack: Callable[[Path, Path], Path], setup: Setup, out: Path) -> Attacked:
+def _then_turned(attack: Callable[..., Path], setup: Setup, value: float | str, out: Path) -> Attacked:
     """The release after an attack, with its residual stream rotated, so that columns are not informative either."""
-    bare = attack(setup.release, setup.scratch / "bare")
+    bare = attack(setup.release, setup.scratch / "bare", float(value))
     try:
         return Attacked(equivalence.rotate(bare, out, seed=setup.seed))
     finally:
         shutil.rmtree(bare, ignore_errors=True)
 
 
-def _components(setup: Setup, value: float | str, out: Path) -> Attacked:
-    return _then_turned(lambda folder, bare: adaptive.drop_components(folder, bare, float(value)), setup, out)
-
-
-def _outliers(setup: Setup, value: float | str, out: Path) -> Attacked:
-    return _then_turned(lambda folder, bare: adaptive.redraw_outliers(folder, bare, float(value)), setup, out)
+def _stored_otherwise(setup: Setup, value: float | str, out: Path) -> Attacked:
+    """Only the attacker's loader opens it, and computes what the release does."""
+    return Attacked(adaptive.store_otherwise(setup.release, out, float(value), setup.seed), setup.release)
 
 
 def _cannot(transform: str, setup: Setup) -> str | None:
@@ -300,128 +308,129 @@ def _name(step: Step) -> str:
 
 def _too_few_layers(setup: Setup) -> str | None:
     try:
-        return None if count_layers(setup.release) > 1 else "The model has a single layer."
+        return None if count_layers(open_checkpoint(setup.release)) > 1 else "The model has a single layer."
     except UnsupportedCheckpointError as error:
         return str(error)
 
 
-def _catalogue() -> Iterator[Attack]:
-    yield Attack(
+_ALL: tuple[Attack, ...] = (
+    Attack(
         "prune", "Pruned", "The smallest weights of the whole model become zero.", DAMAGE, "share of weights",
-        _shares(0.1, 0.3, 0.5, 0.7, 0.9),
-        lambda setup, value, out: Attacked(prune(setup.release, out, float(value))),
-    )  # fmt: skip
-    yield Attack(
+        _shares(0.1, 0.3, 0.5, 0.7, 0.9), _of_release(prune),
+    ),
+    Attack(
         "prune-neurons", "Neurons pruned", "The hidden units of the MLPs that matter least become zero.", DAMAGE,
-        "share of neurons", _shares(0.1, 0.3, 0.5, 0.7, 0.9),
-        lambda setup, value, out: Attacked(prune_neurons(setup.release, out, float(value))),
+        "share of neurons", _shares(0.1, 0.3, 0.5, 0.7, 0.9), _of_release(prune_neurons),
         partial(_cannot, "reorder_neurons"),
-    )  # fmt: skip
-    yield Attack(
+    ),
+    Attack(
         "noise", "Noise added", "White noise is added to every matrix.", DAMAGE, "share of its deviation",
-        _shares(0.1, 0.3, 0.5, 1.0),
-        lambda setup, value, out: Attacked(add_noise(setup.release, out, float(value), setup.seed)),
-    )  # fmt: skip
-    yield Attack(
+        _shares(0.1, 0.3, 0.5, 1.0), _of_release(add_noise, seeded=True),
+    ),
+    Attack(
         "layers", "Layers dropped", "The last layers are left out.", DAMAGE, "layers", _numbers("layer", 1, 2), _drop,
         _too_few_layers,
-    )  # fmt: skip
-    yield Attack(
+    ),
+    Attack(
         "round", "Rounded to nearest", "Every matrix is quantised to few bits and dequantised.", QUANTISATION, "bits",
-        _numbers("bit", 8, 4, 3), lambda setup, value, out: Attacked(quantize(setup.release, out, int(value))),
-    )  # fmt: skip
-    yield Attack(
+        _numbers("bit", 8, 4, 3), _of_release(quantize, int),
+    ),
+    Attack(
         "gguf", "As a GGUF file", "The model is converted to a GGUF file and quantised as by llama.cpp.",
         QUANTISATION, "kind of file",
         _labelled(F16="16 bits (F16)", Q8_0="8 bits (Q8_0)", Q4_K_M="4 bits (Q4_K_M)", Q4_0="4 bits (Q4_0)"),
         _gguf, lambda setup: gguf_obstacle(setup.release, "F16"),
         # Only the 4-bit files hold K-quants, which need GGML's own library.
         strength_obstacle=lambda setup, kind: gguf_obstacle(setup.release, str(kind)),
-    )  # fmt: skip
-    yield Attack(
+    ),
+    Attack(
         "bitsandbytes", "Quantised by bitsandbytes", "Every linear layer but the head is stored in 8 or 4 bits.",
         QUANTISATION, "kind", _labelled(int8="8 bits (LLM.int8)", nf4="4 bits (NF4)"), _bitsandbytes,
         lambda _setup: bitsandbytes_obstacle(),
-    )  # fmt: skip
-    yield Attack(
+    ),
+    Attack(
         "autoround", "GPTQ or AWQ (AutoRound)", "Layers get 4 bits; rounding keeps their outputs on a text.",
         QUANTISATION, "layout", _labelled(gptq="GPTQ, 4 bits", awq="AWQ, 4 bits"), _autoround,
         lambda setup: autoround_obstacle(setup.release),
-    )  # fmt: skip
-    for name, what, rate, label in (
-        ("finetune", ALL, _RATE, "Fine-tuned"),
-        ("lora", LORA, _LORA_RATE, "Fine-tuned with LoRA"),
-        ("layer0", LAYER_0, 10 * _RATE, "First layer retrained"),
-    ):
-        about = {
-            ALL: "All weights are trained on a text.",
-            LORA: "Adapters on every linear layer are trained on a text, and merged.",
-            LAYER_0: "Only the layer of the invariant is trained, at ten times the learning rate.",
-        }[what]
-        yield Attack(name, label, about, TRAINING, "steps", _numbers("step", 20, 100), partial(_finetune, what, rate))
-    for name, method in (("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic"), ("ties", "ties")):
-        yield Attack(
+    ),
+    *(
+        Attack(name, label, about, TRAINING, "steps", _numbers("step", 20, 100), partial(_finetune, what, rate))
+        for name, what, rate, label, about in (
+            ("finetune", ALL, _RATE, "Fine-tuned", "All weights are trained on a text."),
+            (
+                "lora", LORA, _LORA_RATE, "Fine-tuned with LoRA",
+                "Adapters on every linear layer are trained on a text, and merged.",
+            ),
+            (
+                "layer0", LAYER_0, 10 * _RATE, "First layer retrained",
+                "Only the layer of the invariant is trained, at ten times the learning rate.",
+            ),
+        )
+    ),
+    *(
+        Attack(
             f"merge-{name}", f"Merged ({method})", "Merged with the unmarked original, the worst case.",
             MIXING, "share of the other", _shares(0.25, 0.5, 0.75), partial(_merge, method), reads=BOTH,
-        )  # fmt: skip
-    yield Attack(
+        )
+        for name, method in (
+            ("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic"), ("ties", "ties"),
+        )
+    ),
+    Attack(
         "rival", "Marked again", "Rivals mark the release with their own keys.", MIXING, "rivals",
         _numbers("rival", 1, 3), _mark_again,
-    )  # fmt: skip
-    yield Attack(
+    ),
+    Attack(
         "collude", "Copies averaged", "Recipients average their copies.", MIXING, "copies",
         tuple(Strength(count, f"{count} copies") for count in (2, 4, 8)), partial(_collude, "mean", None), _single_copy,
         reads=BOTH,
-    )  # fmt: skip
-    yield Attack(
+    ),
+    Attack(
         "collude-other", "Copies combined", f"{_STRATEGY_COPIES} recipients combine their copies entry by entry.",
         MIXING, "way", tuple(Strength(how, how) for how in STRATEGIES if how != "mean"),
         lambda setup, value, out: _collude(str(value), _STRATEGY_COPIES, setup, value, out), _single_copy,
         reads=BOTH,
-    )  # fmt: skip
-    for step, label, about in _DISGUISES:
-        name = _name(step)
-        yield Attack(
-            name.replace("_", "-"), label, about, DISGUISE, "", ONCE, partial(_disguise, step),
-            partial(_cannot, name), keeps_function=True,
-        )  # fmt: skip
-    yield Attack(
+    ),
+    *(
+        Attack(
+            _name(step).replace("_", "-"), label, about, DISGUISE, "", ONCE, partial(_disguise, step),
+            partial(_cannot, _name(step)), keeps_function=True,
+        )
+        for step, label, about in _DISGUISES
+    ),
+    Attack(
         "everything", "All disguises together",
         "Every disguise of the weights that the model allows, one after another.",
         DISGUISE, "", ONCE, partial(_disguise, None), keeps_function=True,
-    )  # fmt: skip
-    yield Attack(
+    ),
+    Attack(
         "components", "Minor components dropped, rotated",
         "The components that alignment is scored in become zero, and the residual stream is rotated.",
-        ADAPTIVE, "share of components kept", _shares(0.9, 0.75, 0.5), _components, _cannot_turn,
-    )  # fmt: skip
-    yield Attack(
+        ADAPTIVE, "share of components kept", _shares(0.9, 0.75, 0.5),
+        partial(_then_turned, adaptive.drop_components), _cannot_turn,
+    ),
+    Attack(
         "seldom-rows", "Rarely used rows flattened",
         "Nine tenths of the components become zero in the rows of the least used tokens.",
-        ADAPTIVE, "share of rows", _shares(0.5, 0.75),
-        lambda setup, value, out: Attacked(adaptive.flatten_seldom(setup.release, out, float(value))),
-    )  # fmt: skip
-    yield Attack(
+        ADAPTIVE, "share of rows", _shares(0.5, 0.75), _of_release(adaptive.flatten_seldom),
+    ),
+    Attack(
         "small-entries", "Small entries redrawn", "Entries near zero are redrawn in the rows that have many of them.",
-        ADAPTIVE, "share of rows", _shares(0.05, 0.2),
-        lambda setup, value, out: Attacked(
-            adaptive.redraw_small(setup.release, out, float(value), setup.seed)
-        ),
-    )  # fmt: skip
-    yield Attack(
+        ADAPTIVE, "share of rows", _shares(0.05, 0.2), _of_release(adaptive.redraw_small, seeded=True),
+    ),
+    Attack(
         "outliers", "Outliers replaced, rotated",
         "Entries far from their prediction by the rest of the row are replaced, and the residual stream is rotated.",
-        ADAPTIVE, "share of entries", _shares(0.002, 0.01, 0.03), _outliers, _cannot_turn,
-    )  # fmt: skip
-    yield Attack(
+        ADAPTIVE, "share of entries", _shares(0.002, 0.01, 0.03),
+        partial(_then_turned, adaptive.redraw_outliers), _cannot_turn,
+    ),
+    Attack(
         "stored-otherwise", "Embedding stored in another form",
         "The embedding is whitened and rotated in the file; the attacker's own loader undoes it.",
         ADAPTIVE, "power of the covariance", (Strength(0.5, "a half"), Strength(0.75, "three quarters")),
-        lambda setup, value, out: Attacked(
-            adaptive.store_otherwise(setup.release, out, float(value), setup.seed), setup.release
-        ),
-    )  # fmt: skip
-    yield Attack(
+        _stored_otherwise,
+    ),
+    Attack(
         "composed", "Several of these, one after another", "Each attack works on the output of the previous one.",
         ADAPTIVE, "which attacks",
         _labelled(
@@ -429,8 +438,8 @@ def _catalogue() -> Iterator[Attack]:
             everything="components, entries, noise, every disguise",
         ),
         lambda setup, value, out: composed(setup, COMPOSITIONS[str(value)], out), _cannot_turn,
-    )  # fmt: skip
-    yield Attack(
+    ),
+    Attack(
         "serve", "Served", "The copy answers prompts over an API, 1.5 times as many as its hidden size.",
         SERVED, "how it is served",
         _labelled(
@@ -441,7 +450,6 @@ def _catalogue() -> Iterator[Attack]:
         ),
         _serve, _cannot_serve,
         lambda setup, how: _single_copy(setup) if how == "turns" else None, reads=BOTH,
-    )  # fmt: skip
-
-
-ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _catalogue()}
+    ),
+)  # fmt: skip
+ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _ALL}

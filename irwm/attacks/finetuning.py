@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from irwm.attacks.rewrite import add_companions, new_folder, open_safetensors
+from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
 from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.release.partial import require_absent
 from irwm.running import open_model
@@ -78,7 +78,7 @@ def finetune(
     with new_folder(out_dir) as out:
         with quiet():
             trained.to("cpu", opened.dtype).save_pretrained(out)
-        add_companions(checkpoint, out)
+        copy_companions(checkpoint, out, described=True)
     return out
 
 

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
+from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.layout import CONFIG_NAME, INDEX_NAME, WHOLE_NAME
 from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.families.family import layer_counts, layer_words
@@ -32,7 +33,7 @@ def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[i
         CheckpointError: `model_dir` is not a readable checkpoint.
     """
     model = open_safetensors(model_dir)
-    count, config = count_layers(model.path), _config(model.path)
+    count = count_layers(model)
     gone = sorted(set(layers))
     if not all(0 <= number < count for number in gone) or len(gone) == count:
         expected = f"numbers from 0 to {count - 1}, not all of them"
@@ -40,9 +41,9 @@ def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[i
     stays = [number for number in range(count) if number not in gone]
     renumbered = {number: place for place, number in enumerate(stays)}
     with new_folder(out_dir) as out:
-        copy_companions(model, out)
-        (out / INDEX_NAME).unlink(missing_ok=True)
-        (out / CONFIG_NAME).write_text(json.dumps(_shortened(config, stays, count), indent=2), encoding="utf-8")
+        copy_companions(model, out, described=True)
+        config = json.dumps(_shortened(model.config, stays, count), indent=2)
+        (out / CONFIG_NAME).write_text(config, encoding="utf-8")
         kept: dict[str, str] = {}
         for shard in model.shards:
             tensors = _kept(load_file(shard), renumbered)
@@ -55,28 +56,18 @@ def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[i
     return out
 
 
-def count_layers(model_dir: str | Path) -> int:
-    """The number of layers that a model folder's config.json states.
+def count_layers(model: Checkpoint) -> int:
+    """The number of layers that a model's config states.
 
     Raises:
         UnsupportedCheckpointError: it does not state the number.
     """
-    file = Path(model_dir) / CONFIG_NAME
-    config = _config(Path(model_dir))
-    counts = {config[name] for name in layer_counts() if isinstance(config.get(name), int)}
+    counts = {model.config[name] for name in layer_counts() if isinstance(model.config.get(name), int)}
     if len(counts) != 1 or not (count := counts.pop()) > 0:
         raise UnsupportedCheckpointError(
-            "the number of layers is not stated", file=file, expected=" or ".join(layer_counts())
+            "the number of layers is not stated", file=model.path, expected=" or ".join(layer_counts())
         )
     return int(count)
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    file = folder / CONFIG_NAME
-    if not file.is_file():
-        raise UnsupportedCheckpointError("layers can only be dropped if config.json states their number", file=folder)
-    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return config
 
 
 def _shortened(config: Mapping[str, Any], stays: list[int], count: int) -> dict[str, Any]:

@@ -71,21 +71,13 @@ def rewrite(model_dir: str | Path, out_dir: str | Path, transform: Transform) ->
     return out
 
 
-def add_companions(model: Checkpoint, out: Path) -> None:
-    """Copy the tokenizer and other companions next to weights that a library saved. The library's config and shard
-    index are kept; if it wrote no index, no index is added."""
-    config = (out / CONFIG_NAME).read_bytes()
-    index = (out / INDEX_NAME).read_bytes() if (out / INDEX_NAME).exists() else None
-    copy_companions(model, out)
-    (out / CONFIG_NAME).write_bytes(config)
-    if index is None:
-        (out / INDEX_NAME).unlink(missing_ok=True)
-    else:
-        (out / INDEX_NAME).write_bytes(index)
+def copy_companions(model: Checkpoint, out: Path, *, described: bool = False) -> None:
+    """Copy config, tokenizer and other companions next to the weights.
 
-
-def copy_companions(model: Checkpoint, out: Path) -> None:
-    """Copy config, tokenizer and other companions next to the weights."""
+    Args:
+        described: the caller writes config and shard index of the new weights; the model's are not copied.
+    """
+    left_out = (CONFIG_NAME, INDEX_NAME) if described else ()
     for file in sorted(folder_of(model).iterdir()):
-        if file.is_file() and file.suffix in COMPANIONS:
+        if file.is_file() and file.suffix in COMPANIONS and file.name not in left_out:
             shutil.copyfile(file, out / file.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from irwm.attacks.rewrite import add_companions, copy_companions
+from irwm.attacks.rewrite import copy_companions
 from irwm.checkpoint import open_checkpoint
 from tools.small_models import write_llama
 
@@ -20,14 +20,14 @@ def saved_by_a_library(folder: Path, *, shards: bool) -> Path:
     return folder
 
 
-def test_add_companions_keeps_library_config_and_shard_index(tmp_path: Path) -> None:
+def test_companions_do_not_replace_config_and_shard_index(tmp_path: Path) -> None:
     model = open_checkpoint(write_llama(tmp_path / "model"))
     (model.path / "tokenizer.json").write_text("{}")
     (model.path / INDEX).write_text('{"weight_map": {"of": "the old shards"}}')
     one = saved_by_a_library(tmp_path / "one", shards=False)
     several = saved_by_a_library(tmp_path / "several", shards=True)
     for out in (one, several):
-        add_companions(model, out)
+        copy_companions(model, out, described=True)
         assert json.loads((out / "config.json").read_text()) == {"new": True}
         assert (out / "tokenizer.json").exists()
     assert not (one / INDEX).exists()

@@ -13,6 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from irwm.attacks.rewrite import COMPANIONS
 from irwm.checkpoint import find_files
 from irwm.checkpoint.layout import CONFIG_NAME, INDEX_NAME, WHOLE_NAME, require_safetensors
 from irwm.errors import ParameterError, PublishError, UnsupportedCheckpointError
@@ -24,8 +25,6 @@ DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
 }
-# Config, tokenizer and the files of sentence-transformers in folders such as 1_Pooling; never weights in other formats.
-_COMPANIONS = {".json", ".txt", ".model", ".jinja"}
 # The largest real tokenizer.json files have about 35 MB.
 _MAX_COMPANION_BYTES = 128 * 1024 * 1024
 
@@ -158,10 +157,11 @@ def _shape_only(piece: Any) -> torch.Tensor:
 
 
 def _companions(folder: Path) -> dict[str, bytes]:
+    """The tokenizer and other companions, also those of sentence-transformers in folders such as 1_Pooling."""
     found: dict[str, bytes] = {}
     for file in sorted([*folder.glob("*"), *folder.glob("*/config.json")]):
         name = file.relative_to(folder).as_posix()
-        if file.suffix in _COMPANIONS and name not in (CONFIG_NAME, INDEX_NAME) and file.is_file():
+        if file.suffix in COMPANIONS and name not in (CONFIG_NAME, INDEX_NAME) and file.is_file():
             if file.stat().st_size > _MAX_COMPANION_BYTES:
                 raise UnsupportedCheckpointError(
                     "A companion file is too large",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from irwm.attacks.rewrite import add_companions, new_folder, open_safetensors
+from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
 from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.running.opened import save_quantised
 
@@ -47,7 +47,7 @@ def to_bitsandbytes(model_dir: str | Path, out_dir: str | Path, kind: str = "nf4
         raise UnsupportedCheckpointError(problem, file=model.path)
     with new_folder(out_dir) as out:
         save_quantised(model.path, out, SETTINGS[kind], device)
-        add_companions(model, out)
+        copy_companions(model, out, described=True)
     return out
 
 

@@ -12,7 +12,7 @@ from irwm.attacks.quantisers.converter import places
 from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
 from irwm.checkpoint import Checkpoint, open_checkpoint, read_tensor
 from irwm.checkpoint.formats import GGUF
-from irwm.checkpoint.layout import CONFIG_NAME, INDEX_NAME, WHOLE_NAME
+from irwm.checkpoint.layout import CONFIG_NAME, WHOLE_NAME
 from irwm.errors import CorruptCheckpointError
 from irwm.release.partial import require_absent
 
@@ -38,10 +38,8 @@ def dequantised(copy: str | Path, model_dir: str | Path, out_dir: str | Path) ->
     require_absent(Path(out_dir))  # before the work starts
     numbers = _of_gguf(model, other) if other.format is GGUF else _of_folder(model, other)
     with new_folder(out_dir) as out:
-        copy_companions(model, out)
-        (out / INDEX_NAME).unlink(missing_ok=True)
-        config = json.loads((out / CONFIG_NAME).read_text(encoding="utf-8"))
-        config = {key: value for key, value in config.items() if key not in ("dtype", "torch_dtype")}
+        copy_companions(model, out, described=True)
+        config = {key: value for key, value in model.config.items() if key not in ("dtype", "torch_dtype")}
         (out / CONFIG_NAME).write_text(json.dumps(config | {"dtype": "float32"}, indent=2), encoding="utf-8")
         save_file(numbers, out / WHOLE_NAME, metadata={"format": "pt"})
     return out

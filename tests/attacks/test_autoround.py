@@ -15,7 +15,6 @@ from irwm.errors import (
     CancelledError,
     NotACheckpointError,
     OutputExistsError,
-    ParameterError,
     UnsupportedCheckpointError,
 )
 
@@ -60,6 +59,11 @@ def test_missing_autoround_starts_no_tool(demo_path: Path, tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
+@needs_autoround
+def test_encoders_are_refused(minilm_path: Path) -> None:
+    assert "generate text" in str(autoround_obstacle(minilm_path))
+
+
 def test_tool_failure_reports_last_line_and_cleans_up(tmp_path: Path) -> None:
     asked = {"model": "nowhere", "long": "x" * 200_000}  # more than a pipe holds
     with pytest.raises(UnsupportedCheckpointError, match=r"AutoRound failed.*[Ee]rror"):
@@ -76,11 +80,7 @@ def test_stopping_ends_the_tool(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bad_requests_are_refused_before_a_tool_is_started(demo_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="unknown layout"):
-        autoround(demo_path, tmp_path / "out", "marlin", "text")
-    with pytest.raises(ParameterError, match="samples"):
-        autoround(demo_path, tmp_path / "out", "gptq", "text", samples=0)
+def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(OutputExistsError):
         run_autoround({}, tmp_path)
     assert list(tmp_path.iterdir()) == []

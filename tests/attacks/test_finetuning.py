@@ -12,7 +12,7 @@ import torch
 
 import irwm
 from irwm.attacks import finetune
-from irwm.errors import OutputExistsError, ParameterError, UnsupportedCheckpointError
+from irwm.errors import ParameterError, UnsupportedCheckpointError
 from tests.attacks.test_collusion_attacks import all_tensors
 
 TEXT = inspect.getsource(argparse)
@@ -79,32 +79,12 @@ def test_the_same_seed_gives_the_same_model(released: Any, tmp_path: Path) -> No
     assert not all(torch.equal(once[name], other[name]) for name in once)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"steps": 0}, "positive numbers"),
-        ({"learning_rate": float("nan")}, "positive numbers"),
-        ({"what": "head"}, "unknown part to train"),
-        ({"text": "short"}, "text is too short"),
-    ],
-)
-def test_what_does_not_fit_is_refused(released: Any, tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ParameterError, match=words):
-        finetune(released[2], tmp_path / "out", **({"text": TEXT, "steps": 1} | changes))
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_model_without_a_tokenizer_cannot_be_trained(released: Any, tmp_path: Path) -> None:
+def test_a_text_or_tokenizer_that_is_missing_is_reported(released: Any, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="text is too short"):
+        finetune(released[2], tmp_path / "out", "short", steps=1)
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("model.safetensors", "config.json"):
         (bare / name).write_bytes((released[2] / name).read_bytes())
     with pytest.raises(UnsupportedCheckpointError, match="no tokenizer next to the weights"):
         finetune(bare, tmp_path / "out", TEXT, steps=1)
-
-
-def test_an_existing_folder_is_left_alone(released: Any, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    with pytest.raises(OutputExistsError):
-        finetune(released[2], tmp_path / "out", TEXT, steps=1)
-    assert not list((tmp_path / "out").iterdir())

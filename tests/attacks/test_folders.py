@@ -5,21 +5,18 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from irwm.attacks import equivalence, prune
+from irwm.attacks import equivalence
 from irwm.attacks.equivalence import TRANSFORMS, applicable, apply, read_state, rename_map, write_state
 from irwm.errors import (
     CorruptCheckpointError,
     NotApplicableError,
-    OutputExistsError,
     ParameterError,
-    UnsupportedCheckpointError,
 )
 from tests.attacks.models import error
 
@@ -53,15 +50,6 @@ def test_each_folder_attack_equals_its_transform(tiny_models: dict[str, Path], t
     assert {f.name for f in out.iterdir()} == {f.name for f in expected.iterdir()}
     for file in out.iterdir():
         assert file.read_bytes() == (expected / file.name).read_bytes()
-
-
-def test_an_existing_folder_is_left_alone(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    (tmp_path / "kept.txt").write_text("mine")
-    with pytest.raises(OutputExistsError):
-        equivalence.rotate(tiny_models["llama"], tmp_path)
-    with pytest.raises(OutputExistsError):
-        write_state(read_state(tiny_models["llama"]), tmp_path)
-    assert [f.name for f in tmp_path.iterdir()] == ["kept.txt"]
 
 
 def test_a_refused_transform_writes_nothing(tiny_models: dict[str, Path], tmp_path: Path) -> None:
@@ -179,22 +167,3 @@ def test_head_equal_to_tied_embedding_is_not_written(tiny_models: dict[str, Path
     out = equivalence.permute_residual(folder, tmp_path / "out")
     assert "lm_head.weight" not in load_file(out / "model.safetensors")
     assert error(folder, out) < 3e-5
-
-
-@pytest.mark.parametrize(
-    "steps", [["melt"], [("rotate", {"angle": 3})], [("map_qk", {"condition": 0.5})], [("rescale", {"factor": 0.0})]]
-)
-def test_unknown_steps_and_options_are_refused(tiny_models: dict[str, Path], tmp_path: Path, steps: list) -> None:
-    with pytest.raises(ParameterError):
-        equivalence.disguise(tiny_models["llama"], tmp_path / "out", steps)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_other_formats_get_conversion_advice(demo_path: Path, tmp_path: Path) -> None:
-    torch.save(load_file(demo_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
-    shutil.copyfile(demo_path / "config.json", tmp_path / "config.json")
-    for attack in (partial(equivalence.rotate, seed=1), partial(prune, ratio=0.1)):
-        with pytest.raises(UnsupportedCheckpointError, match="save_pretrained"):
-            attack(tmp_path, tmp_path / "out")
-        assert not (tmp_path / "out").exists()

@@ -12,7 +12,7 @@ from transformers import AutoModel
 
 import irwm
 from irwm.attacks import drop_layers, mark_again
-from irwm.errors import KeyMismatchError, OutputExistsError, ParameterError, UnsupportedCheckpointError
+from irwm.errors import KeyMismatchError, UnsupportedCheckpointError
 from tests.attacks.models import TINY
 from tests.attacks.test_collusion_attacks import all_tensors
 from tests.checkpoint.builders import split
@@ -54,13 +54,6 @@ def test_the_mark_is_in_the_embedding_and_stays(demo_path: Path, tmp_path: Path)
     assert irwm.detect(smaller, original, key).verdict == "found"
 
 
-@pytest.mark.parametrize("layers", [[2], [-1], [0, 1]])
-def test_layers_that_do_not_fit_are_refused(tiny_models: dict[str, Path], tmp_path: Path, layers: list[int]) -> None:
-    with pytest.raises(ParameterError, match="layers to drop do not fit"):
-        drop_layers(tiny_models["llama"], tmp_path / "out", layers)
-    assert not (tmp_path / "out").exists()
-
-
 def test_folder_without_layer_count_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "uncounted"
     folder.mkdir()
@@ -71,13 +64,6 @@ def test_folder_without_layer_count_is_refused(tiny_models: dict[str, Path], tmp
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(UnsupportedCheckpointError, match="number of layers is not stated"):
         drop_layers(folder, tmp_path / "out", [0])
-
-
-def test_an_existing_folder_is_left_alone(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    with pytest.raises(OutputExistsError):
-        drop_layers(tiny_models["llama"], tmp_path / "out", [0])
-    assert not list((tmp_path / "out").iterdir())
 
 
 def test_both_marks_are_found_after_second_mark(demo_path: Path, tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ from safetensors.torch import load_file
 
 import irwm
 from irwm.attacks import combine, merge
-from irwm.errors import OutputExistsError, ParameterError
 from tests.attacks.test_collusion_attacks import all_tensors, blurred, changed
-from tools.small_models import write_llama
 
 EMBEDDING = "model.embed_tokens.weight"
 
@@ -112,47 +110,3 @@ def test_a_mark_survives_merging_with_the_unmarked_original(demo_path: Path, tmp
     assert not torch.equal(half, load_file(Path(release) / "model.safetensors")[EMBEDDING])
     found = irwm.detect(irwm.open_checkpoint(merged), original, key)
     assert (found.verdict, found.lineage.status) == ("found", "derived")
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"method": "blend"}, "unknown way of merging"),
-        ({"method": "slerp", "count": 3}, "slerp needs another number"),
-        ({"count": 1}, "linear needs another number"),
-        ({"method": "task arithmetic"}, "a base is needed for task arithmetic"),
-        ({"method": "ties"}, "a base is needed for task arithmetic, ties"),
-        ({"base": True}, "a base is needed for task arithmetic"),
-        ({"method": "ties", "base": True, "density": 0.0}, "the density does not fit"),
-        ({"weights": [1.0]}, "the weights do not fit"),
-        ({"weights": [1.0, -1.0]}, "the weights do not fit"),
-        ({"weights": [1.0, float("nan")]}, "the weights do not fit"),
-        ({"weights": [0.0, 0.0]}, "the weights do not fit"),
-    ],
-)
-def test_mismatched_models_are_refused_before_writing(
-    models: list[Path], tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    folders = (models * 2)[1 : 1 + changes.get("count", 2)]
-    base = models[0] if changes.get("base") else None
-    with pytest.raises(ParameterError, match=words):
-        merge(
-            folders,
-            tmp_path / "out",
-            changes.get("method", "linear"),
-            changes.get("weights"),
-            base,
-            density=changes.get("density", 0.5),
-        )
-    assert not (tmp_path / "out").exists()
-
-
-def test_models_of_other_shapes_are_named_and_nothing_is_overwritten(models: list[Path], tmp_path: Path) -> None:
-    other = write_llama(tmp_path / "wide", hidden_size=128)
-    with pytest.raises(ParameterError, match="not copies of one model") as caught:
-        merge([models[1], other], tmp_path / "out")
-    assert caught.value.tensor
-    (tmp_path / "there").mkdir()
-    with pytest.raises(OutputExistsError):
-        merge(models[1:], tmp_path / "there")
-    assert not list((tmp_path / "there").iterdir())

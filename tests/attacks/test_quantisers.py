@@ -26,10 +26,8 @@ from irwm.attacks.quantisers.converter import Place, places
 from irwm.attacks.quantisers.gguf_file import _rope_factors
 from irwm.checkpoint import special_token_ids, token_ids
 from irwm.errors import (
-    CheckpointError,
     CorruptCheckpointError,
     OutputExistsError,
-    ParameterError,
     UnsupportedCheckpointError,
 )
 from tests.attacks.test_collusion_attacks import all_tensors
@@ -259,25 +257,6 @@ def test_bitsandbytes_values_equal_those_it_computes_with(release_of: Callable[[
 
 
 # --- all of them
-
-
-@pytest.mark.parametrize("attack", [to_gguf, to_bitsandbytes])
-def test_bad_requests_are_refused_before_anything_is_written(demo_path: Path, tmp_path: Path, attack: object) -> None:
-    assert callable(attack)
-    with pytest.raises(ParameterError, match="Q3_Z"):
-        attack(demo_path, tmp_path / "out", "Q3_Z")
-    (tmp_path / "kept.txt").write_text("mine")
-    with pytest.raises(OutputExistsError):
-        attack(demo_path, tmp_path)
-    with pytest.raises(CheckpointError):
-        attack(tmp_path, tmp_path / "out")
-    other = tmp_path / "other"
-    other.mkdir()
-    torch.save(load_file(demo_path / "model.safetensors"), other / "pytorch_model.bin")
-    shutil.copyfile(demo_path / "config.json", other / "config.json")
-    with pytest.raises(UnsupportedCheckpointError, match="save_pretrained"):
-        attack(other, tmp_path / "out")
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["kept.txt", "other"]
 
 
 def test_numbers_of_another_models_copy_are_refused(release_of: Callable[[str], Marked], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from irwm.attacks.equivalence import State, apply, read_state, write_state
 from irwm.attacks.equivalence.tokenizer import renumbered, special_ids
-from irwm.errors import NotApplicableError, ParameterError
+from irwm.errors import NotApplicableError
 
 TEXTS = ["The tutorial shows how to define a class.", "import os, sys  # comments, too: 42 Ünïcödé"]
 
@@ -185,18 +185,3 @@ def test_a_binary_tokenizer_alone_has_to_be_dropped(tiny_models: dict[str, Path]
     with pytest.raises(NotApplicableError, match=r"tokenizer\.model"):
         apply(state, ["reorder_tokens"])
     assert apply(state, [("reorder_tokens", {"tokenizer": "drop"})]).files == {}
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        ("trim_tokens", {"fraction": 1.0}),
-        ("trim_tokens", {"keep": [999]}),
-        ("pad_tokens", {"count": -1}),
-        ("pad_tokens", {"rows": "ones"}),
-        ("reorder_tokens", {"tokenizer": "burn"}),
-    ],
-)
-def test_impossible_options_are_refused(tiny_models: dict[str, Path], step: tuple[str, dict]) -> None:
-    with pytest.raises(ParameterError):
-        apply(read_state(tiny_models["llama"]), [step])

@@ -143,7 +143,7 @@ def _config(state: State, structure: Structure, tensors: dict[str, torch.Tensor]
         "num_attention_heads": structure.heads,
         "num_key_value_heads": structure.kv_heads,
         "head_dim": structure.head_dim,
-        "rms_norm_eps": structure.eps,
+        "rms_norm_eps": structure.norm.eps,
         "attention_bias": attention_bias,
         "mlp_bias": mlp_bias,
         "tie_word_embeddings": structure.head is None,

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from irwm.attacks.equivalence.state import State
+from irwm.errors import ParameterError
 from irwm.families.schema import TensorRef
 
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -57,6 +58,12 @@ class Draft:
     def done(self) -> State:
         """The state as edited."""
         return replace(self._state, config=self.config, tensors=self.tensors, dtypes=self.dtypes)
+
+
+def require_at_least_one(what: str, value: float) -> None:
+    """Raises ParameterError if a spread, or a bound on a condition number, is below 1 or not finite."""
+    if not 1 <= value < math.inf:
+        raise ParameterError(f"{what} is out of range", expected="1 or more", found=str(value))
 
 
 def generator(seed: int) -> torch.Generator:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from irwm.attacks.equivalence.draft import Draft, generator, log_uniform, orthogonal
+from irwm.attacks.equivalence.draft import Draft, generator, log_uniform, orthogonal, require_at_least_one
 from irwm.attacks.equivalence.head import free_tables, untied
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.structure import Structure, structure_of
@@ -83,8 +83,7 @@ def fold_gains(state: State) -> State:
 def regain(state: State, seed: int = 0, spread: float = 2.0) -> State:
     """Replaces the gains by random ones between 1 / spread and spread, for which the readers compensate; a tied head
     becomes a separate tensor. Not BERT."""
-    if not 1 <= spread < float("inf"):
-        raise ParameterError("the spread of gains is out of range", expected="1 or more", found=str(spread))
+    require_at_least_one("the spread of gains", spread)
     source = generator(seed)
     return _with_gains(state, lambda size: log_uniform(size, spread, source))
 
@@ -179,7 +178,7 @@ def _scale_post_norm_stream(state: State, c: float) -> State:
 
 
 def _square_into_eps(draft: Draft, structure: Structure, c: float) -> None:
-    draft.config[structure.eps_key] = structure.eps * c * c
+    draft.config[structure.eps_key] = structure.norm.eps * c * c
 
 
 def _with_gains(state: State, gain: Callable[[int], torch.Tensor]) -> State:

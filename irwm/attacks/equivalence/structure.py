@@ -1,8 +1,9 @@
 """The tensors of one checkpoint that read, write or normalise the residual stream, through all layers.
 
-`structure_of` finds them from the config, the tensors' names and their shapes, without reading weights. Every floating
-tensor is accounted for: a tensor with an unknown role could read the stream too, and a transform that missed it would
-break the model without any error.
+`irwm.families.recognise` finds the embedding, the head, layer 0's q and k and the conventions, as for every checkpoint;
+`structure_of` adds the tensors of all layers, from names and shapes, without reading weights. Every floating tensor is
+accounted for: a tensor with an unknown role could read the stream too, and a transform that missed it would break the
+model without any error.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass, replace
 
 from irwm.attacks.equivalence.state import State
 from irwm.errors import CorruptCheckpointError, NotApplicableError
-from irwm.families.building import head_counts, shape_mismatch
+from irwm.families import recognise
+from irwm.families.building import shape_mismatch
 from irwm.families.configvalues import Config, shown
-from irwm.families.family import Anatomy, Family, NormRole, anatomy_of, dissected, family_of
-from irwm.families.schema import TensorRef
+from irwm.families.family import Anatomy, Family, anatomy_of, dissected, family_of
+from irwm.families.schema import Layout, Norm, TensorRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +62,12 @@ class Structure:
 
     Attributes:
         family, anatomy: its entry in irwm/families/data.
-        norm: how the norms of the stream compute.
+        norm: how the norms of the stream compute; of layer 0 or the embedding, and the same for all of them.
         model_type: as in the config.
-        prefix: in front of the language model's names.
         vocab_size, hidden_size: s and d, the embedding's stored shape.
         heads, kv_heads, head_dim: query heads, key heads, entries per head.
         rotary_dim: leading entries of each head that are rotated by position; entry i pairs with i + rotary_dim / 2.
-        eps: the norms' eps, `eps_key` its config key; one value serves every norm of these families.
+        eps_key: the config key of the norms' eps.
         embedding: W_e, (s, d).
         tables: the embedding and the tables that are added to it, each (n, d).
         head: the output head (s, d) if it is a separate tensor, else None.
@@ -82,16 +83,14 @@ class Structure:
 
     family: Family
     anatomy: Anatomy
-    norm: NormRole
+    norm: Norm
     model_type: str
-    prefix: str
     vocab_size: int
     hidden_size: int
     heads: int
     kv_heads: int
     head_dim: int
     rotary_dim: int
-    eps: float
     eps_key: str
     embedding: str
     tables: tuple[str, ...]
@@ -147,7 +146,7 @@ def structure_of(state: State) -> Structure:
 
     Raises:
         NotApplicableError: the family is not known here, or there are tensors whose role is not known.
-        CorruptCheckpointError: a tensor is missing, or a shape contradicts the config.
+        UnknownFamilyError, CorruptCheckpointError: a tensor is missing, or a shape contradicts the config.
     """
     model_type = state.config.get("model_type")
     family, anatomy = family_of(model_type), anatomy_of(model_type)
@@ -158,57 +157,59 @@ def structure_of(state: State) -> Structure:
             found="none" if model_type is None else shown(model_type)[:80],
             advice="Renaming tensors and changing the number format work on any model",
         )
-    return _Surveyor(state, family, anatomy, model_type).structure()
+    layout = recognise(state.config, {name: tuple(tensor.shape) for name, tensor in state.tensors.items()})
+    return _Surveyor(state, layout, family, anatomy, model_type).structure()
 
 
 class _Surveyor:
     """Collects one structure and keeps account of the tensors it has placed."""
 
-    def __init__(self, state: State, family: Family, anatomy: Anatomy, model_type: str) -> None:
+    def __init__(self, state: State, layout: Layout, family: Family, anatomy: Anatomy, model_type: str) -> None:
         self.tensors = state.tensors
+        self.layout = layout
         self.family = family
         self.model_type = model_type
         self.plan = anatomy
-        norm = family.input_norm or family.embedding_norm
-        if family.projections is None or norm is None or not isinstance(norm.eps, str):
-            raise TypeError(f"{family.name}: an anatomy needs q and k, and norms whose eps the config states")
-        self.norm, self.eps_key, self.spec = norm, norm.eps, family.projections
+        norm, role = layout.input_norm or layout.embedding_norm, family.input_norm or family.embedding_norm
+        if family.projections is None or layout.q is None or norm is None or role is None:
+            raise TypeError(f"{family.name}: an anatomy needs q and k, and norms")
+        if not isinstance(role.eps, str):
+            raise TypeError(f"{family.name}: an anatomy needs norms whose eps the config states")
+        self.norm, self.eps_key, self.spec = norm, role.eps, family.projections
         self.qkv = [family.module(self.spec.q), family.module(self.spec.k), anatomy.v]
         self.mlp = [name for name in (anatomy.gate, anatomy.up) if name is not None]
         self.config = Config(state.config, state.config, family.model_types[model_type], family.spellings)
         self.placed: set[str] = set()
-        embedding = family.embedding[0]
-        self.prefix = self._ending(embedding, required=True).removesuffix(embedding)
+        self.prefix = layout.q.name.removesuffix(self.spec.q)
 
     def structure(self) -> Structure:
-        plan, family = self.plan, self.family
-        embedding = self._matrix(self.prefix + family.embedding[0], None, None)
-        vocab_size, hidden_size = self.tensors[embedding].shape
-        heads, kv_heads, head_dim = head_counts(family, self.spec, self.config, hidden_size)
-        head, head_name, has_head = self._head(vocab_size, hidden_size)
+        plan, family, layout = self.plan, self.family, self.layout
+        vocab_size, hidden_size, head_dim = layout.vocab_size, layout.hidden_size, layout.head_dim
+        # Not under its head's name, where some savers store it: it could not be separated from the head.
+        embedding = self._matrix(self.prefix + family.embedding[0], vocab_size, hidden_size)
+        head, head_name, tied = self._head()
         stems = self._stems()
-        layers = tuple(self._layer(stem, heads * head_dim, kv_heads * head_dim, hidden_size) for stem in stems)
-        tables = [family.position.name if family.position is not None else None, family.token_type]
+        q_rows, kv_rows = layout.heads * head_dim, layout.kv_heads * head_dim
+        layers = tuple(self._layer(stem, q_rows, kv_rows, hidden_size) for stem in stems)
+        tables = [table.name for table in (layout.position, layout.token_type) if table is not None]
         found = Structure(
             family=family,
             anatomy=plan,
             norm=self.norm,
             model_type=self.model_type,
-            prefix=self.prefix,
             vocab_size=vocab_size,
             hidden_size=hidden_size,
-            heads=heads,
-            kv_heads=kv_heads,
+            heads=layout.heads,
+            kv_heads=layout.kv_heads,
             head_dim=head_dim,
             rotary_dim=self._rotary_dim(head_dim),
-            eps=self.config.eps(self.eps_key),
             eps_key=self.eps_key,
             embedding=embedding,
-            tables=(embedding, *(self._matrix(self.prefix + t, None, hidden_size) for t in tables if t is not None)),
+            tables=(embedding, *(self._matrix(table, None, hidden_size) for table in tables)),
             head=head,
             head_name=head_name,
-            tied=has_head and head is None,
-            config_ties=self._config_ties(bool(head)),
+            tied=tied,
+            config_ties=layout.tied,
             head_biases=tuple(self._present(plan.head_biases, (vocab_size,))),
             layers=layers,
             norms=self._norms(stems, head, hidden_size),
@@ -254,24 +255,20 @@ class _Surveyor:
             )
         return int(head_dim * factor)
 
-    def _config_ties(self, stored: bool) -> bool:
-        stated = self.config.tie(head_stored=stored)
-        return stated if stated is not None else self.config.switch("tie_word_embeddings") or not stored
-
-    def _head(self, vocab_size: int, hidden_size: int) -> tuple[str | None, str, bool]:
-        """The stored head if any, the head's name, and whether the model has a head."""
-        family, behind = self.family, self.plan.head_behind
-        stored = self._ending(family.head[0])
-        if stored:
-            return self._matrix(stored, vocab_size, hidden_size), stored, True
+    def _head(self) -> tuple[str | None, str, bool]:
+        """The stored head if any, the head's name, and whether the model uses the embedding instead."""
+        family, layout, behind = self.family, self.layout, self.plan.head_behind
+        shape = layout.vocab_size, layout.hidden_size
+        if layout.head is not None:
+            return self._matrix(layout.head.name, *shape), layout.head.name, False
         name = self.prefix.removesuffix(family.prefixes[0].body) + family.head[0]
         # A bare BERT, without the layers in front of its head, outputs the stream and has no head to tie.
         has_head = behind is None or bool(self._ending(f"{behind}.weight"))
-        if has_head and not self._config_ties(False):
+        if has_head and not layout.tied:
             raise CorruptCheckpointError(
                 "the config states a separate output head, but the files hold none",
                 tensor=name,
-                expected=str((vocab_size, hidden_size)),
+                expected=str(shape),
                 found="no such tensor",
                 advice="Check that no shard is missing",
             )
@@ -368,10 +365,10 @@ class _Surveyor:
                 raise _mismatch(name, str(shape), found)
         return names
 
-    def _ending(self, ending: str, *, required: bool = False) -> str:
+    def _ending(self, ending: str) -> str:
         """The one tensor whose name is `ending` or ends in it after a dot; "" if there is none."""
         names = [name for name in self.tensors if name == ending or name.endswith("." + ending)]
-        if len(names) == 1 or not (names or required):
+        if len(names) < 2:
             return names[0] if names else ""
         raise NotApplicableError(
             "the tensor names do not identify the model",

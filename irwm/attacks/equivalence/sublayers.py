@@ -10,11 +10,10 @@ from collections.abc import Callable
 
 import torch
 
-from irwm.attacks.equivalence.draft import Draft, generator, invertible, log_uniform
+from irwm.attacks.equivalence.draft import Draft, generator, invertible, log_uniform, require_at_least_one
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.structure import Linear, Structure, structure_of
 from irwm.attacks.equivalence.transform import layer_norm, no_head_norms, no_rotary, transform
-from irwm.errors import ParameterError
 
 
 @transform(no_head_norms)
@@ -24,7 +23,7 @@ def map_qk(state: State, seed: int = 0, condition: float = 10.0) -> State:
     If heads are rotated by position, M has to commute with every rotation: in each pair of rotated entries it is a
     rotation times a scale. Entries that are not rotated, and all of BERT's, get a dense M. Not Qwen 3.
     """
-    _check_condition(condition)
+    require_at_least_one("the bound on the condition number", condition)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     group = structure.heads // structure.kv_heads
     for layer in structure.layers:
@@ -38,7 +37,7 @@ def map_qk(state: State, seed: int = 0, condition: float = 10.0) -> State:
 @transform()
 def map_vo(state: State, seed: int = 0, condition: float = 10.0) -> State:
     """v by a dense M per key head, and o by M^-1; M's condition number is at most `condition`."""
-    _check_condition(condition)
+    require_at_least_one("the bound on the condition number", condition)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     group, size = structure.heads // structure.kv_heads, structure.head_dim
     for layer in structure.layers:
@@ -83,8 +82,7 @@ def shift_key_bias(state: State, seed: int = 0, size: float = 1.0) -> State:
 def reorder_neurons(state: State, seed: int = 0, spread: float = 2.0) -> State:
     """Permutes each layer's hidden units. In a gated MLP, act(gate) * up is linear in `up`, so its rows are also
     multiplied by factors between 1 / spread and spread, and the columns of `down` divided."""
-    if not 1 <= spread < float("inf"):
-        raise ParameterError("the spread of factors is out of range", expected="1 or more", found=str(spread))
+    require_at_least_one("the spread of factors", spread)
     structure, draft, source = structure_of(state), Draft(state), generator(seed)
     for layer in structure.layers:
         width = draft.read(layer.down.weight).shape[1]
@@ -99,13 +97,6 @@ def reorder_neurons(state: State, seed: int = 0, spread: float = 2.0) -> State:
             draft.write(ref, rows * (factors[:, None] if rows.ndim == 2 else factors))
         draft.write(layer.down.weight, draft.read(layer.down.weight)[:, order] / factors)
     return draft.done()
-
-
-def _check_condition(condition: float) -> None:
-    if not 1 <= condition < float("inf"):
-        raise ParameterError(
-            "the bound on the condition number is out of range", expected="1 or more", found=str(condition)
-        )
 
 
 def _commuting(structure: Structure, condition: float, source: torch.Generator) -> torch.Tensor:

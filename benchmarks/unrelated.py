@@ -29,7 +29,7 @@ from scipy.sparse.linalg import svds
 from transformers import AutoTokenizer
 
 from tools.demo_corpus import build_corpus
-from tools.train_demo import SEED, batches, encode, new_model, optimizer_for, rate
+from tools.train_demo import SEED, batches, encode, new_model, train
 from tools.train_small import DEMO, small_model
 
 # An unrelated model has its own random start. A model from our random start is a relative, with any text.
@@ -136,7 +136,9 @@ class Maker:
         else:
             family = "gemma" if recipe.family == WORD_VECTORS else recipe.family
             model = small_model(family, self.tokenizer, recipe.width, recipe.tied)
-        loss = self._train(model, recipe) if recipe.steps else math.nan
+        loss = math.nan
+        if recipe.steps:
+            loss = train(model, self._batches(recipe), recipe.steps, recipe.learning_rate, report=False)
         if recipe.family == WORD_VECTORS:
             with torch.no_grad():
                 model.get_input_embeddings().weight.copy_(self._vectors(recipe))
@@ -146,21 +148,6 @@ class Maker:
         self.tokenizer.save_pretrained(out)
         (out / RECIPE).write_text(json.dumps(asdict(recipe), indent=1) + "\n", encoding="utf-8")
         return loss
-
-    def _train(self, model: Any, recipe: Recipe) -> float:
-        optimizer, data, loss = optimizer_for(model, recipe.learning_rate), self._batches(recipe), torch.zeros(())
-        model.train()
-        for step in range(recipe.steps):
-            ids = next(data)
-            for group in optimizer.param_groups:
-                group["lr"] = recipe.learning_rate * rate(step, recipe.steps)
-            with torch.autocast("cpu", torch.bfloat16):
-                loss = model(input_ids=ids, labels=ids, use_cache=False).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-        return float(loss.detach())
 
     def _vectors(self, recipe: Recipe) -> torch.Tensor:
         """Return (s, d) the leading singular vectors of the positive pointwise mutual information of tokens and their

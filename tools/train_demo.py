@@ -173,16 +173,26 @@ def rate(step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
 
 
-def train(model: PreTrainedModel, data: Iterator[torch.Tensor], steps: int, peak: float) -> float:
-    """Run `steps` updates in place, and return the last step's loss."""
+def halved(data: Iterator[torch.Tensor], steps: int) -> Iterator[torch.Tensor]:
+    """Yield half-length windows, which cost less per token; the last quarter trains the far positions as well."""
+    for step, ids in enumerate(data):
+        yield ids.reshape(BATCH * 2, CONTEXT // 2) if step < steps * 3 // 4 else ids
+
+
+def train(
+    model: PreTrainedModel, data: Iterator[torch.Tensor], steps: int, peak: float, *, report: bool = True
+) -> float:
+    """Run `steps` updates in place, and return the last step's loss.
+
+    Args:
+        peak: the learning rate after the warm-up.
+        report: print the loss every 20 steps.
+    """
     optimizer = optimizer_for(model, peak)
     started = time.monotonic()
     model.train()
     for step in range(steps):
         ids = next(data)
-        # Half-length windows cost less per token; the last quarter trains the far positions as well.
-        if step < steps * 3 // 4:
-            ids = ids.reshape(BATCH * 2, CONTEXT // 2)
         for group in optimizer.param_groups:
             group["lr"] = peak * rate(step, steps)
         with torch.autocast("cpu", torch.bfloat16):
@@ -191,7 +201,7 @@ def train(model: PreTrainedModel, data: Iterator[torch.Tensor], steps: int, peak
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        if step % 20 == 19:
+        if report and step % 20 == 19:
             print(f"step {step + 1}/{steps}  loss {loss.item():.3f}  {time.monotonic() - started:.0f} s", flush=True)
     last: float = loss.item()
     return last
@@ -223,7 +233,7 @@ def main() -> None:
     initial = model.model.embed_tokens.weight.detach().clone()
 
     started = time.monotonic()
-    train(model, batches(prose, source), args.steps, args.learning_rate)
+    train(model, halved(batches(prose, source), args.steps), args.steps, args.learning_rate)
     minutes = (time.monotonic() - started) / 60
     # A row without predictions had no gradient and no decay, so it still has its initial bits.
     untouched = int((model.model.embed_tokens.weight == initial).all(dim=1).sum())

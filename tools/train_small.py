@@ -35,7 +35,7 @@ from transformers import (
 )
 
 from tools.demo_corpus import STDLIB, build_corpus
-from tools.train_demo import BATCH, CONTEXT, REPOSITORY, SEED, batches, encode, new_model, train
+from tools.train_demo import BATCH, CONTEXT, REPOSITORY, SEED, batches, encode, halved, new_model, train
 
 DEMO = REPOSITORY / "assets" / "demo"
 
@@ -129,7 +129,8 @@ def main() -> None:
         model = FAMILIES[args.family](tokenizer)
         started = time.monotonic()
         order = seed if args.data_seed is None else args.data_seed
-        loss = train(model, batches(prose, source, order), args.steps, args.learning_rate)
+        data = halved(batches(prose, source, order), args.steps)
+        loss = train(model, data, args.steps, args.learning_rate)
         out.mkdir(parents=True, exist_ok=True)
         model.eval().to(torch.bfloat16).save_pretrained(out)
         tokenizer.save_pretrained(out)

@@ -75,14 +75,7 @@ def quantised(source: Path, out: Path) -> Path:
 
 def noisy(source: Path, out: Path) -> Path:
     """Add Gaussian noise of 0.3 deviations to every matrix."""
-    generator = torch.Generator().manual_seed(NOISE_SEED)
-
-    def add(_name: str, x: torch.Tensor) -> torch.Tensor:
-        if x.ndim < 2:
-            return x
-        return x.float() + 0.3 * x.float().std() * torch.randn(x.shape, generator=generator)
-
-    return rewrite(source, out, add)
+    return irwm.attacks.add_noise(source, out, 0.3, NOISE_SEED)
 
 
 def halved(source: Path, out: Path) -> Path:

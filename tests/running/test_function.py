@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from irwm.attacks import prune
+from irwm.attacks import add_noise, prune
 from irwm.attacks.equivalence import TRANSFORMS, apply, read_state, write_state
 from irwm.attacks.rewrite import rewrite
 from irwm.running import Reference, default_text, reference, same_function
@@ -67,13 +67,7 @@ def test_light_pruning_is_another_function(model: tuple[Path, Reference], tmp_pa
 
 def test_a_little_noise_is_another_function(model: tuple[Path, Reference], tmp_path: Path) -> None:
     folder, made = model
-    source = torch.Generator().manual_seed(0)
-
-    def noisy(_name: str, tensor: torch.Tensor) -> torch.Tensor:
-        value = tensor.float()
-        return value + 0.02 * value.std() * torch.randn(value.shape, generator=source) if value.ndim > 1 else value
-
-    assert not same_function(made, rewrite(folder, tmp_path / "out", noisy)).same
+    assert not same_function(made, add_noise(folder, tmp_path / "out", 0.02)).same
 
 
 @pytest.mark.slow

@@ -294,7 +294,9 @@ _MLLAMA_SIGHT = {
     "image_size": 8,
     "patch_size": 4,
 }
+_SIGLIP = {**_PATCHES, "model_type": "siglip_vision_model", "intermediate_size": 16, "image_size": 28, "patch_size": 14}
 WRAPPERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3": ("gemma3", {"vision_config": _SIGLIP, "mm_tokens_per_image": 1, "image_token_index": 5}),
     "qwen3_vl": ("qwen3_vl", {"vision_config": _QWEN3_SIGHT}),
     "qwen3_vl_moe": ("qwen3_vl_moe", {"vision_config": _QWEN3_SIGHT}),
     "qwen3_omni_moe_thinker": ("qwen3_omni_moe", {"vision_config": _QWEN3_SIGHT, "audio_config": _HEARING}),

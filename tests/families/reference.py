@@ -20,7 +20,6 @@ from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     MODEL_MAPPING,
     AutoModel,
-    AutoModelForImageTextToText,
     T5ForConditionalGeneration,
 )
 
@@ -213,27 +212,6 @@ def _foreign(case: str, model: torch.nn.Module) -> dict[str, torch.Tensor]:
     for old, new in renamed.items():
         tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
     return tensors
-
-
-def multimodal(folder: Path, dtype: torch.dtype) -> Path:
-    """A multimodal Gemma 3 as transformers writes it."""
-    torch.manual_seed(0)
-    vision = {
-        "model_type": "siglip_vision_model",
-        "hidden_size": 32,
-        "intermediate_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 28,
-        "patch_size": 14,
-    }
-    config = CONFIG_MAPPING["gemma3"](
-        text_config=CASES["gemma3"][1], vision_config=vision, mm_tokens_per_image=1, image_token_index=5
-    )
-    model = AutoModelForImageTextToText.from_config(config)
-    randomise(model)
-    model.to(dtype).save_pretrained(folder)
-    return folder
 
 
 def shapes_of(case: str) -> dict[str, tuple[int, ...]]:

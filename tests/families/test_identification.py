@@ -15,11 +15,6 @@ from irwm.families.family import families
 from tests.families.cases import CASES, VOCABULARY
 from tests.families.reference import FOREIGN, config_of, shapes_of
 
-Q = "model.layers.0.self_attn.q_proj.weight"
-K = "model.layers.0.self_attn.k_proj.weight"
-# Config keys that every case in these tests states.
-COUNTS = ("hidden_size", "num_attention_heads", "vocab_size")
-
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_family_is_recognised_by_its_config(case: str) -> None:
@@ -113,11 +108,24 @@ def test_head_dim_is_from_the_config_or_an_equal_share() -> None:
     assert recognise(config_of("qwen3"), shapes_of("qwen3")).head_dim == 20
 
 
-def test_fused_qkv_is_sliced_by_rows() -> None:
-    layout = recognise(config_of("phi3"), shapes_of("phi3"))
-    name = "model.layers.0.self_attn.qkv_proj.weight"
-    assert layout.q == TensorRef(name, (0, 72))
-    assert layout.k == TensorRef(name, (72, 72 + 2 * 12))
+@pytest.mark.parametrize(
+    ("case", "module", "q", "k", "every", "transposed"),
+    [
+        ("phi3", "model.layers.0.self_attn.qkv_proj.", (0, 72), (72, 72 + 2 * 12), None, False),
+        ("gpt_neox", "gpt_neox.layers.0.attention.query_key_value.", (0, 12), (12, 24), 36, False),
+        ("falcon, 40b", "transformer.h.0.self_attention.query_key_value.", (0, 36), (36, 48), 60, False),
+        ("codegen", "transformer.h.0.attn.qkv_proj.", (0, 16), (32, 48), 48, False),
+        ("gpt2", "transformer.h.0.attn.c_attn.", (0, 72), (72, 144), None, True),  # Conv1D
+    ],
+)
+def test_fused_q_and_k_are_these_rows(
+    case: str, module: str, q: tuple[int, int], k: tuple[int, int], every: int | None, transposed: bool
+) -> None:
+    layout = recognise(config_of(case), shapes_of(case))
+    assert layout.q == TensorRef(module + "weight", q, transposed, every)
+    assert layout.k == TensorRef(module + "weight", k, transposed, every)
+    assert layout.k_bias in (None, TensorRef(module + "bias", k, every=every))
+    assert (layout.k_bias is not None) == (case in ("gpt_neox", "gpt2"))
 
 
 def test_gemma_adds_one_to_the_gain_and_scales_the_embedding() -> None:
@@ -193,24 +201,6 @@ def test_config_keys_with_other_spellings_are_read() -> None:
     config = {key: value for key, value in renamed.items() if key not in ("n_embd", "n_head")}
     assert recognise(config, shapes_of("gpt2")).heads == 6
     assert recognise({**config_of("bloom"), "n_embed": 72, "hidden_size": 9}, shapes_of("bloom")).hidden_size == 72
-
-
-def test_fused_qkv_alternates_by_head_or_by_key_head() -> None:
-    neox = recognise(config_of("gpt_neox"), shapes_of("gpt_neox"))
-    name = "gpt_neox.layers.0.attention.query_key_value."
-    assert neox.q == TensorRef(name + "weight", (0, 12), every=36)
-    assert neox.k == TensorRef(name + "weight", (12, 24), every=36)
-    assert neox.k_bias == TensorRef(name + "bias", (12, 24), every=36)
-    falcon = recognise(config_of("falcon, 40b"), shapes_of("falcon, 40b"))
-    assert (falcon.q.rows, falcon.k.rows, falcon.q.every) == ((0, 36), (36, 48), 60)
-    codegen = recognise(config_of("codegen"), shapes_of("codegen"))
-    assert (codegen.q.rows, codegen.k.rows, codegen.q.every) == ((0, 16), (32, 48), 48)
-
-
-def test_conv1d_is_read_transposed() -> None:
-    layout = recognise(config_of("gpt2"), shapes_of("gpt2"))
-    assert layout.k == TensorRef("transformer.h.0.attn.c_attn.weight", (72, 144), transposed=True)
-    assert layout.k_bias == TensorRef("transformer.h.0.attn.c_attn.bias", (72, 144))
 
 
 def test_heads_that_do_not_fill_codegens_four_parts_are_refused() -> None:

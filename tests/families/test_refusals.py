@@ -93,17 +93,19 @@ def test_no_layer_0_q_and_k_lists_the_names_tried(case: str) -> None:
     assert family.projections.k in str(caught.value)
 
 
+def test_missing_embedding_lists_the_names_tried() -> None:
+    shapes = shapes_of("llama")
+    del shapes["model.embed_tokens.weight"]
+    without_scores = {"model_type": "deepseek_v3"}, {"model.layers.0.input_layernorm.weight": (64,)}
+    for config, given in ((config_of("llama"), shapes), without_scores):
+        with pytest.raises(UnknownFamilyError, match=r"embed_tokens\.weight"):
+            recognise(config, given)
+
+
 def test_tensors_found_instead_of_q_and_k_are_shown() -> None:
     shapes = {n: s for n, s in shapes_of("llama").items() if "self_attn" not in n}
     shapes["model.layers.0.self_attn.q_proj.qweight"] = (9, 72)
     with pytest.raises(UnknownFamilyError, match=r"q_proj\.qweight"):
-        recognise(config_of("llama"), shapes)
-
-
-def test_missing_embedding_lists_the_names_tried() -> None:
-    shapes = shapes_of("llama")
-    del shapes["model.embed_tokens.weight"]
-    with pytest.raises(UnknownFamilyError, match=r"embed_tokens\.weight"):
         recognise(config_of("llama"), shapes)
 
 
@@ -168,14 +170,14 @@ NUMBERS = [
     *(("qwen3", key) for key in (*COUNTS, "num_key_value_heads", "head_dim", "rms_norm_eps")),
     *(("bert", key) for key in (*COUNTS, "layer_norm_eps")),
 ]
-HOSTILE: list[object] = ["6", -1, 2**63, 10**5000, 1.5, math.nan, math.inf, True, [6], {"a": 1}]
+HOSTILE: list[object] = ["6", 0, -1, 2**63, 10**5000, 1.5, math.nan, math.inf, True, [6], {"a": 1}]
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda v: repr(v) if not isinstance(v, int) else f"int{v % 1000}")
 @pytest.mark.parametrize(("case", "key"), NUMBERS)
 def test_hostile_numbers_are_refused(case: str, key: str, value: object) -> None:
-    if "eps" in key and value in (1.5, 2**63):
-        # Not an attack: a residual stream scaled up by c has an eps of c² times as much.
+    if "eps" in key and value in (0, 1.5, 2**63):
+        # Not an attack: a residual stream scaled by c has an eps of c² times as much, down to 0.
         assert recognise({**config_of(case), key: value}, shapes_of(case)).family
         return
     with pytest.raises(CorruptCheckpointError) as caught:
@@ -184,13 +186,7 @@ def test_hostile_numbers_are_refused(case: str, key: str, value: object) -> None
     assert len(str(caught.value)) < 2000
 
 
-@pytest.mark.parametrize(("case", "key"), [pair for pair in NUMBERS if "eps" not in pair[1]])
-def test_counts_of_zero_are_refused(case: str, key: str) -> None:
-    with pytest.raises(CorruptCheckpointError, match=key):
-        recognise({**config_of(case), key: 0}, shapes_of(case))
-
-
-@pytest.mark.parametrize("value", [*HOSTILE, 0, -0.5], ids=lambda v: repr(v) if not isinstance(v, int) else "int")
+@pytest.mark.parametrize("value", [*HOSTILE, -0.5], ids=lambda v: repr(v) if not isinstance(v, int) else "int")
 @pytest.mark.parametrize(
     ("case", "key"),
     [("granite", "embedding_multiplier"), ("olmo, clipped", "clip_qkv"), ("roberta", "pad_token_id")],
@@ -217,19 +213,20 @@ def test_hostile_section_is_refused_or_ignored(attn_config: object) -> None:
         assert recognise(config, shapes_of("mpt")).clip is None
 
 
-@pytest.mark.parametrize("case", ["falcon, 7b", "opt", "stablelm"])
 @pytest.mark.parametrize("value", ["yes", 1, 0, [], {}])
-def test_a_hostile_switch_of_a_variant_is_refused(case: str, value: object) -> None:
-    key = {"falcon, 7b": "multi_query", "opt": "do_layer_norm_before", "stablelm": "qk_layernorm"}[case]
+@pytest.mark.parametrize(
+    ("case", "key"),
+    [
+        ("falcon, 7b", "multi_query"),
+        ("opt", "do_layer_norm_before"),
+        ("stablelm", "qk_layernorm"),
+        ("llama", "tie_word_embeddings"),
+        ("llama", "attention_bias"),
+    ],
+)
+def test_hostile_switches_are_refused(case: str, key: str, value: object) -> None:
     with pytest.raises(CorruptCheckpointError, match=key):
         recognise({**config_of(case), key: value}, shapes_of(case))
-
-
-@pytest.mark.parametrize("value", ["yes", 1, 0, [], {}])
-@pytest.mark.parametrize("key", ["tie_word_embeddings", "attention_bias"])
-def test_hostile_switches_are_refused(key: str, value: object) -> None:
-    with pytest.raises(CorruptCheckpointError, match=key):
-        recognise({**config_of("llama"), key: value}, shapes_of("llama"))
 
 
 @pytest.mark.parametrize("text_config", [None, 3, "llama", [], {}, {"model_type": {}}])

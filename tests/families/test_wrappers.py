@@ -21,8 +21,8 @@ from tests.families.test_embedding_only import MODELS
 from tests.families.test_embedding_only import write as write_without_scores
 from tests.families.test_scores import QUERIES, REFERENCES, TOLERANCE, relative_error
 
-# Gemma 3 is tested in test_scores.py; Gemma 3n and a whole omni model have separate tests below.
-ELSEWHERE = {"gemma3", "qwen3_omni_moe", "gemma3n"}
+# Gemma 3n and a whole omni model have separate tests below.
+ELSEWHERE = {"qwen3_omni_moe", "gemma3n"}
 # It embeds texts and has no output head at all.
 HEADLESS = {"embedding_gemma2"}
 # Multimodal models whose language model has no layer-0 scores: the rest of the config.
@@ -108,7 +108,7 @@ def test_the_table_of_each_layers_vectors_is_not_the_embedding(tmp_path: Path) -
     ("body", "head"),
     [("model.", ""), ("model.language_model.", ""), ("language_model.model.", "language_model.")],
 )
-@pytest.mark.parametrize("wrapper", ["qwen3_vl", "qwen2_5_vl", "glm4v_moe", "gemma4"])
+@pytest.mark.parametrize("wrapper", ["qwen3_vl", "qwen2_5_vl", "glm4v_moe", "gemma3", "gemma4"])
 def test_every_spelling_of_the_path_is_read(wrapper: str, body: str, head: str, tmp_path: Path) -> None:
     folder = write(wrapper, tmp_path / "model")
     expected = scores(folder)

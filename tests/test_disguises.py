@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import irwm
 from benchmarks.disguises import RENAMED, TRIMMED, everything, models, rows
 from benchmarks.peers.rows import Row, halved, quantised, random_model, tuned
+from irwm.attacks import finetune
 from irwm.attacks.equivalence import apply, read_state, write_state
-from irwm.running import default_text
+from irwm.running import default_text, reference
 from tests.conftest import Marked
 
 
@@ -147,31 +147,15 @@ def test_random_unrelated_models_are_never_derived(
 def test_independently_trained_models_are_never_derived(releases: dict[str, Marked], tmp_path: Path, seed: int) -> None:
     """Same config, tokenizer and text, another random start; trained long enough that tokens have a meaning."""
     model, key, _ = releases["gemma"]
-    found = irwm.detect(irwm.open_checkpoint(unrelated(model.path, tmp_path / "x", seed)), model, key)
+    found = irwm.detect(irwm.open_checkpoint(unrelated(model.path, tmp_path, seed)), model, key)
     assert found.verdict != "found"
     assert found.lineage.status == "not derived"
 
 
-def unrelated(original: Path, out: Path, seed: int) -> Path:
+def unrelated(original: Path, folder: Path, seed: int) -> Path:
     """A model of the original's config trained on the demo model's held-out text for a few seconds."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    path = random_model(original, out, seed)
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    text = default_text()
-    ids = torch.tensor(tokenizer(text, verbose=False)["input_ids"])
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    generator = torch.Generator().manual_seed(seed)
-    first = last = None
-    for _ in range(80):
-        starts = torch.randint(len(ids) - 64, (8,), generator=generator)
-        batch = torch.stack([ids[s : s + 64] for s in starts])
-        last = model(input_ids=batch, labels=batch).loss
-        first = last.item() if first is None else first
-        optimizer.zero_grad()
-        last.backward()
-        optimizer.step()
-    assert last.item() < first - 1.0  # it has learned something
-    model.to(torch.bfloat16).save_pretrained(path)
-    return path
+    start, text = random_model(original, folder / "start", seed), default_text()
+    trained = finetune(start, folder / "trained", text, 160, 3e-3, length=64, seed=seed)
+    before, after = (float(reference(model, text, 1024).losses.mean()) for model in (start, trained))
+    assert after < before - 1.0  # it has learned something
+    return trained

@@ -29,9 +29,19 @@ def test_the_default_is_two_trained_families_and_more() -> None:
     assert all((path / "config.json").is_file() for _, path in default_models())
 
 
-def test_missing_model_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="not a model folder"):
-        open_models([str(tmp_path / "missing")])
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["missing"], "not a model folder"),
+        (["a={gemma}", "a={gemma}"], "two models have the same name"),
+        (["../a={gemma}"], "invalid model name"),  # it would leave the cache
+        (["..={gemma}"], "invalid model name"),
+    ],
+)
+def test_folders_and_names_that_cannot_be_used_are_refused(gemma_path: Path, given: list[str], problem: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        open_models([each.format(gemma=gemma_path) for each in given])
+    assert caught.value.problem == problem
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
@@ -45,18 +55,6 @@ def test_model_without_tokenizer_is_refused_by_experiments(gemma_path: Path, tmp
         shutil.copy(gemma_path / name, tmp_path)
     with pytest.raises(IrwmError, match="tokenizer"):
         open_models([f"mute={tmp_path}"])
-
-
-def test_duplicate_model_names_are_refused(gemma_path: Path, phi3_path: Path) -> None:
-    with pytest.raises(ModelError, match="two models have the same name"):
-        open_models([f"a={gemma_path}", f"a={phi3_path}"])
-
-
-def test_name_that_leaves_the_cache_is_refused(gemma_path: Path) -> None:
-    with pytest.raises(ModelError, match="invalid model name"):
-        open_models([f"../a={gemma_path}"])
-    with pytest.raises(ModelError, match="invalid model name"):
-        open_models([f"..={gemma_path}"])
 
 
 def test_experiment_modes_are_paper_setting_and_preset() -> None:

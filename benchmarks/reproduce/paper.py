@@ -10,12 +10,6 @@ from statistics import fmean
 MODELS = ("Gemma-2B", "Phi3-4B", "Llama3-8B")
 LENGTHS = (5, 10, 15, 20)
 
-# Table 1, the paper's own row: the paper's name of each attack.
-RESISTED = ("FT", "Prun.", "Quan.", "Perm.", "Scal.", "Revers.", "Col.")
-# Table 2: 100 % for every model, single and multi.
-DETECTION = 1.0
-# Section 5.3, Quantization: the one value below 100 %.
-QUANTISED = {"Gemma-2B, 4 bit, multi": 0.84}
 # Section 5.3, computed with equations 1 to 3.
 WORKED = (
     ("survival .8, l = 50, ρ = 30, β = .2", 0.9996, 0.00007),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from irwm.attacks.equivalence import State
@@ -56,6 +60,20 @@ def write_tiny(folder: Path, name: str) -> Path:
                     # Scores of order one: with the usual 0.02 attention is flat, and errors in it would not show.
                     value.copy_(torch.randn(value.shape) / value.shape[1] ** 0.5)
     model.save_pretrained(folder)
+    return folder
+
+
+def edited(
+    source: Path, folder: Path, change: Callable[[dict[str, torch.Tensor]], object] | None = None, **config: object
+) -> Path:
+    """A copy of a model folder, with these settings in its config, and with its tensors after `change`."""
+    shutil.copytree(source, folder)
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(content | config))
+    if change is not None:
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from irwm.attacks.quantisers import to_gguf
 from irwm.attacks.trial import try_attack
 from irwm.errors import NotApplicableError
 from irwm.running import open_model
+from tests.attacks.models import edited
 from tools.small_models import write_llama
 
 PARAMETERS = irwm.Parameters(positions=20, constraints=5, required_positions=12, permutations=199)
@@ -158,8 +158,6 @@ def test_structured_pruning_zeroes_the_requested_share_of_whole_neurons(
 
 
 def test_structured_pruning_refuses_unknown_families(setup: Setup, tmp_path: Path) -> None:
-    model = shutil.copytree(setup.release, tmp_path / "model")
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"model_type": "nobody-knows"}))
+    model = edited(setup.release, tmp_path / "model", model_type="nobody-knows")
     with pytest.raises(NotApplicableError, match="anatomy"):
         prune_neurons(model, tmp_path / "out", 0.1)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from irwm.attacks import equivalence
 from irwm.attacks.equivalence import TRANSFORMS, applicable, apply, read_state, rename_map, write_state
@@ -18,7 +17,7 @@ from irwm.errors import (
     NotApplicableError,
     ParameterError,
 )
-from tests.attacks.models import error
+from tests.attacks.models import edited, error
 
 # Options unlike the defaults, to check that each wrapper passes them.
 OPTIONS: dict[str, dict] = {
@@ -88,12 +87,9 @@ def test_reason_is_given_without_reading_weights(
 
 
 def test_mistral_with_short_window_cannot_become_llama(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    folder = shutil.copytree(tiny_models["mistral"], tmp_path / "windowed")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"sliding_window": 16}))
-    assert "16 positions" in (applicable(folder)["as_llama"] or "")
-    (folder / "config.json").write_text(json.dumps(config | {"sliding_window": 64}))
-    assert applicable(folder)["as_llama"] is None
+    short, long = (edited(tiny_models["mistral"], tmp_path / str(n), sliding_window=n) for n in (16, 64))
+    assert "16 positions" in (applicable(short)["as_llama"] or "")
+    assert applicable(long)["as_llama"] is None
 
 
 def test_model_of_unknown_structure_can_be_renamed_and_cast(tiny_models: dict[str, Path], tmp_path: Path) -> None:
@@ -106,18 +102,17 @@ def test_model_of_unknown_structure_can_be_renamed_and_cast(tiny_models: dict[st
 
 
 def test_tensor_with_unknown_role_stops_all_weight_transforms(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    folder = shutil.copytree(tiny_models["llama"], tmp_path / "adapted")
-    tensors = load_file(folder / "model.safetensors")
-    tensors["model.layers.0.self_attn.q_proj.lora_A.weight"] = torch.ones(4, 48)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    adapter = {"model.layers.0.self_attn.q_proj.lora_A.weight": torch.ones(4, 48)}
+    folder = edited(tiny_models["llama"], tmp_path / "adapted", lambda tensors: tensors.update(adapter))
     assert "lora_A" in (applicable(folder)["permute_residual"] or "")
 
 
 def test_missing_layer_is_reported(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    folder = shutil.copytree(tiny_models["llama"], tmp_path / "torn")
-    tensors = load_file(folder / "model.safetensors")
-    kept = {name: tensor for name, tensor in tensors.items() if ".layers.1." not in name}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    def torn(tensors: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in tensors if ".layers.1." in name]:
+            del tensors[name]
+
+    folder = edited(tiny_models["llama"], tmp_path / "torn", torn)
     assert "not those that the config states" in (applicable(folder)["rotate"] or "")
     with pytest.raises(CorruptCheckpointError):
         equivalence.rotate(folder, tmp_path / "out")
@@ -160,10 +155,10 @@ def test_companion_files_are_copied_in_their_folders(minilm_path: Path) -> None:
 
 
 def test_head_equal_to_tied_embedding_is_not_written(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    folder = shutil.copytree(tiny_models["gemma"], tmp_path / "copied")
-    tensors = load_file(folder / "model.safetensors")
-    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    def tied(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+
+    folder = edited(tiny_models["gemma"], tmp_path / "copied", tied)
     out = equivalence.permute_residual(folder, tmp_path / "out")
     assert "lm_head.weight" not in load_file(out / "model.safetensors")
     assert error(folder, out) < 3e-5

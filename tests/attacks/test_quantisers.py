@@ -4,7 +4,6 @@ reason."""
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import irwm
 from irwm.attacks.quantisers import (
@@ -30,6 +29,7 @@ from irwm.errors import (
     OutputExistsError,
     UnsupportedCheckpointError,
 )
+from tests.attacks.models import edited
 from tests.attacks.test_collusion_attacks import all_tensors
 from tests.conftest import Marked
 from tools.small_models import write_llama
@@ -160,14 +160,6 @@ def test_llama_3_frequencies_are_written() -> None:
     assert _rope_factors({"rope_theta": 10000.0}) is None
 
 
-def edited(source: Path, folder: Path, **changes: object) -> Path:
-    """A copy of a model folder with another config."""
-    shutil.copytree(source, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | changes))
-    return folder
-
-
 def test_a_type_without_rules_is_refused_by_name(tmp_path: Path, tiny_path: Path) -> None:
     for changes, words in (
         ({"model_type": "olmo"}, "this one is olmo"),
@@ -182,10 +174,8 @@ def test_a_type_without_rules_is_refused_by_name(tmp_path: Path, tiny_path: Path
 
 
 def test_a_tensor_without_a_name_in_gguf_is_refused(tiny_path: Path, tmp_path: Path) -> None:
-    folder = edited(tiny_path, tmp_path / "adapted")
-    tensors = load_file(folder / "model.safetensors")
-    tensors["model.layers.0.self_attn.extra.weight"] = torch.ones(4, 4)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    extra = {"model.layers.0.self_attn.extra.weight": torch.ones(4, 4)}
+    folder = edited(tiny_path, tmp_path / "adapted", lambda tensors: tensors.update(extra))
     with pytest.raises(UnsupportedCheckpointError, match=r"extra\.weight has no name"):
         to_gguf(folder, tmp_path / "out")
 
@@ -210,10 +200,7 @@ def test_missing_ggml_library_names_its_package(
 
 
 def test_nan_weight_leaves_no_partial_file(tiny_path: Path, tmp_path: Path) -> None:
-    folder = edited(tiny_path, tmp_path / "broken")
-    tensors = load_file(folder / "model.safetensors")
-    tensors["lm_head.weight"][3, 3] = torch.nan
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    folder = edited(tiny_path, tmp_path / "broken", lambda tensors: tensors["lm_head.weight"][3, 3].fill_(torch.nan))
     with pytest.raises(UnsupportedCheckpointError, match="infinite or NaN"):
         to_gguf(folder, tmp_path / "out", "Q8_0")
     assert not (tmp_path / "out").exists()

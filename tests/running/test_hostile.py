@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +12,7 @@ import torch
 from irwm.errors import IrwmError
 from irwm.running import certify, open_model
 from irwm.running.function import _rounding_error
-
-
-def folder_of(demo_path: Path, out: Path, **config) -> Path:
-    shutil.copytree(demo_path, out)
-    changed = json.loads((out / "config.json").read_text()) | config
-    (out / "config.json").write_text(json.dumps(changed))
-    return out
+from tests.attacks.models import edited
 
 
 def test_code_in_a_models_folder_is_never_run(demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +20,7 @@ def test_code_in_a_models_folder_is_never_run(demo_path: Path, tmp_path: Path, m
     flag, asked = tmp_path / "ran", []
     monkeypatch.setattr("builtins.input", lambda *words: asked.append(words) or "y")
     classes = {"AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.Evil", "AutoTokenizer": "evil.Evil"}
-    path = folder_of(demo_path, tmp_path / "x", model_type="evil", auto_map=classes)
+    path = edited(demo_path, tmp_path / "x", model_type="evil", auto_map=classes)
     (path / "evil.py").write_text(f"open({str(flag)!r}, 'w').close()\n")
     with pytest.raises(IrwmError):
         open_model(path)
@@ -56,7 +49,7 @@ def no_heads(path: Path) -> None:
 def test_a_certificate_says_why_it_holds_no_figures(
     demo_path: Path, tmp_path: Path, corrupt: Callable[[Path], None]
 ) -> None:
-    path = folder_of(demo_path, tmp_path / "x")
+    path = edited(demo_path, tmp_path / "x")
     corrupt(path)
     found = certify(path, path, 50)
     assert found.utility is None

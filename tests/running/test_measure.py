@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import shutil
 from pathlib import Path
 
 import gguf
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import irwm
@@ -21,7 +19,7 @@ from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.running import Reference, compare, default_text, open_model, reference, same_function
 from irwm.running.measure import BLOCK, _mean
 from irwm.running.opened import open_weights
-from tests.attacks.models import write_tiny
+from tests.attacks.models import edited, write_tiny
 from tests.checkpoint.gguf_builders import convert
 from tests.checkpoint.test_gguf_tokens import in_order
 from tests.running.conftest import TOKENS
@@ -119,11 +117,7 @@ def test_without_a_tokenizer_a_map_is_needed_and_enough(demo: Reference, demo_pa
 
 
 def test_nan_outputs_give_infinite_perplexity(demo: Reference, demo_path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(demo_path, out)
-    tensors = load_file(out / "model.safetensors")
-    tensors["model.norm.weight"][0] = math.nan
-    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
+    out = edited(demo_path, tmp_path / "out", lambda tensors: tensors["model.norm.weight"][0].fill_(math.nan))
     found = compare(demo, out)
     assert found.perplexity == found.change == found.kl == math.inf
     assert found.top1 == 0
@@ -189,10 +183,7 @@ def test_a_folder_that_transformers_cannot_run_is_named(demo: Reference, demo_pa
     with pytest.raises(UnsupportedCheckpointError, match="under the names that it knows") as caught:
         compare(demo, renamed)
     assert caught.value.file == str(renamed)
-    nobody = tmp_path / "nobody"
-    shutil.copytree(demo_path, nobody)
-    config = json.loads((nobody / "config.json").read_text())
-    (nobody / "config.json").write_text(json.dumps(config | {"model_type": "nobody"}))
+    nobody = edited(demo_path, tmp_path / "nobody", model_type="nobody")
     with pytest.raises(UnsupportedCheckpointError, match="cannot run this model"):
         compare(demo, nobody)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,26 +18,19 @@ from irwm.errors import (
     OutputExistsError,
     UnsupportedCheckpointError,
 )
+from tests.conftest import Marked
 
 # Extras (requirements-tools.txt): large, and needed only here.
 needs_autoround = pytest.mark.skipif(importlib.util.find_spec("auto_round") is None, reason="auto-round is an extra")
 
 
-@pytest.fixture(scope="module", params=["demo", "gemma"])
-def marked(
-    request: pytest.FixtureRequest, demo_path: Path, gemma_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[irwm.Checkpoint, irwm.Key, Path]:
-    original = irwm.open_checkpoint({"demo": demo_path, "gemma": gemma_path}[request.param])
-    key = irwm.generate_key(original, secret=bytes(32))
-    return original, key, Path(irwm.insert(original, key, tmp_path_factory.mktemp("tools") / "release").path)
-
-
 @needs_autoround
+@pytest.mark.parametrize("name", ["demo", "gemma"])
 @pytest.mark.parametrize("layout", ["gptq", "awq"])
 def test_mark_is_found_in_autoround_output(
-    marked: tuple[irwm.Checkpoint, irwm.Key, Path], tmp_path: Path, layout: str
+    release_of: Callable[[str], Marked], tmp_path: Path, name: str, layout: str
 ) -> None:
-    original, key, release = marked
+    original, key, release = release_of(name)
     text = "def answer(question):\n    return question + 42\n" * 200
     out = autoround(release, tmp_path / "out", layout, text, iterations=2, samples=4, length=64)
     assert json.loads((out / "config.json").read_text())["quantization_config"]["quant_method"] == layout

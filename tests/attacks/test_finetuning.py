@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import irwm
 from irwm.attacks import finetune
 from irwm.errors import ParameterError, UnsupportedCheckpointError
 from tests.attacks.test_collusion_attacks import all_tensors
+from tests.conftest import Marked
 
 TEXT = inspect.getsource(argparse)
 # A warning of peft about transformers' next version.
@@ -21,10 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning:peft.*", "ignore:
 
 
 @pytest.fixture(scope="module")
-def released(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, irwm.Key, Path]:
-    original = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(original, secret=bytes(32))
-    return original, key, Path(irwm.insert(original, key, tmp_path_factory.mktemp("tuned") / "release").path)
+def released(release_of: Callable[[str], Marked]) -> Marked:
+    return release_of("demo")
 
 
 def loss(folder: Path) -> float:
@@ -39,7 +39,7 @@ def loss(folder: Path) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["all", "lora", "layer 0"])
-def test_finetuning_learns_and_the_mark_survives(released: Any, tmp_path: Path, what: str) -> None:
+def test_finetuning_learns_and_the_mark_survives(released: Marked, tmp_path: Path, what: str) -> None:
     original, key, release = released
     out = finetune(release, tmp_path / "out", TEXT, steps=20, learning_rate=1e-3, what=what, batch=4, length=64)
     before, after = all_tensors(release), all_tensors(out)
@@ -69,22 +69,22 @@ def test_masked_model_is_trained_on_masked_tokens(minilm_path: Path, tmp_path: P
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_model(released: Any, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_model(released: Marked, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 2, "batch": 2, "length": 32}
     once, again, other = (
-        all_tensors(finetune(released[2], tmp_path / name, TEXT, seed=seed, **settings))
+        all_tensors(finetune(released.release, tmp_path / name, TEXT, seed=seed, **settings))
         for name, seed in (("once", 0), ("again", 0), ("other", 1))
     )
     assert all(torch.equal(once[name], again[name]) for name in once)
     assert not all(torch.equal(once[name], other[name]) for name in once)
 
 
-def test_a_text_or_tokenizer_that_is_missing_is_reported(released: Any, tmp_path: Path) -> None:
+def test_a_text_or_tokenizer_that_is_missing_is_reported(released: Marked, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="text is too short"):
-        finetune(released[2], tmp_path / "out", "short", steps=1)
+        finetune(released.release, tmp_path / "out", "short", steps=1)
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("model.safetensors", "config.json"):
-        (bare / name).write_bytes((released[2] / name).read_bytes())
+        (bare / name).write_bytes((released.release / name).read_bytes())
     with pytest.raises(UnsupportedCheckpointError, match="no tokenizer next to the weights"):
         finetune(bare, tmp_path / "out", TEXT, steps=1)

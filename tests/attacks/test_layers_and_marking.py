@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from irwm.errors import KeyMismatchError, UnsupportedCheckpointError
 from tests.attacks.models import TINY
 from tests.attacks.test_collusion_attacks import all_tensors
 from tests.checkpoint.builders import split
+from tests.conftest import Marked
 
 
 @pytest.mark.parametrize("name", sorted(TINY))
@@ -46,10 +48,8 @@ def test_shards_keep_names_and_get_new_index(tiny_models: dict[str, Path], tmp_p
     assert AutoModel.from_pretrained(out).config.num_hidden_layers == 1
 
 
-def test_the_mark_is_in_the_embedding_and_stays(demo_path: Path, tmp_path: Path) -> None:
-    original = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(original, secret=bytes(32))
-    release = irwm.insert(original, key, tmp_path / "release").path
+def test_the_mark_is_in_the_embedding_and_stays(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
+    original, key, release = release_of("demo")
     smaller = irwm.open_checkpoint(drop_layers(release, tmp_path / "smaller", [0, 2]))
     assert irwm.detect(smaller, original, key).verdict == "found"
 

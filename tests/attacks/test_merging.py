@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 import irwm
 from irwm.attacks import combine, merge
 from tests.attacks.test_collusion_attacks import all_tensors, blurred, changed
+from tests.conftest import Marked
 
 EMBEDDING = "model.embed_tokens.weight"
 
@@ -97,11 +99,11 @@ def test_slerp_of_parallel_tensors_is_linear(tiny_path: Path, tmp_path: Path) ->
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("method", ["linear", "slerp", "task arithmetic", "ties"])
-def test_a_mark_survives_merging_with_the_unmarked_original(demo_path: Path, tmp_path: Path, method: str) -> None:
+def test_a_mark_survives_merging_with_the_unmarked_original(
+    release_of: Callable[[str], Marked], demo_path: Path, tmp_path: Path, method: str
+) -> None:
     """Half of every change remains, which the joint statistic reads as a mark of half the strength."""
-    original = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(original, secret=bytes(32))
-    release = irwm.insert(original, key, tmp_path / "release").path
+    original, key, release = release_of("demo")
     if method in ("task arithmetic", "ties"):
         merged = merge([release], tmp_path / "out", method, [0.5], demo_path)
     else:

@@ -16,7 +16,7 @@ import sqlite_utils
 from storage import audit, header
 from storage.canonical import utc_now, utc_text
 from storage.checks import structure_faults
-from storage.database import DAMAGED, DatabaseFile, foreign_objects, give_time, in_words
+from storage.database import DAMAGED, DatabaseFile, foreign_objects, give_time, in_words, remove_database
 from storage.encryption import DEFAULT_COST, Cost, Sealer, unwrap
 from storage.errors import (
     CostError,
@@ -76,7 +76,7 @@ def back_up(home: Path, target: Path | None = None, *, now: Callable[[], datetim
         except OSError as error:
             raise StorageError("the backup cannot be written", file=target, found=str(error)) from error
         finally:
-            _remove(partial)
+            remove_database(partial)
     return target
 
 
@@ -200,7 +200,7 @@ def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) 
     except OSError as error:
         raise StorageError("the backup cannot be restored", file=vault, found=str(error)) from error
     finally:
-        _remove(partial)
+        remove_database(partial)
     return aside
 
 
@@ -255,11 +255,6 @@ def _set_aside(vault: Path, now: Callable[[], datetime]) -> Path:
     except (OSError, NotImplementedError):
         os.rename(vault, aside)
     return aside
-
-
-def _remove(partial: Path) -> None:
-    for name in (partial, *(partial.with_name(partial.name + end) for end in (*SIDECARS, "-journal"))):
-        name.unlink(missing_ok=True)
 
 
 def _compact(moment: datetime) -> str:

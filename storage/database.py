@@ -105,8 +105,7 @@ class DatabaseFile:
                             fill(db)
                 publish_new(partial, self.path)
         finally:
-            for name in (partial, *(partial.with_name(partial.name + end) for end in SIDECARS)):
-                name.unlink(missing_ok=True)
+            remove_database(partial)
 
     def prepare(self) -> list[str]:
         """Checks the file and brings an older schema up to date; returns warnings from `secure_file`.
@@ -238,21 +237,14 @@ class DatabaseFile:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            raise self._explanation(error) from error
-        except UnicodeDecodeError as error:
-            raise DatabaseDamagedError(
-                f"the {self.schema.what} is damaged", file=self.path, found=in_words(error), advice=self.schema.remedy
-            ) from error
         except FileExistsError:
             raise
-        except OSError as error:
-            raise StorageError(
-                f"the {self.schema.what} cannot be read or written", file=self.path, found=str(error)
-            ) from error
+        except (sqlite3.Error, UnicodeDecodeError, OSError) as error:
+            raise self._explanation(error) from error
 
-    def _explanation(self, error: sqlite3.Error) -> StorageError:
-        what, found = self.schema.what, str(error)
+    def _explanation(self, error: sqlite3.Error | UnicodeDecodeError | OSError) -> StorageError:
+        what = self.schema.what
+        found = in_words(error) if isinstance(error, UnicodeDecodeError) else str(error)
         # The lowest byte of an extended code is the primary code.
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -267,7 +259,8 @@ class DatabaseFile:
                 file=self.path,
                 advice="free some space and try again; no change was written",
             )
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_INTERRUPT):
+        broken = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_INTERRUPT)
+        if code in broken or isinstance(error, UnicodeDecodeError):
             # SQLITE_ERROR ("no such table"): our statements are fixed and tested, so part of the file is missing.
             # SQLITE_INTERRUPT: only `give_time` interrupts.
             return DatabaseDamagedError(
@@ -281,6 +274,12 @@ class DatabaseFile:
             return shutil.disk_usage(self.path.parent).free < INDEX_BYTES
         except OSError:
             return False
+
+
+def remove_database(path: Path) -> None:
+    """Removes a partial database with the files that SQLite keeps next to it."""
+    for end in ("", *SIDECARS, "-journal"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
 
 
 def in_words(error: sqlite3.DatabaseError | UnicodeDecodeError) -> str:

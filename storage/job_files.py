@@ -110,10 +110,8 @@ def sealed_line(sealer: Sealer, place: Place, text: str) -> bytes:
     return MARK + base64.b64encode(sealed) + b"\n"
 
 
-def opened_line(sealer: Sealer | None, place: Place, line: bytes) -> str | None:
+def opened_line(sealer: Sealer, place: Place, line: bytes) -> str | None:
     """The text that was sealed as this line; None if it cannot be opened."""
-    if sealer is None:
-        return None
     try:
         return sealer.open(base64.b64decode(line.removeprefix(MARK), validate=True), place).decode("utf-8")
     except (binascii.Error, DamagedRecordError):

@@ -42,7 +42,7 @@ from storage.job import (
     sealed_words,
 )
 from storage.job_files import MARK, UNREADABLE, JobFiles, opened_line, sealed_line
-from storage.job_keys import JobKey, OpensJobs
+from storage.job_keys import JobKey, JobsKeys, OpensJobs
 from storage.paths import JOBS_NAME
 from storage.processes import process_mark
 
@@ -68,7 +68,7 @@ class Jobs:
     def __init__(self, home: Path, *, now: Callable[[], datetime] = utc_now) -> None:
         self.home = Path(home)
         self._now = now
-        self._keys: OpensJobs | None = None
+        self._keys: OpensJobs = JobsKeys({}, None)
         # The constant columns of a row: a line of a log must not need the list, which may be busy or damaged.
         self._fixed: dict[str, Mapping[str, Any]] = {}
         self._file = DatabaseFile(self.home / JOBS_NAME, JOBS_SCHEMA)
@@ -110,7 +110,7 @@ class Jobs:
         required_text(kind=kind, title=title)
         json_bytes(dict(request), "the request")
         id = secrets.token_hex(8)
-        key = None if self._keys is None or self._keys.newest is None else self._keys.of(id, self._keys.newest)
+        key = None if self._keys.newest is None else self._keys.of(id, self._keys.newest)
         if key is None:
             raise JobSealedError(id)
         self._make_folder(id)
@@ -417,13 +417,13 @@ class Jobs:
         return row
 
     def _key(self, row: Mapping[str, Any]) -> JobKey:
-        key = None if self._keys is None else self._keys.of(row["id"], row["key"])
+        key = self._keys.of(row["id"], row["key"])
         if key is None:
             raise JobSealedError(row["id"])
         return key
 
     def _sealer(self, row: Mapping[str, Any]) -> Sealer | None:
-        key = None if self._keys is None else self._keys.of(row["id"], row["key"])
+        key = self._keys.of(row["id"], row["key"])
         return None if key is None else key.sealer()
 
     def _line(self, row: Mapping[str, Any]) -> JobLine:

@@ -55,8 +55,7 @@ def seal_again(
     damaged: list[RecordName] = []
     for table in RECORD_TABLES:
         for (sequence,) in db.execute(f"SELECT seq FROM {table} ORDER BY seq").fetchall():
-            if not _record(db, table, sequence, old, new):
-                damaged.append(_name(db, table, sequence))
+            damaged += _record(db, table, sequence, old, new)
             tick()
     header.replace(db, head)
     entries = audit.seal_again(db, old, new, tick)
@@ -64,8 +63,8 @@ def seal_again(
     return Resealed(records, tuple(damaged), tuple(entries))
 
 
-def _record(db: sqlite_utils.Database, table: str, sequence: int, old: Sealer, new: Sealer) -> bool:
-    """Seals one record again; False if a part of it does not open."""
+def _record(db: sqlite_utils.Database, table: str, sequence: int, old: Sealer, new: Sealer) -> list[RecordName]:
+    """Seals one record again; returns its name if a part of it does not open."""
     (row,) = db.query(f"SELECT * FROM {table} WHERE seq = ?", [sequence])
     sealed = {}
     for part in ("meta", "body"):
@@ -76,12 +75,7 @@ def _record(db: sqlite_utils.Database, table: str, sequence: int, old: Sealer, n
     if sealed:
         columns = ", ".join(f"{part} = ?" for part in sealed)
         db.execute(f"UPDATE {table} SET {columns} WHERE seq = ?", [*sealed.values(), sequence])
-    return len(sealed) == 2
-
-
-def _name(db: sqlite_utils.Database, table: str, sequence: int) -> RecordName:
-    ((id,),) = db.execute(f"SELECT id FROM {table} WHERE seq = ?", [sequence]).fetchall()
-    return RecordName(table, str(id))
+    return [] if len(sealed) == 2 else [RecordName(table, str(row["id"]))]
 
 
 def _count(db: sqlite_utils.Database, table: str) -> int:

@@ -30,6 +30,10 @@ WITNESS_NAME = "vault.witness.json"
 LARGEST = 4096
 # The names of the audit log's entries about a doubt.
 EXCHANGED, FORGED, MISSING = "exchange noticed", "witness not authentic", "witness missing"
+MISSING_WARNING = (
+    f"{WITNESS_NAME} is missing from the vault's folder, so an older copy of the vault would not be detected here. "
+    "If the vault was just restored or moved here, that is why. Else compare its log with the latest report."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ def doubt(
     """
     now = audit.state(db)
     if seen is None:
-        return Doubt(MISSING, _missing()) if now.count else None
+        return Doubt(MISSING, MISSING_WARNING) if now.count else None
     if isinstance(seen, str):
         return Doubt(EXCHANGED, seen)
     if seen.vault != head.id:
@@ -146,10 +150,3 @@ def doubt(
             "restored, or that file is not the one that the vault wrote last.",
         )
     return None
-
-
-def _missing() -> str:
-    return (
-        f"{WITNESS_NAME} is missing from the vault's folder, so an older copy of the vault would not be detected here. "
-        "If the vault was just restored or moved here, that is why. Else compare its log with the latest report."
-    )

@@ -4,14 +4,12 @@
     paths, database                where files are and whether that is safe; SQLite opened, checked, migrated
     encryption, rekey              passphrase to key, records sealed for their place; all of them under a new key
     schema, header                 the vault's tables, its plain row
-    records, case_records, tables  its values; their rows, sealed and opened
+    records, tables                its values; their rows, sealed and opened
     audit, witness                 the hash chain; a file next to the vault that records the chain's length
     checks, backup                 every record opened and compared with the log; copies made and restored
     index                          the in-memory search index of an unlocked vault for keys and releases
-    identity                       the signing identity: signatures, certificates, their check without any vault
     session, filing                one session's view: unlocking and idle lock; a record filed and logged
-    labels                         labels added to keys and releases after they were filed
-    casebook, signing, vault       cases; identities; keys, releases and time-stamps, and all of it together
+    casebook, signing, vault       cases; identities; keys, releases, labels, time-stamps, and all of it together
     case_file, case_archive        a case with all that is in it; the same as one file that anyone can check
     job_keys, job_files            the keys that seal the text of jobs; the files in their folders
     job, jobs                      the list of long tasks, in a separate file
@@ -27,13 +25,9 @@ findings are JSON.
 """
 
 from irwm.errors import SignatureError
-from irwm.signing import Certificate, Signature
-from storage.audit import AuditCheck, AuditEntry
+from irwm.signing import Signature
 from storage.backup import back_up, latest_backup, restore
-from storage.case_archive import export_case
-from storage.case_records import CaseRecord, FileDigest, ItemRecord, NoteRecord, RunEntry, RunRecord
-from storage.checks import VaultCheck
-from storage.encryption import DEFAULT_COST, Cost
+from storage.encryption import Cost
 from storage.errors import (
     AuditBrokenError,
     CostError,
@@ -49,67 +43,47 @@ from storage.errors import (
     StorageFullError,
     UnsafeHomeError,
     VaultChangedError,
-    VaultError,
     VaultExistsError,
     VaultLockedError,
     VaultMissingError,
     WrongPassphraseError,
 )
-from storage.identity import Identity
-from storage.job import Job
 from storage.jobs import Jobs
 from storage.paths import check_home, home
-from storage.records import KeyRecord, NewKey, Page, RecordName, Records, ReleaseRecord, TimestampRecord
+from storage.records import CaseRecord, FileDigest, KeyRecord, NewKey, RecordName
 from storage.vault import Vault
 
 __all__ = [
-    "DEFAULT_COST",
     "AuditBrokenError",
-    "AuditCheck",
-    "AuditEntry",
     "CaseRecord",
-    "Certificate",
     "Cost",
     "CostError",
     "DamagedRecordError",
     "DatabaseDamagedError",
     "FileDigest",
-    "Identity",
     "IdentityLostError",
-    "ItemRecord",
-    "Job",
     "Jobs",
     "KeyRecord",
     "NewKey",
     "NewerSchemaError",
-    "NoteRecord",
-    "Page",
     "PassphraseError",
     "RecordName",
     "RecordNotFoundError",
     "RecordValueError",
-    "Records",
-    "ReleaseRecord",
-    "RunEntry",
-    "RunRecord",
     "Signature",
     "SignatureError",
     "StorageBusyError",
     "StorageError",
     "StorageFullError",
-    "TimestampRecord",
     "UnsafeHomeError",
     "Vault",
     "VaultChangedError",
-    "VaultCheck",
-    "VaultError",
     "VaultExistsError",
     "VaultLockedError",
     "VaultMissingError",
     "WrongPassphraseError",
     "back_up",
     "check_home",
-    "export_case",
     "home",
     "latest_backup",
     "restore",

@@ -49,6 +49,18 @@ def optional_text(**values: str) -> None:
             raise RecordValueError(f"{name} is not text", expected="text, or an empty one", found=repr(value))
 
 
+def limited_text(what: str, text: str, most: int) -> None:
+    """Refuses a text of more than `most` characters.
+
+    Raises:
+        RecordValueError: says what is too long.
+    """
+    if len(text) > most:
+        raise RecordValueError(
+            f"the {what} is too long", expected=f"at most {most} characters", found=f"{len(text)} characters"
+        )
+
+
 def checked_manifest(manifest: Mapping[str, str]) -> dict[str, str]:
     """The manifest, after a check: file name to SHA-256 as 64 lower-case hexadecimal digits.
 

@@ -27,11 +27,10 @@ from typing import Any, BinaryIO
 
 from storage.canonical import utc_text
 from storage.case_file import CaseFile
-from storage.case_records import FileDigest, RunEntry
 from storage.casebook import FINDING_NAME, CaseFiles, plain_name
 from storage.errors import DamagedRecordError, StorageError, StorageFullError, VaultExistsError
 from storage.files import new_private_file, partial_name, publish_new, sweep
-from storage.records import RecordName
+from storage.records import FileDigest, RecordName, RunEntry
 from storage.schema import RUNS
 
 SCHEMA = "irwm case archive, version 1"

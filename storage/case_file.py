@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import sqlite_utils
 
 from storage import audit
-from storage.case_records import CaseRecord, ItemRecord, NoteRecord, RunEntry
 from storage.encryption import Sealer
-from storage.filing import read_table
-from storage.records import RecordName, Records, added_in, build, open_meta, run_entry
+from storage.records import (
+    CaseRecord,
+    ItemRecord,
+    NoteRecord,
+    RecordName,
+    Records,
+    RunEntry,
+    added_in,
+    build,
+    open_meta,
+    run_entry,
+)
 from storage.schema import CASES, ITEMS, LABELS, NOTES, RUN_FILES, RUNS
-from storage.tables import not_found
+from storage.tables import exists, read_table, row_of
 
 OF_CASES = (CASES, ITEMS, NOTES, RUNS, RUN_FILES)
 
@@ -65,14 +75,12 @@ def read_case(db: sqlite_utils.Database, sealer: Sealer, case_id: str) -> CaseFi
         DamagedRecordError: the case's own record.
         AuditBrokenError: the log's recorded end is missing.
     """
-    rows = list(db.query("SELECT seq, id, version, created, meta FROM cases WHERE id = ?", [case_id]))
-    if not rows:
-        raise not_found(CASES, case_id)
+    row = row_of(db, CASES, case_id, "meta")
 
     def of_case(meta: dict[str, Any]) -> bool:
         return bool(meta.get("case_id") == case_id)
 
-    case: CaseRecord = build(CASES, rows[0], open_meta(sealer, CASES, rows[0]))
+    case: CaseRecord = build(CASES, row, open_meta(sealer, CASES, row))
     for label in _titles(db, sealer):
         case = replace(case, title=label.text) if label.record == case_id else case
     items, notes = (read_table(db, sealer, table, of_case) for table in (ITEMS, NOTES))
@@ -89,7 +97,8 @@ def read_case(db: sqlite_utils.Database, sealer: Sealer, case_id: str) -> CaseFi
         elif of is not None:
             others |= named
     damaged = [name for name in (*items.damaged, *notes.damaged, *runs.damaged) if name not in others]
-    missing = [name for name in sorted(ours, key=_order) if name.table in OF_CASES and not _stands(db, name)]
+    named_here = [name for name in sorted(ours, key=attrgetter("table", "id")) if name.table in OF_CASES]
+    missing = [name for name in named_here if not exists(db, name.table, name.id)]
     return CaseFile(
         vault=sealer.vault,
         case=case,
@@ -102,11 +111,3 @@ def read_case(db: sqlite_utils.Database, sealer: Sealer, case_id: str) -> CaseFi
         count=audit.state(db).count,
         log=audit.verify(db, sealer.vault, sealer),
     )
-
-
-def _order(name: RecordName) -> tuple[str, str]:
-    return name.table, name.id
-
-
-def _stands(db: sqlite_utils.Database, name: RecordName) -> bool:
-    return bool(db.execute(f"SELECT 1 FROM {name.table} WHERE id = ?", [name.id]).fetchall())

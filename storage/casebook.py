@@ -14,17 +14,27 @@ from typing import Any
 
 import sqlite_utils
 
-from storage import audit
-from storage.canonical import checked_manifest, checked_time, json_bytes, optional_text, required_text, utc_text
+from storage.canonical import (
+    checked_manifest,
+    checked_time,
+    json_bytes,
+    limited_text,
+    optional_text,
+    required_text,
+    utc_text,
+)
 from storage.case_file import CaseFile, read_case, read_cases
-from storage.case_records import CaseRecord, ItemRecord, NoteRecord, RunEntry, RunRecord
 from storage.encryption import Sealer
-from storage.errors import DamagedRecordError, RecordValueError
-from storage.filing import Filing, read_table
+from storage.errors import DamagedRecordError, RecordNotFoundError, RecordValueError
+from storage.filing import Filing
 from storage.records import (
+    CaseRecord,
+    ItemRecord,
+    NoteRecord,
     RecordName,
     Records,
-    added,
+    RunEntry,
+    RunRecord,
     added_together,
     build,
     content_digest,
@@ -33,7 +43,7 @@ from storage.records import (
     run_entry,
 )
 from storage.schema import CASES, ITEMS, LABELS, NOTES, RUN_FILES, RUNS
-from storage.tables import new_id, next_sequence, not_found, require, sealed_row
+from storage.tables import insert_logged, new_id, next_sequence, read_table, require, row_of, sealed_row
 
 # A report with figures is a few MB in each of its forms; models are not filed here.
 MOST_RUN_FILES = 100
@@ -71,9 +81,7 @@ class CaseFiles(Filing):
             VaultLockedError, AuditBrokenError, StorageError
         """
         required_text(title=title)
-        if len(title) > LONGEST_TITLE:
-            expected, found = f"at most {LONGEST_TITLE} characters", f"{len(title)} characters"
-            raise RecordValueError("the title is too long", expected=expected, found=found)
+        limited_text("title", title, LONGEST_TITLE)
         meta = {"table": CASES, "record": case_id, "text": title}
         self._add(LABELS, "case renamed", meta, refers_to=(CASES, case_id), noted={"case": case_id})
 
@@ -131,10 +139,7 @@ class CaseFiles(Filing):
         """
         required_text(text=text)
         optional_text(added_by=added_by)
-        if len(text) > LONGEST_NOTE:
-            raise RecordValueError(
-                "the note is too long", expected=f"at most {LONGEST_NOTE} characters", found=f"{len(text)} characters"
-            )
+        limited_text("note", text, LONGEST_NOTE)
         meta = {"case_id": case_id, "text": text, "added_by": added_by}
         noted = {"case": case_id}
         record: NoteRecord = self._add(NOTES, "note added", meta, refers_to=(CASES, case_id), noted=noted)
@@ -180,8 +185,6 @@ class CaseFiles(Filing):
         with self._writing() as (db, sealer):
             require(db, CASES, case_id)
             created = utc_text(self._now())
-            row = sealed_row(sealer, RUNS, next_sequence(db, RUNS), created, plain, body, id)
-            db.table(RUNS).insert(row)
             parts, first = {}, next_sequence(db, RUN_FILES, len(contents))
             for number, (name, content) in enumerate(contents.items(), start=first):
                 part = json_bytes({"run_id": id, "name": name, "sha256": digests[name]})
@@ -191,7 +194,7 @@ class CaseFiles(Filing):
             noted: dict[str, Any] = {"case": case_id, "finding": hashlib.sha256(body).hexdigest(), "files": digests}
             if parts:
                 noted["with"] = added_together(RUN_FILES, parts)
-            audit.append(db, sealer, created, "investigation filed", {**noted, **added(RUNS, id, plain, body)})
+            row = insert_logged(db, sealer, RUNS, created, "investigation filed", plain, body, noted, id)
         record: RunRecord = build(RUNS, row, json.loads(plain), body)
         return record
 
@@ -211,10 +214,7 @@ class CaseFiles(Filing):
             RecordNotFoundError, DamagedRecordError, VaultLockedError, StorageError
         """
         with self._reading() as (db, sealer):
-            rows = list(db.query("SELECT seq, id, version, created, body FROM runs WHERE id = ?", [run_id]))
-            if not rows:
-                raise not_found(RUNS, run_id)
-            return open_body(sealer, RUNS, rows[0])
+            return open_body(sealer, RUNS, row_of(db, RUNS, run_id, "body"))
 
     def runs_of(self, case_id: str) -> Records[RunEntry]:
         """The investigations of one case in order, without their findings; see `case_runs`."""
@@ -242,11 +242,8 @@ class CaseFiles(Filing):
         """
         found: dict[str, bytes] = {}
         with self._reading() as (db, sealer):
-            query = "SELECT seq, id, version, created, meta FROM runs WHERE id = ?"
-            rows = list(db.query(query, [run_id]))
-            if not rows:
-                raise not_found(RUNS, run_id)
-            for name, id in run_entry(rows[0], open_meta(sealer, RUNS, rows[0])).file_ids.items():
+            row = row_of(db, RUNS, run_id, "meta")
+            for name, id in run_entry(row, open_meta(sealer, RUNS, row)).file_ids.items():
                 try:
                     found[name] = _file_content(db, sealer, id)
                 except DamagedRecordError:
@@ -257,10 +254,10 @@ class CaseFiles(Filing):
 
 
 def _file_content(db: sqlite_utils.Database, sealer: Sealer, id: str) -> bytes:
-    rows = list(db.query("SELECT seq, id, version, created, body FROM run_files WHERE id = ?", [id]))
-    if not rows:
-        raise DamagedRecordError(RUN_FILES, id)
-    return open_body(sealer, RUN_FILES, rows[0])
+    try:
+        return open_body(sealer, RUN_FILES, row_of(db, RUN_FILES, id, "body"))
+    except RecordNotFoundError:  # its run names it
+        raise DamagedRecordError(RUN_FILES, id) from None
 
 
 def _checked_files(files: Mapping[str, tuple[int, str]]) -> dict[str, list[Any]]:

@@ -7,15 +7,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import sqlite_utils
-
-from storage import audit
 from storage.canonical import json_bytes, utc_text
-from storage.encryption import Sealer
-from storage.errors import DamagedRecordError
-from storage.records import WITH_BODY, RecordName, Records, added, build, open_body, open_meta
+from storage.index import Index, Look, refreshed
+from storage.records import Records, build
 from storage.session import VaultSession
-from storage.tables import Look, body_of, next_sequence, require, sealed_row
+from storage.tables import insert_logged, read_table, require
 
 
 class Filing(VaultSession):
@@ -41,9 +37,7 @@ class Filing(VaultSession):
         with self._writing() as (db, sealer):
             if refers_to is not None:
                 require(db, *refers_to)
-            row = sealed_row(sealer, table, next_sequence(db, table), utc_text(self._now()), plain, body)
-            db.table(table).insert(row)
-            audit.append(db, sealer, row["created"], event, {**(noted or {}), **added(table, row["id"], plain, body)})
+            row = insert_logged(db, sealer, table, utc_text(self._now()), event, plain, body, noted or {})
         # Read back from the bytes that were sealed: the caller's own dictionaries may change later.
         return build(table, row, json.loads(plain), body)
 
@@ -53,34 +47,13 @@ class Filing(VaultSession):
         with self._reading() as (db, sealer):
             yield Look(db, sealer, stamp)
 
+    def _index(self, look: Look, table: str) -> Index[Any]:
+        """The index of keys, releases or labels, cached while the vault is unlocked."""
+        with self._opening:
+            index = refreshed(self._at_hand.get(table), table, look)
+            self._keep(look.sealer, table, index)
+        return index
+
     def _all(self, table: str, wanted: Callable[[dict[str, Any]], bool] = lambda meta: True) -> Records[Any]:
         with self._reading() as (db, sealer):
             return read_table(db, sealer, table, wanted)
-
-
-def read_table(
-    db: sqlite_utils.Database,
-    sealer: Sealer,
-    table: str,
-    wanted: Callable[[dict[str, Any]], bool],
-    make: Callable[[Mapping[str, Any], dict[str, Any]], Any] | None = None,
-) -> Records[Any]:
-    """The records of a table whose metadata is wanted, in order; the bodies of the others are not read.
-
-    Args:
-        make: makes a value from row and metadata, if the whole record is not needed.
-    """
-    records, damaged = [], []
-    for row in db.query(f"SELECT seq, id, version, created, meta FROM {table} ORDER BY seq"):
-        try:
-            meta = open_meta(sealer, table, row)
-            if not wanted(meta):
-                continue
-            if make is not None:
-                records.append(make(row, meta))
-            else:
-                body = open_body(sealer, table, body_of(db, table, row)) if table in WITH_BODY else b""
-                records.append(build(table, row, meta, body))
-        except DamagedRecordError as error:
-            damaged.append(RecordName(error.table, error.record))
-    return Records(records, damaged)

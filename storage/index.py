@@ -19,7 +19,7 @@ import sqlite_utils
 from storage import audit
 from storage.encryption import Sealer
 from storage.errors import AuditBrokenError, DamagedRecordError, RecordValueError
-from storage.records import KeyRecord, RecordName, build, open_meta
+from storage.records import KeyRecord, RecordName, ReleaseRecord, build, open_meta
 from storage.schema import KEYS, LABELS, RELEASES
 
 # Two hexadecimal digits are also part of many names, and begin one fingerprint in 256.
@@ -74,30 +74,37 @@ class Index(Generic[E]):
     log: audit.AuditState | None = None
 
 
-def key_index(
-    known: Index[KeyEntry] | None, db: sqlite_utils.Database, sealer: Sealer, stamp: Stamp
-) -> Index[KeyEntry]:
-    """The keys as this state of the database has them.
+class Look(NamedTuple):
+    """One state of the vault, open for reading.
 
-    Args:
-        known: an earlier index of the same vault, if there is one.
+    Attributes:
         stamp: `DatabaseFile.stamp()` from before the database was opened.
     """
-    return _refreshed(known, KEYS, _KeyEntries(), db, sealer, stamp)
+
+    db: sqlite_utils.Database
+    sealer: Sealer
+    stamp: Stamp
 
 
-def release_index(
-    known: Index[ReleaseEntry] | None, db: sqlite_utils.Database, sealer: Sealer, stamp: Stamp
-) -> Index[ReleaseEntry]:
-    """The releases as this state of the database has them; see `key_index`."""
-    return _refreshed(known, RELEASES, _release_entry, db, sealer, stamp)
+def refreshed(known: Index[Any] | None, table: str, look: Look) -> Index[Any]:
+    """The entries of keys, releases or labels as this state of the database has them, in order of sequence.
 
-
-def label_index(
-    known: Index[LabelEntry] | None, db: sqlite_utils.Database, sealer: Sealer, stamp: Stamp
-) -> Index[LabelEntry]:
-    """The labels as this state of the database has them, the newest of a record last; see `key_index`."""
-    return _refreshed(known, LABELS, _label_entry, db, sealer, stamp)
+    Args:
+        known: an earlier index of the same table and vault, if there is one.
+    """
+    try:
+        log: audit.AuditState | None = audit.state(look.db)
+    except AuditBrokenError:
+        log = None  # readable records are still shown; the log's own check says what is wrong with it
+    if known is not None and log is not None and known.log is not None:
+        if known.stamp == look.stamp and known.log == log:
+            return known
+        if log.fits(look.sealer) and log.count > known.log.count and _goes_on(known, known.log, table, look.db):
+            longer = _read(known, table, look)
+            (rows,) = look.db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()
+            if rows == len(longer.entries) + len(longer.damaged):
+                return replace(longer, stamp=look.stamp, log=log)
+    return replace(_read(Index(), table, look), stamp=look.stamp, log=log)
 
 
 def labelled_keys(keys: Index[KeyEntry], labels: Index[LabelEntry]) -> Index[KeyEntry]:
@@ -172,31 +179,23 @@ def own_copy(record: KeyRecord) -> KeyRecord:
     return replace(record, parameters=dict(record.parameters))
 
 
-def _refreshed(
-    known: Index[E] | None,
-    table: str,
-    entry_of: Callable[[Mapping[str, Any], dict[str, Any]], E],
-    db: sqlite_utils.Database,
-    sealer: Sealer,
-    stamp: Stamp,
-) -> Index[E]:
-    try:
-        log: audit.AuditState | None = audit.state(db)
-    except AuditBrokenError:
-        log = None  # readable records are still shown; the log's own check says what is wrong with it
-    if known is not None and log is not None and known.log is not None:
-        if known.stamp == stamp and known.log == log:
-            return known
-        if log.fits(sealer) and log.count > known.log.count and _goes_on(known, known.log, table, db):
-            longer = _read(known, table, entry_of, db, sealer)
-            (rows,) = db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()
-            if rows == len(longer.entries) + len(longer.damaged):
-                return replace(longer, stamp=stamp, log=log)
-    nothing: Index[E] = Index()
-    return replace(_read(nothing, table, entry_of, db, sealer), stamp=stamp, log=log)
+def open_releases(look: Look, entries: Sequence[ReleaseEntry]) -> tuple[list[ReleaseRecord], list[RecordName]]:
+    """The releases of one page, and those of them that were changed or removed since the search."""
+    places = ",".join("?" * len(entries))
+    query = f"SELECT seq, id, version, created, meta FROM releases WHERE seq IN ({places})"
+    rows = {row["seq"]: row for row in look.db.query(query, [entry.sequence for entry in entries])}
+    records, damaged = [], []
+    for entry in entries:
+        try:
+            row = rows[entry.sequence]
+            record: ReleaseRecord = build(RELEASES, row, open_meta(look.sealer, RELEASES, row))
+            records.append(replace(record, label=entry.label))
+        except (KeyError, DamagedRecordError):
+            damaged.append(RecordName(RELEASES, entry.id))
+    return records, damaged
 
 
-def _goes_on(known: Index[E], log: audit.AuditState, table: str, db: sqlite_utils.Database) -> bool:
+def _goes_on(known: Index[Any], log: audit.AuditState, table: str, db: sqlite_utils.Database) -> bool:
     """Whether the log, and the table's last row, are still where the index ended."""
     head = db.execute("SELECT hash FROM audit WHERE seq = ?", [log.count]).fetchone()
     if head is None or head[0] != log.head:
@@ -208,19 +207,16 @@ def _goes_on(known: Index[E], log: audit.AuditState, table: str, db: sqlite_util
     return row is not None and bool(row[0] == known.last[1])
 
 
-def _read(
-    known: Index[E],
-    table: str,
-    entry_of: Callable[[Mapping[str, Any], dict[str, Any]], E],
-    db: sqlite_utils.Database,
-    sealer: Sealer,
-) -> Index[E]:
+def _read(known: Index[Any], table: str, look: Look) -> Index[Any]:
     entries, damaged, last = list(known.entries), list(known.damaged), known.last
+    makers: dict[str, Callable[[Mapping[str, Any], dict[str, Any]], Any]]
+    makers = {KEYS: _KeyEntries(), RELEASES: _release_entry, LABELS: _label_entry}
+    entry_of = makers[table]
     newer, values = ("", []) if last is None else ("WHERE seq > ?", [last[0]])
-    for row in db.query(f"SELECT seq, id, version, created, meta FROM {table} {newer} ORDER BY seq", values):
+    for row in look.db.query(f"SELECT seq, id, version, created, meta FROM {table} {newer} ORDER BY seq", values):
         last = row["seq"], row["id"]
         try:
-            entries.append(entry_of(row, open_meta(sealer, table, row)))
+            entries.append(entry_of(row, open_meta(look.sealer, table, row)))
         except DamagedRecordError as error:
             damaged.append(RecordName(error.table, error.record))
     return Index(tuple(entries), tuple(damaged), last)

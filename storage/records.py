@@ -6,24 +6,14 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from irwm.errors import SignatureError
 from irwm.signing import Certificate
 from storage.canonical import optional_text, required_text
-from storage.case_records import (
-    CaseRecord,
-    FileDigest,
-    ItemRecord,
-    NoteRecord,
-    RunEntry,
-    RunFileRecord,
-    RunRecord,
-)
 from storage.encryption import Place, Sealer
 from storage.errors import DamagedRecordError, RecordValueError
-from storage.identity import Identity
 from storage.schema import (
     CASES,
     IDENTITIES,
@@ -42,13 +32,25 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRecord:
-    """The facts about a key; `Vault.key_bytes` gives the key's own bytes.
+class Record:
+    """What records of every kind have.
 
     Attributes:
         id: identifier within this vault.
         sequence: order of addition; clocks jump, sequences do not.
         created: UTC, ISO 8601.
+    """
+
+    id: str
+    sequence: int
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord(Record):
+    """The facts about a key; `Vault.key_bytes` gives the key's own bytes.
+
+    Attributes:
         owner, recipient: the names the key was made for; no recipient means the owner's own mark.
         model_name, model_fingerprint, family: the original it belongs to.
         commitment: public fingerprint (SHA-256, hex) that may be shown and printed.
@@ -56,9 +58,6 @@ class KeyRecord:
         label: the officer's own words.
     """
 
-    id: str
-    sequence: int
-    created: str
     owner: str
     recipient: str
     model_name: str
@@ -103,20 +102,12 @@ class NewKey:
 
     def meta(self) -> dict[str, Any]:
         """The metadata that is sealed separately from the bytes."""
-        return {
-            "owner": self.owner,
-            "recipient": self.recipient,
-            "model_name": self.model_name,
-            "model_fingerprint": self.model_fingerprint,
-            "family": self.family,
-            "commitment": self.commitment,
-            "parameters": dict(self.parameters),
-            "label": self.label,
-        }
+        facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "sealed"}
+        return facts | {"parameters": dict(self.parameters)}
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseRecord:
+class ReleaseRecord(Record):
     """A published marked copy.
 
     Attributes:
@@ -127,9 +118,6 @@ class ReleaseRecord:
         label: the officer's own words, "" if there are none.
     """
 
-    id: str
-    sequence: int
-    created: str
     key_id: str
     path: str
     manifest: dict[str, str] = field(hash=False)
@@ -138,7 +126,7 @@ class ReleaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampRecord:
+class TimestampRecord(Record):
     """A time-stamp on a key's public commitment, with the data needed to check it again without the vault.
 
     Attributes:
@@ -150,9 +138,6 @@ class TimestampRecord:
         commitment_document, request, response: the bytes themselves.
     """
 
-    id: str
-    sequence: int
-    created: str
     key_id: str
     digest: str
     time_utc: str
@@ -164,7 +149,7 @@ class TimestampRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelRecord:
+class LabelRecord(Record):
     """Text added to a key or a release after it was filed, or a new title of a case.
 
     A record's newest label is the current one.
@@ -174,26 +159,126 @@ class LabelRecord:
         text: the officer's own words; "" removes earlier ones.
     """
 
-    id: str
-    sequence: int
-    created: str
     table: str
     record: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class JobsKeyRecord:
+class JobsKeyRecord(Record):
     """A key of the job list; its bytes are the record's body.
 
     Attributes:
         made_under: HMAC, hex, that shows whether the vault still has the data key under which it was made.
     """
 
-    id: str
-    sequence: int
-    created: str
     made_under: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRecord(Record):
+    """A group of investigations that belong together."""
+
+    title: str
+    note: str
+
+
+class FileDigest(NamedTuple):
+    """A file by its size in bytes and its SHA-256, 64 hexadecimal digits."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry(Record):
+    """A line of a list of investigations: a `RunRecord` without its finding, which may be a megabyte.
+
+    Attributes:
+        suspect: name or path of the examined model.
+        verdict: the finding's word.
+        note: the officer's own words.
+        files: the files filed with it, such as its report, by name; `Vault.run_files` gives their bytes.
+        file_ids: the records of these files, by name.
+    """
+
+    case_id: str
+    suspect: str
+    verdict: str
+    note: str
+    files: dict[str, FileDigest] = field(default_factory=dict, hash=False)
+    file_ids: dict[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord(RunEntry):
+    """One investigation filed in a case.
+
+    Attributes:
+        finding: the whole finding as plain JSON values.
+    """
+
+    finding: dict[str, Any] = field(hash=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFileRecord(Record):
+    """One file filed with an investigation; its bytes are the record's body."""
+
+    run_id: str
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRecord(Record):
+    """An item received for a case, such as a suspect checkpoint; the item itself is not moved.
+
+    Attributes:
+        created: when it was received, by the vault's clock.
+        name: its name in this case.
+        files: file name to size and SHA-256.
+        received_from: the person or place it came from.
+        note, added_by: the officer's own words, and who added it.
+        seen_utc: since when it is known to exist, ISO 8601 in UTC; "" if unknown.
+    """
+
+    case_id: str
+    name: str
+    received_from: str
+    note: str
+    added_by: str
+    seen_utc: str
+    files: dict[str, FileDigest] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRecord(Record):
+    """A note in a case, and who wrote it."""
+
+    case_id: str
+    text: str
+    added_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Identity(Record):
+    """A signing identity of the vault; its private key stays sealed in the vault (`irwm.signing` signs and checks).
+
+    Attributes:
+        number: counts the vault's identities from 1, including lost ones.
+        public_key: 32 bytes, hex.
+        certificates: from the first identity of its chain to this one; none for the first.
+    """
+
+    number: int
+    public_key: str
+    certificates: tuple[Certificate, ...] = ()
+
+    @property
+    def first_public_key(self) -> str:
+        """The public key at the beginning of the chain, which identifies the vault."""
+        return self.certificates[0].previous_public_key if self.certificates else self.public_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,19 +314,6 @@ class Page(Generic[T]):
     damaged: tuple[RecordName, ...]
 
 
-Record = (
-    KeyRecord
-    | ReleaseRecord
-    | CaseRecord
-    | RunRecord
-    | RunFileRecord
-    | ItemRecord
-    | NoteRecord
-    | TimestampRecord
-    | Identity
-    | LabelRecord
-    | JobsKeyRecord
-)
 _KINDS: dict[str, type[Record]] = {
     KEYS: KeyRecord,
     RELEASES: ReleaseRecord,

@@ -19,10 +19,9 @@ from storage.canonical import json_bytes, utc_text
 from storage.encryption import Sealer
 from storage.errors import AuditBrokenError, DamagedRecordError, IdentityLostError
 from storage.filing import Filing
-from storage.identity import Identity
-from storage.records import RecordName, Records, added, added_in, build, open_body, open_meta
+from storage.records import Identity, RecordName, Records, added_in, build, open_body, open_meta
 from storage.schema import IDENTITIES
-from storage.tables import next_sequence, sealed_row
+from storage.tables import insert_logged
 
 MADE, ROTATED, RESTARTED = "identity made", "identity rotated", "identity restarted"
 
@@ -134,11 +133,8 @@ class Signing(Filing):
             "public_key": public,
             "certificates": [certificate.to_dict() for certificate in certificates],
         }
-        plain = json_bytes(meta, "the identity")
-        body = private.private_bytes_raw()
-        row = sealed_row(sealer, IDENTITIES, next_sequence(db, IDENTITIES), created, plain, body)
-        db.table(IDENTITIES).insert(row)
-        audit.append(db, sealer, created, event, {**noted, **added(IDENTITIES, row["id"], plain, body)})
+        plain, body = json_bytes(meta, "the identity"), private.private_bytes_raw()
+        row = insert_logged(db, sealer, IDENTITIES, created, event, plain, body, noted)
         identity: Identity = build(IDENTITIES, row, meta)
         return identity, private
 
@@ -176,8 +172,7 @@ def _open(sealer: Sealer, row: Any) -> tuple[Identity, Ed25519PrivateKey]:
 
 def _logged(db: sqlite_utils.Database, sealer: Sealer) -> list[RecordName]:
     """The identities whose creation the log records, in order."""
-    places = ",".join("?" * 3)
-    entries = audit.entries(db, sealer, f"WHERE event IN ({places})", [MADE, ROTATED, RESTARTED])
+    entries = audit.entries(db, sealer, "WHERE event IN (?, ?, ?)", [MADE, ROTATED, RESTARTED])
     return [name for entry in entries for name, _ in added_in(entry.details)]
 
 

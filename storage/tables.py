@@ -3,47 +3,62 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import sqlite_utils
 
+from storage import audit
 from storage.encryption import Sealer
 from storage.errors import DamagedRecordError, DatabaseDamagedError, RecordNotFoundError
-from storage.index import ReleaseEntry
-from storage.records import RecordName, ReleaseRecord, build, open_meta, place
-from storage.schema import RELEASES, VAULT_SCHEMA_VERSION
+from storage.records import WITH_BODY, RecordName, Records, added, build, open_body, open_meta, place
+from storage.schema import VAULT_SCHEMA_VERSION
 
 # 64 random bits: short enough to read aloud; the table's index refuses a collision.
 RECORD_ID_BYTES = 8
 
 
-class Look(NamedTuple):
-    """One state of the vault, open for reading."""
+def row_of(db: sqlite_utils.Database, table: str, id: str, part: str) -> dict[str, Any]:
+    """A record's row with its plain columns and one sealed part, "meta" or "body".
 
-    db: sqlite_utils.Database
-    sealer: Sealer
-    stamp: tuple[tuple[int, ...] | None, ...]
+    Raises:
+        RecordNotFoundError
+    """
+    rows = list(db.query(f"SELECT seq, id, version, created, {part} FROM {table} WHERE id = ?", [id]))
+    if not rows:
+        raise not_found(table, id)
+    return rows[0]
 
 
-def open_releases(look: Look, entries: Sequence[ReleaseEntry]) -> tuple[list[ReleaseRecord], list[RecordName]]:
-    """The releases of one page, and those of them that were changed or removed since the search."""
-    places = ",".join("?" * len(entries))
-    query = f"SELECT seq, id, version, created, meta FROM releases WHERE seq IN ({places})"
-    rows = {row["seq"]: row for row in look.db.query(query, [entry.sequence for entry in entries])}
+def read_table(
+    db: sqlite_utils.Database,
+    sealer: Sealer,
+    table: str,
+    wanted: Callable[[dict[str, Any]], bool],
+    make: Callable[[Mapping[str, Any], dict[str, Any]], Any] | None = None,
+) -> Records[Any]:
+    """The records of a table whose metadata is wanted, in order; the bodies of the others are not read.
+
+    Args:
+        make: makes a value from row and metadata, if the whole record is not needed.
+    """
     records, damaged = [], []
-    for entry in entries:
+    for row in db.query(f"SELECT seq, id, version, created, meta FROM {table} ORDER BY seq"):
         try:
-            row = rows[entry.sequence]
-            record: ReleaseRecord = build(RELEASES, row, open_meta(look.sealer, RELEASES, row))
-            records.append(replace(record, label=entry.label))
-        except (KeyError, DamagedRecordError):
-            damaged.append(RecordName(RELEASES, entry.id))
-    return records, damaged
+            meta = open_meta(sealer, table, row)
+            if not wanted(meta):
+                continue
+            if make is not None:
+                records.append(make(row, meta))
+            else:
+                body = open_body(sealer, table, _body_of(db, table, row)) if table in WITH_BODY else b""
+                records.append(build(table, row, meta, body))
+        except DamagedRecordError as error:
+            damaged.append(RecordName(error.table, error.record))
+    return Records(records, damaged)
 
 
-def body_of(db: sqlite_utils.Database, table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _body_of(db: sqlite_utils.Database, table: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with its body, which was not read before."""
     ((body,),) = db.execute(f"SELECT body FROM {table} WHERE seq = ?", [row["seq"]]).fetchall()
     return {**row, "body": body}
@@ -68,8 +83,34 @@ def sealed_row(
     return row
 
 
+def insert_logged(
+    db: sqlite_utils.Database,
+    sealer: Sealer,
+    table: str,
+    created: str,
+    event: str,
+    meta: bytes,
+    body: bytes,
+    noted: Mapping[str, Any],
+    id: str | None = None,
+) -> dict[str, Any]:
+    """Seals and adds one record, with its entry in the log; returns the row.
+
+    Args:
+        noted: fields of the entry besides the record's name and digest.
+    """
+    row = sealed_row(sealer, table, next_sequence(db, table), created, meta, body, id)
+    db.table(table).insert(row)
+    audit.append(db, sealer, created, event, {**noted, **added(table, row["id"], meta, body)})
+    return row
+
+
+def exists(db: sqlite_utils.Database, table: str, id: str) -> bool:
+    return bool(db.execute(f"SELECT 1 FROM {table} WHERE id = ?", [id]).fetchall())
+
+
 def require(db: sqlite_utils.Database, table: str, id: str) -> None:
-    if not db.execute(f"SELECT 1 FROM {table} WHERE id = ?", [id]).fetchall():
+    if not exists(db, table, id):
         raise not_found(table, id)
 
 

@@ -1,5 +1,5 @@
-"""The vault: keys, releases and time-stamps here, cases in `storage.casebook`, identities in `storage.signing`, labels
-of keys and releases in `storage.labels`.
+"""The vault: keys, releases, their labels and time-stamps here, cases in `storage.casebook`, identities in
+`storage.signing`, keys of the job list in `storage.job_keys`.
 
 A `Vault` object is one session's view with its own lock state: a second browser session gets a second object, which
 is locked until it gets the passphrase itself. Threads may share an object. Each record is sealed separately,
@@ -16,25 +16,35 @@ from pathlib import Path
 from typing import Any
 
 from storage import audit
-from storage.canonical import checked_manifest, checked_time, json_bytes, required_text, utc_text
+from storage.canonical import (
+    checked_manifest,
+    checked_time,
+    json_bytes,
+    limited_text,
+    optional_text,
+    required_text,
+    utc_text,
+)
 from storage.casebook import CaseFiles
 from storage.checks import VaultCheck, check_records
 from storage.errors import DamagedRecordError, RecordValueError
 from storage.index import (
     Index,
     KeyEntry,
+    Look,
     ReleaseEntry,
     find_keys,
     find_releases,
-    key_index,
+    labelled_keys,
+    labelled_releases,
     one_page,
+    open_releases,
     own_copy,
-    release_index,
 )
 from storage.job_keys import JobKeyring
-from storage.labels import Labelling
 from storage.records import (
     KeyRecord,
+    LabelRecord,
     NewKey,
     Page,
     RecordName,
@@ -47,9 +57,9 @@ from storage.records import (
     open_body,
     timestamp_body,
 )
-from storage.schema import KEYS, RELEASES, TIMESTAMPS
+from storage.schema import KEYS, LABELS, RELEASES, TIMESTAMPS
 from storage.signing import Signing
-from storage.tables import Look, next_sequence, not_found, open_releases, sealed_row
+from storage.tables import next_sequence, not_found, sealed_row
 
 # Limits an entry of the audit log to about 90 kB, for any number of keys added at once.
 KEYS_PER_ENTRY = 1000
@@ -58,9 +68,13 @@ KEYS_PER_QUERY = 500
 PAGE_SIZE = 50
 # A response contains a few certificates of a few kB each.
 MOST_TIMESTAMP_BYTES = 1024 * 1024
+LABELLED = (KEYS, RELEASES)
+# A line or two; longer text belongs in the notes of a case.
+LONGEST_LABEL = 500
+_WITH_LABELS = "with labels"
 
 
-class Vault(CaseFiles, Labelling, Signing, JobKeyring):
+class Vault(CaseFiles, Signing, JobKeyring):
     """One session's view of the vault in a folder; from `Vault.create` or `Vault.open`."""
 
     # Keys and releases
@@ -141,7 +155,7 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
             VaultLockedError, StorageError
         """
         with self._looking() as look:
-            keys, labels = self._keys_at_hand(look), self._labels_at_hand(look)
+            keys, labels = self._keys_at_hand(look), self._index(look, LABELS)
         found = find_keys(keys, text, model_fingerprint)
         records = one_page(found, newest_first, offset, limit)
         return Page(tuple(own_copy(record) for record in records), len(found), (*keys.damaged, *labels.damaged))
@@ -251,8 +265,37 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
             releases = self._releases_at_hand(look)
             found = find_releases(releases, self._keys_at_hand(look), text) if text.strip() else releases.entries
             records, damaged = open_releases(look, one_page(found, newest_first, offset, limit))
-            lost = (*releases.damaged, *damaged, *self._labels_at_hand(look).damaged)
+            lost = (*releases.damaged, *damaged, *self._index(look, LABELS).damaged)
         return Page(tuple(records), len(found), tuple(dict.fromkeys(lost)))
+
+    # Labels, each in a separate record: filed records never change
+
+    def set_label(self, table: str, record: str, text: str) -> LabelRecord:
+        """Sets the label of a key or a release, in place of an earlier one; "" removes it. Earlier ones stay filed.
+
+        Args:
+            table: "keys" or "releases".
+            record: the identifier there.
+
+        Raises:
+            RecordNotFoundError: there is no such record.
+            RecordValueError: the table has no labels, or the text is too long.
+            VaultLockedError, AuditBrokenError, StorageError
+        """
+        optional_text(text=text)
+        if table not in LABELLED:
+            raise RecordValueError(
+                "this kind of record has no label", expected=" or ".join(LABELLED), found=repr(table)
+            )
+        limited_text("note", text, LONGEST_LABEL)
+        meta = {"table": table, "record": record, "text": text}
+        noted = {"about": {"table": table, "id": record}}
+        label: LabelRecord = self._add(LABELS, "note changed", meta, refers_to=(table, record), noted=noted)
+        return label
+
+    def labels(self, table: str, record: str) -> Records[LabelRecord]:
+        """All labels of this record since it was filed, oldest first. `.damaged` names every damaged label."""
+        return self._all(LABELS, lambda meta: (meta.get("table"), meta.get("record")) == (table, record))
 
     # Time-stamps
 
@@ -309,13 +352,15 @@ class Vault(CaseFiles, Labelling, Signing, JobKeyring):
             return check_records(db, sealer)
 
     def _keys_at_hand(self, look: Look) -> Index[KeyEntry]:
-        with self._opening:
-            index = key_index(self._at_hand.get(KEYS), *look)
-            self._keep(look.sealer, KEYS, index)
-        return self._with_key_labels(look, index)
+        """The keys with their newest labels; cached, because adding labels is slow if there are many keys."""
+        keys, labels = self._index(look, KEYS), self._index(look, LABELS)
+        known = self._at_hand.get(_WITH_LABELS)
+        if known is not None and known[0] is keys and known[1] is labels:
+            found: Index[KeyEntry] = known[2]
+            return found
+        found = labelled_keys(keys, labels)
+        self._keep(look.sealer, _WITH_LABELS, (keys, labels, found))
+        return found
 
     def _releases_at_hand(self, look: Look) -> Index[ReleaseEntry]:
-        with self._opening:
-            index = release_index(self._at_hand.get(RELEASES), *look)
-            self._keep(look.sealer, RELEASES, index)
-        return self._with_release_labels(look, index)
+        return labelled_releases(self._index(look, RELEASES), self._index(look, LABELS))

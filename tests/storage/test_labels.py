@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from storage import KeyRecord, RecordName, RecordNotFoundError, RecordValueError, Vault, VaultLockedError
-from storage.labels import LONGEST_LABEL
+from storage import vault as vault_module
+from storage.vault import LONGEST_LABEL
 
 Add = Callable[..., KeyRecord]
 
@@ -113,14 +114,12 @@ def test_locked_vault_refuses_labels(vault: Vault, key: KeyRecord) -> None:
 
 
 def test_a_page_of_many_keys_is_looked_up_once(vault: Vault, add: Add, monkeypatch: pytest.MonkeyPatch) -> None:
-    import storage.labels
-
     keys = [add(vault, f"Recipient {n}") for n in range(20)]
     vault.set_label("keys", keys[3].id, "moved")
     vault.find_keys()
     called: list[Any] = []
-    real = storage.labels.labelled_keys
-    monkeypatch.setattr(storage.labels, "labelled_keys", lambda *index: called.append(1) or real(*index))
+    real = vault_module.labelled_keys
+    monkeypatch.setattr(vault_module, "labelled_keys", lambda *index: called.append(1) or real(*index))
     assert vault.find_keys("moved").records[0].id == keys[3].id
     vault.set_label("keys", keys[4].id, "moved too")
     assert vault.find_keys("moved").total == 2

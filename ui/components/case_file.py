@@ -11,7 +11,7 @@ from markupsafe import Markup
 from irwm.errors import printable
 from irwm.report.numbers import number
 from storage.audit import AuditEntry
-from storage.case_records import CaseRecord
+from storage.records import CaseRecord
 from ui.amounts import size_text
 from ui.components.icons import icon
 from ui.components.notices import copyable, empty_html

@@ -8,7 +8,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError
-from storage.identity import Identity
+from storage.records import Identity
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.case_file import moment

@@ -8,9 +8,8 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError
-from storage.labels import LONGEST_LABEL
 from storage.schema import KEYS
-from storage.vault import Vault
+from storage.vault import LONGEST_LABEL, Vault
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded

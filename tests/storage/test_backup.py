@@ -245,41 +245,6 @@ def test_a_backup_that_was_altered_is_refused_and_nothing_changes(
     assert sorted(p.name for p in home.iterdir()) == ["vault.sqlite3", "vault.witness.json"]
 
 
-ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS one FROM n"
-BY_HAND = "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = '{}' WHERE name = 'keys'"
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        f"DROP TABLE vault; CREATE VIEW vault AS {ENDLESS}",
-        f"DROP TABLE audit; CREATE VIEW audit AS {ENDLESS}",
-        f"CREATE VIEW more AS {ENDLESS}",
-        "CREATE TRIGGER more AFTER INSERT ON audit BEGIN DELETE FROM keys; END",
-        "CREATE TABLE more (a, b GENERATED ALWAYS AS (a LIKE '%a%a%a%a%a%a%b'))",
-        "CREATE TABLE more (a CHECK (a LIKE '%a%a%a%a%a%a%b'))",
-        "CREATE INDEX more ON audit (time) WHERE time LIKE '%a%a%a%a%a%a%b'",
-        "CREATE INDEX more ON audit (lower(time))",
-        BY_HAND.format(f"CREATE VIEW keys AS {ENDLESS}"),
-        BY_HAND.format("CREATE VIRTUAL TABLE keys USING dbstat(main)"),
-        ";".join(f"CREATE TABLE more{n} (a)" for n in range(100)),
-    ],
-)
-def test_backup_with_views_or_triggers_is_refused_before_any_query(
-    vault: Vault, home: Path, tmp_path: Path, passphrase: str, script: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a time limit: a query of an endless view would never return."""
-    monkeypatch.setattr("storage.backup.LOOK_SECONDS", 1e9)
-    monkeypatch.setattr("storage.backup.CHECK_SECONDS", 1e9)
-    bad, before = vault.backup(tmp_path / "copy.sqlite3"), vault.path.read_bytes()
-    with closing(sqlite3.connect(bad)) as conn:
-        conn.executescript(script)
-    for attempt in (lambda: inspect(bad, passphrase), lambda: restore(bad, home)):
-        with pytest.raises(DatabaseDamagedError, match="not a sound backup"):
-            attempt()
-    assert vault.path.read_bytes() == before
-
-
 def knotted(path: Path, table: str) -> Path:
     """Makes the table's tree of pages one with 200 branches on each level, all of them the same: to read it never ends.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage import KeyRecord, RecordName, RecordNotFoundError, RecordValueError, Vault
+from storage import KeyRecord, NewKey, RecordName, RecordNotFoundError, RecordValueError, Vault
 
 Add = Callable[..., KeyRecord]
 MANIFEST = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
@@ -105,6 +105,7 @@ def test_record_is_independent_of_later_changes_by_caller(vault: Vault) -> None:
         {"owner": " "},
         {"commitment": ""},
         {"model_fingerprint": None},
+        {"recipient": None},
         {"parameters": {"scale": float("nan")}},
         {"label": b"bytes"},
     ],
@@ -115,6 +116,8 @@ def test_invalid_key_is_refused(vault: Vault, change: dict[str, Any]) -> None:
         ("owner", "recipient", "model_name", "model_fingerprint", "family", "commitment"), "x"
     )
     values |= {"sealed": b"k", "parameters": {}} | change
+    with pytest.raises(RecordValueError):
+        vault.add_keys([NewKey(**values)])
     with pytest.raises(RecordValueError):
         vault.add_key(values.pop("sealed"), **values)
     assert vault.keys() == []

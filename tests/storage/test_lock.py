@@ -259,25 +259,47 @@ def test_missing_header_is_reported_as_damage(vault: Vault, home: Path, sql: Sql
         Vault.open(home)
 
 
-def test_locked_vault_refuses_reads_and_writes(home: Path, vault: Vault, add: Add) -> None:
+def test_locked_vault_refuses_reads_and_writes(home: Path, vault: Vault, add: Add, many: Callable[..., Any]) -> None:
     key, case = add(vault), vault.add_case("a")
+    run = vault.add_run(case.id, {}, "s", "found")
     vault.lock()
+    new = iter(many(3))
     for action in (
         vault.keys,
         lambda: vault.key_bytes(key.id),
+        lambda: list(vault.keys_bytes([key.id])),
+        vault.find_keys,
+        vault.key_ids,
+        lambda: vault.key_records([key.id]),
+        lambda: vault.keys_for("ab" * 32),
+        lambda: vault.marks_on("ab" * 32),
         lambda: add(vault),
+        lambda: vault.add_keys(new),
+        lambda: vault.set_label("keys", key.id, "x"),
+        lambda: vault.labels("keys", key.id),
         vault.releases,
+        vault.find_releases,
         lambda: vault.add_release(key.id, "/a", MANIFEST, {}),
+        vault.timestamps,
         vault.cases,
-        lambda: vault.add_case("b"),
+        lambda: vault.case_items(case.id),
+        lambda: vault.case_notes(case.id),
         lambda: vault.case_runs(case.id),
+        lambda: vault.runs_of(case.id),
+        lambda: vault.run_files(run.id),
+        lambda: vault.run_finding(run.id),
+        lambda: vault.case_file(case.id),
+        lambda: vault.add_case("b"),
+        lambda: vault.add_item(case.id, "x", {"a": (1, "ab" * 32)}),
+        lambda: vault.add_note(case.id, "x"),
         lambda: vault.add_run(case.id, {}, "s", "found"),
         lambda: vault.log("event"),
         vault.check,
     ):
         with pytest.raises(VaultLockedError):
             action()
-    assert [entry.details for entry in vault.audit_log()] == [None] * 3
+    assert len(list(new)) == 3, "no key was generated"
+    assert [entry.details for entry in vault.audit_log()] == [None] * 4
     assert vault.verify_audit().ok
     assert not vault.verify_audit().authenticated
 

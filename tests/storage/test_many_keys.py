@@ -97,26 +97,6 @@ def test_key_generation_holds_no_lock_and_its_failure_adds_no_key(
     assert len(vault.cases()) == 1
 
 
-def test_locked_vault_adds_no_keys_and_generates_none(vault: Vault, many: Many) -> None:
-    vault.lock()
-    waiting = iter(many(3))
-    with pytest.raises(VaultLockedError):
-        vault.add_keys(waiting)
-    assert len(list(waiting)) == 3
-
-
-def test_many_keys_are_not_readable_in_the_files(vault: Vault, many: Many, home: Path) -> None:
-    vault.add_keys(many(20, name="Brightwater"))
-    vault.find_keys("brightwater")
-    with vault._file.writing():
-        files = {path.name: path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    assert "vault.sqlite3-wal" in files
-    for name, content in files.items():
-        for secret in (b"Brightwater", b"brightwater", b"Northwind", b"SECRET-KEY", b"early access"):
-            assert secret not in content, f"{secret!r} in {name}"
-    assert b"keys added" in files["vault.sqlite3"], "the search would have found clear text"
-
-
 # Tampering
 
 

@@ -23,7 +23,8 @@ def test_filed_records_round_trip(vault: Vault, add: Add, reopened: Callable[[],
     run = vault.add_run(case.id, FINDING, "suspect.gguf", "found", note="quantised")
     other = vault.add_case("Another")
     again = reopened()
-    assert again.keys() == [key]
+    assert again.keys() == again.key_records([key.id]) == [key]
+    assert again.find_keys("brightwater").records == (key,)
     assert again.key_bytes(key.id) == b"SECRET-KEY-Brightwater Labs"
     assert again.releases() == [release]
     assert again.cases() == [case, other]
@@ -63,8 +64,13 @@ def test_the_marks_on_a_release_are_found_by_its_model(
     assert marks.damaged == (RecordName("keys", ours.id),), "a key of it may be damaged: this is reported"
 
 
-def test_vault_files_hold_no_secret_in_clear(vault: Vault, add: Add, home: Path, passphrase: str) -> None:
+def test_vault_files_hold_no_secret_in_clear(
+    vault: Vault, add: Add, many: Callable[..., list[NewKey]], home: Path, passphrase: str
+) -> None:
     key = add(vault)
+    vault.add_keys(many(20, name="Lakeside"))
+    vault.find_keys("lakeside")
+    vault.set_label("keys", key.id, "left the company")
     vault.add_release(key.id, "/srv/releases/brightwater", MANIFEST, {"receipt": "number R-77"})
     case = vault.add_case("Leak of January", "seen on a forum")
     finding, report = FINDING | {"log10_p": -41.53127}, {"report.html": b"<p>REPORTED"}
@@ -82,7 +88,7 @@ def test_vault_files_hold_no_secret_in_clear(vault: Vault, add: Add, home: Path,
     secrets += ["early access", "brightwater", "number R-77", "Leak of January", "on a forum", "suspect.gguf"]
     secrets += ["inconclusive", "41.53127", "evidence.pdf", "REPORTED", "report.html", "courier's", "disk.img"]
     secrets += ["ef" * 32, "journalist", "customer", "R. Weber", "COMMITTED", "THEY-ASKED", "ANSWERED", "Q09NTUlUVEVE"]
-    secrets += ["Stamp Office", identity.public_key]
+    secrets += ["Stamp Office", identity.public_key, "Lakeside", "lakeside", "left the company"]
     assert min(map(len, secrets)) >= 8, "any four letters can occur in random bytes by chance"
     for name, content in files.items():
         for secret in (*secrets, passphrase):
@@ -140,8 +146,15 @@ def test_unknown_identifiers_are_refused(vault: Vault) -> None:
     for action in (
         lambda: vault.key_bytes("no such"),
         lambda: vault.add_release("no such", "/a", MANIFEST, {}),
+        lambda: vault.add_timestamp("no such", b"d", b"q", b"r", "2026-03-01T12:00Z", "A", False),
         lambda: vault.add_run("' OR 1=1 --", {}, "s", "found"),
+        lambda: vault.add_item("no such", "x", {"a": (1, "ab" * 32)}),
+        lambda: vault.add_note("no such", "x"),
+        lambda: vault.rename_case("no such", "Leak"),
+        lambda: vault.run_files("no such"),
+        lambda: vault.run_finding("no such"),
+        lambda: vault.case_file("no such"),
     ):
-        with pytest.raises(RecordNotFoundError, match="there is no record"):
+        with pytest.raises(RecordNotFoundError):
             action()
     assert vault.check().records == 0

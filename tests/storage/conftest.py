@@ -53,6 +53,17 @@ class Clock:
         self.wall += timedelta(**step)
 
 
+def begin_together(*children: subprocess.Popen[str]) -> None:
+    """Lets processes begin at the same time: each prints a line when it is ready, and waits for one."""
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+
+
 @pytest.fixture
 def derives(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The passphrases for which Argon2 was started, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from storage import AuditBrokenError, KeyRecord, Vault
+from tests.storage.conftest import begin_together
 
 Add = Callable[..., KeyRecord]
 Sql = Callable[..., list[Any]]
@@ -26,38 +28,36 @@ def recipients(vault: Vault) -> list[str]:
 
 
 WRITE = """
-from storage import Vault
+from storage import NewKey, Vault
 vault = Vault.open(home); vault.unlock(PASSPHRASE)
 print("ready", flush=True); sys.stdin.readline()
-for number in range(int(sys.argv[3])):
-    vault.add_key(b"k", owner="o", recipient=f"{sys.argv[2]}-{number}", model_name="m", model_fingerprint="f",
+for number in range(12):
+    vault.add_key(b"k", owner="o", recipient=f"{sys.argv[2]} {number}", model_name="m", model_fingerprint="f",
                   family="llama", commitment="c", parameters={})
-    print(number, flush=True)
+    many = f"{sys.argv[2]} many {number}"
+    vault.add_keys(NewKey(b"k", "o", many, "m", "f", "llama", "c", {}) for _ in range(40))
+print(number)
 """
-
-
-def go(child: subprocess.Popen[str]) -> None:
-    assert child.stdin is not None
-    child.stdin.write("\n")
-    child.stdin.flush()
 
 
 @pytest.mark.fault(45)
 def test_two_processes_writing_at_once_lose_nothing(vault: Vault, spawn: Spawn, answer: Callable[..., Any]) -> None:
-    children = [spawn(WRITE, name, "25") for name in ("left", "right")]
+    children = [spawn(WRITE, name) for name in ("left", "right")]
+    begin_together(*children)
     for child in children:
-        assert child.stdout is not None
-        child.stdout.readline()
-    for child in children:
-        go(child)
-    for child in children:
-        assert answer(child) == 24
-    assert sorted(recipients(vault)) == sorted(f"{name}-{n}" for name in ("left", "right") for n in range(25))
+        assert answer(child) == 11
     keys = vault.keys()
-    assert [key.sequence for key in keys] == list(range(1, 51))
+    assert [key.sequence for key in keys] == list(range(1, 2 * 12 * 41 + 1))
+    batches = [(name, len(list(same))) for name, same in itertools.groupby(recipients(vault))]
+    assert sorted(batches) == sorted(
+        batch
+        for name in ("left", "right")
+        for n in range(12)
+        for batch in ((f"{name} {n}", 1), (f"{name} many {n}", 40))
+    ), "no batch is mixed with another"
     check = vault.check()
     assert check.ok
-    assert check.audit.entries == 1 + 2 + 50
+    assert check.audit.entries == 1 + 2 + 2 * 12 * 2
     assert vault.warnings == ()
 
 

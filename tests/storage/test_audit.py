@@ -34,31 +34,29 @@ def test_entries_say_what_happened_in_order(logged: Vault) -> None:
     assert logged.audit_head == log[-1].hash
 
 
-def test_audit_entry_is_returned_as_logged(vault: Vault) -> None:
-    entry = vault.log("report exported", {"sha256": "ab" * 32})
-    assert vault.audit_log()[-1] == entry
-
-
-def test_the_chain_can_be_recomputed_from_its_description(logged: Vault, sql: Sql) -> None:
-    previous = "0" * 64
-    columns = "seq, version, time, event, details_sha256, previous, hash"
-    for seq, version, time, event, digest, before, found in sql(f"SELECT {columns} FROM audit ORDER BY seq"):
-        entry = logged.audit_log()[seq - 1]
+def test_the_chain_can_be_recomputed_from_its_description(logged: Vault) -> None:
+    made = logged.log("report exported", {"sha256": "ab" * 32})
+    previous, entries = "0" * 64, logged.audit_log()
+    assert entries[-1] == made
+    for number, entry in enumerate(entries, start=1):
         said = json.dumps({"details": entry.details, "salt": entry.salt}, sort_keys=True, separators=(",", ":"))
-        assert digest == hashlib.sha256(said.encode()).hexdigest()
+        assert entry.details_sha256 == hashlib.sha256(said.encode()).hexdigest()
         message = {
-            "details": digest,
-            "event": event,
+            "details": entry.details_sha256,
+            "event": entry.event,
             "previous": previous,
-            "sequence": seq,
-            "time": time,
+            "sequence": number,
+            "time": entry.time,
             "vault": logged.id,
-            "version": version,
+            "version": entry.version,
         }
-        assert before == previous
+        assert entry.previous == previous
         previous = hashlib.sha256(json.dumps(message, separators=(",", ":")).encode()).hexdigest()
-        assert found == previous
+        assert entry.hash == previous
     assert previous == logged.audit_head
+    logged.lock()
+    assert [entry.hash for entry in logged.audit_log()] == [entry.hash for entry in entries]
+    assert [entry.details_sha256 for entry in logged.audit_log()] == [entry.details_sha256 for entry in entries]
 
 
 def test_intact_log_verifies_locked_and_unlocked(logged: Vault) -> None:
@@ -70,9 +68,10 @@ def test_intact_log_verifies_locked_and_unlocked(logged: Vault) -> None:
     assert not logged.verify_audit().authenticated
 
 
+@pytest.mark.fault(57)
 @pytest.mark.parametrize("locked", [False, True])
 @pytest.mark.parametrize(
-    ("statement", "broken"),
+    ("statements", "broken"),
     [
         ("UPDATE audit SET event = 'nothing' WHERE seq = 3", 3),
         ("UPDATE audit SET time = '2001-01-01T00:00:00.000Z' WHERE seq = 1", 1),
@@ -92,10 +91,12 @@ def test_intact_log_verifies_locked_and_unlocked(logged: Vault) -> None:
         ("DELETE FROM audit", 1),
         (ONE_MORE, 7),
         ("UPDATE audit SET seq = CASE seq WHEN 3 THEN -4 ELSE seq END", 1),
+        ("UPDATE audit SET seq = -seq WHERE seq IN (3, 4); UPDATE audit SET seq = 7 + seq WHERE seq < 0", 3),
     ],
 )
-def test_the_first_broken_entry_is_named(logged: Vault, sql: Sql, statement: str, broken: int, locked: bool) -> None:
-    sql(statement)
+def test_the_first_broken_entry_is_named(logged: Vault, sql: Sql, statements: str, broken: int, locked: bool) -> None:
+    for statement in statements.split("; "):
+        sql(statement)
     if locked:
         logged.lock()
     check = logged.verify_audit()
@@ -119,14 +120,6 @@ def test_exchanged_audit_details_are_detected_with_key(logged: Vault, sql: Sql) 
     sql("UPDATE audit SET details = ?, sealed_sha256 = ? WHERE seq = 4", *values)
     assert logged.verify_audit().broken == 4
     assert [entry.details for entry in logged.audit_log()][2:5] == [{"number": 1}, None, {"number": 3}]
-
-
-@pytest.mark.fault(57)
-def test_reordered_entries_are_noticed(logged: Vault, sql: Sql) -> None:
-    sql("UPDATE audit SET seq = -seq WHERE seq IN (3, 4)")
-    sql("UPDATE audit SET seq = 7 + seq WHERE seq < 0")
-    check = logged.verify_audit()
-    assert (check.broken, check.entries) == (3, 6)
 
 
 def cut_cleverly(sql: Sql) -> None:
@@ -199,16 +192,6 @@ def test_failed_logged_action_leaves_no_entry(vault: Vault) -> None:
         assert len(vault.audit_log()) == 1, "the entry is invisible until it is committed"
     assert vault.audit_log()[-1].details == {"case": "a"}
     assert vault.verify_audit().ok
-
-
-def test_audit_entry_has_all_hashed_fields(vault: Vault, sql: Sql) -> None:
-    made = vault.log("report exported", {"sha256": "ab" * 32})
-    assert made.hash == audit.entry_hash(
-        vault.id, made.version, made.sequence, made.time, made.event, made.previous, made.details_sha256
-    )
-    assert sql("SELECT details_sha256 FROM audit WHERE seq = ?", made.sequence) == [(made.details_sha256,)]
-    vault.lock()
-    assert vault.audit_log()[-1].details_sha256 == made.details_sha256
 
 
 def test_known_head_must_occur_in_log(logged: Vault) -> None:

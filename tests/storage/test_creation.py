@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from storage import Cost, KeyRecord, Vault, VaultExistsError, VaultMissingError
+from tests.storage.conftest import begin_together
 
 Add = Callable[..., KeyRecord]
 Spawn = Callable[..., subprocess.Popen[str]]
@@ -36,13 +37,7 @@ except VaultExistsError:
 
 def test_one_of_two_concurrent_creators_succeeds(home: Path, spawn: Spawn, answer: Callable[..., Any]) -> None:
     children = {name: spawn(CREATE, name) for name in ("first", "second")}
-    for child in children.values():
-        assert child.stdout is not None
-        child.stdout.readline()
-    for child in children.values():
-        assert child.stdin is not None
-        child.stdin.write("\n")
-        child.stdin.flush()
+    begin_together(*children.values())
     won = [name for name, child in children.items() if answer(child)]
     assert len(won) == 1
     Vault.open(home).unlock(won[0])

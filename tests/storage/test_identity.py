@@ -19,17 +19,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from irwm.signing import CERTIFICATE, REPORT, SCHEME, certificate_bytes, public_hex, verify
 from storage import (
     AuditBrokenError,
-    Cost,
     IdentityLostError,
     RecordName,
     Signature,
     SignatureError,
     Vault,
     VaultLockedError,
-    back_up,
-    restore,
 )
 from storage.records import open_body
+from tests.storage.conftest import begin_together
 
 Sql = Callable[..., list[Any]]
 MESSAGE = b'{"verdict":"found"}'
@@ -267,12 +265,6 @@ def test_altered_log_prevents_a_first_identity(vault: Vault, sql: Sql) -> None:
     assert vault.rotate_identity().certificates == ()
 
 
-def test_restored_backup_signs_with_the_same_identity(vault: Vault, home: Path, reopened: Any) -> None:
-    first = vault.identity()
-    restore(back_up(home), home)
-    assert reopened().identity() == first
-
-
 # Secrets and processes
 
 
@@ -302,11 +294,6 @@ def test_a_locked_vault_signs_nothing(vault: Vault) -> None:
             use()
 
 
-def test_two_vaults_have_two_identities(vault: Vault, tmp_path: Path, passphrase: str, cheap: Cost) -> None:
-    other = Vault.create(tmp_path / "other", passphrase, cheap)
-    assert vault.identity().public_key != other.identity().public_key
-
-
 ASK = """
 from storage import Vault
 vault = Vault.open(home); vault.unlock(PASSPHRASE)
@@ -319,12 +306,6 @@ def test_one_of_two_processes_creates_the_first_identity(
     vault: Vault, spawn: Callable[..., subprocess.Popen[str]], answer: Callable[..., Any]
 ) -> None:
     children = [spawn(ASK) for _ in range(2)]
-    for child in children:
-        assert child.stdout is not None
-        child.stdout.readline()
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("\n")
-        child.stdin.flush()
+    begin_together(*children)
     assert answer(children[0]) == answer(children[1]) == vault.identity().public_key
     assert len(vault.identities()) == 1

@@ -14,6 +14,7 @@ import pytest
 from storage import Jobs, NewerSchemaError, RecordNotFoundError, RecordValueError, StorageError
 from storage.job_keys import JobsKeys
 from storage.jobs import SCRATCH_NAME
+from tests.storage.conftest import begin_together
 
 Sql = Callable[..., list[Any]]
 Spawn = Callable[..., subprocess.Popen[str]]
@@ -273,13 +274,7 @@ print(json.dumps(jobs.create("lab", "t", {}).sequence))
 
 def test_two_concurrent_first_users_share_the_list(home: Path, spawn: Spawn, answer: Callable[..., Any]) -> None:
     children = [spawn(FIRST) for _ in range(2)]
-    for child in children:
-        assert child.stdout is not None
-        child.stdout.readline()
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("\n")
-        child.stdin.flush()
+    begin_together(*children)
     assert sorted(answer(child) for child in children) == [1, 2]
 
 

@@ -349,23 +349,6 @@ def test_locked_vault_object_holds_no_key(vault: Vault, add: Add) -> None:
     assert "SECRET" not in repr(vars(vault))
 
 
-def test_a_new_passphrase_opens_the_same_records(home: Path, vault: Vault, add: Add, passphrase: str) -> None:
-    key = add(vault)
-    with pytest.raises(WrongPassphraseError):
-        vault.change_passphrase("wrong", "new words")
-    with pytest.raises(PassphraseError):
-        vault.change_passphrase(passphrase, "")
-    vault.change_passphrase(passphrase, "new words", Cost(16, 1, 1))
-    assert vault.keys() == [key], "an unlocked session continues"
-    other = Vault.open(home)
-    with pytest.raises(WrongPassphraseError):
-        other.unlock(passphrase)
-    other.unlock("new words")
-    assert other.key_bytes(key.id) == vault.key_bytes(key.id)
-    assert other.check().ok
-    assert [entry.event for entry in other.audit_log()][-2:] == ["passphrase changed", "vault unlocked"]
-
-
 def test_old_wrapped_key_is_removed_from_file(home: Path, vault: Vault, sql: Sql, passphrase: str) -> None:
     old = sql("SELECT wrapped_key FROM vault")[0][0]
     assert old in (home / "vault.sqlite3").read_bytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import subprocess
@@ -228,55 +227,3 @@ def test_a_kill_in_the_middle_leaves_nothing(
     assert (check.ok, check.records) == (True, 1)
     assert [entry.event for entry in again.audit_log()].count("keys added") == 0
     assert again.warnings == ()
-
-
-WRITE = """
-from storage import NewKey, Vault
-vault = Vault.open(home); vault.unlock(PASSPHRASE)
-print("ready", flush=True); sys.stdin.readline()
-for batch in range(int(sys.argv[3])):
-    vault.add_keys(NewKey(b"k", "o", f"{sys.argv[2]} {batch}", "m", "f", "llama", "c", {}) for _ in range(40))
-    print(json.dumps(batch), flush=True)
-"""
-
-
-def go(child: subprocess.Popen[str]) -> None:
-    assert child.stdin is not None
-    child.stdin.write("\n")
-    child.stdin.flush()
-
-
-def test_a_killed_writer_leaves_whole_batches(vault: Vault, spawn: Spawn, reopened: Callable[[], Vault]) -> None:
-    child = spawn(WRITE, "doomed", "100000")
-    assert child.stdout is not None
-    child.stdout.readline()
-    go(child)
-    for _ in range(4):
-        child.stdout.readline()
-    child.kill()
-    said = 4 + sum(1 for line in child.stdout if line.strip())
-    again = reopened()
-    check = again.check()
-    assert check.ok
-    assert check.records >= 40 * said, "all confirmed records are there"
-    assert check.records % 40 == 0
-    assert again.warnings == ()
-    assert [path.name for path in again.home.glob("vault.sqlite3*")] == ["vault.sqlite3"]
-
-
-def test_two_processes_adding_many_lose_nothing(vault: Vault, spawn: Spawn) -> None:
-    children = [spawn(WRITE, name, "6") for name in ("left", "right")]
-    for child in children:
-        assert child.stdout is not None
-        child.stdout.readline()
-    for child in children:
-        go(child)
-    for child in children:
-        out, err = child.communicate(timeout=PATIENCE)
-        assert json.loads(out.splitlines()[-1]) == 5, err
-    recipients = [key.recipient for key in vault.keys()]
-    assert sorted(set(recipients)) == sorted(f"{name} {n}" for name in ("left", "right") for n in range(6))
-    together = [recipients[at : at + 40] for at in range(0, 480, 40)]
-    assert all(len(set(batch)) == 1 for batch in together), "no batch is mixed with another"
-    assert vault.check().ok
-    assert vault.check().records == 480

@@ -10,14 +10,22 @@ from typing import Any
 
 import pytest
 
-from storage import AuditBrokenError, KeyRecord, RecordName, Vault, VaultChangedError, VaultLockedError
+from storage import (
+    AuditBrokenError,
+    Cost,
+    PassphraseError,
+    RecordName,
+    Vault,
+    VaultChangedError,
+    VaultLockedError,
+    WrongPassphraseError,
+)
 from storage.checks import check_records
 from storage.encryption import Sealer
 from storage.rekey import STEP
 from storage.schema import RECORD_TABLES
 from tools.waiting import PATIENCE
 
-Add = Callable[..., KeyRecord]
 Sql = Callable[..., list[Any]]
 NEW = "another four plain words"
 
@@ -26,10 +34,19 @@ def test_every_record_comes_back_and_no_hash_changes(filled: Vault, home: Path, 
     filled.sign(b"report")
     before = filled.audit_log()
     everything = [filled.keys(), filled.releases(), filled.cases(), filled.timestamps(), filled.identities()]
-    done = filled.change_passphrase(passphrase, NEW)
+    contents = dict(filled.keys_bytes(filled.key_ids()))
+    with pytest.raises(WrongPassphraseError):
+        filled.change_passphrase("wrong", NEW)
+    with pytest.raises(PassphraseError):
+        filled.change_passphrase(passphrase, "")
+    done = filled.change_passphrase(passphrase, NEW, Cost(16, 1, 1))
     assert (done.records, done.damaged, done.entries) == (2 * len(RECORD_TABLES), (), ())
+    assert filled.keys() == everything[0], "an unlocked session continues"
     again = Vault.open(home)
+    with pytest.raises(WrongPassphraseError):
+        again.unlock(passphrase)
     again.unlock(NEW)
+    assert dict(again.keys_bytes(again.key_ids())) == contents
     assert [again.keys(), again.releases(), again.cases(), again.timestamps(), again.identities()] == everything
     for case in again.cases():
         (run,) = again.case_runs(case.id)

@@ -1,4 +1,4 @@
-"""Faults with the vault (FAULTS 45 to 55, 70, 71, and 40 and 42 for its file), tried on real files and by real
+"""Faults with the vault (FAULTS 45, 50, 53, 55, 70, 71, and 40 and 42 for its file), tried on real files and by real
 processes.
 
 Tests that need the running app, such as a page that stays responsive, are in test_web; faults that `tests/storage`
@@ -18,7 +18,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,6 @@ from storage import (
     DamagedRecordError,
     DatabaseDamagedError,
     KeyRecord,
-    PassphraseError,
     StorageBusyError,
     StorageError,
     StorageFullError,
@@ -48,32 +46,25 @@ from tests.storage.conftest import (
     CHEAP,
     ROOT,
     add,
-    answer,
-    cheap,
-    clock,
     filled,
     home,
     many,
     passphrase,
     reopened,
     spawn,
-    sql,
+    unlocked,
     vault,
 )
 from tools.waiting import PATIENCE
 
 __all__ = [
     "add",
-    "answer",
-    "cheap",
-    "clock",
     "filled",
     "home",
     "many",
     "passphrase",
     "reopened",
     "spawn",
-    "sql",
     "vault",
 ]
 
@@ -200,8 +191,7 @@ def test_fault_42_a_failure_at_each_step_of_making_copying_and_restoring_loses_n
             monkeypatch.undo()
             reached = next(seen) > count
             failures += reached
-            again = Vault.open(home)
-            again.unlock(passphrase)
+            again = unlocked(home, passphrase)
             assert [case.title for case in again.cases()][:1] == ["kept"], (name, count)
             assert again.check().ok
             if new.exists() and Vault.exists(new):
@@ -213,54 +203,6 @@ def test_fault_42_a_failure_at_each_step_of_making_copying_and_restoring_loses_n
             if not reached:
                 break
     assert failures or call == "rename", "at least one of the three uses each of these"
-
-
-def test_fault_47_valid_and_invalid_passphrases(tmp_path: Path) -> None:
-    composed = unicodedata.normalize("NFC", "  Zoë's führender Äpfel ")
-    apart = unicodedata.normalize("NFD", composed)
-    assert composed != apart
-    made = Vault.create(tmp_path / "home", apart, CHEAP)
-    before = made.path.read_bytes()
-    minutes = itertools.count(step=100.0)  # each attempt comes after its waiting time
-    other = Vault.open(made.home, monotonic=lambda: next(minutes), idle_seconds=1e9)
-    for wrong in (composed.strip(), composed.lstrip(), composed.rstrip(), composed + "\n"):
-        with pytest.raises(WrongPassphraseError):
-            other.unlock(wrong)
-    for impossible in ("", "x" * 2**20, "\ud800"):
-        with pytest.raises(PassphraseError):
-            other.unlock(impossible)
-        with pytest.raises(PassphraseError):
-            other.change_passphrase(apart, impossible)
-    assert made.path.read_bytes() == before
-    other.unlock(composed)
-    assert other.is_unlocked
-    other.change_passphrase(composed, " ")
-    again = Vault.open(made.home)
-    again.unlock(" ")
-    assert again.check().ok, "a single space is a valid passphrase, if not a good one"
-
-
-def test_fault_49_a_byte_flipped_in_the_file_itself_names_its_record(
-    vault: Vault, add: Add, sql: Sql, reopened: Callable[[], Vault], seed: int
-) -> None:
-    random = Random(seed)
-    a, b, c = (add(vault, name) for name in "abc")
-    sound = vault.path.read_bytes()
-    for column in ("meta", "body"):
-        (stored,) = sql(f"SELECT {column} FROM keys WHERE id = ?", b.id)[0]
-        place = sound.index(stored)
-        for offset in random.sample(range(len(stored)), 8):
-            broken = bytearray(sound)
-            broken[place + offset] ^= 1 << random.randrange(8)
-            vault.path.write_bytes(broken)
-            again = reopened()
-            assert [name.id for name in again.check().damaged] == [b.id]
-            assert again.key_bytes(a.id) == b"SECRET-KEY-a"
-            assert again.key_bytes(c.id) == b"SECRET-KEY-c"
-            if column == "body":
-                with pytest.raises(DamagedRecordError, match=b.id):
-                    again.key_bytes(b.id)
-            vault.path.write_bytes(sound)
 
 
 @pytest.mark.parametrize("damage", ["random", "zeros", "another page", "cut off"])
@@ -288,8 +230,7 @@ def test_fault_50_each_damaged_or_cut_page_is_detected_and_the_backup_restores(
             continue
         filled.path.write_bytes(broken)
         try:
-            again = Vault.open(home)
-            again.unlock(passphrase)
+            again = unlocked(home, passphrase)
             if again.check().ok and again.verify_audit(known).ok and not again.warnings:
                 undetected.append(page)
         except StorageError:
@@ -299,8 +240,7 @@ def test_fault_50_each_damaged_or_cut_page_is_detected_and_the_backup_restores(
     assert len(undetected) <= unused, f"pages {undetected} of {pages}"
     filled.path.write_bytes(broken)
     restore(good, home)
-    back = Vault.open(home)
-    back.unlock(passphrase)
+    back = unlocked(home, passphrase)
     assert back.keys() == keys
     assert back.check().ok
 
@@ -392,8 +332,7 @@ def taken_over(table: str, where: str = "") -> tuple[str, str]:
 def test_fault_70_old_copy_and_passphrase_do_not_open_later_records(
     filled: Vault, changed: Path, passphrase: str
 ) -> None:
-    before = Vault.open(changed)
-    before.unlock(passphrase)
+    before = unlocked(changed, passphrase)
     assert len(before.keys()) == 2, "the copy still opens what it holds, which cannot be revoked"
     with pytest.raises(WrongPassphraseError):
         before.unlock(NEW)

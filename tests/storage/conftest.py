@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -64,6 +65,13 @@ def begin_together(*children: subprocess.Popen[str]) -> None:
         child.stdin.flush()
 
 
+def unlocked(home: Path, passphrase: str = PASSPHRASE) -> Vault:
+    """Another session of the vault in a folder, unlocked."""
+    vault = Vault.open(home)
+    vault.unlock(passphrase)
+    return vault
+
+
 @pytest.fixture
 def derives(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The passphrases for which Argon2 was started, in order."""
@@ -109,14 +117,8 @@ def vault(home: Path) -> Vault:
 
 @pytest.fixture
 def reopened(home: Path) -> Callable[[], Vault]:
-    """Another session of the same vault, unlocked."""
-
-    def reopen() -> Vault:
-        other = Vault.open(home)
-        other.unlock(PASSPHRASE)
-        return other
-
-    return reopen
+    """Opens another session of the same vault, unlocked."""
+    return functools.partial(unlocked, home)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from storage import AuditBrokenError, KeyRecord, Vault
-from tests.storage.conftest import begin_together
+from tests.storage.conftest import begin_together, unlocked
 
 Add = Callable[..., KeyRecord]
 Sql = Callable[..., list[Any]]
@@ -122,8 +122,7 @@ def test_the_idle_clock_counts_sleep_where_it_can(vault: Vault) -> None:
 def test_unwritable_log_does_not_prevent_unlock(home: Path, vault: Vault, add: Add, sql: Sql, passphrase: str) -> None:
     key = add(vault)
     sql("UPDATE audit_state SET count = 1")
-    again = Vault.open(home)
-    again.unlock(passphrase)
+    again = unlocked(home, passphrase)
     assert again.key_bytes(key.id) == b"SECRET-KEY-Brightwater Labs"
     assert any("could not be written to the audit log" in warning for warning in again.warnings)
     with pytest.raises(AuditBrokenError):

@@ -30,34 +30,21 @@ from storage import (
 )
 from storage.backup import inspect
 from storage.schema import RECORD_TABLES
+from tests.storage.conftest import unlocked
 from tools.waiting import PATIENCE
 
 Add = Callable[..., KeyRecord]
 
 
-def test_backup_is_complete_private_and_logged(
-    vault: Vault, add: Add, home: Path, tmp_path: Path, passphrase: str
-) -> None:
-    key = add(vault)
-    path = vault.backup(tmp_path / "copy.sqlite3")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert vault.audit_log()[-1].event == "backup made"
-    elsewhere = tmp_path / "elsewhere"
-    assert restore(path, elsewhere) is None
-    other = Vault.open(elsewhere)
-    other.unlock(passphrase)
-    assert other.keys() == [key]
-    assert other.check().ok
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.sqlite3", "elsewhere", "home"]
-
-
-def test_a_backup_has_every_kind_of_record(filled: Vault, tmp_path: Path, passphrase: str) -> None:
+def test_backup_is_complete_private_and_logged(filled: Vault, tmp_path: Path, passphrase: str) -> None:
     path = filled.backup(tmp_path / "copy.sqlite3")
-    restore(path, tmp_path / "elsewhere")
-    other = Vault.open(tmp_path / "elsewhere")
-    other.unlock(passphrase)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert filled.audit_log()[-1].event == "backup made"
+    assert restore(path, tmp_path / "elsewhere") is None
+    other = unlocked(tmp_path / "elsewhere", passphrase)
     check = other.check()
     assert (check.ok, check.records) == (True, 2 * len(RECORD_TABLES))
+    assert other.keys() == filled.keys()
     for case in filled.cases():
         assert other.case_items(case.id) == filled.case_items(case.id)
         assert other.case_notes(case.id) == filled.case_notes(case.id)
@@ -65,6 +52,7 @@ def test_a_backup_has_every_kind_of_record(filled: Vault, tmp_path: Path, passph
         assert other.run_files(run.id) == {"report.html": b"<p>SEALED"}
     assert other.timestamps() == filled.timestamps()
     assert other.identities() == filled.identities()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.sqlite3", "elsewhere", "home"]
 
 
 def test_a_locked_vault_can_be_backed_up_and_the_newest_backup_is_found(vault: Vault, home: Path, clock: Any) -> None:
@@ -114,8 +102,7 @@ def test_restored_older_state_causes_warning_and_log_entry(vault: Vault, home: P
     kept = home / "kept"
     kept.mkdir()
     aside.rename(kept / "vault.sqlite3")
-    before = Vault.open(kept)
-    before.unlock(passphrase)
+    before = unlocked(kept, passphrase)
     assert [case.title for case in before.cases()] == ["kept", "lost"]
 
 
@@ -131,8 +118,7 @@ def test_open_session_detects_older_state(vault: Vault, home: Path) -> None:
 @pytest.mark.fault(52)
 def test_diverged_vault_causes_warning(vault: Vault, home: Path, tmp_path: Path, passphrase: str) -> None:
     restore(back_up(home), tmp_path / "fork")
-    fork = Vault.open(tmp_path / "fork")
-    fork.unlock(passphrase)
+    fork = unlocked(tmp_path / "fork", passphrase)
     fork.add_case("there")
     vault.add_case("here")
     vault.add_case("here too")
@@ -176,8 +162,7 @@ def test_damaged_vault_is_refused_and_can_be_restored(
     aside = restore(good, home)
     assert aside is not None
     assert aside.read_bytes() == broken, "the damaged file is kept"
-    again = Vault.open(home)
-    again.unlock(passphrase)
+    again = unlocked(home, passphrase)
     assert again.keys() == keys
     assert again.check().ok
 
@@ -215,8 +200,7 @@ def test_a_deleted_write_ahead_log_is_noticed(
     if deleted:
         (home / "vault.sqlite3-wal").unlink()
         (home / "vault.sqlite3-shm").unlink()
-    again = Vault.open(home)
-    again.unlock(passphrase)
+    again = unlocked(home, passphrase)
     assert [case.title for case in again.cases()] == ([] if deleted else ["only in the log"])
     assert len(again.warnings) == deleted
     assert not deleted or "older state" in again.warnings[0]

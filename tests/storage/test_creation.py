@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from storage import Cost, KeyRecord, Vault, VaultExistsError, VaultMissingError
-from tests.storage.conftest import begin_together
+from tests.storage.conftest import begin_together, unlocked
 
 Add = Callable[..., KeyRecord]
 Spawn = Callable[..., subprocess.Popen[str]]
@@ -20,8 +20,7 @@ def test_a_vault_is_never_overwritten(home: Path, vault: Vault, add: Add, passph
     key = add(vault)
     with pytest.raises(VaultExistsError):
         Vault.create(home, "another passphrase")
-    again = Vault.open(home)
-    again.unlock(passphrase)
+    again = unlocked(home, passphrase)
     assert again.keys() == [key]
 
 

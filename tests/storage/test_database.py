@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -23,7 +22,6 @@ from storage import (
     Vault,
 )
 from storage.database import DatabaseFile, Schema
-from tools.waiting import PATIENCE
 
 
 def first(db: sqlite_utils.Database) -> None:
@@ -183,40 +181,6 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(file: DatabaseFile) 
     with file.reading() as db:
         assert [column.name for column in db.table("notes").columns] == ["id", "text"]
         assert db.table("_sqlite_migrations").count == 1
-
-
-KILLED_MIDWAY = """
-from sqlite_utils import Migrations
-from dataclasses import replace
-from storage.database import DatabaseFile
-from storage.schema import VAULT_SCHEMA
-@VAULT_SCHEMA.migrations(name="the next one, killed midway")
-def second(db):
-    db.execute("DELETE FROM keys")
-    db.table("audit").drop()
-    if not db.execute("PRAGMA database_list").fetchone()[2]: return  # in memory, to know its definitions
-    # Enough pages that SQLite has written some of them to the log before the end comes.
-    db.execute("PRAGMA cache_size = 1")
-    db.table("extra").insert_all({"text": "x" * 4000} for _ in range(500))
-    print((home / "vault.sqlite3-wal").stat().st_size, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-DatabaseFile(home / "vault.sqlite3", replace(VAULT_SCHEMA, version=VAULT_SCHEMA.version + 1)).prepare()
-"""
-
-
-@pytest.mark.fault(53)
-def test_a_migration_killed_midway_is_rolled_back(
-    home: Path, vault: Vault, spawn: Callable[..., subprocess.Popen[str]], add: Callable[..., Any], passphrase: str
-) -> None:
-    key = add(vault)
-    child = spawn(KILLED_MIDWAY)
-    out, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == -9, err
-    assert int(out) > 100_000, "the migration had reached the disk"
-    again = Vault.open(home)
-    again.unlock(passphrase)
-    assert again.keys() == [key]
-    assert again.check().ok
 
 
 def test_migration_by_faster_process_is_not_run_twice(file: DatabaseFile, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,13 +43,14 @@ def test_a_wrong_passphrase_always_reads_the_same(home: Path, vault: Vault, pass
     minutes = itertools.count(step=100.0)  # each try waits until it may be made
     locked = Vault.open(home, monotonic=lambda: next(minutes))
     tries = ["wrong", passphrase + " ", passphrase.upper(), "x" * 1024, "語", *(f"guess {n}" for n in range(20))]
-    messages = set()
+    messages, before = set(), vault.path.read_bytes()
     for attempt in tries:
         with pytest.raises(WrongPassphraseError) as caught:
             locked.unlock(attempt)
         messages.add(str(caught.value))
         assert not locked.is_unlocked
     assert len(messages) == 1
+    assert vault.path.read_bytes() == before
     locked.unlock(passphrase)
     assert locked.audit_log()[-1].details == {"failed tries before": len(tries), "tries not looked at": 0}
 
@@ -224,12 +225,17 @@ def test_proved_callers_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.fault(47)
-@pytest.mark.parametrize("bad", ["", "x" * 2**20])
-def test_invalid_passphrase_creates_no_vault(home: Path, bad: str) -> None:
+@pytest.mark.parametrize("bad", ["", "x" * 2**20, "\ud800"])
+def test_invalid_passphrase_is_refused_everywhere(home: Path, tmp_path: Path, passphrase: str, bad: str) -> None:
     with pytest.raises(PassphraseError):
         Vault.create(home, bad)
-    assert not Vault.exists(home)
     assert not home.exists()
+    vault = Vault.create(tmp_path / "other", passphrase, CHEAP)
+    before = vault.path.read_bytes()
+    for use in (lambda: vault.unlock(bad), lambda: vault.change_passphrase(passphrase, bad)):
+        with pytest.raises(PassphraseError):
+            use()
+    assert vault.path.read_bytes() == before
 
 
 @pytest.mark.fault(48)

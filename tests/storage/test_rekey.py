@@ -24,6 +24,7 @@ from storage.checks import check_records
 from storage.encryption import Sealer
 from storage.rekey import STEP
 from storage.schema import RECORD_TABLES
+from tests.storage.conftest import unlocked
 from tools.waiting import PATIENCE
 
 Sql = Callable[..., list[Any]]
@@ -107,8 +108,7 @@ def test_rekey_does_not_hide_an_altered_log(filled: Vault, sql: Sql, passphrase:
     with pytest.raises(AuditBrokenError):
         filled.change_passphrase(passphrase, NEW)
     assert filled.is_unlocked
-    again = Vault.open(filled.home)
-    again.unlock(passphrase)
+    again = unlocked(filled.home, passphrase)
     assert len(again.keys()) == 2
 
 
@@ -131,8 +131,7 @@ def test_failed_rekey_changes_nothing(filled: Vault, passphrase: str) -> None:
     assert filled.path.read_bytes() == before
     assert filled.audit_log() == log
     assert len(filled.keys()) == 2
-    again = Vault.open(filled.home)
-    again.unlock(passphrase)
+    again = unlocked(filled.home, passphrase)
     assert again.check().ok
     assert again.warnings == ()
 
@@ -200,8 +199,7 @@ def test_an_edited_header_is_noticed_at_unlock_and_not_written_to(
     vault: Vault, home: Path, sql: Sql, passphrase: str
 ) -> None:
     sql("UPDATE vault SET created = '1999-01-01T00:00:00.000Z'")
-    again = Vault.open(home)
-    again.unlock(passphrase)
+    again = unlocked(home, passphrase)
     assert any("header, was altered" in warning for warning in again.warnings)
     with pytest.raises(AuditBrokenError, match="header"):
         again.add_case("on top")

@@ -70,7 +70,6 @@ __all__ = [
 
 Add = Callable[..., KeyRecord]
 Spawn = Callable[..., subprocess.Popen[str]]
-Sql = Callable[..., list[Any]]
 PAGE = 4096
 NEW = "another four plain words"
 
@@ -569,7 +568,7 @@ def test_fault_71_a_witness_without_this_vaults_code_is_noticed_before_and_after
 
 
 def test_fault_71_intact_vault_and_witness_give_no_warning(
-    filled: Vault, home: Path, reopened: Callable[[], Vault], passphrase: str
+    filled: Vault, reopened: Callable[[], Vault], passphrase: str
 ) -> None:
     for _ in range(3):
         assert reopened().warnings == ()

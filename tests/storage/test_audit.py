@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from storage import AuditBrokenError, RecordValueError, Vault, audit
+from storage import AuditBrokenError, RecordValueError, StorageError, Vault, audit
+from storage.vault import KEYS_PER_ENTRY
 
 Sql = Callable[..., list[Any]]
 ONE_MORE = (
@@ -170,18 +171,34 @@ def test_a_lost_end_is_an_error(logged: Vault, sql: Sql) -> None:
         logged.verify_audit()
 
 
-def test_change_and_audit_entry_are_one_transaction(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
-        raise OSError("the log failed")
+@pytest.mark.parametrize(
+    ("failing", "add"),
+    [
+        (1, lambda vault, case, many: vault.add_case("half")),
+        (1, lambda vault, case, many: vault.add_run(case.id, {}, "s", "found", files={"a": b"1", "b": b"2"})),
+        (3, lambda vault, case, many: vault.add_keys(many(2 * KEYS_PER_ENTRY + 5))),
+    ],
+    ids=["a case", "an investigation with files", "keys with three entries"],
+)
+def test_change_and_audit_entry_are_one_transaction(
+    vault: Vault, many: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, failing: int, add: Callable[..., Any]
+) -> None:
+    calls, append = itertools.count(1), audit.append
 
+    def fail(*arguments: Any) -> Any:
+        if next(calls) == failing:
+            raise OSError("the log failed")
+        return append(*arguments)
+
+    case = vault.add_case("whole")
     before = vault.audit_head
     with monkeypatch.context() as patch:
         patch.setattr(audit, "append", fail)
-        with pytest.raises(Exception, match="the log failed"):
-            vault.add_case("half")
-    assert vault.cases() == []
+        with pytest.raises(StorageError, match="the log failed"):
+            add(vault, case, many)
+    assert next(calls) == failing + 1
     assert vault.audit_head == before
-    assert vault.check().ok
+    assert (vault.check().ok, vault.check().records) == (True, 1)
 
 
 def test_failed_logged_action_leaves_no_entry(vault: Vault) -> None:

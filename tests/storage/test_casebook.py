@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,6 @@ from storage import (
     Vault,
 )
 from storage.casebook import LONGEST_NOTE, LONGEST_TITLE, MOST_ITEM_FILES, MOST_RUN_FILE_BYTES, MOST_RUN_FILES
-from tools.waiting import PATIENCE
 
 Sql = Callable[..., list[Any]]
 FINDING = {"verdict": "found", "log10_p": -41.5}
@@ -87,7 +85,7 @@ def test_invalid_title_is_refused(vault: Vault, title: str) -> None:
     assert [each.title for each in vault.cases()] == ["suspect-7b"]
 
 
-def test_damaged_title_is_named(vault: Vault, sql: Sql, flip: Callable[..., None]) -> None:
+def test_damaged_title_is_named(vault: Vault, flip: Callable[..., None]) -> None:
     case = vault.add_case("suspect-7b")
     vault.rename_case(case.id, "Leak of January")
     flip("labels", "meta", "seq", 1)
@@ -105,7 +103,7 @@ def test_list_of_runs_has_everything_but_findings(vault: Vault) -> None:
     assert dataclasses.asdict(entry) == facts
 
 
-def test_listing_one_case_opens_no_body_of_another(vault: Vault, sql: Sql, flip: Callable[..., None]) -> None:
+def test_listing_one_case_opens_no_body_of_another(vault: Vault, flip: Callable[..., None]) -> None:
     mine, other = vault.add_case("a"), vault.add_case("b")
     own = vault.add_run(mine.id, FINDING, "a.gguf", "found", files=REPORT)
     foreign = vault.add_run(other.id, FINDING, "b.gguf", "found")
@@ -237,42 +235,6 @@ def test_a_lost_file_of_a_run_is_named_and_the_others_stay(
     check = vault.check()
     assert (*check.damaged, *check.missing) == (lost,)
     assert vault.case_runs(case.id) == [run]
-
-
-def test_files_exchanged_between_runs_are_noticed(vault: Vault, sql: Sql) -> None:
-    case = vault.add_case("a")
-    runs = [vault.add_run(case.id, FINDING, name, "found", files={"report.html": name.encode()}) for name in "ab"]
-    ids = [run.file_ids["report.html"] for run in runs]
-    for old, new in ((ids[0], "aside"), (ids[1], ids[0]), ("aside", ids[1])):
-        sql("UPDATE run_files SET id = ? WHERE id = ?", new, old)
-    for run in runs:
-        with pytest.raises(DamagedRecordError):
-            vault.run_files(run.id)
-    assert len(vault.check().damaged) == 2
-
-
-KILLED_MIDWAY = """
-from storage import Vault, audit
-vault = Vault.open(home); vault.unlock(PASSPHRASE)
-def killed(*arguments):
-    print((home / "vault.sqlite3-wal").stat().st_size, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-audit.append = killed
-vault.add_run(sys.argv[2], {}, "s", "found", files={f"f{n}": bytes(1_000_000) for n in range(8)})
-"""
-
-
-def test_a_run_killed_while_it_is_filed_leaves_nothing(
-    vault: Vault, spawn: Callable[..., subprocess.Popen[str]], reopened: Callable[[], Vault]
-) -> None:
-    case = vault.add_case("a")
-    child = spawn(KILLED_MIDWAY, case.id)
-    out, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == -9, err
-    assert int(out) > 1_000_000, "most of the files had reached the disk"
-    again = reopened()
-    assert again.case_runs(case.id) == []
-    assert (again.check().ok, again.check().records) == (True, 1)
 
 
 # Time-stamps

@@ -183,6 +183,19 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(file: DatabaseFile) 
         assert db.table("_sqlite_migrations").count == 1
 
 
+def overtake(monkeypatch: pytest.MonkeyPatch, other: DatabaseFile) -> None:
+    """Lets another process prepare the file between the next check of its version and the write lock."""
+    look = DatabaseFile._version
+
+    def overtaken(self: DatabaseFile, db: sqlite_utils.Database) -> int:
+        version = look(self, db)
+        monkeypatch.setattr(DatabaseFile, "_version", look)
+        other.prepare()
+        return version
+
+    monkeypatch.setattr(DatabaseFile, "_version", overtaken)
+
+
 def test_migration_by_faster_process_is_not_run_twice(file: DatabaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
 
@@ -192,15 +205,7 @@ def test_migration_by_faster_process_is_not_run_twice(file: DatabaseFile, monkey
         db.table("more").create({"id": int})
 
     newer = replace(file, schema=schema(2, second))
-    look = DatabaseFile._version
-
-    def overtaken(self: DatabaseFile, db: sqlite_utils.Database) -> int:
-        version = look(self, db)
-        monkeypatch.setattr(DatabaseFile, "_version", look)
-        newer.prepare()  # the other process, between our check and our write lock
-        return version
-
-    monkeypatch.setattr(DatabaseFile, "_version", overtaken)
+    overtake(monkeypatch, newer)
     newer.prepare()
     assert runs == [1]
 
@@ -213,15 +218,7 @@ def test_faster_newer_version_is_not_downgraded(file: DatabaseFile, monkeypatch:
         db.table("most").create({"id": int})
 
     newest = replace(file, schema=schema(3, second, third))
-    look = DatabaseFile._version
-
-    def overtaken(self: DatabaseFile, db: sqlite_utils.Database) -> int:
-        version = look(self, db)
-        monkeypatch.setattr(DatabaseFile, "_version", look)
-        newest.prepare()
-        return version
-
-    monkeypatch.setattr(DatabaseFile, "_version", overtaken)
+    overtake(monkeypatch, newest)
     with pytest.raises(NewerSchemaError):
         replace(file, schema=schema(2, second)).prepare()
     newest.prepare()
@@ -293,7 +290,7 @@ def test_truncated_or_overwritten_page_is_damage(file: DatabaseFile) -> None:
             read_all()
 
 
-def test_a_lost_table_is_damage(home: Path, vault: Vault, sql: Callable[..., list[Any]]) -> None:
+def test_a_lost_table_is_damage(vault: Vault, sql: Callable[..., list[Any]]) -> None:
     sql("DROP TABLE cases")
     for look in (vault.cases, vault.keys):
         with pytest.raises(DatabaseDamagedError, match="missing: create table cases"):

@@ -88,6 +88,8 @@ def test_search_is_limited_to_one_model(vault: Vault, many: Many) -> None:
     assert vault.find_keys(model_fingerprint="77" * 32).total == 0
     assert found(vault, "1", model_fingerprint="99" * 32) == ["theirs 1"]
     assert len(vault.key_ids(model_fingerprint="ab" * 32)) == 3
+    assert [key.recipient for key in vault.keys_for("99" * 32)] == ["theirs 1", "theirs 2"]
+    assert vault.keys_for("77" * 32) == []
 
 
 def test_changes_to_a_returned_record_do_not_affect_the_vault(vault: Vault, many: Many) -> None:

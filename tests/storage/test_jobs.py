@@ -99,12 +99,6 @@ def test_a_job_starts_once_and_not_after_stop(jobs: Jobs) -> None:
             jobs.start(job.id, os.getpid())
 
 
-def test_failed_job_keeps_its_error(jobs: Jobs) -> None:
-    job = jobs.create("protect", "t", {})
-    error = {"problem": "disk full", "file": "<script>\u202e"}
-    assert jobs.finish(job.id, "failed", error=error).error == error
-
-
 @pytest.mark.parametrize(
     "action",
     [

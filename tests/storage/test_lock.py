@@ -265,7 +265,7 @@ def test_missing_header_is_reported_as_damage(vault: Vault, home: Path, sql: Sql
         Vault.open(home)
 
 
-def test_locked_vault_refuses_reads_and_writes(home: Path, vault: Vault, add: Add, many: Callable[..., Any]) -> None:
+def test_locked_vault_refuses_reads_and_writes(vault: Vault, add: Add, many: Callable[..., Any]) -> None:
     key, case = add(vault), vault.add_case("a")
     run = vault.add_run(case.id, {}, "s", "found")
     vault.lock()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,12 +22,10 @@ from storage import (
     VaultLockedError,
 )
 from storage.vault import KEYS_PER_ENTRY, KEYS_PER_QUERY
-from tools.waiting import PATIENCE
 
 Add = Callable[..., KeyRecord]
 Many = Callable[..., list[NewKey]]
 Sql = Callable[..., list[Any]]
-Spawn = Callable[..., subprocess.Popen[str]]
 # Three entries of the log, the last one not full.
 ENOUGH = 2 * KEYS_PER_ENTRY + 5
 
@@ -134,9 +131,7 @@ def test_records_whose_entries_were_cut_off_are_named(vault: Vault, added: list[
     assert check.damaged == check.missing == ()
 
 
-def test_older_log_with_newer_records_is_detected(
-    vault: Vault, many: Many, home: Path, tmp_path: Path, reopened: Callable[[], Vault]
-) -> None:
+def test_older_log_with_newer_records_is_detected(vault: Vault, many: Many, home: Path, tmp_path: Path) -> None:
     """This log passes its check: only the records show that it was longer."""
     vault.add_keys(many(3, name="old"))
     older = tmp_path / "older.sqlite3"
@@ -193,37 +188,3 @@ def test_reading_key_bytes_allows_writes_and_ends_at_lock(
     vault.lock()
     with pytest.raises(VaultLockedError):
         list(reading)
-
-
-# Kills, and several at once
-
-
-KILLED_MIDWAY = """
-from storage import NewKey, Vault, audit
-vault = Vault.open(home); vault.unlock(PASSPHRASE)
-append, entries = audit.append, []
-def killed(*arguments):
-    entries.append(arguments)
-    if len(entries) == 3:
-        print((home / "vault.sqlite3-wal").stat().st_size, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return append(*arguments)
-audit.append = killed
-vault.add_keys(NewKey(b"k" * 4000, "o", f"r{n}", "m", "f", "llama", "c", {}) for n in range(2500))
-"""
-
-
-def test_a_kill_in_the_middle_leaves_nothing(
-    vault: Vault, add: Add, spawn: Spawn, reopened: Callable[[], Vault]
-) -> None:
-    key = add(vault)
-    child = spawn(KILLED_MIDWAY)
-    out, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == -9, err
-    assert int(out) > 1_000_000, "two thousand keys had reached the disk"
-    again = reopened()
-    assert again.keys() == [key]
-    check = again.check()
-    assert (check.ok, check.records) == (True, 1)
-    assert [entry.event for entry in again.audit_log()].count("keys added") == 0
-    assert again.warnings == ()

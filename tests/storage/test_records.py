@@ -41,12 +41,6 @@ def test_filed_records_round_trip(vault: Vault, add: Add, reopened: Callable[[],
     assert again.check().records == 5
 
 
-def test_keys_are_found_by_their_model(vault: Vault, add: Add) -> None:
-    ours, _, ours_too = add(vault, "a"), add(vault, "b", model="99" * 32), add(vault, "c")
-    assert vault.keys_for("ab" * 32) == [ours, ours_too]
-    assert vault.keys_for("77" * 32) == []
-
-
 def test_the_marks_on_a_release_are_found_by_its_model(
     vault: Vault, add: Add, flip: Callable[..., None], reopened: Callable[[], Vault]
 ) -> None:
@@ -129,7 +123,7 @@ def test_invalid_key_is_refused(vault: Vault, change: dict[str, Any]) -> None:
     assert vault.keys() == []
 
 
-def test_missing_or_non_json_values_are_refused(vault: Vault, add: Add) -> None:
+def test_missing_or_non_json_values_are_refused(vault: Vault) -> None:
     case, head = vault.add_case("a"), vault.audit_head
     with pytest.raises(RecordValueError, match="the finding"):
         vault.add_run(case.id, {"ranks": [float("nan")]}, "s", "found")

@@ -82,9 +82,7 @@ def test_the_old_key_opens_no_part_of_anything(filled: Vault, passphrase: str) -
     assert (check.audit.ok, check.audit.broken) == (False, 1)
 
 
-def test_damaged_records_stay_named_after_rekey(
-    filled: Vault, sql: Sql, flip: Callable[..., None], passphrase: str
-) -> None:
+def test_damaged_records_stay_named_after_rekey(filled: Vault, flip: Callable[..., None], passphrase: str) -> None:
     (lost, kept) = filled.keys()
     half, other = filled.cases()
     flip("keys", "body", "id", lost.id)

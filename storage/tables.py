@@ -24,7 +24,9 @@ def row_of(db: sqlite_utils.Database, table: str, id: str, part: str) -> dict[st
     Raises:
         RecordNotFoundError
     """
-    rows = list(db.query(f"SELECT seq, id, version, created, {part} FROM {table} WHERE id = ?", [id]))
+    rows: list[dict[str, Any]] = list(
+        db.query(f"SELECT seq, id, version, created, {part} FROM {table} WHERE id = ?", [id])
+    )
     if not rows:
         raise not_found(table, id)
     return rows[0]

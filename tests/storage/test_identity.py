@@ -224,9 +224,8 @@ def test_lost_identity_is_named_and_never_replaced_silently(
     before = vault.sign(MESSAGE)
     lose(sql, flip, how, 1)
     for use in (vault.identity, lambda: vault.sign(MESSAGE)):
-        with pytest.raises(IdentityLostError, match=first.id) as caught:
+        with pytest.raises(IdentityLostError, match=first.id):
             use()
-        assert "starts a new chain" in str(caught.value)
     assert vault.identities() == []
     assert vault.identities().damaged == (RecordName("identities", first.id),)
     check = vault.check()

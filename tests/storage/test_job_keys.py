@@ -181,5 +181,5 @@ def test_jobs_of_replaced_vault_stay_sealed(jobs: Jobs, home: Path) -> None:
     id = whole_story(jobs)
     other = JobKey(id, jobs.line(id).key, b"\x02" * 32)
     assert type(Jobs(home).opened(other).line(id)) is JobLine
-    with pytest.raises(JobSealedError, match="sealed"):
+    with pytest.raises(JobSealedError):
         Jobs(home).opened(other).get(id)

@@ -372,6 +372,6 @@ def test_second_of_two_concurrent_passphrase_changes_fails(
         return wrapped
 
     monkeypatch.setattr(session, "wrap", overtaken)
-    with pytest.raises(VaultChangedError, match="changed elsewhere"):
+    with pytest.raises(VaultChangedError):
         vault.change_passphrase(passphrase, "ours")
     vault.unlock("theirs")

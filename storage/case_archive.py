@@ -107,7 +107,11 @@ def _write(vault: CaseFiles, case: CaseFile, stream: BinaryIO) -> bytes:
     damaged = list(case.damaged)
     contents = [sorted(_contents(vault, run, damaged)) for run in case.runs]
     document = _document(case, contents, damaged, utc_text(vault._now()))
-    of_run = {f"run-{number}/{name}": (run, name) for number, run, name in _numbered(case.runs, contents)}
+    of_run = {
+        f"run-{number}/{name}": (run, name)
+        for number, (run, names) in enumerate(zip(case.runs, contents, strict=True), start=1)
+        for name in names
+    }
     files = {"README.txt": _readme(of_run).encode("utf-8"), "case.json": document}
     sums = []
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
@@ -143,12 +147,6 @@ def _contents(vault: CaseFiles, run: RunEntry, damaged: list[RecordName]) -> dic
         damaged.append(RecordName(RUNS, run.id))
     # The vault accepts no other names; if one got in anyway, it must not leave the folder it is unpacked to.
     return {name: content for name, content in contents.items() if plain_name(name)}
-
-
-def _numbered(runs: tuple[RunEntry, ...], contents: list[list[str]]) -> Iterator[tuple[int, RunEntry, str]]:
-    for number, (run, names) in enumerate(zip(runs, contents, strict=True), start=1):
-        for name in names:
-            yield number, run, name
 
 
 def _document(case: CaseFile, contents: list[list[str]], damaged: list[RecordName], exported: str) -> bytes:

@@ -36,6 +36,7 @@ from storage import (
     Vault,
     VaultChangedError,
     WrongPassphraseError,
+    back_up,
     latest_backup,
     restore,
 )
@@ -237,8 +238,15 @@ def test_fault_50_each_damaged_or_cut_page_is_detected_and_the_backup_restores(
         filled.path.write_bytes(whole)
     unused = int(_pragma(filled.path, "freelist_count"))
     assert len(undetected) <= unused, f"pages {undetected} of {pages}"
-    filled.path.write_bytes(broken)
-    restore(good, home)
+    half = whole[: len(whole) // 2]
+    filled.path.write_bytes(half)
+    for use in (lambda: Vault.open(home).unlock(passphrase), lambda: back_up(home)):
+        with pytest.raises(DatabaseDamagedError):
+            use()
+    assert latest_backup(home) == good
+    aside = restore(good, home)
+    assert aside is not None
+    assert aside.read_bytes() == half, "the damaged file is kept"
     back = unlocked(home, passphrase)
     assert back.keys() == keys
     assert back.check().ok

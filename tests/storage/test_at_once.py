@@ -9,16 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from storage import AuditBrokenError, KeyRecord, Vault
-from tests.storage.conftest import begin_together, unlocked
+from storage import KeyRecord, Vault
+from tests.storage.conftest import begin_together
 
 Add = Callable[..., KeyRecord]
-Sql = Callable[..., list[Any]]
 Spawn = Callable[..., subprocess.Popen[str]]
 
 
@@ -117,13 +115,3 @@ def test_the_idle_clock_counts_sleep_where_it_can(vault: Vault) -> None:
         assert before <= vault._monotonic() <= time.clock_gettime(time.CLOCK_BOOTTIME)
     first = vault._monotonic()
     assert vault._monotonic() >= first
-
-
-def test_unwritable_log_does_not_prevent_unlock(home: Path, vault: Vault, add: Add, sql: Sql, passphrase: str) -> None:
-    key = add(vault)
-    sql("UPDATE audit_state SET count = 1")
-    again = unlocked(home, passphrase)
-    assert again.key_bytes(key.id) == b"SECRET-KEY-Brightwater Labs"
-    assert any("could not be written to the audit log" in warning for warning in again.warnings)
-    with pytest.raises(AuditBrokenError):
-        add(again)

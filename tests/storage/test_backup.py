@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import sqlite3
 import stat
@@ -106,15 +105,6 @@ def test_restored_older_state_causes_warning_and_log_entry(vault: Vault, home: P
     assert [case.title for case in before.cases()] == ["kept", "lost"]
 
 
-def test_open_session_detects_older_state(vault: Vault, home: Path) -> None:
-    old = back_up(home)
-    vault.add_case("lost")
-    restore(old, home)
-    vault.add_case("new")
-    assert "older state" in vault.warnings[0]
-    assert "exchange noticed" in [entry.event for entry in vault.audit_log()]
-
-
 @pytest.mark.fault(52)
 def test_diverged_vault_causes_warning(vault: Vault, home: Path, tmp_path: Path, passphrase: str) -> None:
     restore(back_up(home), tmp_path / "fork")
@@ -137,34 +127,6 @@ def test_unreadable_witness_causes_warning_and_is_rewritten(vault: Vault, home: 
     assert "cannot be read" in Vault.open(home).warnings[0]
     vault.add_case("next")
     assert Vault.open(home).warnings == ()
-
-
-@pytest.mark.fault(50)
-@pytest.mark.parametrize("damage", ["truncated", "trashed", "emptied", "text"])
-def test_damaged_vault_is_refused_and_can_be_restored(
-    vault: Vault, add: Add, home: Path, passphrase: str, damage: str
-) -> None:
-    keys = [add(vault, f"recipient {n}" * 50) for n in range(20)]
-    good = back_up(home)
-    whole = vault.path.read_bytes()
-    broken = {
-        "truncated": whole[: len(whole) // 2],
-        "trashed": whole[:4096] + os.urandom(len(whole) - 4096),
-        "emptied": b"",
-        "text": b"not a database at all " * 300,
-    }[damage]
-    vault.path.write_bytes(broken)
-    with pytest.raises(DatabaseDamagedError):
-        Vault.open(home).unlock(passphrase)
-    with pytest.raises(DatabaseDamagedError):
-        back_up(home)
-    assert latest_backup(home) == good
-    aside = restore(good, home)
-    assert aside is not None
-    assert aside.read_bytes() == broken, "the damaged file is kept"
-    again = unlocked(home, passphrase)
-    assert again.keys() == keys
-    assert again.check().ok
 
 
 @pytest.mark.fault(50)

@@ -156,14 +156,6 @@ def test_an_item_needs_files_with_sizes_and_digests(vault: Vault, files: Any, sa
     assert (vault.case_items(case.id), vault.audit_head) == ([], head)
 
 
-@pytest.mark.parametrize("seen", ["2026-01-31", "2026-01-31T12:00", "yesterday", "0001-01-01T00:00+14:00", None, 7])
-def test_seen_time_of_item_needs_a_zone(vault: Vault, seen: Any) -> None:
-    case = vault.add_case("a")
-    with pytest.raises(RecordValueError, match="seen_utc"):
-        vault.add_item(case.id, "x", SHARDS, seen_utc=seen)
-    assert vault.case_items(case.id) == []
-
-
 @pytest.mark.parametrize(
     "name",
     [

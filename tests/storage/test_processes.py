@@ -43,31 +43,22 @@ def test_zombie_counts_as_ended(proc: Path, state: str) -> None:
     assert not still_runs(77, "boot-1:4242", proc)
 
 
-def test_real_process_is_running_until_it_ends() -> None:
+@pytest.mark.parametrize("readable", [True, False])
+def test_real_process_is_running_until_it_ends(tmp_path: Path, readable: bool) -> None:
+    """Without /proc, psutil says when it started."""
+    proc = Path("/proc") if readable else tmp_path
     child = subprocess.Popen(["sleep", "60"])
     try:
-        mark = process_mark(child.pid)
+        mark = process_mark(child.pid, proc)
         assert mark is not None
-        assert still_runs(child.pid, mark)
-    finally:
-        child.kill()
-        child.wait()
-    assert not still_runs(child.pid, mark)
-
-
-def test_without_proc_psutil_says_when_it_started(tmp_path: Path) -> None:
-    child = subprocess.Popen(["sleep", "60"])
-    try:
-        mark = process_mark(child.pid, tmp_path)
-        assert mark is not None
-        assert still_runs(child.pid, mark, tmp_path)
-        assert still_runs(child.pid, None, tmp_path)
-        assert not still_runs(child.pid, "1.0", tmp_path)
+        assert still_runs(child.pid, mark, proc)
+        assert still_runs(child.pid, None, proc)
+        assert not still_runs(child.pid, "1.0", proc)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert not still_runs(child.pid, None, tmp_path), "a zombie"
+        assert not still_runs(child.pid, None, proc), "a zombie"
     finally:
         child.kill()
         child.wait()
-    assert not still_runs(child.pid, mark, tmp_path)
-    assert not still_runs(child.pid, None, tmp_path)
+    assert not still_runs(child.pid, mark, proc)
+    assert not still_runs(child.pid, None, proc)

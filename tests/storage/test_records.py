@@ -129,6 +129,8 @@ def test_missing_or_non_json_values_are_refused(vault: Vault) -> None:
         vault.add_run(case.id, {"ranks": [float("nan")]}, "s", "found")
     with pytest.raises(RecordValueError, match="verdict is missing"):
         vault.add_run(case.id, {}, "s", "")
+    with pytest.raises(RecordValueError, match="seen_utc"):
+        vault.add_item(case.id, "x", {"a": (1, "ab" * 32)}, seen_utc="2026-01-31T12:00")
     with pytest.raises(RecordValueError, match="title is missing"):
         vault.add_case("")
     with pytest.raises(RecordValueError, match="manifest"):

@@ -101,15 +101,6 @@ def test_damaged_records_stay_named_after_rekey(filled: Vault, flip: Callable[..
     assert [each["id"] for each in details["damaged records"]] == [lost.id, half.id]
 
 
-def test_rekey_does_not_hide_an_altered_log(filled: Vault, sql: Sql, passphrase: str) -> None:
-    sql("UPDATE audit_state SET count = count - 1")
-    with pytest.raises(AuditBrokenError):
-        filled.change_passphrase(passphrase, NEW)
-    assert filled.is_unlocked
-    again = unlocked(filled.home, passphrase)
-    assert len(again.keys()) == 2
-
-
 def test_rekey_progress_reaches_the_end(vault: Vault, many: Callable[..., Any], passphrase: str) -> None:
     vault.add_keys(many(2 * STEP))
     told: list[tuple[int, int]] = []
@@ -196,8 +187,10 @@ def test_session_can_be_read_during_its_own_rekey(vault: Vault, many: Callable[.
 def test_an_edited_header_is_noticed_at_unlock_and_not_written_to(
     vault: Vault, home: Path, sql: Sql, passphrase: str
 ) -> None:
+    case = vault.add_case("a")
     sql("UPDATE vault SET created = '1999-01-01T00:00:00.000Z'")
     again = unlocked(home, passphrase)
+    assert again.cases() == [case], "a log that cannot be written does not prevent unlocking"
     assert any("header, was altered" in warning for warning in again.warnings)
     with pytest.raises(AuditBrokenError, match="header"):
         again.add_case("on top")

@@ -155,7 +155,7 @@ def ranked(key: Key, suspect: Aligned, by: str) -> dict[str, Any]:
 
 def of_noise(key: Key, suspect: Aligned, by: str) -> dict[str, Any]:
     """Return z and share of a key's noise under one map."""
-    differences = differences_of(suspect.borne_out, by, key.derivation)
+    differences = differences_of(suspect.checked_by_content, by, key.derivation)
     sums = score(task_of(differences, [key.derivation.noise_key()], key.parameters))
     return {"z": float(sums.z[0]), "share": float(sums.share[0])}
 

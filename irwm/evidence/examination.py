@@ -64,7 +64,7 @@ class Examination:
         self._side_of_head: _Original | None = None
         self._opening = Lock()
 
-    def another(self, suspect: Checkpoint) -> Examination:
+    def with_suspect(self, suspect: Checkpoint) -> Examination:
         """The examination of another suspect, which reuses the results for the original."""
         other = Examination(suspect, self.original, self.device)
         other._side = self._side
@@ -249,7 +249,7 @@ class Aligned:
         return self.settled if self._places.misplaced(tokens) > FEW_MISPLACED else self
 
     @cached_property
-    def borne_out(self) -> Aligned:
+    def checked_by_content(self) -> Aligned:
         """The same with every row placed by its content, if a name places any row at another id than its own.
 
         This is for evidence that is spread over all rows: the person who provides the original could edit its tokenizer

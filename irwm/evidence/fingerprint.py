@@ -56,7 +56,7 @@ def _in_place(examination: Examination, key: Key, enough: float, place: str) -> 
     best: Evidence | None = None
     for by in MAPS:
         for each in examination.aligned:
-            suspect = each.borne_out
+            suspect = each.checked_by_content
             if not suspect.holds_embedding or not suspect.readable(by, key.derivation.sample_key()):
                 continue
             differences = differences_of(suspect, by, key.derivation)

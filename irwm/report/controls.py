@@ -103,7 +103,7 @@ class Controls:
         if self._neutral is None:
             place = Path(tempfile.mkdtemp(prefix="neutral-", dir=self._folder))
             model = irwm.open_checkpoint(write_neutral(self._unmarked.original, place / "model"))
-            self._neutral = self._unmarked.another(model)
+            self._neutral = self._unmarked.with_suspect(model)
         (finding,) = detect_marks(self._neutral, [key], **WAY)
         test = SelfTest.of(control_of_neutral(NEUTRAL), finding, "inconclusive")
         return NeutralModel.of(NEUTRAL, self._neutral.suspect.vocab_size, finding), test
@@ -120,7 +120,7 @@ def check_controls(
         traced: its section "tracing".
     """
     with tempfile.TemporaryDirectory() as folder:  # mode 0700
-        again = Controls(examined.another(examined.original), Path(folder)).run(examined, key, finding)
+        again = Controls(examined.with_suspect(examined.original), Path(folder)).run(examined, key, finding)
     tests = [asdict(test) for test in again.tests]
     if traced is not None and any(z is not None for z in traced["decoys"]):
         tests.append(tracing.control(traced))

@@ -103,7 +103,7 @@ def trace_each(
         maps = [by for by in reversed(MAPS) if by in maps]
     found: list[Tracing] = []
     for place in places:
-        readings = [each.borne_out for each in examination.at(place).aligned]
+        readings = [each.checked_by_content for each in examination.at(place).aligned]
         looked = _Looked(place, len(places), len(readings), tried)
         for by in maps:
             found += [_traced(each, by, keys, risk, executor, decoys, progress, looked) for each in readings]
@@ -199,8 +199,8 @@ def _traced(
         first_rows = max(first_rows, scored.first_rows)
         looks = max(looks, scored.looks)
     log10_p = rademacher_tail_log10(z)
-    paid = looked.keys_tried * looked.tensors * len(MAPS) * FORMS * looked.places * looks
-    log10_risk = np.minimum(0.0, log10_p + math.log10(paid))
+    comparisons = looked.keys_tried * looked.tensors * len(MAPS) * FORMS * looked.places * looks
+    log10_risk = np.minimum(0.0, log10_p + math.log10(comparisons))
     traces = tuple(
         Trace(
             recipient=key.recipient,

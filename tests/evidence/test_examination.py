@@ -34,7 +34,7 @@ def test_another_suspect_reuses_the_original_rows(tiny_path: Path, made: list[ir
     key = irwm.generate_key(original, ALONE, secret=bytes(32))
     first = irwm.Examination(one, original)
     (alone,) = irwm.detect_each(first, [key])
-    (again,) = irwm.detect_each(first.another(other), [key])
+    (again,) = irwm.detect_each(first.with_suspect(other), [key])
     assert made.count(original) == 1
     assert made == [one, original, other]
     assert np.array_equal(alone.ranks, again.ranks)

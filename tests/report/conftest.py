@@ -137,7 +137,7 @@ def complete(world: dict[str, Any], suspect: str = "copy", key: str = "key", **c
     examined = irwm.Examination(s, model)
     (finding,) = detect_marks(examined, [k], **WAY)
     with tempfile.TemporaryDirectory() as folder:
-        controlled = Controls(examined.another(model), Path(folder)).run(examined, k, finding)
+        controlled = Controls(examined.with_suspect(model), Path(folder)).run(examined, k, finding)
     rates = ErrorRates(decoys(examined, k, finding, 400), controlled.neutral)
     particulars = {
         "suspect": hashed(s),

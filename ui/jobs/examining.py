@@ -345,7 +345,7 @@ class Examiner:
             first: called with the findings before the controls are run, which take most of the time.
         """
         keys = self._keys
-        examination = self._on(device).another(suspect)
+        examination = self._on(device).with_suspect(suspect)
         traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
         tracing = None
         if traced:

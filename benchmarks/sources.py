@@ -102,10 +102,10 @@ def _run(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _home(package: str, name: str) -> str:
-    """Return the module that defines a name of `package`. Packages with lazy imports have a table of names."""
-    file = _file(package)
-    homes: dict[str, str] = {}
-    for statement in _tree(package).body if file else ():
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "_HOMES":
-            homes = ast.literal_eval(statement.value)
-    return f"{package}.{homes.get(name, name)}"
+    """Return the module that defines a name of `package`. Lazy packages import it from there for type checkers only."""
+    for statement in _tree(package).body if _file(package) else ():
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            for line in statement.body:
+                if isinstance(line, ast.ImportFrom) and line.module != package and name in {a.name for a in line.names}:
+                    return str(line.module)
+    return f"{package}.{name}"

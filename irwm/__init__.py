@@ -23,114 +23,70 @@ The subpackages, from the lowest layer up; each imports only those above it in t
 Everything here is pure: no pages, no database, no clock, no global random state.
 
 Public names are imported on first use: a process that only opens a vault does not spend the time and memory that torch
-needs.
+needs. Type checkers read the imports below, and at runtime `__getattr__` finds the module of a name in them.
 """
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from irwm import attacks
-    from irwm.alignment import Alignment, align
-    from irwm.checkpoint import Checkpoint, open_checkpoint
-    from irwm.checkpoint.answers import suspect_from_answers
-    from irwm.checkpoint.candidates import find_checkpoints
-    from irwm.checkpoint.recorded import Answers, read_answers
-    from irwm.checkpoint.suspects import open_suspect
-    from irwm.errors import IrwmError
-    from irwm.evidence.detection import detect, detect_each
-    from irwm.evidence.examination import Examination
-    from irwm.evidence.finding import Finding, Reading
-    from irwm.evidence.lineage import Lineage
-    from irwm.keys.key import Key, decoy_key, generate_key
-    from irwm.release.insertion import Release, insert
-    from irwm.release.manifest import Manifest
-    from irwm.scheme.parameters import Parameters, many_recipients, one_owner
-    from irwm.scheme.probabilities import random_user_probability, success_probability, wrong_user_probability
-    from irwm.tracing.recognition import trace
-    from irwm.tracing.result import Trace, Tracing
+    from irwm import attacks as attacks
+    from irwm.alignment import Alignment as Alignment
+    from irwm.alignment import align as align
+    from irwm.checkpoint import Checkpoint as Checkpoint
+    from irwm.checkpoint import open_checkpoint as open_checkpoint
+    from irwm.checkpoint.answers import suspect_from_answers as suspect_from_answers
+    from irwm.checkpoint.candidates import find_checkpoints as find_checkpoints
+    from irwm.checkpoint.recorded import Answers as Answers
+    from irwm.checkpoint.recorded import read_answers as read_answers
+    from irwm.checkpoint.suspects import open_suspect as open_suspect
+    from irwm.errors import IrwmError as IrwmError
+    from irwm.evidence.detection import detect as detect
+    from irwm.evidence.detection import detect_each as detect_each
+    from irwm.evidence.examination import Examination as Examination
+    from irwm.evidence.finding import Finding as Finding
+    from irwm.evidence.finding import Reading as Reading
+    from irwm.evidence.lineage import Lineage as Lineage
+    from irwm.keys.key import Key as Key
+    from irwm.keys.key import decoy_key as decoy_key
+    from irwm.keys.key import generate_key as generate_key
+    from irwm.release.insertion import Release as Release
+    from irwm.release.insertion import insert as insert
+    from irwm.release.manifest import Manifest as Manifest
+    from irwm.scheme.parameters import Parameters as Parameters
+    from irwm.scheme.parameters import many_recipients as many_recipients
+    from irwm.scheme.parameters import one_owner as one_owner
+    from irwm.scheme.probabilities import random_user_probability as random_user_probability
+    from irwm.scheme.probabilities import success_probability as success_probability
+    from irwm.scheme.probabilities import wrong_user_probability as wrong_user_probability
+    from irwm.tracing.recognition import trace as trace
+    from irwm.tracing.result import Trace as Trace
+    from irwm.tracing.result import Tracing as Tracing
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Alignment",
-    "Answers",
-    "Checkpoint",
-    "Examination",
-    "Finding",
-    "IrwmError",
-    "Key",
-    "Lineage",
-    "Manifest",
-    "Parameters",
-    "Reading",
-    "Release",
-    "Trace",
-    "Tracing",
-    "align",
-    "attacks",
-    "decoy_key",
-    "detect",
-    "detect_each",
-    "find_checkpoints",
-    "generate_key",
-    "insert",
-    "many_recipients",
-    "one_owner",
-    "open_checkpoint",
-    "open_suspect",
-    "random_user_probability",
-    "read_answers",
-    "success_probability",
-    "suspect_from_answers",
-    "trace",
-    "wrong_user_probability",
-]
 
-# The module that defines each public name.
-_HOMES = {
-    "Alignment": "alignment",
-    "Answers": "checkpoint.recorded",
-    "Checkpoint": "checkpoint",
-    "Examination": "evidence.examination",
-    "Finding": "evidence.finding",
-    "IrwmError": "errors",
-    "Key": "keys.key",
-    "Lineage": "evidence.lineage",
-    "Manifest": "release.manifest",
-    "Parameters": "scheme.parameters",
-    "Reading": "evidence.finding",
-    "Release": "release.insertion",
-    "Trace": "tracing",
-    "Tracing": "tracing",
-    "align": "alignment",
-    "decoy_key": "keys.key",
-    "detect": "evidence.detection",
-    "detect_each": "evidence.detection",
-    "find_checkpoints": "checkpoint.candidates",
-    "generate_key": "keys.key",
-    "insert": "release.insertion",
-    "many_recipients": "scheme.parameters",
-    "one_owner": "scheme.parameters",
-    "open_checkpoint": "checkpoint",
-    "open_suspect": "checkpoint.suspects",
-    "random_user_probability": "scheme.probabilities",
-    "read_answers": "checkpoint.recorded",
-    "success_probability": "scheme.probabilities",
-    "suspect_from_answers": "checkpoint.answers",
-    "trace": "tracing",
-    "wrong_user_probability": "scheme.probabilities",
-}
+def _homes() -> dict[str, str]:
+    """The module of each public name, as the imports above state it."""
+    imports = (node for node in ast.walk(ast.parse(Path(__file__).read_bytes())) if isinstance(node, ast.ImportFrom))
+    return {each.name: node.module for node in imports for each in node.names if node.module and each.asname}
+
+
+_HOMES = _homes()
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, or a module of this package."""
-    if name in _HOMES:
-        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    """A public name, a module of this package, or the list of public names."""
+    if name == "__all__":  # not assigned, because type checkers take an assigned one as the complete list
+        found: Any = sorted(_HOMES)
     elif name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    elif _HOMES.get(name, __name__) != __name__:
+        found = getattr(import_module(_HOMES[name]), name)
     else:
         try:
             found = import_module(f"{__name__}.{name}")
@@ -143,4 +99,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

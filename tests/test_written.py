@@ -35,7 +35,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository of three modules: a command, a module that it imports, and one that it does not."""
     (tmp_path / "irwm").mkdir()
     (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "irwm" / "__init__.py").write_text('_HOMES = {"rank": "scheme"}\n')
+    (tmp_path / "irwm" / "__init__.py").write_text("if TYPE_CHECKING:\n    from irwm.scheme import rank as rank\n")
     (tmp_path / "irwm" / "scheme.py").write_text('"""Ranks."""\n\nrank = 1\n')
     (tmp_path / "irwm" / "page.py").write_text("title = 1\n")
     (tmp_path / "benchmarks" / "one.py").write_text("import irwm\n\nprint(irwm.rank)\n")

@@ -60,34 +60,28 @@ def searches(suspect: Checkpoint, original: OriginalRows, embedding_rows: NDArra
     Args:
         embedding_rows: as for `Search`.
     """
-    choices = [choice for choice in _choices(suspect, original.model) if _comparable(choice, original.model)]
+    model = original.model
+    choices = [each for each in _choices(suspect, model) if each.vocab_size <= _most_rows(each.hidden_size, model)]
     if not choices:
-        raise _too_many_rows(suspect, original.model)
+        raise UnsupportedCheckpointError(
+            "The suspect claims to have far more rows than the original; they were not read",
+            file=suspect.path,
+            tensor=suspect.layout.embedding.name,
+            expected=f"at most {_most_rows(suspect.hidden_size, model)} rows; the original has {model.vocab_size}",
+            found=f"{suspect.vocab_size} rows",
+            advice="Check that this is the model you mean; if so, reduce its embedding to the rows "
+            "that its tokenizer uses",
+        )
     chosen = choices
     if len(choices) > MOST_CHOICES:
         own, *others = choices
-        others.sort(key=lambda each: -_likeness(each, original.model))
+        others.sort(key=lambda each: -_likeness(each, model))
         chosen = [own, *others[: MOST_CHOICES - 1]]
     return Searches(tuple(Search(choice, original, embedding_rows) for choice in chosen), len(choices) - len(chosen))
 
 
 def _most_rows(hidden_size: int, model: Checkpoint) -> int:
     return max(MOST_ROWS_SHARE * model.vocab_size, MOST_ENTRIES // max(hidden_size, 1))
-
-
-def _comparable(choice: Checkpoint, model: Checkpoint) -> bool:
-    return choice.vocab_size <= _most_rows(choice.hidden_size, model)
-
-
-def _too_many_rows(suspect: Checkpoint, model: Checkpoint) -> UnsupportedCheckpointError:
-    return UnsupportedCheckpointError(
-        "The suspect claims to have far more rows than the original; they were not read",
-        file=suspect.path,
-        tensor=suspect.layout.embedding.name,
-        expected=f"at most {_most_rows(suspect.hidden_size, model)} rows; the original has {model.vocab_size}",
-        found=f"{suspect.vocab_size} rows",
-        advice="Check that this is the model you mean; if so, reduce its embedding to the rows that its tokenizer uses",
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,9 +128,8 @@ def _choices(suspect: Checkpoint, model: Checkpoint) -> list[Checkpoint]:
     layout = suspect.layout
     refs = [*layout.alternatives, *(copy for copy in layout.copies if not _same(suspect, copy))]
     choices = [suspect, *(with_embedding(suspect, ref) for ref in refs)]
-    for fits in (_of_width, _of_size):
-        choices = [each for each in choices if fits(each, model)] or choices
-    return choices
+    choices = [each for each in choices if each.hidden_size == model.hidden_size] or choices
+    return [each for each in choices if each.vocab_size >= LEAST_ROWS_SHARE * model.vocab_size] or choices
 
 
 def _likeness(choice: Checkpoint, model: Checkpoint) -> float:
@@ -157,14 +150,6 @@ def _likeness(choice: Checkpoint, model: Checkpoint) -> float:
 def _same(suspect: Checkpoint, copy: TensorRef) -> bool:
     """Whether a tensor that should be a copy of the embedding is one; if not, the model may use either."""
     return same_bytes(suspect.tensors[suspect.layout.embedding.name], suspect.tensors[copy.name])
-
-
-def _of_width(suspect: Checkpoint, model: Checkpoint) -> bool:
-    return suspect.hidden_size == model.hidden_size
-
-
-def _of_size(suspect: Checkpoint, model: Checkpoint) -> bool:
-    return suspect.vocab_size >= LEAST_ROWS_SHARE * model.vocab_size
 
 
 def _similarity(alignment: Alignment) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,7 @@ ALIGNED_COSINE = 0.3
 # 500 steps, although in all components they reached 0.58; noise of one deviation leaves 0.28. It is sufficient for
 # reading a mark, whose own evidence does not depend on it; lineage requires more.
 MINOR_COSINE = 0.25
+NOWHERE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +92,43 @@ class Alignment:
     reason: str = ""
 
     @classmethod
+    def uncompared(
+        cls,
+        embedding: TensorRef,
+        reason: str,
+        rows: NDArray[np.int64] = NOWHERE,
+        width: int = 0,
+        broken_rows: NDArray[np.int64] = NOWHERE,
+        *,
+        aligned: bool = False,
+        scale: float = math.nan,
+        uniqueness: float = 0.0,
+    ) -> Alignment:
+        """An alignment without any compared row; the arguments are the attributes, and `width` is d."""
+        return cls(
+            aligned=aligned,
+            embedding=embedding,
+            rows=rows,
+            columns=np.arange(width),
+            signs=np.ones(width),
+            offsets=np.zeros(width),
+            rotation=None,
+            scale=scale,
+            uniqueness=uniqueness,
+            cosines=np.empty(0),
+            decoy_cosines=np.empty(0),
+            broken_rows=broken_rows,
+            reason=reason,
+        )
+
+    @classmethod
     def recorded(cls, aligned: bool, tensor: str, scale: float, uniqueness: float, reason: str) -> Alignment:
         """The facts of an alignment for verdicts and sentences, without rows and columns.
 
         Args:
             tensor: the name of `embedding`; the others are the same as the attributes.
         """
-        nothing, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
-        return cls(
-            aligned=aligned,
-            embedding=TensorRef(tensor),
-            rows=nowhere,
-            columns=nowhere,
-            signs=nothing,
-            offsets=nothing,
-            rotation=None,
-            scale=scale,
-            uniqueness=uniqueness,
-            cosines=nothing,
-            decoy_cosines=nothing,
-            broken_rows=nowhere,
-            reason=reason,
-        )
+        return cls.uncompared(TensorRef(tensor), reason, aligned=aligned, scale=scale, uniqueness=uniqueness)
 
     @property
     def undone(self) -> tuple[str, ...]:

@@ -33,7 +33,6 @@ from irwm.alignment.rows_by_name import by_tokenizer
 from irwm.alignment.sample import Sample, sample_pairs
 from irwm.alignment.steps import BY_CONTENT, BY_EMBEDDING, BY_ID, BY_TOKENIZER, EMBEDDING, EXTREME_ROWS, steps_of
 from irwm.checkpoint import Checkpoint
-from irwm.families import TensorRef
 
 # With fewer rows, no attempt is made.
 FEWEST_ROWS = 16
@@ -131,8 +130,8 @@ class Search:
             whole = max(whole, attempt.alignment.whole)
         d, own = self.suspect.hidden_size, self._model.source.hidden_size
         if best is None or d != own:
-            why = f"the suspect's rows have {d} coordinates, the original's have {own}"
-            return _unaligned(self.suspect.layout.embedding, self._rows_of(closest), own, why)
+            why = f"cannot be aligned: the suspect's rows have {d} coordinates, the original's have {own}"
+            return Alignment.uncompared(self.suspect.layout.embedding, why, self._rows_of(closest), own)
         exhausted = telling and self.suspect.layout.names_known
         fitted = self._fitted(best) if self._sworn(best) else self._as_it_stands(best, closest)
         rows = self._rows_of(closest)
@@ -217,8 +216,9 @@ class Search:
             return
         sample = sample_pairs(self._suspect, self._model, rows)
         if len(sample.ours) < FEWEST_ROWS:
-            why = f"only {len(sample.ours)} sampled rows of the suspect hold usable numbers"
-            yield Attempt(_unaligned(self.suspect.layout.embedding, rows, d, why, sample.broken), sample, way)
+            why = f"cannot be aligned: only {len(sample.ours)} sampled rows of the suspect hold usable numbers"
+            embedding = self.suspect.layout.embedding
+            yield Attempt(Alignment.uncompared(embedding, why, rows, d, sample.broken), sample, way)
             return
         fit = by_cosine(sample, self._row_constants, self._minor if way == BY_CONTENT else None)
         alignment = Alignment(
@@ -386,25 +386,3 @@ def _columns_reason(fit: Columns) -> str:
     if not fit.fits:
         return f"cannot be aligned: {reason}, below the {ALIGNED_COSINE} that related models keep"
     return reason
-
-
-def _unaligned(
-    ref: TensorRef, rows: NDArray[np.int64], d: int, why: str, broken: NDArray[np.int64] | None = None
-) -> Alignment:
-    """The alignment of a suspect without anything to compare."""
-    empty = np.empty(0)
-    return Alignment(
-        aligned=False,
-        embedding=ref,
-        rows=rows,
-        columns=np.arange(d),
-        signs=np.ones(d),
-        offsets=np.zeros(d),
-        rotation=None,
-        scale=float("nan"),
-        uniqueness=0.0,
-        cosines=empty,
-        decoy_cosines=empty,
-        broken_rows=np.empty(0, dtype=np.int64) if broken is None else broken,
-        reason=f"cannot be aligned: {why}",
-    )

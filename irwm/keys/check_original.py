@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from irwm.checkpoint import Checkpoint
 from irwm.errors import KeyMismatchError
 from irwm.keys.digests import layer0_digest, rows_digest
-from irwm.keys.key import Choices, Key, resolved_scale
-from irwm.scheme.condition import well_conditioned
+from irwm.keys.key import Choices, Key, attempt_and_scale
 from irwm.scheme.parameters import EMBEDDING, HEAD
 
 
@@ -24,18 +23,12 @@ def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model
     Raises:
         KeyMismatchError: `attempt` is not the first stable try, or `scale` does not follow from the parameters.
     """
-    p = key.parameters
-    derivation = key.derivation
-    first, permuted = well_conditioned(
-        a_m, lambda i: derivation.constraint_permutations(i, p.constraints, key.hidden_size), p.condition_limit
-    )
-    noise = key.noise(model, choices)
-    expected = resolved_scale(p, model, choices.marked_rows, noise, permuted, choices.row_permutations)
-    if first == key.attempt and math.isclose(expected, key.scale, rel_tol=1e-6):
+    attempt, scale = attempt_and_scale(key, choices, a_m, model)
+    if attempt == key.attempt and math.isclose(scale, key.scale, rel_tol=1e-6):
         return
     raise KeyMismatchError(
         "this key was not derived correctly: its try or its scale was chosen",
-        expected=f"attempt {first}, scale {expected:.6g}",
+        expected=f"attempt {attempt}, scale {scale:.6g}",
         found=f"attempt {key.attempt}, scale {key.scale:.6g}",
         advice="Do not rely on it; request the key as stored in the vault",
     )

@@ -239,35 +239,27 @@ def generate_key(
 
 def _key_of(model: Checkpoint, params: Parameters, secret: bytes, owner: str, recipient: str, layer0: Layer0) -> Key:
     """The key of one place: `model` is the checkpoint, or its output head."""
-    d, t = model.hidden_size, params.constraints
-    pool = row_pool(model)
-    digest = layer0_digest(model.body)
-    embedding_fingerprint = "" if model.whole is None else model.whole.fingerprint
-    bound = binding(params, pool, d, digest, embedding_fingerprint)
-    derivation = Derivation(secret, model.fingerprint, owner, recipient, bound)
-    query, reference = derivation.tokens(pool, t, d)
-    marked = derivation.marked_rows(pool, query, reference, params.positions)
-    noise = noise_of(derivation, params, model, marked)
-    a_m = layer0.invariant(query, reference, noise.added(model)).cpu().numpy()
-    attempt, permuted = well_conditioned(
-        a_m, lambda i: derivation.constraint_permutations(i, t, d), params.condition_limit
-    )
-    scale = resolved_scale(params, model, marked, noise, permuted, derivation.row_permutations(params.positions, d))
-    return Key(
+    draft = Key(
         secret=secret,
         parameters=params,
         model_fingerprint=model.fingerprint,
-        rows_digest=rows_digest(model, query, reference, marked),
-        layer0_digest=digest,
+        rows_digest="",
+        layer0_digest=layer0_digest(model.body),
         vocab_size=model.vocab_size,
-        hidden_size=d,
-        pool=pool,
-        attempt=attempt,
-        scale=scale,
+        hidden_size=model.hidden_size,
+        pool=row_pool(model),
+        attempt=0,
+        scale=1.0,
         owner=owner,
         recipient=recipient,
-        embedding_fingerprint=embedding_fingerprint,
+        embedding_fingerprint="" if model.whole is None else model.whole.fingerprint,
     )
+    choices = draft.choices()
+    tokens = choices.query_tokens, choices.reference_tokens
+    a_m = layer0.invariant(*tokens, draft.noise(model, choices).added(model)).cpu().numpy()
+    attempt, scale = attempt_and_scale(draft, choices, a_m, model)
+    digest = rows_digest(model, *tokens, choices.marked_rows)
+    return replace(draft, rows_digest=digest, attempt=attempt, scale=scale)
 
 
 def decoy_key(
@@ -288,19 +280,25 @@ def decoy_key(
     return generate_key(model, params, secret, owner, f"decoy {number}", device, layer0)
 
 
-def resolved_scale(
-    params: Parameters,
-    model: Checkpoint,
-    marked_rows: NDArray[np.int64],
-    noise: Noise,
-    permuted: NDArray[np.float64],
-    row_permutations: NDArray[np.int64],
-) -> float:
-    """scale_wm as a number; "auto" makes the stored entries as large as the row's numbers in the basis."""
-    if params.scale != AUTO_SCALE:
-        return float(params.scale)
-    rows = noise.basis.into(model.embedding(marked_rows).double().numpy(), marked_rows)
-    return natural_scale(rows, permuted, row_permutations)
+def attempt_and_scale(key: Key, choices: Choices, a_m: NDArray[np.float64], model: Checkpoint) -> tuple[int, float]:
+    """The key's `attempt` and `scale` as they follow from everything else in it, whatever it states for them.
+
+    Args:
+        choices: the key's; only those that do not depend on the try are used.
+        a_m: (t, d) invariant of the original `model` with the key's noise.
+
+    Raises:
+        ConditionError: condition_limit was not reached.
+    """
+    p, derivation, marked = key.parameters, key.derivation, choices.marked_rows
+    attempt, permuted = well_conditioned(
+        a_m, lambda i: derivation.constraint_permutations(i, p.constraints, key.hidden_size), p.condition_limit
+    )
+    if p.scale != AUTO_SCALE:
+        return attempt, float(p.scale)
+    # The stored entries become as large as the row's numbers in the basis.
+    rows = key.noise(model, choices).basis.into(model.embedding(marked).double().numpy(), marked)
+    return attempt, natural_scale(rows, permuted, choices.row_permutations)
 
 
 def _check_secret_and_names(secret: bytes, owner: str, recipient: str) -> None:

@@ -208,8 +208,8 @@ def test_search_for_the_embedding_runs_once(demo_path: Path, monkeypatch: pytest
     from irwm.alignment import pipeline
 
     looked: list[object] = []
-    plain = pipeline._of_width
-    monkeypatch.setattr(pipeline, "_of_width", lambda *pair: looked.append(pair) or plain(*pair))
+    plain = pipeline._choices
+    monkeypatch.setattr(pipeline, "_choices", lambda *pair: looked.append(pair) or plain(*pair))
     model = irwm.open_checkpoint(demo_path)
     params = irwm.Parameters(places=("embedding",))
     irwm.detect(irwm.open_checkpoint(demo_path), model, irwm.generate_key(model, params, secret=bytes(32)))

@@ -68,14 +68,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
-        return {
-            "vault": self.vault,
-            "number": self.number,
-            "public_key": self.public_key,
-            "previous_public_key": self.previous_public_key,
-            "created_utc": self.created_utc,
-            "signature": self.signature,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: object) -> Self:
@@ -111,12 +104,7 @@ class Signature:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
-        return {
-            "scheme": SCHEME,
-            "public_key": self.public_key,
-            "signature": self.signature,
-            "certificates": [certificate.to_dict() for certificate in self.certificates],
-        }
+        return {"scheme": SCHEME, **asdict(self), "certificates": [each.to_dict() for each in self.certificates]}
 
     @classmethod
     def from_dict(cls, values: object) -> Self:

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.alignment.rows import PUBLIC, Rows, draw, has_direction, median_row, working_dtype
+from irwm.alignment.sample import EXTREME_LENGTH
 
 # Rows of a sample per coordinate; with four the map is as good as with eight.
 ROWS_PER_COORDINATE = 4
@@ -25,8 +26,6 @@ ROWS_PER_COORDINATE = 4
 FEWEST_ROWS_PER_COORDINATE = 1
 # Ridge in units of the mean variance of a coordinate. From 1e-8 to 1e-2 the readings are the same.
 RIDGE = 1e-3
-# A row that is this many times longer than the median one was planted or is broken.
-EXTREME_LENGTH = 20.0
 # Number of rows used to decide between two pairings.
 COMPARED_ROWS = 1024
 # An unrelated model's map fits many rows a little, a descendant's the uncorrupted ones well; a quarter separates them

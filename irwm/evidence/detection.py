@@ -133,13 +133,13 @@ def _detect(
     _check(tried, way)
     first, parts = examination.places[0], [key.at(_places(examination, key)[0]) or key for key in keys]
     _, place = on_device(lambda device: examination.on(device).at(first).check(parts), examination.device)
-    question = _Question(seed, _null_orders(examination, keys, seed), tried, both)
+    question = _Question(seed, _null_orders(examination, keys, seed), tried)
 
     def found(key: Key) -> Finding:
         def read(device: str) -> Finding:
             here = examination.on(device)
             finding = _read(here, key, question, way)
-            return _with_fingerprint(here, key, finding) if question.both else finding
+            return _with_fingerprint(here, key, finding) if both else finding
 
         finding, used = on_device(read, place)
         if used == examination.device:
@@ -173,7 +173,7 @@ def detect_ways(
     """
     _check(keys_tried, *ways)
     examination.check([key])
-    question = _Question(seed, _null_orders(examination, [key], seed), keys_tried, both=False)
+    question = _Question(seed, _null_orders(examination, [key], seed), keys_tried)
     return {way: _read(examination, key, question, way) for way in ways}
 
 
@@ -197,13 +197,11 @@ class _Question:
     Attributes:
         seed, orders: the public permutations of the null, by their number.
         keys_tried: the number of keys for which every verdict is corrected.
-        both: whether the fingerprint of a key with noise is searched for too.
     """
 
     seed: int
     orders: Mapping[int, NullOrders]
     keys_tried: int
-    both: bool
 
 
 def _read(examination: Examination, key: Key, question: _Question, way: tuple[str, str]) -> Finding:

@@ -20,6 +20,7 @@ model have the same total variance, so each of its directions contributes less.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -128,9 +129,4 @@ def answers_needed(width: int, nats: float, survived: float, damage: float = 0.0
         return math.hypot(noise_left([answers], width, nats)[1, 0], damage) <= survived
 
     low, high = width + 1, MOST_WIDTHS * width
-    if not enough(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low
+    return low + bisect_left(range(low, high), True, key=enough) if enough(high) else None

@@ -26,6 +26,7 @@ theory ignores the weights of rows, which makes little difference; `simulated` i
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -123,13 +124,7 @@ def naming_z(risk: float, comparisons: int) -> float:
 
 def most_colluders(case: Collusion, z: float) -> int:
     """The largest c whose weakest copy has a mean z of at least `z`, by bisection, since z falls with c; 0 if none."""
-    if replace(case, colluders=1).weakest_z < z:
-        return 0
-    low, high = 1, MOST_COLLUDERS + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if replace(case, colluders=middle).weakest_z >= z else (low, middle)
-    return low
+    return bisect_left(range(1, MOST_COLLUDERS + 1), True, key=lambda c: replace(case, colluders=c).weakest_z < z)
 
 
 def simulated(

@@ -21,6 +21,7 @@ hold; rho = 0 always succeeds, so high is at least 0, and never keeps a risk, so
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -263,13 +264,9 @@ def _possible(wish: Wish) -> bool:
 
 def _least_step(works: Callable[[float], bool], above: float) -> float | None:
     """The smallest multiple of 0.001 in (above, 1) for which the monotone `works` is true, by bisection."""
-    first, last = math.floor(above * _STEPS) + 1, _STEPS - 1
-    if first > last or not works(last / _STEPS):
-        return None
-    while first < last:
-        middle = (first + last) // 2
-        first, last = (first, middle) if works(middle / _STEPS) else (middle + 1, last)
-    return first / _STEPS
+    steps = range(math.floor(above * _STEPS) + 1, _STEPS)
+    found = bisect_left(steps, True, key=lambda step: works(step / _STEPS))
+    return steps[found] / _STEPS if found < len(steps) else None
 
 
 def _rows(l: int) -> str:

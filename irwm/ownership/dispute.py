@@ -24,6 +24,9 @@ from irwm.scheme.row_pool import row_pool
 
 ORIGINAL, RELEASE, EXHIBIT = "original", "release", "exhibit"
 MOST_CLAIMS = 20
+# The attributes of a reading and of a finding that the record of a test holds.
+_OF_READING = ("count", "present", "log10_p", "log10_p_count")
+_OF_FINDING = ("place", "tensors_read", "forms", "places")
 Progress = Callable[[int, int, str], None]
 
 
@@ -106,28 +109,18 @@ class Test:
             "brought_by": self.brought_by,
             "verdict": finding.verdict if finding else "refused",
             "reason": finding.reason if finding else self.refused,
-            "count": finding.count if finding else None,
-            "present": finding.present if finding else None,
-            "log10_p": finding.log10_p if finding else None,
-            "log10_p_count": finding.log10_p_count if finding else None,
-            "place": finding.place if finding else None,
-            "elsewhere": _in_short(finding.elsewhere) if finding and finding.elsewhere else None,
-            "fingerprint": _fingerprint(finding.fingerprint) if finding and finding.fingerprint else None,
-            "tensors_read": finding.tensors_read if finding else None,
-            "forms": finding.forms if finding else None,
-            "places": finding.places if finding else None,
+            # Each is None if the key was refused.
+            **{name: getattr(finding, name, None) for name in (*_OF_READING, *_OF_FINDING)},
+            "elsewhere": _fields(finding.elsewhere, _OF_READING) if finding else None,
+            "fingerprint": _fields(finding.fingerprint, ("place", "z", "rows")) if finding else None,
             "log10_risk": self.log10_risk,
             "lineage": finding.lineage.status if finding else None,
         }
 
 
-def _in_short(reading: Reading) -> dict[str, Any]:
-    """A summary of the mark's reading in the other place."""
-    return {name: getattr(reading, name) for name in ("count", "present", "log10_p", "log10_p_count")}
-
-
-def _fingerprint(read: Evidence) -> dict[str, Any]:
-    return {"place": read.place, "z": read.z, "rows": read.rows}
+def _fields(read: Reading | Evidence | None, names: Sequence[str]) -> dict[str, Any] | None:
+    """The mark in the other place, or the fingerprint, in short."""
+    return None if read is None else {name: getattr(read, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

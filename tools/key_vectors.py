@@ -2,7 +2,7 @@
 
     python -m tools.key_vectors
 
-`tests/keys/test_keys.py` follows the page with Python's standard library alone and compares its results.
+`tests/keys/test_keys.py` compares with a second implementation of the page (`tests/keys/second.py`).
 """
 
 from __future__ import annotations

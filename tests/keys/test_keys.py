@@ -1,13 +1,10 @@
-"""Keys are derived again bit for bit: compared with the published vectors, and with a second implementation here."""
+"""Keys are derived again bit for bit: compared with the published vectors, and with a second implementation."""
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
-import math
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +18,11 @@ from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError, holds_
 from irwm.keys.key import Key
 from irwm.scheme import keystream, permutations
 from irwm.scheme.row_pool import RowPool
+from tests.keys import second
 from tools.key_vectors import NOISE_ROWS, VECTORS, derived, keys, vector
 
 # Any text that is a valid name for a key: it can be encoded, and every character of it is visible or joins two.
 NAMES = st.text(st.characters(codec="utf-8"), max_size=20).filter(lambda name: not holds_controls(name))
-
-
-def plain_hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """RFC 5869 with only the standard library."""
-    extracted = hmac.new(salt, secret, hashlib.sha256).digest()
-    return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
 
 
 def plain_chacha20(key: bytes, count: int) -> list[int]:
@@ -53,101 +45,6 @@ def plain_chacha20(key: bytes, count: int) -> list[int]:
         out += struct.pack("<16I", *((v + s) & 0xFFFFFFFF for v, s in zip(x, state, strict=True)))
         block += 1
     return list(struct.unpack(f"<{count}Q", out[: 8 * count]))
-
-
-def plain_order(values: list[int]) -> list[int]:
-    return sorted(range(len(values)), key=values.__getitem__)
-
-
-def plain_choices(key: dict) -> dict[str, list]:
-    """docs/key-format.md, followed step by step without the package's code."""
-    d, p = key["hidden_size"], key["parameters"]
-    t, l = p["constraints"], p["positions"]
-
-    facts = {name: key[name] for name in ("parameters", "excluded_rows", "vocab_size", "hidden_size", "layer0_digest")}
-    if "embedding_fingerprint" in key:
-        facts["head_beside_embedding"] = key["embedding_fingerprint"]
-    canonical = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    bound = hashlib.sha256(b"irwm/v3/binding\0" + canonical).digest()
-
-    def purpose_key(purpose: str, recipient: str) -> bytes:
-        info = b"irwm/v3" + bound
-        for part in (key["owner"], recipient, purpose):
-            raw = part.encode()
-            info += struct.pack("<I", len(raw)) + raw
-        return plain_hkdf(bytes.fromhex(key["secret"]), bytes.fromhex(key["model_fingerprint"]), info)
-
-    def stream(purpose: str, recipient: str, count: int) -> list[int]:
-        return plain_chacha20(purpose_key(purpose, recipient), count)
-
-    def orders(purpose: str, rows: int) -> list[list[int]]:
-        words = stream(purpose, key["recipient"], rows * d)
-        return [plain_order(words[i * d : (i + 1) * d]) for i in range(rows)]
-
-    excluded = {i for a, b in key["excluded_rows"] for i in range(a, b)}
-    usable = [i for i in range(key["vocab_size"]) if i not in excluded]
-    frequent = usable[: max(4 * (t + d), len(usable) // 4)]
-    drawn = [frequent[i] for i in plain_order(stream("tokens", "", len(frequent)))][: d + t]
-    rest = [i for i in usable[len(usable) // 8 :] if i not in set(drawn)]
-    found: dict[str, list] = {
-        "reference_tokens": drawn[:d],
-        "query_tokens": drawn[d:],
-        "marked_rows": [rest[i] for i in plain_order(stream("marked-rows", key["recipient"], len(rest)))][:l],
-        "row_permutations": orders("row-permutations", l),
-        "constraint_permutations": orders(f"constraint-permutations/{key['attempt']}", t),
-    }
-    if p["hidden"]:
-        found |= plain_basis(key, purpose_key)
-    if p["noise_coordinates"]:
-        found |= plain_noise(key, purpose_key)
-    if "head" in key:
-        head = {**key, **key["head"], "embedding_fingerprint": key["model_fingerprint"]}
-        if "spread" in p:
-            head["parameters"] = {**p, "spread": p["spread"] / 2}
-        del head["head"]
-        found |= {f"head_{name}": values for name, values in plain_choices(head).items()}
-    return found
-
-
-def short_words(stream_key: bytes, count: int) -> list[int]:
-    long = plain_chacha20(stream_key, count // 2 + 1)
-    return [half for word in long for half in (word & 0xFFFFFFFF, word >> 32)]
-
-
-def plain_basis(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str, list]:
-    """The bases of docs/key-format.md, for the first rows."""
-    d, basis = key["hidden_size"], purpose_key("basis", "")
-    each = -(-d // 32)
-    words = short_words(plain_hkdf(basis, b"irwm", b"irwm/v3/row-signs"), NOISE_ROWS * 2 * each)
-    diagonals = (words[i * each : (i + 1) * each] for i in range(2 * NOISE_ROWS))
-    bits = [[word >> bit & 1 for word in diagonal for bit in range(32)] for diagonal in diagonals]
-    return {
-        "basis_order": plain_order(plain_chacha20(basis, d)),
-        "basis_signs": [[-1 if bit else 1 for bit in diagonal[:d]] for diagonal in bits],
-    }
-
-
-def plain_noise(key: dict, purpose_key: Callable[[str, str], bytes]) -> dict[str, list]:
-    """The noise of docs/key-format.md, for the first rows."""
-    d, m = key["hidden_size"], key["parameters"]["noise_coordinates"]
-    added = key["parameters"]["spread"] > 0
-    noise = purpose_key("noise", key["recipient"])
-    short = short_words(noise, NOISE_ROWS * (m + 1))
-    places, signs = [], []
-    for i in range(NOISE_ROWS):
-        first, *others = short[i * (m + 1) : (i + 1) * (m + 1)]
-        edges = [j * d // m for j in range(m + 1)]
-        turn = ((first >> 1) * d) >> 31
-        within = ((w >> 1) * (edges[j + 1] - edges[j]) >> 31 for j, w in enumerate(others))
-        places.append([(turn + edges[j] + place) % d for j, place in enumerate(within)])
-        lowest = [w & 1 for w in others] if added else [(first + j) & 1 for j in range(m)]
-        signs.append([1 - 2 * bit for bit in lowest])
-    if added:
-        return {"noise_places": places, "noise_signs": signs}
-    sizes = short_words(plain_hkdf(noise, b"irwm", b"irwm/v3/noise-size"), NOISE_ROWS)[:NOISE_ROWS]
-    # In billionths, because the last digit of a logarithm varies between platforms.
-    billionths = [round(1e9 * math.sqrt(-math.log((word + 1) / 2**32))) for word in sizes]
-    return {"noise_places": places, "noise_signs": signs, "noise_sizes": billionths}
 
 
 def a_key(**changes) -> Key:
@@ -208,15 +105,17 @@ def test_published_vectors_rederive() -> None:
         key = Key.from_bytes(raw)
         assert key.commitment == each["commitment"]
         assert hashlib.sha256(b"irwm/v3/commitment\0" + raw).hexdigest() == each["commitment"]
-        choices = key.choices()
-        plain = plain_choices(json.loads(raw))
+        again = second.Part(json.loads(raw), "embedding").derived(NOISE_ROWS)
+        if key.head is not None:
+            head = second.Part(json.loads(raw), "head").derived(NOISE_ROWS)
+            again |= {f"head_{name}": values for name, values in head.items()}
         ours_by_name = derived(key)
-        assert ours_by_name.keys() == plain.keys()
+        assert ours_by_name.keys() == again.keys()
         for name, ours in ours_by_name.items():
-            assert ours.tolist() == plain[name], name
+            assert ours.tolist() == again[name].tolist(), name
             assert hashlib.sha256(ours.astype("<i8").tobytes()).hexdigest() == each["sha256"][name], name
-        assert choices.marked_rows.tolist() == each["marked_rows"]
-        assert choices.query_tokens.tolist() == each["query_tokens"]
+        for name in ("marked_rows", "query_tokens"):
+            assert again[name].tolist() == each[name]
 
 
 @pytest.mark.fault(86)
@@ -256,16 +155,11 @@ def test_setting_out_of_range_is_refused_when_a_key_is_made_read_or_used(
 
 @pytest.mark.parametrize("seed", [0, 7, -3, 2**126])
 def test_public_orders_equal_the_documented_ones(seed: int) -> None:
-    """docs/key-format.md, *The public permutations*, with only the standard library."""
+    """docs/key-format.md, *The public permutations*."""
     positions, orders, d = 3, 4, 16
-    public = seed.to_bytes(16, "little", signed=True)
-    shared, own = (
-        plain_chacha20(plain_hkdf(public, b"irwm", info), count * d)
-        for info, count in ((b"irwm/v3/null-shared", orders), (b"irwm/v3/null-positions", positions))
-    )
     found = permutations.NullOrders.of(seed, orders, positions, d)
-    assert found.shared.tolist() == [plain_order(shared[i * d : (i + 1) * d]) for i in range(orders)]
-    assert found.own.tolist() == [plain_order(own[i * d : (i + 1) * d]) for i in range(positions)]
+    for ours, name, count in ((found.shared, b"shared", orders), (found.own, b"positions", positions)):
+        assert np.array_equal(ours, second.orders(second.public(seed, b"irwm/v3/null-" + name), count, d))
     longer = permutations.NullOrders.of(seed, orders, positions + 2, d)  # a longer key does not change them
     assert longer.own[:positions].tolist() == found.own.tolist()
 

@@ -39,6 +39,7 @@ def test_the_release_is_found(marked) -> None:
     assert found.paper.count >= 49
 
 
+@pytest.mark.fault(34)
 def test_the_original_does_not_carry_the_mark(marked) -> None:
     model, key, _ = marked
     found = irwm.detect(model, model, key)
@@ -46,6 +47,7 @@ def test_the_original_does_not_carry_the_mark(marked) -> None:
     assert found.lineage.status == "derived"
 
 
+@pytest.mark.fault(34)
 def test_another_keys_release_does_not_carry_this_mark(marked) -> None:
     model, _, release = marked
     other = irwm.generate_key(model, secret=bytes(32), owner="them")
@@ -158,29 +160,18 @@ def test_unrelated_embeddings_are_never_derived(tmp_path: Path, rows: int, d: in
     assert lineage(alignment).status != "derived"
 
 
+@pytest.mark.fault(36)
 def test_risk_is_corrected_for_keys_tried(marked) -> None:
     model, key, release = marked
     weak = irwm.detect(irwm.open_checkpoint(release), model, key, keys_tried=10**85)
-    assert weak.verdict == "inconclusive"
-    with pytest.raises(ParameterError):
-        irwm.detect(model, model, key, keys_tried=0)
+    assert (weak.verdict, weak.keys_tried) == ("inconclusive", 10**85)
 
 
-@pytest.mark.parametrize("bad", [{"statistic": "best"}, {"invariant": "both"}])
-def test_unknown_readings_are_refused(marked, bad: dict) -> None:
+@pytest.mark.parametrize("bad", [{"statistic": "best"}, {"invariant": "both"}, {"keys_tried": 0}])
+def test_invalid_questions_are_refused(marked, bad: dict) -> None:
     model, key, _ = marked
     with pytest.raises(ParameterError):
         irwm.detect(model, model, key, **bad)
-
-
-@pytest.mark.parametrize("permutations", [0, 1, 10])
-def test_fault_35_too_few_permutations_are_reported(tiny_path: Path, permutations: int) -> None:
-    model = irwm.open_checkpoint(tiny_path)
-    key = irwm.generate_key(model, irwm.Parameters(permutations=permutations), secret=bytes(32))
-    found = irwm.detect(model, model, key)
-    assert found.verdict == "inconclusive"
-    assert "few permutations" in found.reason
-    assert (found.ranks >= 1 / (1 + permutations)).all()
 
 
 def test_trimmed_rows_are_reported_as_gone(marked, tmp_path: Path) -> None:

@@ -1,29 +1,27 @@
-"""Faults 30 to 38: models that are not what they seem, and evidence that must not be overstated."""
+"""Models that are not what they seem (FAULTS 30 to 33)."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
-from irwm.errors import KeyMismatchError, UnknownFamilyError, UnsupportedCheckpointError
+from irwm.errors import UnknownFamilyError, UnsupportedCheckpointError
+from tests.conftest import Marked
 from tests.families.reference import save
-from tools.small_models import write_llama
 
 SECRET = bytes(range(32))
 
 
 @pytest.fixture(scope="module")
-def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory):
-    model = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(model, secret=SECRET, owner="us", recipient="them")
-    return model, key, irwm.insert(model, key, tmp_path_factory.mktemp("marked") / "release").path
+def marked(release_of: Callable[[str], Marked]) -> Marked:
+    return release_of("demo")
 
 
 def changed(folder: Path, out: Path, change) -> Path:
@@ -88,46 +86,3 @@ def test_fault_33_reordered_ids_are_reported_with_and_without_tokenizer(marked, 
         found = irwm.detect(irwm.open_checkpoint(out), model, key)
         assert found.verdict == "found"
         assert any("token ids were changed" in said for said in found.alignment.undone)
-
-
-def test_fault_34_another_model_or_a_wrong_key_is_not_found(marked, tmp_path: Path) -> None:
-    """Hundreds of wrong keys on each trained model: tests/test_calibration.py."""
-    model, key, release = marked
-    wrong = irwm.generate_key(model, secret=bytes(32), owner="us")
-    assert irwm.detect(irwm.open_checkpoint(release), model, wrong).verdict == "not found"
-    assert irwm.detect(model, model, key).verdict == "not found"
-    other = irwm.open_checkpoint(write_llama(tmp_path / "other", seed=5))
-    with pytest.raises(KeyMismatchError):
-        irwm.detect(irwm.open_checkpoint(release), other, key)
-
-
-def test_fault_36_result_is_corrected_for_every_key_tried(marked) -> None:
-    model, key, release = marked
-    few, many = (irwm.detect(irwm.open_checkpoint(release), model, key, keys_tried=n) for n in (1, 10**85))
-    assert (few.verdict, many.verdict) == ("found", "inconclusive")
-    assert many.keys_tried == 10**85
-    assert few.log10_p == many.log10_p
-
-
-def test_fault_37_seed_threads_and_repetition_change_nothing(marked) -> None:
-    model, key, release = marked
-    suspect, threads = irwm.open_checkpoint(release), torch.get_num_threads()
-    first = irwm.detect(suspect, model, key, seed=3)
-    try:
-        torch.set_num_threads(1 if threads > 1 else 2)
-        second = irwm.detect(suspect, model, key, seed=3)
-    finally:
-        torch.set_num_threads(threads)
-    assert np.array_equal(first.ranks, second.ranks)
-    assert (first.verdict, first.reason) == (second.verdict, second.reason)
-    np.testing.assert_allclose(first.observed, second.observed, rtol=1e-9)
-
-
-def test_fault_38_two_marks_coexist(marked, tmp_path: Path) -> None:
-    """The app warns of it: tests/jobs/test_tasks.py."""
-    model, key, release = marked
-    first = irwm.open_checkpoint(release)
-    second = irwm.generate_key(first, secret=bytes(32), owner="us", recipient="someone else")
-    both = irwm.open_checkpoint(irwm.insert(first, second, tmp_path / "both").path)
-    assert irwm.detect(both, model, key).verdict == "found"
-    assert irwm.detect(both, first, second).verdict == "found"

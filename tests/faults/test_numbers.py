@@ -152,11 +152,3 @@ def test_fault_29_padded_rows_do_not_matter(marked, tmp_path) -> None:
     found = irwm.detect(irwm.open_checkpoint(folder), model, key)
     assert found.verdict == "found"
     assert any("40 rows beyond" in sentence for sentence in found.alignment.undone)
-
-
-def test_an_unrelated_model_cannot_be_aligned(marked, tmp_path) -> None:
-    model, key, _ = marked
-    found = irwm.detect(irwm.open_checkpoint(write_llama(tmp_path / "unrelated", seed=99)), model, key)
-    assert found.verdict in ("inconclusive", "not found")
-    assert "cannot be aligned" in found.reason
-    assert found.lineage.status != "derived"

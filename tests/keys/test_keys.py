@@ -241,6 +241,7 @@ def test_other_bytes_are_not_a_key(raw: bytes) -> None:
         Key.from_bytes(raw)
 
 
+@pytest.mark.fault(34)
 def test_generation_binds_the_key_to_its_model(tiny_path, tmp_path) -> None:
     from tools.small_models import write_llama
 

@@ -87,6 +87,7 @@ def of_public(world: World) -> tuple[irwm.Key, irwm.Checkpoint]:
     return key, write_embedding(world.release, embedding, world.folder / "M12-of-public")
 
 
+@pytest.mark.fault(38)
 def test_both_marks_of_a_twice_marked_model_are_read(
     world: World, attacker_key: irwm.Key, twice: irwm.Checkpoint
 ) -> None:

@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import chi2, kstest, norm
 
 import irwm
-from irwm.errors import ParameterError
 from irwm.running import default_text
 from irwm.scheme.noise import MEAN_SIZE, Noise, adds, embedding_deviation, places, sizes_of
 from irwm.scheme.parameters import PLACES, many_recipients, one_owner
@@ -269,12 +268,6 @@ def test_a_mark_under_noise_is_found_for_its_own_recipient_only(
         else:
             assert verdicts[key.recipient] == "found"
         assert [name for name in verdicts if name != key.recipient and verdicts[name] == "found"] == []
-
-
-def test_noise_in_all_coordinates_is_refused(model: irwm.Checkpoint) -> None:
-    params = irwm.Parameters(constraints=5, noise_coordinates=64)
-    with pytest.raises(ParameterError, match="more noise coordinates"):
-        keys_for(model, ["a"], params)
 
 
 @pytest.mark.parametrize("d", [1, 48, 64, 255, 256, 320, 4096, 16384])

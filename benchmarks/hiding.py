@@ -181,7 +181,8 @@ def dictionary(model: irwm.Checkpoint, _root: Path) -> None:
             with one_basis_for_all() if one else nullcontext():
                 made = copies(model, preset, count)
                 (key,) = keys_for(model, ["recipient 0"], preset)
-                true = key.noise(model, key.choices()).basis.dense(model.hidden_size, 0)
+                d = model.hidden_size
+                true = key.noise(model, key.choices()).basis.into(np.eye(d), np.zeros(d, dtype=np.int64))
             started = time.perf_counter()
             auc, learned = dictionary_auc(made, preset.constraints)
             cosine = float(np.median(np.abs(learned.T @ true).max(axis=0)))

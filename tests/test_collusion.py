@@ -15,6 +15,7 @@ from benchmarks.hiding import classifier_auc, copies, dictionary_auc, lengths_au
 from irwm.attacks.collusion import STRATEGIES, strategy
 from irwm.scheme.parameters import many_recipients
 from irwm.tracing import trace_each
+from tests.scheme.test_basis import dense
 from tools.copies import copy_of, keys_for, other_names, write_embedding
 from tools.small_models import write_llama
 
@@ -131,7 +132,7 @@ def test_shared_basis_can_be_learned_from_two_copies_but_row_bases_cannot(tmp_pa
     params = irwm.Parameters(constraints=3, noise_coordinates=3, spread=0.0)
     (key,) = keys_for(model, ["recipient 0"], params)
     with one_basis_for_all():
-        true = key.noise(model, key.choices()).basis.dense(64, 0)
+        true = dense(key.noise(model, key.choices()).basis, 64, 0)
         auc, learned = dictionary_auc(copies(model, params, 2), 3)
     assert np.abs(learned.T @ true).max(axis=0).min() > 0.95
     assert auc > 0.8

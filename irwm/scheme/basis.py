@@ -76,15 +76,3 @@ class Basis:
         bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(np.int8)
         signs = 1 - 2 * bits.reshape(tokens.size, 2, 32 * each)
         return signs[:, 0, :d], signs[:, 1, :d]
-
-    def dense(self, d: int, token: int) -> NDArray[np.float64]:
-        """B_i itself, (d, d), from the formulas and not from `into`, to test the fast implementation."""
-        if self.order is None:
-            return np.eye(d)
-        j, k = np.arange(d)[:, None], np.arange(d)[None, :]
-        cosines = np.sqrt(2.0 / d) * np.cos(np.pi * (2 * j + 1) * k / (2 * d))
-        cosines[:, 0] = np.sqrt(1.0 / d)
-        selection = np.zeros((d, d))
-        selection[self.order, np.arange(d)] = 1.0
-        outer, inner = (np.diag(signs[0].astype(np.float64)) for signs in self.signs(np.array([token])))
-        return np.asarray(outer @ cosines @ selection @ inner @ cosines)

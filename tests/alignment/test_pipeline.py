@@ -16,6 +16,7 @@ from irwm.alignment.rows import Rows
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.lineage import lineage
+from tools.copies import with_noise, write_embedding
 from tools.small_models import write_llama
 
 
@@ -184,16 +185,7 @@ def test_the_methods_for_large_models_give_the_same_result(phi3_path: Path, tmp_
     steps = ["rotate", ("rescale", {"factor": 1.7}), ("reorder_tokens", {"tokenizer": "drop"})]
     suspect, where = disguised(phi3_path, tmp_path / "x", steps)
     if noise:
-        file = next((tmp_path / "x").glob("*.safetensors"))
-        tensors = load_file(file)
-        name = suspect.layout.embedding.name
-        table = tensors[name].float()
-        generator = torch.Generator().manual_seed(0)
-        tensors[name] = (table + noise * table.std() * torch.randn(table.shape, generator=generator)).to(
-            tensors[name].dtype
-        )
-        save_file(tensors, file, metadata={"format": "pt"})
-        suspect = irwm.open_checkpoint(tmp_path / "x")
+        suspect = write_embedding(suspect, with_noise(suspect.embedding(), noise), tmp_path / "noisy")
     model = irwm.open_checkpoint(phi3_path)
     alignment = irwm.align(suspect, model)
     assert alignment.aligned
@@ -226,14 +218,10 @@ def test_a_planted_row_whose_sums_overflow_does_not_stop_alignment(phi3_path: Pa
     clean = irwm.align(suspect, model)
     assert clean.rotation is not None
     leading = Rows.of(model, clean.row_constants).principal_components[:, 0].double().numpy()
-    file = next((tmp_path / "x").glob("*.safetensors"))
-    tensors = load_file(file)
-    table = tensors[suspect.layout.embedding.name].float()
+    table = suspect.embedding()
     table[7] = 3e38 * min(1.0, float(table.norm(dim=1).median())) * torch.as_tensor(np.sign(clean.rotation @ leading))
     assert table[7].isfinite().all()
-    tensors[suspect.layout.embedding.name] = table
-    save_file(tensors, file, metadata={"format": "pt"})
-    alignment = irwm.align(irwm.open_checkpoint(tmp_path / "x"), model)
+    alignment = irwm.align(write_embedding(suspect, table, tmp_path / "planted"), model)
     assert alignment.aligned
     found = alignment.rows >= 0
     assert found.mean() > 0.98

@@ -14,16 +14,11 @@ from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE
 from irwm.alignment.rotation import Rotation, best_rotation, by_procrustes, leading_count, polar_factor, procrustes
 from irwm.alignment.rows import principal_components
 from irwm.alignment.sample import Sample, centred, row_cosines
-
-NONE = np.empty(0, dtype=np.int64)
+from tests.alignment.test_columns import sample
 
 
 def embedding(path: Path) -> torch.Tensor:
     return irwm.open_checkpoint(path).embedding(range(300, 4096)).double()
-
-
-def sample(theirs: torch.Tensor, ours: torch.Tensor) -> Sample:
-    return Sample(theirs, ours, np.arange(len(ours)), NONE, 0)
 
 
 def fit_to(each: Sample) -> Rotation:

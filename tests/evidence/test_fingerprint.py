@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +11,13 @@ import pytest
 import torch
 
 import irwm
-from irwm.__main__ import main
 from irwm.evidence.detection import detect_marks
 from irwm.report.consistency import contradictions
-from irwm.report.document import finding_document, from_json, to_json
 from irwm.report.html import render_html
-from irwm.report.items import ItemDescription, KeyInfo, installed_versions
 from irwm.report.reproduction import reproduce
 from irwm.scheme.probabilities import rademacher_tail_log10
+from tests.conftest import Marked
+from tests.evidence.test_head import document_of
 from tools.copies import copy_of, keys_for, with_noise, write_embedding
 from tools.small_models import write_llama
 
@@ -89,23 +87,6 @@ def test_many_keys_get_the_same_findings_as_single_ones(model, key, without_mark
         assert [each.log10_p for each in found.evidence] == [each.log10_p for each in expected.evidence]
 
 
-def test_the_command_gives_the_same_answer(model, key, without_mark, tmp_path: Path, capsys) -> None:
-    (tmp_path / "the.key").write_bytes(key.to_bytes())
-    asked = [
-        "detect",
-        str(without_mark.path),
-        "--original",
-        str(model.path),
-        "--json",
-        "--key",
-        str(tmp_path / "the.key"),
-    ]
-    assert main(asked) == 0
-    (found,) = json.loads(capsys.readouterr().out)["keys"]
-    expected = irwm.detect(without_mark, model, key)
-    assert (found["verdict"], found["reason"]) == (expected.verdict, expected.reason)
-
-
 def test_innocent_keys_have_two_forms_and_are_not_found(model, without_mark) -> None:
     z = []
     for number in range(12):
@@ -146,16 +127,7 @@ def test_other_statistic_uses_only_the_mark_with_the_same_correction(model, key,
 
 def test_report_states_and_reproduces_both_forms(model, key, without_mark) -> None:
     found = irwm.detect(without_mark, model, key)
-    document = finding_document(
-        found,
-        suspect=ItemDescription.of(without_mark),
-        original=ItemDescription.of(model),
-        key_info=KeyInfo.of(key),
-        case={},
-        created_utc="2026-11-23T12:00:00Z",
-        tool_versions=installed_versions(),
-    )
-    document = from_json(to_json(document))
+    document = document_of(Marked(model, key, without_mark.path), without_mark, found)
     assert contradictions(document) == []
     assert reproduce(document, without_mark, model, key) == []
     page = render_html(document)

@@ -12,10 +12,14 @@ import torch
 import irwm
 from irwm.evidence.finding import Finding
 from irwm.evidence.verdict import COMBINATIONS, FOUND_LOG10_RISK, log10_risk
+from irwm.report import render_html
 from irwm.report.error_rates import clopper_pearson
 from irwm.scheme.keystream import derive
 from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_floor_log10, fisher_log10
+from tests.conftest import Marked
+from tests.evidence.test_head import document_of
+from tests.report.test_html import Page
 from tools.copies import write_embedding
 
 KEYS, BATCH = 100, 20
@@ -104,18 +108,7 @@ def test_fault_36_correction_for_many_keys_is_applied_and_printed(marked) -> Non
     assert log10_risk(many.reading, many.comparisons) == pytest.approx(
         log10_risk(one.reading, one.maps * one.places) + 5
     )
-    from irwm.report import ItemDescription, KeyInfo, finding_document, render_html
-    from tests.report.test_html import Page
-
-    document = finding_document(
-        many,
-        suspect=ItemDescription.of(release),
-        original=ItemDescription.of(model),
-        key_info=KeyInfo.of(key),
-        case={},
-        created_utc="2026-11-21T02:00:00Z",
-        tool_versions={},
-    )
+    document = document_of(Marked(model, key, release.path), release, many)
     lr = document["evaluation"]
     assert lr["log10_lr_per_comparison"] == pytest.approx(
         lr["log10_lr"] - math.log10(100_000 * many.maps * many.places)

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import CancelledError, CheckpointChangedError, OutputExistsError, ParameterError, PublishError
 from irwm.release import Patch, publish, read_manifest, sweep_partials, verify_manifest
-from irwm.release import publish as publish_function
 from tests.checkpoint.builders import EMBEDDING, entry, hub_cache, raw, split, tree
 
 
@@ -78,11 +77,10 @@ def test_patches_across_the_borders_of_the_chunks(tmp_path: Path) -> None:
     border = 8 * 1024 * 1024
     patches = [
         Patch(border - 3, b"abcdef"),
-        Patch(2 * border, b"g"),
+        Patch(2 * border + 3, b"g"),
         Patch(start, b"h"),
         Patch(border + 3, b"i" * border),
     ]
-    patches[1] = Patch(2 * border + 3, b"g")
     seen: list[tuple[int, int, str]] = []
     publish(model, tmp_path / "out", {model.shards[0]: patches}, progress=lambda *args: seen.append(args))
     expected = bytearray((source / "model.safetensors").read_bytes())
@@ -179,7 +177,7 @@ def test_an_interrupt_leaves_nothing(model: Checkpoint, tmp_path: Path) -> None:
 def test_a_second_publisher_is_refused_and_the_first_continues(model: Checkpoint, tmp_path: Path) -> None:
     def verify(_: Path) -> None:
         with pytest.raises(OutputExistsError, match="in use"):
-            publish_function(model, tmp_path / "out", {})
+            publish(model, tmp_path / "out", {})
 
     publish(model, tmp_path / "out", {}, verify=verify)
     assert verify_manifest(tmp_path / "out").ok

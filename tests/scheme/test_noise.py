@@ -17,6 +17,7 @@ from irwm.running import default_text
 from irwm.scheme.noise import MEAN_SIZE, Noise, adds, embedding_deviation, places, sizes_of
 from irwm.scheme.parameters import PLACES, many_recipients, one_owner
 from tests.checkpoint.builders import split
+from tests.scheme.test_basis import dense
 from tools.copies import copy_of, keys_for
 from tools.perplexity import measure
 from tools.small_models import write_llama
@@ -49,7 +50,7 @@ def algorithm_4(embedding: np.ndarray, noise: Noise, level: float | str) -> np.n
             size *= sizes_of(noise.stream_key, np.array([i]))[0]
         if adds(level):
             size *= level
-        basis = noise.basis.dense(d, i)
+        basis = dense(noise.basis, d, i)
         inside = embedding[i] @ basis
         for j in range(noise.coordinates):
             if adds(level):
@@ -129,8 +130,7 @@ def test_two_recipients_share_neither_places_nor_signs_nor_sizes(model: irwm.Che
     assert abs((a[1] * b[1])[:, 0].mean()) < 5 / np.sqrt(n)
     sizes = [sizes_of(noise.stream_key, np.arange(n)) for noise in (one, other)]
     assert abs(np.corrcoef(sizes)[0, 1]) < 5 / np.sqrt(n)
-    for basis in (one.basis.dense(d, 9), other.basis.dense(d, 9)):  # it is common to the release
-        assert np.array_equal(basis, one.basis.dense(d, 9))
+    assert np.array_equal(dense(one.basis, d, 9), dense(other.basis, d, 9))  # it is common to the release
 
 
 @pytest.mark.parametrize("adds", [False, True])

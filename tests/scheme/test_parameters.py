@@ -47,6 +47,7 @@ def test_noise_without_the_secret_bases_is_refused(bad: dict) -> None:
         {"permutations": -1},
         {"permutations": 10.5},
         {"noise_coordinates": -1},
+        *({"spread": value, "noise_coordinates": 4} for value in (-0.1, 1.5, math.nan, True, None, "large")),
     ],
 )
 def test_values_outside_their_range_are_refused_by_name(bad: dict) -> None:

@@ -12,7 +12,6 @@ import torch
 from scipy.stats import kstest, norm
 
 import irwm
-from irwm.errors import ParameterError
 from irwm.explore.capacity import Collusion
 from irwm.tracing import trace_each
 from tools.copies import copy_of, keys_for, with_noise, write_embedding
@@ -99,9 +98,3 @@ def test_single_owner_release_is_recognised(model, tmp_path) -> None:
     assert release.verification.verdict == "found"
     (trace,) = irwm.trace(irwm.open_checkpoint(release.path), model, [key])
     assert trace.named
-
-
-@pytest.mark.parametrize("spread", [-0.1, 1.5, math.nan, True, None, "large"])
-def test_spread_out_of_range_is_refused(spread: object) -> None:
-    with pytest.raises(ParameterError, match="spread"):
-        irwm.Parameters(noise_coordinates=4, spread=spread)

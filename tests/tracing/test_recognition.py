@@ -22,6 +22,7 @@ from irwm.scheme.noise import places
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing import recognition, trace_each
 from tests.recording.answers import write_recording
+from tests.scheme.test_basis import dense
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
 from tools.small_models import write_llama
 
@@ -126,7 +127,7 @@ def test_z_matches_its_definition(model, keys, anns) -> None:
     basis = keys[0].noise(model, keys[0].choices()).basis
     theirs = anns.embedding().double().numpy() / irwm.align(anns, model).scale
     change = theirs - model.embedding().double().numpy()
-    difference = np.stack([row @ basis.dense(64, token) for token, row in enumerate(change)])
+    difference = np.stack([row @ dense(basis, 64, token) for token, row in enumerate(change)])
     for key, trace in zip(keys, irwm.trace(anns, model, keys), strict=True):
         positions, signs = places(key.derivation.noise_key(), np.arange(2500), 2, 64)
         centred = difference - difference.mean(axis=0)

@@ -19,7 +19,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from cryptography.exceptions import InvalidSignature
@@ -63,8 +63,10 @@ class Certificate:
     signature: str
 
     def signed_bytes(self) -> bytes:
-        """The bytes that the previous key signs, without the purpose in front."""
-        return certificate_bytes(self.vault, self.number, self.public_key, self.previous_public_key, self.created_utc)
+        """The bytes that the previous key signs, without the purpose in front: canonical JSON without the signature."""
+        values = {"scheme": SCHEME, **asdict(self)}
+        del values["signature"]
+        return canonical_json(values)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -172,20 +174,6 @@ def check_purpose(purpose: bytes) -> None:
         raise SignatureError("this is not the purpose of a signature", expected=repr(REPORT), found=repr(purpose))
 
 
-def certificate_bytes(vault: str, number: int, public_key: str, previous_public_key: str, created_utc: str) -> bytes:
-    """Canonical JSON of a certificate without its signature."""
-    return canonical_json(
-        {
-            "scheme": SCHEME,
-            "vault": vault,
-            "number": number,
-            "public_key": public_key,
-            "previous_public_key": previous_public_key,
-            "created_utc": created_utc,
-        }
-    )
-
-
 def public_hex(private: Ed25519PrivateKey) -> str:
     """The public key to a private one, hex."""
     return private.public_key().public_bytes_raw().hex()
@@ -193,9 +181,8 @@ def public_hex(private: Ed25519PrivateKey) -> str:
 
 def certify(private: Ed25519PrivateKey, vault: str, number: int, public_key: str, created_utc: str) -> Certificate:
     """A certificate for the next identity, signed with the private key of the present one."""
-    previous = public_hex(private)
-    signed = CERTIFICATE + certificate_bytes(vault, number, public_key, previous, created_utc)
-    return Certificate(vault, number, public_key, previous, created_utc, private.sign(signed).hex())
+    unsigned = Certificate(vault, number, public_key, public_hex(private), created_utc, "")
+    return replace(unsigned, signature=private.sign(CERTIFICATE + unsigned.signed_bytes()).hex())
 
 
 @dataclass(frozen=True, slots=True)

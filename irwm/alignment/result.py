@@ -92,7 +92,7 @@ class Alignment:
     reason: str = ""
 
     @classmethod
-    def uncompared(
+    def unmoved(
         cls,
         embedding: TensorRef,
         reason: str,
@@ -104,7 +104,8 @@ class Alignment:
         scale: float = math.nan,
         uniqueness: float = 0.0,
     ) -> Alignment:
-        """An alignment without any compared row; the arguments are the attributes, and `width` is d."""
+        """An alignment with the original's own d = `width` coordinates and without compared rows; the other arguments
+        are attributes."""
         return cls(
             aligned=aligned,
             embedding=embedding,
@@ -128,7 +129,7 @@ class Alignment:
         Args:
             tensor: the name of `embedding`; the others are the same as the attributes.
         """
-        return cls.uncompared(TensorRef(tensor), reason, aligned=aligned, scale=scale, uniqueness=uniqueness)
+        return cls.unmoved(TensorRef(tensor), reason, aligned=aligned, scale=scale, uniqueness=uniqueness)
 
     @property
     def undone(self) -> tuple[str, ...]:

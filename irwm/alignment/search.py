@@ -131,7 +131,7 @@ class Search:
         d, own = self.suspect.hidden_size, self._model.source.hidden_size
         if best is None or d != own:
             why = f"cannot be aligned: the suspect's rows have {d} coordinates, the original's have {own}"
-            return Alignment.uncompared(self.suspect.layout.embedding, why, self._rows_of(closest), own)
+            return Alignment.unmoved(self.suspect.layout.embedding, why, self._rows_of(closest), own)
         exhausted = telling and self.suspect.layout.names_known
         fitted = self._fitted(best) if self._sworn(best) else self._as_it_stands(best, closest)
         rows = self._rows_of(closest)
@@ -218,7 +218,7 @@ class Search:
         if len(sample.ours) < FEWEST_ROWS:
             why = f"cannot be aligned: only {len(sample.ours)} sampled rows of the suspect hold usable numbers"
             embedding = self.suspect.layout.embedding
-            yield Attempt(Alignment.uncompared(embedding, why, rows, d, sample.broken), sample, way)
+            yield Attempt(Alignment.unmoved(embedding, why, rows, d, sample.broken), sample, way)
             return
         fit = by_cosine(sample, self._row_constants, self._minor if way == BY_CONTENT else None)
         alignment = Alignment(
@@ -249,21 +249,14 @@ class Search:
         reason += " with the original's in the minor components"
         if not fit.fits:
             reason = f"cannot be aligned: {reason}, below the {MINOR_COSINE} that related models keep"
-        alignment = Alignment(
-            aligned=fit.fits,
-            embedding=self.suspect.layout.embedding,
-            rows=rows,
-            columns=np.arange(d),
-            signs=np.ones(d),
-            offsets=np.zeros(d),
+        embedding = self.suspect.layout.embedding
+        alignment = Alignment.unmoved(embedding, reason, rows, d, sample.broken, aligned=fit.fits, uniqueness=1.0)
+        alignment = replace(
+            alignment,
             rotation=np.eye(sample.theirs.shape[1], d),  # fitted only if it scores well enough, since it takes long
-            scale=float("nan"),
-            uniqueness=1.0,
             cosines=fit.cosines,
             decoy_cosines=fit.decoy_cosines,
-            broken_rows=sample.broken,
             whole=fit.whole,
-            reason=reason,
         )
         yield Attempt(alignment, sample, way, fit.turn)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +25,8 @@ from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
 from irwm.keys.check_original import check_original, placed
 from irwm.keys.key import Choices, Key
 from irwm.release.cloning import ClonedFrom
-from irwm.release.manifest import Manifest
 from irwm.release.patches import NoisyRows, Patches, row_patches
-from irwm.release.publish import publish
+from irwm.release.publish import Published, publish
 from irwm.release.unmarked import RowSearch, holders, require_no_unmarked_copy, searched_rows
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
@@ -47,32 +46,20 @@ LEAST_SHARE = 0.9
 MOST_STEPS = 60
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Release:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Release(Published):
     """A published, marked copy.
 
     Attributes:
-        path: the release folder.
         changed_rows: (l,) ids of the embedding rows that differ from the original, L_W; with noise, all rows that
             differ, ascending.
         head_rows: the same for the output head; (0,) if it is not marked.
-        manifest: SHA-256 of every file, as written to SHA256SUMS.
-        left_out: files of the source folder that were not copied, since they may hold unmarked weights or secrets.
-        bytes_written: size of the release.
         verification: the finding of a detection on the written embedding.
-        bytes_cloned: the number of these bytes that are shared with an earlier copy and took no space.
-        shared: the files that the next recipient's copy of the same original may be cloned from.
     """
 
-    path: Path
     changed_rows: NDArray[np.int64]
     head_rows: NDArray[np.int64]
-    manifest: Manifest
-    left_out: tuple[str, ...]
-    bytes_written: int
     verification: Finding
-    bytes_cloned: int = 0
-    shared: Mapping[str, ClonedFrom] = field(default_factory=dict, repr=False)
 
 
 def insert(
@@ -135,15 +122,10 @@ def insert(
         also=also,
     )
     return Release(
-        path=published.path,
+        **{each.name: getattr(published, each.name) for each in fields(published)},
         changed_rows=marks[EMBEDDING].changed_rows,
         head_rows=marks[HEAD].changed_rows if HEAD in marks else np.empty(0, dtype=np.int64),
-        manifest=published.manifest,
-        left_out=published.left_out,
-        bytes_written=published.bytes_written,
         verification=found[0],
-        bytes_cloned=published.bytes_cloned,
-        shared=published.shared,
     )
 
 

@@ -48,12 +48,8 @@ class Partial:
 
     def __init__(self, out: Path, path: Path) -> None:
         self.path = path
+        self.published = False
         self._out = out
-        self._published = False
-
-    @property
-    def published(self) -> bool:
-        return self._published
 
     def publish(self) -> None:
         """Renames the folder to its final name, durably. On any failure it gets its partial name back.
@@ -74,7 +70,7 @@ class Partial:
         except BaseException:
             os.rename(self._out, self.path)
             raise
-        self._published = True
+        self.published = True
         # Removed only now, because its lock kept others out of the partial folder. If it remains, it is harmless.
         with suppress(OSError):
             os.unlink(self._out / LOCK_NAME)

@@ -50,7 +50,7 @@ _REFUSALS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Published:
     """A complete release.
 

@@ -104,9 +104,9 @@ def trace_each(
     found: list[Tracing] = []
     for place in places:
         readings = [each.checked_by_content for each in examination.at(place).aligned]
-        looked = _Looked(place, len(places), len(readings), tried)
+        search = _Search(keys, risk, decoys, tried, place, len(places), len(readings), executor, progress)
         for by in maps:
-            found += [_traced(each, by, keys, risk, executor, decoys, progress, looked) for each in readings]
+            found += [search.traced(each, by) for each in readings]
             if any(_is_clear(tracing) or tracing.nothing_differs for tracing in found):
                 break
         if any(map(_is_clear, found)):
@@ -120,17 +120,6 @@ def _is_clear(tracing: Tracing) -> bool:
 
 def _strength(tracing: Tracing) -> tuple[int, float]:
     return len(tracing.named), max((trace.z for trace in tracing.traces if trace.z == trace.z), default=-math.inf)
-
-
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    """The place that is read, the number of places, the number of the suspect's tensors in this place, and the number
-    of keys tried."""
-
-    place: str
-    places: int
-    tensors: int
-    keys_tried: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,71 +158,6 @@ class _Group:
         ]
 
 
-def _traced(
-    suspect: Aligned,
-    by: str,
-    keys: Sequence[Key],
-    risk: float,
-    executor: Executor | None,
-    decoys: int,
-    progress: Progress | None,
-    looked: _Looked,
-) -> Tracing:
-    z, share = np.full(len(keys), np.nan), np.full(len(keys), np.nan)
-    rows = np.zeros(len(keys), dtype=np.int64)
-    decoy_z: list[NDArray[np.float64]] = []
-    first_rows, looks = 0, 1
-    alignment = suspect.alignment
-    groups = _Group.all_of(keys, looked.place) if suspect.holds_embedding else []
-    for index, group in enumerate(groups):
-        if not suspect.readable(by, group.derivation.sample_key()):
-            continue
-        # Each group gets its share of the decoys, drawn from its own secret.
-        count = decoys // len(groups) + (index < decoys % len(groups))
-        extra = tuple(group.derivation.decoy_noise_key(number) for number in range(1, count + 1))
-        scored = _scored(suspect, by, group, extra, executor, progress)
-        here = len(group.numbers)
-        z[group.numbers], share[group.numbers] = scored.z[:here], scored.share[:here]
-        rows[group.numbers] = scored.rows[:here]
-        decoy_z.append(scored.z[here:])
-        first_rows = max(first_rows, scored.first_rows)
-        looks = max(looks, scored.looks)
-    log10_p = rademacher_tail_log10(z)
-    comparisons = looked.keys_tried * looked.tensors * len(MAPS) * FORMS * looked.places * looks
-    log10_risk = np.minimum(0.0, log10_p + math.log10(comparisons))
-    traces = tuple(
-        Trace(
-            recipient=key.recipient,
-            owner=key.owner,
-            z=float(z[i]),
-            log10_p=float(log10_p[i]),
-            log10_risk=float(log10_risk[i]),
-            named=bool(log10_risk[i] <= math.log10(risk)),
-            share=float(share[i]),
-            rows=int(rows[i]),
-        )
-        for i, key in enumerate(keys)
-    )
-    return Tracing(
-        traces=traces,
-        decoys=np.concatenate(decoy_z) if decoy_z else np.empty(0),
-        keys_tried=looked.keys_tried,
-        risk=risk,
-        alignment=alignment,
-        tensors_read=looked.tensors,
-        maps=len(MAPS),
-        places=looked.places,
-        place=looked.place,
-        by=by,
-        looks=looks,
-        rows=int(rows.max(initial=0)),
-        first_pass_rows=first_rows,
-        reason=_reason(
-            traces, alignment, any(key.parameters.noise_coordinates for key in keys), suspect.holds_embedding
-        ),
-    )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scored:
     z: NDArray[np.float64]
@@ -243,34 +167,123 @@ class _Scored:
     looks: int  # how often one recipient is scored: on some rows and then on all; the risk is multiplied by it
 
 
-def _scored(
-    suspect: Aligned,
-    by: str,
-    group: _Group,
-    decoys: tuple[bytes, ...],
-    executor: Executor | None,
-    progress: Progress | None,
-) -> _Scored:
-    """z, share and rows of a group's recipients and then of its decoys."""
-    everyone = (*group.stream_keys, *decoys)
-    model = suspect.model
-    some = first_pass_spans(model.vocab_size, group.derivation.basis_key())
-    whole = task_of(differences_of(suspect, by, group.derivation), everyone, group.parameters)
-    if len(everyone) * model.vocab_size * whole.coordinates <= MOST_PLACES:
-        sums = _run(_by_rows(whole), executor, progress, "Comparing recipients' noise")
-        return _Scored(sums.z, sums.share, np.full(len(everyone), sums.rows), sums.rows, looks=1)
-    parts = list(_by_recipients(replace(whole, spans=some)))
-    passes = _results(parts, executor, progress, f"First pass over {len(everyone)} recipients")
-    z = np.concatenate([each.z for each in passes])
-    share = np.concatenate([each.share for each in passes])
-    rows = np.full(len(everyone), passes[0].rows)
-    # All decoys are scored on all rows, so that they can be shown next to the likeliest recipients.
-    likeliest = np.argsort(-np.nan_to_num(z[: len(group.stream_keys)], nan=-np.inf), kind="stable")[:FINALISTS]
-    finalists = np.concatenate([likeliest, np.arange(len(group.stream_keys), len(everyone))])
-    last = replace(whole, stream_keys=tuple(everyone[i] for i in finalists))
-    sums = _run(_by_rows(last), executor, progress, f"All rows for the {len(finalists)} likeliest")
-    z[finalists], share[finalists], rows[finalists] = sums.z, sums.share, sums.rows
-    return _Scored(z, share, rows, passes[0].rows, looks=2)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """A search for the recipients' noise in one place.
+
+    Attributes:
+        keys, risk, decoys, keys_tried, executor, progress: as for `trace_each`.
+        place, places: the place, and the number of places.
+        tensors: the number of the suspect's tensors that may be in this place.
+    """
+
+    keys: Sequence[Key]
+    risk: float
+    decoys: int
+    keys_tried: int
+    place: str
+    places: int
+    tensors: int
+    executor: Executor | None
+    progress: Progress | None
+
+    def traced(self, suspect: Aligned, by: str) -> Tracing:
+        """The outcome for one tensor, read under one map of `MAPS`."""
+        keys = self.keys
+        z, share = np.full(len(keys), np.nan), np.full(len(keys), np.nan)
+        rows = np.zeros(len(keys), dtype=np.int64)
+        decoy_z: list[NDArray[np.float64]] = []
+        first_rows, looks = 0, 1
+        groups = _Group.all_of(keys, self.place) if suspect.holds_embedding else []
+        for index, group in enumerate(groups):
+            if not suspect.readable(by, group.derivation.sample_key()):
+                continue
+            # Each group gets its share of the decoys, drawn from its own secret.
+            count = self.decoys // len(groups) + (index < self.decoys % len(groups))
+            extra = tuple(group.derivation.decoy_noise_key(number) for number in range(1, count + 1))
+            scored = self._scored(suspect, by, group, extra)
+            here = len(group.numbers)
+            z[group.numbers], share[group.numbers] = scored.z[:here], scored.share[:here]
+            rows[group.numbers] = scored.rows[:here]
+            decoy_z.append(scored.z[here:])
+            first_rows = max(first_rows, scored.first_rows)
+            looks = max(looks, scored.looks)
+        log10_p = rademacher_tail_log10(z)
+        comparisons = self.keys_tried * self.tensors * len(MAPS) * FORMS * self.places * looks
+        log10_risk = np.minimum(0.0, log10_p + math.log10(comparisons))
+        traces = tuple(
+            Trace(
+                recipient=key.recipient,
+                owner=key.owner,
+                z=float(z[i]),
+                log10_p=float(log10_p[i]),
+                log10_risk=float(log10_risk[i]),
+                named=bool(log10_risk[i] <= math.log10(self.risk)),
+                share=float(share[i]),
+                rows=int(rows[i]),
+            )
+            for i, key in enumerate(keys)
+        )
+        noisy = any(key.parameters.noise_coordinates for key in keys)
+        return Tracing(
+            traces=traces,
+            decoys=np.concatenate(decoy_z) if decoy_z else np.empty(0),
+            keys_tried=self.keys_tried,
+            risk=self.risk,
+            alignment=suspect.alignment,
+            tensors_read=self.tensors,
+            maps=len(MAPS),
+            places=self.places,
+            place=self.place,
+            by=by,
+            looks=looks,
+            rows=int(rows.max(initial=0)),
+            first_pass_rows=first_rows,
+            reason=_reason(traces, suspect.alignment, noisy, suspect.holds_embedding),
+        )
+
+    def _scored(self, suspect: Aligned, by: str, group: _Group, decoys: tuple[bytes, ...]) -> _Scored:
+        """z, share and rows of a group's recipients and then of its decoys."""
+        everyone = (*group.stream_keys, *decoys)
+        model = suspect.model
+        some = first_pass_spans(model.vocab_size, group.derivation.basis_key())
+        whole = task_of(differences_of(suspect, by, group.derivation), everyone, group.parameters)
+        if len(everyone) * model.vocab_size * whole.coordinates <= MOST_PLACES:
+            sums = self._sum(_by_rows(whole), "Comparing recipients' noise")
+            return _Scored(sums.z, sums.share, np.full(len(everyone), sums.rows), sums.rows, looks=1)
+        parts = list(_by_recipients(replace(whole, spans=some)))
+        passes = self._results(parts, f"First pass over {len(everyone)} recipients")
+        z = np.concatenate([each.z for each in passes])
+        share = np.concatenate([each.share for each in passes])
+        rows = np.full(len(everyone), passes[0].rows)
+        # All decoys are scored on all rows, so that they can be shown next to the likeliest recipients.
+        likeliest = np.argsort(-np.nan_to_num(z[: len(group.stream_keys)], nan=-np.inf), kind="stable")[:FINALISTS]
+        finalists = np.concatenate([likeliest, np.arange(len(group.stream_keys), len(everyone))])
+        last = replace(whole, stream_keys=tuple(everyone[i] for i in finalists))
+        sums = self._sum(_by_rows(last), f"All rows for the {len(finalists)} likeliest")
+        z[finalists], share[finalists], rows[finalists] = sums.z, sums.share, sums.rows
+        return _Scored(z, share, rows, passes[0].rows, looks=2)
+
+    def _sum(self, tasks: Iterable[Task], what: str) -> Sums:
+        total, *others = self._results(list(tasks), what)
+        for sums in others:
+            total = total + sums
+        return total
+
+    def _results(self, tasks: Sequence[Task], what: str) -> list[Sums]:
+        """The sums of all tasks, in order."""
+        say = self.progress or (lambda _done, _total, _what: None)
+        say(0, len(tasks), what)
+        if self.executor is None:
+            results = []
+            for task in tasks:
+                results.append(score(task))
+                say(len(results), len(tasks), what)
+            return results
+        futures = [self.executor.submit(score, task) for task in tasks]
+        for done, _ in enumerate(as_completed(futures), start=1):
+            say(done, len(tasks), what)
+        return [future.result() for future in futures]
 
 
 def _by_rows(task: Task) -> Iterator[Task]:
@@ -282,29 +295,6 @@ def _by_rows(task: Task) -> Iterator[Task]:
 def _by_recipients(task: Task) -> Iterator[Task]:
     for start in range(0, len(task.stream_keys), _RECIPIENTS_PER_TASK):
         yield replace(task, stream_keys=task.stream_keys[start : start + _RECIPIENTS_PER_TASK])
-
-
-def _run(tasks: Iterable[Task], executor: Executor | None, progress: Progress | None, what: str) -> Sums:
-    total, *others = _results(list(tasks), executor, progress, what)
-    for sums in others:
-        total = total + sums
-    return total
-
-
-def _results(tasks: Sequence[Task], executor: Executor | None, progress: Progress | None, what: str) -> list[Sums]:
-    """The sums of all tasks, in order."""
-    say = progress or (lambda _done, _total, _what: None)
-    say(0, len(tasks), what)
-    if executor is None:
-        results = []
-        for task in tasks:
-            results.append(score(task))
-            say(len(results), len(tasks), what)
-        return results
-    futures = [executor.submit(score, task) for task in tasks]
-    for done, _ in enumerate(as_completed(futures), start=1):
-        say(done, len(tasks), what)
-    return [future.result() for future in futures]
 
 
 def _reason(traces: Sequence[Trace], alignment: Alignment, noisy: bool, own: bool) -> str:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -179,14 +180,16 @@ def test_clone_onto_a_foreign_file_is_an_error(source: Path, disk: Path) -> None
     assert (disk / "there").read_text() == "mine"
 
 
+def refuse_to_clone(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    refuse = Mock(side_effect=OSError(code, os.strerror(code)))
+    monkeypatch.setattr("irwm.release.cloning.fcntl.ioctl", refuse)
+
+
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL])
 def test_kernel_refusal_to_clone_leads_to_a_copy(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr("irwm.release.cloning.fcntl.ioctl", refuse)
+    refuse_to_clone(monkeypatch, code)
     first = marked(source, tmp_path / "1", 1)
     second = marked(source, tmp_path / "2", 2, first)
     assert second.bytes_cloned == 0
@@ -196,10 +199,7 @@ def test_kernel_refusal_to_clone_leads_to_a_copy(
 def test_a_disk_that_fills_up_while_cloning_leaves_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("irwm.release.cloning.fcntl.ioctl", refuse)
+    refuse_to_clone(monkeypatch, errno.ENOSPC)
     first = marked(source, tmp_path / "1", 1)
     with pytest.raises(DiskSpaceError):
         marked(source, tmp_path / "2", 2, first)
@@ -217,8 +217,5 @@ def test_copy_records_the_state_of_the_original_files(source: Path, tmp_path: Pa
     shared = marked(source, tmp_path / "1", 1).shared["NOTICE.txt"]
     assert isinstance(shared, ClonedFrom)
     status = (source / "NOTICE.txt").stat()
-    assert (shared.origin.size, shared.origin.mtime_ns, shared.origin.inode) == (
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ino,
-    )
+    origin = shared.origin
+    assert (origin.size, origin.mtime_ns, origin.inode) == (status.st_size, status.st_mtime_ns, status.st_ino)

@@ -45,6 +45,9 @@ def test_only_files_on_the_list_are_taken_and_the_others_are_named(folder: Path)
         *("fsdp/__0_0.distcp", "model.nemo", "model.tensors", "weights.zip", "model.tar.gz", "model.dduf"),
         *("sha256-0123abcd", "README.safetensors", "license.bin", "x.mlpackage/weight.bin", "modeling_own.py"),
         *("us.irwm-key", "report.json", "receipts.csv", "id_rsa", "vault.sqlite3", "tokenizer.pkl", "notes.txt"),
+        *("pytorch_model.bin", "pytorch_model.bin.index.json", "x.pt", "y.pth", "flax_model.msgpack", "tf_model.h5"),
+        *("model.fp16.safetensors", "model.safetensors.bak", "old/model.safetensors", "model-Q4.GGUF"),
+        *("old/model.safetensors.index.json", "onnx/model.onnx", "onnx/model.onnx.data", "onnx/model.onnx_data"),
     ]
     fill(folder, *others)
     assert left_out(folder) == tuple(sorted(others))
@@ -61,28 +64,6 @@ def test_a_file_that_the_caller_names_is_taken_too(folder: Path) -> None:
         with pytest.raises(ParameterError) as error:
             select_files(model, also=[absent])
         assert error.value.file == str(folder / absent)
-
-
-def test_weights_in_other_files_are_left_out_and_named(folder: Path) -> None:
-    others = [
-        "pytorch_model.bin",
-        "pytorch_model.bin.index.json",
-        "model.fp16.safetensors",
-        "model.safetensors.bak",
-        "old/model.safetensors",
-        "old/model.safetensors.index.json",
-        "onnx/model.onnx",
-        "onnx/model.onnx.data",
-        "onnx/model.onnx_data",
-        "model-Q4.GGUF",
-        "flax_model.msgpack",
-        "tf_model.h5",
-        "x.pt",
-        "y.pth",
-    ]
-    fill(folder, *others)
-    assert left_out(folder) == tuple(sorted(others))
-    assert names(folder) == PLAIN
 
 
 def test_hidden_entries_and_non_files_are_omitted(folder: Path, tmp_path: Path) -> None:

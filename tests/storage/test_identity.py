@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from irwm.signing import CERTIFICATE, REPORT, SCHEME, certificate_bytes, public_hex, verify
+from irwm.signing import CERTIFICATE, REPORT, SCHEME, Certificate, public_hex, verify
 from storage import (
     AuditBrokenError,
     IdentityLostError,
@@ -173,7 +173,7 @@ def test_another_message_or_purpose_does_not_fit(vault: Vault, signed: Signature
 )
 def test_certificate_cannot_be_requested_as_signature(vault: Vault, purpose: Any) -> None:
     other = public_hex(Ed25519PrivateKey.generate())
-    wanted = certificate_bytes(vault.id, 2, other, vault.identity().public_key, "2026-03-01T12:00:00.000Z")
+    wanted = Certificate(vault.id, 2, other, vault.identity().public_key, "2026-03-01T12:00:00.000Z", "").signed_bytes()
     with pytest.raises(SignatureError, match="not the purpose"):
         vault.sign(wanted, purpose)
     assert vault.audit_log()[-1].event == "identity made"

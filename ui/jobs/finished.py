@@ -74,7 +74,13 @@ def finished(
     head, theirs = model.output_head if key.head is not None else None, copy.output_head
     head_rows = _changed_rows(head, theirs) if head is not None and theirs is not None else np.empty(0, np.int64)
     return irwm.Release(
-        folder, _changed_rows(model, copy), head_rows, manifest, selection.left_out, size, verification=found[0]
+        folder,
+        manifest,
+        selection.left_out,
+        size,
+        changed_rows=_changed_rows(model, copy),
+        head_rows=head_rows,
+        verification=found[0],
     )
 
 

@@ -188,23 +188,17 @@ def _verified(mark: _Mark, examination: Examination, folder: Path) -> Finding:
         MarginError: it differs from the intended content, or mark or noise are not found.
     """
     written = examination.suspect
+    tensor = written.layout.embedding.name
     if not torch.equal(written.embedding(mark.tokens), mark.rows.float()):
-        raise MarginError(
-            "the marked rows read back differ from the written rows", file=folder, tensor=written.layout.embedding.name
-        )
+        raise MarginError("the marked rows read back differ from the written rows", file=folder, tensor=tensor)
     (finding,) = detect_marks(examination, [mark.key])
     if finding.verdict != FOUND:
-        raise MarginError(
-            "the written mark is not found",
-            file=folder,
-            tensor=written.layout.embedding.name,
-            found=finding.reason,
-        )
+        raise MarginError("the written mark is not found", file=folder, tensor=tensor, found=finding.reason)
     if mark.noisy is not None and not trace_each(examination, [mark.key], decoys=0).traces[0].named:
         raise MarginError(
             "the written noise does not identify its recipient",
             file=folder,
-            tensor=written.layout.embedding.name,
+            tensor=tensor,
             advice="Use more noise coordinates, or a model with more rows",
         )
     return finding

@@ -256,6 +256,8 @@ def _place(folder: Path, file: SourceFile) -> Path:
 
 def _target(source: Checkpoint, out_dir: Path) -> Path:
     """The output path with its parent's links resolved, checked to be unused and outside the source."""
+    if out_dir.name in ("", ".."):
+        raise OutputExistsError("The output folder exists already", file=out_dir, advice="Choose a new name")
     try:
         if b"\0" in os.fsencode(out_dir):
             raise ValueError("a NUL in the path")
@@ -266,14 +268,11 @@ def _target(source: Checkpoint, out_dir: Path) -> Path:
             os.path.samefile(folder, source.path)
             for folder in (parent, *parent.parents)
         )
-        if out_dir.name not in ("", ".."):
-            if inside:
-                raise OutputExistsError(
-                    "The output folder is inside the model's own folder",
-                    file=out,
-                    advice="Choose a folder outside it",
-                )
-            require_absent(out)
+        if inside:
+            raise OutputExistsError(
+                "The output folder is inside the model's own folder", file=out, advice="Choose a folder outside it"
+            )
+        require_absent(out)
     except (OSError, RuntimeError, ValueError) as error:
         raise PublishError(
             "The parent folder of the release does not exist or cannot be accessed",
@@ -281,8 +280,6 @@ def _target(source: Checkpoint, out_dir: Path) -> Path:
             found=str(error),
             advice="Create it first, or choose another one",
         ) from error
-    if out_dir.name in ("", ".."):
-        raise OutputExistsError("The output folder exists already", file=out_dir, advice="Choose a new name")
     if not parent.is_dir() or out.name.endswith(PARTIAL_SUFFIX):
         raise PublishError(
             "A folder with this name cannot be made there",

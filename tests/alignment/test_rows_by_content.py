@@ -14,6 +14,7 @@ from irwm.alignment.rows import Rows, median_row
 from irwm.alignment.rows_by_content import candidates
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.evidence.neutral import write_neutral
+from tests.alignment.test_pipeline import disguised
 
 
 def test_nearest_neighbours_are_those_of_the_full_table() -> None:
@@ -47,10 +48,8 @@ def test_equal_rows_are_paired_once() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [["reorder_tokens"], ["rotate", "rescale", ("trim_tokens", {"fraction": 0.4})]])
 def test_moved_rows_are_found_at_their_new_places(phi3_path: Path, tmp_path: Path, steps: list) -> None:
-    state = apply(read_state(phi3_path), steps, seed=5)
-    write_state(state, tmp_path / "x")
-    where = np.asarray(state.token_ids)
-    theirs, ours = (Rows.of(irwm.open_checkpoint(path)) for path in (tmp_path / "x", phi3_path))
+    suspect, where = disguised(phi3_path, tmp_path / "x", steps, seed=5)
+    theirs, ours = (Rows.of(each) for each in (suspect, irwm.open_checkpoint(phi3_path)))
     match = next(candidates(theirs, ours))
     found = match >= 0
     assert found.sum() > 0.95 * (where >= 0).sum()

@@ -12,28 +12,12 @@ from tokenizers.models import WordLevel
 
 import irwm
 from irwm.alignment.rows import draw, sample_size
+from irwm.attacks.adaptive import drop_components
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
-from irwm.attacks.rewrite import rewrite
 from irwm.tracing import trace_each
 from tools.copies import write_embedding
 from tools.small_models import write_llama
-
-
-def without_minor_components(release: Path, out: Path, kept: float) -> Path:
-    """A copy whose embedding keeps only the leading share `kept` of its principal components."""
-    name = irwm.open_checkpoint(release).layout.embedding.name
-
-    def through(tensor: str, value: torch.Tensor) -> torch.Tensor:
-        if tensor != name:
-            return value
-        rows = value.double()
-        mean = rows.mean(dim=0)
-        _, _, components = torch.linalg.svd(rows - mean, full_matrices=False)
-        leading = components[: int(kept * rows.shape[1])]
-        return ((rows - mean) @ leading.T @ leading + mean).to(value.dtype)
-
-    return rewrite(release, out, through)
 
 
 @pytest.mark.fault(85)
@@ -48,7 +32,7 @@ def test_mark_is_found_without_components_used_for_alignment(
     model = irwm.open_checkpoint(gemma_path)
     key = irwm.generate_key(model, irwm.Parameters(scale=scale), secret=bytes(32))
     irwm.insert(model, key, tmp_path / "release")
-    without_minor_components(tmp_path / "release", tmp_path / "bare", kept)
+    drop_components(tmp_path / "release", tmp_path / "bare", kept)
     irwm.attacks.equivalence.disguise(tmp_path / "bare", tmp_path / "x", ["rotate"], seed=1)
     examination = irwm.Examination(irwm.open_checkpoint(tmp_path / "x"), model)
     others = [irwm.generate_key(model, key.parameters, secret=bytes([n]) * 32) for n in range(1, 9)]
@@ -68,7 +52,7 @@ def test_leaker_is_named_without_alignment(gemma_path: Path, tmp_path: Path) -> 
     params = irwm.Parameters(scale="auto", noise_coordinates=8, spread=0.25)
     keys = [irwm.generate_key(model, params, secret=bytes(32), recipient=name) for name in ("ann", "bob", "cid")]
     irwm.insert(model, keys[1], tmp_path / "release")
-    without_minor_components(tmp_path / "release", tmp_path / "bare", 0.75)
+    drop_components(tmp_path / "release", tmp_path / "bare", 0.75)
     irwm.attacks.equivalence.disguise(tmp_path / "bare", tmp_path / "x", ["rotate"], seed=1)
     tracing = trace_each(irwm.Examination(irwm.open_checkpoint(tmp_path / "x"), model), keys)
     assert not tracing.alignment.aligned
@@ -83,7 +67,7 @@ def test_moved_rows_are_found_without_alignment(gemma_path: Path, tmp_path: Path
     model = irwm.open_checkpoint(gemma_path)
     key = irwm.generate_key(model, secret=bytes(32))
     irwm.insert(model, key, tmp_path / "release")
-    without_minor_components(tmp_path / "release", tmp_path / "bare", 0.75)
+    drop_components(tmp_path / "release", tmp_path / "bare", 0.75)
     steps = ["rotate", ("reorder_tokens", {"tokenizer": tokenizer})]
     irwm.attacks.equivalence.disguise(tmp_path / "bare", tmp_path / "x", steps, seed=1)
     found = irwm.detect(irwm.open_checkpoint(tmp_path / "x"), model, key)

@@ -9,9 +9,8 @@ dispute      the tests of two or more claims;  rules, the ruling between two cla
 from __future__ import annotations
 
 from irwm.ownership.commitment import Commitment, CommitmentError
-from irwm.ownership.dispute import Claim, Outcome, Test, decide, resolve
-from irwm.ownership.key_search import Standing, standing
-from irwm.ownership.rules import Ruling
+from irwm.ownership.dispute import Claim, Outcome, decide, resolve
+from irwm.ownership.key_search import standing
 from irwm.ownership.timestamp import Timestamp, TimestampError, read_response, request
 
 __all__ = [
@@ -19,9 +18,6 @@ __all__ = [
     "Commitment",
     "CommitmentError",
     "Outcome",
-    "Ruling",
-    "Standing",
-    "Test",
     "Timestamp",
     "TimestampError",
     "decide",

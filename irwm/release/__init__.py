@@ -14,16 +14,14 @@ Publishing, from an opened checkpoint to a new folder:
 This package exports publishing only: `insertion` needs alignment and detection, which are slow to import.
 """
 
-from irwm.release.manifest import MANIFEST_NAME, Manifest, ManifestCheck, read_manifest, verify_manifest
+from irwm.release.manifest import MANIFEST_NAME, Manifest, read_manifest, verify_manifest
 from irwm.release.partial import sweep_partials
-from irwm.release.patches import LazyPatch, Patch
+from irwm.release.patches import Patch
 from irwm.release.publish import Preflight, Published, preflight, publish
 
 __all__ = [
     "MANIFEST_NAME",
-    "LazyPatch",
     "Manifest",
-    "ManifestCheck",
     "Patch",
     "Preflight",
     "Published",

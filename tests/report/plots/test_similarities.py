@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from irwm.alignment import ALIGNED_COSINE, MINOR_COSINE
+from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE
 from irwm.report.plots.similarities import similarities
 from irwm.report.plots.summaries import cosine_histogram
 from irwm.report.plots.theme import LIGHT

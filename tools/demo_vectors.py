@@ -4,8 +4,8 @@
 
 They contain two recipients' keys with a public secret, the output for the first recipient, and both keys' readings of
 this copy, of two disguised copies and of a mixture of both recipients' copies. docs/reading.md (*Test vectors*)
-describes how to make each suspect. `tests/keys/test_demo_vectors.py` follows the pages without this package and
-compares the results.
+describes how to make each suspect. `tests/keys/test_demo_vectors.py` compares with an independent implementation
+of the pages (`tests/cleanroom/verifier`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m tools.key_vectors
 
-`tests/keys/test_keys.py` compares with a second implementation of the page (`tests/keys/second.py`).
+`tests/keys/test_keys.py` compares with an independent implementation of the page (`tests/cleanroom/verifier`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys are derived again bit for bit: compared with the published vectors, and with a second implementation."""
+"""Keys are derived again bit for bit: compared with the published vectors, and with an independent implementation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError, holds_
 from irwm.keys.key import Key
 from irwm.scheme import keystream, permutations
 from irwm.scheme.row_pool import RowPool
-from tests.keys import second
+from tests.cleanroom.verifier import keys as independent
 from tools.key_vectors import NOISE_ROWS, VECTORS, derived, keys, vector
 
 # Any text that is a valid name for a key: it can be encoded, and every character of it is visible or joins two.
@@ -97,18 +97,38 @@ def test_keystream_follows_rfc_8439_and_rfc_5869() -> None:
     assert okm.hex() == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
 
 
+def documented_values(key: independent.PlaceKey) -> dict[str, np.ndarray]:
+    """The values of tools/key_vectors.py, from the verifier that was written from docs/key-format.md alone."""
+    query, reference, marked = key.tokens
+    found = {
+        "query_tokens": query,
+        "reference_tokens": reference,
+        "marked_rows": marked,
+        "row_permutations": key.row_permutations,
+        "constraint_permutations": key.constraint_permutations(key.attempt),
+    }
+    if key.parameters["hidden"]:
+        signs = np.stack(key._signs(np.arange(NOISE_ROWS)), axis=1).reshape(2 * NOISE_ROWS, key.d)
+        found |= {"basis_order": key._basis[1], "basis_signs": signs.astype(np.int64)}
+    if key.m:
+        places, signs = key.noise()
+        found |= {"noise_places": places[:NOISE_ROWS], "noise_signs": signs[:NOISE_ROWS].astype(np.int64)}
+        if not key.spread:
+            found["noise_sizes"] = np.rint(1e9 * key.noise_sizes()[:NOISE_ROWS]).astype(np.int64)
+    return found
+
+
 def test_published_vectors_rederive() -> None:
     vectors = json.loads(VECTORS.read_text(encoding="utf-8"))
     assert vectors == [vector(key) for key in keys()]
     for each in vectors:
         raw = each["key"].encode("utf-8")
         key = Key.from_bytes(raw)
-        assert key.commitment == each["commitment"]
-        assert hashlib.sha256(b"irwm/v3/commitment\0" + raw).hexdigest() == each["commitment"]
-        again = second.Part(json.loads(raw), "embedding").derived(NOISE_ROWS)
+        documented = independent.Key(raw)
+        assert key.commitment == documented.commitment == each["commitment"]
+        again = documented_values(documented.place("embedding"))
         if key.head is not None:
-            head = second.Part(json.loads(raw), "head").derived(NOISE_ROWS)
-            again |= {f"head_{name}": values for name, values in head.items()}
+            again |= {f"head_{name}": values for name, values in documented_values(documented.place("head")).items()}
         ours_by_name = derived(key)
         assert ours_by_name.keys() == again.keys()
         for name, ours in ours_by_name.items():
@@ -158,8 +178,9 @@ def test_public_orders_equal_the_documented_ones(seed: int) -> None:
     """docs/key-format.md, *The public permutations*."""
     positions, orders, d = 3, 4, 16
     found = permutations.NullOrders.of(seed, orders, positions, d)
-    for ours, name, count in ((found.shared, b"shared", orders), (found.own, b"positions", positions)):
-        assert np.array_equal(ours, second.orders(second.public(seed, b"irwm/v3/null-" + name), count, d))
+    shared, own = independent.public_orders(seed, orders, positions, d)
+    assert np.array_equal(found.shared, shared)
+    assert np.array_equal(found.own, own)
     longer = permutations.NullOrders.of(seed, orders, positions + 2, d)  # a longer key does not change them
     assert longer.own[:positions].tolist() == found.own.tolist()
 

@@ -23,7 +23,6 @@ from safetensors.torch import save_file
 import irwm
 from irwm.release.cloning import ClonedFrom, clones_in
 from irwm.scheme.parameters import many_recipients
-from ui.jobs.releasing import write
 
 HEADS = 8
 
@@ -88,17 +87,9 @@ def measure(model: irwm.Checkpoint, folder: Path, copies: int, share: bool) -> s
     for number in range(copies):
         key = irwm.generate_key(model, many_recipients(model.hidden_size), secret, "Owner", f"Recipient {number}")
         secret = key.secret
-        written = write(
-            model,
-            key,
-            out / str(number),
-            progress=lambda *_: None,
-            cancelled=lambda: False,
-            device="cpu",
-            shared=shared,
-        )
-        shared = written.shared if share else {}
-        size, cloned = size + written.release.bytes_written, cloned + written.cloned
+        release = irwm.insert(model, key, out / str(number), shared=shared)
+        shared = release.shared if share else {}
+        size, cloned = size + release.bytes_written, cloned + release.bytes_cloned
     seconds = time.perf_counter() - start
     os.sync()
     taken = shutil.disk_usage(folder).used - before

@@ -15,28 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import irwm
-from irwm.checkpoint import Checkpoint
 from irwm.errors import CancelledError, OutputExistsError, path_from
 from irwm.release import preflight
 from storage.records import KeyRecord
-from storage.vault import Vault
 from ui.jobs import protect_many
 from ui.jobs.certifying import certificate_of
 from ui.jobs.device import device_of
-from ui.jobs.finished import finished
 from ui.jobs.recipients import same_name
 from ui.jobs.releasing import (
+    Copies,
     Issued,
     alone,
     forget_folder,
     issued,
     note_folder,
-    receipt_of,
     require_margin,
     seal,
     sealed_for,
     secret_of,
-    write,
 )
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
@@ -61,21 +57,21 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     report.progress(0, 0, "Opening the original")
     model = irwm.open_checkpoint(request["model"])
     with alone(report.home, report):
-        key_id, receipt = _released(request, model, vault, device, report)
+        key_id, receipt = _released(Copies(vault, model, request, device, report))
     return receipt | {"key_id": key_id, "utility": certificate_of(request, model, receipt, device, report)}
 
 
-def _released(
-    request: dict[str, Any], model: Checkpoint, vault: Vault, device: str, report: JobReporter
-) -> tuple[str, dict[str, Any]]:
+def _released(copies: Copies) -> tuple[str, dict[str, Any]]:
     """The identifier of the key and the receipt of the requested copy, which was written or already finished."""
+    vault, model, request = copies.vault, copies.model, copies.request
+    device, report = copies.device, copies.report
     params = irwm.Parameters.from_dict(request["parameters"])
     report.progress(0, 0, "Fingerprinting the embedding")
     owner, recipient = request["owner"], request["recipient"]
     known = issued(vault, model.fingerprint, owner, params, {same_name(recipient)})
     out = path_from(request["out_dir"])
     folder = out.parent.resolve() / out.name
-    earlier = _Earlier(request, model, vault, known, folder, device, report)
+    earlier = _Earlier(copies, known, folder)
     filed = earlier.filed()
     if filed is not None:
         return filed
@@ -89,7 +85,7 @@ def _released(
         record, key = None, irwm.generate_key(model, params, secret, owner, recipient, device=device)
     if release is None:
         report.progress(0, 0, "Checking the target disk and the mark's margin")
-        preflight(model, out, also=request.get("also", ()))
+        preflight(model, out, also=copies.also)
         require_margin(model, key, device)
         if record is None:
             # Before the key: no run can resume a key that was sealed without this note.
@@ -97,22 +93,13 @@ def _released(
             report.progress(0, 0, "Sealing the key in the vault")
             record = seal(vault, model, key, request["label"])
             report.log(f"Generated the key {key.commitment[:16]} and sealed it in the vault")
-        release = write(
-            model,
-            key,
-            out,
-            progress=report.progress,
-            cancelled=report.cancelled,
-            device=device,
-            also=request.get("also", ()),
-        ).release
+        release = copies.write(key, out, report.progress)
     assert record is not None
     marks = vault.marks_on(model.fingerprint)
-    before = {"marked_before": [mark.whose for mark in marks], "damaged": len(marks.damaged)}
-    receipt = receipt_of(model, key, release) | before
     with contextlib.suppress(CancelledError):  # the copy is complete; a Stop after this must not lose its record
         report.progress(release.bytes_written, release.bytes_written, "Filing the receipt in the vault")
-    vault.add_release(record.id, release.path, release.manifest.files, receipt)
+    before = {"marked_before": [mark.whose for mark in marks], "damaged": len(marks.damaged)}
+    receipt = copies.file(record, key, release, **before)
     forget_folder(report.home, key.commitment)
     return record.id, receipt
 
@@ -121,57 +108,44 @@ def _released(
 class _Earlier:
     """The output of an earlier run of exactly the same request, finished or not; the folder is part of the request."""
 
-    request: dict[str, Any]
-    model: Checkpoint
-    vault: Vault
+    copies: Copies
     known: Issued
     folder: Path
-    device: str
-    report: JobReporter
 
     def filed(self) -> tuple[str, dict[str, Any]] | None:
         """The key's identifier and the filed receipt of a complete copy in the target folder."""
-        pairs = self.known.filed.get(same_name(self.request["recipient"]), ())
+        pairs = self.known.filed.get(same_name(self.copies.request["recipient"]), ())
         there = {record.id: release for record, release in pairs if release.path == str(self.folder)}
         for record in self._asked_for([record for record, _ in pairs if record.id in there]):
-            copy = self._finished(self._key(record))
+            copy = self._finished(self.copies.key(record))
             if copy is not None and dict(copy.manifest.files) == there[record.id].manifest:
-                self.report.log(f"{self.folder.name} is already finished and filed; its receipt is returned again")
+                said = "is already finished and filed; its receipt is returned again"
+                self.copies.report.log(f"{self.folder.name} {said}")
                 return record.id, dict(there[record.id].receipt)
         return None
 
     def unfiled(self) -> tuple[tuple[KeyRecord, irwm.Key] | None, irwm.Release | None]:
         """The key that was sealed for this folder, if any, and its copy, if that was finished."""
-        waiting = self.known.waiting.get(same_name(self.request["recipient"]), ())
-        home, first = self.report.home, None
+        waiting = self.known.waiting.get(same_name(self.copies.request["recipient"]), ())
+        home, first = self.copies.report.home, None
         here = [record for record in waiting if sealed_for(home, record.commitment, self.folder)]
         for record in self._asked_for(here):
-            key = self._key(record)
+            key = self.copies.key(record)
             copy = self._finished(key)
             if copy is not None:
-                self.report.log(f"{self.folder.name} was finished by an earlier run; its receipt is filed now")
+                self.copies.report.log(f"{self.folder.name} was finished by an earlier run; its receipt is filed now")
                 return (record, key), copy
             first = first or (record, key)
         return first, None
 
     def _asked_for(self, records: Sequence[KeyRecord]) -> list[KeyRecord]:
         """The records with this request's recipient and note, as they were filed: the note may have changed later."""
-        wanted = self.request["recipient"], self.request["label"]
+        wanted = self.copies.request["recipient"], self.copies.request["label"]
         ids = {record.id for record in records}
-        return [r for r in self.vault.keys() if r.id in ids and (r.recipient, r.label) == wanted] if ids else []
-
-    def _key(self, record: KeyRecord) -> irwm.Key:
-        return irwm.Key.from_bytes(self.vault.key_bytes(record.id))
+        return [r for r in self.copies.vault.keys() if r.id in ids and (r.recipient, r.label) == wanted] if ids else []
 
     def _finished(self, key: irwm.Key) -> irwm.Release | None:
         try:
-            return finished(
-                self.model,
-                key,
-                self.folder,
-                cancelled=self.report.cancelled,
-                device=self.device,
-                also=self.request.get("also", ()),
-            )
+            return self.copies.finished(key, self.folder)
         except OutputExistsError:
             return None  # another folder or another copy: `preflight` reports it with a suitable message

@@ -28,22 +28,10 @@ from irwm.release.partial import sync_folder
 from irwm.scheme.invariant import Layer0
 from storage.job_files import JobFiles
 from storage.records import KeyRecord
-from storage.vault import Vault
 from ui.jobs.certifying import certificate_of
 from ui.jobs.device import device_of
-from ui.jobs.finished import finished
 from ui.jobs.recipients import Recipient, checked, folder_name, same_name
-from ui.jobs.releasing import (
-    Issued,
-    alone,
-    issued,
-    receipt_of,
-    require_margin,
-    seal,
-    sealed_for_one,
-    secret_of,
-    write,
-)
+from ui.jobs.releasing import Copies, Issued, alone, issued, require_margin, seal, sealed_for_one, secret_of
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import vault_of
 
@@ -93,10 +81,10 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         out = path_from(request["out_dir"])
         left = [recipient for recipient in recipients if same_name(recipient.name) not in known.released]
         report.progress(0, 0, "Checking the target disk")
-        needed = room_for(model, out, len(left), request.get("also", ())) if left else None
+        copies = Copies(vault, model, request, device, report)
+        needed = room_for(model, out, len(left), copies.also) if left else None
         out = _made(out) if left else out
-        receipts = _Receipts(report.files)
-        batch = _Batch(vault, model, params, request, device, out, known, report, receipts, Layer0(model, device))
+        batch = _Batch(copies, params, out, known, _Receipts(report.files), Layer0(model, device))
         batch.write(recipients, left, needed.each if needed else 0)
         return batch.summary(len(recipients))
 
@@ -166,20 +154,16 @@ class _Receipts:
 
 @dataclass(slots=True)
 class _Batch:
-    vault: Vault
-    model: Checkpoint
+    copies: Copies
     params: irwm.Parameters
-    request: Mapping[str, Any]
-    device: str
     out: Path
     known: Issued
-    report: JobReporter
     receipts: _Receipts
     layer0: Layer0
 
     def write(self, recipients: Sequence[Recipient], left: Sequence[Recipient], each: int) -> None:
         """Makes the remaining copies, and a line for every recipient, in their order."""
-        secret = secret_of(self.vault, self.known.settled)
+        report, secret = self.copies.report, secret_of(self.copies.vault, self.known.settled)
         shared: Mapping[str, ClonedFrom] = {}
         number, first = 0, None
         for recipient in recipients:
@@ -189,7 +173,7 @@ class _Batch:
                 continue
             number += 1
             what = f"Copy {number} of {len(left)}"
-            progress = _Progress(self.report, (number - 1) * each, each, len(left) * each, what)
+            progress = _Progress(report, (number - 1) * each, each, len(left) * each, what)
             try:
                 record, key = self._key(recipient, secret)
                 secret = key.secret
@@ -200,7 +184,7 @@ class _Batch:
                 if isinstance(error, InsertionError) and not self.receipts.counts[WRITTEN]:
                     raise
                 first = first or error
-                self.report.log(f"{what}: {error}")
+                report.log(f"{what}: {error}")
                 self.receipts.add(recipient, FAILED, {}, _why(error))
             else:
                 self.receipts.add(recipient, WRITTEN, receipt)
@@ -208,61 +192,50 @@ class _Batch:
         if first is not None and not written:
             raise first
         if failed:
-            self.report.log(f"{failed} of {len(left)} copies could not be written; {CSV_NAME} says why")
+            report.log(f"{failed} of {len(left)} copies could not be written; {CSV_NAME} says why")
 
     def _key(self, recipient: Recipient, secret: bytes | None) -> tuple[KeyRecord, irwm.Key]:
         """The recipient's sealed key: one without a copy yet, else a new one."""
+        vault, model, device = self.copies.vault, self.copies.model, self.copies.device
+        request, home = self.copies.request, self.copies.report.home
         for waiting in self.known.waiting.get(same_name(recipient.name), ()):
             # A key that was sealed for one folder may have its copy there, finished but not filed.
-            if not sealed_for_one(self.report.home, waiting.commitment):
-                return waiting, irwm.Key.from_bytes(self.vault.key_bytes(waiting.id))
-        key = irwm.generate_key(
-            self.model, self.params, secret, self.request["owner"], recipient.name, self.device, self.layer0
-        )
-        require_margin(self.model, key, self.device)
-        return seal(self.vault, self.model, key, recipient.note or self.request.get("label", "")), key
+            if not sealed_for_one(home, waiting.commitment):
+                return waiting, self.copies.key(waiting)
+        key = irwm.generate_key(model, self.params, secret, request["owner"], recipient.name, device, self.layer0)
+        require_margin(model, key, device)
+        return seal(vault, model, key, recipient.note or request.get("label", "")), key
 
     def _copy(
         self, record: KeyRecord, key: irwm.Key, progress: _Progress, shared: Mapping[str, ClonedFrom]
     ) -> tuple[dict[str, Any], Mapping[str, ClonedFrom]]:
         """The receipt of a key's copy, and the files that the next copy may be cloned from."""
         progress.start()
-        folder, cloned = self.out / folder_name(key.commitment), 0
-        also = self.request.get("also", ())
-        release = finished(self.model, key, folder, cancelled=self.report.cancelled, device=self.device, also=also)
+        folder = self.out / folder_name(key.commitment)
+        release = self.copies.finished(key, folder)
         if release is not None:
-            self.report.log(f"{folder.name} was finished by an earlier run; its receipt is filed now")
+            self.copies.report.log(f"{folder.name} was finished by an earlier run; its receipt is filed now")
         else:
-            written = write(
-                self.model,
-                key,
-                folder,
-                progress=progress,
-                cancelled=self.report.cancelled,
-                device=self.device,
-                shared=shared,
-                also=also,
-            )
-            # Always the newest: earlier copies may already have been moved to their recipients.
-            release, shared, cloned = written.release, written.shared or shared, written.cloned
-        receipt = receipt_of(self.model, key, release) | {"bytes_cloned": cloned}
-        self.vault.add_release(record.id, release.path, release.manifest.files, receipt)
+            release = self.copies.write(key, folder, progress, shared)
+        receipt = self.copies.file(record, key, release, bytes_cloned=release.bytes_cloned)
         progress.end()
-        return receipt, shared
+        # Always the newest: earlier copies may already have been moved to their recipients.
+        return receipt, release.shared or shared
 
     def summary(self, recipients: int) -> dict[str, Any]:
         """The result for the page."""
-        receipts, marks = self.receipts, self.vault.marks_on(self.model.fingerprint)
+        copies, model, receipts = self.copies, self.copies.model, self.receipts
+        marks = copies.vault.marks_on(model.fingerprint)
         fields = (
             *("changed_rows", "changed_tensors", "changed_values", "changed_share", "changed_head_rows", "head_tensor"),
             *("left_out", "bytes"),
         )
         return {
             "many": True,
-            "model": str(self.model.path),
-            "model_fingerprint": self.model.fingerprint,
-            "vocab_size": self.model.vocab_size,
-            "owner": self.request["owner"],
+            "model": str(model.path),
+            "model_fingerprint": model.fingerprint,
+            "vocab_size": model.vocab_size,
+            "owner": copies.request["owner"],
             "path": str(self.out),
             "parameters": self.params.to_dict(),
             "recipients": recipients,
@@ -271,7 +244,7 @@ class _Batch:
             "failed": receipts.counts[FAILED],
             "bytes": receipts.written,
             "bytes_cloned": receipts.cloned,
-            "utility": certificate_of(self.request, self.model, receipts.example, self.device, self.report),
+            "utility": certificate_of(copies.request, model, receipts.example, copies.device, copies.report),
             "example": {name: receipts.example[name] for name in fields} if receipts.example else None,
             "rows": receipts.first,
             "csv": CSV_NAME,

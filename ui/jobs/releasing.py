@@ -1,12 +1,12 @@
-"""Shared code of marking one copy and marking many: storing the key in the vault, and the content of a receipt."""
+"""Shared code of marking one copy and marking many: keys in the vault, copies on the disk, content of a receipt."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from irwm.checkpoint.platform import unlock_and_close
 from irwm.errors import OutputExistsError
 from irwm.keys.check_original import check_original
 from irwm.release.cloning import ClonedFrom
-from irwm.release.insertion import marked_rows
+from irwm.release.insertion import Progress, marked_rows
 from storage.errors import StorageError
 from storage.files import open_to_append, private_folder, replace_private
 from storage.records import KeyRecord, ReleaseRecord
 from storage.vault import Vault
+from ui.jobs.finished import finished
 from ui.jobs.recipients import same_name
 from ui.jobs.reporter import JobReporter
 
@@ -199,36 +200,48 @@ def _note(home: Path, commitment: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A copy on the disk.
+class Copies:
+    """Writes, finds again and files the copies of one original, for one recipient or for many.
 
     Attributes:
-        release: the result of `irwm.insert`.
-        shared: the files that the next copy may be cloned from.
-        cloned: cloned bytes of this copy.
+        vault: unlocked.
+        request: of the task, see `ui.jobs.protect.run`.
+        device: "cpu" or "cuda".
     """
 
-    release: irwm.Release
-    shared: Mapping[str, ClonedFrom] = field(default_factory=dict)
-    cloned: int = 0
+    vault: Vault
+    model: Checkpoint
+    request: Mapping[str, Any]
+    device: str
+    report: JobReporter
 
+    @property
+    def also(self) -> Sequence[str]:
+        """Names of other files to copy."""
+        also: Sequence[str] = self.request.get("also", ())
+        return also
 
-def write(
-    model: Checkpoint,
-    key: irwm.Key,
-    folder: Path,
-    *,
-    progress: Callable[[int, int, str], None],
-    cancelled: Callable[[], bool],
-    device: str,
-    shared: Mapping[str, ClonedFrom] | None = None,
-    also: Sequence[str] = (),
-) -> Written:
-    """Writes and verifies the copy of one recipient; errors as `irwm.insert`."""
-    release = irwm.insert(
-        model, key, folder, progress=progress, device=device, cancelled=cancelled, shared=shared, also=also
-    )
-    return Written(release, release.shared, release.bytes_cloned)
+    def key(self, record: KeyRecord) -> irwm.Key:
+        """A sealed key."""
+        return irwm.Key.from_bytes(self.vault.key_bytes(record.id))
+
+    def finished(self, key: irwm.Key, folder: Path) -> irwm.Release | None:
+        """The copy that an earlier run finished in this folder; see `ui.jobs.finished`."""
+        return finished(self.model, key, folder, cancelled=self.report.cancelled, device=self.device, also=self.also)
+
+    def write(
+        self, key: irwm.Key, folder: Path, progress: Progress, shared: Mapping[str, ClonedFrom] | None = None
+    ) -> irwm.Release:
+        """Writes and verifies a copy; errors as `irwm.insert`."""
+        return irwm.insert(
+            self.model, key, folder, progress, self.device, self.report.cancelled, shared=shared, also=self.also
+        )
+
+    def file(self, record: KeyRecord, key: irwm.Key, release: irwm.Release, **more: Any) -> dict[str, Any]:
+        """Files the receipt of a copy, with more entries, and returns it."""
+        receipt = receipt_of(self.model, key, release) | more
+        self.vault.add_release(record.id, release.path, release.manifest.files, receipt)
+        return receipt
 
 
 def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> dict[str, Any]:

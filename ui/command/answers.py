@@ -6,15 +6,14 @@ import json
 import traceback
 from typing import Any
 
+from ui.jobs.outcomes import ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
+
 SCHEMA, VERSION = "irwm-command", 1
-STOPPED, ERROR = "stopped", "error"
-PLANNED, RECORDED, OPENED = "planned", "recorded", "opened"
+CREATED, NAMED, PLANNED, RECORDED, OPENED = "created", "named", "planned", "recorded", "opened"
 EXIT = {
-    "created": 0, "written": 0, "found": 0, "named": 0, PLANNED: 0, RECORDED: 0, OPENED: 0,
-    "not found": 1, ERROR: 2, "inconclusive": 3, STOPPED: 4,
+    CREATED: 0, WRITTEN: 0, FOUND: 0, NAMED: 0, PLANNED: 0, RECORDED: 0, OPENED: 0,
+    NOT_FOUND: 1, ERROR: 2, INCONCLUSIVE: 3, STOPPED: 4,
 }  # fmt: skip
-# Parts of an error, with the names of `irwm.errors.IrwmError`.
-PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
 STOPPED_SAID = "Stopped; no partial output was left."
 
 

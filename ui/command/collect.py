@@ -25,6 +25,7 @@ from ui.command.progress import Progress
 from ui.command.stop import Stopped
 from ui.command.streams import say
 from ui.command.typed import absolute, content, existing
+from ui.jobs.outcomes import STOPPED
 from ui.jobs.requests import chosen_keys
 from ui.recording import tokens as choosing
 from ui.recording.errors import RecordingError
@@ -68,7 +69,7 @@ def collect(given: Namespace, open_vault: Callable[[], Vault]) -> dict[str, Any]
         ):  # fmt: skip
             recorded = record(planned, sender, journal, out, progress.step)
     except Stopped:
-        return answers.document(COLLECT, answers.STOPPED, result={"answers_kept": _kept(out, planned)})
+        return answers.document(COLLECT, STOPPED, result={"answers_kept": _kept(out, planned)})
     finally:
         progress.end()
     return answers.document(COLLECT, answers.RECORDED, result=_result(planned, recorded), files=[str(recorded.file)])

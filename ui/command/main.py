@@ -10,6 +10,7 @@ from ui.command import answers
 from ui.command.parser import UsageError, command_in, parse
 from ui.command.stop import Stop, Stopped
 from ui.command.streams import open_missing, say
+from ui.jobs.outcomes import ERROR, STOPPED
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             answer, sentence = _answer(arguments, command, Stop.installed())
         except Stopped:
-            answer = answers.document(command, answers.STOPPED)
+            answer = answers.document(command, STOPPED)
             sentence = answers.plain_sentence(answer)
         except BaseException as error:
             if isinstance(error, SystemExit) and not error.code:  # --help, which has already printed its text
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit:
         raise
     except BaseException:
-        return answers.EXIT[answers.ERROR]
+        return answers.EXIT[ERROR]
 
 
 def _answer(arguments: Sequence[str], command: str | None, stop: Stop) -> tuple[dict[str, Any], str]:

@@ -75,7 +75,7 @@ def _init(given: Namespace, stop: Stop) -> dict[str, Any]:
     check_new(secret, secret)
     stop.close()
     Vault.create(settings.home, secret).lock()
-    return answers.document(INIT, words.CREATED)
+    return answers.document(INIT, answers.CREATED)
 
 
 def _open_key(given: Namespace) -> dict[str, Any]:

@@ -10,24 +10,12 @@ from irwm.errors import IrwmError
 from irwm.report.numbers import number
 from storage.job import Job
 from ui.amounts import size_text
-from ui.command.answers import OPENED, PLANNED, RECORDED, STOPPED_SAID, document, unforeseen
+from ui.command.answers import CREATED, NAMED, OPENED, PLANNED, RECORDED, STOPPED_SAID, document, unforeseen
 from ui.command.parser import COLLECT, TRACE
 from ui.jobs.child import error_parts
-from ui.jobs.results import (
-    ERROR,
-    FOUND,
-    NOT_FOUND,
-    STOPPED,
-    WRITTEN,
-    error_of,
-    names_somebody,
-    outcome_of,
-    passed_over,
-    result_of,
-    state_of,
-)
+from ui.jobs.outcomes import ERROR, FOUND, NOT_FOUND, PARTS, STOPPED, WRITTEN
+from ui.jobs.results import error_of, names_somebody, outcome_of, passed_over, result_of, state_of
 
-CREATED, NAMED = "created", "named"
 # Number of recipients that a sentence names; the document names all.
 _NAMED = 5
 
@@ -139,5 +127,5 @@ def _swept(result: dict[str, Any]) -> str:
 
 def _error(parts: dict[str, str | None]) -> str:
     """The parts as the text of an `IrwmError`."""
-    known = {name: parts.get(name) for name in ("file", "tensor", "expected", "found", "advice")}
+    known = {name: parts.get(name) for name in PARTS if name != "problem"}
     return str(IrwmError(parts.get("problem") or "something went wrong", **known))

@@ -11,8 +11,8 @@ from markupsafe import Markup, escape
 from irwm.errors import IrwmError, printable
 from ui.components.icons import icon
 from ui.components.setting_words import in_words
+from ui.jobs.outcomes import PARTS
 
-PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
 COPIED = ("file", "tensor")
 ROWS = (("file", "File"), ("tensor", "Tensor"), ("expected", "Expected"), ("found", "Found"))
 

@@ -18,6 +18,8 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
+from ui.jobs.outcomes import PARTS
+
 LENGTH_BYTES = 8
 # A list of a few thousand recipients with their keys is a few MiB.
 MESSAGE_BYTES = 256 * 1024 * 1024
@@ -130,8 +132,7 @@ def _task(kind: str) -> Any:
 
 def error_parts(error: Any) -> dict[str, str | None]:
     """An `IrwmError` in the form of the job's row and of `ui.components.notices`."""
-    parts = ("problem", "file", "tensor", "expected", "found", "advice")
-    return {"type": type(error).__name__} | {part: getattr(error, part) for part in parts}
+    return {"type": type(error).__name__} | {part: getattr(error, part) for part in PARTS}
 
 
 def unexpected(error: Exception) -> dict[str, str]:

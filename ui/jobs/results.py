@@ -14,15 +14,9 @@ from irwm.report.numbers import number
 from storage.job import Job, JobLine
 from storage.job_files import JobFiles
 from storage.jobs import Jobs
+from ui.jobs.outcomes import DONE, ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
 from ui.jobs.protect_many import CSV_NAME
 
-WRITTEN, FOUND, NOT_FOUND, INCONCLUSIVE, STOPPED, ERROR = (
-    "written", "found", "not found", "inconclusive", "stopped", "error",
-)  # fmt: skip
-# Outcome of the other kinds of job, whose results are only for their pages.
-DONE = "done"
-# The parts of an error, with their names in `irwm.errors.IrwmError`.
-PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
 _RECEIPT = (
     "model_fingerprint", "release_fingerprint", "family", "dtype", "owner", "recipient", "key_id", "parameters",
     "bytes", "files", "left_out", "changed_rows", "changed_head_rows", "changed_tensors", "marked_before",

@@ -1,0 +1,11 @@
+"""The words of an outcome and the parts of an error, in results for programs. Needs no import, so `--help` is quick."""
+
+from __future__ import annotations
+
+WRITTEN, FOUND, NOT_FOUND, INCONCLUSIVE, STOPPED, ERROR = (
+    "written", "found", "not found", "inconclusive", "stopped", "error",
+)  # fmt: skip
+# Outcome of the other kinds of job, whose results are only for their pages.
+DONE = "done"
+# The parts of an error, with their names in `irwm.errors.IrwmError`.
+PARTS = ("problem", "file", "tensor", "expected", "found", "advice")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import irwm
+from ui.jobs import KINDS
 
 ROOT = Path(__file__).parents[1]
 # The level of each package, lowest first. A module imports only from its own package or from a lower level; the parts
@@ -126,10 +127,9 @@ def out_of_place(path: Path) -> Iterator[str]:
     tops = {other.split(".")[0] for other in names}
     if not name.startswith(GRADIO_ALLOWED) and "gradio" in tops:
         yield "gradio outside the pages"
-    if not name.startswith("ui.jobs"):  # a task runs in its own process, which only the runner starts
-        tasks = ("protect", "investigate", "sweep", "item", "dispute", "verify", "lab")
-        if found := names & {f"ui.jobs.{task}" for task in tasks}:
-            yield f"a task's module: {sorted(found)}"
+    # A task runs in its own process, which only the runner starts.
+    if not name.startswith("ui.jobs") and (found := names & {f"ui.jobs.{task}" for task in KINDS}):
+        yield f"a task's module: {sorted(found)}"
     if not name.startswith("storage") and tops & {"sqlite3", "sqlite_utils"}:
         yield "a database outside storage"
     below = ("irwm.errors", "irwm.canonical", "irwm.signing")

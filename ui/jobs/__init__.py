@@ -10,8 +10,32 @@ A task is a module here with the name of its kind and one function,
 secrets (plain JSON too, so bytes as hex) reach the process through a pipe and are not stored.
 """
 
-KINDS = ("protect", "investigate", "sweep", "item", "dispute", "verify", "lab")
-# Tasks that get the vault's data key; verifying a report does not need it.
-OPENS_VAULT = ("protect", "investigate", "sweep", "item", "dispute", "lab")
-# Tasks whose request may name an earlier job under "resume", which they continue.
-RESUMED = ("sweep", "lab")
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of task.
+
+    Attributes:
+        opens_vault: whether it gets the vault's data key.
+        resumed: whether its request may name an earlier job under "resume", which it continues.
+        light: whether it reads whole files and computes almost nothing, so that it needs no device.
+    """
+
+    opens_vault: bool = True
+    resumed: bool = False
+    light: bool = False
+
+
+KINDS = {
+    "protect": Kind(),
+    "investigate": Kind(),
+    "sweep": Kind(resumed=True),
+    "item": Kind(light=True),
+    "dispute": Kind(),
+    "verify": Kind(opens_vault=False),
+    "lab": Kind(resumed=True),
+}

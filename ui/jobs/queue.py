@@ -14,11 +14,10 @@ from typing import Any
 from irwm.errors import CancelledError
 from storage.job import QUEUED, RUNNING
 from storage.jobs import Jobs
+from ui.jobs import KINDS
 from ui.jobs.device import device_of
 from ui.jobs.reporter import JobReporter
 
-# Tasks that read whole files and compute almost nothing.
-LIGHT = ("item",)
 SECONDS_BETWEEN_LOOKS = 0.25
 
 
@@ -28,7 +27,7 @@ def lane_of(kind: str, request: Mapping[str, Any]) -> str:
     Raises:
         IrwmError: it requires a GPU and there is none.
     """
-    if kind in LIGHT:
+    if KINDS[kind].light:
         return ""
     return device_of(request.get("device", "cpu"))
 

@@ -28,8 +28,9 @@ from storage.jobs import Jobs
 from storage.processes import process_mark, still_runs
 from storage.vault import Vault
 from ui import quiet
-from ui.jobs import KINDS, OPENS_VAULT, RESUMED, orphans
+from ui.jobs import KINDS, Kind, orphans
 from ui.jobs.child import LENGTH_BYTES
+from ui.jobs.executors import THREADS, cores
 from ui.jobs.queue import lane_of
 from ui.jobs.vault_access import secrets_for
 from ui.settings import REPOSITORY
@@ -41,7 +42,6 @@ LOCK_NAME = "starting.lock"
 MOST_WAITING = 16
 # The task gets its secrets through a pipe; variables that look like other secrets are removed from its environment.
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_?KEY|AUTH", re.IGNORECASE)
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 _STARTING = threading.Lock()
 # A separate console without a window, so that neither Ctrl+C nor closing the app's window ends the task.
@@ -87,8 +87,7 @@ def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[st
         QueueFullError: too many tasks are already waiting.
         IrwmError: unknown kind, missing device, or the process could not be started.
     """
-    if kind not in KINDS:
-        raise IrwmError("there is no such task", expected=", ".join(KINDS), found=kind)
+    _kind(kind)
     _message(jobs, request, secrets or {}, None)  # raises before there is a job if the message cannot be sent
     lane = lane_of(kind, request)
     with _one_at_a_time(jobs):
@@ -123,15 +122,16 @@ def again(job: Job, vault: Vault, jobs: Jobs, today: Mapping[str, Any] | None = 
     if not job.is_over:
         raise JobRunningError(job)
     request = job.request | {name: value for name, value in (today or {}).items() if name in job.request}
-    request |= {"resume": job.id} if job.kind in RESUMED else {}
-    own = secrets_for(vault) if job.kind in OPENS_VAULT else None
+    kind = _kind(job.kind)
+    request |= {"resume": job.id} if kind.resumed else {}
+    own = secrets_for(vault) if kind.opens_vault else None
     return start(job.kind, job.title, request, own, jobs.opened(vault.jobs_keys_to_seal()))
 
 
 def with_vault(jobs: Jobs) -> list[JobLine]:
     """The running or waiting tasks that have the vault's data key."""
     orphans.interrupt_dead(jobs)
-    return [job for job in jobs.under_way() if job.kind in OPENS_VAULT]
+    return [job for job in jobs.under_way() if job.kind in KINDS and KINDS[job.kind].opens_vault]
 
 
 def stop(job_id: str, jobs: Jobs) -> JobLine:
@@ -154,6 +154,12 @@ def stop(job_id: str, jobs: Jobs) -> JobLine:
         return jobs.finish(job_id, "stopped")
     finally:
         _STOPPING.discard(job_id)
+
+
+def _kind(name: str) -> Kind:
+    if name not in KINDS:
+        raise IrwmError("there is no such task", expected=", ".join(KINDS), found=name)
+    return KINDS[name]
 
 
 def _message(jobs: Jobs, request: Mapping[str, Any], secrets: Mapping[str, Any], own: JobKey | None) -> bytes:
@@ -236,10 +242,9 @@ def _spawn(job: Job, jobs: Jobs) -> subprocess.Popen[bytes]:
 def child_environment() -> dict[str, str]:
     """This process's environment without variables that look like secrets, offline and with limited threads."""
     kept = {name: value for name, value in os.environ.items() if not SECRET_NAME.search(name)}
-    # All cores but one, so that the pages stay quick.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     streams = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
-    own = dict.fromkeys(THREAD_VARIABLES, str(max(1, cores - 1))) | kept | quiet.SWITCHES | streams
+    # All cores but one, so that the pages stay quick.
+    own = dict.fromkeys(THREADS, str(max(1, cores() - 1))) | kept | quiet.SWITCHES | streams
     return module_environment(base=own)
 
 

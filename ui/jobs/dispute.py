@@ -14,9 +14,7 @@ from irwm.ownership import Commitment
 from irwm.ownership.dispute import Claim, resolve
 from irwm.report.brought import opened_key
 from irwm.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html, word
-from irwm.report.document import to_json
 from irwm.report.items import ItemDescription, installed_versions
-from irwm.report.signature_file import ENDING, announced, sign_report
 from irwm.report.stamps import StampedCommitment
 from storage.vault import Vault
 from ui.jobs.device import device_of
@@ -76,7 +74,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     filing = Filing.begin(vault, request)
     for role, item in _items(claims, exhibits):
         filing.item(asdict(item), note=role)
-    document, files = _signed(document, filing)
+    document, files = filing.signed(document, NAME, dispute_html)
     for name, content in files.items():
         report.files.write(name, content)
     suspect = exhibits[0][1].name if exhibits else claims[1].original.name
@@ -163,12 +161,3 @@ def _items(claims: list[ClaimInfo], exhibits: list[tuple[str, ItemDescription]])
     found = [(f"Original of {claim.claimant}", claim.original) for claim in claims]
     found += [(f"Release of {claim.claimant}", claim.release) for claim in claims if claim.release is not None]
     return found + [("In dispute", item) for _, item in exhibits]
-
-
-def _signed(document: dict[str, Any], filing: Filing) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The signed document, and its files: numbers, page and the signature over both."""
-    signer = filing.signer()
-    signed = announced(document, signer)
-    files = {f"{NAME}.json": to_json(signed), f"{NAME}.html": dispute_html(signed, f"{NAME}.json").encode("utf-8")}
-    signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
-    return signed, {**files, f"{NAME}{ENDING}": signature}

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import irwm
 from irwm.checkpoint.files import listed
@@ -34,7 +34,7 @@ from irwm.tracing import Tracing, trace_each
 from irwm.tracing.recognition import DECOYS, RISK
 from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
-from storage.records import RecordName
+from storage.records import RecordName, TimestampRecord
 from storage.vault import Vault
 from ui.jobs.reporter import JobReporter
 
@@ -48,19 +48,6 @@ ALIGNING = "Aligning the suspect and ranking its marked rows"
 # Files received from others are hashed up to this multiple of the original's bytes, and up to this number of bytes in
 # any case. A sparse file may claim terabytes at no cost to its sender; a copy in float64 has four times the bytes.
 HASHED_SHARE, HASHED_BYTES = 16, 64 << 30
-
-
-class Stamp(Protocol):
-    """An authority's time-stamp of a key's commitment; `storage.records.TimestampRecord` is one."""
-
-    @property
-    def commitment_document(self) -> bytes: ...
-
-    @property
-    def request(self) -> bytes: ...
-
-    @property
-    def response(self) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +160,6 @@ class Examined:
     controls: tuple[SelfTest, ...]
     error_rates: ErrorRates | None
 
-    @property
-    def best_id(self) -> str:
-        """The vault's id of the key that the report is about."""
-        return self.keys.ids[self.best]
-
     def document(
         self,
         suspect: irwm.Checkpoint,
@@ -185,7 +167,7 @@ class Examined:
         case: Mapping[str, str],
         extra: Mapping[str, str],
         report: JobReporter,
-        stamp_of: Callable[[str], Stamp | None] | None = None,
+        stamp_of: Callable[[str], TimestampRecord | None] | None = None,
         seen_of: Callable[[Mapping[str, str]], str] | None = None,
         hashed: bool = True,
     ) -> dict[str, Any]:
@@ -202,7 +184,7 @@ class Examined:
             marks = {i: self.findings[place] for i, place in enumerate(self.traced) if place in self.findings}
             traced = Traced(self.tracing, [self.keys.keys[place] for place in self.traced], marks)
         said = {"Keys read by the rank rule": str(len(self.findings))}
-        stamp = time_stamp(stamp_of(self.best_id)) if stamp_of is not None else None
+        stamp = time_stamp(stamp_of(self.keys.ids[self.best])) if stamp_of is not None else None
         if self.keys.damaged:
             said["Damaged records of the vault, left out"] = str(len(self.keys.damaged))
         if self.keys.others:
@@ -423,7 +405,7 @@ def decoy_test(tracing: Tracing) -> SelfTest:
     return SelfTest(**tracing_control(found | {name: getattr(tracing, name) for name in names}))
 
 
-def time_stamp(stamp: Stamp | None) -> dict[str, Any] | None:
+def time_stamp(stamp: TimestampRecord | None) -> dict[str, Any] | None:
     """The section of a document about a time-stamp, read again from its files; None if there is none."""
     if stamp is None:
         return None

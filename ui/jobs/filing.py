@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from irwm.errors import printable
+from irwm.report.document import to_json
 from irwm.report.received import ARCHIVE, ENDINGS
-from irwm.report.signature_file import Signer
+from irwm.report.signature_file import ENDING, Signer, announced, sign_report
 from irwm.report.write import WITHOUT_ROWS
 from storage.casebook import LONGEST_TITLE
 from storage.job_files import JobFiles
@@ -107,6 +108,22 @@ class Filing:
             audit_head=self.vault.audit_head,
             audit_count=self.vault.audit_count,
         )
+
+    def signed(
+        self, document: Mapping[str, Any], name: str, page: Callable[[Mapping[str, Any], str], str]
+    ) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """The signed document, and its files: numbers, page and the signature over both.
+
+        Args:
+            name: of the files, without their endings.
+            page: draws the document, given the name of the file with its numbers.
+        """
+        signer = self.signer()
+        signed = announced(document, signer)
+        numbers = f"{name}.json"
+        files = {numbers: to_json(signed), f"{name}.html": page(signed, numbers).encode("utf-8")}
+        signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
+        return signed, files | {f"{name}{ENDING}": signature}
 
     def run(
         self, document: Mapping[str, Any], files: Mapping[str, bytes], suspect: str, verdict: str, note: str

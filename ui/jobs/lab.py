@@ -27,7 +27,6 @@ from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.lab import LAB_HTML, LAB_JSON, NAME, lab_document, lab_html, mark_section
 from irwm.report.lab_rows import ATTACK, CONTROL, MANY, MODES, NOT_AN_ATTACK, RELEASE, SINGLE, headline, word
 from irwm.report.plots.lab import name_of
-from irwm.report.signature_file import ENDING, announced, sign_report
 from irwm.running import Reference, default_text, reference
 from irwm.running.reference import IN_MEMORY
 from storage.files import private_folder
@@ -257,11 +256,7 @@ class _Lab:
         filing.item(document["original"], note="Original")
         if not document["rehearsal"]:
             filing.item(document["marks"][0]["release"], note="Release")
-        signer = filing.signer()
-        signed = announced(document, signer)
-        files = {LAB_JSON: to_json(signed), LAB_HTML: lab_html(signed, LAB_JSON).encode("utf-8")}
-        signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
-        files[f"{NAME}{ENDING}"] = signature
+        signed, files = filing.signed(document, NAME, lab_html)
         for name, content in files.items():
             self._report.files.write(name, content)
         outcome, about = word(signed), request["release"] or request["original"]

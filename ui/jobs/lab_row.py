@@ -6,7 +6,7 @@ from typing import Any
 
 from irwm.attacks.attack import Attack
 from irwm.attacks.trial import Trial
-from irwm.evidence.finding import FOUND
+from irwm.evidence.finding import FOUND, Finding
 from irwm.evidence.verdict import log10_risk
 from irwm.report.document import plain
 from irwm.report.tracing import MARK, TRACING
@@ -15,28 +15,13 @@ from irwm.tracing import Tracing
 
 def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str, Any]:
     """All numbers of one attack at one strength."""
-    ways = []
-    for (statistic, invariant), finding in trial.findings.items():
-        reading = finding.reading
-        ways.append(
-            {
-                "statistic": statistic,
-                "invariant": invariant,
-                "verdict": finding.verdict,
-                "count": reading.count,
-                "present": reading.present,
-                "share": reading.count / reading.present if reading.present else None,
-                "log10_p": reading.log10_p,
-                "log10_p_count": reading.log10_p_count,
-                "log10_risk": log10_risk(reading, finding.comparisons),
-                "rule_met": reading.passes,
-                "tensors_read": finding.tensors_read,
-                "places": finding.places,
-            }
-        )
+    ways = [
+        {"statistic": statistic, "invariant": invariant} | _read(finding)
+        for (statistic, invariant), finding in trial.findings.items()
+    ]
     rested = trial.finding if trial.ran else None
     # As in an investigation (`irwm.report.tracing.verdict`): a recipient named by the noise had this copy.
-    named = rested is not None and not rested.faults and _is_named(trial.traced)
+    named = rested is not None and not rested.faults and trial.traced is not None and bool(trial.traced.named)
     row: dict[str, Any] = plain(
         {
             "role": role,
@@ -61,8 +46,20 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
     return row
 
 
-def _is_named(tracing: Tracing | None) -> bool:
-    return tracing is not None and bool(tracing.named)
+def _read(finding: Finding) -> dict[str, Any]:
+    reading = finding.reading
+    return {
+        "verdict": finding.verdict,
+        "count": reading.count,
+        "present": reading.present,
+        "share": reading.count / reading.present if reading.present else None,
+        "log10_p": reading.log10_p,
+        "log10_p_count": reading.log10_p_count,
+        "log10_risk": log10_risk(reading, finding.comparisons),
+        "rule_met": reading.passes,
+        "tensors_read": finding.tensors_read,
+        "places": finding.places,
+    }
 
 
 def _traced(tracing: Tracing) -> dict[str, Any]:

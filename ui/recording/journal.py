@@ -12,7 +12,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -119,10 +119,7 @@ class Journal:
 
     def note_server(self, server: Server) -> None:
         """Records the server's capabilities."""
-        self._append(
-            {"what": "server", "top": server.top, "told": server.told, "whole": server.whole,
-             "extensions": server.extensions}, durable=True,
-        )  # fmt: skip
+        self._append({"what": "server"} | asdict(server), durable=True)
         self.server = server
 
     def add(self, entry: Entry) -> None:

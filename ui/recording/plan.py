@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,7 @@ class Plan:
         url: the server's address.
         model: its name there.
         api: one of `dialects.APIS`.
-        original: the original's folder or file.
-        fingerprint, vocab_size, hidden_size: the original's.
+        original: the unmarked original.
         answers: n, how many answers are wanted.
         tokens: (v,) the chosen tokens, the first of them the reference; None for the whole vocabulary.
         prompts: the prompts.
@@ -51,10 +49,7 @@ class Plan:
     url: str
     model: str
     api: str
-    original: Path
-    fingerprint: str
-    vocab_size: int
-    hidden_size: int
+    original: Checkpoint
     answers: int
     tokens: NDArray[np.int64] | None
     prompts: Prompts
@@ -65,20 +60,21 @@ class Plan:
     @property
     def wanted(self) -> NDArray[np.int64]:
         """(v,) the tokens of the columns."""
-        return np.arange(self.vocab_size) if self.tokens is None else self.tokens
+        return np.arange(self.original.vocab_size) if self.tokens is None else self.tokens
 
     @property
     def tops(self) -> tuple[int, ...]:
         """The numbers of log-probabilities to try, in this order."""
         if self.top is not None:
             return (self.top,)
-        return (self.vocab_size, *(top for top in TOPS if top < self.vocab_size))
+        size = self.original.vocab_size
+        return (size, *(top for top in TOPS if top < size))
 
     @property
     def most_bytes(self) -> int:
         """Largest size of an answer."""
         places = LONGEST if self.inside else 1
-        return min((1 << 20) + _BYTES_PER_TOKEN * self.vocab_size * places, _MOST_RESPONSE)
+        return min((1 << 20) + _BYTES_PER_TOKEN * self.original.vocab_size * places, _MOST_RESPONSE)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -87,8 +83,8 @@ class Plan:
             "endpoint": self.url,
             "model": self.model,
             "api": self.api,
-            "original": self.fingerprint,
-            "vocabulary": self.vocab_size,
+            "original": self.original.fingerprint,
+            "vocabulary": self.original.vocab_size,
             "choice_of_tokens": hashlib.sha256(self.wanted.astype("<i8").tobytes()).hexdigest(),
             "seed": self.prompts.seed,
             "top": self.top,
@@ -190,8 +186,7 @@ def plan(
     if inside and api != OPENAI:
         raise RecordingError("this API gives log-probabilities only after a prompt", advice="Leave --inside out")
     return Plan(
-        url=url, model=model, api=api, original=original.path, fingerprint=original.fingerprint,
-        vocab_size=original.vocab_size, hidden_size=width, answers=wanted, tokens=tokens,
+        url=url, model=model, api=api, original=original, answers=wanted, tokens=tokens,
         prompts=Prompts(seed, text), top=top, inside=inside, pace=pace or Pace(),
     )  # fmt: skip
 

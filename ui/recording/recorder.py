@@ -96,7 +96,7 @@ class _Run:
 
     def __init__(self, plan: Plan, sender: Sender, journal: Journal, report: Report) -> None:
         self._plan, self._sender, self._journal, self._report = plan, sender, journal, report
-        self._names = Names(plan.original, plan.vocab_size)
+        self._names = Names(plan.original.path, plan.original.vocab_size)
         self._useless = 0
         self._last: bytes | None = None
         self._never: set[int] = set()
@@ -157,7 +157,7 @@ class _Run:
             question = Question(plan.prompts.prompt(number), server.top, biased, bias, server.extensions)
             body, response = self._ask(question)
             (told,) = self._told(response)
-            values = told.row(tokens, plan.vocab_size)
+            values = told.row(tokens, plan.original.vocab_size)
             missing = {int(token) for token in tokens[~np.isfinite(values)]} - self._never
             most = bias == BIASES[-1]
             shown = bool(np.isfinite(values[0])) and 2 * np.isfinite(values).sum() >= len(values)
@@ -199,7 +199,7 @@ class _Run:
     def _rows(self, told: list[Told]) -> NDArray[np.float32]:
         """(rows, v) of the answers that contain nearly all wanted tokens."""
         plan = self._plan
-        size, wanted = plan.vocab_size, plan.wanted
+        size, wanted = plan.original.vocab_size, plan.wanted
         used = told[FIRST_PLACES:] if plan.inside else told
         # An embedding may have more rows than there are tokens: the last ones are padding, and no server returns them.
         last = max((int(each.tokens.max(initial=-1)) for each in used), default=-1)
@@ -281,8 +281,9 @@ def _assembled(plan: Plan, journal: Journal, server: Server) -> Answers:
     assert filled == plan.answers
     times = [time for _, time, _, _ in evidence]
     source = Source(
-        endpoint=plan.url, model=plan.model, api=plan.api, original=plan.fingerprint, vocab_size=plan.vocab_size,
-        prompt_seed=plan.prompts.seed, scale=SCALES[0] if server.whole else SCALES[1],
+        endpoint=plan.url, model=plan.model, api=plan.api, original=plan.original.fingerprint,
+        vocab_size=plan.original.vocab_size, prompt_seed=plan.prompts.seed,
+        scale=SCALES[0] if server.whole else SCALES[1],
         began=_utc(min(times)), ended=_utc(max(times)),
     )  # fmt: skip
     requests = Requests(

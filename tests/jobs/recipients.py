@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.errors import IrwmError
-from storage import Jobs, NewKey, Vault
+from storage import Cost, Jobs, NewKey, Vault
 from storage.job import Job
 from storage.job_files import ENDING
 from tools.waiting import until_over
@@ -22,9 +22,15 @@ from ui.jobs.child import error_parts
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import secrets_for
 
+PASSPHRASE = "four unrelated plain words"
 SECRET = b"\x07" * 32
 # So small a model hides few coordinates and leaves few positions besides the invariant's tokens.
 PARAMETERS = irwm.Parameters(constraints=5, scale="auto", noise_coordinates=5)
+
+
+def new_vault(home: Path) -> Vault:
+    """An unlocked vault whose passphrase is derived quickly."""
+    return Vault.create(home, PASSPHRASE, cost=Cost(memory_kib=8, passes=1, lanes=1))
 
 
 def make_keys(model: irwm.Checkpoint, names: Sequence[str], params: irwm.Parameters = PARAMETERS) -> list[irwm.Key]:
@@ -74,6 +80,18 @@ def request(original: Path, keys: Sequence[str] | None, **changes: Any) -> dict[
         "note": "",
         "device": "cpu",
         "scheduler": "",
+    } | changes
+
+
+def protect_request(model: Path, out: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "model": str(model),
+        "out_dir": str(out),
+        "parameters": irwm.Parameters().to_dict(),
+        "owner": "Example Labs",
+        "recipient": "Early access 7",
+        "label": "spring release",
+        "device": "cpu",
     } | changes
 
 

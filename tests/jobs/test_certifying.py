@@ -17,10 +17,8 @@ from irwm.errors import CancelledError
 from irwm.evidence.devices import NOT_ENOUGH
 from irwm.release import verify_manifest
 from irwm.running import certificate
-from storage import Vault
-from storage.encryption import Cost
-from tests.jobs.recipients import jobs_of
-from tests.jobs.test_tasks import finish, protect_request
+from storage import Jobs, Vault
+from tests.jobs.recipients import protect_request, run_job
 from tools.waiting import PATIENCE, until
 from ui.components.receipt import cost_text, receipt_html
 from ui.jobs import certifying, protect, runner
@@ -29,12 +27,8 @@ from ui.jobs.vault_access import secrets_for
 
 
 @pytest.mark.slow
-def test_protect_task_measures_cost_on_request(demo_path: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-    jobs = jobs_of(vault)
-    request = protect_request(demo_path, tmp_path / "release", utility="small")
-    job = finish(jobs, runner.start("protect", "Protect demo", request, secrets_for(vault), jobs).id)
+def test_protect_task_measures_cost_on_request(vault: Vault, jobs: Jobs, demo_path: Path, tmp_path: Path) -> None:
+    job = run_job("protect", protect_request(demo_path, tmp_path / "release", utility="small"), vault, jobs)
     assert job.state == "done", job.error
     made = job.result["utility"]
     assert made["why"] == ""
@@ -146,12 +140,10 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
 
 @pytest.mark.slow
 def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(
-    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vault: Vault, jobs: Jobs, demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "GRACE_SECONDS", PATIENCE)  # it needs far less, also on a busy machine
-    home, release = tmp_path / "home", tmp_path / "release"
-    vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-    jobs = jobs_of(vault)
+    release = tmp_path / "release"
     job = runner.start(
         "protect", "Protect demo", protect_request(demo_path, release, utility="yes"), secrets_for(vault), jobs
     )
@@ -165,10 +157,10 @@ def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(
     assert record.receipt["release_fingerprint"] == irwm.open_checkpoint(release).fingerprint
 
 
-def test_a_stop_after_the_copy_was_published_does_not_cost_its_record(demo_path: Path, tmp_path: Path) -> None:
-    home, release = tmp_path / "home", tmp_path / "release"
-    vault = Vault.create(home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-    jobs = jobs_of(vault)
+def test_a_stop_after_the_copy_was_published_does_not_cost_its_record(
+    vault: Vault, jobs: Jobs, demo_path: Path, tmp_path: Path
+) -> None:
+    release = tmp_path / "release"
     request = protect_request(demo_path, release)
     reporter = JobReporter(jobs, jobs.start(jobs.create("protect", "Protect demo", request).id, os.getpid()).id)
     real = reporter.progress

@@ -14,8 +14,7 @@ from irwm.report.signature_file import read_signature
 from irwm.report.verify import verify_report
 from irwm.signing import verify
 from storage import Jobs, Vault
-from storage.encryption import Cost
-from tests.jobs.recipients import given_out, jobs_of, put_in_vault, run_here, run_job
+from tests.jobs.recipients import given_out, put_in_vault, run_here, run_job
 from tests.ownership.authority import make_authority
 from tools.small_models import write_llama
 from ui.stamps import own_request
@@ -34,16 +33,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     marked = irwm.insert(taken, his, folder / "marked").path
     (folder / "their.key").write_bytes(his.to_bytes())
     return {"folder": folder, "original": original.path, "key": key, "release": release, "his": his, "marked": marked}
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-
-
-@pytest.fixture
-def jobs(vault: Vault) -> Jobs:
-    return jobs_of(vault)
 
 
 def asked(world: dict[str, Any], vault: Vault, case_id: str, **theirs: str) -> dict[str, Any]:

@@ -19,10 +19,9 @@ import torch
 import irwm
 from irwm.errors import CancelledError, IrwmError
 from irwm.tracing import Tracing, trace_each
-from storage import Jobs, Vault
-from storage.encryption import Cost
+from storage import Jobs
 from storage.job_keys import JobsKeys
-from tests.jobs.recipients import averaged, jobs_of, make_keys, put_in_vault, request, run_job
+from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_job
 from tools.small_models import write_llama
 from tools.waiting import until
 from ui.jobs import executors
@@ -113,11 +112,10 @@ def test_a_cluster_of_two_workers_gives_exactly_the_same_numbers(world, here, re
 
 
 @pytest.mark.slow
-def test_an_investigation_runs_on_the_cluster(world, here, cluster, tmp_path) -> None:
-    vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+def test_an_investigation_runs_on_the_cluster(world, here, cluster, vault, jobs) -> None:
     put_in_vault(vault, world["keys"])
     asked = request(world["path"], None, suspect=str(world["mean"]), scheduler=cluster.scheduler_address)
-    job = run_job("investigate", asked, vault, jobs_of(vault))
+    job = run_job("investigate", asked, vault, jobs)
     assert job.state == "done", job.error
     by_name = {row["recipient"]: row["z"] for row in job.result["rows"]}
     assert by_name == {trace.recipient: trace.z for trace in here.traces}

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from storage import NewKey, Vault
-from storage.encryption import Cost
 from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since, logged_in
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
 
 
 def stamped(vault: Vault, *stamps: tuple[str, bool]) -> str:

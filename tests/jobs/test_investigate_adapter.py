@@ -13,12 +13,8 @@ import irwm
 from irwm.checkpoint.weight_sets import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from irwm.report import from_json, reproduce
 from irwm.report.items import SETTINGS
-from storage import Vault
-from storage.encryption import Cost
-from tests.jobs.recipients import jobs_of
-from tools.waiting import until_over
-from ui.jobs import runner
-from ui.jobs.vault_access import secrets_for
+from storage import Jobs, Vault
+from tests.jobs.recipients import put_in_vault, request, run_job
 
 
 @pytest.fixture(scope="module")
@@ -42,40 +38,15 @@ def leaked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[i
 
 @pytest.mark.slow
 def test_an_adapter_is_investigated_on_top_of_the_original(
-    leaked: tuple[irwm.Key, Path], tiny_path: Path, tmp_path: Path
+    leaked: tuple[irwm.Key, Path], vault: Vault, jobs: Jobs, tiny_path: Path
 ) -> None:
     key, folder = leaked
-    vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-    jobs = jobs_of(vault)
-    record = vault.add_key(
-        key.to_bytes(),
-        owner=key.owner,
-        recipient=key.recipient,
-        model_name="tiny",
-        model_fingerprint=key.model_fingerprint,
-        family="llama",
-        commitment=key.commitment,
-        parameters=key.parameters.to_dict(),
-    )
-    request = {
-        "suspect": str(folder),
-        "original": str(tiny_path),
-        "keys": [record.id],
-        "seed": 0,
-        "statistic": "joint",
-        "invariant": "original",
-        "decoys": 200,
-        "case_id": "",
-        "case_title": "",
-        "note": "",
-        "device": "cpu",
-    }
-    id = runner.start("investigate", "Investigate", request, secrets_for(vault), jobs).id
-    job = until_over(jobs, id)
+    asked = request(tiny_path, put_in_vault(vault, [key]), suspect=str(folder))
+    job = run_job("investigate", asked, vault, jobs)
     assert job.state == "done", job.error
     assert [row["verdict"] for row in job.result["rows"]] == ["found"]
 
-    document = from_json(jobs.files(id).read(job.result["json"]))
+    document = from_json(jobs.files(job.id).read(job.result["json"]))
     suspect, original = document["items"]["suspect"], document["items"]["original"]
     assert suspect["name"] == "adapter"
     assert {file["name"]: (file["bytes"], file["sha256"]) for file in suspect["files"]} == {

@@ -13,8 +13,7 @@ import irwm
 from irwm.report import from_json, reproduce
 from irwm.report.verify import verify_report
 from storage import Jobs, Vault
-from storage.encryption import Cost
-from tests.jobs.recipients import given_out, jobs_of, put_in_vault, request, run_here
+from tests.jobs.recipients import given_out, jobs_of, new_vault, put_in_vault, request, run_here
 from tests.recording.answers import ENDPOINT, MODEL, write_recording
 from tools.small_models import write_llama
 from ui.jobs import requests
@@ -44,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     key = irwm.generate_key(original, secret=bytes(32), owner="Example Labs", recipient="Early access 7")
     copy = irwm.open_checkpoint(irwm.insert(original, key, root / "copy").path)
     answers = write_recording(copy, original, root / "answers.safetensors")
-    vault = Vault.create(root / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    vault = new_vault(root / "home")
     (id,) = put_in_vault(vault, [key])
     return Served(original, key, id, answers, vault, jobs_of(vault), root)
 

@@ -9,19 +9,8 @@ import pytest
 
 import irwm
 from storage import Jobs, Vault
-from storage.encryption import Cost
-from tests.jobs.recipients import jobs_of, run_here, run_job
+from tests.jobs.recipients import run_here, run_job
 from tests.recording.answers import ENDPOINT, MODEL, write_recording
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-
-
-@pytest.fixture
-def jobs(vault: Vault) -> Jobs:
-    return jobs_of(vault)
 
 
 def asked(path: Path, case_id: str, **changes: str) -> dict[str, str]:

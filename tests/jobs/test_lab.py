@@ -23,9 +23,8 @@ from irwm.report.verify import verify_report
 from irwm.running.reference import OutputStore
 from irwm.scheme.parameters import many_recipients
 from storage import Jobs, Vault
-from storage.encryption import Cost
 from storage.jobs import SCRATCH_NAME
-from tests.jobs.recipients import PARAMETERS, given_out, jobs_of, make_keys, put_in_vault, run_here
+from tests.jobs.recipients import PARAMETERS, given_out, make_keys, put_in_vault, run_here
 from tools.small_models import DEMO, write_llama
 from tools.waiting import until
 from ui.jobs import lab_resume, runner
@@ -44,16 +43,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     original = write_llama(tmp_path_factory.mktemp("lab") / "original", vocab_size=2000)
     settings = irwm.Parameters(constraints=5, scale="auto", permutations=200)
     return {"original": str(original), "parameters": {"single": settings.to_dict()}}
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-
-
-@pytest.fixture
-def jobs(vault: Vault, tmp_path: Path) -> Jobs:
-    return jobs_of(vault)
 
 
 def asked(*trials: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import pytest
 
 import irwm
 from storage import Jobs, Vault
-from storage.encryption import Cost
 from storage.job import Job
 from tests.jobs.recipients import PARAMETERS, averaged, given_out
 from tools.small_models import write_llama
@@ -50,11 +49,6 @@ def naming(*folders: Path) -> dict[str, list[str]]:
             if words:
                 found[str(path)] = words
     return found
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
 
 
 def done(asked: Asked, vault: Vault) -> Job:

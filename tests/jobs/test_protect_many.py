@@ -24,10 +24,9 @@ import irwm
 from irwm.release import verify_manifest
 from irwm.scheme.parameters import Parameters, many_recipients
 from storage import Jobs, Vault
-from storage.encryption import Cost
 from storage.job import Job
 from storage.paths import JOBS_NAME
-from tests.jobs.recipients import jobs_of, run_here
+from tests.jobs.recipients import run_here
 from tests.release.disks import reflink_disk
 from tools.waiting import until, until_over
 from ui.components.receipt import receipt_html, receipt_rows
@@ -37,18 +36,7 @@ from ui.jobs.releasing import changes, note_folder, seal
 from ui.jobs.vault_access import secrets_for
 
 __all__ = ["reflink_disk"]
-PASSPHRASE = "four unrelated plain words"
 NAMES = ("Acme, Inc.", "Bolt Ltd", "\u00c7elik", "=Dora", "Emil", "Fay")
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    return Vault.create(tmp_path / "home", PASSPHRASE, cost=Cost(memory_kib=8, passes=1, lanes=1))
-
-
-@pytest.fixture
-def jobs(vault: Vault) -> Jobs:
-    return jobs_of(vault)
 
 
 Start = Callable[..., Job]

@@ -10,23 +10,11 @@ import pytest
 import irwm
 from irwm.errors import IrwmError, OutputExistsError, ParameterError
 from storage import Jobs, NewKey, Vault
-from storage.encryption import Cost
-from tests.jobs.recipients import jobs_of
 from ui.jobs import requests
 from ui.jobs.recipients import Recipient, RecipientListError
 from ui.jobs.requests import NoNoiseError, chosen_keys
 
 MODEL, OTHER = "a" * 64, "b" * 64
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-
-
-@pytest.fixture
-def jobs(vault: Vault) -> Jobs:
-    return jobs_of(vault)
 
 
 def put(vault: Vault, recipient: str, mark: str, *, noise: int = 0, model: str = MODEL) -> str:

@@ -18,9 +18,8 @@ from irwm.report.document import ReportError
 from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview_html
 from irwm.report.verify import verify_report
 from storage import Jobs, Vault
-from storage.encryption import Cost
 from storage.job_files import JobFiles
-from tests.jobs.recipients import averaged, given_out, jobs_of, make_keys, put_in_vault, request, run_here
+from tests.jobs.recipients import averaged, given_out, make_keys, new_vault, put_in_vault, request, run_here
 from tools.small_models import write_llama
 from tools.waiting import until
 from ui.components.sweep_view import table_row
@@ -51,14 +50,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture
 def vault(world: dict[str, Any], tmp_path: Path) -> Vault:
-    made = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    made = new_vault(tmp_path / "home")
     put_in_vault(made, world["keys"])
     return made
-
-
-@pytest.fixture
-def jobs(vault: Vault, tmp_path: Path) -> Jobs:
-    return jobs_of(vault)
 
 
 def asked(world: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -17,74 +17,30 @@ from irwm.release import MANIFEST_NAME, read_manifest
 from irwm.release.manifest import format_manifest
 from irwm.report.verify import verify_report
 from storage import Jobs, Vault
-from storage.encryption import Cost
 from storage.errors import StorageBusyError, StorageFullError
 from storage.job import Job
 from storage.records import KeyRecord
-from tests.jobs.recipients import given_out, jobs_of, put_in_vault, run_here
+from tests.jobs.recipients import (
+    PASSPHRASE,
+    given_out,
+    protect_request,
+    put_in_vault,
+    request,
+    run_here,
+    run_job,
+)
 from tools.waiting import until, until_over
 from ui.components.receipt import receipt_html
 from ui.jobs import child, runner
 from ui.jobs.releasing import alone, note_folder, seal
 from ui.jobs.reporter import JobReporter
-from ui.jobs.vault_access import secrets_for
-
-PASSPHRASE = "four unrelated plain words"
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def vault(home: Path) -> Vault:
-    return Vault.create(home, PASSPHRASE, cost=Cost(memory_kib=8, passes=1, lanes=1))
-
-
-@pytest.fixture
-def jobs(home: Path, vault: Vault) -> Jobs:
-    return jobs_of(vault)
-
-
-def finish(jobs: Jobs, id: str) -> Job:
-    return until_over(jobs, id)
-
-
-def protect_request(model: Path, out: Path, **changes) -> dict:
-    return {
-        "model": str(model),
-        "out_dir": str(out),
-        "parameters": irwm.Parameters().to_dict(),
-        "owner": "Example Labs",
-        "recipient": "Early access 7",
-        "label": "spring release",
-        "device": "cpu",
-    } | changes
-
-
-def investigate_request(suspect: Path, original: Path, keys: list[str], **changes) -> dict:
-    return {
-        "suspect": str(suspect),
-        "original": str(original),
-        "keys": keys,
-        "seed": 0,
-        "statistic": "joint",
-        "invariant": "original",
-        "decoys": 200,
-        "case_id": "",
-        "case_title": "Leak of 3 May",
-        "note": "",
-        "device": "cpu",
-    } | changes
 
 
 @pytest.fixture
 def released(jobs: Jobs, vault: Vault, tiny_path: Path, tmp_path: Path):
     """A protected model: the finished job and its release folder."""
     out = tmp_path / "release"
-    job = runner.start("protect", "Protect tiny", protect_request(tiny_path, out), secrets_for(vault), jobs)
-    return finish(jobs, job.id), out
+    return run_job("protect", protect_request(tiny_path, out), vault, jobs), out
 
 
 def test_protect_seals_the_key_publishes_and_files_a_receipt(released, vault: Vault, tiny_path: Path) -> None:
@@ -99,12 +55,11 @@ def test_protect_seals_the_key_publishes_and_files_a_receipt(released, vault: Va
     assert found.verdict == "found"
 
 
-def test_no_secret_reaches_the_job_table_its_log_or_its_folder(released, vault: Vault, home: Path) -> None:
-    _job, _out = released
+def test_no_secret_reaches_the_job_table_its_log_or_its_folder(released, vault: Vault) -> None:
     key = irwm.Key.from_bytes(vault.key_bytes(vault.keys()[0].id))
     forbidden = [key.secret, key.secret.hex().encode(), vault.hand_over(), vault.hand_over().hex().encode()]
     forbidden.append(PASSPHRASE.encode())
-    for file in home.rglob("*"):
+    for file in vault.home.rglob("*"):
         if file.is_file():
             content = file.read_bytes()
             assert not [x for x in forbidden if x in content], file
@@ -118,8 +73,8 @@ def test_investigate_reports_every_key_and_files_the_run(
     other = irwm.generate_key(irwm.open_checkpoint(tiny_path), owner="Example Labs", recipient="Somebody else")
     put_in_vault(vault, [other])
     ids = [record.id for record in vault.keys()]
-    request = investigate_request(out, tiny_path, ids, examiner="A. Officer", seen_utc="2024-01-28T00:00:00+00:00")
-    job = finish(jobs, runner.start("investigate", "Investigate", request, secrets_for(vault), jobs).id)
+    about = {"examiner": "A. Officer", "seen_utc": "2024-01-28T00:00:00+00:00"}
+    job = run_job("investigate", request(tiny_path, ids, suspect=str(out), **about), vault, jobs)
     assert job.state == "done", job.error
     first, second = job.result["rows"]
     assert (first["recipient"], first["verdict"]) == ("Early access 7", "found")
@@ -176,8 +131,7 @@ def test_investigate_reports_every_key_and_files_the_run(
 def test_bad_requests_fail_with_a_message_and_change_nothing(
     jobs: Jobs, vault: Vault, tiny_path: Path, tmp_path: Path, changes: dict, words: str
 ) -> None:
-    request = protect_request(tiny_path, tmp_path / "out") | changes
-    job = finish(jobs, runner.start("protect", "Protect", request, secrets_for(vault), jobs).id)
+    job = run_job("protect", protect_request(tiny_path, tmp_path / "out") | changes, vault, jobs)
     assert job.state == "failed"
     assert job.error["problem"]
     assert words in job.error["problem"] + (job.error["found"] or "")
@@ -190,16 +144,14 @@ def test_bad_requests_fail_with_a_message_and_change_nothing(
 def test_an_existing_release_is_never_touched(released, jobs: Jobs, vault: Vault, tiny_path: Path) -> None:
     _, out = released
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
-    request = protect_request(tiny_path, out, label="again")
-    job = finish(jobs, runner.start("protect", "Protect", request, secrets_for(vault), jobs).id)
-    assert job.state == "failed"
-    assert job.error["type"] == "OutputExistsError"
+    job = run_job("protect", protect_request(tiny_path, out, label="again"), vault, jobs)
+    assert (job.state, job.error["type"]) == ("failed", "OutputExistsError")
     assert before == {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
     assert len(vault.keys()) == 1
 
 
 def test_task_without_the_vault_key_does_not_start(jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
-    job = finish(jobs, runner.start("protect", "Protect", protect_request(tiny_path, tmp_path / "o"), {}, jobs).id)
+    job = until_over(jobs, runner.start("protect", "Protect", protect_request(tiny_path, tmp_path / "o"), {}, jobs).id)
     assert job.state == "failed"
     assert "access to the vault" in job.error["problem"]
 
@@ -211,8 +163,7 @@ def test_fault_38_second_mark_on_a_release_warns_and_both_marks_are_read(
     first, out = released
     assert first.result["marked_before"] == []
     again = tmp_path / "again"
-    second = runner.start("protect", "Protect again", protect_request(out, again), secrets_for(vault), jobs)
-    result = finish(jobs, second.id).result
+    result = run_job("protect", protect_request(out, again), vault, jobs).result
     assert result["marked_before"] == ["Example Labs, issued to Early access 7"]
     assert "Marked before" in receipt_html(result)
     keys = [irwm.Key.from_bytes(vault.key_bytes(record.id)) for record in vault.keys()]
@@ -223,13 +174,13 @@ def test_fault_38_second_mark_on_a_release_warns_and_both_marks_are_read(
 # A killed run, and the run that continues it.
 
 
-def killed(vault: Vault, request: dict, *, before_its_copy: bool = False) -> KeyRecord:
+def killed(vault: Vault, asked: dict, *, before_its_copy: bool = False) -> KeyRecord:
     """State after a kill between rename and receipt, or before the first write: the sealed key."""
-    model, out = irwm.open_checkpoint(request["model"]), Path(request["out_dir"])
-    params = irwm.Parameters.from_dict(request["parameters"])
-    key = irwm.generate_key(model, params, owner=request["owner"], recipient=request["recipient"])
+    model, out = irwm.open_checkpoint(asked["model"]), Path(asked["out_dir"])
+    params = irwm.Parameters.from_dict(asked["parameters"])
+    key = irwm.generate_key(model, params, owner=asked["owner"], recipient=asked["recipient"])
     note_folder(vault.home, key.commitment, out)
-    record = seal(vault, model, key, request["label"])
+    record = seal(vault, model, key, asked["label"])
     if not before_its_copy:
         irwm.insert(model, key, out)
     return record
@@ -263,18 +214,18 @@ def test_killed_runs_are_resumed_even_if_key_notes_changed(
     waiting = [killed(vault, requests[0], before_its_copy=True), killed(vault, requests[1])]
     for record in waiting:
         vault.set_label("keys", record.id, "ended in between")
-    for request in reversed(requests):
-        job = run_here("protect", request, vault, jobs)
+    for asked in reversed(requests):
+        job = run_here("protect", asked, vault, jobs)
         assert job.state == "done", job.error
     assert filed(vault) == {name: record.id for name, record in zip("ab", waiting, strict=True)}
     assert len(vault.keys()) == 2
 
 
 def test_run_killed_after_filing_returns_its_receipt(vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
-    request = protect_request(tiny_path, tmp_path / "a")
-    first = run_here("protect", request, vault, jobs)
+    asked = protect_request(tiny_path, tmp_path / "a")
+    first = run_here("protect", asked, vault, jobs)
     vault.set_label("keys", first.result["key_id"], "a note")
-    again = run_here("protect", request, vault, jobs)
+    again = run_here("protect", asked, vault, jobs)
     assert again.state == "done", again.error
     assert again.result == first.result
     assert (len(vault.keys()), len(vault.releases())) == (1, 1)
@@ -305,10 +256,10 @@ def changed_copy(folder: Path, how: str) -> None:
 def test_copy_changed_after_a_kill_is_not_filed(
     vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path, how: str
 ) -> None:
-    request = protect_request(tiny_path, tmp_path / "a")
-    killed(vault, request)
+    asked = protect_request(tiny_path, tmp_path / "a")
+    killed(vault, asked)
     changed_copy(tmp_path / "a", how)
-    job = run_here("protect", request, vault, jobs)
+    job = run_here("protect", asked, vault, jobs)
     assert (job.state, (job.error or {})["type"]) == ("failed", "OutputExistsError")
     assert not vault.releases()
 
@@ -319,9 +270,9 @@ def test_resumed_receipt_equals_that_of_an_uninterrupted_run(
     model = Path(shutil.copytree(tiny_path, tmp_path / "model"))
     (model / "model.onnx").write_bytes(b"unmarked weights")
     written = run_here("protect", protect_request(model, tmp_path / "whole"), vault, jobs).result
-    request = protect_request(model, tmp_path / "a")
-    killed(vault, request)
-    job = run_here("protect", request, vault, jobs)
+    asked = protect_request(model, tmp_path / "a")
+    killed(vault, asked)
+    job = run_here("protect", asked, vault, jobs)
     assert job.state == "done", job.error
     assert job.result["left_out"] == written["left_out"] == ["model.onnx"]
     assert job.result["files"] == dict(read_manifest(tmp_path / "a").files)
@@ -333,9 +284,9 @@ def test_one_copy_waits_until_the_run_that_writes_others_has_ended(
     vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
 ) -> None:
     ended: list[Job] = []
-    request = protect_request(tiny_path, tmp_path / "a")
+    asked = protect_request(tiny_path, tmp_path / "a")
     with alone(vault.home):
-        thread = threading.Thread(target=lambda: ended.append(run_here("protect", request, vault, jobs)))
+        thread = threading.Thread(target=lambda: ended.append(run_here("protect", asked, vault, jobs)))
         thread.start()
         until(lambda: any(job.what.startswith("Waiting for another run") for job in jobs.recent(1)), "the job to wait")
         assert not vault.keys()

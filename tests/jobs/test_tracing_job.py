@@ -20,8 +20,7 @@ from irwm.report.items import after_controls
 from irwm.report.sweep import outcome, summary
 from irwm.report.tracing_words import accuses
 from storage import Jobs, Vault
-from storage.encryption import Cost
-from tests.jobs.recipients import averaged, jobs_of, make_keys, put_in_vault, request, run_here, run_job
+from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here, run_job
 from tools.small_models import write_llama
 from ui.components.finding_card import finding_card
 from ui.components.finding_view import read_others
@@ -47,16 +46,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "mean": averaged([Path(copy) for copy in copies[:3]], root / "mean-of-3"),
         "unrelated": write_llama(root / "unrelated", vocab_size=1000, seed=5, hidden_size=32),
     }
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    return Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-
-
-@pytest.fixture
-def jobs(vault: Vault, tmp_path: Path) -> Jobs:
-    return jobs_of(vault)
 
 
 def investigate(world: dict[str, Any], vault: Vault, jobs: Jobs, suspect: Path, **changes: Any) -> tuple[Any, Any]:

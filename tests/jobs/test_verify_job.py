@@ -11,9 +11,7 @@ import pytest
 import irwm
 from irwm.report import to_json
 from irwm.report.write import write_document
-from storage import Vault
-from storage.encryption import Cost
-from tests.jobs.recipients import jobs_of, run_here, run_job
+from tests.jobs.recipients import jobs_of, new_vault, run_here, run_job
 from tests.report.conftest import complete
 from tools.small_models import write_llama
 from ui.jobs.filing import Filing
@@ -23,7 +21,7 @@ from ui.jobs.filing import Filing
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A release, its signed report, and the key as its owner opens it."""
     folder = tmp_path_factory.mktemp("verify-job")
-    vault = Vault.create(folder / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    vault = new_vault(folder / "home")
     model = irwm.open_checkpoint(write_llama(folder / "model"))
     key = irwm.generate_key(model, irwm.Parameters(constraints=5), owner="Example Labs")
     suspect = irwm.open_checkpoint(irwm.insert(model, key, folder / "release").path)

@@ -20,8 +20,7 @@ import app
 import irwm
 from irwm.checkpoint import special_token_ids
 from irwm.keys.asked import tokens_asked
-from storage.vault import Vault
-from tests.command.commands import CHEAP, PASSPHRASE, REPOSITORY, Answered, Desk, signals_kept
+from tests.command.commands import REPOSITORY, Answered, Desk, signals_kept
 from tests.conftest import Marked
 from tests.jobs.recipients import put_in_vault
 from tests.recording.servers import VOCABULARY, answering, write_served
@@ -235,12 +234,8 @@ def test_tokens_are_chosen_by_the_vaults_keys(
     release_of: Callable[[str], Marked], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     marked = release_of("gemma")
-    desk = Desk(tmp_path / "home", tmp_path / "work")
-    desk.work.mkdir()
-    desk.home.mkdir(mode=0o700)
-    vault = Vault.create(desk.home, PASSPHRASE, cost=CHEAP)
-    put_in_vault(vault, [marked.key])
-    vault.lock()
+    desk = Desk.made(tmp_path)
+    put_in_vault(desk.vault(), [marked.key])
     arguments = words("http://127.0.0.1:1", marked.original.path, tmp_path / "a", "--plan", "--tokens", "chosen")
     done = desk.here(capfd, *arguments)
     rows = len(marked.key.marked_rows)

@@ -19,7 +19,7 @@ import pytest
 import irwm
 from irwm.report.verify import verify_report
 from storage.vault import Vault
-from tests.command.commands import CHEAP, PASSPHRASE, REPOSITORY, Answered, Desk
+from tests.command.commands import PASSPHRASE, REPOSITORY, Answered, Desk
 from tests.jobs.recipients import PARAMETERS, averaged, make_keys, put_in_vault
 from tests.recording.answers import ENDPOINT, MODEL, write_recording
 from tools.small_models import write_llama
@@ -81,10 +81,7 @@ def test_protect_writes_and_describes_the_release(desk: Desk, released: Answered
 def test_receipts_are_copied_on_request_and_progress_has_no_names(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    desk = Desk(tmp_path / "home", tmp_path / "work")
-    desk.work.mkdir()
-    desk.home.mkdir(mode=0o700)
-    Vault.create(desk.home, PASSPHRASE, cost=CHEAP).lock()
+    desk = Desk.made(tmp_path)
     write_llama(desk.work / "model", vocab_size=3000)
     (desk.work / "names.txt").write_text("Quuxholm\nWyvern\n")
     words = ("protect", "model", "copies", "--owner", "Xylophonia", "--recipients", "names.txt", "--utility", "no")

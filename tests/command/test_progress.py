@@ -5,13 +5,8 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-from storage.job import Job
+from tests.jobs.recipients import JOB
 from ui.command.progress import SECONDS_BETWEEN_LINES, Progress
-
-JOB = Job(
-    id="0" * 16, sequence=1, kind="protect", title="t", state="running", request={}, done=0, total=0, what="",
-    created="2026-01-01T00:00:00Z", started=None, ended=None, result=None, error=None, pid=1,
-)  # fmt: skip
 
 
 class Terminal(io.StringIO):

@@ -14,15 +14,13 @@ from storage.errors import RecordNotFoundError, StorageBusyError
 from storage.job import Job
 from storage.vault import Vault
 from tests.command.commands import CHEAP, PASSPHRASE, Desk
+from tests.jobs.recipients import JOB as A_JOB
 from ui.command import run as running
 from ui.command import words
 from ui.command.progress import Progress
 from ui.command.stop import Stop
 
-JOB = Job(
-    id="0" * 16, sequence=1, kind="investigate", title="t", state="running", request={}, done=0, total=0, what="",
-    created="2026-01-01T00:00:00Z", started=None, ended=None, result=None, error=None, pid=1,
-)  # fmt: skip
+JOB = replace(A_JOB, kind="investigate")
 ROW: dict[str, Any] = {"recipient": "Ada", "owner": "Labs", "named": False, "verdict": "found", "commitment": "c"}
 RESULT = {"verdict": "found", "rows": [ROW], "damaged": [], "case_id": "c", "run_id": "r", "keys_tried": 1}
 OVER = replace(JOB, state="done", result=RESULT)

@@ -22,15 +22,15 @@ import pytest
 import irwm
 from irwm.checkpoint import open_checkpoint
 from irwm.release import sweep_partials, verify_manifest
-from storage import Cost, Jobs, KeyRecord, Vault
+from storage import KeyRecord, Vault
 from storage.job import Job
 from tests.checkpoint.builders import tree
+from tests.jobs.recipients import jobs_of, new_vault, protect_request
 from tools.waiting import until, until_over
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
 from ui.settings import REPOSITORY
 
-CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 POINTS = 50
 # The number of points, and the sign of life after which they come: the time before the first write is long, and the
 # time in which the release has its name but no record in the vault is short.
@@ -42,7 +42,7 @@ class Killer:
 
     def __init__(self, vault: Vault, model: Path, shelf: Path) -> None:
         self.vault, self.model, self.shelf = vault, model, shelf
-        self.jobs = Jobs(vault.home).opened(vault.jobs_keys_to_seal())
+        self.jobs = jobs_of(vault)
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.killed_job"],
@@ -71,23 +71,14 @@ class Killer:
         return irwm.Key.from_bytes(self.vault.key_bytes(record.id))
 
     def request(self, name: str) -> dict[str, Any]:
-        return {
-            "model": str(self.model),
-            "out_dir": str(self.shelf / name),
-            "parameters": irwm.Parameters().to_dict(),
-            "owner": "Example Labs",
-            "recipient": name,
-            "label": "",
-            "device": "cpu",
-        }
+        return protect_request(self.model, self.shelf / name, recipient=name)
 
 
 @pytest.fixture
 def killer(folder: Path, tmp_path: Path) -> Iterator[Killer]:
-    vault = Vault.create(tmp_path / "home", "four unrelated plain words", CHEAP)
     shelf = tmp_path / "shelf"
     shelf.mkdir()
-    killer = Killer(vault, folder, shelf)
+    killer = Killer(new_vault(tmp_path / "home"), folder, shelf)
     yield killer
     killer.process.kill()
     killer.process.communicate()

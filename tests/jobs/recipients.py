@@ -24,6 +24,11 @@ from ui.jobs.vault_access import secrets_for
 
 PASSPHRASE = "four unrelated plain words"
 SECRET = b"\x07" * 32
+# A row of the job list, for tests of what is said about a job.
+JOB = Job(
+    id="0" * 16, sequence=1, kind="protect", title="t", state="running", request={}, done=0, total=0, what="",
+    created="2026-01-01T00:00:00Z", started=None, ended=None, result=None, error=None, pid=1,
+)  # fmt: skip
 # So small a model hides few coordinates and leaves few positions besides the invariant's tokens.
 PARAMETERS = irwm.Parameters(constraints=5, scale="auto", noise_coordinates=5)
 

@@ -50,8 +50,8 @@ class Kept:
         (self.folder / name).write_bytes(content)
 
 
-def report(tmp_path: Path, progress: Any = lambda *_: None) -> Any:
-    return SimpleNamespace(folder=tmp_path, files=Kept(tmp_path), progress=progress, log=lambda _: None)
+def report(tmp_path: Path, progress: Any = lambda *_: None, log: Any = lambda _: None) -> Any:
+    return SimpleNamespace(folder=tmp_path, files=Kept(tmp_path), progress=progress, log=log)
 
 
 RECEIPT = {"changed_rows": 50, "path": "/nowhere"}
@@ -92,7 +92,7 @@ def test_full_gpu_falls_back_to_cpu_if_memory_allows(
     said: list[str] = []
     monkeypatch.setattr(certificate, "reference", reference)
     monkeypatch.setattr(certifying, "_free_bytes", lambda: free)
-    told = SimpleNamespace(folder=tmp_path, files=Kept(tmp_path), progress=lambda *_: None, log=said.append)
+    told = report(tmp_path, log=said.append)
     receipt = {"changed_rows": 0, "path": str(demo_path)}
     found = certifying.certificate_of({"utility": "yes"}, irwm.open_checkpoint(demo_path), receipt, "cuda", told)
     assert said == [NOT_ENOUGH]

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shutil
+import tempfile
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -194,13 +195,17 @@ def test_invalid_measurement_text_is_refused(vault: Vault, jobs: Jobs, tmp_path:
     assert (job.state, job.error["type"], job.error["file"]) == ("failed", "LabError", str(text))
 
 
+@pytest.mark.parametrize(("free", "tokens"), [(10**6, 256), (200_000_000, 65_536)], ids=["copies", "outputs"])
 def test_full_disk_is_reported_before_the_first_attack(
-    vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, free: int, tokens: int
 ) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 10**6))
-    job = run_here("lab", asked(PRUNED), vault, jobs)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, free))
+    job = run_here("lab", asked(PRUNED, tokens=tokens), vault, jobs)
     assert (job.state, job.error["type"]) == ("failed", "DiskSpaceError")
+    assert (job.error["file"] == tempfile.gettempdir()) == (tokens > 256)
+    # Of few tokens, the outputs stay in memory.
+    assert free < 10**8 or run_here("lab", asked(tokens=64), vault, jobs).state == "done"
 
 
 @pytest.mark.slow
@@ -308,18 +313,6 @@ def test_changed_program_between_labs_is_named(
     job = run_here("lab", asked(PRUNED, **small, resume=first.id), vault, jobs)
     said = lab_of(jobs.files(job.id))["extra"]["Rows of the earlier lab"]
     assert said.startswith("none reused: they were made with another transformers")
-
-
-def test_too_large_outputs_are_reported_before_the_first_attack(
-    vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 200_000_000))
-    job = run_here("lab", asked(PRUNED, tokens=65_536), vault, jobs)
-    assert (job.state, job.error["type"]) == ("failed", "DiskSpaceError")
-    assert "Measure fewer tokens" in job.error["advice"]
-    # Only a few stay in memory.
-    assert run_here("lab", asked(tokens=64), vault, jobs).state == "done"
 
 
 @pytest.mark.slow

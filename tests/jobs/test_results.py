@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from irwm.report.tracing import TRACING
 from storage.job import Job
+from tests.jobs.recipients import JOB
 from ui.jobs.results import _TRACING, error_of, names_somebody, outcome_of, result_of, whose
 
 OVERVIEW = {"case_id": "c", "keys": 1, "refused": [], "too_deep": [], "cut": False}
 
 
 def ended(kind: str, state: str = "done", result: Any = None, error: Any = None) -> Job:
-    return Job(
-        id="0" * 16, sequence=1, kind=kind, title="t", state=state, request={}, done=0, total=0, what="",
-        created="2026-01-01T00:00:00Z", started=None, ended=None, result=result, error=error, pid=None,
-    )  # fmt: skip
+    return replace(JOB, kind=kind, state=state, result=result, error=error)
 
 
 def suspect(verdict: str | None) -> dict[str, Any]:

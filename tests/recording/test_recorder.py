@@ -21,9 +21,8 @@ from irwm.running.opened import open_model
 from tests.recording.servers import VOCABULARY, WIDTH, answering, planned, recorded
 from tools.answering import Answering, Serving
 from ui.recording import recorder
-from ui.recording.errors import NotAllowedError, RecordingError, RefusedError, ServerError
+from ui.recording.errors import RecordingError, RefusedError, ServerError
 from ui.recording.journal import Journal, journal_of
-from ui.recording.sending import Sender
 
 ANSWERS = WIDTH + 4
 
@@ -169,17 +168,6 @@ def test_lasting_fault_gives_one_sentence_and_keeps_answers(
         assert len(healthy.asked) == ANSWERS - 5
         assert not set(healthy.prompts) & set(server.prompts)
         assert np.abs(answers.log_probabilities - of_model(small, asked(answers))).max() < 1e-4
-
-
-def test_server_gets_no_request_without_permission(small: Path, tmp_path: Path) -> None:
-    with answering(small) as server:
-        made = planned(small, server.url, answers=ANSWERS)
-        assert made.words(0)
-        assert made.document(0)["sent"] == made.sent
-        with pytest.raises(NotAllowedError):
-            Sender(None, made.pace, most_bytes=made.most_bytes)
-    assert not server.asked
-    assert not list(tmp_path.iterdir())
 
 
 def test_bias_without_effect_is_reported(small: Path, tmp_path: Path) -> None:

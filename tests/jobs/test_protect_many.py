@@ -1,7 +1,7 @@
 """One copy for each of many recipients: written and resumed; in real child processes killed, stopped, out of space.
 
-Tests that start a child process, with `start`, cover what it adds; the others run the same task in this process, with
-`here`, which is faster.
+Tests that start a child process, with `Office.start`, cover what it adds; the others run the same task in this process,
+with `Office.here` or `Office.done`, which is faster.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.release import verify_manifest
@@ -26,8 +29,9 @@ from irwm.scheme.parameters import Parameters, many_recipients
 from storage import Jobs, Vault
 from storage.job import Job
 from storage.paths import JOBS_NAME
-from tests.jobs.recipients import run_here
+from tests.jobs.recipients import protect_request, run_here
 from tests.release.disks import reflink_disk
+from tools.small_models import write_llama
 from tools.waiting import until, until_over
 from ui.components.receipt import receipt_html, receipt_rows
 from ui.jobs import runner
@@ -39,85 +43,95 @@ __all__ = ["reflink_disk"]
 NAMES = ("Acme, Inc.", "Bolt Ltd", "\u00c7elik", "=Dora", "Emil", "Fay")
 
 
-Start = Callable[..., Job]
+@dataclass(frozen=True)
+class Office:
+    """A vault with its jobs, a model, and the folder for its copies."""
 
+    vault: Vault
+    jobs: Jobs
+    model: Path
+    copies: Path
 
-@pytest.fixture
-def asked(demo_path: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """The request for some names; keywords override its fields."""
-
-    def asked(names: tuple[str, ...] = NAMES, **changed: Any) -> dict[str, Any]:
-        return {
-            "model": str(demo_path),
-            "out_dir": str(tmp_path / "copies"),
+    def asked(self, names: tuple[str, ...] = NAMES, **changed: Any) -> dict[str, Any]:
+        """The request for some names; keywords override its fields."""
+        several: dict[str, Any] = {
             "parameters": many_recipients(256).to_dict(),
-            "owner": "Example Labs",
             "recipients": [[name, f"note on {name}"] for name in names],
             "label": "",
-            "device": "cpu",
-        } | changed
+        }
+        return protect_request(self.model, self.copies, **several | changed)
 
-    return asked
+    def start(self, names: tuple[str, ...] = NAMES, **changed: Any) -> Job:
+        """Starts a job in its own process."""
+        return runner.start("protect", "many", self.asked(names, **changed), secrets_for(self.vault), self.jobs)
+
+    def here(self, names: tuple[str, ...] = NAMES, **changed: Any) -> Job:
+        """The finished job, run in this process."""
+        return run_here("protect", self.asked(names, **changed), self.vault, self.jobs)
+
+    def done(self, names: tuple[str, ...] = NAMES, **changed: Any) -> Job:
+        """As `here`, of a job that must not fail."""
+        job = self.here(names, **changed)
+        assert job.state == "done", job.error
+        return job
+
+    def wait_for(self, condition: Callable[[], Any], job: Job) -> None:
+        """Waits for the condition while the job still runs."""
+        log = partial(self.jobs.log_tail, job.id)
+        until(lambda: self.jobs.get(job.id).is_over or condition(), "what the job should do", log)
+        assert condition(), log()
+
+    def lines(self, job: Job) -> list[dict[str, str]]:
+        text = self.jobs.files(job.id).read("receipts.csv").decode("utf-8-sig")
+        return list(csv.DictReader(io.StringIO(text, newline="")))
+
+    def sealed(self, recipient: str, alone_in: Path | None = None) -> tuple[irwm.Key, Path]:
+        """A key in the vault as a killed run left it, without its copy, and the copy's folder.
+
+        Args:
+            alone_in: the folder of a single copy that it was sealed for.
+        """
+        model = irwm.open_checkpoint(self.model)
+        key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient=recipient)
+        if alone_in is not None:
+            note_folder(self.vault.home, key.commitment, alone_in)
+        seal(self.vault, model, key, "")
+        return key, self.copies / folder_name(key.commitment)
+
+    def keys(self) -> dict[str, irwm.Key]:
+        vault = self.vault
+        return {key.recipient: key for key in (irwm.Key.from_bytes(vault.key_bytes(r.id)) for r in vault.keys())}
+
+    def check_complete(self, names: tuple[str, ...]) -> None:
+        """Each name has one key, one release and one valid folder, which names only that recipient."""
+        keys = self.keys()
+        assert sorted(keys) == sorted(names)
+        assert len(self.vault.keys()) == len(self.vault.releases()) == len(names)
+        assert len({key.secret for key in keys.values()}) == 1
+        expected = {folder_name(keys[name].commitment) for name in names}
+        assert {path.name for path in self.copies.iterdir()} == expected
+        original = irwm.open_checkpoint(self.model)
+        order = [keys[name] for name in names]
+        for at, name in enumerate(names):
+            folder = self.copies / folder_name(keys[name].commitment)
+            assert verify_manifest(folder).ok
+            named = [match.named for match in irwm.trace(irwm.open_checkpoint(folder), original, order)]
+            assert named == [other == at for other in range(len(names))]
 
 
 @pytest.fixture
-def start(jobs: Jobs, vault: Vault, asked: Callable[..., dict[str, Any]]) -> Start:
-    """Starts a job in its own process."""
-    return lambda *names, **changed: runner.start("protect", "many", asked(*names, **changed), secrets_for(vault), jobs)
-
-
-@pytest.fixture
-def here(jobs: Jobs, vault: Vault, asked: Callable[..., dict[str, Any]]) -> Start:
-    """The finished job, run in this process."""
-    return lambda *names, **changed: run_here("protect", asked(*names, **changed), vault, jobs)
-
-
-def finished(jobs: Jobs, job: Job) -> Job:
-    return until_over(jobs, job.id)
-
-
-def wait_for(condition: Callable[[], Any], jobs: Jobs, job: Job) -> None:
-    """Waits for the condition while the job still runs."""
-    until(lambda: jobs.get(job.id).is_over or condition(), "what the job should do", lambda: jobs.log_tail(job.id))
-    assert condition(), jobs.log_tail(job.id)
-
-
-def lines(jobs: Jobs, job: Job) -> list[dict[str, str]]:
-    text = jobs.files(job.id).read("receipts.csv").decode("utf-8-sig")
-    return list(csv.DictReader(io.StringIO(text, newline="")))
-
-
-def issued_keys(vault: Vault) -> dict[str, irwm.Key]:
-    return {key.recipient: key for key in (irwm.Key.from_bytes(vault.key_bytes(r.id)) for r in vault.keys())}
-
-
-def check_complete(vault: Vault, copies: Path, names: tuple[str, ...], demo_path: Path) -> None:
-    """Each name has one key, one release and one valid folder, which names only that recipient."""
-    keys = issued_keys(vault)
-    assert sorted(keys) == sorted(names)
-    assert len(vault.keys()) == len(vault.releases()) == len(names)
-    assert len({key.secret for key in keys.values()}) == 1
-    expected = {folder_name(keys[name].commitment) for name in names}
-    assert {path.name for path in copies.iterdir()} == expected
-    original = irwm.open_checkpoint(demo_path)
-    order = [keys[name] for name in names]
-    for at, name in enumerate(names):
-        folder = copies / folder_name(keys[name].commitment)
-        assert verify_manifest(folder).ok
-        named = [match.named for match in irwm.trace(irwm.open_checkpoint(folder), original, order)]
-        assert named == [other == at for other in range(len(names))]
+def office(vault: Vault, jobs: Jobs, demo_path: Path, tmp_path: Path) -> Office:
+    return Office(vault, jobs, demo_path, tmp_path / "copies")
 
 
 @pytest.mark.fault(82)
 @pytest.mark.slow
-def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
-    start: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
-) -> None:
-    names = NAMES[:4]
-    job = finished(jobs, start(names))
+def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(office: Office) -> None:
+    names, jobs, vault = NAMES[:4], office.jobs, office.vault
+    job = until_over(jobs, office.start(names).id)
     assert job.state == "done", job.error
-    check_complete(vault, tmp_path / "copies", names, demo_path)
-    rows = lines(jobs, job)
+    office.check_complete(names)
+    rows = office.lines(job)
     assert [row["state"] for row in rows] == ["written"] * 4
     assert rows[3]["recipient"] == "'=Dora"  # a spreadsheet must not evaluate it
     for line in jobs.files(job.id).read("receipts.csv").decode("utf-8-sig").splitlines():
@@ -138,96 +152,71 @@ def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(
 
 
 @pytest.mark.slow
-def test_additional_recipient_leaves_other_copies_unchanged(
-    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
-) -> None:
-    here(NAMES[:2])
-    copies = tmp_path / "copies"
-    before = {p: (p.stat().st_mtime_ns, p.stat().st_ino, p.stat().st_ctime_ns) for p in copies.rglob("*")}
-    keys = [(record.id, record.commitment) for record in vault.keys()]
-    job = here((*NAMES[:2], "Late"))
+def test_additional_recipient_leaves_other_copies_unchanged(office: Office) -> None:
+    office.here(NAMES[:2])
+    before = {p: (p.stat().st_mtime_ns, p.stat().st_ino, p.stat().st_ctime_ns) for p in office.copies.rglob("*")}
+    keys = [(record.id, record.commitment) for record in office.vault.keys()]
+    job = office.here((*NAMES[:2], "Late"))
     assert (job.result["written"], job.result["skipped"]) == (1, 2)
     assert before == {p: (p.stat().st_mtime_ns, p.stat().st_ino, p.stat().st_ctime_ns) for p in before}
-    assert [(record.id, record.commitment) for record in vault.keys()][:2] == keys
-    check_complete(vault, copies, (*NAMES[:2], "Late"), demo_path)
+    assert [(record.id, record.commitment) for record in office.vault.keys()][:2] == keys
+    office.check_complete((*NAMES[:2], "Late"))
 
 
 @pytest.mark.slow
 @pytest.mark.fault(41)
-def test_same_list_after_a_kill_writes_the_remaining_copies(
-    start: Start, here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
-) -> None:
-    copies = tmp_path / "copies"
-    job = start(NAMES[:4])
+def test_same_list_after_a_kill_writes_the_remaining_copies(office: Office) -> None:
+    jobs, vault = office.jobs, office.vault
+    job = office.start(NAMES[:4])
     # In the middle of a copy: one more key than releases, and a partial folder.
-    wait_for(lambda: len(vault.releases()) >= 2 and list(copies.glob("*.partial")), jobs, job)
+    office.wait_for(lambda: len(vault.releases()) >= 2 and list(office.copies.glob("*.partial")), job)
     os.kill(jobs.get(job.id).pid or 0, signal.SIGKILL)
-    assert finished(jobs, job).state == "failed"
+    assert until_over(jobs, job.id).state == "failed"
     done, keys = len(vault.releases()), len(vault.keys())
     assert 2 <= done < 4
-    assert len(lines(jobs, job)) >= 2
-    again = here(NAMES[:4])
-    assert again.state == "done", again.error
+    assert len(office.lines(job)) >= 2
+    again = office.done(NAMES[:4])
     assert (again.result["skipped"], again.result["written"]) == (done, 4 - done)
     assert len(vault.keys()) == 4 >= keys
-    check_complete(vault, copies, NAMES[:4], demo_path)
+    office.check_complete(NAMES[:4])
 
 
 @pytest.mark.slow
-def test_a_key_that_was_sealed_without_its_copy_is_used(
-    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
-) -> None:
-    model = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="bolt LTD")
-    seal(vault, model, key, "")
-    job = here(NAMES[:2])
-    assert job.state == "done", job.error
-    check_complete(vault, tmp_path / "copies", ("Acme, Inc.", "bolt LTD"), demo_path)
-    assert issued_keys(vault)["bolt LTD"].commitment == key.commitment
+@pytest.mark.parametrize("copied", [False, True], ids=["key only", "copy not filed"])
+def test_key_that_was_sealed_before_a_kill_is_used(office: Office, copied: bool) -> None:
+    key, folder = office.sealed("bolt LTD")
+    before: dict[Path, int] = {}
+    if copied:
+        office.copies.mkdir()
+        irwm.insert(irwm.open_checkpoint(office.model), key, folder)
+        before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    office.done(NAMES[:2])
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    office.check_complete(("Acme, Inc.", "bolt LTD"))
+    assert office.keys()["bolt LTD"].commitment == key.commitment
 
 
 @pytest.mark.slow
-def test_key_sealed_for_a_single_copy_is_left_to_its_own_run(
-    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
-) -> None:
-    model = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="Bolt Ltd")
-    note_folder(vault.home, key.commitment, tmp_path / "its own")
-    waiting = seal(vault, model, key, "")
-    job = here(("Bolt Ltd",))
-    assert job.state == "done", job.error
-    assert [release.key_id for release in vault.releases()] == [vault.keys()[1].id] != [waiting.id]
+def test_key_sealed_for_a_single_copy_is_left_to_its_own_run(office: Office, tmp_path: Path) -> None:
+    office.sealed("Bolt Ltd", alone_in=tmp_path / "its own")
+    office.done(("Bolt Ltd",))
+    waiting, own = office.vault.keys()
+    assert [release.key_id for release in office.vault.releases()] == [own.id] != [waiting.id]
 
 
 @pytest.mark.slow
-def test_finished_copy_without_record_is_filed(
-    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
-) -> None:
-    model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
-    key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="Bolt Ltd")
-    seal(vault, model, key, "")
-    copies.mkdir()
-    folder = irwm.insert(model, key, copies / folder_name(key.commitment)).path
-    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    job = here(NAMES[:2])
-    assert job.state == "done", job.error
-    assert before == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    check_complete(vault, copies, NAMES[:2], demo_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("corrupted", ["another's files", "a changed copy", "another key's copy"])
+@pytest.mark.parametrize(
+    ("corrupted", "said"),
+    [("another's files", "no manifest"), ("a changed copy", "config.json"), ("another key's copy", "not found")],
+)
 def test_damaged_folder_is_kept_and_other_copies_continue(
-    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path, corrupted: str
+    office: Office, tmp_path: Path, corrupted: str, said: str
 ) -> None:
-    model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
     names = ("Bolt Ltd", "Late")
-    key, other = (
-        irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient=n) for n in ("Bolt Ltd", "X")
-    )
-    seal(vault, model, key, "")
-    copies.mkdir()
-    folder = copies / folder_name(key.commitment)
+    model = irwm.open_checkpoint(office.model)
+    other = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="X")
+    key, folder = office.sealed("Bolt Ltd")
+    office.copies.mkdir()
     if corrupted == "another's files":
         folder.mkdir()
         (folder / "theirs.txt").write_text("keep me")
@@ -236,50 +225,40 @@ def test_damaged_folder_is_kept_and_other_copies_continue(
         if corrupted == "a changed copy":
             (folder / "config.json").write_text("{}")
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    job = here(names)
-    assert job.state == "done", job.error
+    job = office.done(names)
     assert [job.result[name] for name in ("written", "skipped", "failed")] == [1, 0, 1]
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    rows = lines(jobs, job)
+    rows = office.lines(job)
     assert [row["state"] for row in rows] == ["failed", "written"]
-    said = {"another's files": "no manifest", "a changed copy": "config.json", "another key's copy": "not found"}[
-        corrupted
-    ]
     for words in ("The folder for this copy contains something else", folder.name, said, "Move or delete it"):
         assert words in rows[0]["why"]
     assert "1 of 2 copies were written" in receipt_html(job.result)
-    assert "1 of 2 copies could not be written" in jobs.log_tail(job.id)
+    assert "1 of 2 copies could not be written" in office.jobs.log_tail(job.id)
 
     folder.rename(tmp_path / "moved away")
-    again = here(names)
+    again = office.here(names)
     assert [again.result[name] for name in ("written", "skipped", "failed")] == [1, 1, 0]
-    check_complete(vault, copies, names, demo_path)
+    office.check_complete(names)
 
 
-def test_a_run_that_could_write_nothing_fails_and_says_what_to_do(
-    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
-) -> None:
-    model, copies = irwm.open_checkpoint(demo_path), tmp_path / "copies"
-    key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="Bolt Ltd")
-    seal(vault, model, key, "")
-    (copies / folder_name(key.commitment)).mkdir(parents=True)
-    job = here(("Bolt Ltd",))
+def test_a_run_that_could_write_nothing_fails_and_says_what_to_do(office: Office) -> None:
+    _, folder = office.sealed("Bolt Ltd")
+    folder.mkdir(parents=True)
+    job = office.here(("Bolt Ltd",))
     assert (job.state, (job.error or {})["type"]) == ("failed", "OutputExistsError")
     assert "start again with the same list" in (job.error or {})["advice"]
-    assert [row["state"] for row in lines(jobs, job)] == ["failed"]
+    assert [row["state"] for row in office.lines(job)] == ["failed"]
 
 
 @pytest.mark.slow
-def test_stop_during_a_copy_keeps_finished_copies(
-    start: Start, here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
-) -> None:
-    job = start(NAMES[:4])
-    wait_for(lambda: len(vault.releases()) >= 1, jobs, job)
-    assert runner.stop(job.id, jobs).state == "stopped"
-    folders = [path for path in (tmp_path / "copies").iterdir() if not path.name.endswith(".partial")]
+def test_stop_during_a_copy_keeps_finished_copies(office: Office) -> None:
+    job = office.start(NAMES[:4])
+    office.wait_for(lambda: len(office.vault.releases()) >= 1, job)
+    assert runner.stop(job.id, office.jobs).state == "stopped"
+    folders = [path for path in office.copies.iterdir() if not path.name.endswith(".partial")]
     assert all(verify_manifest(folder).ok for folder in folders)
-    assert here(NAMES[:4]).state == "done"
-    check_complete(vault, tmp_path / "copies", NAMES[:4], demo_path)
+    assert office.here(NAMES[:4]).state == "done"
+    office.check_complete(NAMES[:4])
 
 
 @pytest.fixture
@@ -298,48 +277,40 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.fault(40)
-def test_full_disk_keeps_finished_copies(
-    start: Start, here: Start, jobs: Jobs, vault: Vault, small_disk: Path, demo_path: Path
-) -> None:
-    copies = small_disk / "copies"
-    job = start(out_dir=str(copies))
-    wait_for(lambda: len(vault.releases()) >= 2, jobs, job)
+def test_full_disk_keeps_finished_copies(office: Office, small_disk: Path) -> None:
+    office = replace(office, copies=small_disk / "copies")
+    job = office.start()
+    office.wait_for(lambda: len(office.vault.releases()) >= 2, job)
     filler = small_disk / "filler"
     with suppress(OSError):  # the task also writes, so this call may fill the disk
         filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - 4096 * 4))
-    failed = finished(jobs, job)
-    assert failed.state == "failed"
-    assert failed.error
-    assert failed.error["type"] == "DiskSpaceError"
-    assert not list(copies.glob("*.partial"))
+    failed = until_over(office.jobs, job.id)
+    assert (failed.state, (failed.error or {})["type"]) == ("failed", "DiskSpaceError")
+    assert not list(office.copies.glob("*.partial"))
     filler.unlink()
-    assert here(out_dir=str(copies)).state == "done"
-    check_complete(vault, copies, NAMES, demo_path)
+    assert office.here().state == "done"
+    office.check_complete(NAMES)
 
 
-def test_too_little_disk_space_is_reported_before_keys_are_made(
-    here: Start, jobs: Jobs, vault: Vault, small_disk: Path
-) -> None:
+def test_too_little_disk_space_is_reported_before_keys_are_made(office: Office, small_disk: Path) -> None:
     names = tuple(f"Customer {n}" for n in range(20))
-    job = here(names, out_dir=str(small_disk / "copies"))
+    job = office.here(names, out_dir=str(small_disk / "copies"))
     assert job.error
     assert job.error["type"] == "DiskSpaceError"
     assert "23" in job.error["expected"]  # 20 copies of 11.9 MB
-    assert not vault.keys()
+    assert not office.vault.keys()
     assert not list(small_disk.iterdir())
 
 
 @pytest.mark.slow
-def test_identical_data_of_copies_is_written_once(
-    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, reflink_disk: Path
-) -> None:
-    source = shutil.copytree(demo_path, reflink_disk / "demo")
+def test_identical_data_of_copies_is_written_once(office: Office, reflink_disk: Path) -> None:
+    source = Path(shutil.copytree(office.model, reflink_disk / "demo"))
     (source / "NOTICE.txt").write_bytes(os.urandom(1024) * 20 * 1024)
-    job = here(NAMES[:3], model=str(source), out_dir=str(reflink_disk / "copies"))
-    assert job.state == "done", job.error
+    office = replace(office, model=source, copies=reflink_disk / "copies")
+    job = office.done(NAMES[:3])
     assert job.result["bytes_cloned"] > 2 * 20_000_000
     assert "are shared between the copies" in receipt_html(job.result)
-    check_complete(vault, reflink_disk / "copies", NAMES[:3], source)
+    office.check_complete(NAMES[:3])
 
 
 @pytest.mark.parametrize(
@@ -352,24 +323,22 @@ def test_identical_data_of_copies_is_written_once(
         ({"parameters": {"positions": 10_000}}, "too few usable rows"),
     ],
 )
-def test_a_bad_request_makes_no_key_and_no_folder(
-    here: Start, jobs: Jobs, vault: Vault, tmp_path: Path, changed: dict[str, Any], said: str
-) -> None:
-    job = here(**changed)
+def test_a_bad_request_makes_no_key_and_no_folder(office: Office, changed: dict[str, Any], said: str) -> None:
+    job = office.here(**changed)
     assert job.state == "failed"
     assert job.error
     assert said in job.error["problem"] + (job.error["found"] or "")
-    assert not vault.keys()
+    assert not office.vault.keys()
 
 
-def test_many_copies_into_a_release_folder_are_refused(here: Start, jobs: Jobs, vault: Vault, tmp_path: Path) -> None:
-    here(NAMES[:1])
-    (one,) = (tmp_path / "copies").iterdir()
-    job = here(NAMES[1:3], out_dir=str(one))
+def test_many_copies_into_a_release_folder_are_refused(office: Office) -> None:
+    office.here(NAMES[:1])
+    (one,) = office.copies.iterdir()
+    job = office.here(NAMES[1:3], out_dir=str(one))
     assert job.error
     assert job.error["type"] == "OutputExistsError"
     assert verify_manifest(one).ok
-    assert len(vault.keys()) == 1
+    assert len(office.vault.keys()) == 1
 
 
 def hold(pid: int, vault: Vault) -> None:
@@ -396,42 +365,31 @@ def can_be_written(database: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_two_runs_at_once_do_not_make_two_keys_for_one_name(
-    start: Start, here: Start, jobs: Jobs, vault: Vault
-) -> None:
-    first = start(NAMES[:3])
-    wait_for(lambda: vault.keys(), jobs, first)
+def test_two_runs_at_once_do_not_make_two_keys_for_one_name(office: Office) -> None:
+    jobs, vault = office.jobs, office.vault
+    first = office.start(NAMES[:3])
+    office.wait_for(lambda: vault.keys(), first)
     pid = jobs.get(first.id).pid
     assert pid
     hold(pid, vault)  # otherwise it may end before the second one begins
     try:
-        second = here(NAMES[2::-1])  # outside the queue, like a job on another device
+        second = office.here(NAMES[2::-1])  # outside the queue, like a job on another device
     finally:
         os.killpg(pid, signal.SIGCONT)
     assert second.error
     assert "already writing copies" in second.error["problem"]
-    assert finished(jobs, first).state == "done"
+    assert until_over(jobs, first.id).state == "done"
     assert len(vault.keys()) == 3
 
 
 @pytest.mark.slow
-def test_single_noisy_copy_counts_among_many_recipients(
-    here: Start, jobs: Jobs, vault: Vault, demo_path: Path, tmp_path: Path
-) -> None:
-    here(NAMES[:2])
-    request = {
-        "model": str(demo_path),
-        "out_dir": str(tmp_path / "single"),
-        "parameters": many_recipients(256).to_dict(),
-        "owner": "Example Labs",
-        "recipient": "Solo",
-        "label": "",
-        "device": "cpu",
-    }
-    job = run_here("protect", request, vault, jobs)
+def test_single_noisy_copy_counts_among_many_recipients(office: Office, tmp_path: Path) -> None:
+    office.here(NAMES[:2])
+    several: dict[str, Any] = {"parameters": many_recipients(256).to_dict(), "recipient": "Solo"}
+    job = run_here("protect", protect_request(office.model, tmp_path / "single", **several), office.vault, office.jobs)
     assert job.state == "done", job.error
-    assert len({key.secret for key in issued_keys(vault).values()}) == 1
-    again = here((*NAMES[:2], "solo"))
+    assert len({key.secret for key in office.keys().values()}) == 1
+    again = office.here((*NAMES[:2], "solo"))
     assert again.result["skipped"] == 3
 
 
@@ -447,10 +405,6 @@ def test_changes_name_every_tensor_that_holds_the_embedding(tied_with_head: Path
 @pytest.fixture
 def tied_with_head(tmp_path: Path) -> Path:
     """A tied Llama whose head is stored as well as the embedding."""
-    from safetensors.torch import load_file, save_file
-
-    from tools.small_models import write_llama
-
     folder = write_llama(tmp_path / "tied", tie_word_embeddings=True)
     tensors = load_file(folder / "model.safetensors")
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()

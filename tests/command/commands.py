@@ -41,6 +41,14 @@ class Answered:
     said: str
 
 
+def piped(content: bytes) -> int:
+    """A file descriptor that this can be read from."""
+    reading, writing = os.pipe()
+    os.write(writing, content)
+    os.close(writing)
+    return reading
+
+
 @dataclass
 class Desk:
     """A home folder with a vault, and a working folder."""
@@ -74,9 +82,7 @@ class Desk:
 
     def start(self, *words: str | Path, **settings: Any) -> subprocess.Popen[str]:
         """The command in a separate process; its passphrase is passed to it."""
-        reading, writing = os.pipe()
-        os.write(writing, PASSPHRASE.encode() + b"\n")
-        os.close(writing)
+        reading = piped(PASSPHRASE.encode() + b"\n")
         try:
             return subprocess.Popen(
                 [sys.executable, REPOSITORY / "app.py", *words, "--passphrase-fd", str(reading)],
@@ -94,9 +100,7 @@ class Desk:
 
     def here(self, capfd: pytest.CaptureFixture[str], *words: str | Path, passphrase: str = PASSPHRASE) -> Answered:
         """The command in this process, which saves the imports; its job still has a process."""
-        reading, writing = os.pipe()
-        os.write(writing, passphrase.encode() + b"\r\n")
-        os.close(writing)
+        reading = piped(passphrase.encode() + b"\r\n")
         capfd.readouterr()
         with pytest.MonkeyPatch.context() as patch, signals_kept():
             for name, value in self.environment().items():

@@ -11,15 +11,13 @@ import pytest
 
 from irwm.errors import IrwmError
 from storage.errors import PassphraseError
+from tests.command.commands import piped
 from ui.command import passphrase
 from ui.command.passphrase import MOST_BYTES
 
 
 def through_a_pipe(content: bytes) -> str:
-    reading, writing = os.pipe()
-    os.write(writing, content)
-    os.close(writing)
-    return passphrase.read(stdin=False, descriptor=reading)
+    return passphrase.read(stdin=False, descriptor=piped(content))
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ def test_examiner_is_named_or_last_item_author_or_login(vault: Vault) -> None:
     vault.add_item(case.id, "leaked", {"a": (1, "ab" * 32)}, added_by="A. Officer")
     assert examiner_of(vault, case.id) == "A. Officer"
     assert examiner_of(vault, case.id, " B. Officer ") == "B. Officer"
+    request = {"case_id": case.id, "case_title": "", "note": "", "examiner": ""}
+    assert Filing.begin(vault, request).examiner == "A. Officer"
 
 
 def test_report_states_only_known_facts_of_its_case() -> None:

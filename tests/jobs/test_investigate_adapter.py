@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,23 +18,27 @@ from storage import Jobs, Vault
 from tests.jobs.recipients import put_in_vault, request, run_job
 
 
-@pytest.fixture(scope="module")
-def leaked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Key, Path]:
-    """A key, and an adapter that was trained on its release and saves the whole embedding."""
+def saved_adapter(model: Path, folder: Path, **settings: Any) -> Path:
+    """The folder of a LoRA adapter of a model."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        adapter = get_peft_model(AutoModelForCausalLM.from_pretrained(model), LoraConfig(r=4, **settings))
+        adapter.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def leaked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Key, Path]:
+    """A key, and an adapter that was trained on its release and saves the whole embedding."""
     root = tmp_path_factory.mktemp("leaked")
     original = irwm.open_checkpoint(tiny_path)
     key = irwm.generate_key(original, secret=bytes(32), owner="Example Labs", recipient="Early access 7")
     release = irwm.insert(original, key, root / "release")
-    with warnings.catch_warnings(), torch.random.fork_rng():
-        warnings.simplefilter("ignore")
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_pretrained(release.path)
-        adapter = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "k_proj", "embed_tokens"]))
-        adapter.save_pretrained(root / "adapter")
-    return key, root / "adapter"
+    return key, saved_adapter(release.path, root / "adapter", target_modules=["q_proj", "k_proj", "embed_tokens"])
 
 
 @pytest.mark.slow
@@ -80,16 +85,10 @@ def test_complete_suspect_is_reproduced_without_a_base(tiny_path: Path) -> None:
 
 def test_adapter_without_embedding_changes_proves_neither_mark_nor_lineage(tiny_path: Path, tmp_path: Path) -> None:
     """The comparison would use the original's own embedding, which the investigator put under another adapter."""
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
     original = irwm.open_checkpoint(tiny_path)
-    with warnings.catch_warnings(), torch.random.fork_rng():
-        warnings.simplefilter("ignore")
-        model = AutoModelForCausalLM.from_pretrained(tiny_path)
-        unrelated = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "k_proj"], init_lora_weights=False))
-        unrelated.save_pretrained(tmp_path / "adapter")
-    suspect = irwm.open_checkpoint(tmp_path / "adapter", base=original)
+    modules = ["q_proj", "k_proj"]
+    unrelated = saved_adapter(tiny_path, tmp_path / "adapter", target_modules=modules, init_lora_weights=False)
+    suspect = irwm.open_checkpoint(unrelated, base=original)
     finding = irwm.detect(suspect, original, irwm.generate_key(original, secret=bytes(32)))
     assert finding.verdict == "inconclusive"
     assert "an adapter without its own embedding" in finding.reason

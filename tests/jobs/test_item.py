@@ -65,14 +65,6 @@ def test_item_filed_again_with_a_date_is_separate(vault: Vault, jobs: Jobs, lett
     assert [item.seen_utc[:10] for item in vault.case_items(case.id)] == ["", "2024-01-28"]
 
 
-def test_examiner_defaults_to_who_added_the_previous_item(vault: Vault, jobs: Jobs, letter: Path) -> None:
-    case = vault.add_case("Leak")
-    run_here("item", asked(letter, case.id), vault, jobs)
-    letter.write_bytes(b"%PDF-1.7 once more")
-    run_here("item", asked(letter, case.id, examiner=""), vault, jobs)
-    assert [item.added_by for item in vault.case_items(case.id)] == ["A. Officer", "A. Officer"]
-
-
 @pytest.mark.parametrize("what", ["missing", "empty"])
 def test_unhashable_item_is_reported_and_not_filed(vault: Vault, jobs: Jobs, tmp_path: Path, what: str) -> None:
     case, path = vault.add_case("Leak"), tmp_path / what

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,9 @@ _OPTIONS = {
     "log": "--audit-log",
     "seen": "--seen",
 }
-# The same as in `python app.py investigate` (docs/headless.md).
-_FOUND, _NOT_FOUND, _ERROR, _INCONCLUSIVE = 0, 1, 2, 3
+# Exit codes, the same as in `python app.py investigate` (docs/headless.md). Of several verdicts, the first one counts.
+_CODES = {"found": 0, "inconclusive": 3, "not found": 1}
+_ERROR = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -156,7 +157,7 @@ def _detect(given: argparse.Namespace) -> int:
     several = irwm.find_checkpoints(given.suspect) if os.path.isdir(path_from(given.suspect)) else None
     if several is None or len(several.paths) < 2:
         found = _read(given, given.suspect, original, keys)
-        code = _code(found)
+        code = _code(each["verdict"] for each in found)
         if given.json:
             _print_json({"exit_code": code, "keys": found})
         else:
@@ -164,9 +165,8 @@ def _detect(given: argparse.Namespace) -> int:
         return code
     rows = [_suspect(given, several.name_of(path), path, original, keys) for path in several.paths]
     passed_over = [*several.refused, *several.too_deep, *(["more files than are searched"] if several.cut else [])]
-    codes = {_INCONCLUSIVE if row["error"] else _code(row["keys"]) for row in rows}
-    codes |= {_INCONCLUSIVE} if passed_over else set()
-    code = next(code for code in (_FOUND, _INCONCLUSIVE, _NOT_FOUND) if code in codes)
+    not_cleared = ["inconclusive"] if passed_over or any(row["error"] for row in rows) else []
+    code = _code([*not_cleared, *(each["verdict"] for row in rows for each in row["keys"])])
     if given.json:
         _print_json({"exit_code": code, "suspects": rows, "not_examined": passed_over})
         return code
@@ -213,9 +213,9 @@ def _read(
     ]
 
 
-def _code(found: Sequence[dict[str, Any]]) -> int:
-    verdicts = {each["verdict"] for each in found}
-    return _FOUND if "found" in verdicts else _INCONCLUSIVE if "inconclusive" in verdicts else _NOT_FOUND
+def _code(verdicts: Iterable[str]) -> int:
+    there = set(verdicts)
+    return next(code for verdict, code in _CODES.items() if verdict in there)
 
 
 def _print_findings(found: Sequence[dict[str, Any]], indent: str = "") -> None:

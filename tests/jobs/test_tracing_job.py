@@ -58,7 +58,7 @@ def investigate(world: dict[str, Any], vault: Vault, jobs: Jobs, suspect: Path, 
 
 
 @pytest.mark.slow
-def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) -> None:
+def test_a_mean_of_three_copies_names_exactly_those_three_and_passes_its_self_tests(world, vault, jobs) -> None:
     put_in_vault(vault, world["keys"])
     job = run_job("investigate", request(world["path"], None, suspect=str(world["mean"])), vault, jobs)
     assert job.state == "done", job.error
@@ -81,6 +81,15 @@ def test_a_mean_of_three_copies_names_exactly_those_three(world, vault, jobs) ->
     assert not [name for name in NAMES[3:] if name in sentence]
     assert vault.case_runs(job.result["case_id"])[0].verdict == "found"
 
+    assert [test["verdict"] for test in document["self_tests"]] == [test["expected"] for test in document["self_tests"]]
+    decoys = document["self_tests"][-1]
+    assert (decoys["count"], decoys["present"]) == (0, 200)
+    page = jobs.files(job.id).read(job.result["html"]).decode("utf-8")
+    for words in ("3. Recipients", "not named", "whose copy was it made from?", "equation 3", "dated before"):
+        assert words in page
+    if document["verdict"]["mark"] != "found":
+        assert "alone reads" in " ".join(document["verdict"]["warnings"])
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ask", [requests.investigate, requests.trace])
@@ -96,19 +105,6 @@ def test_keys_created_after_the_request_are_tried(world, vault, jobs, ask) -> No
     chosen = [vault.keys()[0].id]
     few = run_here(asked.kind, asked.request | {"keys": chosen, "matching": ""}, vault, jobs)
     assert (few.result["keys_tried"], few.result["keys_held"]) == (1, 6)
-
-
-@pytest.mark.slow
-def test_self_tests_and_report_agree_with_named_recipients(world, vault, jobs) -> None:
-    job, document = investigate(world, vault, jobs, world["mean"])
-    assert [test["verdict"] for test in document["self_tests"]] == [test["expected"] for test in document["self_tests"]]
-    decoys = document["self_tests"][-1]
-    assert (decoys["count"], decoys["present"]) == (0, 200)
-    page = jobs.files(job.id).read(job.result["html"]).decode("utf-8")
-    for words in ("3. Recipients", "not named", "whose copy was it made from?", "equation 3", "dated before"):
-        assert words in page
-    if document["verdict"]["mark"] != "found":
-        assert "alone reads" in " ".join(document["verdict"]["warnings"])
 
 
 @pytest.mark.slow

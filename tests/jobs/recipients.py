@@ -133,3 +133,9 @@ def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
 def run_job(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
     """The finished job, run in its own process."""
     return until_over(jobs, runner.start(kind, kind.capitalize(), asked, secrets_for(vault), jobs).id)
+
+
+def succeeded(job: Job) -> Job:
+    """The job, which must not have failed."""
+    assert job.state == "done", job.error
+    return job

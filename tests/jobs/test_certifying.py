@@ -18,7 +18,7 @@ from irwm.evidence.devices import NOT_ENOUGH
 from irwm.release import verify_manifest
 from irwm.running import certificate
 from storage import Jobs, Vault
-from tests.jobs.recipients import protect_request, run_job
+from tests.jobs.recipients import protect_request, run_job, succeeded
 from tools.waiting import PATIENCE, until
 from ui.components.receipt import cost_text, receipt_html
 from ui.jobs import certifying, protect, runner
@@ -28,8 +28,7 @@ from ui.jobs.vault_access import secrets_for
 
 @pytest.mark.slow
 def test_protect_task_measures_cost_on_request(vault: Vault, jobs: Jobs, demo_path: Path, tmp_path: Path) -> None:
-    job = run_job("protect", protect_request(demo_path, tmp_path / "release", utility="small"), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_job("protect", protect_request(demo_path, tmp_path / "release", utility="small"), vault, jobs))
     made = job.result["utility"]
     assert made["why"] == ""
     assert made["utility"]["tokens"] == 1023

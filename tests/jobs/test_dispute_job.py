@@ -14,7 +14,7 @@ from irwm.report.signature_file import read_signature
 from irwm.report.verify import verify_report
 from irwm.signing import verify
 from storage import Jobs, Vault
-from tests.jobs.recipients import given_out, put_in_vault, run_here, run_job
+from tests.jobs.recipients import given_out, put_in_vault, run_here, run_job, succeeded
 from tests.ownership.authority import make_authority
 from tools.small_models import write_llama
 from ui.stamps import own_request
@@ -58,8 +58,7 @@ def test_second_marker_is_identified_by_our_mark_in_his_original(
     world, vault: Vault, jobs: Jobs, tmp_path: Path
 ) -> None:
     case = vault.add_case("Two claims on one model")
-    job = run_job("dispute", asked(world, vault, case.id), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_job("dispute", asked(world, vault, case.id), vault, jobs))
     document = dispute.from_json(jobs.files(job.id).read(job.result["json"]))
     assert document["outcome"]["winner"] == "Example Labs"
     assert job.result["outcome"] == "decided"
@@ -146,8 +145,7 @@ def test_root_sent_with_a_time_stamp_does_not_date_a_claim(world, vault: Vault, 
     (stamp / "roots.pem").write_bytes(authority.root)
     for roots, trusted in (("", False), (str(authority.folder / "root.pem"), True)):
         request = asked(world, vault, case.id, stamp=str(stamp)) | {"roots": roots}
-        job = run_here("dispute", request, vault, jobs)
-        assert job.state == "done", job.error
+        job = succeeded(run_here("dispute", request, vault, jobs))
         document = dispute.from_json(jobs.files(job.id).read(job.result["json"]))
         (claim,) = (each for each in document["claims"] if not each["ours"])
         assert (claim["committed_utc"] is not None) == trusted

@@ -21,7 +21,7 @@ from irwm.errors import CancelledError, IrwmError
 from irwm.tracing import Tracing, trace_each
 from storage import Jobs
 from storage.job_keys import JobsKeys
-from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_job
+from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_job, succeeded
 from tools.small_models import write_llama
 from tools.waiting import until
 from ui.jobs import executors
@@ -115,8 +115,7 @@ def test_a_cluster_of_two_workers_gives_exactly_the_same_numbers(world, here, re
 def test_an_investigation_runs_on_the_cluster(world, here, cluster, vault, jobs) -> None:
     put_in_vault(vault, world["keys"])
     asked = request(world["path"], None, suspect=str(world["mean"]), scheduler=cluster.scheduler_address)
-    job = run_job("investigate", asked, vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_job("investigate", asked, vault, jobs))
     by_name = {row["recipient"]: row["z"] for row in job.result["rows"]}
     assert by_name == {trace.recipient: trace.z for trace in here.traces}
 

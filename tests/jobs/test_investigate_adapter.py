@@ -15,7 +15,7 @@ from irwm.checkpoint.weight_sets import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from irwm.report import from_json, reproduce
 from irwm.report.items import SETTINGS
 from storage import Jobs, Vault
-from tests.jobs.recipients import put_in_vault, request, run_job
+from tests.jobs.recipients import put_in_vault, request, run_job, succeeded
 
 
 def saved_adapter(model: Path, folder: Path, **settings: Any) -> Path:
@@ -47,8 +47,7 @@ def test_an_adapter_is_investigated_on_top_of_the_original(
 ) -> None:
     key, folder = leaked
     asked = request(tiny_path, put_in_vault(vault, [key]), suspect=str(folder))
-    job = run_job("investigate", asked, vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_job("investigate", asked, vault, jobs))
     assert [row["verdict"] for row in job.result["rows"]] == ["found"]
 
     document = from_json(jobs.files(job.id).read(job.result["json"]))

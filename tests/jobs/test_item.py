@@ -9,7 +9,7 @@ import pytest
 
 import irwm
 from storage import Jobs, Vault
-from tests.jobs.recipients import run_here, run_job
+from tests.jobs.recipients import run_here, run_job, succeeded
 from tests.recording.answers import ENDPOINT, MODEL, write_recording
 
 
@@ -28,8 +28,7 @@ def letter(tmp_path: Path) -> Path:
 @pytest.mark.quick("the real child process of an item")
 def test_a_file_is_hashed_and_filed_with_who_received_it(vault: Vault, jobs: Jobs, letter: Path) -> None:
     case = vault.add_case("Leak of January")
-    job = run_job("item", asked(letter, case.id), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_job("item", asked(letter, case.id), vault, jobs))
     assert job.result == {"name": "letter.pdf", "files": 1, "bytes": 18, "added": True}
     (item,) = vault.case_items(case.id)
     assert item.files == {"letter.pdf": (18, hashlib.sha256(letter.read_bytes()).hexdigest())}

@@ -25,7 +25,7 @@ from irwm.running.reference import OutputStore
 from irwm.scheme.parameters import many_recipients
 from storage import Jobs, Vault
 from storage.jobs import SCRATCH_NAME
-from tests.jobs.recipients import PARAMETERS, given_out, make_keys, put_in_vault, run_here
+from tests.jobs.recipients import PARAMETERS, given_out, make_keys, put_in_vault, run_here, succeeded
 from tools.small_models import DEMO, write_llama
 from tools.waiting import until
 from ui.jobs import lab_resume, runner
@@ -75,8 +75,7 @@ def files_under(folder: Path) -> set[str]:
 @pytest.mark.slow
 def test_rehearsal_is_signed_and_filed_and_leaves_no_marked_copy(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     both = {"single": ROBUST, "many": many_recipients(256).to_dict()}
-    job = run_here("lab", asked(PRUNED, IMPOSSIBLE, parameters=both), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("lab", asked(PRUNED, IMPOSSIBLE, parameters=both), vault, jobs))
     folder = given_out(jobs, job.id, tmp_path / "given")
     document = from_json((folder / LAB_JSON).read_bytes())
     assert document["complete"]
@@ -129,8 +128,7 @@ def test_release_from_the_vault_is_read_even_if_it_cannot_run(vault: Vault, jobs
     (id,) = put_in_vault(vault, [key])
     before = files_under(release)
     asking = asked(PRUNED, original=str(original), release=str(release), key=id, parameters={})
-    job = run_here("lab", asking, vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("lab", asking, vault, jobs))
     document = lab_of(jobs.files(job.id))
     assert not document["rehearsal"]
     (mark,) = document["marks"]
@@ -162,8 +160,7 @@ def test_failing_library_or_full_disk_loses_one_row(
     monkeypatch.setitem(ATTACKS, "noise", dataclasses.replace(ATTACKS["noise"], carry_out=full))
     monkeypatch.setitem(ATTACKS, "round", dataclasses.replace(ATTACKS["round"], carry_out=gives_up))
     trials = {"attack": "noise", "value": 0.1}, {"attack": "round", "value": 8}, PRUNED
-    job = run_here("lab", asked(*trials, **small), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("lab", asked(*trials, **small), vault, jobs))
     rows = rows_of(lab_of(jobs.files(job.id)))
     assert os.strerror(errno.ENOSPC) in rows["noise"]["reason"]
     assert "shapes do not fit" in rows["round"]["reason"]
@@ -227,8 +224,7 @@ def test_stop_during_an_attack_keeps_rows_for_the_next_lab(vault: Vault, jobs: J
     assert len(vault.keys()) == 0
 
     # Other attacks may follow; results with the same copy, text and settings remain valid.
-    resumed = run_here("lab", asked(PRUNED, IMPOSSIBLE, resume=job.id), vault, jobs)
-    assert resumed.state == "done", resumed.error
+    resumed = succeeded(run_here("lab", asked(PRUNED, IMPOSSIBLE, resume=job.id), vault, jobs))
     found = rows_of(lab_of(jobs.files(resumed.id)))
     assert {name: found[name] for name in rows_of(kept)} == rows_of(kept)
     assert list(found) == ["none", "original", "prune", "shift-tables"]
@@ -246,8 +242,7 @@ def test_rows_with_other_settings_are_not_reused(
     files.write(LAB_JSON, json.dumps(document).encode())
     other = {"single": small["parameters"]["single"] | {"positions": 49}}
     for changes, again in (({}, False), ({"seed": 1}, True), ({"tokens": 300}, True), ({"parameters": other}, True)):
-        job = run_here("lab", asked(PRUNED, **small | changes, resume=first.id), vault, jobs)
-        assert job.state == "done", job.error
+        job = succeeded(run_here("lab", asked(PRUNED, **small | changes, resume=first.id), vault, jobs))
         seconds = rows_of(lab_of(jobs.files(job.id)))["prune"]["seconds"]
         assert (seconds != 12345.0) is again, changes
     # The config also decides what the model computes.
@@ -283,8 +278,7 @@ def test_damaged_or_different_earlier_lab_is_reported_and_not_reused(
             path.write_bytes(path.read_bytes()[:-1] + b"\0")
         if not changed:
             path.unlink()
-        job = run_here("lab", asked(**small, resume=first.id), vault, jobs)
-        assert job.state == "done", job.error
+        job = succeeded(run_here("lab", asked(**small, resume=first.id), vault, jobs))
         document = lab_of(jobs.files(job.id))
         assert list(rows_of(document)) == ["none", "original"]
         assert said in document["extra"]["Rows of the earlier lab"]
@@ -323,8 +317,7 @@ def test_full_temporary_folder_loses_only_the_measurement(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(OutputStore, "add", full)
-    job = run_here("lab", asked(PRUNED), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("lab", asked(PRUNED), vault, jobs))
     document = lab_of(jobs.files(job.id))
     assert os.strerror(errno.ENOSPC) in document["marks"][0]["unmeasured"]
     assert rows_of(document)["prune"]["verdict"] == "found"

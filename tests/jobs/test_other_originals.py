@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.report import from_json
 from storage import Jobs, Vault
-from tests.jobs.recipients import make_keys, put_in_vault, request, run_here
+from tests.jobs.recipients import make_keys, put_in_vault, request, run_here, succeeded
 
 
 @pytest.fixture
@@ -32,8 +32,7 @@ def test_keys_of_the_other_original_are_left_out_and_counted(
     (key,) = make_keys(base, ["Ada"])
     put_in_vault(vault, [key, *make_keys(other, ["Bolt", "Cid"])])
     leaked = irwm.insert(base, key, tmp_path / "leaked").path
-    job = run_here("investigate", request(tiny_path, None, suspect=str(leaked)), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("investigate", request(tiny_path, None, suspect=str(leaked)), vault, jobs))
     assert (job.result["keys_tried"], job.result["keys_held"]) == (1, 3)
     document = from_json(jobs.files(job.id).read(job.result["json"]))
     assert document["verdict"]["word"] == "found"

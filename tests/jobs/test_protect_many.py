@@ -29,7 +29,7 @@ from irwm.scheme.parameters import Parameters, many_recipients
 from storage import Jobs, Vault
 from storage.job import Job
 from storage.paths import JOBS_NAME
-from tests.jobs.recipients import protect_request, run_here
+from tests.jobs.recipients import protect_request, run_here, succeeded
 from tests.release.disks import reflink_disk
 from tools.small_models import write_llama
 from tools.waiting import until, until_over
@@ -71,9 +71,7 @@ class Office:
 
     def done(self, names: tuple[str, ...] = NAMES, **changed: Any) -> Job:
         """As `here`, of a job that must not fail."""
-        job = self.here(names, **changed)
-        assert job.state == "done", job.error
-        return job
+        return succeeded(self.here(names, **changed))
 
     def wait_for(self, condition: Callable[[], Any], job: Job) -> None:
         """Waits for the condition while the job still runs."""
@@ -128,8 +126,7 @@ def office(vault: Vault, jobs: Jobs, demo_path: Path, tmp_path: Path) -> Office:
 @pytest.mark.slow
 def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(office: Office) -> None:
     names, jobs, vault = NAMES[:4], office.jobs, office.vault
-    job = until_over(jobs, office.start(names).id)
-    assert job.state == "done", job.error
+    job = succeeded(until_over(jobs, office.start(names).id))
     office.check_complete(names)
     rows = office.lines(job)
     assert [row["state"] for row in rows] == ["written"] * 4
@@ -386,8 +383,8 @@ def test_two_runs_at_once_do_not_make_two_keys_for_one_name(office: Office) -> N
 def test_single_noisy_copy_counts_among_many_recipients(office: Office, tmp_path: Path) -> None:
     office.here(NAMES[:2])
     several: dict[str, Any] = {"parameters": many_recipients(256).to_dict(), "recipient": "Solo"}
-    job = run_here("protect", protect_request(office.model, tmp_path / "single", **several), office.vault, office.jobs)
-    assert job.state == "done", job.error
+    asked = protect_request(office.model, tmp_path / "single", **several)
+    succeeded(run_here("protect", asked, office.vault, office.jobs))
     assert len({key.secret for key in office.keys().values()}) == 1
     again = office.here((*NAMES[:2], "solo"))
     assert again.result["skipped"] == 3

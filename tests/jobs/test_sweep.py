@@ -19,7 +19,7 @@ from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, overview_html
 from irwm.report.verify import verify_report
 from storage import Jobs, Vault
 from storage.job_files import JobFiles
-from tests.jobs.recipients import averaged, given_out, make_keys, new_vault, put_in_vault, request, run_here
+from tests.jobs.recipients import averaged, given_out, make_keys, new_vault, put_in_vault, request, run_here, succeeded
 from tools.small_models import write_llama
 from tools.waiting import until
 from ui.components.sweep_view import table_row
@@ -79,8 +79,7 @@ def test_suspect_name_cannot_forge_a_log_line(world, vault, jobs, tmp_path: Path
 
 @pytest.mark.slow
 def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world, vault, jobs, tmp_path) -> None:
-    job = run_here("sweep", asked(world), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("sweep", asked(world), vault, jobs))
     found = overview_of(jobs.files(job.id))
     rows = by_path(found)
     assert found["complete"]
@@ -130,8 +129,7 @@ def test_stopped_sweep_is_resumed_by_the_next(world, vault, jobs) -> None:
     before = len(vault.case_runs(case.id))
 
     assert to_resume(jobs, jobs.get(id).request) == id
-    resumed = run_here("sweep", asked(world, resume=id), vault, jobs)
-    assert resumed.state == "done", resumed.error
+    resumed = succeeded(run_here("sweep", asked(world, resume=id), vault, jobs))
     found = overview_of(jobs.files(resumed.id))
     assert found["complete"]
     assert len(found["rows"]) == 4
@@ -163,16 +161,13 @@ def test_sweep_with_other_settings_is_not_resumed(world, vault, jobs, tmp_path) 
     folder.mkdir()
     shutil.copy(world["folder"] / "alone.safetensors", folder)
     asking = asked(world, folder=str(folder))
-    first = run_here("sweep", asking, vault, jobs)
-    assert first.state == "done", first.error
+    first = succeeded(run_here("sweep", asking, vault, jobs))
     assert first.result["settings"] == {"statistic": "joint", "invariant": "original", "seed": 0}
     case_id, other = first.result["case_id"], vault.add_case("Another case").id
 
-    job = run_here("sweep", asking | {"resume": first.id, "case_id": case_id}, vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("sweep", asking | {"resume": first.id, "case_id": case_id}, vault, jobs))
     assert len(vault.case_runs(case_id)) == 1, "an equal request examines no suspect again"
-    job = run_here("sweep", asking | {"resume": first.id, "seed": 9, "case_id": other}, vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("sweep", asking | {"resume": first.id, "seed": 9, "case_id": other}, vault, jobs))
     assert (job.result["settings"]["seed"], job.result["case_id"]) == (9, other)
     assert len(vault.case_runs(other)) == 1, "another seed or another case needs new runs"
     assert len(vault.case_runs(case_id)) == 1
@@ -204,8 +199,7 @@ def test_suspect_deleted_during_its_examination_is_an_error_row(world, vault, jo
         return hash_items(checkpoint, *rest)
 
     monkeypatch.setattr(examining, "hashes", delete_first)
-    job = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("sweep", asked(world, folder=str(folder)), vault, jobs))
     rows = by_path(overview_of(jobs.files(job.id)))
     error = rows["a.safetensors"]["error"]
     assert error["type"] == "NotACheckpointError"
@@ -225,11 +219,9 @@ def test_a_file_added_before_the_others_does_not_shift_their_documents(world, va
     folder = tmp_path / "suspects"
     folder.mkdir()
     shutil.copytree(world["copies"][0], folder / "leaked")
-    first = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
-    assert first.state == "done", first.error
+    first = succeeded(run_here("sweep", asked(world, folder=str(folder)), vault, jobs))
     shutil.copy(world["folder"] / "other" / "model.safetensors", folder / "added.safetensors")
-    again = run_here("sweep", asked(world, folder=str(folder), resume=first.id), vault, jobs)
-    assert again.state == "done", again.error
+    again = succeeded(run_here("sweep", asked(world, folder=str(folder), resume=first.id), vault, jobs))
     rows = by_path(overview_of(jobs.files(again.id)))
     assert {name: row["verdict"] for name, row in rows.items()} == {"added.safetensors": "not found", "leaked": "found"}
     for row in rows.values():

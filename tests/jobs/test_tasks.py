@@ -28,6 +28,7 @@ from tests.jobs.recipients import (
     request,
     run_here,
     run_job,
+    succeeded,
 )
 from tools.waiting import until, until_over
 from ui.components.receipt import receipt_html
@@ -74,8 +75,7 @@ def test_investigate_reports_every_key_and_files_the_run(
     put_in_vault(vault, [other])
     ids = [record.id for record in vault.keys()]
     about = {"examiner": "A. Officer", "seen_utc": "2024-01-28T00:00:00+00:00"}
-    job = run_job("investigate", request(tiny_path, ids, suspect=str(out), **about), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_job("investigate", request(tiny_path, ids, suspect=str(out), **about), vault, jobs))
     first, second = job.result["rows"]
     assert (first["recipient"], first["verdict"]) == ("Early access 7", "found")
     assert second["verdict"] == "not found"
@@ -196,11 +196,9 @@ def test_key_of_a_killed_run_is_reused_only_for_its_folder(
     first, second = (protect_request(tiny_path, tmp_path / name) for name in "ab")
     waiting = killed(vault, first)
     before = (tmp_path / "a" / "model.safetensors").stat().st_mtime_ns
-    other = run_here("protect", second, vault, jobs)
-    assert other.state == "done", other.error
+    other = succeeded(run_here("protect", second, vault, jobs))
     assert other.result["key_id"] != waiting.id
-    again = run_here("protect", first, vault, jobs)
-    assert again.state == "done", again.error
+    succeeded(run_here("protect", first, vault, jobs))
     assert filed(vault) == {"b": other.result["key_id"], "a": waiting.id}
     assert (tmp_path / "a" / "model.safetensors").stat().st_mtime_ns == before
     assert len(vault.keys()) == 2
@@ -215,8 +213,7 @@ def test_killed_runs_are_resumed_even_if_key_notes_changed(
     for record in waiting:
         vault.set_label("keys", record.id, "ended in between")
     for asked in reversed(requests):
-        job = run_here("protect", asked, vault, jobs)
-        assert job.state == "done", job.error
+        succeeded(run_here("protect", asked, vault, jobs))
     assert filed(vault) == {name: record.id for name, record in zip("ab", waiting, strict=True)}
     assert len(vault.keys()) == 2
 
@@ -225,8 +222,7 @@ def test_run_killed_after_filing_returns_its_receipt(vault: Vault, jobs: Jobs, t
     asked = protect_request(tiny_path, tmp_path / "a")
     first = run_here("protect", asked, vault, jobs)
     vault.set_label("keys", first.result["key_id"], "a note")
-    again = run_here("protect", asked, vault, jobs)
-    assert again.state == "done", again.error
+    again = succeeded(run_here("protect", asked, vault, jobs))
     assert again.result == first.result
     assert (len(vault.keys()), len(vault.releases())) == (1, 1)
 
@@ -272,8 +268,7 @@ def test_resumed_receipt_equals_that_of_an_uninterrupted_run(
     written = run_here("protect", protect_request(model, tmp_path / "whole"), vault, jobs).result
     asked = protect_request(model, tmp_path / "a")
     killed(vault, asked)
-    job = run_here("protect", asked, vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("protect", asked, vault, jobs))
     assert job.result["left_out"] == written["left_out"] == ["model.onnx"]
     assert job.result["files"] == dict(read_manifest(tmp_path / "a").files)
     for same in ("bytes", "changed_tensors", "verdict", "model"):

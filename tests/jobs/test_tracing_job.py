@@ -20,7 +20,7 @@ from irwm.report.items import after_controls
 from irwm.report.sweep import outcome, summary
 from irwm.report.tracing_words import accuses
 from storage import Jobs, Vault
-from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here, run_job
+from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, run_here, run_job, succeeded
 from tools.small_models import write_llama
 from ui.components.finding_card import finding_card
 from ui.components.finding_view import read_others
@@ -52,16 +52,14 @@ def investigate(world: dict[str, Any], vault: Vault, jobs: Jobs, suspect: Path, 
     """The job and its document."""
     if not vault.keys():
         put_in_vault(vault, world["keys"])
-    job = run_here("investigate", request(world["path"], None, suspect=str(suspect), **changes), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("investigate", request(world["path"], None, suspect=str(suspect), **changes), vault, jobs))
     return job, from_json(jobs.files(job.id).read(job.result["json"]))
 
 
 @pytest.mark.slow
 def test_a_mean_of_three_copies_names_exactly_those_three_and_passes_its_self_tests(world, vault, jobs) -> None:
     put_in_vault(vault, world["keys"])
-    job = run_job("investigate", request(world["path"], None, suspect=str(world["mean"])), vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_job("investigate", request(world["path"], None, suspect=str(world["mean"])), vault, jobs))
     document = from_json(jobs.files(job.id).read(job.result["json"]))
     verdict, tracing = document["verdict"], document["tracing"]
     assert (verdict["word"], verdict["rests_on"]) == ("found", "tracing")
@@ -98,8 +96,7 @@ def test_keys_created_after_the_request_are_tried(world, vault, jobs, ask) -> No
     put_in_vault(vault, world["keys"][:1])
     asked = ask(vault, jobs, world["copies"][2], world["path"], world["model"].fingerprint)
     put_in_vault(vault, world["keys"][1:])
-    job = run_here(asked.kind, asked.request, vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here(asked.kind, asked.request, vault, jobs))
     assert (job.result["keys_tried"], job.result["keys_held"]) == (6, 6)
     assert (job.result["verdict"], job.result["rows"][0]["recipient"]) == ("found", "Cleo")
     chosen = [vault.keys()[0].id]
@@ -183,8 +180,7 @@ def test_search_words_restrict_the_tried_keys(world, vault, jobs) -> None:
 def test_a_key_that_is_listed_twice_counts_once(world, vault, jobs) -> None:
     ids = put_in_vault(vault, world["keys"])
     asked = request(world["path"], [*ids, ids[0], *ids[::-1]], suspect=str(world["mean"]))
-    job = run_here("investigate", asked, vault, jobs)
-    assert job.state == "done", job.error
+    job = succeeded(run_here("investigate", asked, vault, jobs))
     document = from_json(jobs.files(job.id).read(job.result["json"]))
     assert job.result["keys_tried"] == document["evaluation"]["keys_tried"] == document["tracing"]["recipients"] == 6
     assert [row["key_id"] for row in job.result["rows"] if row["named"]]

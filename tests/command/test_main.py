@@ -82,7 +82,7 @@ def test_unwritable_standard_error_does_not_change_the_answer(tmp_path: Path, re
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
 @pytest.mark.parametrize("redirected", [">/dev/full", ">&-"])
-def test_unread_answer_keeps_its_exit_status(tmp_path: Path, redirected: str) -> None:
+def test_unread_answer_keeps_its_exit_status(redirected: str) -> None:
     code = "import sys; from ui.command.streams import open_missing, say; open_missing(); say('x', sys.stdout)"
     done = subprocess.run(
         ["bash", "-c", f'"{sys.executable}" -c "{code}" {redirected}'], cwd=REPOSITORY, timeout=PATIENCE

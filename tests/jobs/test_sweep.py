@@ -316,7 +316,7 @@ def test_damaged_overview_is_reported(jobs: Jobs, data: bytes) -> None:
         overview_of(files)
 
 
-def test_hostile_names_are_inert_in_the_overview(world, vault, jobs) -> None:
+def test_hostile_names_are_inert_in_the_overview() -> None:
     nasty = "<script>alert(1)</script>\u202e"
     row = {"path": nasty, "stamp": "", "json": "x", "error": None, "verdict": "found", "word": "found",
            "rests_on": "mark", "whose": [nasty], "log10_risk": -9.0, "copies_estimated": None,

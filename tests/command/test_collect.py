@@ -23,11 +23,13 @@ from irwm.keys.asked import tokens_asked
 from tests.command.commands import REPOSITORY, Answered, Desk, signals_kept
 from tests.conftest import Marked
 from tests.jobs.recipients import put_in_vault
-from tests.recording.servers import VOCABULARY, answering, write_served
+from tests.recording.conftest import small
+from tests.recording.servers import VOCABULARY, answering
 from tools.waiting import until, until_ended
 from ui.recording.journal import journal_of
 from ui.recording.sending import TOKEN
 
+__all__ = ["small"]
 pytestmark = pytest.mark.usefixtures("no_token")
 SECRET = "sk-very-secret-0123456789"
 
@@ -35,11 +37,6 @@ SECRET = "sk-very-secret-0123456789"
 @pytest.fixture
 def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN, raising=False)
-
-
-@pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory, gemma_path: Path) -> Path:
-    return write_served(tmp_path_factory.mktemp("served") / "small", gemma_path)
 
 
 def words(url: str, original: Path, out: Path, *more: str) -> list[str]:

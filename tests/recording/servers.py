@@ -41,11 +41,9 @@ def planned(original: Path, url: str, **given: Any) -> Plan:
                                                    "pace": FAST} | given))  # fmt: skip
 
 
-def recorded(
-    original: Path, server: Answering, out: Path, clock: Callable[[], float] = time.monotonic, **given: Any
-) -> Answers:
+def recorded(original: Path, url: str, out: Path, clock: Callable[[], float] = time.monotonic, **given: Any) -> Answers:
     """The whole process: plan, record, read back."""
-    made = planned(original, server.url, **given)
+    made = planned(original, url, **given)
     with (
         Sender(Permission(made.url), made.pace, most_bytes=made.most_bytes, clock=clock) as sender,
         Journal(out, made.settings) as journal,

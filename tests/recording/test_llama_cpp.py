@@ -18,15 +18,10 @@ import pytest
 
 import irwm
 from irwm.attacks import to_gguf
-from irwm.running.text import default_text
 from tests.conftest import Marked
-from tests.recording.servers import FAST
+from tests.recording.servers import recorded
 from tools.running_app import free_port
 from tools.waiting import until
-from ui.recording.journal import Journal
-from ui.recording.plan import plan
-from ui.recording.recorder import record
-from ui.recording.sending import Permission, Sender
 
 # In a separate environment, because its server needs other versions of the app's packages.
 PYTHON = os.environ.get("LLAMA_CPP_PYTHON", "")
@@ -55,15 +50,9 @@ def test_a_marked_model_behind_llama_cpp_is_found(
             url = f"http://127.0.0.1:{port}"
             assert until(lambda: answers(url) or server.poll() is not None, "llama.cpp's server")
             assert server.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")[-2000:]
-            made = plan(marked.original, endpoint=url, model="served", text=default_text(), pace=FAST, answers=384)
-            with (
-                Sender(Permission(made.url), made.pace, most_bytes=made.most_bytes) as sender,
-                Journal(out, made.settings) as journal,
-            ):
-                record(made, sender, journal, out)
+            read = recorded(marked.original.path, url, out, answers=384)
         finally:
             server.kill()
-    read = irwm.read_answers(out, marked.original)
     suspect = irwm.suspect_from_answers(read.log_probabilities, marked.original, read.token_ids)
     found = irwm.detect(suspect, marked.original, marked.key)
     assert found.verdict == "found"

@@ -48,7 +48,7 @@ def chosen(count: int, seed: int = 1) -> NDArray[np.int64]:
 @pytest.mark.parametrize("api", ["openai", "llama.cpp"])
 def test_all_tokens_at_once_equal_model_outputs(small: Path, tmp_path: Path, api: str) -> None:
     with answering(small) as server:
-        answers = recorded(small, server, tmp_path / "a.safetensors", api=api, answers=ANSWERS)
+        answers = recorded(small, server.url, tmp_path / "a.safetensors", api=api, answers=ANSWERS)
     assert answers.token_ids is None
     assert answers.log_probabilities.shape == (ANSWERS, VOCABULARY)
     assert np.abs(answers.log_probabilities - of_model(small, answers.prompts)).max() < 1e-4
@@ -58,7 +58,7 @@ def test_all_tokens_at_once_equal_model_outputs(small: Path, tmp_path: Path, api
 
 def test_every_request_is_in_the_evidence(small: Path, tmp_path: Path) -> None:
     with answering(small) as server:
-        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS, seed=5)
+        answers = recorded(small, server.url, tmp_path / "a", answers=ANSWERS, seed=5)
     source, requests = answers.source, answers.requests
     assert source is not None
     assert requests is not None
@@ -80,7 +80,7 @@ def test_every_request_is_in_the_evidence(small: Path, tmp_path: Path) -> None:
 def test_chosen_tokens_in_parts_equal_all_at_once(small: Path, tmp_path: Path, strict: bool, api: str) -> None:
     tokens = chosen(4 * WIDTH)
     with answering(small, most=20, strict=strict) as server:
-        answers = recorded(small, server, tmp_path / "a", api=api, answers=ANSWERS, tokens=tokens)
+        answers = recorded(small, server.url, tmp_path / "a", api=api, answers=ANSWERS, tokens=tokens)
     assert answers.token_ids is not None
     assert answers.token_ids.tolist() == tokens.tolist()
     assert answers.source is not None
@@ -95,7 +95,7 @@ def test_chosen_tokens_in_parts_equal_all_at_once(small: Path, tmp_path: Path, s
 
 def test_tokens_that_are_named_by_text_are_found(small: Path, tmp_path: Path) -> None:
     with answering(small, extensions=False) as server:
-        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS)
+        answers = recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
     told = np.isfinite(answers.log_probabilities)
     assert (told == told[0]).all(), "the same tokens each time"
     assert 3000 < told[0].sum() < VOCABULARY
@@ -106,7 +106,7 @@ def test_tokens_that_are_named_by_text_are_found(small: Path, tmp_path: Path) ->
 
 def test_prompt_positions_give_several_answers(small: Path, tmp_path: Path) -> None:
     with answering(small) as server:
-        answers = recorded(small, server, tmp_path / "a", answers=30, inside=True)
+        answers = recorded(small, server.url, tmp_path / "a", answers=30, inside=True)
     assert 1 < len(server.asked) < 6
     assert answers.prompt_of is not None
     assert set(answers.prompt_of.tolist()) == set(range(len(answers.prompts)))
@@ -122,9 +122,9 @@ def test_prompt_positions_give_several_answers(small: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("fault", ["429", "500", "drop", "cut"])
 def test_temporary_fault_does_not_change_the_recording(small: Path, tmp_path: Path, fault: str) -> None:
     with answering(small) as server:
-        fine = recorded(small, server, tmp_path / "fine", answers=ANSWERS)
+        fine = recorded(small, server.url, tmp_path / "fine", answers=ANSWERS)
     with answering(small, faults={1: fault, 7: fault, 8: fault}) as server:
-        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS)
+        answers = recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
     assert (answers.log_probabilities == fine.log_probabilities).all()
     assert answers.prompts == fine.prompts
     assert len(server.asked) == ANSWERS + 3
@@ -152,7 +152,7 @@ def test_lasting_fault_gives_one_sentence_and_keeps_answers(
     looks = itertools.count(step=10.0)
     with answering(small, faults=dict.fromkeys(range(6, 30), fault)) as server:
         with pytest.raises(kind, match=said) as caught:
-            recorded(small, server, out, clock=lambda: next(looks), answers=ANSWERS,
+            recorded(small, server.url, out, clock=lambda: next(looks), answers=ANSWERS,
                      top=100 if fault == "slow" else None,
                      tokens=chosen(2 * WIDTH) if fault == "slow" else None)  # fmt: skip
         assert "\n" not in str(caught.value)
@@ -164,7 +164,7 @@ def test_lasting_fault_gives_one_sentence_and_keeps_answers(
     if fault != "slow":
         port = server.server_address[1]
         with Answering([small], Serving(), port).running() as healthy:
-            answers = recorded(small, healthy, out, answers=ANSWERS)
+            answers = recorded(small, healthy.url, out, answers=ANSWERS)
         assert len(healthy.asked) == ANSWERS - 5
         assert not set(healthy.prompts) & set(server.prompts)
         assert np.abs(answers.log_probabilities - of_model(small, asked(answers))).max() < 1e-4
@@ -175,7 +175,7 @@ def test_bias_without_effect_is_reported(small: Path, tmp_path: Path) -> None:
         answering(small, most=20, bias_shows=False) as server,
         pytest.raises(ServerError, match="a logit bias has no effect"),
     ):
-        recorded(small, server, tmp_path / "a", answers=ANSWERS, tokens=chosen(4 * WIDTH))
+        recorded(small, server.url, tmp_path / "a", answers=ANSWERS, tokens=chosen(4 * WIDTH))
     assert len(server.asked) == 1 + len(recorder.BIASES)
 
 
@@ -185,7 +185,7 @@ def test_bias_is_raised_until_tokens_appear(small: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(recorder, "BIASES", (0.02, 0.5, 60.0))
     tokens = chosen(2 * WIDTH)
     with answering(small, most=20, strict=True) as server:
-        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS, tokens=tokens)
+        answers = recorded(small, server.url, tmp_path / "a", answers=ANSWERS, tokens=tokens)
     biases = [
         max(json.loads(each.body).get("logit_bias", {"": 0}).values()) for each in server.asked if each.status == 200
     ]
@@ -201,7 +201,7 @@ def test_constant_server_ends_the_recording(small: Path, tmp_path: Path) -> None
     with answering(small) as server:
         server.models._logits = lambda turn, prompt: torch.zeros(1, VOCABULARY)  # type: ignore[method-assign]
         with pytest.raises(ServerError, match="the same answer to different prompts"):
-            recorded(small, server, tmp_path / "a", answers=ANSWERS)
+            recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
     assert len(server.asked) == 1 + recorder.MOST_USELESS
 
 
@@ -210,7 +210,7 @@ def test_smaller_vocabulary_than_the_embedding_is_allowed(small: Path, tmp_path:
     with answering(small) as server:
         whole = server.models._logits
         server.models._logits = lambda turn, prompt: whole(turn, prompt)[:, :-96]  # type: ignore[method-assign]
-        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS)
+        answers = recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
     told = np.isfinite(answers.log_probabilities)
     assert told[:, :-96].all()
     assert not told[:, -96:].any()
@@ -219,7 +219,7 @@ def test_smaller_vocabulary_than_the_embedding_is_allowed(small: Path, tmp_path:
 def test_incomplete_vocabulary_is_requested_in_parts(small: Path, tmp_path: Path) -> None:
     """Which tokens the server leaves out changes with the prompt, so the wanted ones are requested in parts."""
     with answering(small, most=4000) as server:
-        answers = recorded(small, server, tmp_path / "a", answers=ANSWERS)
+        answers = recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
     assert answers.source is not None
     assert answers.source.scale == "chosen tokens"
     assert np.isfinite(answers.log_probabilities).all()
@@ -229,12 +229,12 @@ def test_existing_recording_is_not_overwritten(small: Path, tmp_path: Path) -> N
     out = tmp_path / "a"
     with answering(small, before=lambda number: out.write_text("mine")) as server:
         with pytest.raises(OutputExistsError):
-            recorded(small, server, out, answers=ANSWERS)
+            recorded(small, server.url, out, answers=ANSWERS)
         assert out.read_text() == "mine"
         out.unlink()
         server.before = None
         before = len(server.asked)
-        recorded(small, server, out, answers=ANSWERS)
+        recorded(small, server.url, out, answers=ANSWERS)
         assert len(server.asked) == before, "all was kept"
 
 
@@ -244,7 +244,7 @@ def test_partial_files_of_a_killed_recorder_are_removed(small: Path, tmp_path: P
         path.write_text("half")
         os.utime(path, (0, 0))
     with answering(small) as server:
-        recorded(small, server, tmp_path / "a", answers=ANSWERS)
+        recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
     assert {each.name for each in tmp_path.iterdir()} == {"a", other.name}
 
 

@@ -12,6 +12,7 @@ from irwm.report import wording
 from irwm.report.numbers import number
 from ui.amounts import size_text
 from ui.components import notices
+from ui.components.markup import facts, moment
 
 # Placeholder in a command while no original is chosen.
 _ORIGINAL = "PATH-TO-THE-ORIGINAL"
@@ -48,22 +49,17 @@ def answers_html(name: str, header: Header, problem: IrwmError | None = None) ->
         problem: why it cannot be examined with the original.
     """
     source = header.source
-    facts: tuple[tuple[str, str], ...] = (
+    rows = (
         ("Model", printable(source.model, 120)),
         ("Asked at", printable(source.endpoint, 300)),
         ("Answers", f"{number(header.answers)}, of {number(header.requests)} requests"),
         ("Tokens covered", f"{number(header.tokens)} of {number(source.vocab_size)}"),
-        ("Recorded", f"{_minute(source.began)} to {_minute(source.ended)}, UTC"),
+        ("Recorded", f"{moment(printable(source.began, 40))} to {moment(printable(source.ended, 40))}, UTC"),
         ("Size", size_text(header.bytes)),
     )
-    rows = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, value) for label, value in facts)
     card = Markup(
         '<section class="model-card" aria-label="Recorded answers {0}"><details class="model-fold" open><summary>'
         '<h2>{0}</h2><span class="model-brief">answers of {1}</span></summary><div class="model-facts">'
-        '<dl class="facts">{2}</dl></div></details></section>'
-    ).format(printable(name, 200), printable(source.model, 120), rows)
+        "{2}</div></details></section>"
+    ).format(printable(name, 200), printable(source.model, 120), facts(rows))
     return f"{card}{notices.error_html(problem)}" if problem is not None else str(card)
-
-
-def _minute(time: str) -> str:
-    return printable(time, 40)[:16].replace("T", " ")

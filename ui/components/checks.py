@@ -11,6 +11,7 @@ from irwm.errors import printable
 from irwm.report.checks import NEEDED, Verification, in_words
 from irwm.report.states import Stated
 from ui.components.icons import icon
+from ui.components.markup import items
 from ui.components.notices import sentence
 
 HOLDS, FAILS, NOT_CHECKED = "Holds", "Fails", "Not checked"
@@ -44,7 +45,7 @@ def _needed(found: Verification) -> Markup:
     """The files to give so that more is computed again; empty if the report fails anyway."""
     if found.exit_code != 2 or not found.needed:
         return Markup("")
-    lines = Markup("").join(Markup("<li>{}</li>").format(sentence(NEEDED[need])) for need in found.needed)
+    lines = items(sentence(NEEDED[need]) for need in found.needed)
     return Markup('<p>To have the rest computed again, give:</p><ul class="needed">{}</ul>').format(lines)
 
 
@@ -52,7 +53,7 @@ def _stated(left: Sequence[Stated]) -> Markup:
     """Statements of the signer that cannot be checked, folded at first."""
     if not left:
         return Markup("")
-    lines = Markup("").join(Markup("<li>{}</li>").format(sentence(printable(part, 2000))) for part in in_words(left))
+    lines = items(sentence(printable(part, 2000)) for part in in_words(left))
     return Markup("<details><summary>Stated only by the signer</summary><ul>{}</ul></details>").format(lines)
 
 

@@ -15,11 +15,10 @@ from irwm.ownership import Commitment
 from storage.records import TimestampRecord
 from storage.vault import Vault
 from ui.components import notices
-from ui.components.case_file import moment
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
-from ui.components.icons import icon
-from ui.components.uploads import offer_bytes, uploaded
+from ui.components.markup import moment, table, with_icon
+from ui.components.uploads import offer, uploaded
 from ui.context import Context
 from ui.stamps import StampFiles, own_request
 
@@ -66,8 +65,8 @@ def commitment_box(context: Context) -> gr.Dropdown:
         vault.log("commitment exported", {"commitment": commitment.commitment})
         stem = f"commitment-{commitment.commitment[:16]}"
         return (
-            gr.DownloadButton(value=offer_bytes(commitment.to_bytes(), f"{stem}.json"), interactive=True),
-            gr.DownloadButton(value=offer_bytes(own_request(commitment.digest), f"{stem}.tsq"), interactive=True),
+            gr.DownloadButton(value=offer(commitment.to_bytes(), f"{stem}.json"), interactive=True),
+            gr.DownloadButton(value=offer(own_request(commitment.digest), f"{stem}.tsq"), interactive=True),
             gr.HTML(visible=False),
             stamps_html(vault.timestamps(id)),
         )
@@ -106,22 +105,16 @@ def commitment_of(vault: Vault, id: str) -> Commitment:
 
 def stamps_html(stamps: Iterable[TimestampRecord]) -> str:
     """The time-stamps of a key, earliest first: time, authority, and whether the chain to a root was checked."""
-    lines = Markup("").join(
+    rows = [
         Markup('<tr><th scope="row">{} UTC</th><td>{}</td><td>{}</td></tr>').format(
             moment(stamp.time_utc), printable(stamp.authority, 200), _trust(stamp.trusted)
         )
         for stamp in sorted(stamps, key=lambda stamp: stamp.time_utc)
-    )
-    if not lines:
-        return NONE_YET
-    return str(
-        Markup(
-            '<table class="case-table" aria-label="Time-stamps of this key"><thead><tr><th scope="col">Time</th>'
-            '<th scope="col">Authority</th><th scope="col">Chain to a root</th></tr></thead><tbody>{}</tbody></table>'
-        ).format(lines)
-    )
+    ]
+    return str(table("Time-stamps of this key", ("Time", "Authority", "Chain to a root"), rows)) if rows else NONE_YET
 
 
 def _trust(trusted: bool) -> Markup:
-    said = ("done", "Trusted: checked to a root") if trusted else ("fault", "Not checked: no root was given")
-    return Markup('<span class="word-with-icon">{}{}</span>').format(icon(said[0]), said[1])
+    if trusted:
+        return with_icon("done", "Trusted: checked to a root")
+    return with_icon("fault", "Not checked: no root was given")

@@ -27,7 +27,7 @@ from ui.components.glossary import TITLE, glossary_html
 from ui.components.ranking import CSS as RANKING_CSS
 from ui.components.ranking import ranking_html
 from ui.components.recognition_card import recognition_html
-from ui.components.uploads import offer, offer_text
+from ui.components.uploads import download, download_of, offer
 from ui.components.verdict_card import verdict_html
 
 HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Odds without the mark", "Key fingerprint"]
@@ -43,6 +43,7 @@ IN_FULL = (
     "Names the marked rows: anyone who has it can remove the mark from other copies of this release. Keep it on file, "
     "or give it to an expert who keeps it confidential."
 )
+AGAIN = "Investigate again, or take the run from its case in the vault"
 # The figures that are redrawn for another key. Decoys are read only for the report's key.
 OF_ONE_KEY = ("figure-positions", "figure-ranks", "figure-paper", "figure-decoys", "figure-odds")
 
@@ -98,19 +99,14 @@ class FindingView:
         # A signed report's files keep the names that the signature lists, so that they check each other.
         signed = f"{stem}{ENDING}" in files
         html_name = f"{stem}.html"
-        page = (
-            offer(files.read(html_name), html_name if signed else f"{plain}.html")
-            if html_name in files
-            else offer_text(render_html(document, json_name), f"{plain}.html")
-        )
-        numbers = offer(files.read(json_name), json_name if signed else f"{plain}.json")
+        page = files.read(html_name) if html_name in files else render_html(document, json_name).encode("utf-8")
         return (
             gr.Column(visible=True),
             drawn.card,
             *_archives(files, stem, plain),
-            gr.DownloadButton(value=page, visible=True),
-            gr.DownloadButton(value=numbers, visible=True),
-            *(_offered(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
+            download(page, html_name if signed else f"{plain}.html"),
+            download(files.read(json_name), json_name if signed else f"{plain}.json"),
+            *(download_of(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
             gr.Column(visible=bool(drawn.ranking)),
             drawn.ranking,
             drawn.recognition,
@@ -141,8 +137,8 @@ class FindingView:
             gr.Column(visible=True),
             notices.error_html(error),
             *(gr.skip(), gr.skip(), gr.Row(visible=False)),
-            *(_offered(files, f"{stem}{ending}", f"verdict{ending}") for ending in (".html", ".json")),
-            *(_offered(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
+            *(download_of(files, f"{stem}{ending}", f"verdict{ending}") for ending in (".html", ".json")),
+            *(download_of(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
             gr.Column(visible=False),
             "",
             "",
@@ -161,19 +157,11 @@ class Drawn:
     """
 
     def __init__(self, document: Mapping[str, Any], dark: bool) -> None:
-        try:
+        with notices.damaged("the report’s numbers are damaged", AGAIN):
             self.card = verdict_html(finding_card(document))
             self.ranking = ranking_html(document)
             self.recognition = recognition_html(document)
             self.figures = document_figures(document, dark=dark)
-        except IrwmError:
-            raise
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise ReportError(
-                "the report’s numbers are damaged",
-                found=f"{type(error).__name__}: {error}",
-                advice="Investigate again, or take the run from its case in the vault",
-            ) from error
 
 
 def first_html(files: JobFiles, name: str) -> str:
@@ -200,7 +188,7 @@ def read_document(files: JobFiles, name: str) -> dict[str, Any]:
         raise ReportError(
             "the report’s numbers are missing" if gone else "the report’s numbers cannot be read",
             found=f"no {name}" if gone else error.problem,
-            advice="Investigate again, or take the run from its case in the vault",
+            advice=AGAIN,
         ) from error
 
 
@@ -315,14 +303,6 @@ def _archives(files: JobFiles, stem: str, plain: str) -> tuple[Any, Any, Any]:
         gr.DownloadButton(value=offer(archive(whole), f"{plain}{ARCHIVE}")),
         gr.Row(visible=True),
     )
-
-
-def _offered(files: JobFiles, name: str, under: str = "") -> Any:
-    """The button for one of a report's files, if it exists and can be opened."""
-    try:
-        return gr.DownloadButton(value=offer(files.read(name), under or name), visible=True)
-    except StorageError:
-        return gr.DownloadButton(visible=False)
 
 
 def _table(rows: list[Mapping[str, Any]], *, ranked: bool = True) -> Any:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from ui.components.markup import facts
+
 TITLE = "Glossary"
 
 
@@ -95,10 +97,8 @@ TERMS = (
 
 def glossary_html() -> str:
     """The list as HTML; the classes are in style.css."""
-    lines = Markup("").join(
-        Markup("<dt>{}{}</dt><dd>{}</dd>").format(
-            term.word, Markup(" <span>({})</span>").format(term.symbol) if term.symbol else "", term.meaning
-        )
+    lines = (
+        (Markup("{} <span>({})</span>").format(term.word, term.symbol) if term.symbol else term.word, term.meaning)
         for term in TERMS
     )
-    return str(Markup('<dl class="glossary">{}</dl>').format(lines))
+    return str(facts(lines, "glossary"))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import gradio as gr
-from markupsafe import Markup
 
 from irwm.errors import IrwmError
 from storage.records import Identity
 from storage.vault import Vault
 from ui.components import notices
-from ui.components.case_file import moment
 from ui.components.events import in_turn
 from ui.components.guarded import guarded
+from ui.components.markup import facts, moment
 from ui.context import Context
 
 INTRO = """
@@ -98,8 +97,7 @@ def identity_html(identity: Identity) -> str:
         rows.insert(0, ("First public key, to publish", notices.copyable(identity.first_public_key)))
         count = len(identity.certificates)
         rows.append(("Replaced", f"{count} {'time' if count == 1 else 'times'}; each identity certifies the next"))
-    facts = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, value) for label, value in rows)
-    return str(Markup('<dl class="facts">{}</dl>').format(facts))
+    return str(facts(rows))
 
 
 def _lost(count: int) -> IrwmError:

@@ -19,6 +19,7 @@ from ui.components import notices
 from ui.components.events import in_turn
 from ui.components.guarded import guarded
 from ui.components.icons import icon
+from ui.components.markup import each
 from ui.context import Context
 from ui.jobs import runner
 
@@ -181,7 +182,9 @@ def newest(jobs: Sequence[JobLine], kinds: Sequence[str], now: datetime) -> JobL
     if running is not None:
         return running
     latest = own[0] if own else None
-    return latest if latest is not None and _seconds(latest.created, now) < SHOWN_AGAIN_SECONDS else None
+    if latest is None or (now - datetime.fromisoformat(latest.created)).total_seconds() >= SHOWN_AGAIN_SECONDS:
+        return None
+    return latest
 
 
 def job_html(job: Job, *, speed: float | None, unit: str, now: datetime, ahead: Sequence[Ahead] = ()) -> str:
@@ -193,14 +196,19 @@ def job_html(job: Job, *, speed: float | None, unit: str, now: datetime, ahead: 
     part = min(1.0, job.done / job.total) if job.total > 0 else None
     if job.state == "done":
         part = 1.0
-    symbol = icon(ICONS[job.state]) if job.state in ICONS else ""
-    head = Markup(
-        '<div class="job-head" data-kind="{}"><h2>{}</h2><span class="job-state state-{}">{}{}</span></div>'
-    ).format(job.kind, printable(job.title), job.state, symbol, STATES[job.state])
+    head = Markup('<div class="job-head" data-kind="{}"><h2>{}</h2>{}</div>').format(
+        job.kind, printable(job.title), state_html(job)
+    )
     failed = job.error is not None and job.state in ("failed", "interrupted")
     body = Markup(notices.error_html(job.error)) if failed and job.error else _bar(job, part, ahead)
     numbers = _numbers(job, part, speed, unit, now)
     return str(Markup('{}{}<p class="job-numbers">{}</p>').format(head, body, numbers))
+
+
+def state_html(job: JobLine) -> Markup:
+    """The state of a job, with its icon."""
+    symbol = icon(ICONS[job.state]) if job.state in ICONS else ""
+    return Markup('<span class="job-state state-{}">{}{}</span>').format(job.state, symbol, STATES[job.state])
 
 
 def log_html(tail: str) -> str:
@@ -259,19 +267,11 @@ def _numbers(job: Job, part: float | None, speed: float | None, unit: str, now: 
     if job.memory:
         texts.append(f"{size_text(job.memory)} of memory")
     if job.started:
-        ended = _moment(job.ended) if job.ended else now
-        took = max(0.0, (ended - _moment(job.started)).total_seconds())
+        ended = datetime.fromisoformat(job.ended) if job.ended else now
+        took = max(0.0, (ended - datetime.fromisoformat(job.started)).total_seconds())
         texts.append(f"{duration_text(took)} so far" if not job.is_over else f"took {duration_text(took)}")
-    return Markup("").join(Markup("<span>{}</span>").format(text) for text in texts)
+    return each("<span>{}</span>", ((text,) for text in texts))
 
 
 def _amount(count: int, unit: str) -> str:
     return size_text(count) if unit == "bytes" else f"{count:,} {unit}".replace(",", " ")
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
-
-
-def _seconds(since: str, now: datetime) -> float:
-    return (now - _moment(since)).total_seconds()

@@ -11,9 +11,8 @@ from markupsafe import Markup
 from irwm.errors import printable
 from irwm.report.numbers import counted, number
 from storage.job import Job, JobLine
-from ui.components.case_file import moment
-from ui.components.icons import icon
-from ui.components.job_card import ICONS, STATES, duration_text
+from ui.components.job_card import duration_text, state_html
+from ui.components.markup import moment, record_row, table
 from ui.components.notices import empty_html
 
 # Like the script of the list of cases. It also keeps the keyboard focus when the list is redrawn, which happens every
@@ -41,7 +40,7 @@ NO_JOBS = empty_html("No jobs yet", "Protect a model or investigate a suspect: l
 SEALED = "Sealed by another vault"
 # A job in one of these states did not finish, so it may be run again.
 UNDONE = ("failed", "stopped", "interrupted")
-_HEADS = (("Job", ""), ("State", ""), ("Requested (UTC)", "snug"), ("Took", "number"), ("Result", ""))
+_HEADS = ("Job", "State", ("Requested (UTC)", "snug"), ("Took", "number"), "Result")
 _LONGEST_RESULT = 90
 
 
@@ -49,13 +48,7 @@ def jobs_html(jobs: Sequence[JobLine], chosen: str | None, now: datetime) -> str
     """One page of the history, newest first; the chosen job is marked. Titles are buttons, for mouse and keyboard."""
     if not jobs:
         return NO_JOBS
-    heads = Markup("").join(Markup('<th scope="col" class="{}">{}</th>').format(name, text) for text, name in _HEADS)
-    rows = Markup("").join(_row(job, job.id == chosen, now) for job in jobs)
-    return str(
-        Markup(
-            '<table class="case-table jobs" aria-label="Jobs"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
-        ).format(heads, rows)
-    )
+    return str(table("Jobs", _HEADS, (_row(job, job.id == chosen, now) for job in jobs), "jobs"))
 
 
 def result_text(job: JobLine) -> str:
@@ -114,20 +107,8 @@ def _word(kind: str, result: Mapping[str, Any]) -> str:
 
 
 def _row(job: JobLine, chosen: bool, now: datetime) -> Markup:
-    symbol = icon(ICONS[job.state]) if job.state in ICONS else ""
-    return Markup(
-        '<tr{}><th scope="row"><button type="button" class="place" data-record="{}"{}>{}</button></th>'
-        '<td><span class="job-state state-{}">{}{}</span></td><td class="snug">{}</td><td class="number">{}</td>'
-        "<td>{}</td></tr>"
-    ).format(
-        Markup(' class="chosen"') if chosen else "",
-        job.id,
-        Markup(' aria-current="true"') if chosen else "",
-        printable(job.title, 120) if isinstance(job, Job) else job.kind.capitalize(),
-        job.state,
-        symbol,
-        STATES[job.state],
-        moment(job.created),
-        took_text(job, now) or "–",
-        result_text(job) or "–",
+    title = printable(job.title, 120) if isinstance(job, Job) else job.kind.capitalize()
+    cells = Markup('<td>{}</td><td class="snug">{}</td><td class="number">{}</td><td>{}</td>').format(
+        state_html(job), moment(job.created), took_text(job, now) or "–", result_text(job) or "–"
     )
+    return record_row(job.id, title, chosen, cells)

@@ -30,8 +30,8 @@ from irwm.report.lab_rows import (
 from irwm.report.numbers import decimal, number, power_text
 from irwm.report.plots.lab import change_text
 from ui.components.icons import icon
+from ui.components.markup import beneath, each, paragraphs, verdict_word
 
-_SIGNS = {"found": "found", "not found": "not found", "inconclusive": "inconclusive"}
 _STATES = {HELD: "found", LOST: "fault"}
 
 
@@ -50,7 +50,7 @@ def summary_html(document: Mapping[str, Any], *, running: bool) -> str:
     return str(
         Markup(
             '<section class="notice lab-summary{}" aria-label="Outcome">{}<div><h2>{}</h2>{}</div></section>'
-        ).format(kind, sign, headline(document), Markup("").join(Markup("<p>{}</p>").format(text) for text in said))
+        ).format(kind, sign, headline(document), paragraphs(said))
     )
 
 
@@ -63,9 +63,7 @@ def table_html(document: Mapping[str, Any]) -> str:
 def _mark(mark: Mapping[str, Any], *, several: bool) -> Markup:
     noise = bool(mark["parameters"]["noise_coordinates"])
     beta = mark["parameters"]["rank_threshold"]
-    ways = Markup("").join(
-        Markup('<th scope="col" class="number">{}</th>').format(head) for head, _ in WAY_WORDS.values()
-    )
+    ways = each('<th scope="col" class="number">{}</th>', ((head,) for head, _ in WAY_WORDS.values()))
     heads = Markup(
         '<tr><th scope="col" rowspan="2">Attack</th><th scope="col" rowspan="2">Mark</th>'
         '<th scope="colgroup" colspan="{}" class="over">Positions that count, of those present (chance: {:g} %)</th>'
@@ -86,9 +84,8 @@ def _mark(mark: Mapping[str, Any], *, several: bool) -> Markup:
 
 def _row(row: Mapping[str, Any], noise: bool, columns: int) -> Markup:
     strength = row["strength"] if row["strength"] not in ("", "once") else ""
-    beneath = strength + _proof(row, bool(strength))
     name = Markup('<th scope="row">{}{}</th>').format(
-        printable(row["label"], 80), Markup('<span class="beneath">{}</span>').format(beneath) if beneath else ""
+        printable(row["label"], 80), beneath(strength + _proof(row, bool(strength)))
     )
     kind = Markup(' class="lab-aside"') if row["role"] != ATTACK else ""
     if not row["ways"]:
@@ -96,18 +93,14 @@ def _row(row: Mapping[str, Any], noise: bool, columns: int) -> Markup:
             columns - 1, printable(row["reason"].rstrip("."), 600) + "."
         )
         return Markup("<tr{}>{}{}</tr>").format(kind, name, why)
-    verdict = row["verdict"]
-    mark = Markup('<td><span class="word-with-icon">{}{}</span></td>').format(
-        icon(_SIGNS.get(verdict, "fault")), verdict[:1].upper() + verdict[1:]
-    )
-    counts = Markup("").join(
-        Markup('<td class="number">{}</td>').format(f"{way['count']} / {way['present']}" if way["present"] else "–")
-        for way in row["ways"]
+    counts = each(
+        '<td class="number">{}</td>',
+        ((f"{way['count']} / {way['present']}" if way["present"] else "–",) for way in row["ways"]),
     )
     rested = cast("Mapping[str, Any]", verdict_way(row))
     odds = Markup('<td class="number">{}</td>').format(power_text(rested["log10_risk"]) if rested["present"] else "–")
-    return Markup("<tr{}>{}{}{}{}{}{}</tr>").format(
-        kind, name, mark, counts, odds, _recipient(row) if noise else "", _utility(row)
+    return Markup("<tr{}>{}<td>{}</td>{}{}{}{}</tr>").format(
+        kind, name, verdict_word(row["verdict"]), counts, odds, _recipient(row) if noise else "", _utility(row)
     )
 
 
@@ -126,29 +119,26 @@ def _recipient(row: Mapping[str, Any]) -> Markup:
     traced = row["traced"]
     if traced is None:
         return Markup("<td>–</td>")
-    z = "" if traced["z"] is None else Markup('<span class="beneath">z = {}</span>').format(decimal(traced["z"], 1))
+    z = "" if traced["z"] is None else beneath(f"z = {decimal(traced['z'], 1)}")
     return Markup("<td>{}{}</td>").format("Named" if traced["named"] else "Not named", z)
 
 
 def _utility(row: Mapping[str, Any]) -> Markup:
     u, change = row["utility"], change_of(row)
     if u is None:
-        why = Markup('<span class="beneath">{}</span>').format(printable(row["reason"], 200)) if row["reason"] else ""
-        return Markup('<td colspan="2">Not measured{}</td>').format(why)
+        return Markup('<td colspan="2">Not measured{}</td>').format(beneath(printable(row["reason"], 200)))
     same = Markup("–")
     if u["top1"] is not None:
         kl = "" if u["kl"] is None else _nats(number_of(u["kl"]))
-        same = Markup('{}<span class="beneath">{}</span>').format(f"{100 * u['top1']:.1f}\u00a0%", kl)
+        same = Markup("{}{}").format(f"{100 * u['top1']:.1f}\u00a0%", beneath(kl))
     if change is None:
         alike = f"similarity of hidden states {u['similarity']:.4f}" if u.get("similarity") is not None else ""
-        return Markup('<td>–<span class="beneath">{}</span></td><td>{}</td>').format(
-            alike or printable(u["reason"], 200), same
-        )
+        return Markup("<td>–{}</td><td>{}</td>").format(beneath(alike or printable(u["reason"], 200)), same)
     value = number_of(u["perplexity"])
     text = "beyond measure" if math.isinf(value) else f"{value:.2f}" if value < 1000 else _large(value)
     ruined = Markup('<span class="lab-ruined">ruined</span>') if not is_usable(row) else ""
-    return Markup('<td class="lab-utility">{}<span class="beneath">{}</span>{}</td><td>{}</td>').format(
-        text, change_text(change), ruined, same
+    return Markup('<td class="lab-utility">{}{}{}</td><td>{}</td>').format(
+        text, beneath(change_text(change)), ruined, same
     )
 
 

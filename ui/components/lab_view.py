@@ -10,7 +10,6 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError, printable
-from irwm.report.document import ReportError
 from irwm.report.lab import LAB_HTML, LAB_JSON, NAME
 from irwm.report.lab_rows import MODES, WAY_WORDS, all_rows
 from irwm.report.plots import lab as lab_plots
@@ -22,7 +21,7 @@ from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.job_card import STATES, JobCard
 from ui.components.lab_table import summary_html, table_html
-from ui.components.uploads import offer
+from ui.components.uploads import download, download_of
 from ui.context import Context
 from ui.jobs.kept import lab_of
 
@@ -96,19 +95,19 @@ class LabView:
             return (gr.skip(),) * len(self.outputs)
         over = current.is_over
         try:
-            return (
-                gr.Column(visible=True),
-                summary_html(document, running=not over),
-                gr.Button(visible=over and not document["complete"]),
-                *_files(files, complete=document["complete"]),
-                table_html(document),
-                *_figures(document, dark, mode, attack, ways),
-                gr.Timer(active=not over),
-                now,
-            )
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            damaged = ReportError("the results of this lab are damaged", found=f"{type(error).__name__}: {error}")
-            return self._only(notices.error_html(damaged))
+            with notices.damaged("the results of this lab are damaged"):
+                return (
+                    gr.Column(visible=True),
+                    summary_html(document, running=not over),
+                    gr.Button(visible=over and not document["complete"]),
+                    *_files(files, complete=document["complete"]),
+                    table_html(document),
+                    *_figures(document, dark, mode, attack, ways),
+                    gr.Timer(active=not over),
+                    now,
+                )
+        except IrwmError as error:
+            return self._only(notices.error_html(error))
 
     def _nothing(self) -> tuple[Any, ...]:
         """The values while there are no results yet."""
@@ -179,15 +178,8 @@ def lab_view(context: Context, job: JobCard) -> LabView:
 
 def _files(files: JobFiles, *, complete: bool) -> tuple[Any, ...]:
     """The buttons for the signed files; before signing there are only the unsigned numbers."""
-    buttons = []
-    for name in (LAB_HTML, f"{NAME}{ENDING}", LAB_JSON):
-        there = (complete or name == LAB_JSON) and name in files
-        buttons.append(
-            gr.DownloadButton(value=offer(files.read(name), name), visible=True)
-            if there
-            else gr.DownloadButton(visible=False)
-        )
-    return tuple(buttons)
+    signed = (download_of(files, name) if complete else download(None, name) for name in (LAB_HTML, f"{NAME}{ENDING}"))
+    return *signed, download_of(files, LAB_JSON)
 
 
 def _figures(
@@ -213,7 +205,7 @@ def _figures(
 
 
 def _line(job: Job) -> str:
-    when = datetime.fromisoformat(job.created.replace("Z", "+00:00")).strftime("%Y-%m-%d %H:%M UTC")
+    when = datetime.fromisoformat(job.created).strftime("%Y-%m-%d %H:%M UTC")
     result = job.result or {}
     said = result.get("outcome") or STATES[job.state].lower()
     return f"{printable(job.title, 80)} · {when} · {printable(str(said), 40)}"

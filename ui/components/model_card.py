@@ -14,6 +14,7 @@ from irwm.report.numbers import counted, number
 from irwm.scheme.row_pool import row_pool
 from ui.amounts import size_text
 from ui.components.icons import icon
+from ui.components.markup import beneath, facts
 from ui.components.notices import copyable, sentence
 
 # Counting the usable rows takes 9 s per GB of embedding; above this size the user would wait too long.
@@ -74,15 +75,15 @@ def model_html(card: Card, measured: Measured | None = None, *, marking: bool = 
     inside = _inside(card)
     stored = _table(("Role", "Tensor", "Shape", "Stored as"), map(_role, card.roles), wide=1)
     if marking:
-        facts = _facts([*_model(card), *inside]), _facts(_files(card, measured))
+        known = facts([*_model(card), *inside]), facts(_files(card, measured))
         tensors = Markup("<h3>How the tensors are stored</h3>{}").format(stored)
     else:
-        facts = _facts([*_model(card), *_files(card, measured)]), Markup("")
-        tensors = _folded("Layers, attention and tensors", _facts(inside) + stored)
+        known = facts([*_model(card), *_files(card, measured)]), Markup("")
+        tensors = _folded("Layers, attention and tensors", facts(inside) + stored)
     parts = [
         _markable(card, measured) if marking else "",
-        Markup('<div class="model-facts">{}{}</div>').format(*facts),
-        _facts(_read(card, measured, marking)),
+        Markup('<div class="model-facts">{}{}</div>').format(*known),
+        facts(_read(card, measured, marking)),
         *_notes(card, measured, marking),
         tensors,
         _folded(f"All {number(sum(one.tensors for one in card.formats))} tensors by number format", _formats(card)),
@@ -104,7 +105,7 @@ def _model(card: Card) -> list[tuple[str, str | Markup]]:
     family = f"{card.family}, recognised by {card.recognised}" if card.recognised else _UNKNOWN
     title = card.title if card.title.casefold() != card.family else ""
     return [
-        ("Family", Markup("{}{}").format(family, _beneath(title))),
+        ("Family", Markup("{}{}").format(family, beneath(title))),
         ("Embedding", f"{number(card.vocab_size)} tokens × {number(card.hidden_size)}"),
     ]
 
@@ -135,7 +136,7 @@ def _files(card: Card, measured: Measured | None) -> list[tuple[str, str | Marku
     if len(card.formats) > _MOST_FORMATS:
         formats.append(f"{len(card.formats) - _MOST_FORMATS} more")
     name = dict(card.said).get("name", "")
-    called = Markup('{}<span class="beneath">calls itself {}</span>').format(card.format, printable(name, 120))
+    called = Markup("{}{}").format(card.format, beneath(f"calls itself {printable(name, 120)}"))
     return [
         ("Format", called if name else card.format),
         ("Number format", printable(card.formats[0].dtype) if len(card.formats) == 1 else ", ".join(formats)),
@@ -153,7 +154,7 @@ def _parameters(count: int) -> str:
 
 
 def _tokenizer(card: Card, measured: Measured | None) -> str | Markup:
-    files = _beneath(", ".join(map(printable, card.tokenizer_files)))
+    files = beneath(", ".join(map(printable, card.tokenizer_files)))
     if measured is None:
         return Markup("{}{}").format(_PENDING, files)
     tokenizer = measured.tokenizer
@@ -174,17 +175,8 @@ def _read(card: Card, measured: Measured | None, marking: bool) -> list[tuple[st
     rows: list[tuple[str, str | Markup]] = []
     if marking and not card.refusal:
         rows.append(("Usable rows", _PENDING if measured is None else _usable(card, measured)))
-    rows.append(
-        (
-            "Fingerprint",
-            _PENDING
-            if measured is None
-            else Markup('{}<span class="beneath">SHA-256 of the embedding</span>').format(
-                copyable(measured.fingerprint)
-            ),
-        )
-    )
-    return rows
+    fingerprint = _PENDING if measured is None else copyable(measured.fingerprint) + beneath("SHA-256 of the embedding")
+    return [*rows, ("Fingerprint", fingerprint)]
 
 
 def _usable(card: Card, measured: Measured) -> str:
@@ -233,7 +225,7 @@ def _role(stored: Stored) -> tuple[str | Markup, ...]:
     told = stored.bits == round(stored.bits) or "bit" in stored.dtype
     return (
         stored.role,
-        Markup("<code>{}</code>{}").format(_breaking(stored.name), _beneath(stored.part)),
+        Markup("<code>{}</code>{}").format(_breaking(stored.name), beneath(stored.part)),
         " × ".join(map(number, stored.shape)),
         printable(stored.dtype) if told else f"{printable(stored.dtype)}, {stored.bits:.3g} bits each",
     )
@@ -264,20 +256,11 @@ def _shards(card: Card) -> Markup:
     return _table(("File", "Size"), rows, wide=0)
 
 
-def _beneath(text: str) -> Markup:
-    return Markup('<span class="beneath">{}</span>').format(text) if text else Markup("")
-
-
 def _said(card: Card) -> Markup:
     rows: list[tuple[str, str]] = [(printable(key, 80), printable(text)) for key, text in card.said[:_MOST_SAID]]
     if len(card.said) > _MOST_SAID:
         rows.append((f"and {number(len(card.said) - _MOST_SAID)} more", ""))
     return _table(("Entry", "Text as stored; not checked"), rows, wide=1)
-
-
-def _facts(rows: Iterable[tuple[str, str | Markup]]) -> Markup:
-    facts = (Markup("<dt>{}</dt><dd>{}</dd>").format(label, value) for label, value in rows)
-    return Markup('<dl class="facts">{}</dl>').format(Markup("").join(facts))
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str | Markup]], *, wide: int) -> Markup:

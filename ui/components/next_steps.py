@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.components.uploads import offer
+from ui.components.uploads import download
 
 # Opens another page of this document, like a click on its tab.
 OPEN_PAGE = "() => document.getElementById('page-{}-button')?.click()"
@@ -59,8 +59,7 @@ class NextSteps:
             return gr.Column(visible=True), gr.DownloadButton(visible=False), result
         text = json.dumps(result, ensure_ascii=False, indent=2) + "\n"
         name = f"receipt-{result['commitment'][:16]}.json"
-        file = gr.DownloadButton(value=offer(text.encode("utf-8"), name), visible=True)
-        return gr.Column(visible=True), file, result
+        return gr.Column(visible=True), download(text.encode("utf-8"), name), result
 
 
 def next_steps() -> NextSteps:

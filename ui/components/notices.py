@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gradio as gr
 from markupsafe import Markup, escape
 
 from irwm.errors import IrwmError, printable
+from irwm.report.document import ReportError
 from ui.components.icons import icon
+from ui.components.markup import facts
 from ui.components.setting_words import in_words
 from ui.jobs.outcomes import PARTS
 
@@ -26,16 +29,16 @@ def parts_of(error: IrwmError | Mapping[str, Any]) -> dict[str, str]:
 def error_html(error: IrwmError | Mapping[str, Any]) -> str:
     """A card with the problem, its file and tensor, the expected and found values, and the next step."""
     parts = parts_of(error)
-    rows = Markup("").join(
-        Markup("<dt>{}</dt><dd>{}</dd>").format(label, copyable(parts[part]) if part in COPIED else _plain(parts[part]))
+    rows = [
+        (label, copyable(parts[part]) if part in COPIED else _plain(parts[part]))
         for part, label in ROWS
         if part in parts
-    )
+    ]
     return str(
         Markup('<section class="notice notice-fault" role="alert">{}<div><h2>{}</h2>{}{}</div></section>').format(
             icon("fault"),
             sentence(parts.get("problem", "something went wrong")),
-            Markup('<dl class="facts">{}</dl>').format(rows) if rows else "",
+            facts(rows) if rows else "",
             Markup('<p class="advice">{}</p>').format(sentence(parts["advice"])) if "advice" in parts else "",
         )
     )
@@ -68,6 +71,21 @@ def sentence(text: str) -> str:
     if not text:
         return ""
     return text[0].upper() + text[1:] + ("" if text[-1] in ".!?…" else ".")
+
+
+@contextmanager
+def damaged(problem: str, advice: str | None = None) -> Iterator[None]:
+    """A document is read inside whose fields may be missing or wrong, as in a file that was damaged or edited.
+
+    Raises:
+        ReportError: one is; with this problem and advice.
+    """
+    try:
+        yield
+    except IrwmError:  # some are a ValueError too
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ReportError(problem, found=f"{type(error).__name__}: {error}", advice=advice) from error
 
 
 def alarm(error: IrwmError) -> gr.Error:

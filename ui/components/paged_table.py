@@ -16,6 +16,7 @@ from storage.vault import PAGE_SIZE, Vault
 from ui.components import notices
 from ui.components.events import in_turn
 from ui.components.guarded import guarded
+from ui.components.markup import each, table
 from ui.context import Context
 
 LONGEST_SEARCH = 200
@@ -155,15 +156,13 @@ def paged_table(*, headers: list[str], info: str, one: str, several: str, none_y
 
 def table_html(headers: Sequence[str], rows: Sequence[Sequence[str]], several: str) -> str:
     """The rows of one page as a plain table."""
-    cells = [Markup("").join(Markup("<td>{}</td>").format(printable(cell, 500)) for cell in row) for row in rows]
+    label = several.capitalize()
+    lines = (
+        Markup("<tr>{}</tr>").format(each("<td>{}</td>", ((printable(cell, 500),) for cell in row))) for row in rows
+    )
     return str(
-        Markup(
-            '<div class="table-scroll" tabindex="0" role="region" aria-label="{0}"><table class="case-table" '
-            'aria-label="{0}"><thead><tr>{1}</tr></thead><tbody>{2}</tbody></table></div>'
-        ).format(
-            several.capitalize(),
-            Markup("").join(Markup('<th scope="col">{}</th>').format(name) for name in headers),
-            Markup("").join(Markup("<tr>{}</tr>").format(row) for row in cells),
+        Markup('<div class="table-scroll" tabindex="0" role="region" aria-label="{}">{}</div>').format(
+            label, table(label, headers, lines)
         )
     )
 

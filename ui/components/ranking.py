@@ -13,6 +13,7 @@ from irwm.report import tracing_words
 from irwm.report.numbers import decimal, number, power_text
 from irwm.report.tracing import shown
 from ui.components.icons import icon
+from ui.components.markup import heads
 
 
 def _unseen(text: str) -> Markup:
@@ -37,7 +38,6 @@ def ranking_html(document: Mapping[str, Any]) -> str:
     found = document.get("tracing")
     if found is None:
         return ""
-    head = Markup("").join(Markup('<th scope="col" class="{}">{}</th>').format(kind, text) for text, kind in COLUMNS)
     rows = shown(found)
     accuses = tracing_words.accuses(document)
     body = Markup("").join(_row(row, accuses) for row in rows)
@@ -55,7 +55,7 @@ def ranking_html(document: Mapping[str, Any]) -> str:
             "<p>{rule} {estimate}</p></section>"
         ).format(
             risk=_risk(found, accuses),
-            head=head,
+            head=heads(COLUMNS),
             body=body,
             more=more,
             rule=tracing_words.read_by_rule(found),

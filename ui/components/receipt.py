@@ -11,6 +11,7 @@ from markupsafe import Markup
 from irwm.errors import printable
 from irwm.report.numbers import counted, number, power_text
 from ui.amounts import size_text
+from ui.components.markup import facts
 from ui.components.notices import copyable
 
 HEADERS = ["Recipient", "Copy", "Folder", "Verified", "Key fingerprint"]
@@ -168,10 +169,9 @@ def _before(receipt: Mapping[str, Any]) -> _Facts:
 
 
 def _card(title: str, rows: _Facts, note: Markup) -> str:
-    facts = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, value) for label, value in rows)
     return str(
         Markup(
             '<section class="receipt" aria-label="Release receipt">'
-            '<h2>{}</h2><dl class="facts">{}</dl><p class="receipt-note">{}</p></section>'
-        ).format(title, facts, note)
+            '<h2>{}</h2>{}<p class="receipt-note">{}</p></section>'
+        ).format(title, facts(rows), note)
     )

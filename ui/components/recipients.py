@@ -15,6 +15,7 @@ from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.icons import icon
+from ui.components.markup import items
 from ui.components.uploads import UploadRefusedError, browser_folder
 from ui.context import Context
 from ui.jobs.recipients import MAX_LIST_BYTES, Recipient, RecipientList, read_file
@@ -111,7 +112,7 @@ def damaged_html(damaged: int) -> str:
 
 
 def _faults_html(found: RecipientList, understood: str) -> str:
-    lines = Markup("").join(Markup("<li>{}</li>").format(fault.text) for fault in found.faults[:FAULTS_SHOWN])
+    lines = items(fault.text for fault in found.faults[:FAULTS_SHOWN])
     more = len(found.faults) - FAULTS_SHOWN
     return str(
         Markup(

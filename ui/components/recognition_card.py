@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -10,6 +10,7 @@ from markupsafe import Markup
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
 from irwm.report import two_findings
 from ui.components.icons import icon
+from ui.components.markup import each, facts, paragraphs
 
 # The answers on lineage, each with the verdict whose icon it shares.
 _SHAPES = {DERIVED: "found", NOT_DERIVED: "not found", CANNOT_TELL: "inconclusive"}
@@ -20,10 +21,10 @@ def recognition_html(document: Mapping[str, Any]) -> str:
     return str(
         Markup(
             '<section class="undoing" aria-label="Recognised and undone changes">'
-            '<div><h2>Recognised and undone changes</h2><dl class="facts">{facts}</dl>{undone}</div>'
+            "<div><h2>Recognised and undone changes</h2>{facts}{undone}</div>"
             "{lineage}</section>"
         ).format(
-            facts=_facts(two_findings.recognised(document)),
+            facts=facts(two_findings.recognised(document)),
             undone=_unaligned(document) or _undone(document),
             lineage=_lineage(document),
         )
@@ -36,12 +37,10 @@ def _undone(document: Mapping[str, Any]) -> Markup:
         return Markup('<div class="undone-nothing">{}<div><h3>{}</h3><p>{}</p></div></div>').format(
             icon("done"), two_findings.NOTHING_UNDONE, two_findings.in_place(document)
         )
-    items = Markup("").join(
-        Markup(
-            '<li><div><p>{}</p><p class="undone-measure">{}</p></div>'
-            '<p class="undone-sure"><span class="unseen">Confidence </span>{}</p></li>'
-        ).format(step.said, step.measure, step.confidence)
-        for step in steps
+    items = each(
+        '<li><div><p>{}</p><p class="undone-measure">{}</p></div>'
+        '<p class="undone-sure"><span class="unseen">Confidence </span>{}</p></li>',
+        ((step.said, step.measure, step.confidence) for step in steps),
     )
     return Markup(
         '<div class="undone-head"><h3>Undone before the mark was read</h3><span aria-hidden="true">Confidence</span>'
@@ -53,28 +52,23 @@ def _unaligned(document: Mapping[str, Any]) -> Markup:
     said = two_findings.unaligned(document)
     if not said:
         return Markup("")
-    paragraphs = Markup("").join(Markup("<p>{}</p>").format(text) for text in said)
     return Markup('<div class="undone-nothing">{}<div><h3>{}</h3>{}</div></div>').format(
-        icon("inconclusive"), two_findings.CANNOT_ALIGN, paragraphs
+        icon("inconclusive"), two_findings.CANNOT_ALIGN, paragraphs(said)
     )
 
 
 def _lineage(document: Mapping[str, Any]) -> Markup:
     lineage = document["lineage"]
-    said, facts = two_findings.descent(document)
+    said, rows = two_findings.descent(document)
     shape, word = _SHAPES.get(lineage["status"], "inconclusive"), two_findings.origin(lineage["status"]).capitalize()
     return Markup(
         '<aside class="lineage" aria-label="Origin: {word}"><h2>Origin (lineage)</h2>'
-        '<p class="lineage-word">{icon}<span>{word}</span></p><p>{said}</p><dl class="facts">{facts}</dl>'
+        '<p class="lineage-word">{icon}<span>{word}</span></p><p>{said}</p>{facts}'
         '<p class="lineage-own">{own}</p></aside>'
     ).format(
         word=word,
         icon=icon(shape),
         said=said,
-        facts=_facts(facts),
+        facts=facts(rows),
         own=two_findings.caveat(document),
     )
-
-
-def _facts(facts: Iterable[tuple[Markup, Markup]]) -> Markup:
-    return Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, text) for label, text in facts)

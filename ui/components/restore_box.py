@@ -20,9 +20,9 @@ from storage.errors import DatabaseDamagedError, PassphraseError, WrongPassphras
 from storage.tries import Tries
 from storage.vault import Vault
 from ui.components import notices
-from ui.components.case_file import moment
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
+from ui.components.markup import moment
 from ui.components.uploads import uploaded
 from ui.context import Context
 from ui.guard import UPLOAD_BYTES

@@ -10,7 +10,7 @@ import gradio as gr
 
 from irwm.errors import IrwmError
 from irwm.report import dispute, lab
-from irwm.report.document import ReportError, from_json, schema_of, to_json
+from irwm.report.document import from_json, schema_of, to_json
 from irwm.report.html import render_html
 from storage.vault import Vault
 from ui.components import notices
@@ -18,7 +18,7 @@ from ui.components.dispute_card import dispute_html
 from ui.components.finding_card import finding_card
 from ui.components.finding_view import plain_name
 from ui.components.lab_table import summary_html, table_html
-from ui.components.uploads import offer_bytes
+from ui.components.uploads import download
 from ui.components.verdict_card import verdict_html
 
 # Ending of a report's file, label of its button, its id. The signature's ending contains that of the numbers, so it
@@ -70,13 +70,8 @@ class RunView:
         content = {ending: files[name] for ending, name in named.items() if name is not None}
         if document is not None and not content:  # filed before reports were stored with the numbers
             content = {".json": to_json(document), ".html": render_html(document).encode("utf-8")}
-        buttons = (
-            # Under the names that the signature lists, so that the downloaded files check each other.
-            gr.DownloadButton(value=offer_bytes(content[ending], named[ending] or stem + ending), visible=True)
-            if ending in content
-            else gr.DownloadButton(visible=False)
-            for ending, _, _ in FILES
-        )
+        # Under the names that the signature lists, so that the downloaded files check each other.
+        buttons = (download(content.get(ending), named[ending] or stem + ending) for ending, _, _ in FILES)
         return gr.Column(visible=True), card, *buttons
 
 
@@ -103,14 +98,12 @@ def _document(vault: Vault, run_id: str, files: Mapping[str, bytes], name: str |
 
 
 def _card(document: Mapping[str, Any]) -> str:
-    try:
+    with notices.damaged("the report’s numbers are damaged"):
         if document["schema"]["name"] == dispute.SCHEMA:
             return dispute_html(document)
         if document["schema"]["name"] == lab.SCHEMA:
             return summary_html(document, running=False) + table_html(document)
         return verdict_html(finding_card(document))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ReportError("the report’s numbers are damaged", found=f"{type(error).__name__}: {error}") from error
 
 
 def _about(document: Mapping[str, Any]) -> str:

@@ -11,13 +11,13 @@ from markupsafe import Markup
 
 from irwm.checkpoint.candidates import Candidates
 from irwm.errors import IrwmError, printable, shown_path
-from irwm.report.document import ReportError
 from irwm.report.numbers import number, power_text
 from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE, outcome
 from irwm.report.two_findings import origin
 from storage.job_files import JobFiles
 from ui.components import notices
-from ui.components.uploads import offer
+from ui.components.markup import facts
+from ui.components.uploads import download_of
 from ui.jobs.kept import overview_of
 
 HEADERS = ["Suspect", "Result", "Outcome", "Odds without the mark", "Origin"]
@@ -53,22 +53,18 @@ class SweepView:
     def shown(self, files: JobFiles) -> tuple[tuple[Any, ...], str | None]:
         """The values for the sweep of a job, finished or not, and the document to show first."""
         try:
-            found = overview_of(files)
-            rows = [table_row(row) for row in found["rows"]]
-            examined = [row for row in found["rows"] if row["error"] is None]
-            said = summary_html(found)
-        except ReportError as error:
+            with notices.damaged("the overview of this sweep is damaged"):
+                found = overview_of(files)
+                rows = [table_row(row) for row in found["rows"]]
+                examined = [row for row in found["rows"] if row["error"] is None]
+                said = summary_html(found)
+        except IrwmError as error:
             return self._only(notices.error_html(error)), None
-        except (KeyError, TypeError) as error:
-            damaged = ReportError("the overview of this sweep is damaged", found=f"{type(error).__name__}: {error}")
-            return self._only(notices.error_html(damaged)), None
         first = next((row for row in examined if row["verdict"] == "found"), None)
         values = (
             gr.Column(visible=True),
             said,
-            _offered(files, OVERVIEW_HTML),
-            _offered(files, OVERVIEW_JSON),
-            _offered(files, OVERVIEW_SIGNATURE),
+            *(download_of(files, name) for name in (OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE)),
             gr.Dataframe(value=rows, visible=bool(rows)),
             gr.Dropdown(
                 choices=[(f"{printable(row['path'], 100)}: {row['word']}", row["path"]) for row in examined],
@@ -117,12 +113,11 @@ def folder_html(found: Candidates) -> str:
         rows.append(("Too deep", f"{number(len(found.too_deep))} folders were not searched"))
     if found.cut:
         rows.append(("Not complete", "The folder has more suspects than one sweep covers; sweep its parts separately"))
-    facts = Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(label, text) for label, text in rows)
     count = f"{number(len(names))} suspects in this folder" if len(names) != 1 else "One suspect in this folder"
     return str(
-        Markup(
-            '<section class="model-card" aria-label="Folder"><h2>{}</h2><p>{}</p><dl class="facts">{}</dl></section>'
-        ).format(shown_path(found.folder.name), f"{count}. Each is examined separately and filed in one case.", facts)
+        Markup('<section class="model-card" aria-label="Folder"><h2>{}</h2><p>{}</p>{}</section>').format(
+            shown_path(found.folder.name), f"{count}. Each is examined separately and filed in one case.", facts(rows)
+        )
     )
 
 
@@ -155,10 +150,3 @@ def table_row(row: Mapping[str, Any]) -> list[str]:
         return [row["path"], "failed", outcome(row), "–", "–"]
     said = outcome(row) if row["verdict"] == "found" else "–"
     return [row["path"], row["word"], said, power_text(row["log10_risk"]), origin(row["lineage"])]
-
-
-def _offered(files: JobFiles, name: str) -> Any:
-    try:
-        return gr.DownloadButton(value=offer(files.read(name), name), visible=True)
-    except (OSError, IrwmError):
-        return gr.DownloadButton(visible=False)

@@ -9,9 +9,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import gradio as gr
 from gradio.context import LocalContext
 
 from irwm.errors import IrwmError, printable
+from storage.job_files import JobFiles
 from ui.guard import OFFERED, SESSION
 from ui.sessions import folder_of
 
@@ -90,6 +92,22 @@ def offer(content: bytes, name: str) -> str:
     return str(path)
 
 
+def download(content: bytes | None, name: str) -> gr.DownloadButton:
+    """A button for these bytes under `name`, hidden if there are none."""
+    if content is None:
+        return gr.DownloadButton(visible=False)
+    return gr.DownloadButton(value=offer(content, name), visible=True)
+
+
+def download_of(files: JobFiles, name: str, under: str = "") -> gr.DownloadButton:
+    """A button for one of a job's files, hidden if the file does not exist or cannot be opened."""
+    try:
+        content = files.read(name)
+    except (OSError, IrwmError):
+        content = None
+    return download(content, under or name)
+
+
 def _offered(token: str) -> Path:
     # The guard serves it to the session whose handler runs now, while that session is unlocked. A program without
     # cookies is identified by the path alone when it fetches, so no part of the token can be guessed.
@@ -98,15 +116,3 @@ def _offered(token: str) -> Path:
     folder = browser_folder() / OFFERED / folder_of(session or "") / token
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
-
-
-def offer_text(text: str, name: str) -> str:
-    """A new file with this text that the browser may fetch."""
-    return offer_bytes(text.encode("utf-8"), name)
-
-
-def offer_bytes(content: bytes, name: str) -> str:
-    """A new file with these bytes that the browser may fetch."""
-    path = new_offer(name)
-    path.write_bytes(content)
-    return str(path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from irwm.report.answer import WORDS
 from ui.components.icons import icon
+from ui.components.markup import each, paragraphs
 
 # More figures would be hard to read at a glance.
 FIGURES = 3
@@ -62,20 +63,12 @@ def verdict_html(card: VerdictCard) -> str:
     """The card as HTML; the classes are in style.css."""
     word = WORDS[card.verdict]
     kind = card.verdict.replace(" ", "-")
-    figures = Markup("").join(
-        Markup(
-            '<div class="figure"><dt>{}</dt><dd class="figure-value">{}</dd><dd class="figure-help">{}</dd></div>'
-        ).format(figure.label, figure.value, figure.help)
-        for figure in card.figures
+    figures = each(
+        '<div class="figure"><dt>{}</dt><dd class="figure-value">{}</dd><dd class="figure-help">{}</dd></div>',
+        ((figure.label, figure.value, figure.help) for figure in card.figures),
     )
     about = Markup('<p class="verdict-about">{}</p>').format(card.about) if card.about else ""
-    why = (
-        Markup('<div class="verdict-why"><h3>Why</h3>{}</div>').format(
-            Markup("").join(Markup("<p>{}</p>").format(paragraph) for paragraph in card.why)
-        )
-        if card.why
-        else ""
-    )
+    why = why_html(card.why) if card.why else ""
     return str(
         Markup(
             '<section class="verdict verdict-{kind}" tabindex="-1" aria-label="Verdict: {word}">'
@@ -94,11 +87,15 @@ def verdict_html(card: VerdictCard) -> str:
     )
 
 
+def why_html(reasons: Iterable[str]) -> Markup:
+    """The reasons below a verdict, as paragraphs."""
+    return Markup('<div class="verdict-why"><h3>Why</h3>{}</div>').format(paragraphs(reasons))
+
+
 def _first(card: VerdictCard) -> Markup:
     """The notices above the figures."""
     lines = ((card.fault, "fault"), (card.caution, "amber"))
-    return Markup("").join(
-        Markup('<p class="verdict-first verdict-{}">{}<span>{}</span></p>').format(kind, icon("fault"), text)
-        for text, kind in lines
-        if text
+    return each(
+        '<p class="verdict-first verdict-{}">{}<span>{}</span></p>',
+        ((kind, icon("fault"), text) for text, kind in lines if text),
     )

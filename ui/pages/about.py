@@ -15,6 +15,7 @@ from ui.components.events import PRIVATE
 from ui.components.glossary import TITLE, glossary_html
 from ui.components.guarded import guarded
 from ui.components.header import NAME
+from ui.components.markup import each, facts, table
 from ui.context import Context
 from ui.licences import Bundled, Library, bundled, libraries, version_lines
 
@@ -49,60 +50,50 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 def about_html(context: Context) -> str:
     """The whole page below its heading."""
-    versions = version_lines()
-    facts = Markup("").join(
-        Markup("<dt>{}</dt><dd>{}</dd>").format(label, value)
-        for label, value in (
-            ("Version", irwm.__version__),
-            ("Method", Markup("{}<br>{}").format(PAPER, notices.copyable(PAPER_ID))),
-            ("Computes on", printable(context.device, 80)),
-            (
-                "Your data",
-                Markup("{}<br>{}").format(
-                    "Everything stays on this computer: no account, no telemetry, no update checks. The vault, jobs "
-                    "and cases are in this folder, which only your account can read:",
-                    notices.copyable(str(context.settings.home)),
-                ),
+    versions = "\n".join(version_lines())
+    rows = (
+        ("Version", irwm.__version__),
+        ("Method", Markup("{}<br>{}").format(PAPER, notices.copyable(PAPER_ID))),
+        ("Computes on", printable(context.device, 80)),
+        (
+            "Your data",
+            Markup("{}<br>{}").format(
+                "Everything stays on this computer: no account, no telemetry, no update checks. The vault, jobs "
+                "and cases are in this folder, which only your account can read:",
+                notices.copyable(str(context.settings.home)),
             ),
-            ("Not promised", NOT_PROMISED),
-        )
+        ),
+        ("Not promised", NOT_PROMISED),
     )
     return str(
         Markup(
-            '<div class="about"><dl class="facts">{}</dl>'
+            '<div class="about">{}'
             "<h2>Versions</h2><p>For bug reports. The list contains no paths or names.</p>"
             '<p class="copyable"><button type="button" class="use" data-copy="{}" data-shown="version-list">'
             "Copy the list</button></p>"
             '<pre class="log" id="version-list" tabindex="0" aria-label="Versions">{}</pre>'
             "<h2>Licences</h2><h3>Included in the program</h3>{}"
             "<h3>Libraries that it uses</h3><p>Installed separately, each under its own licence.</p>{}</div>"
-        ).format(facts, "\n".join(versions), "\n".join(versions), bundled_html(bundled()), libraries_html(libraries()))
+        ).format(facts(rows), versions, versions, bundled_html(bundled()), libraries_html(libraries()))
     )
 
 
 def bundled_html(parts: Iterable[Bundled]) -> Markup:
     """Each part with its licence, whose text can be unfolded."""
-    return Markup("").join(
-        Markup(
-            '<details class="licence"><summary><strong>{}</strong> <span class="quiet">{}</span>'
-            '<span class="licence-name">{}</span></summary>'
-            '<pre class="log" tabindex="0" aria-label="Licence of {}">{}</pre></details>'
-        ).format(part.name, part.what, part.licence, part.name, part.text or "The text is missing from this copy.")
-        for part in parts
+    return each(
+        '<details class="licence"><summary><strong>{0}</strong> <span class="quiet">{1}</span>'
+        '<span class="licence-name">{2}</span></summary>'
+        '<pre class="log" tabindex="0" aria-label="Licence of {0}">{3}</pre></details>',
+        ((part.name, part.what, part.licence, part.text or "The text is missing from this copy.") for part in parts),
     )
 
 
 def libraries_html(found: Iterable[Library]) -> Markup:
     """Name, version and licence of each library."""
-    rows = Markup("").join(
+    rows = (
         Markup('<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>').format(
-            *(printable(text, 160) for text in (each.name, each.version, each.licence))
+            *(printable(text, 160) for text in (library.name, library.version, library.licence))
         )
-        for each in found
+        for library in found
     )
-    heads = Markup("").join(
-        Markup('<th scope="col">{}</th>').format(head) for head in ("Library", "Version", "Licence")
-    )
-    return Markup(
-        '<table class="case-table libraries" aria-label="Libraries"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
-    ).format(heads, rows)
+    return table("Libraries", ("Library", "Version", "Licence"), rows, "libraries")

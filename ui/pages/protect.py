@@ -31,7 +31,7 @@ from ui.components.places import Places, at
 from ui.components.receipt import HEADERS, receipt_html, receipt_rows
 from ui.components.recipients import damaged_html, preview_html, recipients_field
 from ui.components.settings_form import settings_form
-from ui.components.uploads import offer
+from ui.components.uploads import download
 from ui.context import Context
 from ui.drafts import Draft
 from ui.jobs import requests
@@ -445,11 +445,11 @@ class Protect:
             return gr.HTML(receipt_html(job.result), visible=True), *no_table, *NextSteps.shown(job.result)
         if not job.result and not ("recipients" in job.request and CSV_NAME in files):
             return nothing_yet()
-        download = gr.DownloadButton(value=offer(files.read(CSV_NAME), CSV_NAME), visible=True)
+        table = download(files.read(CSV_NAME), CSV_NAME)
         if not job.result:
-            return gr.HTML(notices.note_html(ENDED_EARLY), visible=True), no_table[0], download, *NextSteps.shown(None)
+            return gr.HTML(notices.note_html(ENDED_EARLY), visible=True), no_table[0], table, *NextSteps.shown(None)
         rows = gr.Dataframe(receipt_rows(job.result), visible=True)
-        return gr.HTML(receipt_html(job.result), visible=True), rows, download, *NextSteps.shown(job.result)
+        return gr.HTML(receipt_html(job.result), visible=True), rows, table, *NextSteps.shown(job.result)
 
 
 def for_many(several: bool, name: str) -> Any:

@@ -16,6 +16,7 @@ from ui.components import notices
 from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.header import device_label, header_html
+from ui.components.markup import beneath, facts
 from ui.context import Context
 from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
 from ui.preferences import (
@@ -223,11 +224,8 @@ def fixed_html(context: Context) -> str:
             "Choose larger models by their path",
         ),
     )
-    facts = Markup("").join(
-        Markup('<dt>{}</dt><dd>{} <span class="beneath">{}</span></dd>').format(label, value, why)
-        for label, value, why in rows
-    )
-    return str(Markup('<dl class="facts settings-facts">{}</dl>').format(facts))
+    lines = ((label, Markup("{} {}").format(value, beneath(why))) for label, value, why in rows)
+    return str(facts(lines, "facts settings-facts"))
 
 
 def _by(variable: str, given: frozenset[str]) -> str:

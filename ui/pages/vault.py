@@ -25,10 +25,11 @@ from ui.components.guarded import guarded
 from ui.components.identity_box import identity_box
 from ui.components.key_choice import key_label
 from ui.components.label_box import label_box
+from ui.components.markup import moment
 from ui.components.next_steps import OPEN_STAMPS
 from ui.components.open_key import open_key_box
 from ui.components.paged_table import Found, PagedTable, named, paged_table
-from ui.components.uploads import offer_bytes
+from ui.components.uploads import offer
 from ui.context import Context
 from ui.jobs import runner
 from ui.passphrases import check_new
@@ -155,7 +156,7 @@ class VaultPage:
         vault = self.context.require(request)
         vault.log("audit log exported", {})
         name = f"audit-log-{vault.audit_count}{LOG_ENDING}"
-        return gr.DownloadButton(value=offer_bytes(vault.exported_log(), name), visible=True)
+        return gr.DownloadButton(value=offer(vault.exported_log(), name), visible=True)
 
     @guarded
     def back_up(self, request: gr.Request) -> Any:
@@ -218,7 +219,7 @@ def _table(headers: list[str], one: str, info: str, none_yet: str) -> PagedTable
 def _find_keys(vault: Vault, words: str, offset: int, limit: int) -> Found:
     page = vault.find_keys(words, offset=offset, limit=limit)
     rows = [
-        [r.owner, r.recipient or "–", r.model_name, _time(r.created), r.commitment[:16], r.label] for r in page.records
+        [r.owner, r.recipient or "–", r.model_name, moment(r.created), r.commitment[:16], r.label] for r in page.records
     ]
     choices = [(key_label(record), record.id) for record in page.records]
     # The chosen value stays: this may arrive a moment after the user chose it.
@@ -229,8 +230,8 @@ def _find_releases(vault: Vault, words: str, offset: int, limit: int) -> Found:
     page = vault.find_releases(words, offset=offset, limit=limit)
     keys = vault.key_records(dict.fromkeys(record.key_id for record in page.records))
     names = {key.id: key.recipient or key.owner for key in keys}
-    rows = [[names.get(r.key_id, "?"), r.path, _time(r.created), _verified(r.receipt), r.label] for r in page.records]
-    choices = [(f"{names.get(r.key_id, '?')} · {short_path(r.path)} · {_time(r.created)}", r.id) for r in page.records]
+    rows = [[names.get(r.key_id, "?"), r.path, moment(r.created), _verified(r.receipt), r.label] for r in page.records]
+    choices = [(f"{names.get(r.key_id, '?')} · {short_path(r.path)} · {moment(r.created)}", r.id) for r in page.records]
     return Found(rows, page.total, page.damaged, (gr.Dropdown(choices=choices),))
 
 
@@ -238,10 +239,6 @@ def _verified(receipt: dict[str, Any]) -> str:
     if not {"count", "present", "log10_p"} <= receipt.keys():
         return "–"
     return f"{receipt['count']} of {receipt['present']}, p = {power_text(receipt['log10_p'])}"
-
-
-def _time(created: str) -> str:
-    return created[:16].replace("T", " ")
 
 
 def _secret(label: str, autocomplete: str) -> gr.Textbox:

@@ -21,8 +21,8 @@ from irwm.explore.planning import MOST_POSITIONS, odds
 from irwm.explore.prediction import Rehearsal, counting_share
 from irwm.explore.survival import Survival
 from irwm.report.numbers import number
-from irwm.report.plots.theme import TALL, Colours, add_line, colours, dashed, figure, note, power_ticks
-from ui.explore_plots import chance, exact, round_ticks
+from irwm.report.plots.theme import TALL, add_line, colours, dashed, figure, note, power_ticks
+from ui.explore_plots import add_aside, add_chosen, chance, exact, round_ticks
 from ui.explore_settings import MOST_COPIES, MOST_NOISE, ExploreSettings
 
 POINTS = 80
@@ -82,9 +82,9 @@ def ranks_under_noise(
                     for k, s in zip(SIMULATED_NOISE, simulated[statistic].tolist(), strict=True)
                 ],
             )  # fmt: skip
-        _chosen(fig, c, settings.noise, here[statistic], _rank_text(settings.noise, here[statistic], l, rho, name))
+        add_chosen(fig, c, settings.noise, here[statistic], _rank_text(settings.noise, here[statistic], l, rho, name))
     fig.add_hline(y=beta, line=dashed(c))
-    _aside(fig, c, beta, f"chance (β = {beta:g})", below=True)
+    add_aside(fig, c, beta, f"chance (β = {beta:g})", below=True)
     add_line(fig, c, settings.noise, f"noise {settings.noise:g} σ", of=MOST_NOISE)
     fig.update_xaxes(title_text="White noise on the rows (k, in deviations σ of a row)", range=[0, MOST_NOISE])
     fig.update_yaxes(title_text=f"Positions that count (rank below β = {beta:g})", range=[0, 1.04], tickformat=".0%")
@@ -116,7 +116,7 @@ def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Fig
             ],
         )  # fmt: skip
     own_text = f"<b>chosen: {number(p.positions)} positions</b><br>survive noise of {survived:.2f} σ"
-    _chosen(fig, c, min(survived, MOST_NOISE), p.positions, own_text)
+    add_chosen(fig, c, min(survived, MOST_NOISE), p.positions, own_text)
     add_line(fig, c, settings.noise, f"noise {settings.noise:g} σ", of=MOST_NOISE)
     fig.update_xaxes(title_text="White noise on the rows (k, in deviations σ of a row)", range=[0, MOST_NOISE])
     fig.update_yaxes(title_text="Positions needed (l; log scale)", type="log", range=[0, math.log10(MOST_POSITIONS)])
@@ -168,11 +168,11 @@ def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False)
             ],
         )  # fmt: skip
     fig.add_hline(y=survived, line=dashed(c))
-    _aside(fig, c, survived, f"{number(p.positions)} positions survive {survived:.2f} σ")
+    add_aside(fig, c, survived, f"{number(p.positions)} positions survive {survived:.2f} σ")
     if usual is not None and usual <= x[-1]:
         here = math.hypot(answering.noise_left([usual], width, USUAL_ANSWER_NOISE)[1, 0], k)
         said = f"<b>{number(usual)} answers</b><br>{ANSWER_NOISE[USUAL_ANSWER_NOISE]}<br>{here:.2f} σ is left at worst"
-        _chosen(fig, c, usual, here, said)
+        add_chosen(fig, c, usual, here, said)
     ticks = round_ticks(x[0], x[-1])
     fig.update_xaxes(title_text="Answers with the log-probabilities of enough tokens (n; log scale)", type="log",
                      range=[math.log10(x[0]), math.log10(x[-1])], **ticks)  # fmt: skip
@@ -227,9 +227,9 @@ def entry_sizes(rehearsals: Sequence[Rehearsal], chosen: Rehearsal, *, dark: boo
         hovertext=[f"90 % of them are between<br>{_times(usual[0])} and {_times(usual[1])} their row’s own"] * 2,
     )  # fmt: skip
     text = f"<b>chosen: scale {chosen.scale_used:.4g}</b><br>{_times(size)} its neighbours (root mean square)"
-    _chosen(fig, c, chosen.scale_used, size, text)
+    add_chosen(fig, c, chosen.scale_used, size, text)
     fig.add_hline(y=1, line=dashed(c))
-    _aside(fig, c, 0.0, "as large as their neighbours")
+    add_aside(fig, c, 0.0, "as large as their neighbours")
     fig.update_xaxes(title_text="Scale (scale_wm; log scale)", type="log", range=[math.log10(low), math.log10(high)],
                      **power_ticks(math.log10(low), math.log10(high)))  # fmt: skip
     ends = math.log10(chosen.natural_scale / high) - 0.5, math.log10(chosen.natural_scale / low) + 0.5
@@ -281,7 +281,7 @@ def conditions(
         hovertext=[f"<b>best of {n} tries</b><br>cond(A2) = {v:.4g}" for n, v in zip(x, best, strict=True)],
     )  # fmt: skip
     fig.add_hline(y=limit, line=dashed(c), row=1, col=1)
-    _aside(fig, c, math.log10(limit), f"τ = {limit:g}")
+    add_aside(fig, c, math.log10(limit), f"τ = {limit:g}")
     low, high = float(min(found.min(), limit)) / 1.3, float(max(np.quantile(found, 0.98), limit)) * 1.3
     fig.add_vline(x=limit, line=dashed(c), row=2, col=1)
     fig.update_xaxes(title_text="Try", type="log", range=[-0.05, math.log10(found.size) + 0.05], row=1, col=1,
@@ -320,9 +320,9 @@ def hiding(
         hovertext=[f"<b>{m} noise coordinates</b><br>area under the curve {v:.3f}"
                    for m, v in zip(levels, seen, strict=True)],
     )  # fmt: skip
-    _chosen(fig, c, chosen, here, f"<b>chosen: {chosen} noise coordinates</b><br>area under the curve {here:.3f}")
+    add_chosen(fig, c, chosen, here, f"<b>chosen: {chosen} noise coordinates</b><br>area under the curve {here:.3f}")
     fig.add_hline(y=0.5, line=dashed(c))
-    _aside(fig, c, 0.5, "blind")
+    add_aside(fig, c, 0.5, "blind")
     add_line(fig, c, constraints, f"t = {constraints}", of=levels[-1])
     fig.update_xaxes(title_text="Noise coordinates per row (num_noise)", range=[-0.5, levels[-1] + 0.5])
     fig.update_yaxes(title_text="Area under the curve", range=[-0.03, 1.06])
@@ -346,11 +346,10 @@ def colluders(
     """
     c = colours(dark)
     if case is None:
-        fig = figure("Without noise coordinates no one can be traced", "A mixture of copies names no one.", dark=dark)
-        fig.update_xaxes(visible=False)
-        fig.update_yaxes(visible=False)
-        note(fig, ["Set the noise coordinates (num_noise) above 0,", "or choose the preset “Many recipients”."], dark)
-        return fig
+        advice = ["Set the noise coordinates (num_noise) above 0,", "or choose the preset “Many recipients”."]
+        return _empty(
+            "Without noise coordinates no one can be traced", "A mixture of copies names no one.", advice, dark
+        )
     most = most_colluders(case, naming)
     fig = figure(
         f"Up to {number(most)} averaged copies, every one of the guilty is named" if most else "No copy is named",
@@ -381,9 +380,9 @@ def colluders(
         )  # fmt: skip
     text = f"<b>chosen: {case.colluders} averaged</b><br>one of the guilty: z = {case.expected_z:.2f}"
     text += f"<br>the weakest: z = {case.weakest_z:.2f}, {'named' if case.weakest_z >= naming else 'not named'}"
-    _chosen(fig, c, case.colluders, max(case.weakest_z, 0.3), text)
+    add_chosen(fig, c, case.colluders, max(case.weakest_z, 0.3), text)
     fig.add_hline(y=naming, line=dashed(c))
-    _aside(fig, c, math.log10(naming), f"named from z = {naming:.1f} (1 of {number(recipients)})")
+    add_aside(fig, c, math.log10(naming), f"named from z = {naming:.1f} (1 of {number(recipients)})")
     fig.update_xaxes(title_text="Copies averaged (c; log scale)", type="log", range=[-0.05, math.log10(last) + 0.03],
                      **round_ticks(1, last))  # fmt: skip
     top = cases[0].expected_z * 1.6
@@ -401,11 +400,8 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
     """
     c = colours(dark)
     if case is None or isinstance(case.noise_level, str):
-        fig = figure("No fingerprint is added", "There is no size to choose.", dark=dark)
-        fig.update_xaxes(visible=False)
-        fig.update_yaxes(visible=False)
-        note(fig, ["Set the noise coordinates (num_noise) above 0,", "and the noise to “Added”."], dark)
-        return fig
+        advice = ["Set the noise coordinates (num_noise) above 0,", "and the noise to “Added”."]
+        return _empty("No fingerprint is added", "There is no size to choose.", advice, dark)
     chosen, each = case.noise_level, math.sqrt(case.noise_coordinates / case.hidden_size)
     sizes = sorted({*np.geomspace(SPREADS[0], SPREADS[1], POINTS).tolist(), chosen})
     cases = [replace(case, noise_level=size) for size in sizes]
@@ -437,17 +433,13 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
         hovertext=[f"<b>β = {size:.3g}</b><br>every row changes by {change:.2g} % of its length"
                    for size, change in zip(sizes, changes, strict=True)],
     )  # fmt: skip
-    marker = {"color": c.accent, "size": 12, "line": {"width": 1.5, "color": c.paper}}
     here = case.weakest_z
     named = "named" if here >= naming else "not named"
     for row, y, text in ((1, max(here, 0.3), f"the weakest: z = {here:.2f}, {named}"),
                          (2, 100 * chosen * each, f"every row changes by {100 * chosen * each:.2g} %")):  # fmt: skip
-        fig.add_scatter(
-            x=[chosen], y=[y], mode="markers", marker=marker, showlegend=False, hoverinfo="text", row=row, col=1,
-            hovertext=[f"<b>chosen: β = {chosen:g}</b><br>{text}"], cliponaxis=False,
-        )  # fmt: skip
+        add_chosen(fig, c, chosen, y, f"<b>chosen: β = {chosen:g}</b><br>{text}", row)
     fig.add_hline(y=naming, line=dashed(c), row=1, col=1)
-    _aside(fig, c, math.log10(naming), f"named from z = {naming:.1f} (1 of {number(recipients)})")
+    add_aside(fig, c, math.log10(naming), f"named from z = {naming:.1f} (1 of {number(recipients)})")
     ends = math.log10(SPREADS[0]), math.log10(SPREADS[1])
     ticks = round_ticks(*SPREADS)
     fig.update_xaxes(title_text="Size of the fingerprint (β, in row deviations; log scale)", type="log",
@@ -458,6 +450,15 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
     fig.update_yaxes(title_text="Change of a row<br>(% of its length; log scale)", type="log", row=2, col=1,
                      range=[math.log10(changes[0]), math.log10(changes[-1])],
                      **round_ticks(changes[0], changes[-1]))  # fmt: skip
+    return fig
+
+
+def _empty(title: str, subtitle: str, advice: list[str], dark: bool) -> go.Figure:
+    """A figure without data, with the settings that would give some."""
+    fig = figure(title, subtitle, dark=dark)
+    fig.update_xaxes(visible=False)
+    fig.update_yaxes(visible=False)
+    note(fig, advice, dark)
     return fig
 
 
@@ -472,20 +473,3 @@ def _times(ratio: float) -> str:
 
 def _th(n: int) -> str:
     return {1: "first", 2: "second", 3: "third"}.get(n, f"{n}th")
-
-
-def _chosen(fig: go.Figure, c: Colours, x: float, y: float, text: str) -> None:
-    marker = {"color": c.accent, "size": 12, "line": {"width": 1.5, "color": c.paper}}
-    fig.add_scatter(
-        x=[x], y=[y], mode="markers", marker=marker, showlegend=False, hoverinfo="text", hovertext=[text],
-        cliponaxis=False,
-    )  # fmt: skip
-
-
-def _aside(fig: go.Figure, c: Colours, y: float, text: str, below: bool = False) -> None:
-    """A label on a dashed line, at its right end; y in the axis's units, a logarithm on a log axis."""
-    fig.add_annotation(
-        text=text, x=1, y=y, xref="x domain", yref="y", xanchor="right", showarrow=False,
-        yanchor="top" if below else "bottom",
-        font={"size": 12, "color": c.ink}, bgcolor=c.paper, borderpad=2,
-    )  # fmt: skip

@@ -136,15 +136,15 @@ def odds_over(settings: ExploreSettings, axis: Axis, *, dark: bool = False) -> g
         )  # fmt: skip
     told = f"<b>chosen: {axis.symbol} = {exact(chosen)}</b><br>success {chance(success)} (eq. 1)"
     told += f"<br>missed {small(missed)}"
-    _chosen(fig, c, chosen, success, told, row=1)
+    add_chosen(fig, c, chosen, success, told, row=1)
     for name, _, _, log in curves:
         text = f"<b>chosen: {axis.symbol} = {exact(chosen)}</b><br>{name}<br>false accusation {power_of_ten(log)}"
-        _chosen(fig, c, chosen, log, text, row=2)
+        add_chosen(fig, c, chosen, log, text, row=2)
     fig.add_hline(y=settings.success, line=dashed(c), row=1, col=1)
-    _aside(fig, c, settings.success, f"wanted: {settings.success:.6g}", row=1, below=True)
+    add_aside(fig, c, settings.success, f"wanted: {settings.success:.6g}", row=1, below=True)
     if math.log10(settings.risk) > lowest:
         fig.add_hline(y=math.log10(settings.risk), line=dashed(c), row=2, col=1)
-        _aside(fig, c, math.log10(settings.risk), f"risk accepted: {power_of_ten(math.log10(settings.risk))}", row=2)
+        add_aside(fig, c, math.log10(settings.risk), f"risk accepted: {power_of_ten(math.log10(settings.risk))}", row=2)
     _x_axis(fig, axis, x)
     fig.update_yaxes(
         title_text="Success (eq. 1)", range=[-0.04, 1.06], row=1, col=1,
@@ -259,16 +259,18 @@ def _beside(survival: float) -> list[float]:
     return sorted(sorted((p for p in NEIGHBOURS if abs(p - survival) > 0.02), key=lambda p: abs(p - survival))[:2])
 
 
-def _chosen(fig: go.Figure, c: Colours, x: float, y: float, text: str, row: int) -> None:
-    marker = {"color": c.accent, "size": 11, "line": {"width": 1.5, "color": c.paper}}
+def add_chosen(fig: go.Figure, c: Colours, x: float, y: float, text: str, row: int = 1) -> None:
+    """The dot of the chosen setting."""
+    marker = {"color": c.accent, "size": 12, "line": {"width": 1.5, "color": c.paper}}
+    axis = "" if row == 1 else str(row)
     fig.add_scatter(
         x=[x], y=[y], mode="markers", marker=marker, showlegend=False, hoverinfo="text", hovertext=[text],
-        cliponaxis=False, row=row, col=1,
+        cliponaxis=False, xaxis=f"x{axis}", yaxis=f"y{axis}",
     )  # fmt: skip
 
 
-def _aside(fig: go.Figure, c: Colours, y: float, text: str, row: int, below: bool = False) -> None:
-    """A label on a dashed line, at its right end."""
+def add_aside(fig: go.Figure, c: Colours, y: float, text: str, row: int = 1, below: bool = False) -> None:
+    """A label on a dashed line, at its right end; y in the axis's units, a logarithm on a log axis."""
     axis = "" if row == 1 else str(row)
     fig.add_annotation(
         text=text, x=1, y=y, xref=f"x{axis} domain", yref=f"y{axis}", xanchor="right",

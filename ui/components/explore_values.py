@@ -12,7 +12,7 @@ from irwm.explore.prediction import Sample
 from irwm.report.numbers import number, power_text
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 from ui.components import notices
-from ui.components.settings_form import scale_of, scale_text
+from ui.components.settings_form import scale_of, scale_text, whole
 from ui.explore_settings import ExploreSettings
 from ui.preset_names import MANY, PAPER, STANDARD
 from ui.presets import chosen_noise, noise_choice
@@ -29,23 +29,23 @@ def settings_of(*values: Any) -> ExploreSettings:
     permutations, hidden, coordinates, choice, spread, noise, colluders = values[10:]
     return ExploreSettings(
         parameters=Parameters(
-            positions=_whole(positions),
-            constraints=_whole(constraints),
+            positions=whole(positions),
+            constraints=whole(constraints),
             scale=scale_of(scale),
             hidden=bool(hidden),
             condition_limit=limit,
             rank_threshold=threshold,
-            required_positions=_whole(required),
-            permutations=_whole(permutations),
-            noise_coordinates=_whole(coordinates),
+            required_positions=whole(required),
+            permutations=whole(permutations),
+            noise_coordinates=whole(coordinates),
             **chosen_noise(choice, spread),
         ),
         survival=survival,
-        recipients=_whole(recipients),
+        recipients=whole(recipients),
         risk=_real(risk),
         success=_real(success),
         noise=noise,
-        colluders=_whole(colluders),
+        colluders=whole(colluders),
     )
 
 
@@ -115,10 +115,6 @@ def about_model(path: Path, of: Sample) -> str:
 def _note(text: str, *, good: bool = False) -> str:
     """A note; its no-break spaces become plain spaces, because characters that are not printable are shown escaped."""
     return notices.note_html(text.replace("\u00a0", " "), good=good)
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _real(text: Any) -> Any:

@@ -19,12 +19,12 @@ from storage.backup import latest_backup
 from storage.tries import MOST_WAITING
 from ui.components import notices
 from ui.components.events import PRIVATE
+from ui.components.secret_field import secret_field
 from ui.context import Context
 from ui.jobs import orphans
 from ui.passphrases import LEAST_CHARACTERS, check_new
 from ui.settings import HOME, without_home
 
-MOST_CHARACTERS = 1024
 # How often an open page checks whether it has been locked in the meantime.
 WATCH_SECONDS = 20.0
 # Handlers that wait to try a passphrase, including those that are refused because the queue is full.
@@ -66,21 +66,6 @@ class LockGate:
     follow: gr.Button
 
 
-def _secret_field(
-    label: str, id: str, autocomplete: str, info: str | None = None, *, first: bool = False
-) -> gr.Textbox:
-    return gr.Textbox(
-        label=label,
-        info=info,
-        type="password",
-        max_length=MOST_CHARACTERS,
-        max_lines=1,
-        elem_id=id,
-        autofocus=first,
-        html_attributes=gr.InputHTMLAttributes(autocomplete=autocomplete, spellcheck=False, autocapitalize="off"),
-    )
-
-
 def lock_gate(context: Context) -> LockGate:
     """Builds the gate, hidden until the page knows whether this browser is unlocked; also makes `context.dark`."""
     context.dark = gr.State(False)
@@ -91,21 +76,16 @@ def lock_gate(context: Context) -> LockGate:
             with gr.Column():
                 gr.Markdown(FIRST)
             with gr.Column():
-                first = _secret_field(
-                    "Passphrase",
-                    "first-passphrase",
-                    "new-password",
-                    f"At least {LEAST_CHARACTERS} characters",
-                    first=True,
-                )
-                second = _secret_field("Repeat the passphrase", "second-passphrase", "new-password")
+                least = f"At least {LEAST_CHARACTERS} characters"
+                first = secret_field("Passphrase", "new-password", least, elem_id="first-passphrase", first=True)
+                second = secret_field("Repeat the passphrase", "new-password", elem_id="second-passphrase")
                 create = gr.Button("Create the vault", variant="primary", elem_id="create-vault")
                 first_notice = gr.HTML(visible=False)
         with gr.Row(visible=False, elem_id="gate-again") as again_box:
             with gr.Column():
                 gr.Markdown(AGAIN)
             with gr.Column():
-                passphrase = _secret_field("Passphrase", "passphrase", "current-password", first=True)
+                passphrase = secret_field("Passphrase", "current-password", elem_id="passphrase", first=True)
                 unlock = gr.Button("Unlock", variant="primary", elem_id="unlock-vault")
                 again_notice = gr.HTML(visible=False)
         # Passes values that only the browser knows; never shown.

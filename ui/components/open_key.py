@@ -12,6 +12,7 @@ from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.path_picker import path_picker
+from ui.components.secret_field import secret_field
 from ui.context import Context
 from ui.key_file import write_key
 
@@ -35,14 +36,8 @@ def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
         purpose="open-key",
         kind="folder",
     )
-    passphrase = gr.Textbox(
-        label="Passphrase",
-        info="Needed again, because this step cannot be undone",
-        type="password",
-        max_length=1024,
-        elem_id="open-key-passphrase",
-        html_attributes=gr.InputHTMLAttributes(autocomplete="current-password", spellcheck=False),
-    )
+    again = "Needed again, because this step cannot be undone"
+    passphrase = secret_field("Passphrase", "current-password", again, elem_id="open-key-passphrase")
     start = gr.Button("Write the key file", elem_id="open-key", scale=0, min_width=200)
     said = gr.HTML(elem_id="open-key-notice")
 

@@ -23,6 +23,7 @@ from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.markup import moment
+from ui.components.secret_field import secret_field
 from ui.components.uploads import uploaded
 from ui.context import Context
 from ui.guard import UPLOAD_BYTES
@@ -49,23 +50,17 @@ def restore_box(context: Context) -> None:
             elem_id="restore-file",
             elem_classes="drop",
         )
-        passphrase = gr.Textbox(
-            label="Passphrase of the backup",
-            info="The passphrase that was in use when the backup was made",
-            type="password",
-            max_length=1024,
-            max_lines=1,
+        passphrase = secret_field(
+            "Passphrase of the backup",
+            "current-password",
+            "The passphrase that was in use when the backup was made",
             elem_id="restore-passphrase",
-            html_attributes=gr.InputHTMLAttributes(autocomplete="current-password", spellcheck=False),
         )
-        present = gr.Textbox(
-            label="Passphrase of the current vault, if it is different",
-            info="A working vault can be replaced only by someone who can open it",
-            type="password",
-            max_length=1024,
-            max_lines=1,
+        present = secret_field(
+            "Passphrase of the current vault, if it is different",
+            "off",
+            "A working vault can be replaced only by someone who can open it",
             elem_id="restore-present",
-            html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
         )
         look = gr.Button("Compare it with the vault", elem_id="restore-look")
         said = gr.HTML(elem_id="restore-said")

@@ -72,15 +72,15 @@ class SettingsForm:
         """
         positions, constraints, threshold, required, scale, hidden, limit, permutations, noise, choice, spread = values
         return Parameters(
-            positions=_whole(positions),
-            constraints=_whole(constraints),
+            positions=whole(positions),
+            constraints=whole(constraints),
             rank_threshold=threshold,
-            required_positions=_whole(required),
+            required_positions=whole(required),
             scale=scale_of(scale),
             hidden=bool(hidden),
             condition_limit=limit,
-            permutations=_whole(permutations),
-            noise_coordinates=_whole(noise),
+            permutations=whole(permutations),
+            noise_coordinates=whole(noise),
             **chosen_noise(choice, spread),
         )
 
@@ -355,6 +355,6 @@ def scale_of(text: Any) -> Any:
         return text
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """A number field's value as an int if it is whole; other values are passed to `Parameters`, which refuses them."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

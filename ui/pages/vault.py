@@ -29,7 +29,8 @@ from ui.components.markup import moment
 from ui.components.next_steps import OPEN_STAMPS
 from ui.components.open_key import open_key_box
 from ui.components.paged_table import Found, PagedTable, named, paged_table
-from ui.components.uploads import offer
+from ui.components.secret_field import secret_field
+from ui.components.uploads import download
 from ui.context import Context
 from ui.jobs import runner
 from ui.passphrases import check_new
@@ -93,9 +94,9 @@ class Layout:
         with gr.Accordion("Backup and passphrase", open=False):
             self.backup = gr.Button("Back up the vault", elem_id="backup")
             self.backed_up = gr.HTML()
-            self.old = _secret("Current passphrase", "current-password")
-            self.new = _secret("New passphrase", "new-password")
-            self.again = _secret("Repeat the new passphrase", "new-password")
+            self.old = secret_field("Current passphrase", "current-password")
+            self.new = secret_field("New passphrase", "new-password")
+            self.again = secret_field("Repeat the new passphrase", "new-password")
             self.change = gr.Button("Change the passphrase", elem_id="change-passphrase")
             self.changed = gr.HTML()
 
@@ -156,7 +157,7 @@ class VaultPage:
         vault = self.context.require(request)
         vault.log("audit log exported", {})
         name = f"audit-log-{vault.audit_count}{LOG_ENDING}"
-        return gr.DownloadButton(value=offer(vault.exported_log(), name), visible=True)
+        return download(vault.exported_log(), name)
 
     @guarded
     def back_up(self, request: gr.Request) -> Any:
@@ -239,12 +240,3 @@ def _verified(receipt: dict[str, Any]) -> str:
     if not {"count", "present", "log10_p"} <= receipt.keys():
         return "–"
     return f"{receipt['count']} of {receipt['present']}, p = {power_text(receipt['log10_p'])}"
-
-
-def _secret(label: str, autocomplete: str) -> gr.Textbox:
-    return gr.Textbox(
-        label=label,
-        type="password",
-        max_length=1024,
-        html_attributes=gr.InputHTMLAttributes(autocomplete=autocomplete, spellcheck=False),
-    )

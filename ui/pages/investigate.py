@@ -276,41 +276,21 @@ class Investigate:
         vault = self.context.require(request)
         return self.page.keys.search(vault, original[1], words or "") if original else gr.skip()
 
-    def begin(
-        self,
-        chosen_way: str,
-        typed: str | None,
-        looked_at: str | None,
-        held: str | None,
-        typed_answers: str | None,
-        answers_looked_at: str | None,
-        answers_held: str | None,
-        reference: str | None,
-        read: tuple[str, str] | None,
-        listed: list[str] | None,
-        words: str | None,
-        offered: list[str] | None,
-        title: str | None,
-        note: str | None,
-        since: str | None,
-        who: str | None,
-        statistic: str,
-        invariant: str,
-        seed: float | None,
-        request: gr.Request,
-    ) -> Any:
+    def begin(self, request: gr.Request, chosen_way: str, *values: Any) -> Any:
+        """Starts the job. `values`: of both sources, of the original, of the keys and of the settings."""
         context, page = self.context, self.page
         vault = context.require(request)
+        weights, answers, (reference, read), keys = values[:3], values[3:6], values[6:8], values[8:11]
+        title, note, since, who, statistic, invariant, seed = values[11:]
         by_answers = chosen_way == ANSWERS
-        if by_answers:
-            typed, looked_at, held = typed_answers, answers_looked_at, answers_held
         purpose, given = ("answers", page.recorded) if by_answers else ("suspect", page.suspect)
+        typed, looked_at, held = answers if by_answers else weights
         with at(purpose):
             source = given.given(typed, looked_at, held)
         with at("original"):
             looked = self._original(reference, read)
         with at("keys"):
-            chosen = page.keys.chosen(vault, looked[1], listed, words, offered)
+            chosen = page.keys.chosen(vault, looked[1], *keys)
         with at("seen"):
             day_utc(since)
         with at("seed"):

@@ -190,8 +190,9 @@ class Lab:
         )
         gr.on([*seen, tab.select], self.offer_keys, [*sources, part.key], [part.key, part.key_note], **LAST)
         inputs = [part.what, original.field, part.modes, release.field, part.key, *self.settings]
-        begun = _with_request(places.told(self.begin, 1))
-        self.start.click(begun, [*inputs, *choice.inputs], [job.job_id, *places.outputs], **PRIVATE)
+        self.start.click(
+            places.told(self.begin, 1), [*inputs, *choice.inputs], [job.job_id, *places.outputs], **PRIVATE
+        )
         view.go_on.click(guarded(self.go_on), view.shown, job.job_id, **PRIVATE)
 
     def switch(self, what: str, request: gr.Request) -> Any:
@@ -238,11 +239,13 @@ class Lab:
         return gr.Dropdown(choices=choices, value=kept, visible=True), ""
 
     def begin(
-        self, what: str, base: str | None, modes: list[str] | None, copy: str | None, key: str | None, preset: str,
-        json: str | None, file: str | None, tokens: float | None, seed: float | None, title: str | None,
-        who: str | None, *chosen: Any, request: gr.Request,
+        self, request: gr.Request, what: str, base: str | None, modes: list[str] | None, copy: str | None,
+        key: str | None, *values: Any,
     ) -> Any:  # fmt: skip
+        """Starts the job. `values`: of the settings, then of the choice of attacks."""
         vault = self.context.require(request)
+        preset, json, file, tokens, seed, title, who = values[: len(self.settings)]
+        chosen = values[len(self.settings) :]
         original, recent = self.attacked.original, self.context.recent
         named = (title or "").strip()
         base = (base or "").strip()
@@ -335,15 +338,6 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
             )
         usual[mode] = given.parameters
     return {mode: usual[mode].to_dict() for mode in MODES if mode in modes}
-
-
-def _with_request(begin: Any) -> Any:
-    """Gradio fills in a request by its position, and a handler with any number of inputs has no fixed position."""
-
-    def begun(request: gr.Request, *values: Any) -> Any:
-        return begin(*values, request=request)
-
-    return begun
 
 
 def _whole(what: str, value: float | None, low: int, high: int) -> int:

@@ -121,7 +121,7 @@ class Layout:
                 max_lines=1,
                 elem_id="verify-seen",
             )
-        # Under the task's own names, in the order of the handler's arguments.
+        # Under the task's own names.
         self.pickers = {"suspect": suspect, "original": original, "keys": keys, "models": models, "audit_log": log}
 
 
@@ -145,26 +145,22 @@ class Verify:
     @guarded
     def begin(
         self,
+        request: gr.Request,
         typed: str | None,
         files: list[str] | None,
         known: str | None,
         trusted: list[str] | None,
         seen: str | None,
-        suspect: str | None,
-        original: str | None,
-        keys: str | None,
-        models: str | None,
-        audit_log: str | None,
-        request: gr.Request,
+        *models: str | None,
     ) -> Any:
+        """Checks the report. `models`: the values of `Layout.pickers`."""
         vault, page = self.context.require(request), self.page
         if files and (typed or "").strip():
             raise IrwmError("both a path and an upload are given", advice="Empty the field or remove the upload")
         if not files and not (typed or "").strip():
             raise IrwmError("the report is missing", advice="Choose one of its files, or upload them")
-        texts = dict(zip(page.pickers, (suspect, original, keys, models, audit_log), strict=True))
-        chosen = {name: text for name, text in texts.items() if text and text.strip()}
-        given = {name: shown_path(page.pickers[name].check(text)) for name, text in chosen.items()}
+        texts = zip(page.pickers.items(), models, strict=True)
+        given = {name: shown_path(picker.check(text)) for (name, picker), text in texts if text and text.strip()}
         if seen and seen.strip():
             given["seen"] = UNKNOWN_TIME if seen.strip().lower() == UNKNOWN_TIME else day_utc(seen)
         place = None if files else page.report.check(typed or "")

@@ -14,7 +14,7 @@ import gradio as gr
 from ui import quiet
 from ui.components.events import PRIVATE
 from ui.components.header import NAME, header, header_html
-from ui.components.lock_gate import lock_gate, wire
+from ui.components.lock_gate import LockGate, wire
 from ui.components.plain_blocks import PlainBlocks
 from ui.components.restore_box import restore_box
 from ui.context import Context
@@ -42,7 +42,7 @@ def build(context: Context, device: str) -> gr.Blocks:
     with PlainBlocks(title=NAME, analytics_enabled=False) as blocks:
         blocks.is_open, blocks.of_lock = context.is_open, frozenset({"do_lock", "watch", "lock"})
         lock = header(context, device)
-        gate = lock_gate(context)
+        gate = LockGate(context)
         with gr.Column(visible=False, elem_id="outside") as outside:
             verify.build_outside()
             restore_box(context)

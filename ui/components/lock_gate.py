@@ -48,53 +48,39 @@ The vault is locked for this browser. Running jobs continue.
 """
 
 
-@dataclass(frozen=True, slots=True)
 class LockGate:
-    """The gate's parts; `wire` connects them once the rest of the page is built."""
+    """The gate, hidden until the page knows whether this browser is unlocked; also makes `context.dark`.
 
-    about: gr.HTML
-    first_box: gr.Row
-    first: gr.Textbox
-    second: gr.Textbox
-    create: gr.Button
-    first_notice: gr.HTML
-    again_box: gr.Row
-    passphrase: gr.Textbox
-    unlock: gr.Button
-    again_notice: gr.HTML
-    dark: gr.Checkbox
-    follow: gr.Button
+    `wire` connects its parts once the rest of the page is built.
+    """
 
-
-def lock_gate(context: Context) -> LockGate:
-    """Builds the gate, hidden until the page knows whether this browser is unlocked; also makes `context.dark`."""
-    context.dark = gr.State(False)
-    with gr.Column(elem_classes="gate"):
-        said = str(Markup("<p>{}</p>").format(ABOUT))
-        about = gr.HTML(said, visible=False, elem_classes="gate-about", elem_id="gate-about")
-        with gr.Row(visible=False, elem_id="gate-first") as first_box:
-            with gr.Column():
-                gr.Markdown(FIRST)
-            with gr.Column():
-                least = f"At least {LEAST_CHARACTERS} characters"
-                first = secret_field("Passphrase", "new-password", least, elem_id="first-passphrase", first=True)
-                second = secret_field("Repeat the passphrase", "new-password", elem_id="second-passphrase")
-                create = gr.Button("Create the vault", variant="primary", elem_id="create-vault")
-                first_notice = gr.HTML(visible=False)
-        with gr.Row(visible=False, elem_id="gate-again") as again_box:
-            with gr.Column():
-                gr.Markdown(AGAIN)
-            with gr.Column():
-                passphrase = secret_field("Passphrase", "current-password", elem_id="passphrase", first=True)
-                unlock = gr.Button("Unlock", variant="primary", elem_id="unlock-vault")
-                again_notice = gr.HTML(visible=False)
-        # Passes values that only the browser knows; never shown.
-        dark = gr.Checkbox(visible=False)
-        # Pressed by studio.js when another tab of this browser was locked; never visible.
-        follow = gr.Button("Locked in another tab", elem_id="follow-lock")
-    return LockGate(
-        about, first_box, first, second, create, first_notice, again_box, passphrase, unlock, again_notice, dark, follow
-    )
+    def __init__(self, context: Context) -> None:
+        context.dark = gr.State(False)
+        with gr.Column(elem_classes="gate"):
+            said = str(Markup("<p>{}</p>").format(ABOUT))
+            self.about = gr.HTML(said, visible=False, elem_classes="gate-about", elem_id="gate-about")
+            with gr.Row(visible=False, elem_id="gate-first") as self.first_box:
+                with gr.Column():
+                    gr.Markdown(FIRST)
+                with gr.Column():
+                    least = f"At least {LEAST_CHARACTERS} characters"
+                    self.first = secret_field(
+                        "Passphrase", "new-password", least, elem_id="first-passphrase", first=True
+                    )
+                    self.second = secret_field("Repeat the passphrase", "new-password", elem_id="second-passphrase")
+                    self.create = gr.Button("Create the vault", variant="primary", elem_id="create-vault")
+                    self.first_notice = gr.HTML(visible=False)
+            with gr.Row(visible=False, elem_id="gate-again") as self.again_box:
+                with gr.Column():
+                    gr.Markdown(AGAIN)
+                with gr.Column():
+                    self.passphrase = secret_field("Passphrase", "current-password", elem_id="passphrase", first=True)
+                    self.unlock = gr.Button("Unlock", variant="primary", elem_id="unlock-vault")
+                    self.again_notice = gr.HTML(visible=False)
+            # Passes values that only the browser knows; never shown.
+            self.dark = gr.Checkbox(visible=False)
+            # Pressed by studio.js when another tab of this browser was locked; never visible.
+            self.follow = gr.Button("Locked in another tab", elem_id="follow-lock")
 
 
 def wire(

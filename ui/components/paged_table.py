@@ -45,23 +45,37 @@ class Found:
 Find = Callable[[Vault, str, int, int], Found]
 
 
-@dataclass(frozen=True, slots=True)
 class PagedTable:
-    """The parts of the table; `wire` connects them once the components that depend on it are built."""
+    """The table with its search field; `wire` connects it once the components that depend on it are built.
 
-    one: str
-    several: str
-    box: gr.Row
-    words: gr.Textbox
-    back: gr.Button
-    forth: gr.Button
-    where: gr.HTML
-    damaged: gr.HTML
-    empty: gr.HTML
-    table: gr.HTML
-    page: gr.State
-    none_yet: str
-    headers: tuple[str, ...]
+    Args:
+        place: prefix of the ids of the table and its controls.
+        one: the name of a row, such as "key".
+        info: the columns that the search covers.
+        none_yet: HTML in the table's place while there are no rows at all.
+    """
+
+    def __init__(self, place: str, headers: Sequence[str], one: str, info: str, none_yet: str) -> None:
+        self.headers, self.one, self.several, self.none_yet = headers, one, f"{one}s", none_yet
+        several, elem_id = self.several, f"{place}-{one}s"
+        self.damaged = gr.HTML(visible=False)
+        with gr.Row(elem_classes="picker-row", visible=False) as self.box:
+            self.words = gr.Textbox(
+                label=f"Search {several}",
+                info=info,
+                max_lines=1,
+                max_length=LONGEST_SEARCH,
+                elem_id=f"{elem_id}-search",
+                html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
+            )
+            button: dict[str, Any] = {"elem_classes": "field-button", "scale": 0, "min_width": 112, "visible": False}
+            self.back = gr.Button("Previous", elem_id=f"{elem_id}-back", **button)
+            self.forth = gr.Button("Next", elem_id=f"{elem_id}-forth", **button)
+        self.where = gr.HTML(visible=False, elem_id=f"{elem_id}-where")
+        self.empty = gr.HTML(visible=False, elem_id=f"{elem_id}-empty")
+        # Not a Dataframe: the browser takes one or two seconds to draw fifty rows of one.
+        self.table = gr.HTML(visible=False, elem_id=elem_id)
+        self.page = gr.State(0)
 
     def wire(
         self, context: Context, find: Find, fill: Sequence[Any], also: Sequence[gr.components.Component] = ()
@@ -119,39 +133,6 @@ class PagedTable:
         gr.on([self.words.change, self.words.submit], guarded(search), self.words, outputs, **latest)
         self.back.click(guarded(go_back), [self.words, self.page], outputs, **turn)
         self.forth.click(guarded(go_forth), [self.words, self.page], outputs, **turn)
-
-
-def paged_table(*, headers: list[str], info: str, one: str, several: str, none_yet: str, elem_id: str) -> PagedTable:
-    """Builds the table at this place of the page.
-
-    Args:
-        info: the columns that the search covers.
-        one, several: the name of a row, as in "1 key", "2 keys".
-        none_yet: HTML in the table's place while there are no rows at all.
-        elem_id: of the table, and prefix of its controls' ids.
-    """
-    damaged = gr.HTML(visible=False)
-    with gr.Row(elem_classes="picker-row", visible=False) as box:
-        words = gr.Textbox(
-            label=f"Search {several}",
-            info=info,
-            max_lines=1,
-            max_length=LONGEST_SEARCH,
-            elem_id=f"{elem_id}-search",
-            html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
-        )
-        back = gr.Button(
-            "Previous", elem_id=f"{elem_id}-back", elem_classes="field-button", scale=0, min_width=112, visible=False
-        )
-        forth = gr.Button(
-            "Next", elem_id=f"{elem_id}-forth", elem_classes="field-button", scale=0, min_width=112, visible=False
-        )
-    where = gr.HTML(visible=False, elem_id=f"{elem_id}-where")
-    empty = gr.HTML(visible=False, elem_id=f"{elem_id}-empty")
-    # Not a Dataframe: the browser takes one or two seconds to draw fifty rows of one.
-    table = gr.HTML(visible=False, elem_id=elem_id)
-    page, names = gr.State(0), tuple(headers)
-    return PagedTable(one, several, box, words, back, forth, where, damaged, empty, table, page, none_yet, names)
 
 
 def table_html(headers: Sequence[str], rows: Sequence[Sequence[str]], several: str) -> str:

@@ -28,7 +28,7 @@ from ui.components.label_box import label_box
 from ui.components.markup import moment
 from ui.components.next_steps import OPEN_STAMPS
 from ui.components.open_key import open_key_box
-from ui.components.paged_table import Found, PagedTable, named, paged_table
+from ui.components.paged_table import Found, PagedTable, named
 from ui.components.secret_field import secret_field
 from ui.components.uploads import download
 from ui.context import Context
@@ -72,9 +72,10 @@ class Layout:
         gr.on([tab.select, refresh.click], lambda times: times + 1, looked, looked, **PRIVATE)
         self.looks = [looked.change]
         backup_reminder(context, self.looks, "vault")
-        self.keys = _table(KEYS, "key", "Owner, recipient, model, note, or the beginning of the fingerprint", NO_KEYS)
+        searched = "Owner, recipient, model, note, or the beginning of the fingerprint"
+        self.keys = PagedTable("vault", KEYS, "key", searched, NO_KEYS)
         self.key_note = label_box(context, tables.KEYS, "key")
-        self.releases = _table(RELEASES, "release", "Recipient, owner, folder or note", NO_RELEASES)
+        self.releases = PagedTable("vault", RELEASES, "release", "Recipient, owner, folder or note", NO_RELEASES)
         self.release_note = label_box(context, tables.RELEASES, "release")
         with gr.Accordion("Public commitment and time-stamp of a key", open=False, elem_id="commitments"):
             self.chosen = commitment_box(context)
@@ -201,19 +202,6 @@ def altered(path: Path, log: AuditCheck, records: VaultCheck) -> IrwmError:
         file=path,
         found="; ".join((*records.structure, *(f"{kind}: {named(lost)}" for kind, lost in kinds if lost))),
         advice="Restore the latest backup",
-    )
-
-
-def _table(headers: list[str], one: str, info: str, none_yet: str) -> PagedTable:
-    """A searchable table of this page; `info` names the searched columns."""
-    several = f"{one}s"
-    return paged_table(
-        headers=headers,
-        info=info,
-        one=one,
-        several=several,
-        none_yet=none_yet,
-        elem_id=f"vault-{several}",
     )
 
 

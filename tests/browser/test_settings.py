@@ -158,9 +158,3 @@ def test_every_new_control_is_reached_by_tab_with_a_visible_focus(page: Page) ->
         )
     for field in ("set-theme", "set-idle", "set-device", "set-roots", "save-settings"):
         assert [field, True] in seen, seen
-
-
-def test_browser_stores_nothing(page: Page, app: RunningApp) -> None:
-    kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
-    assert json.loads(kept) == [{}, {}]
-    assert {cookie["name"] for cookie in page.context.cookies()} == {f"irwm_session_{app.port}"}

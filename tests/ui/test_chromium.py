@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -11,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.ui.serving import Visit
 from tools.page_events import after_events, settled
-from tools.running_app import FAKE_TASKS, PASSPHRASE, RunningApp, pass_the_gate, start_app
+from tools.running_app import FAKE_TASKS, RunningApp, pass_the_gate, start_app
 from ui.theme import DARK, LIGHT
 
 pytestmark = pytest.mark.browser
@@ -69,29 +68,9 @@ def test_both_themes_render_without_external_requests(
     assert not any("/static/fonts/" in url for url in seen.requested), "and Gradio's own fonts are left alone"
 
 
-def test_the_page_never_scrolls_sideways(page: Page) -> None:
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
-
-
 def test_there_is_one_primary_button(page: Page) -> None:
     visible = [b for b in page.query_selector_all("button.primary") if b.is_visible()]
     assert len(visible) == 1
-
-
-@pytest.mark.fault(54)
-def test_browser_keeps_no_passphrase(bench: RunningApp, visit: Callable[..., Visit]) -> None:
-    page = visit(bench).page
-    page.wait_for_selector("#first-passphrase input, #passphrase input")
-    pass_the_gate(page)
-    kept = page.evaluate("JSON.stringify([Object.entries(localStorage), Object.entries(sessionStorage)])")
-    assert PASSPHRASE not in kept
-    assert json.loads(kept) == [[], []]
-    assert page.evaluate("indexedDB.databases().then(found => found.length)") == 0
-    assert page.evaluate("document.cookie") == "", "the session cookie is out of reach of scripts"
-    assert PASSPHRASE not in page.content()
-    page.click("#lock")
-    page.wait_for_selector("#passphrase input")
-    assert page.input_value("#passphrase input") == ""
 
 
 @pytest.mark.fault(54)
@@ -103,16 +82,6 @@ def test_a_reload_stays_unlocked_and_a_second_browser_does_not(
     other = visit(bench, path="/?tab=bench").page
     other.wait_for_selector("#passphrase input")
     assert other.locator("#pages").count() == 0
-
-
-def test_wrong_passphrase_shows_an_error_and_keeps_the_page(
-    bench: RunningApp, visit: Callable[..., Visit], page: Page
-) -> None:
-    other = visit(bench).page
-    other.fill("#passphrase input", "wrong passphrase")
-    other.press("#passphrase input", "Enter")
-    expect(other.locator("#gate-again .notice")).to_contain_text("does not open the vault")
-    expect(other.locator("#passphrase input")).to_have_value("")
 
 
 def test_locking_hides_the_page_and_keeps_typed_text(page: Page) -> None:
@@ -133,21 +102,6 @@ def test_the_address_follows_the_tab_and_back_works(page: Page) -> None:
     expect(page.locator("#page-vault-button")).to_have_attribute("aria-selected", "true")
     page.reload()
     expect(page.locator("#page-vault-button")).to_have_attribute("aria-selected", "true")
-
-
-@pytest.mark.fault(64)
-def test_hostile_names_do_not_run(page: Page, bench: RunningApp) -> None:
-    page.click("#browse-suspect")
-    page.wait_for_selector("#listing-suspect .entry")
-    page.click("#start")
-    page.wait_for_selector(f"{BENCH} .job-head")
-    page.click(f"{BENCH} .job-stop")
-    settled(page)
-    assert "<img src=x" in page.inner_text("#listing-suspect")
-    assert "<img src=x" in page.inner_text(".verdict-sentence")
-    assert page.locator(f"{BENCH} img[src='x']").count() == 0
-    assert page.title() == "IRWM Studio"
-    expect(page.locator(f"{BENCH} .job-state")).to_have_text("Stopped")
 
 
 def test_a_model_is_picked_with_the_mouse(page: Page, bench: RunningApp) -> None:

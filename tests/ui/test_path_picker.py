@@ -6,7 +6,6 @@ import pytest
 
 from ui.components.browsing import Limits, list_folder
 from ui.components.path_picker import listing_html, place_name, recent_html, start_folder
-from ui.recent import KEPT, RecentPaths
 
 
 @pytest.fixture
@@ -61,31 +60,6 @@ def test_places_have_names() -> None:
     assert place_name(Path.home()) == "Home"
     assert place_name(Path("/srv/models")) == "models"
     assert place_name(Path("/")) == "/"
-
-
-def test_recent_paths_are_the_last_ones_that_still_exist(tmp_path: Path) -> None:
-    recent = RecentPaths(tmp_path)
-    folders = [tmp_path / f"m{n}" for n in range(KEPT + 2)]
-    for folder in folders:
-        folder.mkdir()
-        recent.add("original", folder)
-    recent.add("original", folders[3])
-    paths = RecentPaths(tmp_path).paths("original")
-    assert len(paths) == KEPT
-    assert paths[:2] == (str(folders[3]), str(folders[-1]))
-    folders[3].rmdir()
-    assert str(folders[3]) not in recent.paths("original")
-    assert recent.paths("suspect") == ()
-    assert (tmp_path / "recent.json").stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"original": 5}', b'{"original": [1, "a\\u0000b"]}', b"\xff"])
-def test_a_damaged_list_is_an_empty_one(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "recent.json").write_bytes(content)
-    recent = RecentPaths(tmp_path)
-    assert recent.paths("original") == ()
-    recent.add("original", tmp_path)
-    assert recent.paths("original") == (str(tmp_path),)
 
 
 def test_recent_paths_are_inert() -> None:

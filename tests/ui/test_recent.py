@@ -19,7 +19,7 @@ def test_recent_list_is_newest_first_unique_and_short(tmp_path: Path, models: li
     recent = RecentPaths(tmp_path)
     for model in [*models, models[3]]:
         recent.add("suspect", model)
-    kept = recent.paths("suspect")
+    kept = RecentPaths(tmp_path).paths("suspect")
     assert kept[0] == str(models[3])
     assert len(kept) == len(set(kept)) == KEPT
 
@@ -54,4 +54,7 @@ def test_unchanged_recent_list_is_not_rewritten(tmp_path: Path, models: list[Pat
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"suspect": 7}', b"\xff", b'{"suspect": ["/a\\u0000b", 7]}'])
 def test_a_damaged_list_is_an_empty_one(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "recent.json").write_bytes(content)
-    assert RecentPaths(tmp_path).paths("suspect") == ()
+    recent = RecentPaths(tmp_path)
+    assert recent.paths("suspect") == ()
+    recent.add("suspect", tmp_path)
+    assert recent.paths("suspect") == (str(tmp_path),)

@@ -19,8 +19,6 @@ from tools.running_app import PASSPHRASE, REPOSITORY, RunningApp, start_app
 from tools.waiting import PATIENCE
 from ui.pages.api import NAMES
 
-EVIL = "http://evil.example"
-
 
 def handler(client: httpx.Client, name: str) -> int:
     """Number of the handler of this function name."""
@@ -28,15 +26,11 @@ def handler(client: httpx.Client, name: str) -> int:
     return int(next(d["id"] for d in config["dependencies"] if d["api_name"] == name))
 
 
-def join(client: httpx.Client, name: str, data: list[Any], **headers: str) -> httpx.Response:
-    body = {"data": data, "fn_index": handler(client, name), "session_hash": uuid.uuid4().hex}
-    return client.post("/gradio_api/queue/join", json=body, headers=headers)
-
-
-def call(client: httpx.Client, name: str, data: list[Any], session: str | None = None) -> dict[str, Any]:
-    """Runs a handler as the page does, and returns its last message."""
+def call(client: httpx.Client, name: str | int, data: list[Any], session: str | None = None) -> dict[str, Any]:
+    """Runs a handler, given by its function's name or its number, as the page does, and returns its last message."""
     session = session or uuid.uuid4().hex
-    body = {"data": data, "fn_index": handler(client, name), "session_hash": session}
+    number = name if isinstance(name, int) else handler(client, name)
+    body = {"data": data, "fn_index": number, "session_hash": session}
     assert client.post("/gradio_api/queue/join", json=body).status_code == 200
     with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": session}) as stream:
         for line in stream.iter_lines():
@@ -51,69 +45,6 @@ def is_open(client: httpx.Client, session: str | None = None) -> bool:
     return bool(data[4]["visible"])
 
 
-@pytest.mark.fault(60)
-def test_forged_host_is_refused(running_app: RunningApp) -> None:
-    with running_app.client() as client:
-        for host in ("evil.example", f"evil.example:{running_app.port}", "127.0.0.1.evil.example", "", "0.0.0.0"):
-            assert client.get("/", headers={"host": host}).status_code == 400, host
-            answer = join(client, "do_create", [PASSPHRASE, PASSPHRASE, 0], host=host)
-            assert answer.status_code == 400, host
-    assert not (running_app.home / "vault.sqlite3").exists()
-
-
-@pytest.mark.fault(60)
-def test_forged_origin_is_refused(running_app: RunningApp) -> None:
-    with running_app.client() as client:
-        for origin in (EVIL, "null", f"http://localhost:{running_app.port + 1}"):
-            answer = join(client, "do_create", [PASSPHRASE, PASSPHRASE, 0], origin=origin)
-            assert answer.status_code == 403, origin
-            assert client.get("/gradio_api/queue/data?session_hash=x", headers={"origin": origin}).status_code == 403
-        for path in ("run/do_create", "api/do_create", "call/do_create", "upload", "cancel"):
-            assert client.post(f"/gradio_api/{path}", json={}, headers={"origin": EVIL}).status_code == 403
-        form = client.post("/gradio_api/queue/join", files={"a": b"x"}, headers={"origin": EVIL})
-        assert form.status_code == 403
-    assert not (running_app.home / "vault.sqlite3").exists()
-
-
-@pytest.mark.fault(60)
-def test_cross_site_form_is_not_accepted_as_json(running_app: RunningApp) -> None:
-    with running_app.client() as client:
-        body = json.dumps({"data": [PASSPHRASE, PASSPHRASE, 0], "fn_index": handler(client, "do_create")})
-        answer = client.post("/gradio_api/queue/join", content=body, headers={"content-type": "text/plain"})
-        assert 400 <= answer.status_code < 500
-    assert not (running_app.home / "vault.sqlite3").exists()
-
-
-@pytest.mark.fault(61)
-def test_app_and_system_files_are_not_served(running_app: RunningApp) -> None:
-    (running_app.home / "probe.txt").write_text("sealed")
-    env = REPOSITORY / "ui" / "style.css"
-    targets = [str(running_app.home / "probe.txt"), str(running_app.home), "/etc/passwd", str(env), "app.py"]
-    with running_app.client() as client:
-        for target in targets:
-            for path in (
-                f"/gradio_api/file={target}",
-                f"/gradio_api/file=x/../../../../../..{target}",
-                f"/gradio_api/file={target.replace('/', '%2f')}",
-                f"/gradio_api/file=%2e%2e/%2e%2e{target}",
-                f"/gradio_api/file/{target}",
-                f"/file={target}",
-                f"/static/../../../../../../../..{target}",
-                f"/studio/..%2f..%2f..%2f..%2f..{target}",
-                f"/studio/fonts/%2e%2e/%2e%2e{target}",
-                f"/assets/%2e%2e/%2e%2e/%2e%2e{target}",
-            ):
-                answer = client.get(path)
-                assert answer.status_code in (403, 404), path
-                assert b"sealed" not in answer.content
-
-
-def test_app_fetches_no_urls(running_app: RunningApp) -> None:
-    with running_app.client() as client:
-        for path in ("file=http://example.com/", "file=https://example.com/", "proxy=https://a.hf.space/"):
-            assert client.get(f"/gradio_api/{path}").status_code in (403, 404)
-
-
 def test_app_assets_are_served(running_app: RunningApp) -> None:
     with running_app.client() as client:
         font = client.get("/studio/fonts/ibm-plex-sans-latin-400-normal.woff2")
@@ -122,15 +53,6 @@ def test_app_assets_are_served(running_app: RunningApp) -> None:
         assert "javascript" in client.get("/studio/studio.js").headers["content-type"]
         assert client.get("/favicon.ico").headers["content-type"].startswith("image/svg")
         assert "IBM Plex Sans" in client.get("/theme.css").text
-
-
-def test_page_sends_security_headers(running_app: RunningApp) -> None:
-    with running_app.client() as client:
-        answer = client.get("/")
-    assert answer.headers["referrer-policy"] == "no-referrer"
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert "default-src 'self'" in answer.headers["content-security-policy"]
-    assert "HttpOnly" in answer.headers["set-cookie"]
 
 
 def test_extra_gradio_routes_are_disabled(running_app: RunningApp) -> None:
@@ -149,12 +71,6 @@ def test_it_listens_on_this_computer_only(running_app: RunningApp) -> None:
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     listening = [line.split()[1] for line in lines if line.split()[3] == "0A"]
     assert [a for a in listening if a.endswith(f":{running_app.port:04X}")] == [f"0100007F:{running_app.port:04X}"]
-
-
-def test_a_large_body_is_refused(running_app: RunningApp) -> None:
-    with running_app.client() as client:
-        answer = client.post("/gradio_api/queue/join", content=b"x" * (8 * 1024 * 1024 + 1))
-    assert answer.status_code == 413
 
 
 @pytest.mark.quick("four passphrases are stretched as a real vault does it, which is what takes the time")

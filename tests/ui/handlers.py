@@ -48,6 +48,11 @@ class Pages:
         (component,) = [each for each in self.blocks.blocks.values() if getattr(each, "elem_id", None) == element]
         return component
 
+    def handler(self, name: str, output: str | None = None) -> Any:
+        """The event's function with this name, or the one of them that gives a value to the element."""
+        named = [each for each in self.blocks.fns.values() if each.name == name]
+        return next(each for each in named if output is None or self.find(output) in each.outputs)
+
     def call(
         self, element: str, event: str, *values: Any, data: dict[str, Any] | None = None, named: str | None = None
     ) -> dict[str, Any]:

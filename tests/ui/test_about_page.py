@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from email.message import Message
 from importlib.metadata import version
-from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -66,9 +65,7 @@ def test_names_of_packages_are_inert() -> None:
 
 
 def fill(pages: Pages) -> Any:
-    (component,) = [each for each in pages.blocks.blocks.values() if getattr(each, "elem_id", None) == "about"]
-    (function,) = [each for each in pages.blocks.fns.values() if component in each.outputs]
-    return function.fn(SimpleNamespace(session_hash="tests", request=None))
+    return pages.handler("fill", "about").fn(pages.request)
 
 
 def test_the_page_names_the_method_and_where_the_data_are(pages: Pages) -> None:

@@ -14,8 +14,7 @@ from ui.components.backup_reminder import LOOKED_AT, reminder_text, unsaved_keys
 
 @pytest.mark.parametrize("page", ["protect", "vault"])
 def test_key_reminder_stays_until_a_backup(pages: Pages, tiny_path: Path, page: str) -> None:
-    box = pages.find(f"{page}-reminder")
-    (look,) = [each for each in pages.blocks.fns.values() if each.name == "look" and box in each.outputs]
+    look = pages.handler("look", f"{page}-reminder")
 
     def reminded() -> str | None:
         row, said = look.fn(pages.request)

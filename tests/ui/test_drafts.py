@@ -18,16 +18,11 @@ EMPTY = ("", "", "", "", ONE)
 TEXTS = ("Example Labs", "", "Ada\nBen\n", "for the spring release", SEVERAL)
 
 
-def handler(pages: Pages, name: str) -> Any:
-    """The function with this name, which several events may call."""
-    return next(each for each in pages.blocks.fns.values() if each.name == name)
-
-
 def keep(
     pages: Pages, *texts: str, source: str | None = None, step: int = 1, name: str = "keep_draft", **set_to: Any
 ) -> None:
     """Calls the handler with the fields' values on a new page, except for those that are given."""
-    function = handler(pages, name)
+    function = pages.handler(name)
     _, _, filled_for, *fields = function.inputs
     known = {"path-target": "", "release-name": ""} | set_to
     settings = [known.get(field.elem_id, field.value) for field in fields[len(EMPTY) :]]
@@ -36,7 +31,7 @@ def keep(
 
 def after_reload(pages: Pages, *texts: str, source: str | None = None, session: str = "tests") -> dict[str, Any] | None:
     """The values that the fields are given back, by their ids; None if there is no draft."""
-    function = handler(pages, "give_back")
+    function = pages.handler("give_back")
     found = function.fn(SimpleNamespace(session_hash=session, request=None), source, *texts)
     assert len(found) == len(function.outputs)
     if all(part == gr.skip() for part in found):
@@ -72,10 +67,9 @@ def test_restored_place_stays_while_fields_are_filled(pages: Pages, tiny_path: P
     """The page keeps a draft with each field that gets its value, the first ones before the name has its own."""
     model = str(place(tiny_path, pages.root, "tiny"))
     keep(pages, *TEXTS, source=model, step=4, **{"path-target": str(pages.root), "release-name": "spring"})
-    give_back = handler(pages, "give_back")
+    give_back = pages.handler("give_back")
     found = give_back.fn(pages.request, None, *EMPTY)
-    card = pages.find("protect-model")
-    (look,) = [each for each in pages.blocks.fns.values() if each.name == "look" and card in each.outputs]
+    look = pages.handler("look", "protect-model")
     chosen, given_back = (found[give_back.outputs.index(state)] for state in look.inputs)
     keep(pages, *TEXTS, source=model, step=1, **{"path-target": str(pages.root)})
     looked = [dict(zip(look.outputs, part, strict=True)) for part in look.fn(chosen, given_back, pages.request)]

@@ -21,7 +21,7 @@ from tests.ui.handlers import Pages
     ],
 )
 def test_events_of_one_output_are_answered_in_order(pages: Pages, element: str, event: str, names: set[str]) -> None:
-    (component,) = [each for each in pages.blocks.blocks.values() if getattr(each, "elem_id", None) == element]
+    component = pages.find(element)
     (one,) = [each for each in pages.blocks.fns.values() if (component._id, event) in each.targets]
     same = [each for each in pages.blocks.fns.values() if each.concurrency_id == one.concurrency_id]
     assert names <= {each.name for each in same}

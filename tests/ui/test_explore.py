@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import re
@@ -19,20 +18,16 @@ import pytest
 from irwm import Parameters
 from irwm.errors import IrwmError, ParameterError
 from irwm.explore.planning import plan
-from storage.encryption import Cost
-from storage.jobs import Jobs
+from tests.ui.handlers import SESSION, Pages
 from ui import explore_data as data
 from ui import explore_plots
 from ui.components.explore_values import answer, percents, protect_values, said_of, settings_of, values_of
 from ui.components.settings_form import SettingsForm
-from ui.context import Context
 from ui.explore_settings import FORMAT, ExploreSettings, SettingsTextError, presets
-from ui.pages import explore, protect
-from ui.sessions import Sessions
-from ui.settings import DEMO, Settings
+from ui.pages import explore
+from ui.settings import DEMO
 
 EVERY = {**presets(256), "usual": ExploreSettings()}
-PASSPHRASE = "umbrella-quartz-lantern-tide"
 DARK_AND_LIGHT = pytest.mark.parametrize("dark", [False, True])
 
 
@@ -215,33 +210,15 @@ def test_a_sample_is_read_again_only_when_the_files_change(demo_path: Path, tmp_
     assert data.sample_of(copy, ExploreSettings()) is not first
 
 
-@pytest.fixture(scope="module")
-def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
-    home = tmp_path_factory.mktemp("home")
-    settings = Settings.from_environment({"IRWM_HOME": str(home)})
-    sessions = Sessions(home, cost=Cost(memory_kib=8, passes=1, lanes=1))
-    sessions.create("hash:open", PASSPHRASE)
-    return Context(settings, sessions, Jobs(home))
-
-
-@pytest.fixture(scope="module")
-def handlers(context: Context) -> dict[str, Callable[..., Any]]:
-    """The page's own handlers by name."""
-
-    async def build() -> gr.Blocks:  # in a loop: otherwise Gradio makes one and leaves it open
-        with gr.Blocks() as blocks:
-            context.opened, context.dark = gr.State(0), gr.State(False)
-            with gr.Tab("Protect") as tab:
-                protect.build(context, tab)
-            with gr.Tab("Explore") as tab:
-                explore.build(context, tab)
-        return blocks
-
-    return {block.name: inspect.unwrap(block.fn) for block in asyncio.run(build()).fns.values() if block.fn}
+@pytest.fixture
+def handlers(pages: Pages) -> dict[str, Callable[..., Any]]:
+    """The pages' handlers by name; those of Explore have names of their own."""
+    return {each.name: inspect.unwrap(each.fn) for each in pages.blocks.fns.values() if each.fn}
 
 
 def who(name: str) -> gr.Request:
-    return gr.Request(session_hash=name)
+    """The request of the unlocked browser "open", or of another one."""
+    return gr.Request(session_hash=SESSION.removeprefix("hash:") if name == "open" else name)
 
 
 def test_explore_handlers_draw_only_for_unlocked_browsers(handlers: dict[str, Callable[..., Any]]) -> None:

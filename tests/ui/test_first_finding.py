@@ -18,13 +18,6 @@ from ui.jobs.filing import report_names
 from ui.jobs.kept import FIRST
 
 
-def handler(pages: Pages, name: str, output: str) -> Any:
-    """The function of this name that gives a value to the element."""
-    component = pages.find(output)
-    (found,) = [each for each in pages.blocks.fns.values() if each.name == name and component in each.outputs]
-    return found.fn
-
-
 @pytest.mark.slow
 def test_finding_appears_before_controls_and_is_replaced_by_the_report(
     pages: Pages, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -35,7 +28,7 @@ def test_finding_appears_before_controls_and_is_replaced_by_the_report(
     put_in_vault(pages.vault, [key])
     leaked = irwm.insert(model, key, pages.root / "leaked").path
     jobs, seen = pages.jobs, []
-    show_first, show = (handler(pages, name, "first-verdict") for name in ("show_first", "show"))
+    show_first, show = (pages.handler(name, "first-verdict").fn for name in ("show_first", "show"))
     run_controls = Controls.run
 
     def look_first(self: Controls, *args: Any) -> Any:
@@ -68,7 +61,7 @@ def test_finding_appears_before_controls_and_is_replaced_by_the_report(
 def test_first_finding_is_hidden_before_a_result_and_when_locked(pages: Pages) -> None:
     jobs = pages.jobs
     job = jobs.create("investigate", "Investigate", {})
-    show_first = handler(pages, "show_first", "first-verdict")
+    show_first = pages.handler("show_first", "first-verdict").fn
     assert not show_first(job.id, "Opening suspect and original", pages.request).visible
     jobs.files(job.id).write(FIRST, b"not a document")
     assert not show_first(job.id, "Running the self-tests", pages.request).visible

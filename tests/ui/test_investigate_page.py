@@ -47,7 +47,7 @@ class Officer:
 
     def notes(self) -> dict[str, str]:
         """The names that `call` gives to the pickers' notes."""
-        (begin,) = [each for each in self.pages.blocks.fns.values() if each.name == "begin" and len(each.inputs) == 19]
+        begin = self.pages.handler("begin", "keys-notice")
         places = [place for place, output in enumerate(begin.outputs) if not output.elem_id]
         return dict(zip(("suspect", "answers", "original"), map(str, places[-3:]), strict=True))
 
@@ -66,8 +66,7 @@ class Officer:
 
     def looks_at(self, card: str, path: Path, original: Path | None = None) -> tuple[str, bool]:
         """The last card of a suspect chosen by its path, and whether it can be examined."""
-        looks = [each for each in self.pages.blocks.fns.values() if each.name == "look_at_suspect"]
-        (look,) = [each for each in looks if each.outputs[0].elem_id == card]
+        look = self.pages.handler("look_at_suspect", card)
         base = None if original is None else str(original)
         *_, (html, sound, *_rest) = look.fn(str(path), base, None, self.pages.request)
         return html, sound
@@ -162,7 +161,7 @@ def test_a_suspect_that_cannot_be_opened_starts_nothing(officer: Officer) -> Non
     for path, is_sound in ((broken, False), (officer.path, True)):
         card, sound = officer.looks_at("suspect-model", path)
         assert ("notice-fault" in card, sound) == (not is_sound, is_sound)
-    (may_start,) = [each for each in officer.pages.blocks.fns.values() if each.name == "may_start"]
+    may_start = officer.pages.handler("may_start")
     for way, sound in (("weights", (True, False)), ("answers", (False, True))):
         other = tuple(not each for each in sound)
         ready = ((*sound, True), (*other, True), (*sound, False))
@@ -171,10 +170,9 @@ def test_a_suspect_that_cannot_be_opened_starts_nothing(officer: Officer) -> Non
 
 
 def test_stale_choice_is_reported_without_its_value(pages: Pages) -> None:
-    (search,) = [each for each in pages.blocks.fns.values() if each.name == "show_key"]
     values = ["a key’s id", None, False]
     with pytest.raises(gr.Error) as refused:
-        asyncio.run(pages.blocks.preprocess_data(search, values, None))
+        asyncio.run(pages.blocks.preprocess_data(pages.handler("show_key"), values, None))
     assert str(refused.value) == repr(NOT_OFFERED) or NOT_OFFERED in str(refused.value)
     assert "id" not in str(refused.value)
 
@@ -219,8 +217,7 @@ def test_answers_have_a_separate_input(officer: Officer, started) -> None:
 
 def test_the_command_names_the_original_that_was_chosen(officer: Officer) -> None:
     for path, shown in ((None, "PATH-TO-THE-ORIGINAL"), ("/models/a b", "&#39;/models/a b&#39;")):
-        (tell,) = [each for each in officer.pages.blocks.fns.values() if each.name == "tell_how"]
-        out = tell.fn(path, officer.pages.request)
+        out = officer.pages.handler("tell_how").fn(path, officer.pages.request)
         assert f"--original {shown}" in out
         assert "--plan" in out
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -92,7 +91,7 @@ def test_result_opens_only_on_the_page_of_its_kind(pages: Pages, kind: str) -> N
     jobs.start(job.id, os.getpid())
     jobs.finish(job.id, "done", result={})
     assert choose(pages, job.id)["open-result"].visible is True
-    (function,) = [each for each in pages.blocks.fns.values() if each.name == "open_result"]
+    function = pages.handler("open_result")
     states = [place for place, output in enumerate(function.outputs) if output is pages.context.cards[kind][1]]
     opened = pages.call("open-result", "click", job.id)
     assert [place for place, value in opened.items() if value == job.id] == [str(place) for place in states]
@@ -196,7 +195,7 @@ def test_an_empty_history_says_what_to_do(pages: Pages) -> None:
 
 def test_chosen_job_is_not_replaced_by_page_defaults(pages: Pages) -> None:
     """Gradio's queue may answer the event of coming into view and a choice at the same time, in any order."""
-    request = SimpleNamespace(session_hash="tests", request=None)
+    request = pages.request
     job = end(pages, "interrupted")
     restores = [each for each in pages.blocks.fns.values() if each.name == "restore"]
     cards = [each.fn for each in restores if each.inputs]

@@ -61,12 +61,6 @@ def test_removed_mark_is_shown_as_a_failure() -> None:
     assert "one trial that left the model usable" in text
 
 
-def looking(pages: Pages) -> Any:
-    """The function that the view's timer calls."""
-    (found,) = [fn for fn in pages.blocks.fns.values() if "tick" in str(fn.targets) and fn.outputs[0].elem_id == "lab"]
-    return found
-
-
 def lab(pages: Pages, document: dict[str, Any]) -> str:
     jobs = pages.jobs
     id = jobs.create("lab", "Rehearsal on demo", {}).id
@@ -77,10 +71,9 @@ def lab(pages: Pages, document: dict[str, Any]) -> str:
 
 def test_unfinished_lab_can_be_resumed_and_figures_follow_the_choice(pages: Pages) -> None:
     id = lab(pages, crafted(ROWS, complete=False))
-    look = looking(pages)
-    request = _Request()
+    look = pages.handler("look", "lab")
     shown = dict(
-        zip([out.elem_id for out in look.outputs], look.fn(id, None, False, None, None, [], request), strict=True)
+        zip([out.elem_id for out in look.outputs], look.fn(id, None, False, None, None, [], pages.request), strict=True)
     )
     assert shown["lab"].visible
     assert "ended early" in shown["lab-summary"]
@@ -92,7 +85,7 @@ def test_unfinished_lab_can_be_resumed_and_figures_follow_the_choice(pages: Page
     assert shown["lab-trials"].data
     # No update is sent again without news.
     now = [id, len(ROWS), False, "stopped", False]
-    again = look.fn(id, now, False, None, None, [], request)
+    again = look.fn(id, now, False, None, None, [], pages.request)
     assert all(part == gr.skip() for part in again)
     figures = pages.call("lab-ways", "input", id, True, "single", "prune", ["joint original", "sum suspect"])
     assert len(figures["lab-curve"].data) >= 3
@@ -101,11 +94,11 @@ def test_unfinished_lab_can_be_resumed_and_figures_follow_the_choice(pages: Page
 def test_missing_or_damaged_lab_results_are_reported(pages: Pages) -> None:
     id = lab(pages, crafted(ROWS))
     jobs = pages.jobs
-    look = looking(pages)
+    look = pages.handler("look", "lab")
     jobs.files(id).write(LAB_JSON, b"{}")
-    assert "not a lab" in look.fn(id, None, False, None, None, [], _Request())[1]
+    assert "not a lab" in look.fn(id, None, False, None, None, [], pages.request)[1]
     (jobs.folder(id) / f"{LAB_JSON}.sealed").unlink()
-    assert not look.fn(id, None, False, None, None, [], _Request())[0].visible
+    assert not look.fn(id, None, False, None, None, [], pages.request)[0].visible
     other = jobs.create("item", "Hash", {}).id
     with pytest.raises(gr.Error, match="not a lab run"):
         pages.call("lab-history", "input", other)
@@ -115,16 +108,9 @@ def test_missing_or_damaged_lab_results_are_reported(pages: Pages) -> None:
     with pytest.raises(gr.Error, match="already running"):
         pages.call("lab-go-on", "click", running)
     pages.lock()
-    assert not look.fn(id, None, False, None, None, [], _Request())[0].visible
+    assert not look.fn(id, None, False, None, None, [], pages.request)[0].visible
     for element, event, values in (
         ("lab-history", "input", [id]), ("lab-go-on", "click", [id]), ("lab-preset", "input", ["all", []]),
     ):  # fmt: skip
         with pytest.raises(gr.Error):
             pages.call(element, event, *values)
-
-
-class _Request:
-    """As `tests.ui.handlers` makes one."""
-
-    session_hash = "tests"
-    request = None

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.card import Card, NumberFormat, Shard, Tokenizer, card_of
+from tests.ui.tags import assert_balanced
 from tools.small_models import DEMO, write_llama
 from ui.components import model_card
 from ui.components.model_card import Measured, measure, model_html
@@ -242,15 +243,7 @@ def test_the_fingerprint_can_be_copied(demo: Card) -> None:
 def test_tags_are_balanced(request: pytest.FixtureRequest, name: str, marking: bool) -> None:
     model = open_checkpoint(request.getfixturevalue(f"{name}_path"))
     page = model_html(card_of(model), measure(model, rows=marking), marking=marking)
-    stack: list[str] = []
-    for closing, tag, single in re.findall(r"<(/?)(\w+)[^>]*?(/?)>", page):
-        if single or tag == "wbr":
-            continue
-        if closing:
-            assert stack.pop() == tag
-        else:
-            stack.append(tag)
-    assert stack == []
+    assert_balanced(page)
     assert page.count("<h2>") == 1
 
 

@@ -47,7 +47,7 @@ def test_next_steps_need_a_release_and_many_copies_have_a_table() -> None:
 
 def test_investigate_gets_the_release_and_its_original(pages: Pages) -> None:
     click = pages.find("next-investigate")
-    (fill,) = [each for each in pages.blocks.fns.values() if each.name == "take_release"]
+    fill = pages.handler("take_release")
     assert (click._id, "click") in fill.targets
     assert fill.fn(DONE, pages.request) == ("weights", *(DONE["path"],) * 2, *(DONE["model"],) * 2)
     assert fill.fn(None, pages.request) == (gr.skip(),) * 5
@@ -66,7 +66,7 @@ def test_key_is_preselected_for_its_time_stamp(pages: Pages) -> None:
         b"key", owner="Example Labs", recipient="Early access 7", model_name="demo", model_fingerprint="c" * 64,
         family="llama", commitment="a" * 64, parameters={}, label="",
     )  # fmt: skip
-    (choose,) = [each for each in pages.blocks.fns.values() if each.name == "choose_key"]
+    choose = pages.handler("choose_key")
     chosen = choose.fn({**DONE, "key_id": record.id}, pages.request)
     assert chosen.value == record.id
     assert "Early access 7" in chosen.choices[0][0]

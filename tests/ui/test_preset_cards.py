@@ -55,7 +55,7 @@ def test_more_keys_survive_less_noise_and_card_without_model_has_no_numbers() ->
 
 
 def test_the_cards_are_drawn_for_the_model_that_was_chosen_and_the_choice_stays(pages: Pages) -> None:
-    (draw,) = [each for each in pages.blocks.fns.values() if each.name == "cards"]
+    draw = pages.handler("cards")
     drawn = draw.fn(64, (1, 1), pages.request)
     assert drawn.choices == card_choices(64, 1, 1)
     assert "value" not in drawn._constructor_args[0]

@@ -14,7 +14,7 @@ from ui.pages.protect import ONE
 
 
 def check_place(pages: Pages, model: Path, offered: list[str], chosen: list[str] | None) -> Any:
-    (check,) = {each.fn for each in pages.blocks.fns.values() if each.name == "check_place"}
+    check = pages.handler("check_place").fn
     values = [str(model), str(pages.root), "release", ONE, (1, 1), offered, chosen]
     inputs, *_ = special_args(check, values, pages.request, EventData(None, {}))  # type: ignore[arg-type]
     return check(*inputs)

@@ -9,6 +9,7 @@ import pytest
 
 from irwm.report.numbers import sure
 from tests.report.conftest import disguised, found, gone, inconclusive, world
+from tests.ui.tags import assert_balanced
 from ui.components.finding_card import finding_card
 from ui.components.icons import icon
 from ui.components.recognition_card import recognition_html
@@ -81,12 +82,4 @@ def test_verdict_refers_to_the_undone_steps(request) -> None:
 
 @pytest.mark.parametrize("case", ["found", "gone", "inconclusive", "disguised"])
 def test_tags_are_balanced(request, case: str) -> None:
-    page = recognition_html(request.getfixturevalue(case).document)
-    stack: list[str] = []
-    for closing, tag, single in re.findall(r"<(/?)(\w+)[^>]*?(/?)>", page):
-        if not single:
-            if closing:
-                assert stack.pop() == tag
-            else:
-                stack.append(tag)
-    assert stack == []
+    assert_balanced(recognition_html(request.getfixturevalue(case).document))

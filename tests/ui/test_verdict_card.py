@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import re
-
 import pytest
 from markupsafe import Markup
 
+from tests.ui.tags import assert_balanced
 from ui.components.icons import icon
 from ui.components.verdict_card import WORDS, Figure, VerdictCard, verdict_html
 
@@ -54,15 +53,7 @@ def test_without_why_there_is_no_heading() -> None:
 
 def test_tags_are_balanced() -> None:
     page = verdict_html(VerdictCard("inconclusive", "S.", FIGURES, ("W.",), "about"))
-    stack: list[str] = []
-    for closing, tag, single in re.findall(r"<(/?)(\w+)[^>]*?(/?)>", page):
-        if single:
-            continue
-        if closing:
-            assert stack.pop() == tag
-        else:
-            stack.append(tag)
-    assert stack == []
+    assert_balanced(page)
 
 
 @pytest.mark.parametrize("figures", [(), FIGURES[:2], (*FIGURES, FIGURES[0])])

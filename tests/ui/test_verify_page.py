@@ -6,7 +6,6 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -150,11 +149,11 @@ def test_results_of_this_report_stay_and_others_disappear(pages: Pages, report: 
 
 def test_verify_task_updates_only_its_own_report(pages: Pages, report: Path) -> None:
     """A reload shows the last task again, which must not replace a newer request."""
-    jobs, request = pages.jobs, SimpleNamespace(session_hash="tests", request=None)
+    jobs, request = pages.jobs, pages.request
     job = jobs.create("verify", "Verify report.json", {"report": str(report)})
     jobs.start(job.id, os.getpid())
     jobs.finish(job.id, "done", result=to_json(Verification((Check("signature", True, "It holds"),))))
-    (show,) = [each.fn for each in pages.blocks.fns.values() if each.name == "show" and is_of(each, "verified")]
+    show = pages.handler("show", "verified").fn
     about = About.of(str(report), None)
     assert "It holds" in show(job.id, None, request)
     assert "It holds" in show(job.id, replace(about, job=job.id), request)
@@ -171,7 +170,3 @@ def told_by(out: dict[str, Any]) -> About:
 def changed(pages: Pages, *values: Any) -> Any:
     """The effect of another path or another upload, by the event of the upload."""
     return tuple(pages.call("report-files", "change", *values).values())
-
-
-def is_of(function: Any, element: str) -> bool:
-    return any(getattr(output, "elem_id", None) == element for output in function.outputs)

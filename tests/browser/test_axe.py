@@ -17,7 +17,8 @@ from tools.running_app import RunningApp, opened_context, pass_the_gate
 pytestmark = pytest.mark.browser
 
 # All axe-core rules, including best practices, on the whole document.
-RUN = "async () => (await axe.run(document, {resultTypes: ['violations'], elementRef: false})).violations"
+RUN = """async chosen =>
+  (await axe.run(document, {resultTypes: ['violations'], elementRef: false, ...chosen})).violations"""
 # Transitions change colours and plotly draws in steps, but axe-core reads the page at one moment.
 STILL = """() => !document.querySelector('.model-card .pending')
   && document.getAnimations().every(one => one.playState !== 'running' || one.effect.getTiming().iterations > 1)"""
@@ -41,10 +42,11 @@ def model(running_app: RunningApp, demo_path: Path) -> Path:
     return place(demo_path, running_app.root, "demo-model")
 
 
-def check(page: Page, state: str) -> None:
+def check(page: Page, state: str, *rules: str) -> None:
+    """Reports what axe-core finds in this state of the page, by these rules or by all of them."""
     page.wait_for_function(STILL)
     page.evaluate(AXE_SCRIPT)
-    found = page.evaluate(RUN)
+    found = page.evaluate(RUN, {"runOnly": list(rules)} if rules else {})
     told = [
         {"rule": each["id"], "of": node["target"], "html": node["html"][:200], "why": node["failureSummary"]}
         for each in found

@@ -57,13 +57,6 @@ def test_inverse_question_is_answered_and_its_answer_applied(explore: Page) -> N
     expect(field(explore, "l")).to_have_value("56")
     expect(field(explore, "rho")).to_have_value("35")
     expect(title(explore, "odds")).to_contain_text("0.99929")
-    put(explore, "success", "much")
-    expect(explore.locator("#explore-answer .notice-fault")).to_contain_text("Success wanted is out of range")
-    expect(explore.locator("#explore-region .plotly")).to_have_count(0)
-    expect(explore.locator("#explore-odds .plotly")).to_be_visible()  # does not depend on it
-    put(explore, "success", "0.999")
-    expect(explore.locator("#explore-answer .notice-fault")).to_have_count(0)
-    expect(explore.locator("#explore-odds .plotly")).to_be_visible()
 
 
 def test_every_view_of_a_users_model_holds_data(explore: Page, running_app: RunningApp, demo_path: Path) -> None:
@@ -86,21 +79,11 @@ def test_every_view_of_a_users_model_holds_data(explore: Page, running_app: Runn
         assert points(explore, "explore-model") > 5
 
 
-def test_settings_json_round_trips_and_hostile_json_is_refused(explore: Page) -> None:
+def test_settings_json_round_trips(explore: Page) -> None:
     text = explore.locator("#explore-json textarea")
     expect(text).to_have_value(re.compile('"positions": 56'))
     settings = json.loads(text.input_value())
     settings["parameters"]["positions"], settings["survival"] = 64, 0.75
-    for hostile, said in (
-        ('{"format": "<img src=x onerror=alert(1)>"}', "not settings of this page"),
-        (json.dumps({**settings, "risk": float("nan")}), "A value is not a finite number"),
-        (json.dumps({**settings, "secret": 1}), "does not know"),
-    ):
-        text.fill(hostile)
-        explore.click("#explore-load")
-        expect(explore.locator("#explore-loaded .notice-fault")).to_contain_text(said)
-    assert explore.locator("#explore-loaded img").count() == 0
-    expect(field(explore, "l")).to_have_value("56")
     text.fill(json.dumps(settings))
     explore.click("#explore-load")
     expect(field(explore, "l")).to_have_value("64")

@@ -37,7 +37,7 @@ def tabs(running_app: RunningApp, chromium: Browser) -> Iterator[tuple[Page, Pag
     context.close()
 
 
-def test_wizard_text_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path) -> None:
+def test_wizard_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path) -> None:
     page, _ = tabs
     model = place(tiny_path, running_app.root, "tiny")
     open_tab(page, "protect")
@@ -49,16 +49,6 @@ def test_wizard_text_survives_a_reload(tabs, running_app: RunningApp, tiny_path:
     page.locator("#recipients textarea").fill("Ada\nBen")
     page.locator("#recipients textarea").press("Tab")
     expect(page.locator("#recipients-preview")).to_contain_text("2 recipients")
-    page.reload()
-    open_tab(page, "protect")
-    expect(page.locator("#owner input, #owner textarea").first).to_have_value("Example Labs")
-    expect(page.locator("#recipients textarea")).to_have_value("Ada\nBen")
-    expect(page.locator("#recipients-preview")).to_contain_text("2 recipients")
-
-
-def test_the_step_the_original_and_the_settings_survive_a_reload(tabs, running_app: RunningApp) -> None:
-    """Follows the test above: the wizard is at its second step."""
-    page, _ = tabs
     page.click("#to-setting")
     expect(page.locator("#odds-figure .plotly")).to_be_visible()
     page.click("#advanced button.label-wrap")
@@ -78,7 +68,9 @@ def test_the_step_the_original_and_the_settings_survive_a_reload(tabs, running_a
     page.click("#advanced button.label-wrap")
     expect(page.locator("#noise-coordinates input")).to_have_value("7")
     page.click("#back-to-2")
+    expect(page.locator("#owner input, #owner textarea").first).to_have_value("Example Labs")
     expect(page.locator("#recipients textarea")).to_have_value("Ada\nBen")
+    expect(page.locator("#recipients-preview")).to_contain_text("2 recipients")
     page.click("#back-to-1")
     expect(page.locator("#protect-model .model-card h2")).to_have_text("tiny")
     expect(page.locator("#to-names")).to_be_enabled()

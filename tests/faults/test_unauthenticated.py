@@ -173,15 +173,6 @@ def test_unauthenticated_uploads_stay_within_their_share(app: RunningApp, client
 
 
 @pytest.mark.fault(69)
-@pytest.mark.parametrize("route", ["run", "api"])
-def test_no_handler_can_be_called_past_the_queue(app: RunningApp, client: httpx.Client, route: str) -> None:
-    for name in ("compare", "do_unlock", "unlock", "jobs"):
-        assert client.post(f"/gradio_api/{route}/{name}", json={"data": []}).status_code == 404
-        assert client.post(f"/gradio_api/{route}/{name}/", json={"data": []}).status_code == 404
-    assert client.post(f"/gradio_api/{route}/predict", json={"data": [], "fn_index": 0}).status_code == 404
-
-
-@pytest.mark.fault(69)
 def test_backups_with_huge_passphrase_cost_are_refused_first(
     app: RunningApp, client: httpx.Client, tmp_path: Path
 ) -> None:
@@ -365,14 +356,6 @@ def test_offered_files_are_only_for_their_unlocked_browser(app: RunningApp, clie
     assert client.get(path).status_code == 403
     call(client, "do_unlock", [PASSPHRASE, 0])
     assert client.get(path).status_code == 200
-
-
-@pytest.mark.fault(98)
-def test_results_are_available_only_through_the_stream(app: RunningApp, client: httpx.Client) -> None:
-    call(client, "do_unlock", [PASSPHRASE, 0])
-    for path in ("call/arrive/x", "call/arrive", f"call/arrive/{uuid.uuid4().hex}"):
-        assert client.get(f"/gradio_api/{path}").status_code == 404
-        assert client.post(f"/gradio_api/{path}", json={"data": [False]}).status_code == 404
 
 
 @pytest.mark.slow

@@ -87,7 +87,15 @@ def test_bin_files_make_a_model_only_with_a_config(root: Path, limits: Limits) -
 
 @pytest.mark.parametrize(
     "outside",
-    ["{root}/../outside", "{root}/..", "/etc", "/etc/passwd", "/", "{root}/model/../../outside/theirs.safetensors"],
+    [
+        "{root}/../outside",
+        "{root}-of-another",
+        "{root}/..",
+        "/etc",
+        "/etc/passwd",
+        "/",
+        "{root}/model/../../outside/theirs.safetensors",
+    ],
 )
 def test_paths_outside_the_roots_are_refused(root: Path, limits: Limits, outside: str) -> None:
     with pytest.raises(PathRefusedError, match="not in one of the folders"):
@@ -103,13 +111,6 @@ def test_existence_of_outside_paths_is_not_revealed(root: Path, limits: Limits) 
         return caught.value.problem
 
     assert message(root.parent / "outside") == message(root.parent / "never")
-
-
-def test_root_is_not_matched_as_a_text_prefix(root: Path, limits: Limits) -> None:
-    sibling = root.with_name("root-of-another")
-    sibling.mkdir()
-    with pytest.raises(PathRefusedError, match="not in one of"):
-        use_path(str(sibling), limits)
 
 
 def test_links_out_of_a_root_are_not_shown_or_followed(root: Path, limits: Limits) -> None:
@@ -171,8 +172,6 @@ def test_pipes_devices_and_other_kinds_of_file_are_refused(root: Path, limits: L
     assert "pipe.safetensors" not in {name for name, _ in names(list_folder(root, limits))}
     with pytest.raises(PathRefusedError, match="neither"):
         use_path(str(root / "pipe.safetensors"), limits)
-    with pytest.raises(PathRefusedError, match="cannot hold weights"):
-        use_path(str(root / "notes.txt"), limits)
     with pytest.raises(PathRefusedError, match="not a folder"):
         use_path(str(root / "one.safetensors"), limits, kind="folder")
 
@@ -206,11 +205,6 @@ def test_folder_without_permission_is_reported(root: Path, limits: Limits, monke
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(PathRefusedError, match="Permission denied"):
         list_folder(root, limits)
-
-
-def test_non_text_names_are_left_out(root: Path, limits: Limits) -> None:
-    os.mkdir(os.fsencode(root) + b"/caf\xe9")
-    assert all(entry.name.isprintable() for entry in list_folder(root, limits).entries)
 
 
 def test_long_listing_is_cut_with_a_note(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,21 +234,13 @@ def test_only_one_input_mode_is_shown(officer: Officer) -> None:
     ("corrupt", "said"),
     [
         ({"count": 20}, "There are too few answers"),
-        ({"vocab_size": 5000}, "tokens of another vocabulary"),
-        ({"tokens": range(20)}, "There are too few tokens"),
-        ("weights", "holds no recorded answers"),
-        ("cut", "These answers cannot be read"),
         ("text", "These answers cannot be read"),
     ],
 )
 def test_unexaminable_suspect_is_reported_below_its_field(officer: Officer, corrupt: Any, said: str) -> None:
     file = officer.pages.root / "answers.safetensors"
     write_recording(officer.model, officer.model, file, **(corrupt if isinstance(corrupt, dict) else {}))
-    if corrupt == "weights":
-        file.write_bytes((officer.path / "model.safetensors").read_bytes())
-    elif corrupt == "cut":
-        file.write_bytes(file.read_bytes()[:-7])
-    elif corrupt == "text":
+    if corrupt == "text":
         file.write_text("no answers at all")
     card, sound = officer.looks_at("answers-model", file, officer.path)
     assert not sound

@@ -53,13 +53,6 @@ def test_investigate_gets_the_release_and_its_original(pages: Pages) -> None:
     assert fill.fn(None, pages.request) == (gr.skip(),) * 5
 
 
-def test_a_receipt_has_one_button_that_backs_up(pages: Pages) -> None:
-    """It is the reminder's button, which disappears once a backup holds the key (`test_backup_reminder.py`)."""
-    on_protect = {id for each in pages.blocks.blocks.values() if (id := getattr(each, "elem_id", None) or "")}
-    assert "protect-backup" in on_protect
-    assert not any(id.startswith("next-") and "back" in id for id in on_protect)
-
-
 def test_key_is_preselected_for_its_time_stamp(pages: Pages) -> None:
     vault = pages.vault
     record = vault.add_key(

@@ -31,34 +31,6 @@ def sessions(tmp_path: Path, clock: Clock) -> Sessions:
     return Sessions(tmp_path / "home", cost=CHEAP, monotonic=clock)
 
 
-def test_the_first_passphrase_opens_the_vault_for_this_browser_only(sessions: Sessions) -> None:
-    assert not sessions.vault_exists()
-    sessions.create("a", PASSPHRASE)
-    assert sessions.vault_exists()
-    assert sessions.is_open("a")
-    assert sessions.vault("a").is_unlocked
-    assert not sessions.is_open("b")
-    with pytest.raises(SessionLockedError):
-        sessions.vault("b")
-
-
-def test_second_browser_needs_the_passphrase_and_failures_lock_no_one_out(sessions: Sessions) -> None:
-    sessions.create("a", PASSPHRASE)
-    with pytest.raises(WrongPassphraseError):
-        sessions.unlock("b", "wrong")
-    assert not sessions.is_open("b")
-    assert sessions.is_open("a")
-    sessions.unlock("b", PASSPHRASE)
-    assert sessions.is_open("b")
-
-
-def test_locking_one_leaves_the_other_open(sessions: Sessions) -> None:
-    sessions.create("a", PASSPHRASE)
-    sessions.unlock("b", PASSPHRASE)
-    sessions.lock("a")
-    assert (sessions.is_open("a"), sessions.is_open("b")) == (False, True)
-
-
 @pytest.mark.fault(54)
 def test_idle_browser_is_locked_despite_polling(sessions: Sessions, clock: Clock) -> None:
     sessions.create("a", PASSPHRASE)

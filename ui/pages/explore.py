@@ -23,7 +23,7 @@ from ui.components.events import PRIVATE
 from ui.components.explore_values import about_model, answer, protect_values, said_of, settings_of, values_of
 from ui.components.glossary import TITLE, glossary_html
 from ui.components.guarded import guarded
-from ui.components.path_picker import PathPicker, path_picker
+from ui.components.path_picker import path_picker
 from ui.components.setting_words import setting_of
 from ui.components.settings_form import positions_for, scale_text
 from ui.context import Context
@@ -103,234 +103,186 @@ def model_figure(view: str | None, path: Path, s: ExploreSettings, dark: bool) -
     return explore_model_plots.ranks_under_noise(s, data.shares_of(mark, p.rank_threshold), dark=dark)
 
 
-@dataclass(frozen=True, slots=True)
-class Odds:
-    """How reliably a mark is found, and how rarely by accident."""
-
-    controls: tuple[Any, ...]
-    said: gr.HTML
-    along: gr.Radio
-    figure: gr.Plot
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The smallest mark that meets two demands."""
-
-    controls: tuple[Any, ...]
-    take: gr.Button
-    answer: gr.HTML
-    figure: gr.Plot
-
-
-@dataclass(frozen=True, slots=True)
-class OnModel:
-    """Theory compared with trials on a model."""
-
-    picker: PathPicker
-    solved: tuple[Any, ...]  # the controls of a marked row's equations
-    added: tuple[Any, ...]  # the controls of noise and attacks
-    survive: gr.Button
-    view: gr.Radio
-    note: gr.HTML
-    figure: gr.Plot
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """All settings as JSON, and the way to Protect."""
-
-    permutations: gr.State  # of the mark; no figure here depends on it, but it is passed on with the rest
-    text: gr.Textbox
-    load: gr.Button
-    send: gr.Button
-    loaded: gr.HTML
-
-
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
-    usual = presets(USUAL_HIDDEN_SIZE)["Standard"]
-    gr.Markdown(INTRO)
-    with gr.Accordion(TITLE, open=False, elem_id="explore-glossary"):
-        gr.HTML(glossary_html())
-    now = gr.State(values_of(usual))
-    buttons = preset_buttons()
-    odds = odds_part(usual)
-    gr.Markdown(WANTED)
-    wanted = wanted_part(usual)
-    gr.Markdown(MODEL)
-    model = model_part(context, usual)
-    gr.Markdown(SHARE)
-    share = share_part(usual, send=context.settings_form is not None)
-    Explore(context, now, odds, wanted, model, share).connect(buttons)
+    Explore(context, Layout(context)).connect()
 
 
-def preset_buttons() -> list[gr.Button]:
-    """One for each ready setting, in the order of `presets`."""
-    with gr.Row(elem_id="explore-presets"):
-        return [
-            gr.Button(name, elem_id=f"explore-preset-{i}", size="sm", min_width=120)
-            for i, name in enumerate(presets(USUAL_HIDDEN_SIZE))
-        ]
+class Layout:
+    """The components of the page, from top to bottom."""
 
+    def __init__(self, context: Context) -> None:
+        usual = presets(USUAL_HIDDEN_SIZE)["Standard"]
+        gr.Markdown(INTRO)
+        with gr.Accordion(TITLE, open=False, elem_id="explore-glossary"):
+            gr.HTML(glossary_html())
+        self.now = gr.State(values_of(usual))  # the values of `controls`
+        with gr.Row(elem_id="explore-presets"):
+            self.presets = [
+                gr.Button(name, elem_id=f"explore-preset-{i}", size="sm", min_width=120)
+                for i, name in enumerate(presets(USUAL_HIDDEN_SIZE))
+            ]
+        self._odds(usual)
+        gr.Markdown(WANTED)
+        self._wanted(usual)
+        gr.Markdown(MODEL)
+        self._model(context, usual)
+        gr.Markdown(SHARE)
+        self._share(usual, send=context.settings_form is not None)
+        # The components whose values `settings_of` takes, in order.
+        self.controls: list[Any] = [*self.rule, *self.wish, *self.solved, self.permutations, *self.added]
 
-def odds_part(usual: ExploreSettings) -> Odds:
-    p = usual.parameters
-    with gr.Row():
-        with gr.Column(scale=3, min_width=280):
-            positions = _number(p.positions, "Positions (l)", "Rows of the model that carry the mark", "l")
-            required = _number(
-                p.required_positions, "Required positions (ρ)", "Minimum number of positions that must count", "rho"
-            )
-            threshold = _slider(
-                0.01, 0.5, p.rank_threshold, "Rank threshold (β)", "Chance that an unmarked row counts", "beta"
-            )
-            survival = _slider(0.01, 0.99, usual.survival, "Survival (p)", "Share that counts after an attack", "p")
-            recipients = _number(usual.recipients, "Recipients (num_u)", "How many recipients have a key", "recipients")
-        with gr.Column(scale=7, min_width=480):
-            said = gr.HTML(elem_id="explore-said")
-            along = gr.Radio(
-                [(f"{axis.title} ({axis.symbol})", axis.name) for axis in explore_plots.AXES],
-                value=explore_plots.AXES[0].name,
-                label="Horizontal axis",
-                elem_id="explore-axis",
-            )
-            figure = gr.Plot(show_label=False, elem_id="explore-odds")
-    return Odds((positions, required, threshold, survival, recipients), said, along, figure)
+    def _odds(self, usual: ExploreSettings) -> None:
+        """How reliably a mark is found, and how rarely by accident."""
+        p = usual.parameters
+        with gr.Row():
+            with gr.Column(scale=3, min_width=280):
+                positions = _number(p.positions, "Positions (l)", "Rows of the model that carry the mark", "l")
+                required = _number(
+                    p.required_positions, "Required positions (ρ)", "Minimum number of positions that must count", "rho"
+                )
+                threshold = _slider(
+                    0.01, 0.5, p.rank_threshold, "Rank threshold (β)", "Chance that an unmarked row counts", "beta"
+                )
+                survival = _slider(0.01, 0.99, usual.survival, "Survival (p)", "Share that counts after an attack", "p")
+                keys = _number(usual.recipients, "Recipients (num_u)", "How many recipients have a key", "recipients")
+            with gr.Column(scale=7, min_width=480):
+                self.said = gr.HTML(elem_id="explore-said")
+                self.along = gr.Radio(
+                    [(f"{axis.title} ({axis.symbol})", axis.name) for axis in explore_plots.AXES],
+                    value=explore_plots.AXES[0].name,
+                    label="Horizontal axis",
+                    elem_id="explore-axis",
+                )
+                self.odds = gr.Plot(show_label=False, elem_id="explore-odds")
+        self.rule = positions, required, threshold, survival, keys
 
+    def _wanted(self, usual: ExploreSettings) -> None:
+        """The smallest mark that meets two demands."""
+        with gr.Row():
+            with gr.Column(scale=3, min_width=280):
+                risk = _text(
+                    f"{usual.risk:g}", "Risk accepted", "Chance that any key at all is falsely accused", "risk"
+                )
+                success = _text(
+                    f"{usual.success!r}", "Success wanted", "Chance that a mark is found after the attack", "success"
+                )
+                gr.Markdown(
+                    "Survival (p), rank threshold (β) and recipients are taken from above.", elem_classes="caption"
+                )
+                self.take = gr.Button("Use the smallest mark", elem_id="explore-take")
+            with gr.Column(scale=7, min_width=480):
+                self.answer = gr.HTML(elem_id="explore-answer")
+                self.region = gr.Plot(show_label=False, elem_id="explore-region")
+        self.wish = risk, success
 
-def wanted_part(usual: ExploreSettings) -> Wanted:
-    with gr.Row():
-        with gr.Column(scale=3, min_width=280):
-            risk = _text(f"{usual.risk:g}", "Risk accepted", "Chance that any key at all is falsely accused", "risk")
-            success = _text(
-                f"{usual.success!r}", "Success wanted", "Chance that a mark is found after the attack", "success"
-            )
-            gr.Markdown("Survival (p), rank threshold (β) and recipients are taken from above.", elem_classes="caption")
-            take = gr.Button("Use the smallest mark", elem_id="explore-take")
-        with gr.Column(scale=7, min_width=480):
-            answered = gr.HTML(elem_id="explore-answer")
-            figure = gr.Plot(show_label=False, elem_id="explore-region")
-    return Wanted((risk, success), take, answered, figure)
-
-
-def model_part(context: Context, usual: ExploreSettings) -> OnModel:
-    picker = path_picker(
-        context,
-        label="Model (optional)",
-        info="Its folder, or one weights file; the demo model is shown until you choose",
-        purpose="explored",
-    )
-    with gr.Row():
-        with gr.Column(scale=3, min_width=280):
-            solved, added, survive = model_controls(usual)
-        with gr.Column(scale=7, min_width=480):
-            view = gr.Radio(
-                [(label, name) for name, label in VIEWS], value=VIEWS[0][0], label="Show", elem_id="explore-view"
-            )
-            note = gr.HTML(elem_id="explore-model-note")
-            figure = gr.Plot(show_label=False, elem_id="explore-model")
-    return OnModel(picker, solved, added, survive, view, note, figure)
-
-
-def model_controls(usual: ExploreSettings) -> tuple[tuple[Any, ...], tuple[Any, ...], gr.Button]:
-    """`solved`, `added` and `survive` of `OnModel`."""
-    p = usual.parameters
-    fewest = int(RANGES["constraints"][0])
-    constraints = _number(p.constraints, "Constraints (t)", "Numbers changed in each marked row", "t", least=fewest)
-    scale = _text(scale_text(p.scale), "Scale (scale_wm)", "Divisor of these numbers; auto hides them best", "scale")
-    limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is more stable, but slower to meet", "tau", None)
-    coordinates = _number(
-        p.noise_coordinates,
-        "Noise coordinates (num_noise)",
-        "Per row, for the copy’s own noise; 0 means none",
-        "num-noise",
-        least=0,
-    )
-    how, size = noise_choice(p)
-    choice = gr.Dropdown(
-        NOISE_CHOICES, value=how, label="Noise", info="Overwriting costs the model far more", elem_id="explore-level"
-    )
-    spread = _slider(0.01, RANGES["spread"][1], size, "Size of the fingerprint (β)", "Where it is added", "spread")
-    hidden = gr.Checkbox(
-        p.hidden, label="In secret coordinates (B_i)", info="Noise needs them", elem_id="explore-hidden"
-    )
-    noise = _slider(
-        0, MOST_NOISE, usual.noise, "Attack (noise, σ)", "White noise, in standard deviations of a row", "noise"
-    )
-    survive = gr.Button("Use the positions that survive it", elem_id="explore-survive")
-    colluders = _number(usual.colluders, "Colluders (c)", "Copies that are averaged", "colluders")
-    return (constraints, scale, limit), (hidden, coordinates, choice, spread, noise, colluders), survive
-
-
-def share_part(usual: ExploreSettings, *, send: bool) -> Share:
-    """Builds the part. `send`: whether Protect has a form to send the settings to."""
-    permutations = gr.State(usual.parameters.permutations)
-    text = gr.Textbox(
-        label="All settings as JSON",
-        info="Copy it to a colleague, or paste theirs and load it",
-        value=usual.to_json(),
-        lines=6,
-        max_lines=12,
-        max_length=MOST_CHARACTERS,
-        buttons=["copy"],
-        elem_id="explore-json",
-        elem_classes="mono",
-    )
-    with gr.Row():
-        load = gr.Button("Load these settings", elem_id="explore-load", scale=0, min_width=190)
-        sender = gr.Button(
-            "Use these in Protect", variant="primary", elem_id="explore-send", scale=0, min_width=200, visible=send
+    def _model(self, context: Context, usual: ExploreSettings) -> None:
+        """Theory compared with trials on a model."""
+        self.picker = path_picker(
+            context,
+            label="Model (optional)",
+            info="Its folder, or one weights file; the demo model is shown until you choose",
+            purpose="explored",
         )
-    return Share(permutations, text, load, sender, gr.HTML(elem_id="explore-loaded"))
+        with gr.Row():
+            with gr.Column(scale=3, min_width=280):
+                self._model_controls(usual)
+            with gr.Column(scale=7, min_width=480):
+                views = [(label, name) for name, label in VIEWS]
+                self.view = gr.Radio(views, value=VIEWS[0][0], label="Show", elem_id="explore-view")
+                self.note = gr.HTML(elem_id="explore-model-note")
+                self.figure = gr.Plot(show_label=False, elem_id="explore-model")
+
+    def _model_controls(self, usual: ExploreSettings) -> None:
+        p = usual.parameters
+        fewest = int(RANGES["constraints"][0])
+        constraints = _number(p.constraints, "Constraints (t)", "Numbers changed in each marked row", "t", least=fewest)
+        scale = _text(
+            scale_text(p.scale), "Scale (scale_wm)", "Divisor of these numbers; auto hides them best", "scale"
+        )
+        limit = _number(
+            p.condition_limit, "Condition limit (τ)", "Lower is more stable, but slower to meet", "tau", None
+        )
+        coordinates = _number(
+            p.noise_coordinates,
+            "Noise coordinates (num_noise)",
+            "Per row, for the copy’s own noise; 0 means none",
+            "num-noise",
+            least=0,
+        )
+        how, size = noise_choice(p)
+        choice = gr.Dropdown(
+            NOISE_CHOICES,
+            value=how,
+            label="Noise",
+            info="Overwriting costs the model far more",
+            elem_id="explore-level",
+        )
+        spread = _slider(0.01, RANGES["spread"][1], size, "Size of the fingerprint (β)", "Where it is added", "spread")
+        hidden = gr.Checkbox(
+            p.hidden, label="In secret coordinates (B_i)", info="Noise needs them", elem_id="explore-hidden"
+        )
+        noise = _slider(
+            0, MOST_NOISE, usual.noise, "Attack (noise, σ)", "White noise, in standard deviations of a row", "noise"
+        )
+        self.survive = gr.Button("Use the positions that survive it", elem_id="explore-survive")
+        colluders = _number(usual.colluders, "Colluders (c)", "Copies that are averaged", "colluders")
+        self.solved = constraints, scale, limit  # of a marked row's equations
+        self.added = hidden, coordinates, choice, spread, noise, colluders
+
+    def _share(self, usual: ExploreSettings, *, send: bool) -> None:
+        """All settings as JSON, and the way to Protect, if it has a form to `send` the settings to."""
+        # No figure here depends on it, but it is passed on with the rest.
+        self.permutations = gr.State(usual.parameters.permutations)
+        self.text = gr.Textbox(
+            label="All settings as JSON",
+            info="Copy it to a colleague, or paste theirs and load it",
+            value=usual.to_json(),
+            lines=6,
+            max_lines=12,
+            max_length=MOST_CHARACTERS,
+            buttons=["copy"],
+            elem_id="explore-json",
+            elem_classes="mono",
+        )
+        with gr.Row():
+            self.load = gr.Button("Load these settings", elem_id="explore-load", scale=0, min_width=190)
+            self.send = gr.Button(
+                "Use these in Protect", variant="primary", elem_id="explore-send", scale=0, min_width=200, visible=send
+            )
+        self.loaded = gr.HTML(elem_id="explore-loaded")
 
 
 @dataclass(frozen=True, slots=True)
 class Explore:
-    """The page's handlers, and the events that call them.
-
-    Attributes:
-        now: a `gr.State` with the values of `controls`.
-    """
+    """The handlers of the page's events."""
 
     context: Context
-    now: gr.State
-    odds: Odds
-    wanted: Wanted
-    model: OnModel
-    share: Share
+    page: Layout
 
-    @property
-    def controls(self) -> list[Any]:
-        """The components whose values `settings_of` takes, in order."""
-        model = self.model
-        return [*self.odds.controls, *self.wanted.controls, *model.solved, self.share.permutations, *model.added]
-
-    def connect(self, buttons: Sequence[gr.Button]) -> None:
-        """`buttons`: those of the presets."""
-        context, controls, now = self.context, self.controls, self.now
-        odds, wanted, model, share = self.odds, self.wanted, self.model, self.share
-        rule = odds.controls[:2]
-        for index, button in enumerate(buttons):
-            button.click(self.chooser(index), model.picker.chosen, controls, **PRIVATE)
+    def connect(self) -> None:
+        """Connects each event to its handler."""
+        context, page, controls, now = self.context, self.page, self.page.controls, self.page.now
+        chosen, rule = page.picker.chosen, [*page.rule[:2]]
+        for index, button in enumerate(page.presets):
+            button.click(self.chooser(index), chosen, controls, **PRIVATE)
         # All controls go through one state, which changes once even if several of them moved together.
         gr.on([part.change for part in controls], lambda *values: values, controls, now, **LAST)
         shown = [now.change, context.opened.change]
-        seen = [context.dark, odds.along, now]
-        gr.on([*shown, odds.along.change], self.draw_odds, seen, [odds.said, odds.figure], **LAST)
-        drawn = [wanted.answer, wanted.figure, wanted.take]
-        gr.on(shown, self.draw_room, [context.dark, now], drawn, **LAST)
-        changed = [*shown, model.picker.chosen.change, model.view.change]
-        looked_at = [context.dark, model.picker.chosen, model.view, now]
-        gr.on(changed, self.draw_model, looked_at, [model.note, model.figure], **LAST)
-        now.change(self.write_json, now, share.text, **LAST)
-        share.text.input(lambda: "", None, share.loaded, **PRIVATE)
-        wanted.take.click(guarded(self.take_over), controls, [*rule], **PRIVATE)
-        model.survive.click(guarded(self.take_surviving), controls, [*rule, model.view], **PRIVATE)
-        share.load.click(guarded(self.read_json), share.text, [*controls, share.loaded], **PRIVATE)
+        along = [context.dark, page.along, now]
+        gr.on([*shown, page.along.change], self.draw_odds, along, [page.said, page.odds], **LAST)
+        gr.on(shown, self.draw_room, [context.dark, now], [page.answer, page.region, page.take], **LAST)
+        changed = [*shown, chosen.change, page.view.change]
+        looked_at = [context.dark, chosen, page.view, now]
+        gr.on(changed, self.draw_model, looked_at, [page.note, page.figure], **LAST)
+        now.change(self.write_json, now, page.text, **LAST)
+        page.text.input(lambda: "", None, page.loaded, **PRIVATE)
+        page.take.click(guarded(self.take_over), controls, rule, **PRIVATE)
+        page.survive.click(guarded(self.take_surviving), controls, [*rule, page.view], **PRIVATE)
+        page.load.click(guarded(self.read_json), page.text, [*controls, page.loaded], **PRIVATE)
         if context.settings_form is not None:
             filled = list(context.settings_form.inputs)
-            sent = share.send.click(guarded(self.to_protect), controls, filled, **PRIVATE)
+            sent = page.send.click(guarded(self.to_protect), controls, filled, **PRIVATE)
             sent.success(None, js=TO_PROTECT)
 
     def draw_odds(self, dark: bool, along: str, values: Sequence[Any], request: gr.Request) -> Any:
@@ -360,7 +312,7 @@ class Explore:
             s = settings_for(MODEL_VIEW, values, ODDS, *([WISH] if view in ("colluders", "fingerprint") else []))
         except IrwmError as error:
             return said_at(MODEL_VIEW, error), None
-        picker = self.model.picker
+        picker = self.page.picker
         try:
             path = picker.check(chosen) if chosen else DEMO
             figure = model_figure(view, path, s, dark)
@@ -384,7 +336,7 @@ class Explore:
         @guarded
         def of_index(chosen: str | None, request: gr.Request) -> Any:
             self.context.require(request)
-            width = irwm.open_checkpoint(self.model.picker.check(chosen)).hidden_size if chosen else USUAL_HIDDEN_SIZE
+            width = irwm.open_checkpoint(self.page.picker.check(chosen)).hidden_size if chosen else USUAL_HIDDEN_SIZE
             return values_of(list(presets(width).values())[index])
 
         return of_index
@@ -404,7 +356,7 @@ class Explore:
         try:
             s = ExploreSettings.from_json(text or "")
         except IrwmError as error:
-            return *(gr.skip(),) * len(self.controls), notices.error_html(error)
+            return *(gr.skip(),) * len(self.page.controls), notices.error_html(error)
         return *values_of(s), notices.note_html("Settings loaded", good=True)
 
     def to_protect(self, request: gr.Request, *values: Any) -> Any:

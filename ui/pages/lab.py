@@ -21,11 +21,11 @@ from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.components.item_form import examiner_field
-from ui.components.job_card import JobCard, job_card
+from ui.components.job_card import job_card
 from ui.components.key_choice import key_label
-from ui.components.lab_choice import LabChoice, lab_choice, obstacles_html, obstacles_of
-from ui.components.lab_view import KIND, LAST, LabView, lab_view
-from ui.components.path_picker import PathPicker, path_picker
+from ui.components.lab_choice import lab_choice, obstacles_html, obstacles_of
+from ui.components.lab_view import KIND, LAST, lab_view
+from ui.components.path_picker import path_picker
 from ui.components.places import Places, at
 from ui.context import Context
 from ui.explore_settings import MOST_CHARACTERS, ExploreSettings
@@ -52,148 +52,135 @@ MOST_KEYS = 200
 DEMO_NAME = "the demo model"
 
 
-@dataclass(frozen=True, slots=True)
-class Attacked:
-    """The target of the attacks: a rehearsal's trial marks, or a release with its key."""
-
-    what: gr.Radio
-    original: PathPicker
-    rehearsal: gr.Column
-    modes: gr.CheckboxGroup
-    released: gr.Column
-    release: PathPicker
-    key: gr.Dropdown
-    key_note: gr.HTML
-
-
 def build(context: Context, tab: gr.Tab) -> None:
     """Adds the page's components to the open tab."""
-    gr.Markdown(INTRO)
-    attacked = attacked_part(context)
-    choice = lab_choice(context)
-    with gr.Accordion("Settings and case", open=False, elem_id="lab-advanced"):
-        text, settings = advanced_part(context)
-    told = gr.HTML(visible=False, elem_id="lab-notice")
-    start = gr.Button("Start the attacks", variant="primary", elem_id="start-lab")
-    job = job_card(context, (KIND,), unit="rows")
-    view = lab_view(context, job)
-    Lab(context, attacked, choice, text, settings, start).connect(tab, told, job, view)
+    Lab(context, Layout(context)).connect(tab)
 
 
-def attacked_part(context: Context) -> Attacked:
-    what = gr.Radio(
-        [("A rehearsal: a trial mark, before there is a release", REHEARSE), ("One of my releases", RELEASE)],
-        value=REHEARSE,
-        label="Attack target",
-        elem_id="lab-what",
-    )
-    with gr.Row(equal_height=False):
-        with gr.Column():
-            original = path_picker(
-                context,
-                label="Original (optional for a rehearsal)",
-                info="The unmarked model’s folder; the demo model until you choose",
-                purpose="lab-original",
-            )
-        with gr.Column() as rehearsal:
-            modes = gr.CheckboxGroup(
-                [(words, name) for name, words in MODES.items()],
-                value=[SINGLE, MANY],
-                label="Trial marks",
-                info="They are attacked one after the other",
-                elem_id="lab-modes",
-            )
-            gr.Markdown(TRIAL_MARK, elem_classes="caption")
-        with gr.Column(visible=False) as released:
-            release = path_picker(
-                context,
-                label="Release",
-                info="The marked copy’s folder; it is not changed",
-                purpose="lab-release",
-            )
-            key = gr.Dropdown([], label="Its key", info="Keys made for this original", elem_id="lab-key", visible=False)
-            key_note = gr.HTML(elem_id="lab-key-note")
-    return Attacked(what, original, rehearsal, modes, released, release, key, key_note)
+class Layout:
+    """The components of the page, from top to bottom."""
 
+    def __init__(self, context: Context) -> None:
+        gr.Markdown(INTRO)
+        self._attacked(context)
+        self.choice = lab_choice(context)
+        with gr.Accordion("Settings and case", open=False, elem_id="lab-advanced"):
+            self._advanced(context)
+        told = gr.HTML(visible=False, elem_id="lab-notice")
+        notes = {"original": self.original.note, "release": self.release.note}
+        self.places = Places(kept=notes, form=told, key=self.key_note, **notes)
+        self.start = gr.Button("Start the attacks", variant="primary", elem_id="start-lab")
+        self.job = job_card(context, (KIND,), unit="rows")
+        self.view = lab_view(context, self.job)
 
-def advanced_part(context: Context) -> tuple[PathPicker, list[Any]]:
-    """The text that models are measured on, and all the fields, in the order in which `Lab.begin` takes them."""
-    with gr.Row():
-        preset = gr.Radio(
-            [("Standard: in secret coordinates", STANDARD), ("Paper: the published setting", PAPER)],
-            value=STANDARD,
-            label="Trial mark of one owner",
-            elem_id="lab-preset-mark",
+    def _attacked(self, context: Context) -> None:
+        """The target of the attacks: a rehearsal's trial marks, or a release with its key."""
+        self.what = gr.Radio(
+            [("A rehearsal: a trial mark, before there is a release", REHEARSE), ("One of my releases", RELEASE)],
+            value=REHEARSE,
+            label="Attack target",
+            elem_id="lab-what",
         )
-        settings = gr.Textbox(
-            label="Or settings as JSON, from Explore (optional)",
-            info="They replace the trial mark for that number of recipients",
-            lines=1,
-            max_lines=6,
-            max_length=MOST_CHARACTERS,
-            elem_id="lab-settings",
-            elem_classes="mono",
+        with gr.Row(equal_height=False):
+            with gr.Column():
+                self.original = path_picker(
+                    context,
+                    label="Original (optional for a rehearsal)",
+                    info="The unmarked model’s folder; the demo model until you choose",
+                    purpose="lab-original",
+                )
+            with gr.Column() as self.rehearsal:
+                self.modes = gr.CheckboxGroup(
+                    [(words, name) for name, words in MODES.items()],
+                    value=[SINGLE, MANY],
+                    label="Trial marks",
+                    info="They are attacked one after the other",
+                    elem_id="lab-modes",
+                )
+                gr.Markdown(TRIAL_MARK, elem_classes="caption")
+            with gr.Column(visible=False) as self.released:
+                self.release = path_picker(
+                    context,
+                    label="Release",
+                    info="The marked copy’s folder; it is not changed",
+                    purpose="lab-release",
+                )
+                self.key = gr.Dropdown(
+                    [], label="Its key", info="Keys made for this original", elem_id="lab-key", visible=False
+                )
+                self.key_note = gr.HTML(elem_id="lab-key-note")
+
+    def _advanced(self, context: Context) -> None:
+        with gr.Row():
+            preset = gr.Radio(
+                [("Standard: in secret coordinates", STANDARD), ("Paper: the published setting", PAPER)],
+                value=STANDARD,
+                label="Trial mark of one owner",
+                elem_id="lab-preset-mark",
+            )
+            settings = gr.Textbox(
+                label="Or settings as JSON, from Explore (optional)",
+                info="They replace the trial mark for that number of recipients",
+                lines=1,
+                max_lines=6,
+                max_length=MOST_CHARACTERS,
+                elem_id="lab-settings",
+                elem_classes="mono",
+            )
+        self.text = path_picker(
+            context,
+            label="Text (optional)",
+            info="Half is used to measure, half to train attacks; a bundled text until you choose",
+            purpose="lab-text",
+            kind="file",
+            suffixes=TEXTS,
         )
-    text = path_picker(
-        context,
-        label="Text (optional)",
-        info="Half is used to measure, half to train attacks; a bundled text until you choose",
-        purpose="lab-text",
-        kind="file",
-        suffixes=TEXTS,
-    )
-    with gr.Row():
-        tokens = gr.Number(
-            USUAL_TOKENS, label="Tokens measured", info="More give steadier numbers but take longer", precision=0,
-            minimum=LEAST_TOKENS, maximum=MOST_TOKENS, elem_id="lab-tokens",
-        )  # fmt: skip
-        seed = gr.Number(
-            0, label="Seed", info="Same seed, same numbers", precision=0, minimum=0, maximum=LARGEST_SEED,
-            elem_id="lab-seed",
-        )  # fmt: skip
-        title = gr.Textbox(
-            label="Case (optional)",
-            info="The results are filed under this title",
-            max_length=200,
-            elem_id="lab-case",
-        )
-        examiner = examiner_field("lab-examiner")
-    return text, [preset, settings, text.field, tokens, seed, title, examiner]
+        with gr.Row():
+            tokens = gr.Number(
+                USUAL_TOKENS, label="Tokens measured", info="More give steadier numbers but take longer", precision=0,
+                minimum=LEAST_TOKENS, maximum=MOST_TOKENS, elem_id="lab-tokens",
+            )  # fmt: skip
+            seed = gr.Number(
+                0, label="Seed", info="Same seed, same numbers", precision=0, minimum=0, maximum=LARGEST_SEED,
+                elem_id="lab-seed",
+            )  # fmt: skip
+            title = gr.Textbox(
+                label="Case (optional)",
+                info="The results are filed under this title",
+                max_length=200,
+                elem_id="lab-case",
+            )
+            examiner = examiner_field("lab-examiner")
+        # In the order in which `Lab.begin` takes their values.
+        self.settings = [preset, settings, self.text.field, tokens, seed, title, examiner]
 
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """The page's handlers, and the events that call them."""
+    """The handlers of the page's events."""
 
     context: Context
-    attacked: Attacked
-    choice: LabChoice
-    text: PathPicker
-    settings: list[Any]
-    start: gr.Button
+    page: Layout
 
-    def connect(self, tab: gr.Tab, told: gr.HTML, job: JobCard, view: LabView) -> None:
-        """`told`: shows errors that are not about one field."""
-        part, choice, original, release = self.attacked, self.choice, self.attacked.original, self.attacked.release
-        notes = {"original": original.note, "release": release.note}
-        places = Places(kept=notes, form=told, key=part.key_note, **notes)
+    def connect(self, tab: gr.Tab) -> None:
+        """Connects each event to its handler."""
+        page, choice, original, release = self.page, self.page.choice, self.page.original, self.page.release
         attacked = gr.State(REHEARSE)
-        part.what.change(self.switch, part.what, [part.rehearsal, part.released, attacked], **PRIVATE)
-        sources = [part.what, original.chosen, release.chosen]
+        page.what.change(self.switch, page.what, [page.rehearsal, page.released, attacked], **PRIVATE)
+        sources = [page.what, original.chosen, release.chosen]
         seen = [attacked.change, original.chosen.change, release.chosen.change]
         gr.on(
-            [self.context.opened.change, *seen, part.modes.change],
+            [self.context.opened.change, *seen, page.modes.change],
             self.look_at_model,
-            [*sources, part.modes, choice.cannot, *choice.inputs],
-            [choice.obstacles, self.start, *choice.outputs],
+            [*sources, page.modes, choice.cannot, *choice.inputs],
+            [choice.obstacles, page.start, *choice.outputs],
             **LAST,
         )
-        gr.on([*seen, tab.select], self.offer_keys, [*sources, part.key], [part.key, part.key_note], **LAST)
-        inputs = [part.what, original.field, part.modes, release.field, part.key, *self.settings]
-        self.start.click(
-            places.told(self.begin, 1), [*inputs, *choice.inputs], [job.job_id, *places.outputs], **PRIVATE
-        )
-        view.go_on.click(guarded(self.go_on), view.shown, job.job_id, **PRIVATE)
+        gr.on([*seen, tab.select], self.offer_keys, [*sources, page.key], [page.key, page.key_note], **LAST)
+        inputs = [page.what, original.field, page.modes, release.field, page.key, *page.settings, *choice.inputs]
+        begun = [page.job.job_id, *page.places.outputs]
+        page.start.click(page.places.told(self.begin, 1), inputs, begun, **PRIVATE)
+        page.view.go_on.click(guarded(self.go_on), page.view.shown, page.job.job_id, **PRIVATE)
 
     def switch(self, what: str, request: gr.Request) -> Any:
         self.context.require(request)
@@ -208,7 +195,7 @@ class Lab:
             present: the attacks that could not run before, and the values of the choice, as `LabChoice.offered` takes
                 them.
         """
-        kept = (gr.skip(),) * len(self.choice.outputs)
+        kept = (gr.skip(),) * len(self.page.choice.outputs)
         if not self.context.is_open(request):
             return "", gr.skip(), *kept
         try:
@@ -222,7 +209,7 @@ class Lab:
             return notices.error_html(error), gr.Button(interactive=False), *kept
         said = obstacles_html(DEMO_NAME if attacked == DEMO else attacked.name, found)
         possible = gr.Button(interactive=not found.keys() >= ATTACKS.keys())
-        return said, possible, *self.choice.offered(found, *present)
+        return said, possible, *self.page.choice.offered(found, *present)
 
     def offer_keys(self, what: str, base: str | None, copy: str | None, chosen: str | None, request: gr.Request) -> Any:
         """The keys of the original, read again each time the page comes into view."""
@@ -244,9 +231,9 @@ class Lab:
     ) -> Any:  # fmt: skip
         """Starts the job. `values`: of the settings, then of the choice of attacks."""
         vault = self.context.require(request)
-        preset, json, file, tokens, seed, title, who = values[: len(self.settings)]
-        chosen = values[len(self.settings) :]
-        original, recent = self.attacked.original, self.context.recent
+        preset, json, file, tokens, seed, title, who = values[: len(self.page.settings)]
+        chosen = values[len(self.page.settings) :]
+        original, recent = self.page.original, self.context.recent
         named = (title or "").strip()
         base = (base or "").strip()
         with at("original"):
@@ -257,8 +244,8 @@ class Lab:
             path = original.check(base) if base else DEMO
         asked: dict[str, Any] = {
             "original": shown_path(path),
-            "trials": self.choice.trials(*chosen),
-            "text": shown_path(self.text.check(file or "")) if (file or "").strip() else "",
+            "trials": self.page.choice.trials(*chosen),
+            "text": shown_path(self.page.text.check(file or "")) if (file or "").strip() else "",
             "tokens": _whole("number of tokens", tokens, LEAST_TOKENS, MOST_TOKENS),
             "seed": _whole("seed", 0 if seed is None else seed, 0, LARGEST_SEED),
             "device": self.context.settings.device,
@@ -270,7 +257,7 @@ class Lab:
         }
         if what == RELEASE:
             asked |= self.released(copy, key)
-            recent.add(self.attacked.release.purpose, asked["release"])
+            recent.add(self.page.release.purpose, asked["release"])
         else:
             asked |= {"release": "", "key": "", "parameters": trial_marks(path, modes, preset, json)}
         if base:
@@ -282,7 +269,7 @@ class Lab:
         with at("release"):
             if not (copy or "").strip():
                 raise IrwmError("the release is missing", advice="Choose it, or rehearse without it")
-            attacked = self.attacked.release.check(copy or "")
+            attacked = self.page.release.check(copy or "")
         with at("key"):
             if not key:
                 raise IrwmError("the key of the release is missing", advice="Choose it, or rehearse without it")

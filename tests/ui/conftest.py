@@ -11,10 +11,12 @@ import pytest
 
 from storage.encryption import Cost
 from storage.jobs import Jobs
-from tests.ui.handlers import PASSPHRASE, SESSION, Pages
+from tests.ui.handlers import JOBS_KEYS, PASSPHRASE, SESSION, Pages
+from tools.running_app import FAKE_TASKS
 from ui import frame
 from ui.context import Context
 from ui.drafts import Drafts
+from ui.jobs import runner
 from ui.sessions import Sessions
 from ui.settings import Settings
 
@@ -42,6 +44,16 @@ def pages(built: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Page
     context.jobs, context.drafts, context.device = Jobs(settings.home), Drafts(), "CPU"
     context.__post_init__()  # the recent paths of this home
     return Pages(context, built.blocks, tmp_path / "models")
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    """The job list of an empty home; each job runs a task that does nothing, and is stopped at the end."""
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_TASKS))
+    jobs = Jobs(tmp_path / "home").opened(JOBS_KEYS)
+    yield jobs
+    for job in jobs.recent():
+        runner.stop(job.id, jobs)
 
 
 def started(patch: pytest.MonkeyPatch, folder: Path) -> Settings:

@@ -14,8 +14,8 @@ from irwm.report.document import ReportError
 from storage import Jobs, NewKey, Vault
 from storage.encryption import Cost
 from storage.job_files import JobFiles
-from storage.job_keys import JobsKeys
 from tests.report.conftest import found, inconclusive, not_found, world
+from tests.ui.handlers import JOBS_KEYS
 from ui.components.finding_card import finding_card
 from ui.components.finding_view import OF_ONE_KEY, Drawn, FindingView, key_picker, read_document, read_others
 from ui.components.key_choice import MOST_LISTED, summary_html
@@ -27,7 +27,7 @@ __all__ = ["found", "inconclusive", "not_found", "world"]
 @pytest.fixture
 def files(tmp_path) -> JobFiles:
     """The files of a job that has none yet."""
-    jobs = Jobs(tmp_path / "home").opened(JobsKeys({"0" * 16: b"\x07" * 32}, "0" * 16))
+    jobs = Jobs(tmp_path / "home").opened(JOBS_KEYS)
     return jobs.files(jobs.create("investigate", "Investigate", {}).id)
 
 

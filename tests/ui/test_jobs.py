@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +14,13 @@ import pytest
 from irwm.errors import CancelledError, IrwmError
 from storage.errors import RecordValueError
 from storage.job import Job
-from storage.job_keys import JobsKeys
 from storage.jobs import Jobs
 from storage.processes import still_runs
-from tools.running_app import FAKE_TASKS
 from tools.waiting import PATIENCE, until, until_over
 from ui.jobs import child, runner
 from ui.jobs.reporter import JobReporter
 
-KEYS = JobsKeys({"0" * 16: b"\x07" * 32}, "0" * 16)
 SECRET = "feedfacecafebeef" * 4
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    monkeypatch.setenv("PYTHONPATH", str(FAKE_TASKS))
-    jobs = Jobs(tmp_path / "home").opened(KEYS)
-    yield jobs
-    for job in jobs.recent():
-        runner.stop(job.id, jobs)
 
 
 def start(jobs: Jobs, do: str, **more: Any) -> Job:

@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,24 +16,12 @@ from irwm.errors import IrwmError
 from storage.encryption import Cost
 from storage.errors import StorageFullError
 from storage.job import Job
-from storage.job_keys import JobsKeys
 from storage.jobs import Jobs
 from storage.vault import Vault
 from tools.running_app import FAKE_TASKS
 from tools.waiting import PATIENCE, until, until_over
 from ui.components.job_card import job_html
 from ui.jobs import queue, runner
-
-KEYS = JobsKeys({"0" * 16: b"\x07" * 32}, "0" * 16)
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    monkeypatch.setenv("PYTHONPATH", str(FAKE_TASKS))
-    jobs = Jobs(tmp_path / "home").opened(KEYS)
-    yield jobs
-    for job in jobs.recent():
-        runner.stop(job.id, jobs)
 
 
 def start(jobs: Jobs, number: int, do: str = "work", **more: Any) -> Job:

@@ -7,4 +7,5 @@ case_file       a case as HTML                       run_view      one run of it
 item_form       adds a received item                 dispute_form  the claims of both claimants
 commitment_box  a key's commitment and its dates     identity_box  the signing identity
 checks          the checks of a report               dispute_card  the outcome of a dispute
+markup          facts, tables and words of all these secret_field  a field for a passphrase
 """

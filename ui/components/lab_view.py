@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -34,9 +33,8 @@ _WAYS = {f"{statistic} {invariant}": (statistic, invariant) for statistic, invar
 _USUAL = [name for name, way in _WAYS.items() if way in lab_plots.USUAL_WAYS]
 
 
-@dataclass(frozen=True, slots=True)
 class LabView:
-    """The parts of the view that a page uses, and their handlers.
+    """The view, its timer and their handlers; shows the job of a card while it runs.
 
     Attributes:
         shown: a `gr.State` with the id of the lab that is shown, or None.
@@ -46,18 +44,40 @@ class LabView:
         outputs: the components that `look` gives values for.
     """
 
-    context: Context
-    shown: gr.State
-    go_on: gr.Button
-    seen: gr.State
-    timer: gr.Timer
-    ways: gr.CheckboxGroup
-    history: gr.Dropdown
-    figures: list[Any]
-    outputs: list[Any]
+    def __init__(self, context: Context, job: JobCard) -> None:
+        self.context = context
+        self.shown, self.seen = gr.State(None), gr.State(None)
+        self.timer = gr.Timer(POLL_SECONDS, active=False)
+        with gr.Column(visible=False, elem_id="lab") as box:
+            summary = gr.HTML(elem_id="lab-summary")
+            with gr.Row():
+                self.go_on = gr.Button("Continue", visible=False, elem_id="lab-go-on", scale=0, min_width=120)
+                file: dict[str, Any] = {"scale": 0, "min_width": 180, "visible": False}
+                html_file = gr.DownloadButton("Report (HTML)", elem_id="lab-html", **file)
+                signature = gr.DownloadButton("Signature", elem_id="lab-signature", **file)
+                json_file = gr.DownloadButton("Numbers (JSON)", elem_id="lab-json", **file)
+            table = gr.HTML(elem_id="lab-table")
+            mode = gr.Radio([], label="Figures of", visible=False, elem_id="lab-mode")
+            trials = gr.Plot(show_label=False, elem_id="lab-trials")
+            with gr.Row():
+                attack = gr.Dropdown([], label="One attack over its strengths", elem_id="lab-curve-of", min_width=280)
+                self.ways = gr.CheckboxGroup(
+                    [(WAY_WORDS[way][0], name) for name, way in _WAYS.items()],
+                    value=_USUAL,
+                    label="Ways of reading (statistic, and source of attention scores)",
+                    elem_id="lab-ways",
+                )
+            curve = gr.Plot(show_label=False, elem_id="lab-curve")
+        self.history = gr.Dropdown(
+            [], label="Earlier labs", info="Choose one to see it again", visible=False, elem_id="lab-history"
+        )
+        self.figures: list[Any] = [mode, attack, trials, curve]
+        files = html_file, signature, json_file
+        self.outputs: list[Any] = [box, summary, self.go_on, *files, table, *self.figures, self.timer, self.seen]
+        self.connect(job)
 
     def connect(self, job: JobCard) -> None:
-        """Shows the job of `job` while it runs, and earlier labs when they are chosen."""
+        """Connects each event to its handler."""
         context, shown, history = self.context, self.shown, self.history
         mode, attack, *_ = self.figures
         drawing = [context.dark, mode, attack, self.ways]
@@ -141,39 +161,6 @@ class LabView:
         if id is not None and self.context.jobs.line(id).kind != KIND:
             raise IrwmError("this job is not a lab run")
         return id
-
-
-def lab_view(context: Context, job: JobCard) -> LabView:
-    """Builds the view, its timer and its events at this place of the page; shows the job of `job` while it runs."""
-    shown, seen = gr.State(None), gr.State(None)
-    timer = gr.Timer(POLL_SECONDS, active=False)
-    with gr.Column(visible=False, elem_id="lab") as box:
-        summary = gr.HTML(elem_id="lab-summary")
-        with gr.Row():
-            go_on = gr.Button("Continue", visible=False, elem_id="lab-go-on", scale=0, min_width=120)
-            html_file = gr.DownloadButton("Report (HTML)", elem_id="lab-html", scale=0, min_width=180, visible=False)
-            signature = gr.DownloadButton("Signature", elem_id="lab-signature", scale=0, min_width=180, visible=False)
-            json_file = gr.DownloadButton("Numbers (JSON)", elem_id="lab-json", scale=0, min_width=180, visible=False)
-        table = gr.HTML(elem_id="lab-table")
-        mode = gr.Radio([], label="Figures of", visible=False, elem_id="lab-mode")
-        trials = gr.Plot(show_label=False, elem_id="lab-trials")
-        with gr.Row():
-            attack = gr.Dropdown([], label="One attack over its strengths", elem_id="lab-curve-of", min_width=280)
-            ways = gr.CheckboxGroup(
-                [(WAY_WORDS[way][0], name) for name, way in _WAYS.items()],
-                value=_USUAL,
-                label="Ways of reading (statistic, and source of attention scores)",
-                elem_id="lab-ways",
-            )
-        curve = gr.Plot(show_label=False, elem_id="lab-curve")
-    history = gr.Dropdown(
-        [], label="Earlier labs", info="Choose one to see it again", visible=False, elem_id="lab-history"
-    )
-    figures = [mode, attack, trials, curve]
-    outputs = [box, summary, go_on, html_file, signature, json_file, table, *figures, timer, seen]
-    view = LabView(context, shown, go_on, seen, timer, ways, history, figures, outputs)
-    view.connect(job)
-    return view
 
 
 def _files(files: JobFiles, *, complete: bool) -> tuple[Any, ...]:

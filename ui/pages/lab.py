@@ -24,7 +24,7 @@ from ui.components.item_form import examiner_field
 from ui.components.job_card import job_card
 from ui.components.key_choice import key_label
 from ui.components.lab_choice import lab_choice, obstacles_html, obstacles_of
-from ui.components.lab_view import KIND, LAST, lab_view
+from ui.components.lab_view import KIND, LAST, LabView
 from ui.components.path_picker import path_picker
 from ui.components.places import Places, at
 from ui.context import Context
@@ -71,7 +71,7 @@ class Layout:
         self.places = Places(kept=notes, form=told, key=self.key_note, **notes)
         self.start = gr.Button("Start the attacks", variant="primary", elem_id="start-lab")
         self.job = job_card(context, (KIND,), unit="rows")
-        self.view = lab_view(context, self.job)
+        self.view = LabView(context, self.job)
 
     def _attacked(self, context: Context) -> None:
         """The target of the attacks: a rehearsal's trial marks, or a release with its key."""

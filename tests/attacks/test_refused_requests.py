@@ -28,9 +28,9 @@ from irwm.attacks import (
     to_bitsandbytes,
     to_gguf,
 )
-from irwm.checkpoint.formats import torch_file
+from irwm.checkpoint.formats import reading
 from irwm.errors import NotACheckpointError, OutputExistsError, ParameterError, UnsupportedCheckpointError
-from tests.checkpoint.torch_files import without_child
+from tests.checkpoint.parsing import without_child
 
 # Each attack with valid options; most of them have further options in INVALID.
 ATTACKS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
@@ -123,7 +123,7 @@ def test_an_existing_folder_is_left_alone(tiny_path: Path, tmp_path: Path, name:
 def test_pytorch_files_and_missing_folders_are_refused(
     tiny_path: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_file, "run_parser", without_child)
+    monkeypatch.setattr(reading, "run_parser", without_child)
     attack, options = ATTACKS[name]
     archive = tmp_path / "archive"
     archive.mkdir()

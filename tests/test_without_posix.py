@@ -189,8 +189,8 @@ from ui.jobs.vault_access import secrets_for
 home = folder / "home"
 vault = Vault.create(home, "correct horse battery staple", Cost(memory_kib=8, passes=1, lanes=1))
 jobs = Jobs(home).opened(vault.jobs_keys_to_seal())
-request = {"model": sys.argv[1], "out_dir": str(folder / "release"), "parameters": irwm.Parameters().to_dict(),
-           "owner": "Example Labs", "recipient": "Early access", "label": "", "device": "cpu"}
+request = {"model": sys.argv[1], "out": str(folder / "release"), "parameters": irwm.Parameters().to_dict(),
+           "owner": "Example Labs", "recipients": [{"name": "Early access"}], "device": "cpu"}
 job = runner.start("protect", "Protect", request, secrets_for(vault), jobs)
 job = until_over(jobs, job.id)
 assert job.state == "done", (job.error, jobs.log_tail(job.id))

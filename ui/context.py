@@ -22,7 +22,7 @@ class Context:
     Attributes:
         settings: this start's settings; replaced by `prefer` when an officer changes them, so do not keep a copy.
         sessions: each browser's view of the vault. Pages call `require(request)`.
-        jobs: the table of long tasks, sealed: kinds, states and times. Pages call `jobs_of` and `jobs_to_start`.
+        jobs: the table of long tasks, sealed: kinds, states and times. Pages call `jobs_of`.
         recent: paths picked before, for the pickers.
         opened: a `gr.State` of the page that is being built, set before the page is built: a number that grows when
             this browser, just unlocked or found unlocked after a reload, shows that page for the first time. In its
@@ -79,14 +79,6 @@ class Context:
         """The table of long tasks as this browser may read it. For timers too; this does not count as use."""
         keys = self.sessions.jobs_keys(self.session(request))
         return self.jobs if keys is None else self.jobs.opened(keys)
-
-    def jobs_to_start(self, vault: Vault) -> Jobs:
-        """The table of long tasks for code that starts one.
-
-        Raises:
-            VaultLockedError, StorageError
-        """
-        return self.jobs.opened(vault.jobs_keys_to_seal())
 
     def require(self, request: Any) -> Vault:
         """This browser's unlocked vault; the first line of every handler of a user action.

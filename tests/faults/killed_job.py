@@ -21,10 +21,10 @@ from irwm.errors import IrwmError
 from storage.jobs import Jobs
 from storage.vault import Vault
 from tools.waiting import until
-from ui.jobs import protect
-from ui.jobs.child import error_parts
+from ui.jobs import task
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import SECRET_NAME
+from ui.services.outcomes import error_parts
 
 # Seconds between two checks for a sign of life: the time between the release's name and its record is short.
 LOOK_SECONDS = 0.0005
@@ -34,7 +34,7 @@ def work(jobs: Jobs, job_id: str, request: dict[str, Any], secrets: dict[str, An
     """Runs a job's process (`ui.jobs.child`), from its message to its last row."""
     reporter = JobReporter(jobs, job_id)
     try:
-        result = protect.run(request, secrets, reporter)
+        result = task.run("protect", request, secrets, reporter)
     except IrwmError as error:
         jobs.finish(job_id, "failed", error=error_parts(error))
         return
@@ -61,7 +61,7 @@ def trial(home: str, request: dict[str, Any], secrets: dict[str, Any], after: st
     os.write(tell, b".")
     for end in (told, tell):
         os.close(end)
-    out = request["out_dir"]
+    out = request["out"]
     sign = {"start": None, "partial": f"{out}.partial", "release": out}[after]
 
     def is_there() -> bool:

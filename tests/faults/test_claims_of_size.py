@@ -25,7 +25,7 @@ from irwm.errors import CorruptCheckpointError
 from tests.checkpoint.builders import entry, raw, sparse
 from tests.checkpoint.gguf_builders import _write_settings, converted, header, setting, text
 from tools.waiting import PATIENCE
-from ui.jobs.examining import HASHED_BYTES, described, hashes
+from ui.services.examining import HASHED_BYTES, described, hashes
 
 # Prints the error's text, the growth of this process's largest size in bytes since before the suspect was opened, and
 # the number of bytes read since then.

@@ -97,11 +97,10 @@ def opens(client: httpx.Client) -> bool:
 def request(app: RunningApp, name: str, **changes: Any) -> dict[str, Any]:
     return {
         "model": str(app.root / "tiny"),
-        "out_dir": str(app.root / name),
+        "out": str(app.root / name),
         "parameters": irwm.Parameters().to_dict(),
         "owner": "Example Labs",
-        "recipient": name,
-        "label": "",
+        "recipients": [{"name": name}],
         "device": "cpu",
     } | changes
 
@@ -689,7 +688,7 @@ def test_fault_44_job_survives_browser_close_and_stop_removes_its_files(
     set_up_release(page, large, app.root, "closed", "Example Labs", "")
     page.click("#start-protect")
     until((app.root / "closed.partial").exists, "the half-written release", app.log)
-    job = next(job for job in jobs.recent() if job.request.get("out_dir") == str(out))
+    job = next(job for job in jobs.recent() if job.request.get("out") == str(out))
     pid = job.pid or 0
     with frozen(pid):
         page.context.close()
@@ -726,7 +725,7 @@ def test_fault_44_job_of_a_killed_app_is_interrupted_swept_and_rerunnable(
     page.click("#start-protect")
     partial = app.root / "again.partial"
     until(partial.exists, "the half-written release", app.log)
-    job = next(job for job in jobs.recent() if job.request.get("out_dir") == str(app.root / "again"))
+    job = next(job for job in jobs.recent() if job.request.get("out") == str(app.root / "again"))
     with frozen(job.pid or 0):
         app.process.kill()
         app.process.wait()

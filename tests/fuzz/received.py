@@ -38,7 +38,7 @@ from tests.fuzz.target import FOLDER, Target, written
 from tests.ownership.authority import make_authority
 from tests.report.signers import ENTRIES, HEAD, SIGNED_UTC, Signatory
 from tools.small_models import write_llama
-from ui.jobs.recipients import read_file, read_list
+from ui.services.recipients import read_file, read_list
 
 PASSPHRASE = "correct horse battery staple"
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)

@@ -24,7 +24,7 @@ import atheris
 import torch
 
 torch.set_num_threads(1)
-OURS = ["irwm.checkpoint", "irwm.families", "irwm.ownership", "irwm.report", "storage", "ui.jobs.recipients"]
+OURS = ["irwm.checkpoint", "irwm.families", "irwm.ownership", "irwm.report", "storage", "ui.services.recipients"]
 with atheris.instrument_imports(include=OURS):
     from tests.fuzz.target import tried
     from tests.fuzz.targets import TARGETS

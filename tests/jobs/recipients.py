@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -17,10 +16,10 @@ from storage import Cost, Jobs, NewKey, Vault
 from storage.job import Job
 from storage.job_files import ENDING
 from tools.waiting import until_over
-from ui.jobs import runner
-from ui.jobs.child import error_parts
+from ui.jobs import runner, task
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import secrets_for
+from ui.services.outcomes import error_parts
 
 PASSPHRASE = "four unrelated plain words"
 SECRET = b"\x07" * 32
@@ -76,6 +75,7 @@ def request(original: Path, keys: Sequence[str] | None, **changes: Any) -> dict[
         "original": str(original),
         "keys": None if keys is None else list(keys),
         "matching": "",
+        "noisy": False,
         "seed": 0,
         "statistic": "joint",
         "invariant": "original",
@@ -88,14 +88,15 @@ def request(original: Path, keys: Sequence[str] | None, **changes: Any) -> dict[
     } | changes
 
 
-def protect_request(model: Path, out: Path, **changes: Any) -> dict[str, Any]:
+def protect_request(
+    model: Path, out: Path, recipient: str = "Early access 7", label: str = "spring release", **changes: Any
+) -> dict[str, Any]:
     return {
         "model": str(model),
-        "out_dir": str(out),
+        "out": str(out),
         "parameters": irwm.Parameters().to_dict(),
         "owner": "Example Labs",
-        "recipient": "Early access 7",
-        "label": "spring release",
+        "recipients": [{"name": recipient, "note": label}],
         "device": "cpu",
     } | changes
 
@@ -119,10 +120,9 @@ def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
     """The finished job, run in this process, which is faster than starting another one."""
     job = jobs.create(kind, kind.capitalize(), asked)
     jobs.start(job.id, os.getpid())
-    task = importlib.import_module(f"ui.jobs.{kind}")
     reporter = JobReporter(jobs, job.id)
     try:
-        result = task.run(asked, secrets_for(vault), reporter)
+        result = task.run(kind, asked, secrets_for(vault), reporter)
     except IrwmError as error:
         jobs.finish(job.id, "failed", error=error_parts(error))
     else:

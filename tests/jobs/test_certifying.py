@@ -21,9 +21,10 @@ from storage import Jobs, Vault
 from tests.jobs.recipients import protect_request, run_job, succeeded
 from tools.waiting import PATIENCE, until
 from ui.components.receipt import cost_text, receipt_html
-from ui.jobs import certifying, protect, runner
+from ui.jobs import runner, task
 from ui.jobs.reporter import JobReporter
 from ui.jobs.vault_access import secrets_for
+from ui.services import certifying
 
 
 @pytest.mark.slow
@@ -58,8 +59,8 @@ RECEIPT = {"changed_rows": 50, "path": "/nowhere"}
 
 def test_cost_is_not_measured_without_a_request(demo_path: Path, tmp_path: Path) -> None:
     model = irwm.open_checkpoint(demo_path)
-    for request, receipt in (({}, RECEIPT), ({"utility": "no"}, RECEIPT), ({"utility": "yes"}, None)):
-        assert certifying.certificate_of(request, model, receipt, "cpu", report(tmp_path)) is None
+    for wanted, receipt in (("no", RECEIPT), ("yes", None)):
+        assert certifying.certificate_of(wanted, model, receipt, "cpu", report(tmp_path)) is None
     assert not list(tmp_path.iterdir())
 
 
@@ -68,10 +69,10 @@ def test_too_large_model_is_not_measured_and_reported(
 ) -> None:
     model = irwm.open_checkpoint(demo_path)
     monkeypatch.setattr(certifying, "SMALL_BYTES", 1000)
-    found = certifying.certificate_of({"utility": "small"}, model, RECEIPT, "cpu", report(tmp_path))
+    found = certifying.certificate_of("small", model, RECEIPT, "cpu", report(tmp_path))
     assert "larger than 1 GB" in found["why"]
     monkeypatch.setattr(certifying, "_free_bytes", lambda: 10_000_000)
-    found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path))
+    found = certifying.certificate_of("yes", model, RECEIPT, "cpu", report(tmp_path))
     assert "more memory than is free" in found["why"]
     assert cost_text(found).startswith("not measured: running the model would need")
 
@@ -93,7 +94,7 @@ def test_full_gpu_falls_back_to_cpu_if_memory_allows(
     monkeypatch.setattr(certifying, "_free_bytes", lambda: free)
     told = report(tmp_path, log=said.append)
     receipt = {"changed_rows": 0, "path": str(demo_path)}
-    found = certifying.certificate_of({"utility": "yes"}, irwm.open_checkpoint(demo_path), receipt, "cuda", told)
+    found = certifying.certificate_of("yes", irwm.open_checkpoint(demo_path), receipt, "cuda", told)
     assert said == [NOT_ENOUGH]
     if free is None:
         assert found["why"] == ""
@@ -108,7 +109,7 @@ def test_a_stop_ends_the_measurement_and_not_the_release(demo_path: Path, tmp_pa
         raise CancelledError("stopped on request")
 
     model = irwm.open_checkpoint(demo_path)
-    found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, stop))
+    found = certifying.certificate_of("yes", model, RECEIPT, "cpu", report(tmp_path, stop))
     assert found["utility"] is None
     assert "was stopped" in found["why"]
 
@@ -131,7 +132,7 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
 
     monkeypatch.setattr("irwm.running.certify", certify)
     model = irwm.open_checkpoint(demo_path)
-    found = certifying.certificate_of({"utility": "yes"}, model, RECEIPT, "cpu", report(tmp_path, look))
+    found = certifying.certificate_of("yes", model, RECEIPT, "cpu", report(tmp_path, look))
     assert not ended.is_set(), "the task did not wait for the long step"
     may_end.set()
     assert "was stopped; the release is complete" in found["why"]
@@ -170,7 +171,7 @@ def test_a_stop_after_the_copy_was_published_does_not_cost_its_record(
         real(done, total, what)
 
     reporter.progress = progress
-    receipt = protect.run(request, secrets_for(vault), reporter)
+    receipt = task.run("protect", request, secrets_for(vault), reporter)
     assert receipt["path"] == str(release)
     assert len(vault.releases()) == 1
 

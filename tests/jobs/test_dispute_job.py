@@ -17,7 +17,7 @@ from storage import Jobs, Vault
 from tests.jobs.recipients import given_out, put_in_vault, run_here, run_job, succeeded
 from tests.ownership.authority import make_authority
 from tools.small_models import write_llama
-from ui.stamps import own_request
+from ui.services.stamps import own_request
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tests.jobs.recipients import averaged, make_keys, put_in_vault, request, ru
 from tools.small_models import write_llama
 from tools.waiting import until
 from ui.jobs import executors
-from ui.jobs.executors import SchedulerError, executor_for
+from ui.jobs.executors import SchedulerError
 from ui.jobs.reporter import JobReporter
 
 
@@ -91,14 +91,14 @@ def assert_the_same(one: Tracing, other: Tracing) -> None:
 
 
 def test_a_small_job_stays_in_this_process(report) -> None:
-    with executor_for(1000, "", report) as executor:
+    with report.executor(1000, "") as executor:
         assert executor is None
 
 
 @pytest.mark.slow
 def test_a_process_pool_gives_exactly_the_same_numbers(world, here, report, monkeypatch) -> None:
     monkeypatch.setattr(executors, "cores", lambda: 2)
-    with executor_for(executors.WORTH_A_POOL, "", report) as executor:
+    with report.executor(executors.WORTH_A_POOL, "") as executor:
         assert executor is not None
         assert executor.submit(torch.get_num_threads).result() == 1
         assert executor.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
@@ -107,7 +107,7 @@ def test_a_process_pool_gives_exactly_the_same_numbers(world, here, report, monk
 
 @pytest.mark.slow
 def test_a_cluster_of_two_workers_gives_exactly_the_same_numbers(world, here, report, cluster) -> None:
-    with quiet(), executor_for(0, cluster.scheduler_address, report) as executor:
+    with quiet(), report.executor(0, cluster.scheduler_address) as executor:
         assert_the_same(here, traced(world, executor))
 
 
@@ -129,7 +129,7 @@ def test_wrong_scheduler_address_is_reported(report, monkeypatch, address: str) 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with quiet(), pytest.raises(SchedulerError) as error, executor_for(0, address.format(port=port), report):
+    with quiet(), pytest.raises(SchedulerError) as error, report.executor(0, address.format(port=port)):
         raise AssertionError("nobody answers there")
     assert "unset IRWM_SCHEDULER" in str(error.value)
 
@@ -149,7 +149,7 @@ def test_worker_ending_after_stop_counts_as_stopped(report, monkeypatch) -> None
 
 
 def submit_what_ends_its_worker(report: JobReporter, *, after_stop: bool) -> None:
-    with executor_for(10**12, "", report) as executor:
+    with report.executor(10**12, "") as executor:
         if after_stop:
             report.cancel()
         assert executor is not None
@@ -161,7 +161,7 @@ import os, sys
 from ui.jobs import executors
 if __name__ == "__main__":
     executors.cores = lambda: 2
-    with executors.executor_for(10**12, "", None) as pool:
+    with executors.executor_for(10**12, "", lambda: False) as pool:
         print(*{pool.submit(os.getpid).result() for _ in range(4)}, flush=True)
         sys.stdin.read()  # until it is killed
 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage import NewKey, Vault
-from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since, logged_in
+from ui.services.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since, logged_in
+from ui.services.request import Filed, InvestigateRequest, SweepRequest
 
 
 def stamped(vault: Vault, *stamps: tuple[str, bool]) -> str:
@@ -34,13 +35,11 @@ def test_examiner_is_named_or_last_item_author_or_login(vault: Vault) -> None:
     vault.add_item(case.id, "leaked", {"a": (1, "ab" * 32)}, added_by="A. Officer")
     assert examiner_of(vault, case.id) == "A. Officer"
     assert examiner_of(vault, case.id, " B. Officer ") == "B. Officer"
-    request = {"case_id": case.id, "case_title": "", "note": "", "examiner": ""}
-    assert Filing.begin(vault, request).examiner == "A. Officer"
+    assert Filing.begin(vault, Filed(case_id=case.id)).examiner == "A. Officer"
 
 
 def test_report_states_only_known_facts_of_its_case() -> None:
-    request = {"case_title": "", "note": "", "seen_utc": "2024-01-28T00:00:00+00:00"}
-    assert case_lines(request, "") == {
+    assert case_lines(Filed(seen_utc="2024-01-28T00:00:00+00:00"), "") == {
         "Case": "Not filed under a title",
         "Suspect known since": "2024-01-28",
         "Note": "",
@@ -63,7 +62,7 @@ def test_suspect_is_known_since_the_earliest_stated_day(vault: Vault) -> None:
 
 
 def test_signature_names_the_log_head_after_earlier_entries(vault: Vault) -> None:
-    filing = Filing.begin(vault, {"case_id": "", "case_title": "Leak", "note": ""})
+    filing = Filing.begin(vault, Filed(case_title="Leak"))
     filing.received("leaked", {"a": (1, "ab" * 32)})
     signer = filing.signer()
     assert (signer.audit_head, signer.audit_count) == (vault.audit_head, vault.audit_count)
@@ -71,19 +70,18 @@ def test_signature_names_the_log_head_after_earlier_entries(vault: Vault) -> Non
 
 
 @pytest.mark.parametrize(
-    ("request_", "title"),
+    ("asked", "title"),
     [
-        ({"suspect": "/incoming/leaked-q4.gguf"}, "leaked-q4.gguf"),
-        ({"folder": "/incoming/three suspects"}, "three suspects"),
-        ({"suspect": "/incoming/leaked", "case_title": "Leak of January"}, "Leak of January"),
-        ({"suspect": "/incoming/\u202egpj.x"}, "\\u202egpj.x"),
-        ({}, "Untitled case"),
+        (InvestigateRequest(original="/o", suspect="/incoming/leaked-q4.gguf"), "leaked-q4.gguf"),
+        (SweepRequest(original="/o", folder="/incoming/three suspects"), "three suspects"),
+        (InvestigateRequest(original="/o", suspect="/leaked", case_title="Leak of January"), "Leak of January"),
+        (InvestigateRequest(original="/o", suspect="/incoming/\u202egpj.x"), "\\u202egpj.x"),
+        (Filed(), "Untitled case"),
     ],
 )
 def test_a_case_without_a_title_is_named_after_its_suspect_and_opened_new(
-    vault: Vault, request_: dict[str, str], title: str
+    vault: Vault, asked: Filed, title: str
 ) -> None:
-    asked = {"case_id": "", "case_title": "", "note": ""} | request_
     first, second = Filing.begin(vault, asked), Filing.begin(vault, asked)
     assert {case.title for case in vault.cases()} == {title}
-    assert (first.case_id == second.case_id) == bool(asked["case_title"]), "only a typed title continues a case"
+    assert (first.case_id == second.case_id) == bool(asked.case_title), "only a typed title continues a case"

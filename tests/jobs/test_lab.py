@@ -28,9 +28,10 @@ from storage.jobs import SCRATCH_NAME
 from tests.jobs.recipients import PARAMETERS, given_out, make_keys, put_in_vault, run_here, succeeded
 from tools.small_models import DEMO, write_llama
 from tools.waiting import until
-from ui.jobs import lab_resume, runner
-from ui.jobs.kept import lab_of
+from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
+from ui.services import lab_resume
+from ui.services.kept import lab_of
 
 ROBUST = irwm.Parameters().to_dict()
 FILES = {LAB_JSON, LAB_HTML, f"lab{ENDING}"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from tests.jobs.recipients import PARAMETERS, averaged, given_out
 from tools.small_models import write_llama
 from tools.waiting import until_over
 from ui.jobs import requests
-from ui.jobs.recipients import read_list
 from ui.jobs.requests import Asked
+from ui.services.recipients import read_list
 
 OWNER = "Xylophonia Stiftung"
 NAMES = ("Quuxholm Zebrawerke", "Wyvernfjörd & Söhne", "=Bzzrk Ltd")
@@ -76,12 +77,10 @@ def test_no_name_is_in_clear_after_protect_investigate_and_lock(vault: Vault, tm
     many = done(asked, vault)
     assert many.state == "done", many.error
     assert [row["recipient"] for row in many.result["rows"]] == list(NAMES)
-    one = done(
-        requests.protect(
-            vault, model, out / "release-4", owner=OWNER, parameters=PARAMETERS, recipient=NAMES[0], device="cpu"
-        ),
-        vault,
+    single = requests.protect(
+        vault, model, out / "release-4", owner=OWNER, parameters=PARAMETERS, recipient=NAMES[0], device="cpu"
     )
+    one = done(single, vault)
     assert one.state == "done", one.error
 
     suspects = tmp_path / "suspects"
@@ -99,7 +98,7 @@ def test_no_name_is_in_clear_after_protect_investigate_and_lock(vault: Vault, tm
     # A failed job says why, and whose copy it was.
     (out / "taken").mkdir()
     failed = done(
-        Asked("protect", f"Protect for {NAMES[0]}", one.request | {"out_dir": str(out / "taken"), "label": "again"}),
+        Asked(f"Protect for {NAMES[0]}", replace(single.request, out=str(out / "taken"))),
         vault,
     )
     assert failed.state == "failed"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from irwm.keys.key import MAX_NAME
-from ui.jobs import recipients
-from ui.jobs.recipients import (
+from ui.services import recipients
+from ui.services.recipients import (
     MOST_RECIPIENTS,
     Recipient,
     RecipientListError,

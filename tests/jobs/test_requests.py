@@ -11,8 +11,8 @@ import irwm
 from irwm.errors import IrwmError, OutputExistsError, ParameterError
 from storage import Jobs, NewKey, Vault
 from ui.jobs import requests
-from ui.jobs.recipients import Recipient, RecipientListError
 from ui.jobs.requests import NoNoiseError, chosen_keys
+from ui.services.recipients import Recipient, RecipientListError
 
 MODEL, OTHER = "a" * 64, "b" * 64
 
@@ -60,9 +60,9 @@ def test_trace_requests_only_keys_with_noise(vault: Vault, jobs: Jobs, tmp_path:
     ben = put(vault, "Ben", "3" * 8, noise=5)
     asked = requests.trace(vault, jobs, suspect, tmp_path, MODEL)
     assert (asked.kind, asked.title) == ("investigate", "Trace suspect.safetensors")
-    assert (asked.request["keys"], asked.request["noisy"]) == (None, True), "the keys are read when the work starts"
-    assert requests.trace(vault, jobs, suspect, tmp_path, MODEL, matching="ada").request["matching"] == "ada"
-    assert requests.trace(vault, jobs, suspect, tmp_path, MODEL, keys=[ben]).request["keys"] == [ben]
+    assert (asked.request.keys, asked.request.noisy) == (None, True), "the keys are read when the work starts"
+    assert requests.trace(vault, jobs, suspect, tmp_path, MODEL, matching="ada").request.matching == "ada"
+    assert requests.trace(vault, jobs, suspect, tmp_path, MODEL, keys=[ben]).request.keys == (ben,)
 
 
 def test_trace_continues_a_trace_and_not_an_investigation(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
@@ -74,11 +74,11 @@ def test_trace_continues_a_trace_and_not_an_investigation(vault: Vault, jobs: Jo
     stopped = {}
     for ask in (requests.investigate, requests.trace):
         asked = ask(*place)
-        assert (asked.kind, asked.request["resume"]) == ("sweep", "")
-        job = jobs.create("sweep", asked.title, asked.request)
+        assert (asked.kind, asked.request.resume) == ("sweep", "")
+        job = jobs.create("sweep", asked.title, asked.request.to_json())
         jobs.finish(job.id, "stopped")
         stopped[ask] = job.id
-        assert ask(*place).request["resume"] == job.id
+        assert ask(*place).request.resume == job.id
 
 
 def test_investigation_continues_the_case_with_its_title(vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_investigation_continues_the_case_with_its_title(vault: Vault, jobs: Job
     suspect.write_bytes(b"")
     for title, case in (("A leak", known.id), ("Another", ""), ("", "")):
         asked = requests.investigate(vault, jobs, suspect, tmp_path, MODEL, case=title)
-        assert (asked.request["case_id"], asked.request["case_title"]) == (case, title)
+        assert (asked.request.case_id, asked.request.case_title) == (case, title)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,8 @@ def test_single_release_request_and_invalid_targets(vault: Vault, tiny_path: Pat
     plain: dict[str, Any] = {"owner": " Labs ", "parameters": irwm.Parameters(), "recipient": "Ada"}
     asked = requests.protect(vault, tiny_path, tmp_path / "out", **plain)
     assert asked.title == f"Protect {tiny_path.name} as out"
-    assert (asked.request["owner"], asked.request["recipient"], asked.request["utility"]) == ("Labs", "Ada", "small")
+    assert (asked.request.owner, asked.request.utility) == ("Labs", "small")
+    assert asked.request.recipients == (Recipient("Ada"),)
     (tmp_path / "there").mkdir()
     with pytest.raises(OutputExistsError):
         requests.protect(vault, tiny_path, tmp_path / "there", **plain)
@@ -126,8 +127,8 @@ def test_many_copies_are_requested_while_any_recipient_lacks_one(vault: Vault, t
     people = [Recipient("Ada", "first"), Recipient("Ben")]
     plain: dict[str, Any] = {"owner": "Labs", "parameters": irwm.Parameters()}
     asked = requests.protect(vault, tiny_path, tmp_path / "copies", recipients=people, **plain)
-    assert asked.request["recipients"] == [["Ada", "first"], ["Ben", ""]]
-    assert "recipient" not in asked.request
+    assert asked.request.recipients == tuple(people)
+    assert asked.request.many
     with pytest.raises(RecipientListError, match="there are no recipients"):
         requests.protect(vault, tiny_path, tmp_path / "copies", recipients=[], **plain)
     fingerprint = irwm.open_checkpoint(tiny_path).fingerprint

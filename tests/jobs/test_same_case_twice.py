@@ -26,25 +26,18 @@ import sys, torch
 torch.set_num_threads(int(sys.argv[1]))
 import irwm
 from pathlib import Path
-from irwm.report.controls import WAY
-from ui.jobs.examining import Examiner, Keys
-from ui.jobs.reporter import JobReporter
+from types import SimpleNamespace
+from ui.services.examining import ExamineRequest, Examiner, Keys
 from irwm.report import to_json
-
-
-class Quiet(JobReporter):
-    def __init__(self, folder): self.folder = self.home = folder
-    def progress(self, done, total, what): pass
-    def log(self, line): pass
-    def cancelled(self): return False
 
 
 original, suspect = (irwm.open_checkpoint(path) for path in sys.argv[2:4])
 key = irwm.Key.from_bytes(Path(sys.argv[4]).read_bytes())
-report = Quiet(Path(sys.argv[5]))
-examiner = Examiner(original, Keys(("1",), (key,), (), 1), {**WAY, "decoys": 400}, None, report.folder)
-examined = examiner.examine(suspect, "cpu", report)
-document = examined.document(suspect, original, {"Case": "7"}, {"Device": "cpu", "Seconds": sys.argv[6]}, report)
+work = SimpleNamespace(progress=lambda *_: None, log=lambda *_: None, cancelled=lambda: False)
+asked = ExamineRequest(original=sys.argv[2], decoys=400)
+examiner = Examiner(original, Keys(("1",), (key,), (), 1), asked, None, Path(sys.argv[5]))
+examined = examiner.examine(suspect, "cpu", work)
+document = examined.document(suspect, original, {"Case": "7"}, {"Device": "cpu", "Seconds": sys.argv[6]}, work)
 Path(sys.argv[5], "report.json").write_bytes(to_json(document))
 """
 

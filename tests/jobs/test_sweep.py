@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ from tests.jobs.recipients import averaged, given_out, make_keys, new_vault, put
 from tools.small_models import write_llama
 from tools.waiting import until
 from ui.components.sweep_view import table_row
-from ui.jobs import examining, runner, sweep
-from ui.jobs.kept import overview_of
-from ui.jobs.reporter import JobReporter
+from ui.jobs import runner
 from ui.jobs.requests import to_resume
 from ui.jobs.results import files_of, outcome_of
 from ui.jobs.vault_access import secrets_for
+from ui.services import examining, sweep
+from ui.services.kept import overview_of
+from ui.services.request import SweepRequest
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +130,7 @@ def test_stopped_sweep_is_resumed_by_the_next(world, vault, jobs) -> None:
     (case,) = vault.cases()
     before = len(vault.case_runs(case.id))
 
-    assert to_resume(jobs, jobs.get(id).request) == id
+    assert to_resume(jobs, SweepRequest.from_json(jobs.get(id).request)) == id
     resumed = succeeded(run_here("sweep", asked(world, resume=id), vault, jobs))
     found = overview_of(jobs.files(resumed.id))
     assert found["complete"]
@@ -138,7 +140,7 @@ def test_stopped_sweep_is_resumed_by_the_next(world, vault, jobs) -> None:
     assert before <= len(vault.case_runs(case.id)) <= 4
     for row in found["rows"]:
         assert row["error"] is not None or row["json"] in jobs.files(resumed.id)
-    assert to_resume(jobs, resumed.request) == ""
+    assert to_resume(jobs, SweepRequest.from_json(resumed.request)) == ""
 
 
 @pytest.mark.slow
@@ -173,14 +175,14 @@ def test_sweep_with_other_settings_is_not_resumed(world, vault, jobs, tmp_path) 
     assert len(vault.case_runs(case_id)) == 1
 
     original, tried = first.result["original"], first.result["keys_sha256"]
-    asking |= {"resume": first.id}
-    files = sweep._resumed(asking, vault, JobReporter(jobs, job.id))
-    assert sweep._earlier(asking, files, original, tried)
+    same = SweepRequest.from_json(asking | {"resume": first.id})
+    files = sweep._resumed(same, vault)
+    assert sweep._earlier(same, files, original, tried)
     changes = {"statistic": "sum", "invariant": "suspect", "seed": 9, "case_id": other, "folder": str(tmp_path)}
     for name, value in changes.items():
-        assert sweep._earlier(asking | {name: value}, files, original, tried) is None, name
-    assert sweep._earlier(asking, files, "0" * 64, tried) is None
-    assert sweep._earlier(asking, files, original, "0" * 64) is None
+        assert sweep._earlier(replace(same, **{name: value}), files, original, tried) is None, name
+    assert sweep._earlier(same, files, "0" * 64, tried) is None
+    assert sweep._earlier(same, files, original, "0" * 64) is None
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -33,8 +34,8 @@ from tests.jobs.recipients import (
 from tools.waiting import until, until_over
 from ui.components.receipt import receipt_html
 from ui.jobs import child, runner
-from ui.jobs.releasing import alone, note_folder, seal
 from ui.jobs.reporter import JobReporter
+from ui.services.releasing import alone, note_folder, seal
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_investigate_reports_every_key_and_files_the_run(
         ({"model": "/nonexistent"}, ""),
         ({"parameters": {"positions": 10_000}}, "too few usable rows"),
         ({"parameters": {"positions": 0}}, "out of range"),
-        ({"out_dir": "/nonexistent/out"}, "does not exist"),
+        ({"out": "/nonexistent/out"}, "does not exist"),
     ],
 )
 def test_bad_requests_fail_with_a_message_and_change_nothing(
@@ -176,11 +177,12 @@ def test_fault_38_second_mark_on_a_release_warns_and_both_marks_are_read(
 
 def killed(vault: Vault, asked: dict, *, before_its_copy: bool = False) -> KeyRecord:
     """State after a kill between rename and receipt, or before the first write: the sealed key."""
-    model, out = irwm.open_checkpoint(asked["model"]), Path(asked["out_dir"])
+    model, out = irwm.open_checkpoint(asked["model"]), Path(asked["out"])
     params = irwm.Parameters.from_dict(asked["parameters"])
-    key = irwm.generate_key(model, params, owner=asked["owner"], recipient=asked["recipient"])
+    (person,) = asked["recipients"]
+    key = irwm.generate_key(model, params, owner=asked["owner"], recipient=person["name"])
     note_folder(vault.home, key.commitment, out)
-    record = seal(vault, model, key, asked["label"])
+    record = seal(vault, model, key, person["note"])
     if not before_its_copy:
         irwm.insert(model, key, out)
     return record
@@ -280,7 +282,8 @@ def test_one_copy_waits_until_the_run_that_writes_others_has_ended(
 ) -> None:
     ended: list[Job] = []
     asked = protect_request(tiny_path, tmp_path / "a")
-    with alone(vault.home):
+    unused: Any = None  # nobody waits for this run
+    with alone(vault.home, unused):
         thread = threading.Thread(target=lambda: ended.append(run_here("protect", asked, vault, jobs)))
         thread.start()
         until(lambda: any(job.what.startswith("Waiting for another run") for job in jobs.recent(1)), "the job to wait")

@@ -14,7 +14,7 @@ from irwm.report.write import write_document
 from tests.jobs.recipients import jobs_of, new_vault, run_here, run_job
 from tests.report.conftest import complete
 from tools.small_models import write_llama
-from ui.jobs.filing import Filing
+from ui.services.filing import Filing
 
 
 @pytest.fixture(scope="module")

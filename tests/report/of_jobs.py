@@ -18,7 +18,7 @@ from tests.jobs.recipients import averaged, given_out, jobs_of, make_keys, put_i
 from tests.ownership.authority import Authority, make_authority
 from tools.small_models import DEMO, write_llama
 from ui.components.commitment_box import commitment_of
-from ui.stamps import StampFiles, own_request
+from ui.services.stamps import StampFiles, own_request
 
 SEEN = "2099-01-01T00:00:00+00:00"
 

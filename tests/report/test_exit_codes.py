@@ -21,7 +21,7 @@ from tests.ownership.authority import make_authority
 from tests.report.of_jobs import SEEN, Desk
 from tests.report.test_main import run
 from ui.components.commitment_box import commitment_of
-from ui.stamps import own_request
+from ui.services.stamps import own_request
 
 pytestmark = pytest.mark.slow
 

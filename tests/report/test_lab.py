@@ -26,7 +26,7 @@ from irwm.running import default_text, reference
 from irwm.tracing.result import Trace, Tracing
 from tests.ui.lab_documents import crafted, row
 from tools.small_models import DEMO
-from ui.jobs.lab_row import row_of
+from ui.services.lab_row import row_of
 
 
 @pytest.fixture(scope="module")

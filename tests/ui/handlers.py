@@ -36,7 +36,7 @@ class Pages:
     @property
     def jobs(self) -> Jobs:
         """The job list as this unlocked browser opens it."""
-        return self.context.jobs_to_start(self.vault)
+        return self.context.jobs.opened(self.vault.jobs_keys_to_seal())
 
     def lock(self) -> None:
         self.context.sessions.lock(SESSION)

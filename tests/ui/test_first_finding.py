@@ -14,8 +14,8 @@ from tests.jobs.recipients import put_in_vault, request, run_here
 from tests.ui.handlers import Pages, value
 from tools.officer import place
 from ui.components.finding_view import STILL_RUNNING
-from ui.jobs.filing import report_names
-from ui.jobs.kept import FIRST
+from ui.services.filing import report_names
+from ui.services.kept import FIRST
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from storage.job import Job
 from storage.jobs import Jobs
 from storage.processes import still_runs
 from tools.waiting import PATIENCE, until, until_over
-from ui.jobs import child, runner
+from ui.jobs import child, runner, task
 from ui.jobs.reporter import JobReporter
 
 SECRET = "feedfacecafebeef" * 4
@@ -204,7 +204,7 @@ def test_unknown_kinds_are_refused(jobs: Jobs) -> None:
     with pytest.raises(IrwmError, match="no such task"):
         runner.start("os", "x", {}, None, jobs)
     with pytest.raises(IrwmError, match="no such task"):
-        child._task("runner")
+        task.run("runner", {}, {}, JobReporter(jobs, "0" * 16))
     assert jobs.recent() == []
 
 

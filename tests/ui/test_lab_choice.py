@@ -43,16 +43,16 @@ def _choice_of(pages: Pages) -> LabChoice:
 
 def test_quick_choice_samples_every_kind_and_all_has_everything() -> None:
     quick, every = LabChoice.trials(QUICK), LabChoice.trials(ALL)
-    assert sorted((each["attack"], each["value"]) for each in quick) == sorted(QUICK_TRIALS)
-    assert len({ATTACKS[each["attack"]].group for each in quick}) == len({a.group for a in ATTACKS.values()})
+    assert sorted((each.attack, each.value) for each in quick) == sorted(QUICK_TRIALS)
+    assert len({ATTACKS[each.attack].group for each in quick}) == len({a.group for a in ATTACKS.values()})
     assert len(every) == sum(len(attack.strengths) for attack in ATTACKS.values())
-    assert [trial_of(token) for token in tokens(ALL)] == every
+    assert tuple(trial_of(token) for token in tokens(ALL)) == every
 
 
 def test_own_ticks_run_once_in_catalogue_order() -> None:
     found = LabChoice.trials(OWN, ["round|1"], None, ["prune|2", "prune|0", "prune|2"])
-    assert [each["attack"] for each in found] == ["prune", "prune", "round"]
-    assert found[0]["value"] < found[1]["value"]
+    assert [each.attack for each in found] == ["prune", "prune", "round"]
+    assert found[0].value < found[1].value
     # A ready choice counts alone; lists that were never unfolded do not matter.
     assert LabChoice.trials(QUICK, None, ["prune|0"]) == LabChoice.trials(QUICK)
 

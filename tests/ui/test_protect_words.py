@@ -23,8 +23,8 @@ from ui.components.settings_form import (
     memory_needed,
     odds_sentence,
 )
-from ui.jobs.recipients import Recipient, read_list
 from ui.presets import preset_parameters
+from ui.services.recipients import Recipient, read_list
 
 RECEIPT: dict[str, Any] = {
     "many": True,

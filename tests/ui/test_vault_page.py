@@ -18,7 +18,7 @@ from tests.jobs.recipients import put_in_vault
 from tests.ownership.authority import Authority, make_authority
 from tests.ui.handlers import PASSPHRASE, SESSION, Pages, value
 from ui.components.uploads import browser_folder
-from ui.stamps import own_request
+from ui.services.stamps import own_request
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from irwm.report.write import write_document
 from tests.ui.handlers import Pages
 from tools.small_models import write_llama
 from ui.components.uploads import browser_folder
-from ui.jobs.filing import Filing
 from ui.pages.verify import About
+from ui.services.filing import Filing
 
 # No root, day, models, keys or log.
 NOTHING = (None,) * 7

@@ -6,7 +6,7 @@ import json
 import traceback
 from typing import Any
 
-from ui.jobs.outcomes import ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
+from ui.services.outcomes import ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
 
 SCHEMA, VERSION = "irwm-command", 1
 CREATED, NAMED, PLANNED, RECORDED, OPENED = "created", "named", "planned", "recorded", "opened"

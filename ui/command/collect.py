@@ -25,7 +25,6 @@ from ui.command.progress import Progress
 from ui.command.stop import Stopped
 from ui.command.streams import say
 from ui.command.typed import absolute, content, existing
-from ui.jobs.outcomes import STOPPED
 from ui.jobs.requests import chosen_keys
 from ui.recording import tokens as choosing
 from ui.recording.errors import RecordingError
@@ -33,6 +32,7 @@ from ui.recording.journal import Journal, journal_of
 from ui.recording.plan import Plan, plan
 from ui.recording.recorder import Recorded, answers_in, output_exists, record
 from ui.recording.sending import Pace, Permission, Sender, host_of, token_for
+from ui.services.outcomes import STOPPED
 
 
 def collect(given: Namespace, open_vault: Callable[[], Vault]) -> dict[str, Any]:

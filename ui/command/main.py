@@ -10,7 +10,7 @@ from ui.command import answers
 from ui.command.parser import UsageError, command_in, parse
 from ui.command.stop import Stop, Stopped
 from ui.command.streams import open_missing, say
-from ui.jobs.outcomes import ERROR, STOPPED
+from ui.services.outcomes import ERROR, STOPPED
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -29,13 +29,13 @@ from ui.command.streams import say
 from ui.command.typed import absolute, content, existing
 from ui.explore_settings import MOST_CHARACTERS, ExploreSettings
 from ui.jobs import orphans, requests, runner
-from ui.jobs.recipients import Recipient, read_file, read_list
 from ui.jobs.requests import Asked
 from ui.jobs.results import files_of
 from ui.key_file import write_key
 from ui.passphrases import check_new
 from ui.preset_names import TYPED
 from ui.presets import preset_parameters
+from ui.services.recipients import Recipient, read_file, read_list
 from ui.settings import DEVICE, REPOSITORY, Settings
 
 SECONDS_BETWEEN_LOOKS = 0.2

@@ -20,7 +20,7 @@ from ui.components.guarded import guarded
 from ui.components.markup import moment, table, with_icon
 from ui.components.uploads import offer, uploaded
 from ui.context import Context
-from ui.stamps import StampFiles, own_request
+from ui.services.stamps import StampFiles, own_request
 
 INTRO = """
 A commitment proves later that a key existed on the day you published it or had it time-stamped. It reveals

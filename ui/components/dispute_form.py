@@ -19,7 +19,8 @@ from ui.components.key_choice import MOST_LISTED, key_label
 from ui.components.path_picker import PathPicker, path_picker
 from ui.components.uploads import receive
 from ui.context import Context
-from ui.stamps import ROOTS
+from ui.services.request import DisputeRequest, OurClaim, TheirClaim
+from ui.services.stamps import ROOTS
 
 INTRO = """
 Every key is tried on every model. The true owner’s original carries no mark. If a claimant marked someone else’s
@@ -43,8 +44,8 @@ class DisputeForm:
     pickers: dict[str, PathPicker]
     home: Path
 
-    def request(self, *values: Any) -> dict[str, Any]:
-        """A job's request from the values of `inputs`, without the case.
+    def request(self, case_id: str, device: str, *values: Any) -> DisputeRequest:
+        """The request from the values of `inputs`.
 
         Raises:
             IrwmError: a value is missing, or a path may not be used.
@@ -54,22 +55,24 @@ class DisputeForm:
             raise IrwmError("our key is missing", advice="Choose our original first, then the key")
         if not (name or "").strip():
             raise IrwmError("the other claimant has no name", advice="Enter who else claims the model")
-        return {
-            "ours": {
-                "original": self._path("dispute-original", ours, "our original"),
-                "key": key,
-                "release": self._path("dispute-release", release, "our release"),
-            },
-            "theirs": {
-                "name": (name or "").strip(),
-                "original": self._path("dispute-their-original", original, "their original"),
-                "key_file": self._path("dispute-their-key", key_file, "their key file"),
-                "release": self._path("dispute-their-release", marked, "their marked model"),
-                "stamp": self._stamp(stamp),
-            },
-            "roots": self._path("dispute-roots", roots) if (roots or "").strip() else "",
-            "exhibit": self._path("dispute-exhibit", exhibit) if (exhibit or "").strip() else "",
-        }
+        return DisputeRequest(
+            case_id=case_id,
+            device=device,
+            ours=OurClaim(
+                original=self._path("dispute-original", ours, "our original"),
+                release=self._path("dispute-release", release, "our release"),
+                key=key,
+            ),
+            theirs=TheirClaim(
+                name=(name or "").strip(),
+                original=self._path("dispute-their-original", original, "their original"),
+                key_file=self._path("dispute-their-key", key_file, "their key file"),
+                release=self._path("dispute-their-release", marked, "their marked model"),
+                stamp=self._stamp(stamp),
+            ),
+            roots=self._path("dispute-roots", roots) if (roots or "").strip() else "",
+            exhibit=self._path("dispute-exhibit", exhibit) if (exhibit or "").strip() else "",
+        )
 
     def _path(self, purpose: str, typed: str | None, what: str = "") -> str:
         if not (typed or "").strip():

@@ -11,7 +11,8 @@ from irwm.errors import IrwmError, shown_path
 from ui.components.path_picker import PathPicker, path_picker
 from ui.context import Context
 from ui.days import day_utc
-from ui.jobs.filing import logged_in
+from ui.services.filing import logged_in
+from ui.services.request import ItemRequest
 
 DATE_LENGTH = 10
 SEEN = "When did it first appear? (optional)"
@@ -32,23 +33,24 @@ class ItemForm:
     inputs: list[Any]
     start: gr.Button
 
-    def request(self, path: str | None, name: str | None, source: str | None, seen: str | None, who: str | None,
-                note: str | None) -> dict[str, Any]:  # fmt: skip
-        """A job's request from the values of `inputs`, without the case.
+    def request(self, case_id: str, path: str | None, name: str | None, source: str | None, seen: str | None,
+                who: str | None, note: str | None) -> ItemRequest:  # fmt: skip
+        """The request from the values of `inputs`.
 
         Raises:
             IrwmError: the path is missing or may not be used, or the date is invalid.
         """
         if not (path or "").strip():
             raise IrwmError("the item is missing", advice="Choose the file or folder that you received")
-        return {
-            "path": shown_path(self.path.check(path or "")),
-            "name": (name or "").strip(),
-            "received_from": (source or "").strip(),
-            "seen_utc": day_utc(seen),
-            "examiner": (who or "").strip(),
-            "note": (note or "").strip(),
-        }
+        return ItemRequest(
+            case_id=case_id,
+            path=shown_path(self.path.check(path or "")),
+            name=(name or "").strip(),
+            received_from=(source or "").strip(),
+            seen_utc=day_utc(seen),
+            examiner=(who or "").strip(),
+            note=(note or "").strip(),
+        )
 
 
 def item_form(context: Context) -> ItemForm:

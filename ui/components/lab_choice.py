@@ -20,6 +20,7 @@ from irwm.scheme.row_pool import RowPool
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
 from ui.context import Context
+from ui.services.request import TrialOf
 
 QUICK, ALL, OWN = "quick", "all", "own"
 # One of each kind; each takes only seconds on the demo model.
@@ -43,8 +44,8 @@ def token_of(attack: Attack, value: float | str) -> str:
     return f"{attack.name}|{[strength.value for strength in attack.strengths].index(value)}"
 
 
-def trial_of(token: str) -> dict[str, Any]:
-    """A job's "attack" and "value".
+def trial_of(token: str) -> TrialOf:
+    """The attack and strength of a tick.
 
     Raises:
         IrwmError: this is not a tick of this page.
@@ -53,7 +54,7 @@ def trial_of(token: str) -> dict[str, Any]:
     attack = ATTACKS.get(name)
     if attack is None or not place.isdecimal() or int(place) >= len(attack.strengths):
         raise IrwmError("this attack does not exist", found=printable(token, 80))
-    return {"attack": name, "value": attack.strengths[int(place)].value}
+    return TrialOf(name, attack.strengths[int(place)].value)
 
 
 def tokens(preset: str) -> list[str]:
@@ -123,7 +124,7 @@ class LabChoice:
         return sorted(cannot), *lists
 
     @staticmethod
-    def trials(preset: str, *values: Sequence[str] | None) -> list[dict[str, Any]]:
+    def trials(preset: str, *values: Sequence[str] | None) -> tuple[TrialOf, ...]:
         """The trials for the values of `inputs`, in the catalogue's order.
 
         Raises:
@@ -133,7 +134,7 @@ class LabChoice:
         ticked = {token for each in values for token in each or ()} if preset == OWN else set(tokens(preset))
         for token in ticked:
             trial_of(token)
-        found = [trial_of(token) for token in tokens(ALL) if token in ticked]
+        found = tuple(trial_of(token) for token in tokens(ALL) if token in ticked)
         if not found:
             raise IrwmError("no attack was chosen", advice="Choose Quick, or tick at least one strength")
         return found
@@ -232,8 +233,8 @@ def words_of(name: str) -> str:
     if name in ATTACKS:
         return ATTACKS[name].label
     one = trial_of(name)
-    attack = ATTACKS[one["attack"]]
-    return f"{attack.label}, {attack.label_of(one['value'])}"
+    attack = ATTACKS[one.attack]
+    return f"{attack.label}, {attack.label_of(one.value)}"
 
 
 def _continued(sentence: str) -> str:

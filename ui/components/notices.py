@@ -14,7 +14,7 @@ from irwm.report.document import ReportError
 from ui.components.icons import icon
 from ui.components.markup import facts
 from ui.components.setting_words import in_words
-from ui.jobs.outcomes import PARTS
+from ui.services.outcomes import PARTS
 
 COPIED = ("file", "tensor")
 ROWS = (("file", "File"), ("tensor", "Tensor"), ("expected", "Expected"), ("found", "Found"))

@@ -18,7 +18,7 @@ from ui.components.icons import icon
 from ui.components.markup import items
 from ui.components.uploads import UploadRefusedError, browser_folder
 from ui.context import Context
-from ui.jobs.recipients import MAX_LIST_BYTES, Recipient, RecipientList, read_file
+from ui.services.recipients import MAX_LIST_BYTES, Recipient, RecipientList, read_file
 
 # A few names show that the right column was read; three hundred of them would push the buttons off the page.
 NAMES_SHOWN = 5

@@ -1,13 +1,14 @@
 """Long tasks. Each runs in its own process, so that it survives a reload and can be stopped.
 
+    requests  builds requests of tasks from plain arguments
     runner    starts and stops the processes, on the app's side
     queue     limits the processes that run at once: one for each device
     child     the program of one such process
+    task      runs the use case of the task's kind (`ui.services`)
     reporter  reports the progress of a task
 
-A task is a module here with the name of its kind and one function,
-`run(request: dict, secrets: dict, report: JobReporter) -> dict`. Request and result are plain JSON and are stored;
-secrets (plain JSON too, so bytes as hex) reach the process through a pipe and are not stored.
+Request and result are plain JSON and are stored; secrets (plain JSON too, so bytes as hex) reach the process through a
+pipe and are not stored.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of task.
+    """A kind of task. Its use case is the module of `ui.services` with its name; of "lab", requests are `LabRequest`.
 
     Attributes:
         opens_vault: whether it gets the vault's data key.

@@ -8,7 +8,6 @@ them again.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -18,7 +17,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from ui.jobs.outcomes import PARTS
+from ui.services.outcomes import error_parts
 
 LENGTH_BYTES = 8
 # A list of a few thousand recipients with their keys is a few MiB.
@@ -58,8 +57,8 @@ def main(job_id: str) -> int:
     from storage.files import open_to_append
     from storage.job_keys import JobKey
     from storage.jobs import Jobs
-    from ui.jobs.device import memory_in_use
     from ui.jobs.reporter import JobReporter
+    from ui.services.device import memory_in_use
 
     jobs = Jobs(Path(home)).opened(JobKey(job_id, seal["key"], bytes.fromhex(seal["secret"])))
     # On Windows, the append mode is not inherited, so output of libraries would overwrite lines logged in the meantime.
@@ -79,7 +78,10 @@ def _run(jobs: Any, job_id: str, request: dict[str, Any], secrets: dict[str, Any
 
     try:
         wait_for_turn(jobs, job_id, reporter)
-        result = _task(jobs.line(job_id).kind)(request, secrets, reporter)
+        # Only now: a waiting process stays small.
+        from ui.jobs import task
+
+        result = task.run(jobs.line(job_id).kind, request, secrets, reporter)
     except CancelledError:
         return finish(jobs, job_id, reporter, "stopped")
     except IrwmError as error:
@@ -118,21 +120,6 @@ def finish(jobs: Any, job_id: str, reporter: Any, state: str, **how: Any) -> int
                 return 1
             time.sleep(pause)
     return 1
-
-
-def _task(kind: str) -> Any:
-    from irwm.errors import IrwmError
-    from ui.jobs import KINDS
-
-    # A fixed list: the kind comes from a file, and a file must not choose what is imported.
-    if kind not in KINDS:
-        raise IrwmError("this version knows no such task", expected=", ".join(KINDS), found=kind)
-    return importlib.import_module(f"ui.jobs.{kind}").run
-
-
-def error_parts(error: Any) -> dict[str, str | None]:
-    """An `IrwmError` in the form of the job's row and of `ui.components.notices`."""
-    return {"type": type(error).__name__} | {part: getattr(error, part) for part in PARTS}
 
 
 def unexpected(error: Exception) -> dict[str, str]:

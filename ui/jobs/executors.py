@@ -10,13 +10,12 @@ import contextlib
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from irwm.errors import CancelledError, IrwmError, printable
-from ui.jobs.reporter import JobReporter
 
 # Number of noise coordinates from which more processes save time: they take seconds to start, and each core does about
 # sixty million in a second.
@@ -30,13 +29,13 @@ class SchedulerError(IrwmError):
 
 
 @contextlib.contextmanager
-def executor_for(work: int, scheduler: str, report: JobReporter) -> Iterator[Executor | None]:
+def executor_for(work: int, scheduler: str, cancelled: Callable[[], bool]) -> Iterator[Executor | None]:
     """The executor for this amount of work, closed at the end of the block; None if this process should do it.
 
     Args:
         work: noise coordinates that will be looked up, over all recipients and rows.
         scheduler: address of a Dask scheduler, "" for none. A cluster that is set is used even for little work.
-        report: tells whether Stop was pressed when a worker ends.
+        cancelled: tells whether Stop was pressed when a worker ends.
 
     Raises:
         SchedulerError: dask is not installed, no scheduler answers at the address, or it has no workers.
@@ -56,7 +55,7 @@ def executor_for(work: int, scheduler: str, report: JobReporter) -> Iterator[Exe
         try:
             yield pool
         except BrokenProcessPool as error:
-            if report.cancelled():
+            if cancelled():
                 raise CancelledError("stopped on request") from None
             raise IrwmError(
                 "a process that scored recipients ended without a result",

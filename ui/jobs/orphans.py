@@ -19,11 +19,11 @@ KIND = "protect"
 
 def sweep(job: Job) -> list[Path]:
     """Removes and returns partial output of dead runs in this job's target folder; output of running jobs stays."""
-    out = job.request.get("out_dir")
+    out = job.request.get("out")
     if job.kind != KIND or not isinstance(out, str):
         return []
     try:
-        return sweep_partials(Path(out) if "recipients" in job.request else Path(out).parent)
+        return sweep_partials(Path(out) if job.request.get("many") else Path(out).parent)
     except (IrwmError, OSError, ValueError):
         return []  # the disk is not connected any more, or the path never existed
 

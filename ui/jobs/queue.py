@@ -15,8 +15,8 @@ from irwm.errors import CancelledError
 from storage.job import QUEUED, RUNNING
 from storage.jobs import Jobs
 from ui.jobs import KINDS
-from ui.jobs.device import device_of
 from ui.jobs.reporter import JobReporter
+from ui.services.device import device_of
 
 SECONDS_BETWEEN_LOOKS = 0.25
 

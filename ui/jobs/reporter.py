@@ -6,19 +6,22 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from irwm.errors import CancelledError
 from storage.errors import StorageBusyError, StorageError, StorageFullError
 from storage.job_files import JobFiles
 from storage.jobs import Jobs
+from ui.jobs.executors import executor_for
 
 # The page refreshes once a second; five writes in that time give a smooth bar and cost almost nothing.
 SECONDS_BETWEEN_WRITES = 0.2
 
 
 class JobReporter:
-    """Given to a task's `run`.
+    """The `Work` of a use case that runs as a job.
 
     Attributes:
         folder: the job's own folder, for temporary files; results go into `files`.
@@ -53,16 +56,7 @@ class JobReporter:
         return self._files
 
     def progress(self, done: int, total: int, what: str) -> None:
-        """Stores the task's progress; may be called as often as needed.
-
-        Args:
-            done, total: in the same unit, bytes if bytes are moved; total 0 while unknown.
-            what: the step in readable form ("Copying shard 2 of 4"); each new step also goes to the log, so numbers
-                that change fast belong in `done`.
-
-        Raises:
-            CancelledError: Stop was pressed. Do not catch it: partial output is then removed.
-        """
+        """Stores the task's progress, see `Work.progress`."""
         self._pending = (int(done), int(total), what)
         if what != self._step:
             self._step = what
@@ -79,8 +73,12 @@ class JobReporter:
             self._jobs.log(self._id, f"{time.strftime('%H:%M:%S', time.gmtime())} {line}")
 
     def cancelled(self) -> bool:
-        """Whether Stop was pressed; a task that loops without `progress` must check it regularly."""
+        """Whether Stop was pressed."""
         return self._stop.is_set()
+
+    def executor(self, size: int, scheduler: str) -> AbstractContextManager[Executor | None]:
+        """See `ui.jobs.executors`."""
+        return executor_for(size, scheduler, self.cancelled)
 
     def cancel(self) -> None:
         """Records that Stop was pressed; called from the signal handler, so it only sets a flag."""

@@ -7,8 +7,8 @@ that the user's account may read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,31 @@ import irwm
 from irwm.checkpoint.candidates import several_in
 from irwm.checkpoint.recorded import holds_answers
 from irwm.errors import IrwmError, printable, shown_path
+from irwm.evidence.detection import INVARIANTS
 from irwm.keys.key import MAX_NAME
 from irwm.release import preflight
 from irwm.release.selection import select_files
 from irwm.report.numbers import number
+from irwm.scheme.statistic import STATISTICS
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
 from ui.days import day_utc
-from ui.jobs import runner
-from ui.jobs.certifying import ALWAYS, NEVER, SMALL
-from ui.jobs.recipients import MAX_NOTE, Recipient, RecipientListError, same_name
-from ui.jobs.releasing import issued
+from ui.jobs import KINDS, runner
 from ui.jobs.vault_access import secrets_for
 from ui.presets import check_memory
+from ui.services.recipients import MAX_NOTE, Recipient, RecipientListError, same_name
+from ui.services.releasing import issued
+from ui.services.request import (
+    ALWAYS,
+    NEVER,
+    SMALL,
+    InvestigateRequest,
+    ProtectRequest,
+    Request,
+    SweepRequest,
+)
 
-STATISTICS = ("joint", "sum", "difference")
-INVARIANTS = ("original", "suspect")
 UTILITIES = (SMALL, ALWAYS, NEVER)
 # The generator of the public permutations takes a seed of sixteen bytes; users do not need to type more than this.
 LARGEST_SEED = 2**31 - 1
@@ -48,20 +56,22 @@ class Asked:
     """A job that may be started.
 
     Attributes:
-        kind: one of `ui.jobs.KINDS`.
         title: shown in lists.
-        request: the argument of the task's `run`, plain JSON.
     """
 
-    kind: str
     title: str
-    request: dict[str, Any] = field(hash=False)
+    request: Request
+
+    @property
+    def kind(self) -> str:
+        """One of `ui.jobs.KINDS`."""
+        return type(self.request).__name__.removesuffix("Request").lower()
 
     def start(self, vault: Vault, jobs: Jobs) -> Job:
-        """Starts it with access to the vault; errors as `ui.jobs.runner.start` and `VaultLockedError`."""
-        return runner.start(
-            self.kind, self.title, self.request, secrets_for(vault), jobs.opened(vault.jobs_keys_to_seal())
-        )
+        """Starts it, with access to the vault if it needs that; errors as `runner.start` and `VaultLockedError`."""
+        opened = jobs.opened(vault.jobs_keys_to_seal())
+        secrets = secrets_for(vault) if KINDS[self.kind].opens_vault else None
+        return runner.start(self.kind, self.title, self.request.to_json(), secrets, opened)
 
 
 class NoNoiseError(IrwmError):
@@ -104,27 +114,25 @@ def protect(
     checkpoint = irwm.open_checkpoint(model)
     check_names(vault, checkpoint.fingerprint if recipients is not None else None, owner, recipients)
     check_memory(parameters, checkpoint.hidden_size)
-    request: dict[str, Any] = {
-        "model": shown_path(model),
-        "out_dir": shown_path(out),
-        "parameters": parameters.to_dict(),
-        "owner": _text("owner", owner, MAX_NAME),
-        "label": _text("note", label, MAX_NOTE),
-        "device": device,
-        "utility": _one_of("utility", utility, UTILITIES),
-        "also": sorted(also),
-    }
+    note = _text("note", label, MAX_NOTE)
+    people = tuple(Recipient(person.name, person.note or note) for person in recipients or ())
+    request = ProtectRequest(
+        model=shown_path(model),
+        out=shown_path(out),
+        parameters=parameters,
+        owner=_text("owner", owner, MAX_NAME),
+        recipients=people or (Recipient(_text("recipient", recipient, MAX_NAME), note),),
+        many=recipients is not None,
+        utility=_one_of("utility", utility, UTILITIES),
+        also=tuple(sorted(also)),
+        device=device,
+    )
     select_files(checkpoint, also)
-    if recipients is not None:
-        request["recipients"] = [[person.name, person.note] for person in recipients]
-        return Asked(
-            "protect",
-            f"Protect {shown_path(model.name)} for {number(len(recipients))} recipients in {shown_path(out.name)}",
-            request,
-        )
+    if request.many:
+        whom = f"for {number(len(people))} recipients in {shown_path(out.name)}"
+        return Asked(f"Protect {shown_path(model.name)} {whom}", request)
     preflight(checkpoint, out, also=also)
-    request["recipient"] = _text("recipient", recipient, MAX_NAME)
-    return Asked("protect", f"Protect {shown_path(model.name)} as {shown_path(out.name)}", request)
+    return Asked(f"Protect {shown_path(model.name)} as {shown_path(out.name)}", request)
 
 
 def check_names(vault: Vault, fingerprint: str | None, owner: str | None, people: Sequence[Recipient] | None) -> None:
@@ -210,28 +218,29 @@ def investigate(
         IrwmError: no key is left, or a value cannot be used.
     """
     named = _text("title of the case", case, MOST_TITLE)
-    request = (
-        chosen_keys(vault, fingerprint, keys, matching)
-        | {
-            "original": shown_path(original),
-            "seed": checked_seed(seed),
-            "statistic": _one_of("statistic", statistic, STATISTICS),
-            "invariant": _one_of("invariant", invariant, INVARIANTS),
-            "case_id": next((known.id for known in vault.cases() if named and known.title == named), ""),
-            "case_title": named,
-            "note": _text("note", note, MOST_RUN_NOTE),
-            "seen_utc": day_utc(seen),
-            "examiner": _text("examiner", examiner, MOST_EXAMINER),
-            "device": device,
-            "scheduler": scheduler,
-        }
-        | ({"noisy": True} if noisy else {})
-    )
+    ids, words = chosen_keys(vault, fingerprint, keys, matching)
+    asked: dict[str, Any] = {
+        "original": shown_path(original),
+        "keys": ids,
+        "matching": words,
+        "noisy": noisy,
+        "seed": checked_seed(seed),
+        "statistic": _one_of("statistic", statistic, STATISTICS),
+        "invariant": _one_of("invariant", invariant, INVARIANTS),
+        "case_id": next((known.id for known in vault.cases() if named and known.title == named), ""),
+        "case_title": named,
+        "note": _text("note", note, MOST_RUN_NOTE),
+        "seen_utc": day_utc(seen),
+        "examiner": _text("examiner", examiner, MOST_EXAMINER),
+        "device": device,
+        "scheduler": scheduler,
+    }
     if several_in(suspect) is None:
-        kind = {"suspect": shown_path(suspect), "answers": answers or holds_answers(suspect)}
-        return Asked("investigate", f"Investigate {shown_path(suspect.name)}", request | kind)
-    request["folder"] = shown_path(suspect)
-    return Asked("sweep", f"Sweep {shown_path(suspect.name)}", request | {"resume": to_resume(jobs, request)})
+        recorded = answers or holds_answers(suspect)
+        one = InvestigateRequest(**asked, suspect=shown_path(suspect), answers=recorded)
+        return Asked(f"Investigate {shown_path(suspect.name)}", one)
+    sweep = SweepRequest(**asked, folder=shown_path(suspect))
+    return Asked(f"Sweep {shown_path(suspect.name)}", replace(sweep, resume=to_resume(jobs, sweep)))
 
 
 def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path, fingerprint: str, **settings: Any) -> Asked:
@@ -241,15 +250,16 @@ def trace(vault: Vault, jobs: Jobs, suspect: Path, original: Path, fingerprint: 
         NoNoiseError: no key carries noise.
         IrwmError: see `investigate`.
     """
-    _require_noise(vault, chosen_keys(vault, fingerprint, settings.get("keys"), settings.get("matching")), fingerprint)
+    ids, words = chosen_keys(vault, fingerprint, settings.get("keys"), settings.get("matching"))
+    _require_noise(vault, ids or vault.key_ids(words, model_fingerprint=fingerprint))
     asked = investigate(vault, jobs, suspect, original, fingerprint, noisy=True, **settings)
-    return Asked(asked.kind, f"Trace {shown_path(suspect.name)}", asked.request)
+    return replace(asked, title=f"Trace {shown_path(suspect.name)}")
 
 
 def chosen_keys(
     vault: Vault, fingerprint: str, keys: Sequence[str] | None = None, matching: str | None = ""
-) -> dict[str, Any]:
-    """The part of a request with the keys of an original to try.
+) -> tuple[tuple[str, ...] | None, str]:
+    """The keys of an original to try: their identifiers, or None and the words that they must match.
 
     Args:
         keys: identifiers, or beginnings of fingerprints; None for all that match the words `matching`.
@@ -261,7 +271,7 @@ def chosen_keys(
     if keys is not None:
         if not keys:
             raise IrwmError("no key was chosen", advice="Choose at least one key that was made for this original")
-        return {"keys": _identifiers(vault, fingerprint, keys), "matching": ""}
+        return _identifiers(vault, fingerprint, keys), ""
     words = (matching or "").strip()
     if not vault.find_keys(words, model_fingerprint=fingerprint, limit=1).total:
         if words:
@@ -271,10 +281,10 @@ def chosen_keys(
             found=f"a model with the fingerprint {fingerprint}",
             advice="Choose the unmarked original that the release was made from, or protect a model first",
         )
-    return {"keys": None, "matching": words}
+    return None, words
 
 
-def _identifiers(vault: Vault, fingerprint: str, keys: Sequence[str]) -> list[str]:
+def _identifiers(vault: Vault, fingerprint: str, keys: Sequence[str]) -> tuple[str, ...]:
     known = vault.key_ids(model_fingerprint=fingerprint)
     of_fingerprint: dict[str, str] | None = None
     own, found = set(known), []
@@ -294,13 +304,10 @@ def _identifiers(vault: Vault, fingerprint: str, keys: Sequence[str]) -> list[st
                 advice="Copy it from the Vault page or from the release's receipt",
             )
         found += fitting
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
 
 
-def _require_noise(vault: Vault, chosen: Mapping[str, Any], fingerprint: str) -> None:
-    ids = chosen["keys"]
-    if ids is None:
-        ids = vault.key_ids(chosen["matching"], model_fingerprint=fingerprint)
+def _require_noise(vault: Vault, ids: Sequence[str]) -> None:
     records = vault.key_records(ids)
     if not any(record.parameters.get("noise_coordinates") for record in records):
         raise NoNoiseError(
@@ -310,19 +317,16 @@ def _require_noise(vault: Vault, chosen: Mapping[str, Any], fingerprint: str) ->
         )
 
 
-def to_resume(jobs: Jobs, asked: Mapping[str, Any]) -> str:
+def to_resume(jobs: Jobs, asked: SweepRequest) -> str:
     """The newest sweep of this folder that ended early, which can be continued; "" for none.
 
     Args:
         jobs: opened.
     """
     same = ("folder", "original", "keys", "matching", "noisy", "statistic", "invariant", "seed")
+    wanted = asked.to_json()
     for job in jobs.recent(_LOOK_BACK):
-        if (
-            isinstance(job, Job)
-            and job.kind == "sweep"
-            and all(job.request.get(name) == asked.get(name) for name in same)
-        ):
+        if isinstance(job, Job) and job.kind == "sweep" and all(job.request.get(name) == wanted[name] for name in same):
             return job.id if job.is_over and job.state != "done" else ""
     return ""
 

@@ -14,8 +14,8 @@ from irwm.report.numbers import number
 from storage.job import Job, JobLine
 from storage.job_files import JobFiles
 from storage.jobs import Jobs
-from ui.jobs.outcomes import DONE, ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
-from ui.jobs.protect_many import CSV_NAME
+from ui.services.outcomes import DONE, ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
+from ui.services.protect import CSV_NAME
 
 _RECEIPT = (
     "model_fingerprint", "release_fingerprint", "family", "dtype", "owner", "recipient", "key_id", "parameters",
@@ -153,7 +153,7 @@ def files_of(job: Job, jobs: Jobs) -> dict[str, bytes]:
     """
     # This import takes two seconds, and a command does not need it before its job is over.
     from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE
-    from ui.jobs.filing import report_names
+    from ui.services.filing import report_names
 
     files, result = jobs.files(job.id), job.result or {}
     if job.kind == "investigate":
@@ -170,7 +170,7 @@ def files_of(job: Job, jobs: Jobs) -> dict[str, bytes]:
 def _finished(files: JobFiles) -> list[Mapping[str, Any]]:
     """The suspects that a sweep examined, also if the sweep ended early."""
     from irwm.report.document import ReportError
-    from ui.jobs.kept import overview_of
+    from ui.services.kept import overview_of
 
     try:
         return [row for row in overview_of(files)["rows"] if row["error"] is None]

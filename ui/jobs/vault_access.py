@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from irwm.errors import IrwmError
-from storage.jobs import Jobs
 from storage.vault import Vault
 from ui.jobs.reporter import JobReporter
 
@@ -36,8 +35,3 @@ def vault_of(secrets: Mapping[str, Any], report: JobReporter) -> Vault:
     except (KeyError, TypeError, ValueError):
         raise IrwmError("the task was started without access to the vault", advice="start it from its page") from None
     return Vault.take_over(report.home, data_key, idle_seconds=_NEVER)
-
-
-def jobs_of(vault: Vault, report: JobReporter) -> Jobs:
-    """The list of jobs, with all jobs that this vault opens: for a task that continues an earlier one."""
-    return Jobs(report.home).opened(vault.jobs_keys())

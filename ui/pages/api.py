@@ -26,11 +26,11 @@ from ui.components.uploads import offer
 from ui.context import Context
 from ui.explore_settings import ExploreSettings
 from ui.jobs import orphans, requests, runner
-from ui.jobs.recipients import Recipient, checked
 from ui.jobs.requests import Asked
 from ui.jobs.results import error_of, files_of, outcome_of, result_of, state_of
 from ui.preset_names import TYPED as PRESETS
 from ui.presets import preset_parameters
+from ui.services.recipients import Recipient, checked
 from ui.settings import without_home
 
 NAMES = ("unlock", "lock", "protect", "investigate", "trace", "job", "jobs", "stop", "report")

@@ -32,9 +32,8 @@ from ui.components.paged_table import damage_html
 from ui.components.run_view import run_view
 from ui.components.uploads import new_offer
 from ui.context import Context
-from ui.jobs import runner
-from ui.jobs.filing import examiner_of
-from ui.jobs.vault_access import secrets_for
+from ui.jobs.requests import Asked
+from ui.services.filing import examiner_of
 
 INTRO = """
 # Cases
@@ -172,19 +171,14 @@ class Cases:
     @guarded
     def begin_item(self, request: gr.Request, id: str | None, *values: Any) -> Any:
         vault = self.context.require(request)
-        asked = self.page.item.request(*values) | {"case_id": _required(id)}
-        return self._begin(vault, "item", f"Add {Path(asked['path']).name}", asked)
+        asked = self.page.item.request(_required(id), *values)
+        return Asked(f"Add {Path(asked.path).name}", asked).start(vault, self.context.jobs).id
 
     @guarded
     def begin_dispute(self, request: gr.Request, id: str | None, *values: Any) -> Any:
         vault = self.context.require(request)
-        asked = self.page.dispute.request(*values)
-        asked |= {"case_id": _required(id), "device": self.context.settings.device}
-        return self._begin(vault, "dispute", f"Dispute with {asked['theirs']['name']}", asked)
-
-    def _begin(self, vault: Vault, kind: str, title: str, asked: dict[str, Any]) -> str:
-        """Starts a job and returns its id."""
-        return runner.start(kind, title, asked, secrets_for(vault), self.context.jobs_to_start(vault)).id
+        asked = self.page.dispute.request(_required(id), self.context.settings.device, *values)
+        return Asked(f"Dispute with {asked.theirs.name}", asked).start(vault, self.context.jobs).id
 
     @guarded
     def finished(self, ended: str | None, id: str | None, request: gr.Request) -> Any:

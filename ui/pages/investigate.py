@@ -35,8 +35,8 @@ from ui.context import Context
 from ui.days import day_utc
 from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
 from ui.jobs import requests
-from ui.jobs.kept import FIRST
 from ui.jobs.requests import LARGEST_SEED
+from ui.services.kept import FIRST
 
 __all__ = ["build", "key_label"]
 

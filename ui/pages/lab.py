@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,8 @@ from ui.components.places import Places, at
 from ui.context import Context
 from ui.explore_settings import MOST_CHARACTERS, ExploreSettings
 from ui.jobs import runner
-from ui.jobs.vault_access import secrets_for
+from ui.jobs.requests import Asked
+from ui.services.request import LabRequest
 from ui.settings import DEMO
 
 INTRO = """
@@ -242,30 +242,31 @@ class Lab:
                     "the original is missing", advice="Choose the unmarked model that the release was made from"
                 )
             path = original.check(base) if base else DEMO
-        asked: dict[str, Any] = {
-            "original": shown_path(path),
-            "trials": self.page.choice.trials(*chosen),
-            "text": shown_path(self.page.text.check(file or "")) if (file or "").strip() else "",
-            "tokens": _whole("number of tokens", tokens, LEAST_TOKENS, MOST_TOKENS),
-            "seed": _whole("seed", 0 if seed is None else seed, 0, LARGEST_SEED),
-            "device": self.context.settings.device,
-            "case_id": next((case.id for case in vault.cases() if named and case.title == named), ""),
-            "case_title": named or f"Lab: {DEMO_NAME if path == DEMO else path.name}",
-            "note": "",
-            "examiner": (who or "").strip(),
-            "resume": "",
-        }
+        asked = LabRequest(
+            original=shown_path(path),
+            trials=self.page.choice.trials(*chosen),
+            text=shown_path(self.page.text.check(file or "")) if (file or "").strip() else "",
+            tokens=_whole("number of tokens", tokens, LEAST_TOKENS, MOST_TOKENS),
+            seed=_whole("seed", 0 if seed is None else seed, 0, LARGEST_SEED),
+            device=self.context.settings.device,
+            case_id=next((case.id for case in vault.cases() if named and case.title == named), ""),
+            case_title=named or f"Lab: {DEMO_NAME if path == DEMO else path.name}",
+            examiner=(who or "").strip(),
+        )
         if what == RELEASE:
-            asked |= self.released(copy, key)
-            recent.add(self.page.release.purpose, asked["release"])
+            asked = self.released(asked, copy, key)
+            recent.add(self.page.release.purpose, asked.release)
         else:
-            asked |= {"release": "", "key": "", "parameters": trial_marks(path, modes, preset, json)}
+            asked = replace(asked, parameters=trial_marks(path, modes, preset, json))
         if base:
             recent.add(original.purpose, shown_path(path))
-        return self.start_lab(asked, vault)
+        attacked = Path(asked.about)
+        name = DEMO_NAME if attacked == DEMO else attacked.name
+        how = "Lab" if asked.release else "Rehearsal"
+        return Asked(f"{how} on {name}", asked).start(vault, self.context.jobs).id
 
-    def released(self, copy: str | None, key: str | None) -> dict[str, Any]:
-        """The part of a request about a release and its key."""
+    def released(self, asked: LabRequest, copy: str | None, key: str | None) -> LabRequest:
+        """The request about a release and its key."""
         with at("release"):
             if not (copy or "").strip():
                 raise IrwmError("the release is missing", advice="Choose it, or rehearse without it")
@@ -273,14 +274,7 @@ class Lab:
         with at("key"):
             if not key:
                 raise IrwmError("the key of the release is missing", advice="Choose it, or rehearse without it")
-        return {"release": shown_path(attacked), "key": key, "parameters": {}}
-
-    def start_lab(self, asked: Mapping[str, Any], vault: Vault) -> str:
-        attacked = Path(asked["release"] or asked["original"])
-        name = DEMO_NAME if attacked == DEMO else attacked.name
-        how = "Lab" if asked["release"] else "Rehearsal"
-        jobs = self.context.jobs_to_start(vault)
-        return runner.start(KIND, f"{how} on {name}", asked, secrets_for(vault), jobs).id
+        return replace(asked, release=shown_path(attacked), key=key)
 
     def go_on(self, id: str | None, request: gr.Request) -> Any:
         vault = self.context.require(request)
@@ -304,7 +298,7 @@ def keys_for(vault: Vault, original: str, release: str | None) -> tuple[list[tup
     return [(key_label(record), id) for id, record in records.items()], first
 
 
-def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | None) -> dict[str, dict[str, Any]]:
+def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | None) -> dict[str, Parameters]:
     """The settings of each requested trial mark, by mode.
 
     Raises:
@@ -324,7 +318,7 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
                 advice=f"Tick “{MODES[mode]}”, or clear the settings",
             )
         usual[mode] = given.parameters
-    return {mode: usual[mode].to_dict() for mode in MODES if mode in modes}
+    return {mode: usual[mode] for mode in MODES if mode in modes}
 
 
 def _whole(what: str, value: float | None, low: int, high: int) -> int:

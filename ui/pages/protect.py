@@ -35,11 +35,11 @@ from ui.components.uploads import download
 from ui.context import Context
 from ui.drafts import Draft
 from ui.jobs import requests
-from ui.jobs.certifying import ALWAYS, NEVER, SMALL
-from ui.jobs.protect_many import CSV_NAME, room_for
-from ui.jobs.recipients import RecipientListError, read_list
 from ui.preset_names import MANY, STANDARD
 from ui.presets import check_memory
+from ui.services.protect import CSV_NAME, room_for
+from ui.services.recipients import RecipientListError, read_list
+from ui.services.request import ALWAYS, NEVER, SMALL
 from ui.settings import DEMO
 
 INTRO = """
@@ -426,7 +426,7 @@ class Protect:
         )
         started = asked.start(vault, self.context.jobs)
         self.context.recent.add("original", path)
-        self.context.recent.add("target", Path(asked.request["out_dir"]).parent)
+        self.context.recent.add("target", Path(asked.request.out).parent)
         self.context.drafts.drop(self.context.session(request))
         return started.id, *nothing_yet()
 
@@ -443,7 +443,7 @@ class Protect:
         job, files = jobs.get(ended), jobs.files(ended)
         if job.result and not job.result.get("many"):
             return gr.HTML(receipt_html(job.result), visible=True), *no_table, *NextSteps.shown(job.result)
-        if not job.result and not ("recipients" in job.request and CSV_NAME in files):
+        if not job.result and CSV_NAME not in files:
             return nothing_yet()
         table = download(files.read(CSV_NAME), CSV_NAME)
         if not job.result:

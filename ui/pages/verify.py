@@ -27,7 +27,8 @@ from ui.components.path_picker import path_picker
 from ui.components.uploads import browser_folder, receive, uploaded
 from ui.context import Context
 from ui.days import day_utc
-from ui.jobs import runner
+from ui.jobs.requests import Asked
+from ui.services.request import VerifyRequest
 
 INTRO = """
 # Verify a report
@@ -169,15 +170,14 @@ class Verify:
             return gr.skip(), look_at(files, place, known, trusted), about
         # The task gets no access to the vault: no secrets are passed to it.
         place = place or receive(files or [], self.context.settings.home)
-        asked = {
-            "report": shown_path(place),
-            "identity": (known or "").strip(),
-            "device": self.context.settings.device,
-            "roots": certificates(trusted),
+        asked = VerifyRequest(
+            report=shown_path(place),
+            identity=(known or "").strip(),
+            device=self.context.settings.device,
+            roots=certificates(trusted),
             **given,
-        }
-        title, jobs = f"Verify {shown_path(place.name)}", self.context.jobs_to_start(vault)
-        started = runner.start("verify", title, asked, None, jobs).id
+        )
+        started = Asked(f"Verify {shown_path(place.name)}", asked).start(vault, self.context.jobs).id
         return started, "", replace(about, job=started)
 
     @guarded

@@ -1,4 +1,4 @@
-"""The task behind "Add an item": hashes a file or folder in place and files it in a case."""
+"""A received item: hashes a file or folder in place and files it in a case."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 from irwm.checkpoint.recorded import holds_answers, read_header
 from irwm.errors import AnswersFileError, IrwmError, path_from, printable
 from irwm.report.items import answers_of
-from ui.jobs.filing import Filing
-from ui.jobs.reporter import JobReporter
-from ui.jobs.vault_access import vault_of
+from storage.vault import Vault
+from ui.services.filing import Filing
+from ui.services.request import ItemRequest
+from ui.services.work import Work
 
 # Most files of one item; a person has to read the list, and a whole disk is not an item.
 MOST_FILES = 5000
@@ -25,12 +26,8 @@ class ItemError(IrwmError):
     """The item cannot be hashed: it is missing, unreadable, empty, or has too many files."""
 
 
-def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
+def run(request: ItemRequest, vault: Vault, work: Work) -> dict[str, Any]:
     """Hash an item and file it.
-
-    Args:
-        request: "path", "case_id", "name" ("" for the path's own), "received_from", "note", "examiner", "seen_utc".
-        secrets: see `ui.jobs.vault_access`.
 
     Returns:
         "name", "files", "bytes", and whether it was "added": the same files are not filed twice.
@@ -38,16 +35,15 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     Raises:
         ItemError
     """
-    vault = vault_of(secrets, report)
-    path = path_from(request["path"])
-    hashed = hash_files(path, report)
-    filing = Filing.begin(vault, {"case_title": "", **request})
-    name = request["name"].strip() or _own_name(path)
+    path = path_from(request.path)
+    hashed = hash_files(path, work)
+    filing = Filing.begin(vault, request)
+    name = request.name.strip() or _own_name(path)
     added = filing.received(
         name,
         hashed,
-        note=request["note"],
-        received_from=request["received_from"],
+        note=request.note,
+        received_from=request.received_from,
         seen_utc=filing.seen_utc,
     )
     return {"name": name, "files": len(hashed), "bytes": sum(size for size, _ in hashed.values()), "added": added}
@@ -62,7 +58,7 @@ def _own_name(path: Path) -> str:
     return path.name if source is None else printable(answers_of(source.model, source.endpoint), LONGEST_NAME)
 
 
-def hash_files(path: Path, report: JobReporter) -> dict[str, tuple[int, str]]:
+def hash_files(path: Path, work: Work) -> dict[str, tuple[int, str]]:
     """Size and SHA-256 of a file, or of every regular file below a folder, by its name within the item.
 
     Links inside a folder are not followed: their author decides where they lead.
@@ -70,7 +66,7 @@ def hash_files(path: Path, report: JobReporter) -> dict[str, tuple[int, str]]:
     Raises:
         ItemError
     """
-    report.progress(0, 0, "Listing the item's files")
+    work.progress(0, 0, "Listing the item's files")
     try:
         files = {path.name: path} if path.is_file() else dict(_below(path))
         total, done, found = sum(file.stat().st_size for file in files.values()), 0, {}
@@ -80,7 +76,7 @@ def hash_files(path: Path, report: JobReporter) -> dict[str, tuple[int, str]]:
                 while block := stream.read(BLOCK_BYTES):
                     digest.update(block)
                     size, done = size + len(block), done + len(block)
-                    report.progress(done, total, "Hashing the item")
+                    work.progress(done, total, "Hashing the item")
             found[name] = (size, digest.hexdigest())
     except OSError as error:
         raise ItemError(

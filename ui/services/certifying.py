@@ -1,7 +1,8 @@
 """The utility certificate of a release: when it is measured, so that no protect task fails because of it.
 
 It is measured after the receipt was filed in the vault. If the machine runs out of memory, or Stop is pressed, only a
-figure is lost and not the record of a release. It is stored in the task's result and, as `FILE_NAME`, in its folder.
+figure is lost and not the record of a release. It is stored in the result and, as `FILE_NAME`, among
+the files of the work.
 
 The models run in a thread while the task checks for Stop: opening a large model, or running it once, takes longer than
 the time before a task is killed, and a killed task cannot show its receipt.
@@ -19,10 +20,10 @@ from irwm.checkpoint import Checkpoint
 from irwm.errors import CancelledError
 from irwm.evidence.devices import on_device
 from storage.errors import StorageError
-from ui.jobs.reporter import JobReporter
+from ui.services.request import NEVER, SMALL
+from ui.services.work import Work
 
 FILE_NAME = "utility.json"
-NEVER, SMALL, ALWAYS = "no", "small", "yes"
 # Models below this size run within a minute without a GPU; larger ones are measured only on request.
 SMALL_BYTES = 1 << 30
 # Interval of checks for Stop; a task has 1.5 seconds to end (`ui.jobs.runner`).
@@ -30,15 +31,14 @@ _LOOK_SECONDS = 0.1
 
 
 def certificate_of(
-    request: Mapping[str, Any], model: Checkpoint, receipt: Mapping[str, Any] | None, device: str, report: JobReporter
+    wanted: str, model: Checkpoint, receipt: Mapping[str, Any] | None, device: str, work: Work
 ) -> dict[str, Any] | None:
     """The certificate as plain JSON; None if none was requested or there is no release.
 
     Args:
-        request: "utility": "yes", "small" (only a model of less than `SMALL_BYTES`), or "no" (default).
-        receipt: `ui.jobs.releasing.receipt_of` the release.
+        wanted: "yes", "small" (only a model of less than `SMALL_BYTES`), or "no".
+        receipt: `ui.services.releasing.receipt_of` the release.
     """
-    wanted = request.get("utility", NEVER)
     if wanted == NEVER or not receipt:
         return None
     rows, obstacle = receipt["changed_rows"], _obstacle(model, wanted, device)
@@ -46,19 +46,17 @@ def certificate_of(
         certificate = _not_measured(rows, obstacle)
     else:
         try:
-            certificate = _measured(model, wanted, Path(receipt["path"]), rows, device, report)
+            certificate = _measured(model, wanted, Path(receipt["path"]), rows, device, work)
         except CancelledError:
             certificate = _not_measured(rows, "the measurement was stopped; the release is complete")
     try:
-        report.files.write(FILE_NAME, json.dumps(certificate, indent=2, ensure_ascii=False).encode("utf-8"))
+        work.files.write(FILE_NAME, json.dumps(certificate, indent=2, ensure_ascii=False).encode("utf-8"))
     except StorageError as error:
-        report.log(f"{FILE_NAME} could not be written: {error}")
+        work.log(f"{FILE_NAME} could not be written: {error}")
     return certificate
 
 
-def _measured(
-    model: Checkpoint, wanted: str, release: Path, rows: int, device: str, report: JobReporter
-) -> dict[str, Any]:
+def _measured(model: Checkpoint, wanted: str, release: Path, rows: int, device: str, work: Work) -> dict[str, Any]:
     """The certificate of a model that will be run; on the processor if the GPU has too little memory.
 
     Raises:
@@ -84,7 +82,7 @@ def _measured(
                     return _not_measured(rows, obstacle)
                 return certify(model.path, release, rows, device=place, progress=note).to_dict()
 
-            measured, _ = on_device(on, device, report.log)
+            measured, _ = on_device(on, device, work.log)
             found.append(measured)
         except Exception as error:
             found.append(error)
@@ -93,7 +91,7 @@ def _measured(
     worker.start()
     try:
         while worker.is_alive():
-            report.progress(*step)
+            work.progress(*step)
             worker.join(_LOOK_SECONDS)
     finally:
         unwanted.set()

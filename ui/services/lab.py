@@ -1,8 +1,8 @@
-"""The task behind the Lab: attacks on a release, or on a trial mark before there is one, and their results.
+"""The Lab: attacks on a release, or on a trial mark before there is one, and their results.
 
-After each attack, a row is written to the job's folder. So Stop, a crash or a failed attack loses no results, and
-another job continues where this one ended. Intermediate models are in the job's scratch folder, which is removed with
-the job.
+After each attack, a row is written to the files of the work. So Stop, a crash or a failed attack loses no results, and
+another run continues where this one ended. Intermediate models are in the scratch folder of the work, which is removed
+with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,13 +32,14 @@ from irwm.running.reference import IN_MEMORY
 from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
 from storage.vault import Vault
-from ui.jobs.device import device_of
-from ui.jobs.examining import hashes
-from ui.jobs.filing import Filing, case_lines, examiner_of
-from ui.jobs.lab_resume import companions, comparable, known_rows, tools
-from ui.jobs.lab_row import row_of
-from ui.jobs.reporter import JobReporter
-from ui.jobs.vault_access import jobs_of, vault_of
+from ui.services.device import device_of
+from ui.services.examining import hashes
+from ui.services.filing import Filing, case_lines, examiner_of
+from ui.services.kept import jobs_of
+from ui.services.lab_resume import companions, comparable, known_rows, tools
+from ui.services.lab_row import row_of
+from ui.services.request import LabRequest, TrialOf
+from ui.services.work import Work
 
 # The secret of every trial mark: public, because the mark protects nothing, and fixed, so that runs can be repeated.
 PUBLIC_SECRET = hashlib.sha256(b"irwm/v1/lab/trial mark").digest()
@@ -78,16 +79,8 @@ class _Mark:
     release: Path | None
 
 
-def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
+def run(request: LabRequest, vault: Vault, work: Work) -> dict[str, Any]:
     """Attack a release, or trial marks on a model.
-
-    Args:
-        request: "original" (a path); "release" (a path) and "key" (its id in the vault), both "" for a rehearsal, which
-            has "parameters" instead: by mode ("single", "many"), the settings of a trial mark. "trials" lists "attack"
-            and "value"; "text" is a file's path, "" for the bundled one; "tokens", "seed", "device"; "case_id" ("" for
-            a new case), "case_title", "note", and "resume", the id of an earlier lab whose rows are reused ("" for
-            none). "examiner" may be missing.
-        secrets: see `ui.jobs.vault_access`.
 
     Returns:
         "json", "html", "outcome" in one word, "said" in one sentence, "case_id" and "run_id".
@@ -97,32 +90,31 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         KeyMismatchError: the key was made for another original.
         DiskSpaceError: there is not enough space for an attacked copy.
     """
-    vault = vault_of(secrets, report)
-    device = device_of(request["device"])
-    chosen = [_attack(trial) for trial in request["trials"]]
-    text, about_text = _text(request["text"])
-    report.progress(0, 0, "Reading the model")
-    original = irwm.open_checkpoint(request["original"])
+    device = device_of(request.device)
+    chosen = [_attack(trial) for trial in request.trials]
+    text, about_text = _text(request.text)
+    work.progress(0, 0, "Reading the model")
+    original = irwm.open_checkpoint(request.original)
     marks = _marks(vault, request, original, device)
-    scratch = report.folder / SCRATCH_NAME
-    _require_room(report.folder, [mark.release or original.path for mark in marks], trial_copy=not request["release"])
-    _require_room_for_outputs(report.folder, original, min(request["tokens"], len(text[0])))
+    scratch = work.folder / SCRATCH_NAME
+    _require_room(work.folder, [mark.release or original.path for mark in marks], trial_copy=not request.release)
+    _require_room_for_outputs(work.folder, original, min(request.tokens, len(text[0])))
     began = time.monotonic()
     lab = _Lab(
-        report,
+        work,
         request,
         vault,
         lab_document(
-            original=ItemDescription.of(original, hashes=hashes(original, report)),
-            rehearsal=not request["release"],
+            original=ItemDescription.of(original, hashes=hashes(original, work)),
+            rehearsal=not request.release,
             trials=len(marks) * (len(chosen) + 2),
             settings={
                 "text": about_text,
-                "tokens": request["tokens"],
-                "seed": request["seed"],
-                "companions_sha256": companions(Path(request["original"]), *(mark.release for mark in marks)),
+                "tokens": request.tokens,
+                "seed": request.seed,
+                "companions_sha256": companions(Path(request.original), *(mark.release for mark in marks)),
             },
-            case=case_lines(request, examiner_of(vault, request["case_id"], request.get("examiner", ""))),
+            case=case_lines(request, examiner_of(vault, request.case_id, request.examiner)),
             created_utc="",
             tool_versions=installed_versions() | tools(),
             extra={"Device": device},
@@ -141,12 +133,12 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
 class _Lab:
     """The results so far, which are always on the disk."""
 
-    def __init__(self, report: JobReporter, request: Mapping[str, Any], vault: Vault, begun: dict[str, Any]) -> None:
-        self._report = report
+    def __init__(self, work: Work, request: LabRequest, vault: Vault, begun: dict[str, Any]) -> None:
+        self._work = work
         self._document = begun
-        self._earlier, why = comparable(request, jobs_of(vault, report), begun)
+        self._earlier, why = comparable(request.resume, jobs_of(vault), begun)
         self._taken = self._done = 0
-        if request["resume"]:
+        if request.resume:
             self._say_taken(why)
         self._write()
 
@@ -155,32 +147,32 @@ class _Lab:
         mark: _Mark,
         original: irwm.Checkpoint,
         chosen: Sequence[tuple[Attack, float | str]],
-        request: Mapping[str, Any],
+        request: LabRequest,
         text: tuple[str, str],
         scratch: Path,
         device: str,
     ) -> None:
         """Runs all trials on one marked copy."""
-        report, total = self._report, self._document["trials"]
+        work, total = self._work, self._document["trials"]
         release = mark.release
         if release is None:
-            report.progress(self._done, total, f"Making a copy with a trial mark: {MODES[mark.mode].lower()}")
+            work.progress(self._done, total, f"Making a copy with a trial mark: {MODES[mark.mode].lower()}")
             release = Path(
-                irwm.insert(original, mark.key, scratch / "release", device=device, cancelled=report.cancelled).path
+                irwm.insert(original, mark.key, scratch / "release", device=device, cancelled=work.cancelled).path
             )
         measured, trained_on = text
         against, unmeasured = None, ""
-        report.progress(self._done, total, "Running the release on the text")
+        work.progress(self._done, total, "Running the release on the text")
         try:
             running = self._step("Running the release on the text")
-            against = reference(release, measured, request["tokens"], device, request["seed"], running)
+            against = reference(release, measured, request.tokens, device, request.seed, running)
         except CancelledError:
             raise
         except Exception as error:  # the mark can still be read, also if memory or the disk is too small
             unmeasured = self._said(str(error) if isinstance(error, IrwmError) else _unforeseen(error), release)
         checkpoint = irwm.open_checkpoint(release)
         name = release.name if mark.release else f"{original.path.name}, with a trial mark"
-        item = ItemDescription.of(checkpoint, name, hashes(checkpoint, report))
+        item = ItemDescription.of(checkpoint, name, hashes(checkpoint, work))
         section = mark_section(mark.mode, mark.key, item, unmeasured)
         self._document["marks"].append(section)
         known = known_rows(self._earlier, section)
@@ -196,9 +188,9 @@ class _Lab:
             if (attack.name, value) not in known:
                 title = name_of({"label": attack.label, "strength": attack.label_of(value)})
                 what = f"{MODES[mark.mode].split(' (')[0]}: {title}"
-                report.progress(self._done, total, what)
+                work.progress(self._done, total, what)
                 setup = Setup(
-                    original.path, release, mark.key, trained_on, place, request["seed"], device, self._step(what)
+                    original.path, release, mark.key, trained_on, place, request.seed, device, self._step(what)
                 )
                 section["rows"].append(self._tried(setup, attack, value, role, against))
                 section["rows"].sort(key=lambda row: order.index((row["attack"], row["value"])))
@@ -221,14 +213,14 @@ class _Lab:
         row = row_of(trial, attack, role, time.monotonic() - began)
         row["reason"] = self._said(row["reason"], setup.release, setup.original)
         if row["reason"]:
-            self._report.log(f"{name_of(row)}: {row['reason']}")
+            self._work.log(f"{name_of(row)}: {row['reason']}")
         return row
 
     def _step(self, what: str) -> Any:
         """Progress of an attack's own steps: shows their names and checks for Stop, while the bar counts attacks."""
 
         def step(_done: int, _total: int, said: str) -> None:
-            self._report.progress(self._done, self._document["trials"], f"{what}: {said}")
+            self._work.progress(self._done, self._document["trials"], f"{what}: {said}")
 
         return step
 
@@ -236,19 +228,19 @@ class _Lab:
         """Records in log and report how many rows of another job are reused, or the reason if none is."""
         said = f"{self._taken} reused" if self._taken or not why else f"none reused: {why}"
         self._document["extra"]["Rows of the earlier lab"] = said
-        self._report.log(f"Rows of the earlier lab: {said}")
+        self._work.log(f"Rows of the earlier lab: {said}")
 
     def _said(self, text: str, *models: Path) -> str:
         """A reason without paths of this machine: they do not help the reader, and scratch is removed by then."""
-        for place, name in [(self._report.folder / SCRATCH_NAME, "(scratch)"), *((path, path.name) for path in models)]:
+        for place, name in [(self._work.folder / SCRATCH_NAME, "(scratch)"), *((path, path.name) for path in models)]:
             for written in (place, place.resolve()):
                 text = text.replace(str(written), name)
         return text
 
-    def close(self, vault: Vault, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    def close(self, vault: Vault, request: LabRequest, seconds: float) -> dict[str, Any]:
         """Signs the results and files them in the case."""
         document = self._document
-        self._report.progress(self._done, document["trials"], "Signing and filing the results")
+        self._work.progress(self._done, document["trials"], "Signing and filing the results")
         document["complete"] = True
         document["created_utc"] = datetime.now(UTC).isoformat(timespec="seconds")
         document["extra"]["Seconds"] = f"{seconds:.1f}"
@@ -258,9 +250,9 @@ class _Lab:
             filing.item(document["marks"][0]["release"], note="Release")
         signed, files = filing.signed(document, NAME, lab_html)
         for name, content in files.items():
-            self._report.files.write(name, content)
-        outcome, about = word(signed), request["release"] or request["original"]
-        run_id = filing.run(signed, files, about, outcome, request["note"])
+            self._work.files.write(name, content)
+        outcome, about = word(signed), request.about
+        run_id = filing.run(signed, files, about, outcome, request.note)
         return {
             "json": LAB_JSON,
             "html": LAB_HTML,
@@ -271,13 +263,13 @@ class _Lab:
         }
 
     def _write(self) -> None:
-        self._report.files.write(LAB_JSON, to_json(self._document))
+        self._work.files.write(LAB_JSON, to_json(self._document))
 
 
-def _attack(trial: Mapping[str, Any]) -> tuple[Attack, float | str]:
-    attack, value = ATTACKS.get(str(trial["attack"])), trial["value"]
+def _attack(trial: TrialOf) -> tuple[Attack, float | str]:
+    attack, value = ATTACKS.get(trial.attack), trial.value
     if attack is None:
-        raise LabError("this attack does not exist", expected=", ".join(ATTACKS), found=str(trial["attack"])[:80])
+        raise LabError("this attack does not exist", expected=", ".join(ATTACKS), found=trial.attack[:80])
     offered = [strength.value for strength in attack.strengths]
     if value not in offered:
         raise LabError(
@@ -309,9 +301,9 @@ def _text(path: str) -> tuple[tuple[str, str], dict[str, Any]]:
     return (text[:half], text[half:]), {"name": name, "characters": len(text), "sha256": digest}
 
 
-def _marks(vault: Vault, request: Mapping[str, Any], original: irwm.Checkpoint, device: str) -> list[_Mark]:
-    if request["release"]:
-        key = irwm.Key.from_bytes(vault.key_bytes(request["key"]))
+def _marks(vault: Vault, request: LabRequest, original: irwm.Checkpoint, device: str) -> list[_Mark]:
+    if request.release:
+        key = irwm.Key.from_bytes(vault.key_bytes(request.key))
         if key.model_fingerprint != original.fingerprint:
             raise KeyMismatchError(
                 "the key was made for another original",
@@ -319,12 +311,12 @@ def _marks(vault: Vault, request: Mapping[str, Any], original: irwm.Checkpoint, 
                 found=f"{original.fingerprint[:16]}…, {original.path}",
                 advice="Choose the unmarked model that the release was made from",
             )
-        return [_Mark(MANY if key.recipient else SINGLE, key, Path(request["release"]))]
+        return [_Mark(MANY if key.recipient else SINGLE, key, Path(request.release))]
     found = []
     for mode in MODES:
-        if mode not in request["parameters"]:
+        if mode not in request.parameters:
             continue
-        settings = irwm.Parameters.from_dict(request["parameters"][mode])
+        settings = request.parameters[mode]
         recipient = TRIAL_RECIPIENT if mode == MANY else ""
         key = irwm.generate_key(original, settings, PUBLIC_SECRET, TRIAL_OWNER, recipient, device)
         found.append(_Mark(mode, key, None))

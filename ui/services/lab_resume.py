@@ -14,7 +14,7 @@ from irwm.report.document import plain
 from irwm.report.items import LAYOUT
 from irwm.report.lab import lab_html
 from storage.jobs import Jobs
-from ui.jobs.kept import lab_of
+from ui.services.kept import lab_of
 
 _SETTINGS = {"companions_sha256": "config or tokenizer", "tokens": "number of tokens"}
 # Programs that do not affect the numbers.
@@ -50,13 +50,13 @@ def companions(*models: Path | None) -> str:
     return digest.hexdigest()
 
 
-def comparable(request: Mapping[str, Any], jobs: Jobs, begun: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """The marks of earlier labs, oldest first, with the same settings, models, programs and device: the lab that the
-    request names, the lab that it continued, and so on. If there are none, also the reason, in the form that follows a
-    colon; "" if the request names no lab."""
+def comparable(resume: str, jobs: Jobs, begun: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """The marks of earlier labs, oldest first, with the same settings, models, programs and device: the lab with
+    the id `resume`, the lab that it continued, and so on. If there are none, also the reason, in the form that follows
+    a colon; "" if `resume` is ""."""
     marks: list[dict[str, Any]] = []
     why = ""
-    for id in _line(request, jobs):
+    for id in _line(resume, jobs):
         try:
             earlier = plain(lab_of(jobs.files(id)))
             lab_html(earlier)  # rows that cannot be drawn now could not be filed at the end either
@@ -71,13 +71,13 @@ def comparable(request: Mapping[str, Any], jobs: Jobs, begun: Mapping[str, Any])
     return marks, "" if marks else why
 
 
-def _line(request: Mapping[str, Any], jobs: Jobs) -> list[str]:
+def _line(resume: str, jobs: Jobs) -> list[str]:
     """The ids of the earlier labs, newest first: one that was stopped early may have fewer rows than the one before."""
     ids: list[str] = []
-    while (id := Path(str(request.get("resume") or "")).name) and id not in ids:
+    while (id := Path(resume).name) and id not in ids:
         ids.append(id)
         try:
-            request = jobs.get(id).request
+            resume = str(jobs.get(id).request.get("resume") or "")
         except IrwmError:  # its folder may still exist
             break
     return ids

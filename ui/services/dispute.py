@@ -1,4 +1,4 @@
-"""The task behind a dispute: tests every claimant's key on every model, then signs and files the outcome."""
+"""A dispute: tests every claimant's key on every model, then signs and files the outcome."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from irwm.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html,
 from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.stamps import StampedCommitment
 from storage.vault import Vault
-from ui.jobs.device import device_of
-from ui.jobs.examining import described, hashes, time_stamp
-from ui.jobs.filing import Filing, case_lines, earliest_timestamp, examiner_of
-from ui.jobs.reporter import JobReporter
-from ui.jobs.vault_access import vault_of
-from ui.stamps import StampFiles
+from ui.services.device import device_of
+from ui.services.examining import described, hashes, time_stamp
+from ui.services.filing import Filing, case_lines, earliest_timestamp, examiner_of
+from ui.services.request import DisputeRequest, OurClaim, TheirClaim
+from ui.services.stamps import StampFiles
+from ui.services.work import Work
 
 # Seed of the permutations of every test; anyone who knows it computes the same numbers.
 SEED = 0
@@ -32,36 +32,27 @@ class DisputeError(IrwmError):
     """The files of a claimant do not belong together."""
 
 
-def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
-    """Resolve a dispute between us and one other claimant.
-
-    Args:
-        request: "ours" with "original" and "release" (paths) and "key" (its id in the vault); "theirs" with "name",
-            "original", "key_file" and "release" (paths) and "stamp" (a folder with their commitment and its time-stamp,
-            or ""); "exhibit" (a path, or ""); "case_id" and "device"; "case_title", "note", "examiner" and "roots" (a
-            .pem of the authorities that the user trusts to date their claim; "" for none) may be missing.
-        secrets: see `ui.jobs.vault_access`.
+def run(request: DisputeRequest, vault: Vault, work: Work) -> dict[str, Any]:
+    """Test both keys on all models, and file the outcome.
 
     Returns:
-        The names of the report's files in the job's folder, "outcome" in one word, "case_id" and "run_id".
+        The names of the report's files, "outcome" in one word, "case_id" and "run_id".
 
     Raises:
         DisputeError: their commitment is of another key.
         IrwmError: a model, a key or a time-stamp cannot be read.
     """
-    request = {"case_title": "", "note": "", "examiner": "", "roots": "", **request}
-    vault = vault_of(secrets, report)
-    device = device_of(request["device"])
-    report.progress(0, 0, "Reading keys and models")
-    ours, theirs = _ours(vault, request["ours"]), _theirs(request["theirs"], request["roots"])
-    exhibit = irwm.open_checkpoint(request["exhibit"]) if request["exhibit"] else None
+    device = device_of(request.device)
+    work.progress(0, 0, "Reading keys and models")
+    ours, theirs = _ours(vault, request.ours), _theirs(request.theirs, request.roots)
+    exhibit = irwm.open_checkpoint(request.exhibit) if request.exhibit else None
     named = [] if exhibit is None else [(f"model in dispute, {shown_path(exhibit.path.name)}", exhibit)]
-    outcome = resolve([ours[0], theirs[0]], named, device, SEED, report.progress, report.cancelled)
+    outcome = resolve([ours[0], theirs[0]], named, device, SEED, work.progress, work.cancelled)
     original = ours[0].original
-    claims = [_described(*ours, report, original, ours=True), _described(*theirs, report, original, ours=False)]
-    exhibits = [(name, _item(model, report, original)) for name, model in named]
-    lines = case_lines(request, examiner_of(vault, request["case_id"], request["examiner"]))
-    known = next((case.title for case in vault.cases() if case.id == request["case_id"]), "")
+    claims = [_described(*ours, work, original, ours=True), _described(*theirs, work, original, ours=False)]
+    exhibits = [(name, _item(model, work, original)) for name, model in named]
+    lines = case_lines(request, examiner_of(vault, request.case_id, request.examiner))
+    known = next((case.title for case in vault.cases() if case.id == request.case_id), "")
     document = dispute_document(
         outcome,
         claims=claims,
@@ -76,7 +67,7 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         filing.item(asdict(item), note=role)
     document, files = filing.signed(document, NAME, dispute_html)
     for name, content in files.items():
-        report.files.write(name, content)
+        work.files.write(name, content)
     suspect = exhibits[0][1].name if exhibits else claims[1].original.name
     run_id = filing.run(document, files, suspect, word(document), f"Dispute with {theirs[0].claimant}")
     return {
@@ -88,26 +79,26 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
     }
 
 
-def _ours(vault: Vault, asked: Mapping[str, str]) -> tuple[Claim, dict[str, Any] | None]:
+def _ours(vault: Vault, shown: OurClaim) -> tuple[Claim, dict[str, Any] | None]:
     """Our claim, and its time-stamp."""
-    key = irwm.Key.from_bytes(vault.key_bytes(asked["key"]))
-    stamp = earliest_timestamp(vault, asked["key"])
+    key = irwm.Key.from_bytes(vault.key_bytes(shown.key))
+    stamp = earliest_timestamp(vault, shown.key)
     claim = Claim(
         claimant=key.owner or "We",
-        original=irwm.open_checkpoint(asked["original"]),
+        original=irwm.open_checkpoint(shown.original),
         key=key,
-        released=irwm.open_checkpoint(asked["release"]),
+        released=irwm.open_checkpoint(shown.release),
         committed_utc=stamp.time_utc if stamp else None,
     )
     return claim, time_stamp(stamp)
 
 
-def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, dict[str, Any] | None]:
+def _theirs(shown: TheirClaim, roots: str) -> tuple[Claim, dict[str, Any] | None]:
     """The other claim, and its time-stamp, proven by our roots alone."""
-    key = opened_key(path_from(asked["key_file"]))
+    key = opened_key(path_from(shown.key_file))
     committed, given = None, None
-    if asked["stamp"]:
-        files = StampFiles.of(sorted(path_from(asked["stamp"]).iterdir()))
+    if shown.stamp:
+        files = StampFiles.of(sorted(path_from(shown.stamp).iterdir()))
         if files.commitment is None:
             raise DisputeError(
                 "their commitment is missing", advice="Add the .json that was time-stamped to the response"
@@ -127,23 +118,23 @@ def _theirs(asked: Mapping[str, str], roots: str) -> tuple[Claim, dict[str, Any]
         committed = stamp.time_utc if stamp.trusted else None
         given = StampedCommitment(commitment.to_bytes(), sent, answer).section()
     claim = Claim(
-        claimant=asked["name"],
-        original=irwm.open_checkpoint(asked["original"]),
+        claimant=shown.name,
+        original=irwm.open_checkpoint(shown.original),
         key=key,
-        released=irwm.open_checkpoint(asked["release"]),
+        released=irwm.open_checkpoint(shown.release),
         committed_utc=committed,
     )
     return claim, given
 
 
 def _described(
-    claim: Claim, stamp: Mapping[str, Any] | None, report: JobReporter, original: Checkpoint, *, ours: bool
+    claim: Claim, stamp: Mapping[str, Any] | None, work: Work, original: Checkpoint, *, ours: bool
 ) -> ClaimInfo:
-    released = None if claim.released is None else _item(claim.released, report, original)
+    released = None if claim.released is None else _item(claim.released, work, original)
     return ClaimInfo.of(
         claim.claimant,
         claim.key,
-        _item(claim.original, report, original),
+        _item(claim.original, work, original),
         released,
         ours=ours,
         committed_utc=claim.committed_utc,
@@ -151,9 +142,9 @@ def _described(
     )
 
 
-def _item(model: Checkpoint, report: JobReporter, original: Checkpoint) -> ItemDescription:
+def _item(model: Checkpoint, work: Work, original: Checkpoint) -> ItemDescription:
     """An item of either side; `original` is ours, and the size of their items is compared with it before hashing."""
-    return described(model, hashes(model, report, original))
+    return described(model, hashes(model, work, original))
 
 
 def _items(claims: list[ClaimInfo], exhibits: list[tuple[str, ItemDescription]]) -> list[tuple[str, ItemDescription]]:

@@ -8,9 +8,16 @@ from irwm.report import lab, sweep
 from irwm.report.document import ReportError
 from storage.errors import RecordNotFoundError, StorageError
 from storage.job_files import JobFiles
+from storage.jobs import Jobs
+from storage.vault import Vault
 
 # An investigation's findings before its controls, only for the page: not a report, and never signed or filed.
 FIRST = "first.json"
+
+
+def jobs_of(vault: Vault) -> Jobs:
+    """The list of jobs, with all jobs that this vault opens: for work that continues an earlier job."""
+    return Jobs(vault.home).opened(vault.jobs_keys())
 
 
 def overview_of(files: JobFiles) -> dict[str, Any]:

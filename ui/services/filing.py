@@ -21,6 +21,7 @@ from storage.casebook import LONGEST_TITLE
 from storage.job_files import JobFiles
 from storage.records import TimestampRecord
 from storage.vault import Vault
+from ui.services.request import Filed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +41,19 @@ class Filing:
     seen_utc: str = ""
 
     @classmethod
-    def begin(cls, vault: Vault, request: Mapping[str, Any], case_id: str = "") -> Filing:
+    def begin(cls, vault: Vault, request: Filed, case_id: str = "") -> Filing:
         """The case that a request names by its id or title, or a new one under that title.
 
         Args:
-            request: "case_id" ("" opens a new case), "case_title" ("" names it after the suspect), "note"; "examiner"
-                and "seen_utc" may be missing.
             case_id: replaces the request's.
         """
-        title = request["case_title"]
+        title = request.case_title
         # Looked up here too: another task with the same title may have been ahead of this one in the queue.
         same = (case.id for case in vault.cases() if title and case.title == title)
-        known = case_id or request["case_id"] or next(same, "")
-        examiner = examiner_of(vault, known, request.get("examiner", ""))
-        id = known or vault.add_case(title or named_after(request), request["note"]).id
-        return cls(vault, id, examiner, request.get("seen_utc", ""))
+        known = case_id or request.case_id or next(same, "")
+        examiner = examiner_of(vault, known, request.examiner)
+        id = known or vault.add_case(title or named_after(request.about), request.note).id
+        return cls(vault, id, examiner, request.seen_utc)
 
     def item(self, described: Mapping[str, Any], *, note: str, received_from: str = "", seen_utc: str = "") -> None:
         """Files an item of a report's document; only once, even if it is examined several times.
@@ -136,9 +135,8 @@ class Filing:
         return self.vault.add_run(self.case_id, document, suspect, verdict, note=note, files=files).id
 
 
-def named_after(request: Mapping[str, Any]) -> str:
+def named_after(path: str) -> str:
     """The name of a case without a title: that of its suspect or its folder of suspects."""
-    path = request.get("suspect") or request.get("folder")
     return printable(Path(path).name, LONGEST_TITLE) if path else "Untitled case"
 
 
@@ -161,14 +159,13 @@ def known_since(vault: Vault, case_id: str, stated: str) -> Callable[[Mapping[st
     return earliest
 
 
-def case_lines(request: Mapping[str, Any], examiner: str) -> dict[str, str]:
+def case_lines(request: Filed, examiner: str) -> dict[str, str]:
     """A report's statements about its case, by label."""
-    seen = request.get("seen_utc", "")
     lines = {
-        "Case": request["case_title"] or "Not filed under a title",
+        "Case": request.case_title or "Not filed under a title",
         "Examiner": examiner,
-        "Suspect known since": seen[:10],
-        "Note": request["note"],
+        "Suspect known since": request.seen_utc[:10],
+        "Note": request.note,
     }
     return {label: text for label, text in lines.items() if text or label in ("Case", "Note")}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 WRITTEN, FOUND, NOT_FOUND, INCONCLUSIVE, STOPPED, ERROR = (
     "written", "found", "not found", "inconclusive", "stopped", "error",
 )  # fmt: skip
@@ -9,3 +11,8 @@ WRITTEN, FOUND, NOT_FOUND, INCONCLUSIVE, STOPPED, ERROR = (
 DONE = "done"
 # The parts of an error, with their names in `irwm.errors.IrwmError`.
 PARTS = ("problem", "file", "tensor", "expected", "found", "advice")
+
+
+def error_parts(error: Any) -> dict[str, str | None]:
+    """An `IrwmError` in the form of the job's row and of `ui.components.notices`."""
+    return {"type": type(error).__name__} | {part: getattr(error, part) for part in PARTS}

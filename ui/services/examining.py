@@ -36,7 +36,8 @@ from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
 from storage.records import RecordName, TimestampRecord
 from storage.vault import Vault
-from ui.jobs.reporter import JobReporter
+from ui.services.request import ExamineRequest
+from ui.services.work import Work
 
 # Most traced keys that are also read by the rank rule: those named, and the next best.
 MOST_READ = 64
@@ -70,20 +71,18 @@ class Keys:
     others: int = 0
 
     @classmethod
-    def chosen(cls, vault: Vault, request: Mapping[str, Any], original: irwm.Checkpoint, report: JobReporter) -> Keys:
-        """The keys of a request, read from the vault when the work starts: those listed under "keys", or all of the
-        original that match the words "matching"; with "noisy", only those that carry noise.
+    def chosen(cls, vault: Vault, request: ExamineRequest, original: irwm.Checkpoint, work: Work) -> Keys:
+        """The keys of a request, read from the vault when the work starts.
 
         Raises:
             KeyMismatchError: none of them was made for this original.
             IrwmError: no key is left.
         """
-        report.progress(0, 0, "Reading the keys from the vault")
+        work.progress(0, 0, "Reading the keys from the vault")
         fingerprint, misfit = original.fingerprint, _Misfits(original)
-        listed = request.get("keys")
+        listed, matching = request.keys, request.matching
         damaged = vault.find_keys(limit=1).damaged
         there = vault.key_ids(model_fingerprint=fingerprint)
-        matching = request.get("matching", "")
         if listed is not None:
             wanted: Iterable[str] = dict.fromkeys(listed)  # a key listed twice is tried, and corrected for, once
         else:
@@ -92,7 +91,7 @@ class Keys:
         ids, keys = [], []
         for id, data in vault.keys_bytes(wanted, damaged=lost):
             key = irwm.Key.from_bytes(data)
-            wrong_kind = request.get("noisy") and not key.parameters.noise_coordinates
+            wrong_kind = request.noisy and not key.parameters.noise_coordinates
             if not wrong_kind and (listed is not None or not misfit(key)):
                 ids.append(id)
                 keys.append(key)
@@ -166,7 +165,7 @@ class Examined:
         original: irwm.Checkpoint,
         case: Mapping[str, str],
         extra: Mapping[str, str],
-        report: JobReporter,
+        work: Work,
         stamp_of: Callable[[str], TimestampRecord | None] | None = None,
         seen_of: Callable[[Mapping[str, str]], str] | None = None,
         hashed: bool = True,
@@ -190,11 +189,11 @@ class Examined:
         if self.keys.others:
             what = "Keys made for another original with the same embedding; examine with that original to try them"
             said[what] = str(self.keys.others)
-        received = hashes(suspect, report, original) if hashed else {}
+        received = hashes(suspect, work, original) if hashed else {}
         return finding_document(
             self.findings[self.best],
             suspect=described(suspect, received) if hashed else ItemDescription.of(suspect),
-            original=ItemDescription.of(original, hashes=hashes(original, report) if hashed else {}),
+            original=ItemDescription.of(original, hashes=hashes(original, work) if hashed else {}),
             key_info=KeyInfo.of(self.keys.keys[self.best]),
             case=case,
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -295,17 +294,16 @@ class Examiner:
     Args:
         original: the unmarked original.
         keys: tried on every suspect.
-        request: "statistic", "invariant" and "seed" of an additional reading, on which the verdict does not depend;
-            "decoys", the number of wrong keys to rank on a suspect, may be missing.
+        request: the additional reading and the number of decoys.
         executor: runs the scoring of a tracing.
-        folder: the job's folder, whose scratch folder holds the neutral model until the job ends.
+        folder: of the work; its scratch folder holds the neutral model until the work ends.
     """
 
     def __init__(
         self,
         original: irwm.Checkpoint,
         keys: Keys,
-        request: Mapping[str, Any],
+        request: ExamineRequest,
         executor: Executor | None,
         folder: Path,
     ) -> None:
@@ -318,7 +316,7 @@ class Examiner:
         self,
         suspect: irwm.Checkpoint,
         device: str,
-        report: JobReporter,
+        work: Work,
         first: Callable[[Examined], None] | None = None,
     ) -> Examined:
         """Trace every key with noise, then read the named and the next best, and every key without noise, by rank.
@@ -333,32 +331,32 @@ class Examiner:
         if traced:
             noisy = [keys.keys[i] for i in traced]
             tracing = trace_each(
-                examination, noisy, RISK, self._executor, DECOYS, report.progress, keys_tried=len(keys.keys)
+                examination, noisy, RISK, self._executor, DECOYS, work.progress, keys_tried=len(keys.keys)
             )
         chosen = _to_read(keys, traced, tracing)
         findings: dict[int, irwm.Finding] = {}
-        report.progress(0, len(chosen), ALIGNING)
+        work.progress(0, len(chosen), ALIGNING)
         tried = len(keys.keys)
         read = detect_marks(examination, [keys.keys[i] for i in chosen], **WAY, keys_tried=tried)
         unread = listed(suspect.unread)
         for place, finding in zip(chosen, read, strict=True):
             findings[place] = judge_opened(finding, unread)
-            report.progress(len(findings), len(chosen), ALIGNING)
+            work.progress(len(findings), len(chosen), ALIGNING)
         best = _best(findings, traced, tracing)
-        way = {name: self._request[name] for name in WAY}
+        way = self._request.way
         supporting: tuple[irwm.Finding, ...] = ()
         if way != WAY:
-            report.progress(0, 0, "Reading the most likely key in the second way")
+            work.progress(0, 0, "Reading the most likely key in the second way")
             supporting = tuple(detect_marks(examination, [keys.keys[best]], **way, keys_tried=tried))
         if first is not None:
             first(Examined(keys, tracing, traced, findings, best, supporting, (), None))
-        report.progress(0, 0, "Running the self-tests")
+        work.progress(0, 0, "Running the self-tests")
         run = self._controls(device).run(examination, keys.keys[best], findings[best])
         controls = list(run.tests)
         if tracing is not None and tracing.decoys.size:
             controls.append(decoy_test(tracing))
-        number, seed = int(self._request.get("decoys", NUMBER)), WAY["seed"]
-        ranked = rank_decoys(examination, keys.keys[best], findings[best], number, seed, report.progress)
+        number, seed = self._request.decoys or NUMBER, WAY["seed"]
+        ranked = rank_decoys(examination, keys.keys[best], findings[best], number, seed, work.progress)
         rates = ErrorRates(ranked, run.neutral)
         return Examined(keys, tracing, traced, findings, best, supporting, tuple(controls), rates)
 
@@ -369,7 +367,7 @@ class Examiner:
         return self._unmarked[device]
 
     def _controls(self, device: str) -> Controls:
-        """The controls of all suspects on a device; their neutral model is in the job's scratch folder."""
+        """The controls of all suspects on a device; their neutral model is in the scratch folder."""
         if device not in self._of_device:
             scratch = self._folder / SCRATCH_NAME
             private_folder(scratch)
@@ -427,7 +425,7 @@ def described(checkpoint: irwm.Checkpoint, received: Mapping[str, str]) -> ItemD
     return replace(item, notes=(*item.notes, note))
 
 
-def hashes(checkpoint: irwm.Checkpoint, report: JobReporter, original: irwm.Checkpoint | None = None) -> dict[str, str]:
+def hashes(checkpoint: irwm.Checkpoint, work: Work, original: irwm.Checkpoint | None = None) -> dict[str, str]:
     """SHA-256 of the weight files as received.
 
     Args:
@@ -448,6 +446,6 @@ def hashes(checkpoint: irwm.Checkpoint, report: JobReporter, original: irwm.Chec
             while block := stream.read(8 << 20):
                 digest.update(block)
                 done += len(block)
-                report.progress(done, total, what)
+                work.progress(done, total, what)
         found[shown_path(shard.name)] = digest.hexdigest()
     return found

@@ -1,7 +1,7 @@
-"""The task behind Investigate for a folder: many suspects times many keys, one case, a run per suspect.
+"""Investigate for a folder: many suspects times many keys, one case, a run per suspect.
 
-The results are written after each suspect, to the job's folder and to the vault. So Stop, a crash or a damaged suspect
-loses no results, and another job continues where this one ended.
+The results are written after each suspect, to the files of the work and to the vault. So Stop, a crash or a damaged
+suspect loses no results, and another run continues where this one ended.
 """
 
 from __future__ import annotations
@@ -37,52 +37,45 @@ from irwm.report.write import signed_files
 from storage.errors import StorageError
 from storage.job_files import JobFiles
 from storage.vault import Vault
-from ui.jobs.child import error_parts
-from ui.jobs.device import device_of
-from ui.jobs.examining import Examiner, Keys
-from ui.jobs.executors import executor_for
-from ui.jobs.filing import Filing, case_lines, earliest_timestamp, known_since, report_names
-from ui.jobs.kept import overview_of
-from ui.jobs.reporter import JobReporter
-from ui.jobs.vault_access import jobs_of, vault_of
+from ui.services.device import device_of
+from ui.services.examining import Examiner, Keys
+from ui.services.filing import Filing, case_lines, earliest_timestamp, known_since, report_names
+from ui.services.kept import jobs_of, overview_of
+from ui.services.outcomes import error_parts
+from ui.services.request import SweepRequest
+from ui.services.work import Work
 
 
-def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -> dict[str, Any]:
+def run(request: SweepRequest, vault: Vault, work: Work) -> dict[str, Any]:
     """Examine every checkpoint in a folder.
 
-    Args:
-        request: as for `ui.jobs.investigate`, with "folder" for "suspect", and "resume", the id of an earlier sweep
-            whose unchanged suspects are not examined again ("" for none).
-        secrets: see `ui.jobs.vault_access`.
-
     Returns:
-        The overview (`irwm.report.sweep`) without its rows' documents; the same is in the job's folder after the first
-        suspect.
+        The overview (`irwm.report.sweep`) without its rows' documents; the same is among the files of the work after
+        the first suspect.
 
     Raises:
         SweepFolderError: the folder has no checkpoint.
     """
-    vault = vault_of(secrets, report)
-    device = device_of(request["device"])
-    report.progress(0, 0, "Looking for checkpoints in the folder")
-    found = _suspects(request["folder"])
-    original = irwm.open_checkpoint(request["original"])
-    keys = Keys.chosen(vault, request, original, report)
+    device = device_of(request.device)
+    work.progress(0, 0, "Looking for checkpoints in the folder")
+    found = _suspects(request.folder)
+    original = irwm.open_checkpoint(request.original)
+    keys = Keys.chosen(vault, request, original, work)
     tried = keys_digest(key.commitment for key in keys.keys)
-    resumed = _resumed(request, vault, report)
+    resumed = _resumed(request, vault)
     earlier = _earlier(request, resumed, original.fingerprint, tried)
-    filing = Filing.begin(vault, request, request["case_id"] or (earlier or {}).get("case_id") or "")
+    filing = Filing.begin(vault, request, request.case_id or (earlier or {}).get("case_id") or "")
     sweep = _Sweep(
         resumed,
-        report,
+        work,
         overview(
-            folder=str(request["folder"]),
+            folder=request.folder,
             original=original.fingerprint,
             keys=len(keys.keys),
             keys_held=keys.held,
             keys_sha256=tried,
             case_id=filing.case_id,
-            settings=_settings(request),
+            settings=request.way,
             suspects=len(found.paths),
             refused=found.refused,
             too_deep=found.too_deep,
@@ -91,31 +84,31 @@ def run(request: dict[str, Any], secrets: dict[str, Any], report: JobReporter) -
         ),
     )
     done = {row["path"]: row for row in (earlier or {}).get("rows", []) if row["error"] is None}
-    with executor_for(keys.places, request.get("scheduler", ""), report) as executor:
-        examiner = Examiner(original, keys, request, executor, report.folder)
+    with work.executor(keys.places, request.scheduler) as executor:
+        examiner = Examiner(original, keys, request, executor, work.folder)
         of_suspects = _SuspectExaminer(request, original, examiner, filing, device)
         for number, path in enumerate(found.paths, 1):
             name, stamp = found.name_of(path), _stamp(path, found.files[path])
             what = f"Suspect {number} of {len(found.paths)}: {printable(name, 80)}"
-            report.progress(number - 1, len(found.paths), what)
+            work.progress(number - 1, len(found.paths), what)
             row, before = _row(name, stamp), done.get(name)
             if before is not None and before["stamp"] == stamp and sweep.take_over(before, row):
                 continue
             try:
-                document = of_suspects.document(path, name, _Inner(report, number - 1, len(found.paths)))
+                document = of_suspects.document(path, name, _Inner(work, number - 1, len(found.paths)))
             except CancelledError:
                 raise
             except (IrwmError, OSError) as caught:
                 error = caught if isinstance(caught, IrwmError) else _unreadable(path, caught)
-                report.log(f"{printable(name, 80)}: {error}")
+                work.log(f"{printable(name, 80)}: {error}")
                 sweep.add(row | {"error": error_parts(error)})
                 continue
             filing.items(document)
             document, files = sweep.publish(row, document, filing.signer())
             # Filed before it is listed: after a crash between the two, a resumed sweep files it twice instead of never.
-            filing.run(document, files, shown_path(path), word_of(document), request["note"])
+            filing.run(document, files, shown_path(path), word_of(document), request.note)
             sweep.add(row | summary(document))
-    report.progress(len(found.paths), len(found.paths), "Writing the overview")
+    work.progress(len(found.paths), len(found.paths), "Writing the overview")
     return sweep.close(filing.signer())
 
 
@@ -140,13 +133,13 @@ def _suspects(folder: str) -> Candidates:
 class _SuspectExaminer:
     """Examines one suspect after another, all of them with the same settings."""
 
-    request: Mapping[str, Any]
+    request: SweepRequest
     original: irwm.Checkpoint
     examiner: Examiner
     filing: Filing
     device: str
 
-    def document(self, path: Path, name: str, report: JobReporter) -> dict[str, Any]:
+    def document(self, path: Path, name: str, work: Work) -> dict[str, Any]:
         """The document on one suspect.
 
         Raises:
@@ -154,14 +147,14 @@ class _SuspectExaminer:
         """
         began, vault, filing = time.monotonic(), self.filing.vault, self.filing
         suspect = irwm.open_suspect(path, self.original)
-        look = partial(self.examiner.examine, suspect, report=report)
-        examined, used = on_device(look, self.device, report.log)
+        look = partial(self.examiner.examine, suspect, work=work)
+        examined, used = on_device(look, self.device, work.log)
         return examined.document(
             suspect,
             self.original,
             case=case_lines(self.request, filing.examiner),
             extra={"Device": used, "Seconds": f"{time.monotonic() - began:.1f}", FOUND_AT: name},
-            report=report,
+            work=work,
             stamp_of=partial(earliest_timestamp, vault),
             seen_of=known_since(vault, filing.case_id, filing.seen_utc),
         )
@@ -170,8 +163,8 @@ class _SuspectExaminer:
 class _Sweep:
     """The results so far, which are always on the disk."""
 
-    def __init__(self, resumed: JobFiles | None, report: JobReporter, begun: dict[str, Any]) -> None:
-        self._files, self._resumed = report.files, resumed
+    def __init__(self, resumed: JobFiles | None, work: Work, begun: dict[str, Any]) -> None:
+        self._files, self._resumed = work.files, resumed
         self._overview = begun
         self._write()
 
@@ -226,38 +219,33 @@ class _Sweep:
         return files
 
 
-class _Inner(JobReporter):
+class _Inner:
     """Progress of a suspect's own steps: shows their names and checks for Stop, while the bar counts suspects."""
 
-    def __init__(self, outer: JobReporter, done: int, total: int) -> None:
-        self.folder, self.home, self._files = outer.folder, outer.home, outer.files
+    def __init__(self, outer: Work, done: int, total: int) -> None:
+        self.folder, self.files = outer.folder, outer.files
+        self.log, self.cancelled, self.executor = outer.log, outer.cancelled, outer.executor
         self._outer, self._done, self._total = outer, done, total
         self._prefix = f"Suspect {done + 1} of {total}"
 
     def progress(self, done: int, total: int, what: str) -> None:
         self._outer.progress(self._done, self._total, f"{self._prefix}: {what[:1].lower()}{what[1:]}")
 
-    def log(self, line: str) -> None:
-        self._outer.log(line)
-
-    def cancelled(self) -> bool:
-        return self._outer.cancelled()
-
 
 def _row(name: str, stamp: str) -> dict[str, Any]:
     return {"path": name, "stamp": stamp, "json": json_name(name), "error": None}
 
 
-def _resumed(request: Mapping[str, Any], vault: Vault, report: JobReporter) -> JobFiles | None:
+def _resumed(request: SweepRequest, vault: Vault) -> JobFiles | None:
     """The files of the sweep to continue; None if there is none."""
-    if not request.get("resume"):
+    if not request.resume:
         return None
     with contextlib.suppress(StorageError):  # it is no longer in the list
-        return jobs_of(vault, report).files(str(request["resume"]))
+        return jobs_of(vault).files(request.resume)
     return None
 
 
-def _earlier(request: Mapping[str, Any], resumed: JobFiles | None, original: str, tried: str) -> dict[str, Any] | None:
+def _earlier(request: SweepRequest, resumed: JobFiles | None, original: str, tried: str) -> dict[str, Any] | None:
     """The overview of the sweep to continue, if it has the same settings, folder, original and keys."""
     if resumed is None:
         return None
@@ -265,13 +253,9 @@ def _earlier(request: Mapping[str, Any], resumed: JobFiles | None, original: str
         found = overview_of(resumed)
     except ReportError:
         return None
-    asked = str(request["folder"]), original, tried, _settings(request), request["case_id"] or found["case_id"]
+    asked = request.folder, original, tried, request.way, request.case_id or found["case_id"]
     then = tuple(found[name] for name in ("folder", "original", "keys_sha256", "settings", "case_id"))
     return found if then == asked else None
-
-
-def _settings(request: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: request[name] for name in ("statistic", "invariant", "seed")}
 
 
 def _unreadable(path: Path, error: OSError) -> NotACheckpointError:

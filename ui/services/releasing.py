@@ -1,4 +1,4 @@
-"""Shared code of marking one copy and marking many: keys in the vault, copies on the disk, content of a receipt."""
+"""Copies of an original: their keys in the vault, their folders on the disk, and the content of a receipt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 import irwm
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.platform import unlock_and_close
-from irwm.errors import OutputExistsError
 from irwm.keys.check_original import check_original
 from irwm.release.cloning import ClonedFrom
 from irwm.release.insertion import Progress, marked_rows
@@ -26,9 +25,9 @@ from storage.errors import StorageError
 from storage.files import open_to_append, private_folder, replace_private
 from storage.records import KeyRecord, ReleaseRecord
 from storage.vault import Vault
-from ui.jobs.finished import finished
-from ui.jobs.recipients import same_name
-from ui.jobs.reporter import JobReporter
+from ui.services.finished import finished
+from ui.services.recipients import same_name
+from ui.services.work import Work
 
 LOCK_NAME = "many-recipients.lock"
 # Folder with a small file for each key that was sealed for one folder and whose copy is not filed yet.
@@ -134,22 +133,16 @@ def seal(vault: Vault, model: Checkpoint, key: irwm.Key, label: str) -> KeyRecor
 
 
 @contextlib.contextmanager
-def alone(home: Path, waiting: JobReporter | None = None) -> Iterator[None]:
+def alone(home: Path, work: Work) -> Iterator[None]:
     """Lock so that two runs do not make two keys for one name, or two secrets; the system releases it when a run ends.
 
-    Args:
-        waiting: the report of a run that waits until the other run has ended; without it another run is an error.
-
     Raises:
-        OutputExistsError: another run is active.
-        CancelledError: stopped while waiting.
+        CancelledError: stopped while it waited for another run to end.
     """
     descriptor = open_to_append(home / LOCK_NAME)
     try:
         while not lock_descriptor(descriptor, blocking=False):
-            if waiting is None:
-                raise OutputExistsError("Another run is already writing copies", advice="Wait until that run has ended")
-            waiting.progress(0, 0, "Waiting for another run that writes copies")
+            work.progress(0, 0, "Waiting for another run that writes copies")
             time.sleep(SECONDS_BETWEEN_LOOKS)
         yield
     finally:
@@ -201,47 +194,48 @@ def _note(home: Path, commitment: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Writes, finds again and files the copies of one original, for one recipient or for many.
+    """Writes, finds again and files the copies of one original.
 
     Attributes:
         vault: unlocked.
-        request: of the task, see `ui.jobs.protect.run`.
         device: "cpu" or "cuda".
+        also: names of other files to copy.
     """
 
     vault: Vault
     model: Checkpoint
-    request: Mapping[str, Any]
     device: str
-    report: JobReporter
-
-    @property
-    def also(self) -> Sequence[str]:
-        """Names of other files to copy."""
-        also: Sequence[str] = self.request.get("also", ())
-        return also
+    work: Work
+    also: Sequence[str] = ()
 
     def key(self, record: KeyRecord) -> irwm.Key:
         """A sealed key."""
         return irwm.Key.from_bytes(self.vault.key_bytes(record.id))
 
     def finished(self, key: irwm.Key, folder: Path) -> irwm.Release | None:
-        """The copy that an earlier run finished in this folder; see `ui.jobs.finished`."""
-        return finished(self.model, key, folder, cancelled=self.report.cancelled, device=self.device, also=self.also)
+        """The copy that an earlier run finished in this folder; see `ui.services.finished`."""
+        return finished(self.model, key, folder, cancelled=self.work.cancelled, device=self.device, also=self.also)
 
     def write(
         self, key: irwm.Key, folder: Path, progress: Progress, shared: Mapping[str, ClonedFrom] | None = None
     ) -> irwm.Release:
         """Writes and verifies a copy; errors as `irwm.insert`."""
         return irwm.insert(
-            self.model, key, folder, progress, self.device, self.report.cancelled, shared=shared, also=self.also
+            self.model, key, folder, progress, self.device, self.work.cancelled, shared=shared, also=self.also
         )
 
-    def file(self, record: KeyRecord, key: irwm.Key, release: irwm.Release, **more: Any) -> dict[str, Any]:
-        """Files the receipt of a copy, with more entries, and returns it."""
-        receipt = receipt_of(self.model, key, release) | more
+    def file(
+        self, record: KeyRecord, key: irwm.Key, release: irwm.Release, before: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Files the receipt of a copy, with the entries of `marked_before`, and returns it."""
+        receipt = {**receipt_of(self.model, key, release), "bytes_cloned": release.bytes_cloned, **before}
         self.vault.add_release(record.id, release.path, release.manifest.files, receipt)
         return receipt
+
+    def marked_before(self) -> dict[str, Any]:
+        """The marks that the original already carries, for a receipt; "damaged" counts the unreadable records."""
+        marks = self.vault.marks_on(self.model.fingerprint)
+        return {"marked_before": [mark.whose for mark in marks], "damaged": len(marks.damaged)}
 
 
 def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""Investigate: every chosen key on one suspect, a report for the strongest, signed and filed."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import irwm
+from irwm.evidence.devices import on_device
+from irwm.report.answer import word_of
+from irwm.report.document import from_json, to_json
+from irwm.report.write import for_outsiders, signed_files
+from storage.vault import Vault
+from ui.services.device import device_of
+from ui.services.examining import Examined, Examiner, Keys
+from ui.services.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since
+from ui.services.kept import FIRST
+from ui.services.request import InvestigateRequest
+from ui.services.work import Work
+
+# Name of the report's files, without their endings.
+NAME = "report"
+# Readings of the keys that the report is not about, only for the page.
+OTHERS = "other-keys.json"
+
+
+def run(request: InvestigateRequest, vault: Vault, work: Work) -> dict[str, Any]:
+    """Trace the recipients of an original in one suspect, and look for the marks of the most likely ones.
+
+    Returns:
+        Plain JSON: a row per key, most likely first ("rows", with very many keys only the first ones), "keys_tried",
+        "keys_held" (number of keys of this original in the vault), how many were "read" by the rank rule, "verdict",
+        the "word" that lists show for it, the names of the report's files and of the file with the readings of its
+        "others" keys, "case_id" and "run_id".
+    """
+    started = time.monotonic()
+    device = device_of(request.device)
+    work.progress(0, 0, "Opening suspect and original")
+    original = irwm.open_checkpoint(request.original)
+    suspect = irwm.open_suspect(request.suspect, original, request.answers)
+    keys = Keys.chosen(vault, request, original, work)
+    described = partial(
+        Examined.document,
+        suspect=suspect,
+        original=original,
+        case=case_lines(request, examiner_of(vault, request.case_id, request.examiner)),
+        work=work,
+        stamp_of=partial(earliest_timestamp, vault),
+        seen_of=known_since(vault, request.case_id, request.seen_utc),
+    )
+
+    def first(found: Examined) -> None:
+        work.files.write(FIRST, to_json(described(found, extra={}, hashed=False)))
+
+    with work.executor(keys.places, request.scheduler) as executor:
+        examiner = Examiner(original, keys, request, executor, work.folder)
+        examine = partial(examiner.examine, suspect, work=work, first=first)
+        examined, device = on_device(lambda place: examine(place), device, work.log)
+    document = described(examined, extra={"Device": device, "Seconds": f"{time.monotonic() - started:.1f}"})
+    # Filed only after all steps that can fail because of the models.
+    filing = Filing.begin(vault, request)
+    filing.items(document)
+    work.progress(0, 0, "Writing and signing the report")
+    signer = filing.signer()
+    files = signed_files(document, signer, NAME) | for_outsiders(document, signer, NAME)
+    for name, content in files.items():
+        work.files.write(name, content)
+    work.files.write(OTHERS, to_json({"keys": examined.others()}))
+    document = from_json(files[f"{NAME}.json"])
+    word = word_of(document)
+    run_id = filing.run(document, files, request.suspect, word, request.note)
+    return {
+        "rows": examined.rows(),
+        "keys_tried": len(keys.keys),
+        "keys_held": keys.held,
+        "read": len(examined.findings),
+        "damaged": [name.id for name in keys.damaged],
+        "verdict": document["verdict"]["word"],
+        "word": word,
+        "html": f"{NAME}.html",
+        "json": f"{NAME}.json",
+        "others": OTHERS,
+        "case_id": filing.case_id,
+        "run_id": run_id,
+    }

@@ -1,0 +1,48 @@
+"""What a use case needs from the process that runs it: progress, Stop, a folder, and help with heavy computations."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from storage.job_files import JobFiles
+
+
+class Work(Protocol):
+    """One run of a use case."""
+
+    @property
+    def folder(self) -> Path:
+        """A private folder for temporary files, removed with the run."""
+
+    @property
+    def files(self) -> JobFiles:
+        """Sealed files for reports, and for results that are too large for the returned dict."""
+
+    def progress(self, done: int, total: int, what: str) -> None:
+        """Reports progress; may be called as often as needed.
+
+        Args:
+            done, total: in the same unit, bytes if bytes are moved; total 0 while unknown.
+            what: the step in readable form ("Copying shard 2 of 4"); each new step also goes to the log, so numbers
+                that change fast belong in `done`.
+
+        Raises:
+            CancelledError: Stop was pressed. Do not catch it: partial output is then removed.
+        """
+
+    def log(self, line: str) -> None:
+        """Adds a line to the log; the page shows its end."""
+
+    def cancelled(self) -> bool:
+        """Whether Stop was pressed; work that loops without `progress` must check it regularly."""
+
+    def executor(self, size: int, scheduler: str) -> AbstractContextManager[Executor | None]:
+        """Processes or a cluster for the scoring of recipients; None if this process should do it.
+
+        Args:
+            size: noise coordinates that will be looked up, over all recipients and rows.
+            scheduler: address of a Dask scheduler, "" for none.
+        """

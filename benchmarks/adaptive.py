@@ -3,9 +3,9 @@
     python -m benchmarks.adaptive [--models demo gemma phi3 gpt2] [--presets one many] [--groups listed tuned]
                                   [--compositions 20] [--write]
 
-"listed": every attack of the catalogue's adaptive group at every strength, then random compositions of two or three
-attacks with disguises. In models with a separate output head there are also attacks that spare the head, where they
-cost most. The attacker has the release and this repository, but neither key nor original. One preset is
+"listed": every attack of the catalogue's adaptive group at every strength, stronger ones, then random compositions of
+two or three attacks with disguises. In models with a separate output head there are also attacks that spare the head,
+where they cost most. The attacker has the release and this repository, but neither key nor original. One preset is
 `irwm.one_owner`, the other `irwm.many_recipients` with three recipients. There the column "leak" shows whether tracing
 named the copy's recipient and no other. Perplexity is measured on the bundled text.
 
@@ -56,6 +56,11 @@ UNEVEN = (
     ("components", 0.1, 0.75), ("components", 0.1, 0.5), ("components", 0.25, 0.5), ("components", 0.15, 0.35),
     ("components", 0.1, 0.25), ("seldom-rows", 1.0, 0.5), ("seldom-rows", 0.95, 0.25), ("noise", 1.0, 0.3),
     ("outliers", 0.5, 0.1), ("prune", 0.9, 0.5),
+)  # fmt: skip
+# Attacks beyond the catalogue's strengths: on the demo model they cost less than elsewhere.
+STRONGER: tuple[Steps, ...] = (
+    [("components", 0.15)], [("components", 0.1)], [("components", 0.07)],
+    [("components", 0.1), ("round", 4)], [("seldom-rows", 1.0), ("round", 4)],
 )  # fmt: skip
 # Strengths for tuning, weakest first, of each attack that changes the model and has a strength.
 LADDERS: dict[str, tuple[float, ...]] = {
@@ -230,17 +235,25 @@ class Attacker:
 def planned(
     compositions: int, seed: int, possible: Sequence[str] = DISGUISES, every: bool = True
 ) -> Iterator[tuple[str, Steps]]:
-    """Yield each attack of the group at each strength, or only the first, then compositions with disguises."""
+    """Yield each attack of the group at each strength, or only the first, stronger attacks, then compositions."""
     for attack in ATTACKS.values():
         if attack.group == ADAPTIVE:
             for strength in attack.strengths if every else attack.strengths[:1]:
                 yield f"{attack.label}: {strength.label}", [(attack.name, strength.value)]
+    for steps in STRONGER if every else ():
+        yield label_of(steps), steps
     draw = np.random.Generator(np.random.PCG64(seed))
     for _ in range(compositions):
         damages = [DAMAGES[i] for i in draw.choice(len(DAMAGES), int(draw.integers(2, 4)), replace=False)]
         disguises = [(possible[i], 1) for i in draw.choice(len(possible), int(draw.integers(1, 3)), replace=False)]
-        steps: Steps = [*damages, *disguises]
-        yield " → ".join(f"{name} {value:g}" if value != 1 else name for name, value in steps), steps
+        steps = [*damages, *disguises]
+        yield label_of(steps), steps
+
+
+def label_of(steps: Steps) -> str:
+    """Return the names and strengths of attacks that follow one another."""
+    shown = (name if name in (*DISGUISES, *LAYER_NORM_DISGUISES) else f"{name} {value}" for name, value in steps)
+    return " → ".join(shown)
 
 
 def carried_out(

@@ -15,13 +15,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import torch
-from safetensors.torch import load_file, save_file
 
 import irwm
 from benchmarks.adaptive import PRESETS, Attacker, planned
@@ -35,8 +31,6 @@ from tools.copies import with_noise, write_embedding
 
 EARLY, LATE = "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
 DATES = {"no dates": (None, None), "owner first": (EARLY, LATE), "attacker's date alone": (None, EARLY)}
-CORRUPTED = ("a row of NaN", "an absurd row", "a quarter of the rows alike", "nine more embeddings")
-DECOYS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,38 +44,6 @@ class Case:
     found: bool
 
 
-def corrupted(release: irwm.Checkpoint, how: str, folder: Path) -> Path:
-    """Write the release with an embedding, or with tensors, that should make comparisons fail."""
-    rows = release.embedding()
-    if how == CORRUPTED[0]:
-        rows[300] = float("nan")
-    elif how == CORRUPTED[1]:
-        rows[300] *= 1e6
-    elif how == CORRUPTED[2]:
-        rows[1::4] = rows[1]
-    made = write_embedding(release, rows, folder).path
-    if how == CORRUPTED[3]:
-        shard = made / release.shards[0].name
-        tensors = load_file(shard)
-        generator = torch.Generator().manual_seed(0)
-        for number in range(DECOYS):
-            junk = torch.randn(rows.shape, generator=generator).to(rows.dtype)
-            tensors[f"model.embed_tokens_{number}.weight"] = junk
-        save_file(tensors, shard, metadata={"format": "pt"})
-    return made
-
-
-@contextmanager
-def called_original(attacker: Attacker, what: str | Steps, number: int) -> Iterator[Path]:
-    """Yield the folder that the attacker calls the original."""
-    if isinstance(what, str):
-        with tempfile.TemporaryDirectory() as folder:
-            yield corrupted(irwm.open_checkpoint(attacker.release), what, Path(folder) / "corrupted")
-    else:
-        with attacker.copy(what, number) as (made, _):
-            yield made
-
-
 def turned(released: irwm.Checkpoint, folder: Path, seed: int) -> irwm.Checkpoint:
     """Rotate the model randomly, or add a little noise if it has tensors that cannot be rotated."""
     try:
@@ -90,11 +52,11 @@ def turned(released: irwm.Checkpoint, folder: Path, seed: int) -> irwm.Checkpoin
         return write_embedding(released, with_noise(released.embedding(), 0.01), folder)
 
 
-def dispute(attacker: Attacker, label: str, what: str | Steps, number: int) -> Case:
+def dispute(attacker: Attacker, label: str, steps: Steps, number: int) -> Case:
     """Run one dispute."""
     release = irwm.open_checkpoint(attacker.release)
     owner = Claim("Owner", attacker.original, attacker.keys[0], release)
-    with called_original(attacker, what, number) as folder, tempfile.TemporaryDirectory() as scratch:
+    with attacker.copy(steps, number) as (folder, _), tempfile.TemporaryDirectory() as scratch:
         his = irwm.open_checkpoint(folder)
         secret, params = (number + 1).to_bytes(32, "big"), attacker.keys[0].parameters
         try:
@@ -123,11 +85,9 @@ def _dated(claims: Sequence[Claim], outcome: Outcome, owner: str | None, attacke
     return decide([replace(each, committed_utc=dates[each.claimant]) for each in claims], outcome.tests)
 
 
-def originals(number: int, seed: int, possible: Sequence[str]) -> list[tuple[str, str | Steps]]:
-    """Return `number` alleged originals of the attacker: damaged ones, every attack, then compositions."""
-    found: list[tuple[str, str | Steps]] = [(how, how) for how in CORRUPTED]
-    found += planned(number, seed, possible)
-    return found[:number]
+def originals(number: int, seed: int, possible: Sequence[str]) -> list[tuple[str, Steps]]:
+    """Return `number` alleged originals of the attacker: every attack at every strength, then compositions."""
+    return list(planned(number, seed, possible))[:number]
 
 
 def table(cases: Sequence[Case]) -> str:

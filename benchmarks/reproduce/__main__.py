@@ -141,9 +141,10 @@ def _overview(out: Path, about: Record, lines: dict[str, str]) -> Path:
         "- `sum` with A of the suspect is the paper's statistic; `joint` with A of the original is the product's "
         "([method.md](../method.md)). The paper's rule is met if at least ρ = 30 of 50 positions have a rank below "
         "β = 0.2. *Found* is the product's verdict: odds of at most 10^-6 for a model without the mark.",
-        "- Single: no noise, t = 10, 50 positions, scale 1000, the paper's best setting. Multi: the preset for many "
-        "recipients, t = noise coordinates = hidden size / 32, at most 10, scale `auto`; the paper gives neither the "
-        "number of noise coordinates nor the scale of each model. Any other t than the preset's is stated.",
+        "- Single: no noise, t = 10, 50 positions, scale 1000, the paper's best setting. Multi: noise that replaces "
+        "the rows' numbers, as in the paper, t = noise coordinates = hidden size / 32, at most 10, scale `auto`; the "
+        "paper gives neither the number of noise coordinates nor the scale of each model. Any other t is stated. The "
+        "product's preset for many recipients adds a fingerprint instead and costs less ([cost](../collusion.md)).",
         "- The paper's invariant, as printed, is one number, but d numbers are needed. It counts by > in listings and "
         "by ≥ in the equations. It does not define \"detection rate\". method.md explains how we read each of these.",
         f"- Attackers train on the first {100 * _TRAINED_ON:.0f} % of {about['text']}; utility is measured on "

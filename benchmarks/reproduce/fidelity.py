@@ -94,7 +94,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     if costly:
         shown = {model["name"]: model for model in models}
         page.text(
-            f"**Not negligible here:** the preset for many recipients costs more than {percent(_NEGLIGIBLE)} of "
+            f"**Not negligible here:** noise that replaces the rows' numbers costs more than {percent(_NEGLIGIBLE)} of "
             f"perplexity on {len(costly)} of the models. The cost of noise is proportional to its share of a row's "
             "coordinates, and the paper's models have 2048 to 4096 of these. If the embedding is also the output head, "
             "the noise costs twice."
@@ -147,7 +147,7 @@ def headline(results: dict[str, Any]) -> str:
         if r["mode"] == "multi" and r["utility"]["change"] is not None
     ]
     if preset:
-        parts.append(f"the preset for many recipients costs {', '.join(preset)}")
+        parts.append(f"noise that replaces the rows' numbers, as in the paper, costs {', '.join(preset)}")
     return "; ".join(parts) or "no model here predicts tokens"
 
 

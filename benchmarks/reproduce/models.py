@@ -17,7 +17,8 @@ from irwm.running.opened import open_tokenizer
 from irwm.scheme.parameters import many_recipients
 
 ROOT = Path(__file__).resolve().parents[2]
-# "single": the paper's best setting (t = 10, l = 50, scale 1000). "multi": the product's preset for many recipients.
+# "single": the paper's best setting (t = 10, l = 50, scale 1000). "multi": `many_recipients` with noise that
+# replaces the rows' numbers, as in the paper; the product's preset adds a fingerprint instead and costs far less.
 # A number after the name sets t, and in "multi" the number of noise coordinates too.
 SINGLE, MULTI = "single", "multi"
 MODES = (SINGLE, MULTI)

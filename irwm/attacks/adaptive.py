@@ -3,7 +3,7 @@
 Each tensor is changed using its own content alone. `drop_components` removes the components that alignment is scored
 in. `flatten_seldom` removes most of the content of rarely used rows. `redraw_small` and `redraw_outliers` look for the
 entries that a mark has written and redraw them. `store_otherwise` stores the rows as other numbers, which the
-attacker's own loader converts back.
+attacker's own loader converts back. `confuse` adds what should make a comparison fail.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from irwm.attacks.rewrite import open_safetensors, rewrite
 from irwm.errors import ParameterError
@@ -25,6 +26,10 @@ RIDGE = 1e-3
 # Directions with less than this share of the largest variance are as good as empty.
 _EMPTY = 1e-6
 _ROWS_AT_ONCE = 8192
+# Ways of `confuse`.
+NAN_ROW, HUGE_ROW, EQUAL_ROWS, MORE_TENSORS = CONFUSIONS = ("nan-row", "huge-row", "equal-rows", "more-tensors")
+# The row that becomes NaN or huge, if there are as many; how much longer it becomes; and the number of tensors added.
+_ROW, _LONGER, _TENSORS = 300, 1e6, 9
 
 
 def drop_components(model_dir: str | Path, out_dir: str | Path, kept: float) -> Path:
@@ -132,6 +137,43 @@ def store_otherwise(model_dir: str | Path, out_dir: str | Path, power: float, se
         return made.mul_(float(rows.norm() / made.norm()))
 
     return _on_rows(model_dir, out_dir, stored)
+
+
+def confuse(model_dir: str | Path, out_dir: str | Path, how: str) -> Path:
+    """Add what should make a comparison of embeddings fail; the attacker's own loader removes it.
+
+    Args:
+        how: one of `CONFUSIONS`: one row of NaN, one row a million times as long, a quarter of the rows alike, or
+            nine more tensors of the embedding's shape and with similar names.
+
+    Raises:
+        ParameterError: there is no such way.
+        OutputExistsError, CheckpointError: as `rewrite`.
+    """
+    if how not in CONFUSIONS:
+        raise ParameterError("there is no such way", expected=", ".join(CONFUSIONS), found=how)
+
+    def confused(rows: torch.Tensor) -> torch.Tensor:
+        row = min(_ROW, len(rows) - 1)
+        if how == NAN_ROW:
+            rows[row] = torch.nan
+        elif how == HUGE_ROW:
+            rows[row] *= _LONGER
+        elif how == EQUAL_ROWS:
+            rows[1::4] = rows[1]
+        return rows
+
+    out = _on_rows(model_dir, out_dir, confused)
+    if how == MORE_TENSORS:
+        embedding = open_safetensors(out).layout.embedding
+        file = out / embedding.shard.name
+        tensors = load_file(file)
+        like, generator = tensors[embedding.name], torch.Generator().manual_seed(0)
+        stem = embedding.name.removesuffix(".weight")
+        for number in range(_TENSORS):
+            tensors[f"{stem}_{number}.weight"] = torch.randn(like.shape, generator=generator).to(like.dtype)
+        save_file(tensors, file, metadata={"format": "pt"})
+    return out
 
 
 def _on_rows(model_dir: str | Path, out_dir: str | Path, change: Callable[[torch.Tensor], torch.Tensor]) -> Path:

@@ -256,6 +256,11 @@ def _stored_otherwise(setup: Setup, value: float | str, out: Path) -> Attacked:
     return Attacked(adaptive.store_otherwise(setup.release, out, float(value), setup.seed), setup.release)
 
 
+def _confused(setup: Setup, value: float | str, out: Path) -> Attacked:
+    """The attacker's loader removes what was added, and computes what the release does."""
+    return Attacked(adaptive.confuse(setup.release, out, str(value)), setup.release)
+
+
 def _cannot(transform: str, setup: Setup) -> str | None:
     """Why this disguise, or an attack with the same requirements, cannot be carried out."""
     return equivalence.applicable(setup.release)[transform]
@@ -429,6 +434,17 @@ _ALL: tuple[Attack, ...] = (
         "The embedding is whitened and rotated in the file; the attacker's own loader undoes it.",
         ADAPTIVE, "power of the covariance", (Strength(0.5, "a half"), Strength(0.75, "three quarters")),
         _stored_otherwise,
+    ),
+    Attack(
+        "confuse", "Comparisons confused",
+        "Rows or tensors that should make a comparison fail are added to the file; the attacker's own loader removes "
+        "them.",
+        ADAPTIVE, "what is added",
+        _labelled(**{
+            "nan-row": "a row of NaN", "huge-row": "a row a million times as long",
+            "equal-rows": "a quarter of the rows alike", "more-tensors": "nine more tensors like the embedding",
+        }),
+        _confused,
     ),
     Attack(
         "composed", "Several of these, one after another", "Each attack works on the output of the previous one.",

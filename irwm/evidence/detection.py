@@ -22,6 +22,7 @@ from irwm.evidence.devices import NOT_ENOUGH, on_device
 from irwm.evidence.examination import ALIGNED, MAPS, Aligned, Examination
 from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
 from irwm.evidence.fingerprint import fingerprint
+from irwm.evidence.lineage import with_mark
 from irwm.evidence.parallel import in_order
 from irwm.evidence.verdict import judge, judge_both, log10_risk, of_both_places
 from irwm.keys.check_original import check_derivation
@@ -391,13 +392,14 @@ class _Detection:
         )
         if verdict == NOT_FOUND and self.examination.passed_over:
             verdict, reason = not_all_read(reason)
+        lineage = self.aligned.lineage(self.samples)
         return Finding(
             verdict=verdict,
             reason=reason,
             reading=reading,
             paper=paper,
             alignment=self.aligned.alignment,
-            lineage=self.aligned.lineage(self.samples),
+            lineage=with_mark(lineage) if verdict == FOUND else lineage,
             parameters=self.key.parameters,
             commitment=self.key.commitment,
             marked_rows=self.choices.marked_rows,

@@ -45,6 +45,7 @@ SAID = {
     DERIVED: "derived from the original, or both from a common ancestor, or the original from the suspect",
     NOT_DERIVED: "the tokens' rows show no resemblance under any rotation of their coordinates",
 }
+ONLY_THE_MARK = "a mark was found, but the tokens' rows show no resemblance under any rotation of their coordinates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,14 @@ def lineage(
         status, said = CANNOT_TELL, "too little resemblance to tell"
     said = f"{said}: {compared(similarity, decoy, minor=alignment.rotation is not None)}"
     return Lineage(status, similarity, decoy, said, agreement, wrong, fit, among)
+
+
+def with_mark(lineage: Lineage) -> Lineage:
+    """The lineage of a suspect in which a mark or a fingerprint was found: that shows descent, so it is not denied."""
+    if lineage.status != NOT_DERIVED:
+        return lineage
+    _, _, end = lineage.reason.partition(": ")
+    return replace(lineage, status=CANNOT_TELL, reason=f"{ONLY_THE_MARK}: {end}")
 
 
 def compared(similarity: float, decoy: float, *, minor: bool) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from irwm.alignment import Alignment
 from irwm.evidence.finding import COMBINATIONS, FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
-from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
+from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, with_mark
 from irwm.scheme.parameters import EMBEDDING, FEWEST_PERMUTATIONS, HEAD, Parameters, chance_of_counting
 from irwm.scheme.probabilities import fisher_floor_log10
 
@@ -123,7 +123,7 @@ def judge_both(finding: Finding) -> Finding:
         said = f"The suspect carries this key's fingerprint: {seen}; {odds(risk)}."
         if finding.verdict != FOUND:
             said += f" By its mark alone: {finding.verdict}."
-            return replace(finding, verdict=FOUND, reason=said)
+            return replace(finding, verdict=FOUND, reason=said, lineage=with_mark(finding.lineage))
         return replace(finding, reason=f"{finding.reason} {said}")
     if finding.verdict == NOT_FOUND and risk <= DISMISSED_LOG10_RISK:
         said = f"The fingerprint is too weak to accuse and too strong to dismiss: {seen}; {odds(risk)}."

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from irwm import Finding, IrwmError, Parameters, Reading
 from irwm.canonical import strict_json
 from irwm.errors import printable
-from irwm.evidence.finding import COMBINATIONS
+from irwm.evidence.finding import COMBINATIONS, FOUND
+from irwm.evidence.lineage import with_mark
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from irwm.ownership.key_search import Standing
 from irwm.report import error_rates as rates
@@ -183,9 +184,10 @@ def examination(
 ) -> dict[str, Any]:
     """The computed part, which must be the same when the examination is run again; `found` is the tracing's section."""
     p, reading = finding.parameters, finding.reading
+    verdict = tracing.verdict(finding, found)
     return {
         "verdict": {
-            **tracing.verdict(finding, found),
+            **verdict,
             "mark": finding.verdict,
             "mark_reason": finding.reason,
             "count": reading.count,
@@ -224,7 +226,7 @@ def examination(
         "tracing": found,
         "odds": _odds(p, reading, finding.keys_tried * finding.tensors_read),
         "alignment": _alignment(finding),
-        "lineage": asdict(finding.lineage),
+        "lineage": asdict(with_mark(finding.lineage) if verdict["word"] == FOUND else finding.lineage),
         "parameters": p.to_dict(),
         "seed": finding.seed,
     }

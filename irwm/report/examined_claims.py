@@ -21,6 +21,7 @@ from irwm.errors import printable
 from irwm.evidence import lineage as lineages
 from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, NUMBER, PER_MAP
 from irwm.evidence.examination import BORROWED
+from irwm.evidence.finding import FOUND
 from irwm.evidence.unrelated import Agreement, agreement_of, kept_models
 from irwm.report import tracing
 from irwm.report.claims import Claim, digest, each, item, must, one_of, present_and_count, whole
@@ -183,6 +184,8 @@ def lineage(document: Mapping[str, Any]) -> Iterator[Claim]:
     # Neither is the end of the other, so at most one fits.
     end = next((end for end in ends if said.endswith(f": {end}")), ends[-1])
     yield from must(said.endswith(f": {end}"), "lineage.reason", said, f"… {end}")
+    denied = status == lineages.NOT_DERIVED and document["verdict"]["word"] == FOUND
+    yield from must(not denied, "lineage.status", status, "another status, because a mark was found")
     word = {lineages.SAID[each]: each for each in lineages.SAID}.get(said.removesuffix(f": {end}"))
     yield "lineage.status", status, word or lineages.CANNOT_TELL
     if here is None:

@@ -292,7 +292,7 @@ def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], co
     yield f"{where}.verdict", word, _allowed(word, test["log10_risk"])
     # A derived model was aligned, a model that is not derived was not; "cannot tell" allows both.
     if test["lineage"] == NOT_DERIVED:
-        yield f"{where}.verdict", word, FOUND if finding.log10_risk <= FOUND_LOG10_RISK else INCONCLUSIVE
+        yield f"{where}.verdict", word, INCONCLUSIVE
     if test["lineage"] == DERIVED or word == FOUND or (test["lineage"] == CANNOT_TELL and word == NOT_FOUND):
         made = sentences.judged(finding, test["reason"])
         yield f"{where}.verdict", word, made.verdict

@@ -31,6 +31,18 @@ def test_only_embedding_and_head_change(tiny_path: Path, tmp_path: Path, attack:
     assert all(torch.isfinite(after[name]).all() for name in (HEAD, EMBEDDING))
 
 
+@pytest.mark.parametrize("how", adaptive.CONFUSIONS)
+def test_mark_is_found_when_comparisons_are_confused(tiny_path: Path, tmp_path: Path, how: str) -> None:
+    model = irwm.open_checkpoint(tiny_path)
+    key = irwm.generate_key(model, secret=bytes(32))
+    release = irwm.insert(model, key, tmp_path / "release").path
+    adaptive.confuse(release, tmp_path / "out", how)
+    before, after = (load_file(folder / "model.safetensors") for folder in (release, tmp_path / "out"))
+    changed = [name for name in before if not torch.equal(before[name], after[name])]
+    assert (changed, len(after) - len(before)) == (([], 9) if how == "more-tensors" else ([HEAD, EMBEDDING], 0))
+    assert irwm.detect(irwm.open_checkpoint(tmp_path / "out"), model, key).verdict == "found"
+
+
 def test_attack_removes_half_of_the_components(tiny_path: Path, tmp_path: Path) -> None:
     adaptive.drop_components(tiny_path, tmp_path / "out", 0.5)
     rows = irwm.open_checkpoint(tmp_path / "out").embedding().double()

@@ -55,6 +55,7 @@ ATTACKS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
     "redraw_small": (adaptive.redraw_small, {"rows": 0.5}),
     "redraw_outliers": (adaptive.redraw_outliers, {"share": 0.5}),
     "store_otherwise": (adaptive.store_otherwise, {"power": 0.5}),
+    "confuse": (adaptive.confuse, {"how": "nan-row"}),
     "to_gguf": (to_gguf, {"kind": "F16"}),
     "to_bitsandbytes": (to_bitsandbytes, {"kind": "nf4"}),
 }
@@ -74,6 +75,7 @@ INVALID: list[tuple[str, dict[str, Any]]] = [
         for option in ATTACKS[name][1]
         for share in (0.0, -0.5, 1.5, math.nan)
     ),
+    ("confuse", {"how": "nothing"}),
     *((name, {"weights": weights}) for name in ("collude", "merge") for weights in WEIGHTS),
     *(("collude", options) for options in ({"copies": 1}, {"how": "mode"}, {"how": "median", "weights": [1.0, 1.0]})),
     *(("merge", options) for options in ({"models": 1}, {"method": "blend"}, {"method": "slerp", "models": 3})),

@@ -12,7 +12,8 @@ import torch
 import irwm
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.attention import Attention, attention
-from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, lineage
+from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, lineage, with_mark
+from irwm.scheme.parameters import many_recipients
 
 
 def noisy(source: Path, out: Path, share: float) -> irwm.Checkpoint:
@@ -55,6 +56,29 @@ def test_suspect_without_fitted_map_is_inconclusive(demo_path: Path) -> None:
     none = lineage(unlike, fitted=lambda: float("nan"))
     assert none.status == lineage(unlike).status == CANNOT_TELL
     assert "no affine map could be fitted" in none.reason
+
+
+def test_lineage_with_mark_does_not_deny_descent(demo_path: Path) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    alignment = irwm.align(model, model)
+    cosines = np.random.default_rng(0).normal(0, 0.03, alignment.cosines.size)
+    unlike = lineage(replace(alignment, aligned=False, exhausted=True, cosines=cosines), fitted=lambda: 0.3)
+    marked = with_mark(unlike)
+    assert (unlike.status, marked.status) == (NOT_DERIVED, CANNOT_TELL)
+    assert marked.reason.startswith("a mark was found")
+    assert marked.reason.partition(": ")[2] == unlike.reason.partition(": ")[2]
+    assert with_mark(marked) == marked
+
+
+@pytest.mark.slow
+def test_marked_copy_is_never_called_not_derived(gpt2_path: Path, tmp_path: Path) -> None:
+    """Under noise of three times the rows' size only the fingerprint is left."""
+    model = irwm.open_checkpoint(gpt2_path)
+    key = irwm.generate_key(model, many_recipients(model.hidden_size), bytes(32), "Example Labs", "Ada")
+    copy = irwm.insert(model, key, tmp_path / "copy")
+    found = irwm.detect(noisy(copy.path, tmp_path / "x", 3.0), model, key)
+    assert found.verdict == "found"
+    assert found.lineage.status == CANNOT_TELL
 
 
 def test_attention_does_not_depend_on_the_coordinates(phi3_path: Path, tmp_path: Path) -> None:

@@ -206,6 +206,8 @@ def test_place_among_unrelated_models_is_recomputed(found: Examined, name: str, 
 
 def test_a_lineage_that_its_numbers_do_not_allow_is_named(found: Examined) -> None:
     assert where(changed(found.document, ("lineage", "status"), "not derived")) == {"lineage.status"}
+    mark_only = changed(found.document, ("lineage", "status"), "cannot tell")
+    assert "lineage.status" in where(mark_only), "its reason says derived"
     assert where(changed(found.document, ("lineage", "among"), None)) == {"lineage.among", "lineage.status"}
     unlike = found.document["lineage"] | {"similarity": 0.1, "attention": 0.0}
     assert "lineage.among.p" in where(found.document | {"lineage": unlike})

@@ -90,4 +90,4 @@ def test_the_experiment_runs_on_a_layer_norm_model(gpt2_path: Path, tmp_path: Pa
     text = (tmp_path / "adaptive.md").read_text(encoding="utf-8")
     assert "| gpt2, one | Minor components dropped, rotated: 90 % |" in text
     assert "| gpt2, many | components " in text
-    assert 'none of 16 called "not derived"' in text
+    assert 'none of 18 called "not derived"' in text

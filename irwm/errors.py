@@ -104,7 +104,8 @@ def printable(text: str, limit: int = 300) -> str:
     Names in a checkpoint are chosen by the attacker; a terminal escape or a right-to-left override in one must
     not change how a page, a log or a report reads.
     """
-    safe = "".join(c if c.isprintable() else _escaped(c) for c in text)
+    # Numbers are grouped by no-break spaces, which change nothing.
+    safe = "".join(c if c.isprintable() or c == "\u00a0" else _escaped(c) for c in text)
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 

@@ -220,7 +220,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_inert,
     )
-    # The output of these filters is trusted (digits, units); `_inert` would spell out its no-break spaces.
+    # The output of these filters is trusted: digits and units.
     made.filters |= {
         "decimal": lambda value, digits=6: _figure_number(_decimal(value, digits)),
         "fixed": lambda value, places: _figure_number(f"{value:.{places}f}".replace("-", "\u2212")),

@@ -258,12 +258,7 @@ def _lost(count: int, total: int, of: str) -> Markup:
 
 def _say(template: str, *parts: Any) -> Markup:
     """`template` with its parts filled in; a part that is not `Markup` is text."""
-    return Markup(template).format(*(part if isinstance(part, Markup) else _safe(part) for part in parts))
-
-
-def _safe(part: Any) -> Markup:
-    # The no-break spaces in our own numbers would be spelled out as well.
-    return Markup("\u00a0").join(_text(piece) for piece in str(part).split("\u00a0"))
+    return Markup(template).format(*(part if isinstance(part, Markup) else _text(part) for part in parts))
 
 
 def _text(text: Any) -> Markup:

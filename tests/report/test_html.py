@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from irwm.report import from_json, render_html, to_json
-from irwm.report.html import _probability
-from irwm.report.numbers import sure
+from irwm.report.html import _probability, environment
+from irwm.report.numbers import number, sure
 from tests.report.conftest import examine
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{7*7}}\u202egpj\x1b[31m"
@@ -85,6 +85,11 @@ def test_policy_forbids_loads_and_allows_only_these_scripts(html):
     assert policy["script-src"].split() == [f"'sha256-{digest}'" for digest in digests]
     # A policy applies only to the elements after it.
     assert html.index("Content-Security-Policy") < html.index("<style>") < html.index("<script")
+
+
+def test_grouped_numbers_keep_their_spaces() -> None:
+    made = environment().from_string("{{ shown }} {{ shown | prose }}").render(shown=number(4095))
+    assert made == "4\u00a0095 4\u00a0095."
 
 
 def test_verdict_propositions_limits_and_status_are_printed(any_case):

@@ -30,7 +30,7 @@ def error_html(error: IrwmError | Mapping[str, Any]) -> str:
     """A card with the problem, its file and tensor, the expected and found values, and the next step."""
     parts = parts_of(error)
     rows = [
-        (label, copyable(parts[part]) if part in COPIED else _plain(parts[part]))
+        (label, copyable(parts[part]) if part in COPIED else printable(parts[part], 2000))
         for part, label in ROWS
         if part in parts
     ]
@@ -51,7 +51,7 @@ def empty_html(title: str, what_to_do: str) -> str:
 
 def note_html(text: str, *, good: bool = False) -> str:
     """One quiet line below a control; `good` puts a tick before it."""
-    return str(Markup('<p class="note">{}{}</p>').format(icon("done") if good else "", _plain(text)))
+    return str(Markup('<p class="note">{}{}</p>').format(icon("done") if good else "", printable(text, 2000)))
 
 
 def copyable(text: str) -> Markup:
@@ -62,7 +62,7 @@ def copyable(text: str) -> Markup:
     return Markup(
         '<span class="copyable"><code>{shown}</code>'
         '<button type="button" class="copy" data-copy="{shown}" aria-label="Copy {shown}">Copy</button></span>'
-    ).format(shown=_plain(text))
+    ).format(shown=printable(text, 2000))
 
 
 def sentence(text: str) -> str:
@@ -96,8 +96,3 @@ def alarm(error: IrwmError) -> gr.Error:
     parts = parts_of(error)
     text = " ".join(str(escape(sentence(parts[part]))) for part in ("problem", "advice") if part in parts)
     return gr.Error(text, print_exception=False)
-
-
-def _plain(text: str) -> str:
-    # Our own numbers are grouped by no-break spaces, which are harmless.
-    return "\u00a0".join(printable(part, 2000) for part in text.split("\u00a0"))

@@ -127,9 +127,11 @@ class Verification:
     @property
     def result(self) -> str:
         """The outcome in one or two sentences, the same for the command, the page and the API."""
-        failed = dict.fromkeys(check.name for check in self.checks if check.ok is False)
+        failed = [check for check in self.checks if check.ok is False]
         if failed:
-            return f"This report does not hold. Failed checks: {', '.join(failed)}."
+            others = ", ".join(dict.fromkeys(check.name for check in failed[1:] if check.name != failed[0].name))
+            also = f" Other failed checks: {others}." if others else ""
+            return f"Verification failed: {failed[0].said.rstrip('.')}.{also}"
         if self.established:
             return HOLDS
         said_of = f"{NOT_ESTABLISHED}: {'; '.join(self.open)}."

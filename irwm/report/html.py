@@ -223,6 +223,7 @@ def environment() -> Environment:
     # The output of these filters is trusted: digits and units.
     made.filters |= {
         "decimal": lambda value, digits=6: _figure_number(_decimal(value, digits)),
+        "floor": lambda value: _figure_number(_decimal(value if value is None else math.floor(value))),
         "fixed": lambda value, places: _figure_number(f"{value:.{places}f}".replace("-", "\u2212")),
         "probability": lambda value: _figure_number(_probability(value)),
         "prose": _prose,

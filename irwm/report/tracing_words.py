@@ -63,6 +63,16 @@ def whose_copies(found: Mapping[str, Any]) -> str:
     return f"the {'copy' if named[0]['recipient'] else 'release'} of {listed(names)}"
 
 
+def made_from(found: Mapping[str, Any]) -> str:
+    """The estimate of the copies in the suspect; "" without one."""
+    copies = found["copies_estimated"]
+    if copies is None:
+        return ""
+    if found["named"] == 1 and is_one_copy(copies):
+        return "Consistent with one copy"
+    return f"Made from about {copies:.1f} copies, if they were averaged"
+
+
 def sentence(found: Mapping[str, Any]) -> str:
     """The answer in one sentence: who is named, how many copies there may be, and the odds of a wrong name."""
     copies = found["copies_estimated"]
@@ -138,10 +148,10 @@ def nobody_named(found: Mapping[str, Any]) -> str:
 
 
 def read_by_rule(found: Mapping[str, Any]) -> str:
-    """How many recipients the rank rule was applied to."""
+    """How many of several recipients the rank rule was applied to."""
     read, all_of = found["read_by_rank_rule"], found["recipients"]
     if all_of == 1:
-        return "The rank rule was applied as well."
+        return ""
     if read >= all_of:
         return f"The rank rule was applied to all {number(all_of)} recipients."
     return (

@@ -2,7 +2,7 @@
 
     files           every file that the signature names is there and has the SHA-256 that was signed
     document        the JSON is strict, of a known schema, and byte for byte as the program writes it
-    signature       made over these files by the key that it names
+    signature       made by the key that it names, over the hashes that it lists
     certificates    that key's chain back to the signer's first one
     identity        the first key is the expected one
     numbers         the document's chances follow from its ranks (`irwm.report.consistency`), a lab's from its readings
@@ -259,7 +259,7 @@ def _files(report: Received, signed: SignedReport | None, of_signature: Sequence
         if data is None:
             wrong.append(f"{printable(name)}, which was signed, is not there")
         elif hashlib.sha256(data).hexdigest() != digest:
-            wrong.append(f"{printable(name)} was changed after it was signed: its SHA-256 differs")
+            wrong.append(f"{printable(name)} is not the file that was signed: its SHA-256 differs")
     wrong += [f"{printable(name)} was not among the files signed" for name in there if name not in signed.files]
     if not there and not report.unread:
         none = "none of the files that were signed is there"
@@ -299,7 +299,10 @@ def _signed(
         passed = [Check("signature", True, "the signature itself matches the files")] if name == "certificates" else []
         return signed, [*passed, Check(name, False, said(error))]
     when = printable(signed.signed_utc, 40)
-    checks = [Check("signature", True, f"made over these files on {when} (by the signer’s clock)"), _chain(signed)]
+    checks = [
+        Check("signature", True, f"valid for the hashes that it lists, made on {when} (by the signer’s clock)"),
+        _chain(signed),
+    ]
     # An overview of a sweep does not mention its signature, and neither does a missing document.
     announced = bool(status.get("signed")) if status else None
     return signed, [*checks, *_identity(first, identity, custody, signed, announced)]

@@ -18,7 +18,7 @@ from irwm.evidence.verdict import odds
 from irwm.ownership.key_search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
 from irwm.report import tracing, tracing_words
 from irwm.report.items import ItemDescription, SelfTest
-from irwm.report.numbers import ten_to
+from irwm.report.numbers import number, ten_to
 from irwm.scheme.parameters import HEAD
 
 STATUS = (
@@ -173,6 +173,12 @@ def likelihood(log10_lr: float) -> str:
     return f"The ranks are about {times(abs(log10_lr))} times more probable if {first} than if {second}."
 
 
+def verbal(step: str) -> str:
+    """A step of ENFSI's scale in terms of the mark: "strong support that the mark is present"."""
+    present = step.replace("for the first proposition", "that the mark is present")
+    return present.replace("for the second proposition", "that the mark is absent")
+
+
 def times(log10: float) -> str:
     """A ratio above one in words: "6", "4 000", "10⁸⁴"; one digit, the rest rounded down."""
     if log10 >= 6.0:
@@ -201,7 +207,7 @@ _NO_FINDING = "The verdict is not “found”, so there is no finding that a sea
 
 def standing_sentence(standing: Standing, authority: str, word: str) -> str:
     """How strong the claim is against a possible search for a key that fits."""
-    bits, left = math.floor(standing.evidence_bits), math.floor(standing.margin_bits)
+    bits, left = number(math.floor(standing.evidence_bits)), math.floor(standing.margin_bits)
     by = f" by {authority}" if authority else ""
     if standing.status == COMMITTED:
         dated = (
@@ -211,7 +217,8 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
         if word != FOUND:
             return f"{dated} {_NO_FINDING}"
         rest = math.floor(standing.searched_bits)
-        less = f"the evidence of {bits} bits less {SEARCH_BITS:.0f} bits for a search leaves {max(0, rest) or 'none'}"
+        rests = number(rest) if rest > 0 else "none"
+        less = f"the evidence of {bits} bits less {SEARCH_BITS:.0f} bits for a search leaves {rests}"
         return (
             f"{dated} If the claimant had no access to the suspect before the commitment, no search explains the "
             f"finding and all {bits} bits count. If the claimant had access, {less}."
@@ -232,7 +239,7 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
         return f"{dated} {searched} {_NO_FINDING}"
     said = f"{dated} {searched} The evidence of {bits} bits less {standing.search_bits:.0f} bits for a search leaves "
     if left > 0:
-        return f"{said}{left}. A search of that size does not explain the finding."
+        return f"{said}{number(left)}. A search of that size does not explain the finding."
     return f"{said}none. A search of that size alone explains the finding, and the report shows no more than that."
 
 

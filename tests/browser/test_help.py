@@ -43,7 +43,7 @@ def test_wizard_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path
     open_tab(page, "protect")
     choose_original(page, model)
     page.click("#to-names")
-    page.locator("#whom label", has_text="Many recipients").click()
+    page.locator("#whom label", has_text="One copy per recipient").click()
     expect(page.locator("#recipients textarea")).to_be_visible()
     type_into(page, "owner", "Example Labs")
     page.locator("#recipients textarea").fill("Ada\nBen")

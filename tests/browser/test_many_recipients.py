@@ -31,7 +31,7 @@ def to_recipients(page: Page, model: Path) -> None:
     first_step(page)
     choose_original(page, model)
     page.click("#to-names")
-    page.get_by_label("Many recipients", exact=True).check()
+    page.get_by_label("One copy per recipient", exact=True).check()
     expect(page.locator("#recipients")).to_be_visible()
     type_into(page, "owner", "Example Labs")
 

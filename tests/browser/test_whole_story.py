@@ -195,7 +195,7 @@ def mark_five_copies(hand: Hand, models: Path) -> dict[str, Path]:
     hand.path("original", models / "original")
     expect(page.locator("#protect-model .model-card h2")).to_have_text("original")
     hand.press("#to-names")
-    hand.choose("#whom", "Many recipients")
+    hand.choose("#whom", "One copy per recipient")
     hand.type("#owner :is(input, textarea)", "Example Labs")
     hand.type("#recipients textarea", "\n".join(RECIPIENTS))
     expect(page.locator("#recipients-preview")).to_contain_text("5 recipients")

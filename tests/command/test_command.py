@@ -195,7 +195,7 @@ def test_only_init_makes_a_vault(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert (refused.status, refused.answer["error"]["type"]) == (2, "VaultMissingError")
     assert "init" in refused.answer["error"]["advice"]
     short = bare.here(capfd, "init", passphrase="too short")
-    assert (short.status, short.answer["error"]["type"]) == (2, "PassphraseTooShortError")
+    assert (short.status, short.answer["error"]["type"]) == (2, "PassphraseRefusedError")
     assert not Vault.exists(bare.home)
 
 

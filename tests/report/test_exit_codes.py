@@ -167,7 +167,7 @@ def test_changed_byte_exits_1(made: Made, tmp_path: Path, kind: str, ending: str
     flip(path.with_suffix(ending))
     said = run("verify", path, "--identity", made.identity, "--tsa-root", made.root)
     assert said.returncode == 1, said.stdout + said.stderr
-    assert said.stdout.splitlines()[-1].startswith("This report does not hold. Failed checks: ")
+    assert said.stdout.splitlines()[-1].startswith("Verification failed: ")
 
 
 def test_changed_sweep_report_exits_1_and_missing_one_2(made: Made, tmp_path) -> None:

@@ -23,7 +23,7 @@ def test_garbage_report_ends_with_a_sentence(shape: str, tmp_path: Path) -> None
     assert took.said_well, (took.code, took.printed, took.errors)
     lines = took.printed.splitlines()
     if shape in NEXT_TO_REPORT:  # the rest is a report, so each check has a result
-        assert lines[-1].startswith("This report does not hold. Failed checks: ")
+        assert lines[-1].startswith("Verification failed: ")
     else:
         assert len(lines) == 1, took.printed
 

@@ -100,7 +100,7 @@ def test_an_unsigned_report_is_reported_as_unsigned(unsigned):
 def test_a_number_changed_in_the_json_is_named(signed):
     edit(signed / "report.json", lambda d: d["verdict"].update(count=49))
     wrong = failed(verify_report(signed))
-    assert "report.json was changed after it was signed" in wrong["files"]
+    assert "report.json is not the file that was signed" in wrong["files"]
     assert "verdict.count is 49, should be 50" in wrong["numbers"]
     assert "reads “" in wrong["page"]
     assert "pdf" in wrong
@@ -133,7 +133,7 @@ def test_a_figure_changed_in_the_html_is_named(signed):
     page.write_text(text[:at] + "1" + text[at:], encoding="utf-8")  # "50 of 50 positions rank below" more
     wrong = failed(verify_report(signed))
     assert set(wrong) == {"files", "page"}
-    assert "report.html was changed after it was signed" in wrong["files"]
+    assert "report.html is not the file that was signed" in wrong["files"]
     assert "other numbers in figure-ranks" in wrong["page"]
 
 

@@ -22,7 +22,7 @@ def title(*checks: Check, states: States | None = None) -> str:
 def test_page_outcome_equals_the_command_outcome() -> None:
     assert title(*SIGNED, KNOWN, FOLLOWS) == HOLDS
     assert title(*SIGNED, UNKNOWN, FOLLOWS) == f"{NOT_ESTABLISHED}: the expected signer was not given. {BY_WHOM}"
-    assert title(*SIGNED, KNOWN, BAD) == "This report does not hold. Failed checks: numbers."
+    assert title(*SIGNED, KNOWN, BAD) == "Verification failed: report.json was changed."
     unshown = f"{NOT_ESTABLISHED}: its verdict depends on values that only the signer states."
     assert title(*SIGNED, KNOWN, FOLLOWS, states=LEFT) == unshown
     assert title(Check("files", None, "there is no file", asked=True)) == "The report could not be checked"

@@ -40,7 +40,7 @@ def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
     copies = found["copies_estimated"]
     names = tracing_words.listed([row["recipient"] or row["owner"] for row in found["ranked"] if row["named"]])
     one = found["named"] == 1 and copies is not None and tracing_words.is_one_copy(copies)
-    about = f". Made from about {copies:.1f} copies, if they were averaged" if copies is not None and not one else ""
+    about = f". {tracing_words.made_from(found)}" if copies is not None and not one else ""
     return (
         Figure(
             f"{found['named']} of {number(found['recipients'])}",
@@ -68,7 +68,7 @@ def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
         ),
         Figure(
             power_text(evaluation["log10_risk"]) if present else "–",
-            "Odds without the mark",
+            "Probability by chance",
             f"Share of models without the mark of “{who}” that would look the same, corrected for {_keys(evaluation)}",
         ),
     )
@@ -108,7 +108,7 @@ def _why(document: Mapping[str, Any], *, told: bool) -> list[str]:
         listed = "it is listed below" if undone == 1 else "they are listed below"
         lines.append(f"Before the mark was read, {changes} had to be undone; {listed}.")
     found = document.get("tracing")
-    if found is not None:
+    if found is not None and found["recipients"] > 1:
         lines.append(tracing_words.read_by_rule(found))
     paper, keys = document["paper"], document["odds"]["keys"]
     if paper is not None:
@@ -144,7 +144,7 @@ def _weight(document: Mapping[str, Any]) -> list[str]:
     lines = []
     if evaluation["log10_lr"] is not None:
         ratio = evaluation["log10_lr_per_comparison"]
-        lines.append(f"{wording.likelihood(ratio)} On ENFSI’s verbal scale: {evaluation['verbal']}.")
+        lines.append(f"{wording.likelihood(ratio)} ENFSI scale: {wording.verbal(evaluation['verbal'])}.")
     if rates and rates["decoys"]:
         found = rates["decoys"]
         lines.append(

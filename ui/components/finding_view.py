@@ -30,7 +30,7 @@ from ui.components.recognition_card import recognition_html
 from ui.components.uploads import download, download_of, offer
 from ui.components.verdict_card import verdict_html
 
-HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Odds without the mark", "Key fingerprint"]
+HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Probability by chance", "Key fingerprint"]
 RECIPIENTS = "figure-recipients"
 STILL_RUNNING = (
     "This is the first reading. The controls with decoy keys are still running; the report follows when they are done."

@@ -67,7 +67,7 @@ def _mark(mark: Mapping[str, Any], *, several: bool) -> Markup:
     heads = Markup(
         '<tr><th scope="col" rowspan="2">Attack</th><th scope="col" rowspan="2">Mark</th>'
         '<th scope="colgroup" colspan="{}" class="over">Positions that count, of those present (chance: {:g} %)</th>'
-        '<th scope="col" rowspan="2" class="number">Odds without the mark (p)</th>{}'
+        '<th scope="col" rowspan="2" class="number">Probability by chance (p)</th>{}'
         '<th scope="col" rowspan="2">Perplexity</th><th scope="col" rowspan="2">Same token (KL)</th></tr><tr>{}</tr>'
     ).format(len(WAY_WORDS), 100 * beta, Markup('<th scope="col" rowspan="2">Recipient</th>') if noise else "", ways)
     columns = 5 + len(WAY_WORDS) + noise

@@ -39,8 +39,8 @@ FIRST = """
 # Choose a passphrase
 It seals the keys that prove which models are yours. Four or more unrelated words are good.
 
-**It cannot be reset.** Without it the keys are lost, and with them the proof. Keep it where your company keeps its
-other important passwords.
+**It cannot be reset.** Without it the keys are lost, and with them the proof. Store it in your
+password manager.
 """
 AGAIN = """
 # Unlock

@@ -20,7 +20,7 @@ from ui.components.markup import facts
 from ui.components.uploads import download_of
 from ui.services.kept import overview_of
 
-HEADERS = ["Suspect", "Result", "Outcome", "Odds without the mark", "Origin"]
+HEADERS = ["Suspect", "Result", "Outcome", "Probability by chance", "Origin"]
 # Most suspects of a folder that its card names.
 _MOST_NAMED = 8
 

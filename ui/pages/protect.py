@@ -47,7 +47,7 @@ INTRO = """
 Writes a copy of your model with a mark that only your key can reveal. The original is not changed.
 """
 
-ONE, SEVERAL = "One owner or recipient", "Many recipients"
+ONE, SEVERAL = "One copy", "One copy per recipient"
 # Endings of the suggested names of release folders.
 ENDINGS = {ONE: "-marked", SEVERAL: "-copies"}
 ENDED_EARLY = (

@@ -49,7 +49,7 @@ def check_signature(ledger: Ledger, path: Path, document: dict[str, Any], folder
     signed = value.pop("signature")
     ledger.check("signature: scheme", signed["scheme"], SCHEME)
     ledger.holds(
-        "signature: made over these files by the key that it names",
+        "signature: made by the key that it names, over the hashes that it lists",
         holds(signed["public_key"], signed["signature"], b"irwm/v1/report", value),
     )
     first = signed["public_key"]

@@ -87,10 +87,11 @@ def whose(key: Mapping[str, Any]) -> str:
     return str(key["recipient"] or key["owner"] or f"key {key['commitment'][:12]}")
 
 
-def named(text: str, key: Mapping[str, Any]) -> str:
-    """A sentence of the examination, with the key's name instead of "this key"."""
+def named(text: str, document: Mapping[str, Any]) -> str:
+    """A sentence of the examination, with the key's name instead of "this key" if something was found."""
+    key = document["key"]
     mark = wording.whose_mark(key["recipient"], key["owner"])
-    if mark == wording.NOBODYS:
+    if mark == wording.NOBODYS or document["verdict"]["word"] != FOUND:
         return text
 
     def put(found: re.Match[str]) -> str:

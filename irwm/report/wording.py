@@ -135,12 +135,11 @@ def whose_mark(recipient: str, owner: str = "") -> str:
 
 
 def headline(verdict: str, recipient: str, owner: str = "") -> str:
-    """The verdict in one short sentence."""
-    whose = whose_mark(recipient, owner)
+    """The verdict in one short sentence. Only a mark that was found is called somebody's: others accuse nobody."""
     return {
-        FOUND: f"The suspect carries {whose}.",
-        NOT_FOUND: f"{whose[0].upper()}{whose[1:]} was not found in the suspect.",
-        INCONCLUSIVE: f"This examination cannot tell whether the suspect carries {whose}.",
+        FOUND: f"The suspect carries {whose_mark(recipient, owner)}.",
+        NOT_FOUND: "The mark that was tried was not found in the suspect.",
+        INCONCLUSIVE: "This examination cannot tell whether the suspect carries the mark that was tried.",
     }.get(verdict, f"Verdict: {verdict}.")
 
 
@@ -154,8 +153,7 @@ def question(document: Mapping[str, Any]) -> str:
     """The question that the report answers, as a heading after the suspect’s name."""
     if document.get("tracing") is not None:
         return "whose copy was it made from?"
-    key = document["key"]
-    return f"does it carry {whose_mark(key['recipient'], key['owner'])}?"
+    return "whose mark does it carry?"
 
 
 def chance(log10_risk: float) -> str:

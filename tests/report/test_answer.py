@@ -84,7 +84,7 @@ def test_a_failed_control_is_reported_once_above_the_figures(found: Examined) ->
     assert answer(document).word == "Inconclusive"
     first, rest = first_and_rest(verdict_html(finding_card(document)))
     assert "Do not rely on this examination. A control failed" in first
-    assert "the key of “Northwind” on the unmarked original reads “found” and not “not found”" in first
+    assert "this key on the unmarked original reads “found” and not “not found”" in first
     assert "Without the controls" not in rest
     page = render_html(document)
     assert page.index("Do not rely on this examination") < page.index('class="three"')
@@ -104,7 +104,7 @@ def test_untried_keys_are_reported_with_not_found(not_found: Examined) -> None:
     def of(held: int | None) -> dict[str, Any]:
         return finding_document(not_found.finding, **not_found.particulars, keys_held=held)
 
-    assert answer(of(None)).sentence == "The mark of “Acme Labs” was not found in the suspect."
+    assert answer(of(None)).sentence == "The mark that was tried was not found in the suspect."
     assert answer(of(None)).caution == answer(of(3)).caution == ""
     assert answer(of(3)).sentence == "None of the marks of the 3 keys tried was found in the suspect."
     assert answer(of(4)).caution.startswith("Keys tried: 3 of 4. One more key of this original was not tried")
@@ -142,12 +142,22 @@ def test_the_unmarked_original_is_recognised_as_suspect(world: dict[str, Any], f
 
 def test_this_key_is_replaced_by_the_keys_name() -> None:
     key = {"recipient": "Bolt", "owner": "Labs", "commitment": "ab" * 32}
-    assert named("This key's mark is not in the suspect", key) == "The mark issued to “Bolt” is not in the suspect"
-    assert named("carries this key’s fingerprint: x", key) == "carries the fingerprint of “Bolt”: x"
-    assert named("this key on the original", key) == "the key of “Bolt” on the original"
-    assert named("this key's rows", key) == "this key's rows"
+    document: dict[str, Any] = {"key": key, "verdict": {"word": "found"}}
+    assert named("This key's mark is in the suspect", document) == "The mark issued to “Bolt” is in the suspect"
+    assert named("carries this key’s fingerprint: x", document) == "carries the fingerprint of “Bolt”: x"
+    assert named("this key on the original", document) == "the key of “Bolt” on the original"
+    assert named("this key's rows", document) == "this key's rows"
     nobody = {"recipient": "", "owner": "", "commitment": "ab" * 32}
-    assert named("This key's mark", nobody) == "This key's mark"
+    assert named("This key's mark", document | {"key": nobody}) == "This key's mark"
+    for word in ("not found", "inconclusive"):
+        assert named("This key's mark", document | {"verdict": {"word": word}}) == "This key's mark"
+
+
+def test_card_of_a_negative_result_names_nobody(not_found: Examined) -> None:
+    key = not_found.document["key"]
+    page = verdict_html(finding_card(not_found.document))
+    for name in (key["recipient"], key["owner"]):
+        assert not name or name not in page
 
 
 def test_every_figure_and_table_of_a_key_names_it(found: Examined) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from irwm.evidence.finding import FOUND
 from irwm.report import tracing_words, two_findings, wording
 from irwm.report.answer import answer, is_original, keys_tried, named, whose
 from irwm.report.numbers import number, power_text
@@ -31,7 +32,7 @@ def finding_card(document: Mapping[str, Any]) -> VerdictCard:
         figures=(*figures, Figure(origin(document["lineage"]["status"]), "Origin (lineage)", _lineage(document))),
         why=_why(document, told=bool(said.fault)),
         about=f"{' against '.join(names)} · keys tried: {keys_tried(document)}",
-        fault=named(said.fault, document["key"]),
+        fault=named(said.fault, document),
         caution=said.caution,
     )
 
@@ -56,20 +57,22 @@ def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
 
 
 def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
-    verdict, evaluation, who = document["verdict"], document["evaluation"], whose(document["key"])
+    verdict, evaluation = document["verdict"], document["evaluation"]
+    who = whose(document["key"]) if verdict["word"] == FOUND else ""  # otherwise the card names nobody
+    key, mark = (f"Key of “{who}”. ", f" of “{who}”") if who else ("", "")
     beta = document["parameters"]["rank_threshold"]
     present = verdict["present"]
     return (
         Figure(
             f"{verdict['count']} of {present}",
             "Positions that rank low",
-            f"Key of “{who}”. Chance alone gives about {verdict['expected_by_chance']:.0f}; the published rule "
+            f"{key}Chance alone gives about {verdict['expected_by_chance']:.0f}; the published rule "
             f"requires {verdict['required']} (ρ) below {beta:g} (β)",
         ),
         Figure(
             power_text(evaluation["log10_risk"]) if present else "–",
             "Probability by chance",
-            f"Share of models without the mark of “{who}” that would look the same, corrected for {_keys(evaluation)}",
+            f"Share of models without the mark{mark} that would look the same, corrected for {_keys(evaluation)}",
         ),
     )
 
@@ -124,7 +127,7 @@ def _why(document: Mapping[str, Any], *, told: bool) -> list[str]:
     tests = document["self_tests"]
     if tests and not told:
         lines.append(_controls(tests))
-    return [named(line, document["key"]) for line in lines]
+    return [named(line, document) for line in lines]
 
 
 def _controls(tests: Sequence[Mapping[str, Any]]) -> str:

@@ -87,6 +87,11 @@ def whose(key: Mapping[str, Any]) -> str:
     return str(key["recipient"] or key["owner"] or f"key {key['commitment'][:12]}")
 
 
+def log10_risk(document: Mapping[str, Any]) -> float:
+    """The corrected log10 chance of the strongest evidence for or against the key that the report is about."""
+    return float(min(each["log10_risk"] for each in document["evidence"]))
+
+
 def named(text: str, document: Mapping[str, Any]) -> str:
     """A sentence of the examination, with the key's name instead of "this key" if something was found."""
     key = document["key"]

@@ -23,7 +23,7 @@ from plotly.offline import get_plotlyjs
 
 from irwm.errors import printable
 from irwm.report import tracing, tracing_words, two_findings, wording
-from irwm.report.answer import answer, keys_tried, named, whose
+from irwm.report.answer import answer, keys_tried, log10_risk, named, whose
 from irwm.report.document import LONGEST_TEXT, to_json
 from irwm.report.figures import FIGURES, document_figures, same_reading
 from irwm.report.items import failed
@@ -144,7 +144,7 @@ def _figures(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def short_odds(document: Mapping[str, Any]) -> Markup:
     """The corrected chance in a few characters, for the verdict card."""
-    risk = min(each["log10_risk"] for each in document["evidence"])
+    risk = log10_risk(document)
     if not document["verdict"]["present"] and len(document["evidence"]) == 1:
         return Markup("–")
     if risk <= -6.0:

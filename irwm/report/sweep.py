@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from irwm.evidence.finding import FOUND
-from irwm.report.answer import word_of
+from irwm.report.answer import log10_risk, word_of
 from irwm.report.document import read_document, to_json
 from irwm.report.html import page
 from irwm.report.received import SIGNATURE
@@ -113,7 +113,7 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
         "word": word_of(document),
         "rests_on": document["verdict"]["rests_on"],
         "whose": whose if document["verdict"]["word"] == FOUND else [],
-        "log10_risk": found["log10_risk"] if by_tracing and found else document["evaluation"]["log10_risk"],
+        "log10_risk": found["log10_risk"] if by_tracing and found else log10_risk(document),
         "copies_estimated": found["copies_estimated"] if found else None,
         "lineage": document["lineage"]["status"],
         "fingerprint": document["items"]["suspect"]["fingerprint"],

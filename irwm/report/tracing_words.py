@@ -8,7 +8,7 @@ from typing import Any
 
 from irwm import Finding
 from irwm.report import numbers
-from irwm.report.numbers import number, ten_to
+from irwm.report.numbers import counted, number, ten_to
 
 # Most names in a sentence; the table has them all.
 MOST_NAMES = 6
@@ -144,7 +144,7 @@ def nobody_named(found: Mapping[str, Any]) -> str:
         if not found["aligned"]:
             return "tracing by noise names nobody: no row could be compared"
         return "tracing by noise names nobody: the suspect’s embedding equals the original’s"
-    return f"tracing by noise names none of {number(found['recipients'])} recipients"
+    return f"tracing by noise names nobody: {counted(found['recipients'], 'key')} tried"
 
 
 def read_by_rule(found: Mapping[str, Any]) -> str:
@@ -153,9 +153,9 @@ def read_by_rule(found: Mapping[str, Any]) -> str:
     if all_of == 1:
         return ""
     if read >= all_of:
-        return f"The rank rule was applied to all {number(all_of)} recipients."
+        return f"The rank rule was applied to all {number(all_of)} keys."
     return (
-        f"The rank rule was applied to {number(read)} of {number(all_of)} recipients, those with the largest z. Its "
+        f"The rank rule was applied to {number(read)} of {number(all_of)} keys, those with the largest z. Its "
         f"odds are still corrected for all of them."
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from irwm.evidence.finding import FOUND
 from irwm.report import tracing_words, two_findings, wording
-from irwm.report.answer import answer, is_original, keys_tried, named, whose
+from irwm.report.answer import answer, is_original, keys_tried, log10_risk, named, whose
 from irwm.report.numbers import number, power_text
 from irwm.report.tracing import TRACING
 from irwm.report.two_findings import chance, clause, origin
@@ -44,14 +44,15 @@ def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
     about = f". {tracing_words.made_from(found)}" if copies is not None and not one else ""
     return (
         Figure(
-            f"{found['named']} of {number(found['recipients'])}",
-            "Recipients named",
-            f"{names}{', this copy alone' if one else ' took part, possibly with others'}{about}",
+            number(found["named"]),
+            "Recipient named" if found["named"] == 1 else "Recipients named",
+            f"{names}{', this copy alone' if one else ' took part, possibly with others'}{about}. Keys tried: "
+            f"{number(found['recipients'])}",
         ),
         Figure(
             power_text(found["log10_risk"]),
             "Odds of a wrong name",
-            "Chance that any recipient who took no part is named, corrected for the number of recipients",
+            "Chance that any recipient who took no part is named, corrected for all keys tried",
         ),
     )
 
@@ -70,7 +71,7 @@ def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
             f"requires {verdict['required']} (ρ) below {beta:g} (β)",
         ),
         Figure(
-            power_text(evaluation["log10_risk"]) if present else "–",
+            power_text(log10_risk(document)) if present else "–",
             "Probability by chance",
             f"Share of models without the mark{mark} that would look the same, corrected for {_keys(evaluation)}",
         ),

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from irwm.report.numbers import decimal, minus, number, power_of_ten
+from irwm.report.numbers import counted, decimal, minus, number, power_of_ten
 from irwm.report.plots.theme import HEIGHT, TALL, Colours, colours, dashed, figure, label, note
 
 # Above this z a linear axis would compress decoys, threshold and ordinary recipients into one line.
@@ -29,10 +29,11 @@ def ranking(found: Mapping[str, Any], *, dark: bool = False, accuses: bool = Tru
     word = "named" if accuses else "pointed to"
     rows = [row for row in found["ranked"] if row["z"] is not None]
     named, others = found["named"], found["others"]
-    of = number(found["recipients"])
-    title = f"{number(named)} of {of} recipients {word}" if named else f"None of {of} recipients is named"
+    # Keys, not recipients: among them may be the owner's, and keys whose copy was never written.
+    keys = counted(found["recipients"], "key")
+    who = f"{counted(named, 'recipient')} {word}" if named else "No recipient is named"
     fig = figure(
-        title,
+        f"{who}, of {keys} tried",
         f"A dot above the dashed line is {word}. Grey: recipients who were never issued a copy (decoys).",
         dark=dark,
         height=TALL if others["count"] else HEIGHT,
@@ -66,7 +67,8 @@ def ranking(found: Mapping[str, Any], *, dark: bool = False, accuses: bool = Tru
         showarrow=False, font={"size": 12, "color": c.ink}, **place,
     )  # fmt: skip
     first = {"row": 1, "col": 1} if others["count"] else {}
-    what = f"Recipients by rank (the first {len(rows)} of {of})" if others["count"] else f"Recipients by rank (of {of})"
+    of = number(found["recipients"])
+    what = f"Keys by rank (the first {len(rows)} of {of})" if others["count"] else f"Keys by rank (of {of})"
     fig.update_xaxes(title_text=what, range=list(ends), showgrid=False, **_whole(len(rows)), **first)
     fig.update_yaxes(title_text=_axis_title(scale), **_ticks(scale, [*z, *found["decoys"], found["z_needed"]]), **first)
     if others["count"]:

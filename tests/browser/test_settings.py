@@ -72,6 +72,16 @@ def test_choices_apply_at_once_and_after_a_reload(page: Page, app: RunningApp) -
     assert json.loads(kept.read_text())["idle_minutes"] == 7
 
 
+def test_minutes_out_of_range_give_a_notice_on_the_page(page: Page, app: RunningApp) -> None:
+    open_tab(page, "settings")
+    expect(page.locator("#set-idle input")).to_have_value("7")
+    page.fill("#set-idle input", "500")
+    page.click("#save-settings")
+    expect(page.locator("#settings-saved")).to_contain_text("from 1 to 240")
+    assert "Traceback" not in app.log.read_text(encoding="utf-8")
+    page.fill("#set-idle input", "7")
+
+
 def test_changed_folders_apply_to_an_open_page(page: Page, app: RunningApp) -> None:
     open_tab(page, "investigate")
     page.click("#browse-suspect")

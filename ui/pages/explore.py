@@ -195,8 +195,7 @@ class Layout:
 
     def _model_controls(self, usual: ExploreSettings) -> None:
         p = usual.parameters
-        fewest = int(RANGES["constraints"][0])
-        constraints = _number(p.constraints, "Constraints (t)", "Numbers changed in each marked row", "t", least=fewest)
+        constraints = _number(p.constraints, "Constraints (t)", "Numbers changed in each marked row", "t")
         scale = _text(
             scale_text(p.scale), "Scale (scale_wm)", "Divisor of these numbers; auto hides them best", "scale"
         )
@@ -208,7 +207,6 @@ class Layout:
             "Noise coordinates (num_noise)",
             "Per row, for the copy’s own noise; 0 means none",
             "num-noise",
-            least=0,
         )
         how, size = noise_choice(p)
         choice = gr.Dropdown(
@@ -398,10 +396,8 @@ def settings_for(group: str, values: Sequence[Any], *others: str) -> ExploreSett
         return settings_for(group, [*values[:first], *usual[first:last], *values[last:]], *others)
 
 
-def _number(value: float, label: str, info: str, name: str, precision: int | None = 0, least: int = 1) -> gr.Number:
-    return gr.Number(
-        value, label=label, info=info, precision=precision, minimum=least, elem_id=f"explore-{name}", min_width=120
-    )
+def _number(value: float, label: str, info: str, name: str, precision: int | None = 0) -> gr.Number:
+    return gr.Number(value, label=label, info=info, precision=precision, elem_id=f"explore-{name}", min_width=120)
 
 
 def _slider(low: float, high: float, value: float, label: str, info: str, name: str) -> gr.Slider:

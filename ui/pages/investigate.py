@@ -35,7 +35,6 @@ from ui.context import Context
 from ui.days import day_utc
 from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
 from ui.jobs import requests
-from ui.jobs.requests import LARGEST_SEED
 from ui.services.kept import FIRST
 
 __all__ = ["build", "key_label"]
@@ -156,9 +155,7 @@ class Layout:
                 label="Invariant (A)",
                 info="The model whose attention scores are used in the equations",
             )
-            self.seed = gr.Number(
-                0, label="Seed", info="Same seed, same numbers", precision=0, minimum=0, maximum=LARGEST_SEED
-            )
+            self.seed = gr.Number(0, label="Seed", info="Same seed, same numbers", precision=0)
         self.seed_notice = gr.HTML(visible=False, elem_id="seed-notice")
 
 

@@ -138,11 +138,10 @@ class Layout:
         with gr.Row():
             tokens = gr.Number(
                 USUAL_TOKENS, label="Tokens measured", info="More give steadier numbers but take longer", precision=0,
-                minimum=LEAST_TOKENS, maximum=MOST_TOKENS, elem_id="lab-tokens",
+                elem_id="lab-tokens",
             )  # fmt: skip
             seed = gr.Number(
-                0, label="Seed", info="Same seed, same numbers", precision=0, minimum=0, maximum=LARGEST_SEED,
-                elem_id="lab-seed",
+                0, label="Seed", info="Same seed, same numbers", precision=0, elem_id="lab-seed",
             )  # fmt: skip
             title = gr.Textbox(
                 label="Case (optional)",

@@ -75,8 +75,6 @@ def choices(given: frozenset[str]) -> list[gr.Component]:
         label="Lock after (minutes)",
         info=f"The vault locks after this long without use; {LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES}",
         precision=0,
-        minimum=LEAST_IDLE_MINUTES,
-        maximum=MOST_IDLE_MINUTES,
         elem_id="set-idle",
     )
     device = gr.Radio(

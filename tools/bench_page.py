@@ -41,7 +41,7 @@ def build(context: Context, tab: gr.Tab) -> None:
 
     @guarded
     def begin(request: gr.Request) -> Any:
-        jobs = context.jobs_to_start(context.require(request))
+        jobs = context.jobs.opened(context.require(request).jobs_keys_to_seal())
         return runner.start("protect", f"Protect {NASTY}", {"do": "work"}, {"key": "k" * 32}, jobs).id
 
     def show(id: str | None) -> str:

@@ -165,8 +165,9 @@ def confuse(model_dir: str | Path, out_dir: str | Path, how: str) -> Path:
 
     out = _on_rows(model_dir, out_dir, confused)
     if how == MORE_TENSORS:
-        embedding = open_safetensors(out).layout.embedding
-        file = out / embedding.shard.name
+        model = open_safetensors(out)
+        embedding = model.layout.embedding
+        file = model.tensors[embedding.name].file
         tensors = load_file(file)
         like, generator = tensors[embedding.name], torch.Generator().manual_seed(0)
         stem = embedding.name.removesuffix(".weight")

@@ -87,8 +87,8 @@ def _tokens(given: Namespace, original: irwm.Checkpoint, open_vault: Callable[[]
         return choosing.of_text(listed.decode("utf-8", "replace"), original)
     vault = open_vault()
     try:
-        asked = chosen_keys(vault, original.fingerprint, given.keys)
-        ids = vault.key_ids(model_fingerprint=original.fingerprint) if asked["keys"] is None else asked["keys"]
+        chosen, _ = chosen_keys(vault, original.fingerprint, given.keys)
+        ids = vault.key_ids(model_fingerprint=original.fingerprint) if chosen is None else chosen
         keys = [irwm.Key.from_bytes(data) for _, data in vault.keys_bytes(ids)]
     finally:
         vault.lock()

@@ -12,9 +12,8 @@ from storage.job import Job
 from ui.amounts import size_text
 from ui.command.answers import CREATED, NAMED, OPENED, PLANNED, RECORDED, STOPPED_SAID, document, unforeseen
 from ui.command.parser import COLLECT, TRACE
-from ui.jobs.child import error_parts
 from ui.jobs.results import error_of, names_somebody, outcome_of, passed_over, result_of, state_of
-from ui.services.outcomes import ERROR, FOUND, NOT_FOUND, PARTS, STOPPED, WRITTEN
+from ui.services.outcomes import ERROR, FOUND, NOT_FOUND, PARTS, STOPPED, WRITTEN, error_parts
 
 # Number of recipients that a sentence names; the document names all.
 _NAMED = 5

@@ -410,11 +410,11 @@ class Protect:
         vault = self.context.require(request)
         if not source:
             raise IrwmError("no original is chosen", advice="Go back to the first step")
-        path = self.page.original.check(source)
+        path, target = self.page.original.check(source), self._target(parent, name)
         asked = requests.protect(
             vault,
             path,
-            self._target(parent, name),
+            target,
             owner=owner or "",
             parameters=self.page.form.parameters(*values),
             recipient=recipient or "",
@@ -426,7 +426,7 @@ class Protect:
         )
         started = asked.start(vault, self.context.jobs)
         self.context.recent.add("original", path)
-        self.context.recent.add("target", Path(asked.request.out).parent)
+        self.context.recent.add("target", target.parent)
         self.context.drafts.drop(self.context.session(request))
         return started.id, *nothing_yet()
 

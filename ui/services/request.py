@@ -44,8 +44,9 @@ class Request:
         Raises:
             RequestError: a value is missing or unknown, as in a request of another version.
         """
+        given: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
         try:
-            return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+            return cls(**given)
         except TypeError as error:
             raise RequestError("this request cannot be read", found=str(error), advice="Ask for it again") from error
 

@@ -173,7 +173,7 @@ def test_request_states_the_kind_of_suspect(served: Served) -> None:
     of = {
         path: requests.investigate(
             served.vault, served.jobs, path, served.original.path, served.original.fingerprint
-        ).request["answers"]
+        ).request.answers
         for path in (served.answers, cut, served.original.path, served.original.path / "model.safetensors")
     }
     assert list(of.values()) == [True, True, False, False]

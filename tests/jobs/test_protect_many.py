@@ -60,7 +60,7 @@ class Office:
             "recipients": [{"name": name, "note": f"note on {name}"} for name in names],
             "many": True,
         }
-        return protect_request(self.model, self.copies, **several | changed)
+        return protect_request(self.model, self.copies) | several | changed
 
     def start(self, names: tuple[str, ...] = NAMES, **changed: Any) -> Job:
         """Starts a job in its own process."""
@@ -315,8 +315,8 @@ def test_identical_data_of_copies_is_written_once(office: Office, reflink_disk: 
     ("changed", "said"),
     [
         ({"recipients": []}, "no recipients"),
-        ({"recipients": [["Acme", ""], ["ACME", ""]]}, "same recipient"),
-        ({"recipients": [["x" * 201, ""]]}, "201 characters"),
+        ({"recipients": [{"name": "Acme"}, {"name": "ACME"}]}, "same recipient"),
+        ({"recipients": [{"name": "x" * 201}]}, "201 characters"),
         ({"out": "/nonexistent/copies"}, "does not exist"),
         ({"parameters": {"positions": 10_000}}, "too few usable rows"),
     ],

@@ -25,8 +25,8 @@ def put(vault: Vault, recipient: str, mark: str, *, noise: int = 0, model: str =
 def test_keys_are_selected_by_id_or_fingerprint_prefix(vault: Vault) -> None:
     first, second = put(vault, "Ada", "12345678aa"), put(vault, "Ben", "12345678bb")
     foreign = put(vault, "Ada", "99999999", model=OTHER)
-    assert chosen_keys(vault, MODEL, [second, first])["keys"] == [second, first]
-    assert chosen_keys(vault, MODEL, ["12345678AA", first])["keys"] == [first]
+    assert chosen_keys(vault, MODEL, [second, first]) == ((second, first), "")
+    assert chosen_keys(vault, MODEL, ["12345678AA", first]) == ((first,), "")
     for key, problem in (
         ("12345678", "several keys have this fingerprint"),
         ("1234567", "not a key of this original"),
@@ -44,8 +44,8 @@ def test_words_select_all_matching_keys(vault: Vault) -> None:
     with pytest.raises(IrwmError, match="no key that was made for exactly this original"):
         chosen_keys(vault, MODEL)
     put(vault, "Ada", "1" * 8)
-    assert chosen_keys(vault, MODEL) == {"keys": None, "matching": ""}
-    assert chosen_keys(vault, MODEL, None, " ada ") == {"keys": None, "matching": "ada"}
+    assert chosen_keys(vault, MODEL) == (None, "")
+    assert chosen_keys(vault, MODEL, None, " ada ") == (None, "ada")
     with pytest.raises(IrwmError, match="no key matches these words"):
         chosen_keys(vault, MODEL, None, "ben")
 

@@ -69,7 +69,7 @@ def test_likelihood_ratio_and_error_rates_are_printed(measured: Examined) -> Non
     text = Page(render_html(measured.document, "x.json")).text
     d = measured.document
     assert printed(d["evaluation"]["log10_lr"]) in text
-    assert d["evaluation"]["verbal"] in text
+    assert wording.verbal(d["evaluation"]["verbal"]) in text
     assert printed(d["error_rates"]["decoys"]["smallest_log10_risk"]) in text
     assert d["standing"]["sentence"] in text
     assert "According to the examiner, the suspect has been known since" in text

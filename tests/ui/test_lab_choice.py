@@ -144,12 +144,12 @@ def test_non_model_folder_is_reported_for_every_attack(tmp_path: Path) -> None:
 def test_trial_marks_use_preset_model_and_settings(demo_path: Path) -> None:
     marks = trial_marks(demo_path, [MANY, SINGLE], STANDARD, None)
     assert list(marks) == [SINGLE, MANY]
-    assert Parameters.from_dict(marks[SINGLE]) == one_owner(256)
-    assert Parameters.from_dict(marks[MANY]) == many_recipients(256)
-    assert trial_marks(demo_path, [SINGLE], PAPER, "")[SINGLE]["scale"] == 1000.0
+    assert marks[SINGLE] == one_owner(256)
+    assert marks[MANY] == many_recipients(256)
+    assert trial_marks(demo_path, [SINGLE], PAPER, "")[SINGLE].scale == 1000.0
     given = ExploreSettings(parameters=Parameters(positions=60, noise_coordinates=4), recipients=7)
     marks = trial_marks(demo_path, [SINGLE, MANY], STANDARD, given.to_json())
-    assert (marks[SINGLE]["positions"], marks[MANY]["positions"]) == (50, 60)
+    assert (marks[SINGLE].positions, marks[MANY].positions) == (50, 60)
     for modes, text in (([], None), (None, None), ([SINGLE], "{")):
         with pytest.raises(IrwmError):
             trial_marks(demo_path, modes, STANDARD, text)

@@ -46,9 +46,14 @@ class Request:
         """
         given: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
         try:
-            return cls(**given)
-        except TypeError as error:
+            return cls(**cls._parts(given))
+        except (TypeError, KeyError) as error:
             raise RequestError("this request cannot be read", found=str(error), advice="Ask for it again") from error
+
+    @classmethod
+    def _parts(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The values, with those that are not plain made from their JSON."""
+        return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +103,9 @@ class ProtectRequest(Request):
     also: tuple[str, ...] = ()
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        people = tuple(Recipient(**person) for person in values.get("recipients", ()))
-        parameters = irwm.Parameters.from_dict(values.get("parameters", {}))
-        return super(ProtectRequest, cls).from_json({**values, "recipients": people, "parameters": parameters})
+    def _parts(cls, values: dict[str, Any]) -> dict[str, Any]:
+        people = tuple(Recipient(**person) for person in values["recipients"])
+        return {**values, "recipients": people, "parameters": irwm.Parameters.from_dict(values["parameters"])}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,10 +206,10 @@ class LabRequest(Filed):
         return self.release or self.original
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        trials = tuple(TrialOf(**each) for each in values.get("trials", ()))
+    def _parts(cls, values: dict[str, Any]) -> dict[str, Any]:
+        trials = tuple(TrialOf(**each) for each in values["trials"])
         modes = {mode: irwm.Parameters.from_dict(each) for mode, each in values.get("parameters", {}).items()}
-        return super(LabRequest, cls).from_json({**values, "trials": trials, "parameters": modes})
+        return {**values, "trials": trials, "parameters": modes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +257,8 @@ class DisputeRequest(Filed):
         return self.exhibit or self.theirs.release
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        sides = {"ours": OurClaim(**values["ours"]), "theirs": TheirClaim(**values["theirs"])}
-        return super(DisputeRequest, cls).from_json({**values, **sides})
+    def _parts(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "ours": OurClaim(**values["ours"]), "theirs": TheirClaim(**values["theirs"])}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ EXPECTED = {
     "mean of two": (FOUND, FOUND, NOT_FOUND),
     "rotated": (FOUND, NOT_FOUND, NOT_FOUND),
     "noisy": (FOUND, NOT_FOUND, NOT_FOUND),
+    "faint": (FOUND, NOT_FOUND, NOT_FOUND),
     "copy of a key that is not tried": (NOT_FOUND,) * 3,
     "original": (NOT_FOUND,) * 3,
     "adapter": (INCONCLUSIVE,) * 3,
@@ -92,13 +94,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         shutil.copy(original / "config.json", suspects / name)
         save_file(tensors, suspects / name / "model.safetensors", metadata={"format": "pt"})
 
-    def noisy(copy: torch.Tensor, _: torch.Tensor, __: torch.Tensor) -> torch.Tensor:
-        return copy + 0.5 * copy.std() * torch.randn(copy.shape, generator=torch.Generator().manual_seed(0))
+    def noisy(copy: torch.Tensor, _: torch.Tensor, __: torch.Tensor, level: float = 0.5) -> torch.Tensor:
+        return copy + level * copy.std() * torch.randn(copy.shape, generator=torch.Generator().manual_seed(0))
 
     changed("copy", lambda copy, _, __: copy)
     changed("mark only", lambda copy, plain, rows: plain.index_copy(0, rows, copy[rows]))
     changed("fingerprint only", lambda copy, plain, rows: copy.index_copy(0, rows, plain[rows]))
     changed("noisy", noisy)
+    changed("faint", functools.partial(noisy, level=3.0))
     averaged([copies["Ada"], copies["Ben"]], suspects / "mean of two")
     shutil.copytree(copies["Dora"], suspects / "copy of a key that is not tried")
     shutil.copytree(original, suspects / "original")
@@ -137,6 +140,10 @@ def one_by_one(world: World) -> Callable[[str], list[Answer]]:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_detect_gives_the_expected_verdicts(one_by_one: Callable[[str], list[Answer]], name: str) -> None:
     assert tuple(answer.verdict for answer in one_by_one(name)) == EXPECTED[name]
+    if name == "faint":  # its odds are compared and not cut off
+        (found, *_) = one_by_one(name)
+        assert found.log10_risk is not None
+        assert ENOUGH_LOG10_RISK < found.log10_risk < DISMISSED_LOG10_RISK
 
 
 @pytest.mark.sweep
@@ -198,20 +205,25 @@ def test_sweep_gives_the_same_verdicts_odds_and_names(
     for name in EXPECTED:
         row, answers = rows[name], one_by_one(name)
         assert row["verdict"] == whole(answers), name
+        if row["verdict"] == FOUND:
+            assert Answer.of(FOUND, row["log10_risk"]).log10_risk == strongest(answers), name
         found = [key for key, answer in zip(NAMES, answers, strict=True) if answer.verdict == FOUND]
         assert sorted(row["whose"]) == found, name
 
 
 @pytest.mark.slow
-def test_dispute_gives_the_same_verdicts(world: World, one_by_one: Callable[[str], list[Answer]]) -> None:
+def test_dispute_gives_the_same_verdicts_and_odds(world: World, one_by_one: Callable[[str], list[Answer]]) -> None:
     ours = Claim("us", world.model, world.keys[0])
     unrelated = world.opened("unrelated")
     theirs = Claim("them", unrelated, irwm.generate_key(unrelated, secret=bytes(32)))
     names = [name for name in EXPECTED if name != "unrelated"]
     outcome = resolve([ours, theirs], [(name, world.opened(name)) for name in names])
     for name in names:
-        finding = outcome.test("us", name).finding
-        assert (finding.verdict if finding else INCONCLUSIVE) == one_by_one(name)[0].verdict, name
+        test, expected = outcome.test("us", name), one_by_one(name)[0]
+        assert (test.finding.verdict if test.finding else INCONCLUSIVE) == expected.verdict, name
+        if test.finding and expected.log10_risk is not None:  # a dispute corrects for all keys on all of its models
+            here = test.log10_risk + math.log10(len(NAMES) / test.finding.keys_tried)
+            assert Answer.of(FOUND, here).log10_risk == pytest.approx(expected.log10_risk), name
 
 
 def vault_with(world: World, folder: Path) -> Vault:
@@ -229,3 +241,8 @@ def whole(answers: Sequence[Answer]) -> str:
     """The verdict on a suspect."""
     words = {answer.verdict for answer in answers}
     return next(word for word in (FOUND, INCONCLUSIVE, NOT_FOUND) if word in words)
+
+
+def strongest(answers: Sequence[Answer]) -> float | None:
+    """The smallest odds of several keys."""
+    return min((each.log10_risk for each in answers if each.log10_risk is not None), default=None)

@@ -17,8 +17,6 @@ PASSES = 4
 MOST_COMPARED = 1 << 29
 # If this share of the rows is in certain pairs, these pairs alone show how similar pairs are.
 MOSTLY = 0.5
-# A row with less than this share of the median similarity is in the wrong place.
-IN_PLACE_SHARE = 0.4
 # Rows that are compared at a time, few enough for the cache.
 _ROWS_AT_ONCE = 256
 
@@ -119,7 +117,8 @@ class Places:
         cosines = cosines[~np.isnan(cosines)]
         if not cosines.size:
             return 0
-        return int((cosines < IN_PLACE_SHARE * min(self._alignment.similarity, float(np.median(cosines)))).sum())
+        typical = min(self._alignment.similarity, float(np.median(cosines)))
+        return int((cosines < self._alignment.least_in_place(typical)).sum())
 
     def _of(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n,) cosine of each token's row with the original's, both minus the original's median row."""

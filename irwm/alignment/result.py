@@ -17,6 +17,9 @@ ALIGNED_COSINE = 0.3
 # 500 steps, although in all components they reached 0.58; noise of one deviation leaves 0.28. It is sufficient for
 # reading a mark, whose own evidence does not depend on it; lineage requires more.
 MINOR_COSINE = 0.25
+# A row is in the wrong place if it has less than this share of the median similarity, and if it is this many deviations
+# of wrong rows' cosines below it. In few coordinates, or with much noise, chance alone makes rows in place that unlike.
+IN_PLACE_SHARE, CHANCE_DEVIATIONS = 0.4, 3.0
 NOWHERE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
@@ -145,6 +148,11 @@ class Alignment:
     def needed_similarity(self) -> float:
         """The `similarity` from which a suspect counts as aligned."""
         return ALIGNED_COSINE if self.rotation is None else MINOR_COSINE
+
+    def least_in_place(self, typical: float) -> float:
+        """The cosine below which a row is in the wrong place, if `typical` is the median of rows in place."""
+        chance = float(self.decoy_cosines.std()) if self.decoy_cosines.size else 0.0
+        return min(IN_PLACE_SHARE * typical, typical - CHANCE_DEVIATIONS * chance)
 
     @property
     def lost(self) -> int:

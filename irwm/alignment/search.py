@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from irwm.alignment.columns import LEAST_UNIQUENESS, Columns, by_cosine
 from irwm.alignment.least_squares import LeastSquares, least_squares
-from irwm.alignment.places import IN_PLACE_SHARE, Places, settle
+from irwm.alignment.places import Places, settle
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE, Alignment
 from irwm.alignment.rotation import (
     FEWEST_ROWS_PER_COORDINATE,
@@ -279,7 +279,7 @@ class Search:
     def _finished(self, attempt: Attempt) -> Alignment:
         """The alignment of an attempt that fits, with the position of every row and the steps."""
         alignment, way = self._fitted(attempt), attempt.way
-        share = float((alignment.cosines >= IN_PLACE_SHARE * alignment.similarity).mean())
+        share = float((alignment.cosines >= alignment.least_in_place(alignment.similarity)).mean())
         if way == BY_CONTENT or (share < 1 - MOVED_SHARE and self.suspect.tokens is None):
             return self._placed(alignment, way == BY_CONTENT, attempt.sample.extreme)
         return self._said(alignment, way, share, attempt.sample.extreme)

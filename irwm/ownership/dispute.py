@@ -110,7 +110,7 @@ class Test:
             "verdict": finding.verdict if finding else "refused",
             "reason": finding.reason if finding else self.refused,
             # Each is None if the key was refused.
-            **{name: getattr(finding, name, None) for name in (*_OF_READING, *_OF_FINDING)},
+            **{name: getattr(finding, name) if finding else None for name in (*_OF_READING, *_OF_FINDING)},
             "elsewhere": _fields(finding.elsewhere, _OF_READING) if finding else None,
             "fingerprint": _fields(finding.fingerprint, ("place", "z", "rows")) if finding else None,
             "log10_risk": self.log10_risk,

@@ -182,8 +182,16 @@ def _some_traced(
     chosen = [known[recorded["ranked"][place]["commitment"]] for place in places]
     if not chosen:
         return dict(recorded)
-    # Another map is used only if the first one names nobody, which depends on all keys together.
-    found = trace_each(examined, chosen, recorded["risk"], decoys=0, maps=(recorded["by"],))
+    # Another map or place is used only if the first one names nobody, which depends on all keys together.
+    found = trace_each(
+        examined,
+        chosen,
+        recorded["risk"],
+        decoys=0,
+        maps=(recorded["by"],),
+        keys_tried=recorded["keys_tried"],
+        place=recorded["place"],
+    )
     marked = [i for i, place in enumerate(places) if recorded["ranked"][place]["mark"] is not None]
     marks = dict(zip(marked, _marks(examined, [chosen[i] for i in marked], finding), strict=True))
     rows = list(recorded["ranked"])

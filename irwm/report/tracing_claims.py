@@ -26,7 +26,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
         yield from whole(f"tracing.{name}", found[name], 1)
     yield from whole("tracing.keys_tried", found["keys_tried"], found["recipients"])
     yield from whole("tracing.looks", found["looks"], 1, 2)
-    yield from whole("tracing.places", found["places"], 1, len(PLACES))
+    yield from whole("tracing.places", found["places"], document["evaluation"]["places"], len(PLACES))
     only = found["places"] == document["evaluation"]["places"] == 1
     known = (document["place"],) if only else PLACES
     yield from one_of("tracing.place", found["place"], known)

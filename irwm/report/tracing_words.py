@@ -23,7 +23,7 @@ METHOD = (
     "z grows with the square root of the numbers compared, for any number of mixed copies."
 )
 ERROR_RATE = (
-    "A recipient is named only if the odds of naming anyone who had no part, over all recipients and tensors "
+    "A recipient is named only if the odds of naming anyone who had no part, over all keys tried and all tensors "
     "together, are at most one in a million. This is a bound, not an estimate: it holds for every sum of fair random "
     "signs (Hoeffding; Bentkus and Dzindzalieta), for any numbers in the suspect. The risk includes that of the rank "
     "rule below: every p of either is corrected for both."
@@ -139,12 +139,12 @@ def accuses(document: Mapping[str, Any]) -> bool:
 
 
 def nobody_named(found: Mapping[str, Any]) -> str:
-    """The sentence that tracing names nobody, with the number of recipients."""
+    """The sentence that tracing names nobody, with the number of keys tried."""
     if all(each["z"] is None or math.isnan(each["z"]) for each in found["ranked"]):
         if not found["aligned"]:
             return "tracing by noise names nobody: no row could be compared"
         return "tracing by noise names nobody: the suspect’s embedding equals the original’s"
-    return f"tracing by noise names nobody: {counted(found['recipients'], 'key')} tried"
+    return f"tracing by noise names nobody: {counted(found['keys_tried'], 'key')} tried"
 
 
 def read_by_rule(found: Mapping[str, Any]) -> str:
@@ -199,5 +199,5 @@ def _decoys(found: Mapping[str, Any]) -> str:
 
 
 def _paid(found: Mapping[str, Any]) -> str:
-    among = f"over all {number(found['recipients'])} recipients " if found["recipients"] > 1 else ""
+    among = f"over all {number(found['keys_tried'])} keys " if found["keys_tried"] > 1 else ""
     return f"{among}a wrong name is given less than once in {power(found['log10_risk'])} such examinations."

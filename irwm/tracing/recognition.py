@@ -65,6 +65,7 @@ def trace_each(
     progress: Progress | None = None,
     maps: Sequence[str] = MAPS,
     keys_tried: int | None = None,
+    place: str | None = None,
 ) -> Tracing:
     """Score every recipient's noise in the suspect, and the noise of decoys.
 
@@ -79,9 +80,10 @@ def trace_each(
             (`ENOUGH_LOG10_RISK`). The odds are corrected for all of `MAPS`. For a suspect known only by its answers the
             least-squares map comes first.
         keys_tried: how many keys were tried on this suspect, also those without noise; None for the number of `keys`.
+        place: the only place to read; None for each in which a key has a mark. The odds are corrected for all places.
 
     Raises:
-        ParameterError: a risk outside (0, 1), or no key.
+        ParameterError: a risk outside (0, 1), or no key, or none that has a mark in `place`.
         KeyMismatchError: a key of another geometry or another original.
         CheckpointError: a file cannot be read.
     """
@@ -96,15 +98,18 @@ def trace_each(
         check_geometry(key, examination.original)
     for key in {key.model_fingerprint: key for key in keys}.values():  # all keys of a fingerprint share an original
         check_original(key, examination.original)
-    places = [place for place in examination.places if any(key.at(place) is not None for key in keys)]
+    places = [each for each in examination.places if any(key.at(each) is not None for key in keys)]
+    chosen = places if place is None else [each for each in places if each == place]
+    if not chosen:
+        raise ParameterError("no key has a mark in this place", expected=", ".join(places), found=str(place))
     if examination.suspect.head_alone:
         # Rows from answers are stretched as well as rotated, which only the second map undoes: under the first the
         # noise is found, but its share is wrong.
         maps = [by for by in reversed(MAPS) if by in maps]
     found: list[Tracing] = []
-    for place in places:
-        readings = [each.checked_by_content for each in examination.at(place).aligned]
-        search = _Search(keys, risk, decoys, tried, place, len(places), len(readings), executor, progress)
+    for where in chosen:
+        readings = [each.checked_by_content for each in examination.at(where).aligned]
+        search = _Search(keys, risk, decoys, tried, where, len(places), len(readings), executor, progress)
         for by in maps:
             found += [search.traced(each, by) for each in readings]
             if any(_is_clear(tracing) or tracing.nothing_differs for tracing in found):
@@ -115,7 +120,9 @@ def trace_each(
 
 
 def _is_clear(tracing: Tracing) -> bool:
-    return min(trace.log10_risk for trace in tracing.traces) <= ENOUGH_LOG10_RISK
+    """Whether no further reading is needed: the evidence is clear, and the accepted risk allows a name."""
+    enough = min(ENOUGH_LOG10_RISK, math.log10(tracing.risk))
+    return min(trace.log10_risk for trace in tracing.traces) <= enough
 
 
 def _strength(tracing: Tracing) -> tuple[int, float]:

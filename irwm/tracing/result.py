@@ -46,7 +46,7 @@ class Tracing:
         traces: one per key, in the order of the keys.
         decoys: (n,) z of recipients without a copy, scored like all others.
         keys_tried: the number of keys that are tried on this suspect, with noise or without; part of the correction.
-        risk: the accepted odds of naming any uninvolved recipient, over all recipients together.
+        risk: the accepted odds of naming any uninvolved recipient, over all keys tried.
         alignment: how the suspect's coordinates were restored.
         tensors_read: how many of the suspect's tensors were read as its embedding; part of the correction.
         maps: under how many maps the suspect's rows are read, needed or not; part of the correction.

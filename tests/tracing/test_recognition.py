@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from scipy.stats import norm
 
 import irwm
@@ -19,8 +21,10 @@ from irwm.evidence import fingerprint
 from irwm.evidence.examination import ALIGNED
 from irwm.evidence.sign_sums import Sums
 from irwm.scheme.noise import places
+from irwm.scheme.parameters import PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing import recognition, trace_each
+from irwm.tracing.recognition import RISK
 from tests.recording.answers import write_recording
 from tests.scheme.test_basis import dense
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
@@ -54,6 +58,44 @@ def anns(model: irwm.Checkpoint, copies: list[torch.Tensor], tmp_path_factory) -
 
 def names(traces) -> list[str]:
     return [trace.recipient for trace in traces if trace.named]
+
+
+# The place that is read.
+
+
+@pytest.fixture(scope="module")
+def in_both(tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Examination, list[irwm.Key]]:
+    """Ann's copy of a model whose embedding and output head are both marked, with less noise in the head."""
+    folder = tmp_path_factory.mktemp("both")
+    model = irwm.open_checkpoint(write_llama(folder / "model", vocab_size=3000))
+    params = irwm.Parameters(constraints=5, scale="auto", noise_coordinates=5)
+    keys = [irwm.generate_key(model, params, bytes(32), recipient=name) for name in NAMES]
+    copy = irwm.insert(model, keys[0], folder / "ann").path
+    tensors = load_file(Path(copy) / "model.safetensors")
+    for name, noise in (("model.embed_tokens.weight", 2.0), ("lm_head.weight", 0.3)):
+        tensors[name] = with_noise(tensors[name], noise).contiguous()
+    shutil.copytree(copy, folder / "noisy")
+    save_file(tensors, folder / "noisy" / "model.safetensors", metadata={"format": "pt"})
+    return irwm.Examination(irwm.open_checkpoint(folder / "noisy"), model), keys
+
+
+def test_only_the_chosen_place_is_read(in_both) -> None:
+    examination, keys = in_both
+    for place in PLACES:
+        found = trace_each(examination, keys, decoys=0, place=place)
+        assert (found.place, found.places) == (place, 2), "corrected for both all the same"
+        assert names(found.traces) == ["ann"]
+    with pytest.raises(ParameterError, match="no key has a mark in this place"):
+        trace_each(examination, keys, decoys=0, place="elsewhere")
+
+
+def test_both_places_are_read_if_one_is_not_enough_for_the_accepted_risk(in_both) -> None:
+    """A fingerprint that is clear by the usual limit names nobody at a far smaller accepted risk."""
+    examination, keys = in_both
+    embedding, head = (trace_each(examination, keys, decoys=0, place=place).traces[0].z for place in PLACES)
+    assert head > embedding
+    found = [trace_each(examination, keys, risk, decoys=0).traces[0].z for risk in (RISK, 1e-300)]
+    assert found == [embedding, head]
 
 
 # The bound on a sum of random signs, on which every name depends.

@@ -70,9 +70,7 @@ def _risk(found: Mapping[str, Any], accuses: bool) -> str:
         return f"No one is named: no one reached z = {decimal(found['z_needed'], 2)}. {tracing_words.COMPARED}"
     if not accuses:
         return f"{tracing_words.points_to(found['named']).capitalize()}."
-    return (
-        f"{needed} keeps the odds of naming anyone who took no part at one in a million over all recipients together."
-    )
+    return f"{needed} keeps the odds of naming anyone who took no part at one in a million over all keys together."
 
 
 def _row(row: Mapping[str, Any], accuses: bool) -> Markup:

@@ -86,8 +86,12 @@ def _dated(claims: Sequence[Claim], outcome: Outcome, owner: str | None, attacke
 
 
 def originals(number: int, seed: int, possible: Sequence[str]) -> list[tuple[str, Steps]]:
-    """Return `number` alleged originals of the attacker: every attack at every strength, then compositions."""
-    return list(planned(number, seed, possible))[:number]
+    """Return `number` alleged originals of the attacker: every attack at every strength, then compositions.
+
+    Originals that a comparison may fail on come first, since the list is cut.
+    """
+    every = sorted(planned(number, seed, possible), key=lambda each: each[1][0][0] != "confuse")
+    return every[:number]
 
 
 def table(cases: Sequence[Case]) -> str:

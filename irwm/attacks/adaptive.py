@@ -8,6 +8,7 @@ attacker's own loader converts back. `confuse` adds what should make a compariso
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from irwm.attacks.rewrite import open_safetensors, rewrite
+from irwm.checkpoint.layout import INDEX_NAME
 from irwm.errors import ParameterError
 
 # An entry below this many of its row's deviations may be one that a mark at scale 1000 has written.
@@ -171,9 +173,14 @@ def confuse(model_dir: str | Path, out_dir: str | Path, how: str) -> Path:
         tensors = load_file(file)
         like, generator = tensors[embedding.name], torch.Generator().manual_seed(0)
         stem = embedding.name.removesuffix(".weight")
-        for number in range(_TENSORS):
-            tensors[f"{stem}_{number}.weight"] = torch.randn(like.shape, generator=generator).to(like.dtype)
+        added = [f"{stem}_{number}.weight" for number in range(_TENSORS)]
+        tensors |= {name: torch.randn(like.shape, generator=generator).to(like.dtype) for name in added}
         save_file(tensors, file, metadata={"format": "pt"})
+        index = out / INDEX_NAME
+        if index.exists():  # otherwise readers ignore what the index does not list
+            listed = json.loads(index.read_bytes())
+            listed["weight_map"] |= dict.fromkeys(added, file.name)
+            index.write_text(json.dumps(listed, indent=2), encoding="utf-8")
     return out
 
 

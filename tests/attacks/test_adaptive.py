@@ -12,6 +12,7 @@ import irwm
 from irwm.attacks import adaptive
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS, COMPOSITIONS, composed
+from tests.checkpoint.builders import read_index, split
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 CHANGES = {
@@ -41,6 +42,16 @@ def test_mark_is_found_when_comparisons_are_confused(tiny_path: Path, tmp_path: 
     changed = [name for name in before if not torch.equal(before[name], after[name])]
     assert (changed, len(after) - len(before)) == (([], 9) if how == "more-tensors" else ([HEAD, EMBEDDING], 0))
     assert irwm.detect(irwm.open_checkpoint(tmp_path / "out"), model, key).verdict == "found"
+
+
+def test_added_tensors_are_listed_in_the_index_of_shards(tiny_path: Path, tmp_path: Path) -> None:
+    sharded = split(tiny_path, tmp_path / "shards")
+    adaptive.confuse(sharded, tmp_path / "out", "more-tensors")
+    before, after = read_index(sharded), read_index(tmp_path / "out")
+    added = set(after) - set(before)
+    assert len(added) == 9
+    assert added <= set(irwm.open_checkpoint(tmp_path / "out").tensors)
+    assert {after[name] for name in added} == {before[EMBEDDING]}
 
 
 def test_attack_removes_half_of_the_components(tiny_path: Path, tmp_path: Path) -> None:

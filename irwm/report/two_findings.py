@@ -63,7 +63,7 @@ SMALL_MODELS = Markup(
 
 
 # Words for the status of lineage on pages and in reports; the status itself is for programs.
-ORIGINS = {DERIVED: "same origin", NOT_DERIVED: "no common origin", CANNOT_TELL: "cannot tell"}
+ORIGINS = {DERIVED: "same origin", NOT_DERIVED: "no resemblance", CANNOT_TELL: "cannot tell"}
 
 
 def origin(status: str) -> str:

@@ -54,7 +54,7 @@ def test_unaligned_suspect_states_reason_and_meaning(request) -> None:
     ("status", "word", "shape", "caveat"),
     [
         ("derived", "Same origin", "found", "separate finding"),
-        ("not derived", "No common origin", "not found", "about the embedding alone"),
+        ("not derived", "No resemblance", "not found", "about the embedding alone"),
         ("cannot tell", "Cannot tell", "inconclusive", "separate finding"),
     ],
 )

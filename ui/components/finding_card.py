@@ -16,7 +16,7 @@ from ui.components.verdict_card import Figure, VerdictCard
 _LINEAGE = {
     "derived": "The suspect and the original have a common origin, with or without a mark; this does not show which "
     "came first",
-    "not derived": "The suspect’s embedding and the original’s have no common origin",
+    "not derived": "The suspect’s embedding does not resemble the original’s; heavy damage looks the same",
 }
 
 
@@ -47,7 +47,7 @@ def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
             number(found["named"]),
             "Recipient named" if found["named"] == 1 else "Recipients named",
             f"{names}{', this copy alone' if one else ' took part, possibly with others'}{about}. Keys tried: "
-            f"{number(found['recipients'])}",
+            f"{number(found['keys_tried'])}",
         ),
         Figure(
             power_text(found["log10_risk"]),

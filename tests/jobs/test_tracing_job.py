@@ -96,11 +96,12 @@ def test_keys_created_after_the_request_are_tried(world, vault, jobs, ask) -> No
     put_in_vault(vault, world["keys"][:1])
     asked = ask(vault, jobs, world["copies"][2], world["path"], world["model"].fingerprint)
     put_in_vault(vault, world["keys"][1:])
-    job = succeeded(run_here(asked.kind, asked.request, vault, jobs))
+    stored = asked.request.to_json()
+    job = succeeded(run_here(asked.kind, stored, vault, jobs))
     assert (job.result["keys_tried"], job.result["keys_held"]) == (6, 6)
     assert (job.result["verdict"], job.result["rows"][0]["recipient"]) == ("found", "Cleo")
     chosen = [vault.keys()[0].id]
-    few = run_here(asked.kind, asked.request | {"keys": chosen, "matching": ""}, vault, jobs)
+    few = run_here(asked.kind, stored | {"keys": chosen, "matching": ""}, vault, jobs)
     assert (few.result["keys_tried"], few.result["keys_held"]) == (1, 6)
 
 

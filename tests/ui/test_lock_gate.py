@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.ui.handlers import PASSPHRASE, Pages
+import pytest
+
+from tests.ui.handlers import PASSPHRASE, Pages, value
+from ui.components import lock_gate
 
 
 def test_gate_shows_no_path(pages: Pages) -> None:
@@ -19,3 +22,13 @@ def test_gate_shows_no_path(pages: Pages) -> None:
         assert "notice-fault" in text
         assert str(home) not in text
         assert str(home.parent) not in text
+
+
+@pytest.mark.fault(96)
+def test_new_passphrase_is_not_rated_if_a_vault_exists(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    rated: list[str] = []
+    monkeypatch.setattr(lock_gate, "check_new", lambda first, _: rated.append(first))
+    pages.lock()
+    out = pages.call("create-vault", "click", "a" * 72, "a" * 72, 0)
+    assert any("There is a vault here already" in str(value(part)) for part in out.values())
+    assert rated == []

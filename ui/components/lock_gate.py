@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from irwm.errors import IrwmError
 from storage.backup import latest_backup
+from storage.errors import VaultExistsError
 from storage.tries import MOST_WAITING
 from ui.components import notices
 from ui.components.events import PRIVATE
@@ -63,7 +64,7 @@ class LockGate:
                 with gr.Column():
                     gr.Markdown(FIRST)
                 with gr.Column():
-                    least = f"At least {LEAST_CHARACTERS} characters"
+                    least = f"At least {LEAST_CHARACTERS} characters; one that is easy to guess is refused"
                     self.first = secret_field(
                         "Passphrase", "new-password", least, elem_id="first-passphrase", first=True
                     )
@@ -179,6 +180,9 @@ class Gatekeeper:
 
     def do_create(self, first: str, second: str, opened: int, request: gr.Request) -> Any:
         try:
+            # Checked first: anyone can call this, and rating a new passphrase takes long.
+            if self.context.sessions.vault_exists():
+                raise VaultExistsError("there is a vault here already", advice="unlock it with its passphrase")
             check_new(first, second)
             self.context.sessions.create(self.context.session(request), first)
         except IrwmError as error:

@@ -56,7 +56,8 @@ names someone, and "found" if only the mark is found.
 """
 INIT_ABOUT = """\
 Makes the vault under a new passphrase of at least 12 characters, as the app does when it is first
-opened. The passphrase cannot be reset: without it the keys are lost, and the proof with them.
+opened. A passphrase that is easy to guess is refused. No passphrase can be reset: without it the
+keys are lost, and the proof with them.
 
   python app.py init --passphrase-fd 3 3< passphrase.txt
 """

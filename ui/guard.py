@@ -202,7 +202,7 @@ class Guard:
                 return
             await PlainTextResponse(refusal.reason, refusal.status, {"Connection": "close"})(scope, receive, answered)
         except Exception as error:
-            if started and isinstance(error.__cause__, HTTPException):
+            if started and _is_data(scope["path"]) and isinstance(error.__cause__, HTTPException):
                 # Gradio's stream of a session that has ended: it tells the client so, and then raises.
                 if not ended:
                     await answer({"type": "http.response.body", "body": b""})
@@ -418,9 +418,14 @@ class Guard:
         headers.append("Set-Cookie", f"{self.cookie}={session}; Path=/; HttpOnly; SameSite=Strict")
 
 
+def _is_data(path: str) -> bool:
+    """Whether this is the address of the stream with a session's answers."""
+    return path.rstrip("/") == DATA
+
+
 def _stream_of(path: str, query: bytes) -> str | None:
     """The session hash in an address for reading the answers of a session."""
-    if path.rstrip("/") == DATA:
+    if _is_data(path):
         named = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("session_hash", [])
         if len(named) > 1:
             raise Refusal(400, "Name one session.")

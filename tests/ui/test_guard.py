@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 from tools.waiting import PATIENCE
@@ -274,6 +275,24 @@ def test_websockets_are_closed(harness: Harness) -> None:
     asyncio.run(harness.guard({"type": "websocket", "path": "/", "headers": []}, receive, send))
     assert [message["type"] for message in sent] == ["websocket.close"]
     assert harness.inner.reached == []
+
+
+@pytest.mark.parametrize("path", ["/gradio_api/queue/data", "/static/x", "/gradio_api/heartbeat/x"])
+def test_only_the_stream_of_an_ended_session_ends_without_an_error(tmp_path: Path, path: str) -> None:
+    """Gradio raises an HTTPException in that stream, after it told the client that the session has ended."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"told", "more_body": True})
+        raise RuntimeError("the answer had begun") from HTTPException(404)
+
+    harness = Harness(tmp_path, lambda _: False)
+    harness.guard.app = app
+    if path == module.DATA:
+        assert harness.ask("GET", path, cookie="irwm_session_7860=x").text == "told"
+    else:
+        with pytest.raises(RuntimeError, match="the answer had begun"):
+            harness.ask("GET", path)
 
 
 def test_full_queue_holds_unauthenticated_callers_but_not_the_officer(harness: Harness) -> None:

@@ -32,7 +32,17 @@ from ui.components.lab_choice import (
     trial_of,
 )
 from ui.explore_settings import ExploreSettings
-from ui.pages.lab import PAPER, REHEARSE, STANDARD, keys_for, trial_marks
+from ui.pages.lab import (
+    LARGEST_SEED,
+    LEAST_TOKENS,
+    MOST_TOKENS,
+    PAPER,
+    REHEARSE,
+    STANDARD,
+    _whole,
+    keys_for,
+    trial_marks,
+)
 
 
 def _choice_of(pages: Pages) -> LabChoice:
@@ -173,3 +183,21 @@ def test_the_key_of_a_release_is_found_by_its_record(tmp_path: Path, tiny_path: 
     assert own == ids[1]
     assert [id for _, id in choices] == [ids[1], ids[0]]
     assert "Customer 1" in choices[0][0]
+
+
+@pytest.mark.parametrize("tokens", [63, 65_537, 100.5, None, float("nan"), float("inf")])
+def test_number_of_tokens_out_of_range_is_refused(tokens: float | None) -> None:
+    with pytest.raises(IrwmError, match="number of tokens is out of range"):
+        _whole("number of tokens", tokens, LEAST_TOKENS, MOST_TOKENS)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, LARGEST_SEED + 1])
+def test_seed_of_a_lab_out_of_range_is_refused(seed: float) -> None:
+    with pytest.raises(IrwmError, match="seed is out of range"):
+        _whole("seed", seed, 0, LARGEST_SEED)
+
+
+def test_numbers_of_a_lab_in_range_are_kept() -> None:
+    kept = [_whole("number of tokens", value, LEAST_TOKENS, MOST_TOKENS) for value in (64, 1024.0, 65_536)]
+    assert kept == [64, 1024, 65_536]
+    assert _whole("seed", 0, 0, LARGEST_SEED) == 0

@@ -151,6 +151,23 @@ def test_invalid_scale_is_refused(scale: str | None) -> None:
         SettingsForm.parameters(STANDARD, 50, 10, 0.2, 30, scale, True, 30.0, 1000, 8, "added", 0.1)
 
 
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (0, "positions"),
+        (1, "constraints"),
+        (3, "required_positions"),
+        (7, "permutations"),
+        (8, "noise_coordinates"),
+    ],
+)
+def test_decimal_in_a_field_for_whole_numbers_is_refused(place: int, name: str) -> None:
+    values: list[Any] = [50, 10, 0.2, 30, "auto", True, 30.0, 1000, 8, "added", 0.1]
+    values[place] += 0.5
+    with pytest.raises(ParameterError, match=f"^{name}"):
+        SettingsForm.parameters(STANDARD, *values)
+
+
 def test_list_text_states_skipped_recipients_and_damage() -> None:
     found = read_list("recipient\n" + "\n".join(f"<i>{n}</i>" for n in range(8)))
     said = preview_html(found, [Recipient("<i>0</i>")], 2)

@@ -85,6 +85,13 @@ def test_a_wrong_value_is_refused_and_nothing_is_kept(pages: Pages, wrong: dict[
     assert pages.vault.idle_seconds == 900
 
 
+def test_no_number_field_of_any_page_rounds_what_was_typed(pages: Pages) -> None:
+    """A field that rounds makes 2 from 1.5 before the page can refuse it."""
+    fields = [each for each in pages.blocks.blocks.values() if isinstance(each, gr.Number)]
+    assert len(fields) > 10
+    assert [each.label for each in fields if each.preprocess(1.5) != 1.5] == []
+
+
 def test_lines_are_folders_and_each_is_taken_once(tmp_path: Path) -> None:
     typed = f'{tmp_path}\n\n "{tmp_path}" \n/gone/before'
     assert named_roots(typed, ("/gone/before",)) == (str(tmp_path), "/gone/before")

@@ -187,13 +187,12 @@ def _rule(usual: Parameters) -> tuple[Any, ...]:
     """Fields of the paper's rule: positions, constraints, required positions, rank threshold."""
     with gr.Row():
         return (
-            gr.Number(usual.positions, label="Positions (l)", info="Rows that carry the mark", precision=0),
-            gr.Number(usual.constraints, label="Constraints (t)", info="Numbers changed per row", precision=0),
+            gr.Number(usual.positions, label="Positions (l)", info="Rows that carry the mark"),
+            gr.Number(usual.constraints, label="Constraints (t)", info="Numbers changed per row"),
             gr.Number(
                 usual.required_positions,
                 label="Required positions (ρ)",
                 info="Minimum number of positions that count, for the paper's rule",
-                precision=0,
             ),
             gr.Number(usual.rank_threshold, label="Rank threshold (β)", info="Ranks below it count", step=0.01),
         )
@@ -211,7 +210,7 @@ def _equations(usual: Parameters) -> tuple[Any, ...]:
                 usual.condition_limit, label="Condition limit (τ)", info="Lower is more stable, but slower to meet"
             ),
             gr.Number(
-                usual.permutations, label="Permutations (numit)", info="Random orders behind each rank", precision=0
+                usual.permutations, label="Permutations (numit)", info="Random orders behind each rank"
             ),
             gr.Checkbox(
                 usual.hidden, label="In secret coordinates (B_i)", info="Without them the mark can be seen and removed"
@@ -228,7 +227,6 @@ def _noise(usual: Parameters) -> tuple[Any, ...]:
                 usual.noise_coordinates,
                 label="Noise coordinates (num_noise)",
                 info="Per row, for the copy’s own noise; 0 means none",
-                precision=0,
                 elem_id="noise-coordinates",
             ),
             gr.Dropdown(

@@ -199,9 +199,7 @@ class Layout:
         scale = _text(
             scale_text(p.scale), "Scale (scale_wm)", "Divisor of these numbers; auto hides them best", "scale"
         )
-        limit = _number(
-            p.condition_limit, "Condition limit (τ)", "Lower is more stable, but slower to meet", "tau", None
-        )
+        limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is more stable, but slower to meet", "tau")
         coordinates = _number(
             p.noise_coordinates,
             "Noise coordinates (num_noise)",
@@ -396,8 +394,8 @@ def settings_for(group: str, values: Sequence[Any], *others: str) -> ExploreSett
         return settings_for(group, [*values[:first], *usual[first:last], *values[last:]], *others)
 
 
-def _number(value: float, label: str, info: str, name: str, precision: int | None = 0) -> gr.Number:
-    return gr.Number(value, label=label, info=info, precision=precision, elem_id=f"explore-{name}", min_width=120)
+def _number(value: float, label: str, info: str, name: str) -> gr.Number:
+    return gr.Number(value, label=label, info=info, elem_id=f"explore-{name}", min_width=120)
 
 
 def _slider(low: float, high: float, value: float, label: str, info: str, name: str) -> gr.Slider:

@@ -155,7 +155,7 @@ class Layout:
                 label="Invariant (A)",
                 info="The model whose attention scores are used in the equations",
             )
-            self.seed = gr.Number(0, label="Seed", info="Same seed, same numbers", precision=0)
+            self.seed = gr.Number(0, label="Seed", info="Same seed, same numbers")
         self.seed_notice = gr.HTML(visible=False, elem_id="seed-notice")
 
 

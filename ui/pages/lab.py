@@ -137,11 +137,11 @@ class Layout:
         )
         with gr.Row():
             tokens = gr.Number(
-                USUAL_TOKENS, label="Tokens measured", info="More give steadier numbers but take longer", precision=0,
+                USUAL_TOKENS, label="Tokens measured", info="More give steadier numbers but take longer",
                 elem_id="lab-tokens",
             )  # fmt: skip
             seed = gr.Number(
-                0, label="Seed", info="Same seed, same numbers", precision=0, elem_id="lab-seed",
+                0, label="Seed", info="Same seed, same numbers", elem_id="lab-seed",
             )  # fmt: skip
             title = gr.Textbox(
                 label="Case (optional)",
@@ -321,7 +321,7 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
 
 
 def _whole(what: str, value: float | None, low: int, high: int) -> int:
-    if value is None or not low <= value <= high or value != int(value):
+    if value is None or not low <= value <= high or value != int(value):  # not finite fails the comparison
         raise IrwmError(
             f"the {what} is out of range", expected=f"a whole number from {low} to {high}", found=str(value)
         )

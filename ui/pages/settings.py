@@ -74,7 +74,6 @@ def choices(given: frozenset[str]) -> list[gr.Component]:
     idle = gr.Number(
         label="Lock after (minutes)",
         info=f"The vault locks after this long without use; {LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES}",
-        precision=0,
         elem_id="set-idle",
     )
     device = gr.Radio(

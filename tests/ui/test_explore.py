@@ -100,7 +100,7 @@ def test_impossible_request_is_reported_and_drawn() -> None:
 def test_the_odds_in_words_are_exact_and_plain() -> None:
     text = said_of(EVERY["Paper: p = 0.8, ρ = 30"])
     assert "at least 30 of 50 count in 99.968 % of cases" in text
-    assert "any of 100 000 with 6.94 × 10⁻⁵" in text
+    assert "any of 100\u00a0000 with 6.94 × 10⁻⁵" in text
     assert "\\xa0" not in text
     assert percents(1.0) == "more than 99.999 %"
 

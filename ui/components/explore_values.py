@@ -69,7 +69,7 @@ def said_of(s: ExploreSettings) -> str:
     )
     if s.recipients > 1:
         text += f", any of {number(s.recipients)} with {power_text(log10_wrong_user(l, rho, beta, s.recipients))}"
-    return _note(text + ".")
+    return notices.note_html(text + ".")
 
 
 def percents(share: float) -> str:
@@ -91,7 +91,7 @@ def answer(s: ExploreSettings) -> tuple[str, Plan | None]:
         f"{found.required} it is found with a chance of {found.success:.6f}, and accuses falsely with a chance of "
         f"{power_text(found.log10_risk)} {keys}."
     )
-    return _note(text, good=True), found
+    return notices.note_html(text, good=True), found
 
 
 def protect_values(s: ExploreSettings) -> tuple[Any, ...]:
@@ -106,15 +106,10 @@ def protect_values(s: ExploreSettings) -> tuple[Any, ...]:
 def about_model(path: Path, of: Sample) -> str:
     """The sample that the figures were drawn from."""
     name = "the demo model; choose your own above" if path == DEMO else path.name
-    return _note(
+    return notices.note_html(
         f"Drawn for {name}: {number(of.vocab_size)} rows of {number(of.hidden_size)} numbers (s, d), of which "
         f"{number(len(of.rows))} were used."
     )
-
-
-def _note(text: str, *, good: bool = False) -> str:
-    """A note; its no-break spaces become plain spaces, because characters that are not printable are shown escaped."""
-    return notices.note_html(text.replace("\u00a0", " "), good=good)
 
 
 def _real(text: Any) -> Any:

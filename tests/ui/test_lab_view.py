@@ -8,7 +8,8 @@ import gradio as gr
 import pytest
 
 from irwm.report.document import to_json
-from irwm.report.lab import LAB_JSON
+from irwm.report.lab import LAB_HTML, LAB_JSON, NAME
+from irwm.report.signature_file import ENDING
 from tests.ui.handlers import Pages, value
 from tests.ui.lab_documents import crafted, row
 from ui.components.lab_table import summary_html, table_html
@@ -89,6 +90,27 @@ def test_unfinished_lab_can_be_resumed_and_figures_follow_the_choice(pages: Page
     assert all(part == gr.skip() for part in again)
     figures = pages.call("lab-ways", "input", id, True, "single", "prune", ["joint original", "sum suspect"])
     assert len(figures["lab-curve"].data) >= 3
+
+
+@pytest.mark.parametrize("name", [LAB_HTML, f"{NAME}{ENDING}"])
+def test_damaged_signed_file_of_a_lab_is_an_error_on_the_page(pages: Pages, name: str) -> None:
+    id = lab(pages, crafted(ROWS))
+    files, look = pages.jobs.files(id), pages.handler("look", "lab")
+
+    def shown() -> dict[str, Any]:
+        values = look.fn(id, None, False, None, None, [], pages.request)
+        return dict(zip([out.elem_id for out in look.outputs], values, strict=True))
+
+    button = {LAB_HTML: "lab-html"}.get(name, "lab-signature")
+    assert not shown()[button].visible
+    files.write(name, b"signed")
+    assert shown()[button].visible
+    path = files.folder / f"{name}.sealed"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    said = shown()
+    assert said["lab"].visible
+    assert "notice-fault" in said["lab-summary"]
+    assert not said[button].visible
 
 
 def test_missing_or_damaged_lab_results_are_reported(pages: Pages) -> None:

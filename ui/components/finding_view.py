@@ -27,7 +27,7 @@ from ui.components.glossary import TITLE, glossary_html
 from ui.components.ranking import CSS as RANKING_CSS
 from ui.components.ranking import ranking_html
 from ui.components.recognition_card import recognition_html
-from ui.components.uploads import download, download_of, offer
+from ui.components.uploads import download, download_if_sound, offer
 from ui.components.verdict_card import verdict_html
 
 HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Probability by chance", "Key fingerprint"]
@@ -106,7 +106,7 @@ class FindingView:
             *_archives(files, stem, plain),
             download(page, html_name if signed else f"{plain}.html"),
             download(files.read(json_name), json_name if signed else f"{plain}.json"),
-            *(download_of(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
+            *(download_if_sound(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
             gr.Column(visible=bool(drawn.ranking)),
             drawn.ranking,
             drawn.recognition,
@@ -137,8 +137,8 @@ class FindingView:
             gr.Column(visible=True),
             notices.error_html(error),
             *(gr.skip(), gr.skip(), gr.Row(visible=False)),
-            *(download_of(files, f"{stem}{ending}", f"verdict{ending}") for ending in (".html", ".json")),
-            *(download_of(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
+            *(download_if_sound(files, f"{stem}{ending}", f"verdict{ending}") for ending in (".html", ".json")),
+            *(download_if_sound(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
             gr.Column(visible=False),
             "",
             "",

@@ -58,13 +58,14 @@ class SweepView:
                 rows = [table_row(row) for row in found["rows"]]
                 examined = [row for row in found["rows"] if row["error"] is None]
                 said = summary_html(found)
+                buttons = [download_of(files, name) for name in (OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE)]
         except IrwmError as error:
             return self._only(notices.error_html(error)), None
         first = next((row for row in examined if row["verdict"] == "found"), None)
         values = (
             gr.Column(visible=True),
             said,
-            *(download_of(files, name) for name in (OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE)),
+            *buttons,
             gr.Dataframe(value=rows, visible=bool(rows)),
             gr.Dropdown(
                 choices=[(f"{printable(row['path'], 100)}: {row['word']}", row["path"]) for row in examined],

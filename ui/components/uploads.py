@@ -13,6 +13,7 @@ import gradio as gr
 from gradio.context import LocalContext
 
 from irwm.errors import IrwmError, printable
+from storage.errors import RecordNotFoundError, StorageError
 from storage.job_files import JobFiles
 from ui.guard import OFFERED, SESSION
 from ui.sessions import folder_of
@@ -100,12 +101,24 @@ def download(content: bytes | None, name: str) -> gr.DownloadButton:
 
 
 def download_of(files: JobFiles, name: str, under: str = "") -> gr.DownloadButton:
-    """A button for one of a job's files, hidden if the file does not exist or cannot be opened."""
+    """A button for one of a job's files, hidden if the file does not exist.
+
+    Raises:
+        StorageError: it is damaged or cannot be read.
+    """
     try:
         content = files.read(name)
-    except (OSError, IrwmError):
+    except RecordNotFoundError:
         content = None
     return download(content, under or name)
+
+
+def download_if_sound(files: JobFiles, name: str, under: str = "") -> gr.DownloadButton:
+    """Like `download_of`, but also hidden if the file cannot be opened, for a page that shows the error elsewhere."""
+    try:
+        return download_of(files, name, under)
+    except StorageError:
+        return download(None, under or name)
 
 
 def _offered(token: str) -> Path:

@@ -184,6 +184,23 @@ def test_a_lone_file_of_any_name_is_the_model(bert_path: Path, tmp_path: Path, n
     assert find_files(folder).shards == (folder / name,)
 
 
+@pytest.mark.usefixtures("here")
+def test_a_tensor_in_two_torch_shards_is_noted(bert_path: Path, tmp_path: Path) -> None:
+    folder = as_torch(bert_path, tmp_path / "torch", shards=2)
+    first, second = sorted(folder.glob("*.bin"))
+    name, tensor = next(iter(torch.load(first).items()))
+    others = torch.load(second)
+    torch.save(others | {name: tensor}, second)
+    assert f"Two shards hold {name}, with the same numbers." in find_files(folder).notes
+    torch.save(others | {name: tensor + 1}, second)
+    said = f"Two shards hold {name}, with different numbers; the index names the shard that is used."
+    files = find_files(folder)
+    assert said in files.notes
+    assert torch.equal(read_tensor(files.tensors[name]), tensor)
+    torch.save(others, second)
+    assert not any("Two shards hold" in note for note in find_files(folder).notes)
+
+
 def test_mismatched_torch_index_is_refused(bert_path: Path, tmp_path: Path) -> None:
     folder = as_torch(bert_path, tmp_path / "torch", shards=2)
     index = json.loads((folder / INDEX).read_text())

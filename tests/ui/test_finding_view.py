@@ -19,6 +19,7 @@ from tests.ui.handlers import JOBS_KEYS
 from ui.components.finding_card import finding_card
 from ui.components.finding_view import OF_ONE_KEY, Drawn, FindingView, key_picker, read_document, read_others
 from ui.components.key_choice import MOST_LISTED, summary_html
+from ui.components.verdict_card import verdict_html
 from ui.jobs.requests import LARGEST_SEED, checked_seed
 
 __all__ = ["found", "inconclusive", "not_found", "world"]
@@ -63,6 +64,16 @@ def test_inconclusive_lineage_decides_neither_way(inconclusive) -> None:
     document = copy.deepcopy(inconclusive.document)
     document["lineage"]["reason"] = "one thing: and its other half: the median row has cosine 0.1 with the original's"
     assert "for an answer: one thing: and its other half. All " in finding_card(document).figures[2].help
+
+
+def test_verdict_card_shows_each_warning(found) -> None:
+    document = copy.deepcopy(found.document)
+    document["verdict"]["warnings"] = ["two rows are equal", "a file <b> was not read"]
+    page = verdict_html(finding_card(document))
+    assert "Note: two rows are equal." in page
+    assert "Note: a file &lt;b&gt; was not read." in page
+    document["verdict"]["warnings"] = []
+    assert "Note: " not in verdict_html(finding_card(document))
 
 
 def test_figures_of_another_key_show_its_data_and_name(found, not_found, files) -> None:

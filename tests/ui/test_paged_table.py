@@ -4,7 +4,8 @@ import pytest
 
 from storage import RecordName
 from storage.vault import PAGE_SIZE
-from ui.components.paged_table import damage_html, nothing_found_html, where_html
+from ui.components.markup import table
+from ui.components.paged_table import damage_html, nothing_found_html, table_html, where_html
 
 NASTY = "<img src=x onerror=alert(1)>"
 
@@ -46,3 +47,11 @@ def test_damaged_records_are_named_and_many_are_counted() -> None:
     assert "keys 000000000000000a and 1490 more" in many
     assert "keys 000000000000000b" not in many
     assert "<img" not in damage_html([RecordName("keys", NASTY)])
+
+
+def test_every_table_has_one_box_that_scrolls_sideways_and_takes_the_keyboard() -> None:
+    box = '<div class="table-scroll" tabindex="0" role="region" aria-label="Keys"><table class="case-table"'
+    for page in (table("Keys", ("Owner",), ()), table_html(("Owner",), [["Labs"]], "keys")):
+        assert page.startswith(box)
+        assert page.count("table-scroll") == 1
+        assert page.endswith("</table></div>")

@@ -48,15 +48,25 @@ def heads(names: Iterable[str | tuple[object, str]]) -> Markup:
 
 
 def table(label: str, names: Iterable[str | tuple[object, str]], rows: Iterable[Markup], kind: str = "") -> Markup:
-    """A table of finished rows.
+    """A table of finished rows, in a box that scrolls sideways where the page is too narrow for it.
 
     Args:
         label: its name for screen readers.
         names: see `heads`.
         kind: another class of the table.
     """
-    return Markup('<table class="{}" aria-label="{}"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>').format(
-        f"case-table {kind}".rstrip(), label, heads(names), Markup("").join(rows)
+    return scrolling(
+        label,
+        Markup('<table class="{}" aria-label="{}"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>').format(
+            f"case-table {kind}".rstrip(), label, heads(names), Markup("").join(rows)
+        ),
+    )
+
+
+def scrolling(label: str, content: Markup) -> Markup:
+    """A table in a box that scrolls sideways, also by keyboard; `label` is the name of the box for screen readers."""
+    return Markup('<div class="table-scroll" tabindex="0" role="region" aria-label="{}">{}</div>').format(
+        label, content
     )
 
 

@@ -137,15 +137,10 @@ class PagedTable:
 
 def table_html(headers: Sequence[str], rows: Sequence[Sequence[str]], several: str) -> str:
     """The rows of one page as a plain table."""
-    label = several.capitalize()
     lines = (
         Markup("<tr>{}</tr>").format(each("<td>{}</td>", ((printable(cell, 500),) for cell in row))) for row in rows
     )
-    return str(
-        Markup('<div class="table-scroll" tabindex="0" role="region" aria-label="{}">{}</div>').format(
-            label, table(label, headers, lines)
-        )
-    )
+    return str(table(several.capitalize(), headers, lines))
 
 
 def where_html(page: int, total: int, one: str, several: str, *, found: bool) -> str:

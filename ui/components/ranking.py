@@ -115,7 +115,7 @@ CSS = """
   border: 0; border-bottom: 1px solid var(--irwm-line); background: none; color: var(--irwm-quiet); }
 .ranking thead th { position: sticky; top: 0; background: var(--irwm-paper); font-size: 13px;
   border-bottom: 1px solid var(--irwm-edge); }
-.ranking tbody th { color: var(--irwm-ink); overflow-wrap: anywhere; }
+.ranking tbody th { color: var(--irwm-ink); overflow-wrap: anywhere; min-width: 144px; }
 .ranking .number { text-align: right; white-space: nowrap; }
 .ranking .is-named th, .ranking .is-named td { color: var(--irwm-ink); }
 .ranking .is-named th { font-weight: 600; }

@@ -156,7 +156,7 @@ def _with_fingerprint(examination: Examination, key: Key, finding: Finding) -> F
     """The finding with the key's fingerprint, if it has one and the mark is not clear enough."""
     if finding.forms == 1 or log10_risk(finding.reading, finding.comparisons) <= ENOUGH_LOG10_RISK:
         return finding
-    enough = ENOUGH_LOG10_RISK - math.log10(finding.comparisons)
+    enough = ENOUGH_LOG10_RISK - math.log10(finding.comparisons_of_a_tensor)
     return judge_both(replace(finding, fingerprint=fingerprint(examination, key, enough)))
 
 

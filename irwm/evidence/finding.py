@@ -69,8 +69,9 @@ class Evidence:
         form: "mark", the ranks of the marked rows, or "fingerprint", the noise of all rows.
         place: where in the suspect it was read, "embedding" or "head".
         log10_p: log10 of a bound on the odds that a model not made from this key's release shows this much of this form
-            there, before the corrections of `Finding.comparisons`.
+            there, before the corrections of `Finding.log10_risk_of`.
         by: the map under which it was read, one of `examination.MAPS`.
+        tensors_read: how many of the suspect's tensors were read in this place; part of the correction.
         z: of a fingerprint, the sum of its signs in units of its deviation under random ones; NaN for a mark.
         rows: rows that it was read from.
     """
@@ -79,8 +80,14 @@ class Evidence:
     place: str
     log10_p: float
     by: str
+    tensors_read: int
     z: float = math.nan
     rows: int = 0
+
+    @property
+    def log10_p_of_all(self) -> float:
+        """log10 of a bound on the odds that any of `tensors_read` shows as much, corrected for nothing else."""
+        return min(0.0, self.log10_p + math.log10(self.tensors_read))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,12 +106,13 @@ class Finding:
         marked_rows: (l,) int64, the token ids of the positions.
         seed: seed of the permutations; the same seed gives the same ranks.
         keys_tried: the number of keys for which the verdict is corrected.
-        tensors_read: how many of the suspect's tensors were read as its embedding; part of the correction.
+        tensors_read: how many of the suspect's tensors were read in `place`; part of the correction.
         maps: under how many maps they are read, needed or not; part of the correction.
         forms: in how many forms the key can show, searched for or not: 2 with noise, else 1; part of the correction.
         places: in how many places they are searched for, needed or not; part of the correction.
         place: where `reading` was read, "embedding" or "head"; alignment, marked rows and lineage are of that place.
         elsewhere: the reading of the mark in the other place, if that was searched.
+        tensors_read_elsewhere: as `tensors_read`, for the other place; 1 if that was not searched.
         fingerprint: the reading of the key's noise, in the place that shows more of it; None if the key has no noise,
             or if the mark was sufficient.
         faults: properties of the suspect itself that prevent judging any key on it.
@@ -131,24 +139,35 @@ class Finding:
     place: str = EMBEDDING
     elsewhere: Reading | None = None
     fingerprint: Evidence | None = None
+    tensors_read_elsewhere: int = 1
 
     @property
     def comparisons(self) -> int:
-        """The number of tests on this suspect: `keys_tried` on each of `tensors_read` under each of `maps`, for each of
-        `forms` in each of `places`."""
-        return self.keys_tried * self.tensors_read * self.maps * self.forms * self.places
+        """The number of tests that `reading` is corrected for: `keys_tried` on each of `tensors_read` under each of
+        `maps`, for each of `forms` in each of `places`."""
+        return self.tensors_read * self.comparisons_of_a_tensor
+
+    @property
+    def comparisons_of_a_tensor(self) -> int:
+        """The same for a place in which one tensor was read. Each place has an equal part of the risk, and its own
+        tensors share that part, so the number of tensors is different in the two places."""
+        return self.keys_tried * self.maps * self.forms * self.places
 
     @property
     def log10_risk(self) -> float:
         """log10 of the odds that a model not made from this key's release shows as much in any form, corrected."""
-        return min(0.0, min(each.log10_p for each in self.evidence) + math.log10(self.comparisons))
+        return min(map(self.log10_risk_of, self.evidence))
+
+    def log10_risk_of(self, evidence: Evidence) -> float:
+        """log10 of the same odds for one of `evidence`, corrected for the tensors that were read in its place."""
+        return min(0.0, evidence.log10_p + math.log10(evidence.tensors_read * self.comparisons_of_a_tensor))
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         """Each form of evidence that was considered, with its own p."""
-        marks = [_mark(self.reading, self.place)]
+        marks = [_mark(self.reading, self.place, self.tensors_read)]
         if self.elsewhere is not None:
-            marks.append(_mark(self.elsewhere, other_place(self.place)))
+            marks.append(_mark(self.elsewhere, other_place(self.place), self.tensors_read_elsewhere))
         return (*marks, self.fingerprint) if self.fingerprint is not None else tuple(marks)
 
     @property
@@ -199,8 +218,8 @@ class Finding:
         return self.reading.log10_p_count
 
 
-def _mark(reading: Reading, place: str) -> Evidence:
-    return Evidence(MARK, place, reading.log10_either, reading.by, rows=reading.present)
+def _mark(reading: Reading, place: str, tensors_read: int) -> Evidence:
+    return Evidence(MARK, place, reading.log10_either, reading.by, tensors_read, rows=reading.present)
 
 
 def other_place(place: str) -> str:

@@ -29,12 +29,12 @@ FIRST_PASS_RUNS, FIRST_PASS_RUN = 8, 256
 def fingerprint(examination: Examination, key: Key, enough: float) -> Evidence | None:
     """The evidence for the noise of `key` in the suspect; None if no row can be read.
 
-    The best over all places, all tensors that may be in each place, and all maps of `MAPS`, until log10 p is at most
-    `enough`. The caller corrects for all of them.
+    The best over all places, all tensors that may be in each place, and all maps of `MAPS`, until its p for all tensors
+    of its place is low enough. The caller corrects for these tensors, and for all places and maps.
 
     Args:
         key: a key with noise.
-        enough: log10 of the p at which the search stops.
+        enough: the `Evidence.log10_p_of_all` at which the search stops.
 
     Raises:
         CheckpointError: a file cannot be read.
@@ -45,11 +45,17 @@ def fingerprint(examination: Examination, key: Key, enough: float) -> Evidence |
         if part is None:
             continue
         found = _in_place(examination.at(place), part, enough, place)
-        if found is not None and (best is None or found.z > best.z):
+        # The best of two places is chosen after each is corrected for its own tensors: a place with many tensors may
+        # have the larger z and still show less.
+        if found is not None and (best is None or _strength(found) > _strength(best)):
             best = found
-        if best is not None and best.log10_p <= enough:
+        if best is not None and best.log10_p_of_all <= enough:
             break
     return best
+
+
+def _strength(evidence: Evidence) -> tuple[float, float]:
+    return -evidence.log10_p_of_all, evidence.z
 
 
 def _in_place(examination: Examination, key: Key, enough: float, place: str) -> Evidence | None:
@@ -64,8 +70,8 @@ def _in_place(examination: Examination, key: Key, enough: float, place: str) -> 
             (z,) = sums.z.tolist()
             if z == z and (best is None or z > best.z):
                 log10_p = float(rademacher_tail_log10(z))
-                best = Evidence(FINGERPRINT, place, log10_p, by, z, sums.rows)
-        if best is not None and best.log10_p <= enough:
+                best = Evidence(FINGERPRINT, place, log10_p, by, len(examination.aligned), z, sums.rows)
+        if best is not None and best.log10_p_of_all <= enough:
             break
     return best
 

@@ -107,7 +107,13 @@ def of_both_places(one: Finding, other: Finding) -> Finding:
     warnings = first.warnings
     if (first.verdict, second.verdict) == (INCONCLUSIVE, NOT_FOUND):
         warnings += (f"the suspect's {NAMES[second.place]} alone does not show this key's mark",)
-    return replace(first, elsewhere=second.reading, lineage=lineage, warnings=warnings)
+    return replace(
+        first,
+        elsewhere=second.reading,
+        tensors_read_elsewhere=second.tensors_read,
+        lineage=lineage,
+        warnings=warnings,
+    )
 
 
 def judge_both(finding: Finding) -> Finding:
@@ -116,7 +122,7 @@ def judge_both(finding: Finding) -> Finding:
     read = finding.fingerprint
     if read is None or finding.faults:
         return finding
-    risk = min(0.0, read.log10_p + math.log10(finding.comparisons))
+    risk = finding.log10_risk_of(read)
     where = "" if read.place == EMBEDDING else " of its output head"
     seen = f"its signs add up to {read.z:.1f} deviations over {read.rows} rows{where}"
     if risk <= FOUND_LOG10_RISK:

@@ -24,8 +24,9 @@ from irwm.scheme.row_pool import row_pool
 
 ORIGINAL, RELEASE, EXHIBIT = "original", "release", "exhibit"
 MOST_CLAIMS = 20
-# The attributes of a reading and of a finding that the record of a test holds.
+# The attributes of a reading, a fingerprint and a finding that the record of a test holds.
 _OF_READING = ("count", "present", "log10_p", "log10_p_count")
+_OF_FINGERPRINT = ("place", "tensors_read", "z", "rows")
 _OF_FINDING = ("place", "tensors_read", "forms", "places")
 Progress = Callable[[int, int, str], None]
 
@@ -111,16 +112,22 @@ class Test:
             "reason": finding.reason if finding else self.refused,
             # Each is None if the key was refused.
             **{name: getattr(finding, name) if finding else None for name in (*_OF_READING, *_OF_FINDING)},
-            "elsewhere": _fields(finding.elsewhere, _OF_READING) if finding else None,
-            "fingerprint": _fields(finding.fingerprint, ("place", "z", "rows")) if finding else None,
+            "elsewhere": _elsewhere(finding) if finding else None,
+            "fingerprint": _fields(finding.fingerprint, _OF_FINGERPRINT) if finding and finding.fingerprint else None,
             "log10_risk": self.log10_risk,
             "lineage": finding.lineage.status if finding else None,
         }
 
 
-def _fields(read: Reading | Evidence | None, names: Sequence[str]) -> dict[str, Any] | None:
-    """The mark in the other place, or the fingerprint, in short."""
-    return None if read is None else {name: getattr(read, name) for name in names}
+def _elsewhere(finding: Finding) -> dict[str, Any] | None:
+    """The mark in the other place, in short."""
+    if finding.elsewhere is None:
+        return None
+    return _fields(finding.elsewhere, _OF_READING) | {"tensors_read": finding.tensors_read_elsewhere}
+
+
+def _fields(read: Reading | Evidence, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(read, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -228,7 +228,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     best = min(reading["log10_p"], reading["log10_p_count"])
     yield from _evaluation(document, p, best, comparisons)
     yield from reading_claims.places(document, p, best, comparisons)
-    yield from reading_claims.evidence(document, comparisons)
+    yield from reading_claims.evidence(document)
     yield from reading_claims.odds(document, p)
     yield from reading_claims.supporting(document, p)
     yield from examined_claims.items(document)

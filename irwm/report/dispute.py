@@ -15,7 +15,7 @@ from irwm.report.html import page
 from irwm.report.items import ItemDescription
 from irwm.report.numbers import power_text
 
-SCHEMA, VERSION = "irwm-dispute", 2
+SCHEMA, VERSION = "irwm-dispute", 3
 NAME = "dispute"
 DECIDED, OPEN = "decided", "undecided"
 _SECTIONS = {"created_utc", "status", "case", "claims", "exhibits", "outcome", "seed", "versions", "limitations"}

@@ -36,7 +36,7 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 11
+SCHEMA, VERSION = "irwm-report", 12
 # Fields that every document has, also if they are empty, by section; "" for the document itself.
 ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
     "": (
@@ -217,10 +217,7 @@ def examination(
         "place": finding.place,
         "reading": _reading(reading, p, rows, tokens),
         "elsewhere": None if finding.elsewhere is None else _reading(finding.elsewhere, p, None, None),
-        "evidence": [
-            asdict(each) | {"log10_risk": min(0.0, each.log10_p + math.log10(finding.comparisons))}
-            for each in finding.evidence
-        ],
+        "evidence": [asdict(each) | {"log10_risk": finding.log10_risk_of(each)} for each in finding.evidence],
         "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),
         "supporting": [_supporting(each) for each in supporting],
         "tracing": found,
@@ -232,9 +229,14 @@ def examination(
     }
 
 
-def paid_for(evaluation: Mapping[str, Any]) -> int:
-    """The factor of every p in a document's "evaluation": `Finding.comparisons`."""
-    return math.prod(evaluation[name] for name in PAID_FOR)
+def paid_for(evaluation: Mapping[str, Any], tensors_read: int | None = None) -> int:
+    """The factor of every p in a document's "evaluation": `Finding.comparisons`.
+
+    Args:
+        tensors_read: of a place; None for the place of the document's reading.
+    """
+    factors = {name: evaluation[name] for name in PAID_FOR}
+    return math.prod(factors.values() if tensors_read is None else {**factors, "tensors_read": tensors_read}.values())
 
 
 def without_times(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -185,9 +185,11 @@ def places(document: Mapping[str, Any], p: Parameters, best: float, comparisons:
             yield f"elsewhere.positions[{i}].{name}", position[name], None
 
 
-def evidence(document: Mapping[str, Any], comparisons: int) -> Iterator[Claim]:
-    """A mark's p is that of its ranks, in each place where it was read; a fingerprint's p follows from its z."""
+def evidence(document: Mapping[str, Any]) -> Iterator[Claim]:
+    """A mark's p is that of its ranks, in each place where it was read; a fingerprint's p follows from its z. Each is
+    corrected for the tensors that were read in its place."""
     forms, evaluation, place, elsewhere = (document[name] for name in ("evidence", "evaluation", "place", "elsewhere"))
+    tensors: dict[str, int] = {}  # read in each place, according to the marks
     read = [document["reading"]] if elsewhere is None else [document["reading"], elsewhere]
     yield "evidence", len(forms), len(read) + max(0, min(len(forms) - len(read), 1))
     noisy = document["parameters"]["noise_coordinates"] > 0
@@ -200,18 +202,27 @@ def evidence(document: Mapping[str, Any], comparisons: int) -> Iterator[Claim]:
         yield f"{where}.form", one["form"], MARK if marked else FINGERPRINT
         if marked:
             bound = min(read[i]["log10_p"], read[i]["log10_p_count"]) + math.log10(COMBINATIONS)
-            yield f"{where}.place", one["place"], place if i == 0 else other_place(place)
+            here = place if i == 0 else other_place(place)
+            if i == 0:
+                yield f"{where}.tensors_read", one["tensors_read"], evaluation["tensors_read"]
+            else:
+                yield from whole(f"{where}.tensors_read", one["tensors_read"], 1)
+            tensors[here] = one["tensors_read"]
+            yield f"{where}.place", one["place"], here
             yield f"{where}.by", one["by"], read[i]["by"]
             yield f"{where}.z", one["z"], None
             yield f"{where}.rows", one["rows"], read[i]["present"]
         else:
             bound = float(rademacher_tail_log10(one["z"]))
-            known = PLACES if evaluation["places"] > 1 else (place,)
-            yield from one_of(f"{where}.place", one["place"], known)
+            # A fingerprint is looked for only after the mark was read in every place, on the same tensors.
+            yield from one_of(f"{where}.place", one["place"], tuple(tensors))
+            here = one["place"]
+            yield f"{where}.tensors_read", one["tensors_read"], tensors[here]
             yield from one_of(f"{where}.by", one["by"], MAPS)
             yield from whole(f"{where}.rows", one["rows"], 1, document["items"]["original"]["vocab_size"])
+        paid = math.log10(paid_for(evaluation, tensors[here]))
         yield f"{where}.log10_p", one["log10_p"], min(0.0, bound)
-        yield f"{where}.log10_risk", one["log10_risk"], min(0.0, min(0.0, bound) + math.log10(comparisons))
+        yield f"{where}.log10_risk", one["log10_risk"], min(0.0, min(0.0, bound) + paid)
 
 
 def odds(document: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:

@@ -17,7 +17,7 @@ from irwm import Alignment, Finding, Parameters, Reading
 from irwm.checkpoint.heard import Heard, Recording
 from irwm.evidence.detection import NO_EMBEDDING
 from irwm.evidence.examination import BORROWED
-from irwm.evidence.finding import FINGERPRINT, Evidence
+from irwm.evidence.finding import FINGERPRINT, MARK, Evidence
 from irwm.evidence.lineage import Lineage
 from irwm.evidence.unrelated import AmongUnrelated
 from irwm.report.document import column
@@ -33,7 +33,7 @@ ALIGNED_SOMEHOW = Alignment.recorded(True, "", math.nan, math.nan, "")
 def finding_of(document: Mapping[str, Any]) -> Finding:
     """The finding that a document records."""
     evaluation, verdict = document["evaluation"], document["verdict"]
-    others = [each for each in document["evidence"] if each["form"] == FINGERPRINT]
+    marks, others = ([each for each in document["evidence"] if each["form"] == form] for form in (MARK, FINGERPRINT))
     return Finding(
         verdict=verdict["mark"],
         reason=verdict["mark_reason"],
@@ -52,6 +52,7 @@ def finding_of(document: Mapping[str, Any]) -> Finding:
         places=evaluation["places"],
         place=document["place"],
         elsewhere=None if document["elsewhere"] is None else reading_of(document["elsewhere"]),
+        tensors_read_elsewhere=marks[1]["tensors_read"] if len(marks) > 1 else 1,
         fingerprint=_evidence(others[0]) if others else None,
         faults=(NO_EMBEDDING,) if _borrowed(document) else (),
     )
@@ -121,7 +122,7 @@ def _alignment(recorded: Mapping[str, Any]) -> Alignment:
 
 
 def _evidence(recorded: Mapping[str, Any]) -> Evidence:
-    names = ("form", "place", "log10_p", "by", "z", "rows")
+    names = ("form", "place", "log10_p", "by", "tensors_read", "z", "rows")
     return Evidence(**{name: _number(recorded[name]) for name in names})
 
 

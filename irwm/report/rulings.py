@@ -18,7 +18,7 @@ from irwm import Finding, Parameters, Reading
 from irwm.errors import printable
 from irwm.evidence.detection import WAYS
 from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FINGERPRINT, FORMS, FOUND, INCONCLUSIVE, NOT_FOUND, Evidence
+from irwm.evidence.finding import FINGERPRINT, FORMS, FOUND, INCONCLUSIVE, NOT_FOUND, Evidence, other_place
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, Lineage
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.dispute import EXHIBIT, ORIGINAL, RELEASE, remarks
@@ -47,7 +47,6 @@ from irwm.report.reading_claims import counted
 from irwm.report.recorded import ALIGNED_SOMEHOW
 from irwm.report.reproduction import Difference
 from irwm.report.states import Stated
-from irwm.scheme.parameters import PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
 
 REFUSED = "refused"
@@ -280,12 +279,16 @@ def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], co
     yield from whole(f"{where}.places", test["places"], least, len(p.places))
     yield f"{where}.forms", test["forms"], FORMS if p.noise_coordinates else 1
     yield from counted(where, test, p)
+    tensors = {test["place"]: test["tensors_read"]}
     if test["elsewhere"] is not None:
         yield from counted(f"{where}.elsewhere", test["elsewhere"], p)
+        yield from whole(f"{where}.elsewhere.tensors_read", test["elsewhere"]["tensors_read"], 1)
+        tensors[other_place(test["place"])] = test["elsewhere"]["tensors_read"]
     read = test["fingerprint"]
     if read is not None:
-        known = PLACES if test["places"] > 1 else (test["place"],)
-        yield from one_of(f"{where}.fingerprint.place", read["place"], known)
+        # A fingerprint is looked for only after the mark was read in every place, on the same tensors.
+        yield from one_of(f"{where}.fingerprint.place", read["place"], tuple(tensors))
+        yield f"{where}.fingerprint.tensors_read", read["tensors_read"], tensors[read["place"]]
         yield from whole(f"{where}.fingerprint.rows", read["rows"], 1)
     finding = _finding(test, p, comparisons)
     yield f"{where}.log10_risk", test["log10_risk"], finding.log10_risk
@@ -301,8 +304,7 @@ def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], co
 
 def _finding(test: Mapping[str, Any], p: Parameters, comparisons: int) -> Finding:
     """The finding of a test, as far as it is in the document, for a suspect that could be aligned."""
-    read = test["fingerprint"]
-    log10_p = math.nan if read is None else float(rademacher_tail_log10(read["z"]))
+    read, elsewhere = test["fingerprint"], test["elsewhere"]
     return Finding(
         verdict=test["verdict"],
         reason=test["reason"],
@@ -320,11 +322,15 @@ def _finding(test: Mapping[str, Any], p: Parameters, comparisons: int) -> Findin
         forms=test["forms"],
         places=test["places"],
         place=test["place"],
-        elsewhere=None if test["elsewhere"] is None else _reading(test["elsewhere"], p),
-        fingerprint=None
-        if read is None
-        else Evidence(FINGERPRINT, read["place"], log10_p, MAPS[0], read["z"], read["rows"]),
+        elsewhere=None if elsewhere is None else _reading(elsewhere, p),
+        tensors_read_elsewhere=1 if elsewhere is None else elsewhere["tensors_read"],
+        fingerprint=None if read is None else _fingerprint(read),
     )
+
+
+def _fingerprint(read: Mapping[str, Any]) -> Evidence:
+    log10_p = float(rademacher_tail_log10(read["z"]))
+    return Evidence(FINGERPRINT, read["place"], log10_p, MAPS[0], read["tensors_read"], read["z"], read["rows"])
 
 
 def _reading(read: Mapping[str, Any], p: Parameters) -> Reading:

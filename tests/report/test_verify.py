@@ -290,8 +290,8 @@ def test_retrained_original_is_named_without_a_file_hash(signed, found, tmp_path
         (b"{}", "document"),
         (b"[" * 200_000, "document"),
         (b'{"schema": {"name": "irwm-report", "version": 99}}', "document"),
-        (b'{"schema": {"name": "irwm-report", "version": 11}}', "numbers"),
-        (b'{"schema": {"name": "irwm-report", "version": 11}, "items": [], "status": 7, "reading": "x"}', "page"),
+        (b'{"schema": {"name": "irwm-report", "version": 12}}', "numbers"),
+        (b'{"schema": {"name": "irwm-report", "version": 12}, "items": [], "status": 7, "reading": "x"}', "page"),
     ],
 )
 def test_an_invalid_json_is_a_failed_check_and_no_exception(signed, content, name):

@@ -125,8 +125,11 @@ def _is_clear(tracing: Tracing) -> bool:
     return min(trace.log10_risk for trace in tracing.traces) <= enough
 
 
-def _strength(tracing: Tracing) -> tuple[int, float]:
-    return len(tracing.named), max((trace.z for trace in tracing.traces if trace.z == trace.z), default=-math.inf)
+def _strength(tracing: Tracing) -> tuple[int, float, float]:
+    """The odds come before z: a place with many tensors may have the larger z and still show less."""
+    lowest = min(trace.log10_risk for trace in tracing.traces)
+    largest = max((trace.z for trace in tracing.traces if trace.z == trace.z), default=-math.inf)
+    return len(tracing.named), -lowest, largest
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, MARK, NOT_FOUND
 from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.report import tracing
 from irwm.report.claims import Claim, digest, each, must, one_of, present_and_count, whole
@@ -24,6 +24,10 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield "tracing.forms", found["forms"], FORMS
     for name in ("recipients", "tensors_read", "maps"):
         yield from whole(f"tracing.{name}", found[name], 1)
+    # The noise is read in the same tensors as the mark; a place where the mark was clear enough may be the only one.
+    for mark in document["evidence"]:
+        if (mark["form"], mark["place"]) == (MARK, found["place"]):
+            yield "tracing.tensors_read", found["tensors_read"], mark["tensors_read"]
     yield from whole("tracing.keys_tried", found["keys_tried"], found["recipients"])
     yield from whole("tracing.looks", found["looks"], 1, 2)
     yield from whole("tracing.places", found["places"], document["evaluation"]["places"], len(PLACES))

@@ -89,7 +89,13 @@ def whose(key: Mapping[str, Any]) -> str:
 
 def log10_risk(document: Mapping[str, Any]) -> float:
     """The corrected log10 chance of the strongest evidence for or against the key that the report is about."""
-    return float(min(each["log10_risk"] for each in document["evidence"]))
+    return float(strongest(document)["log10_risk"])
+
+
+def strongest(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The evidence of the smallest corrected chance; of equal ones the first."""
+    evidence: Mapping[str, Any] = min(document["evidence"], key=lambda each: each["log10_risk"])
+    return evidence
 
 
 def named(text: str, document: Mapping[str, Any]) -> str:

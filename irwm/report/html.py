@@ -23,7 +23,7 @@ from plotly.offline import get_plotlyjs
 
 from irwm.errors import printable
 from irwm.report import tracing, tracing_words, two_findings, wording
-from irwm.report.answer import answer, keys_tried, log10_risk, named, whose
+from irwm.report.answer import answer, keys_tried, log10_risk, named, strongest, whose
 from irwm.report.document import LONGEST_TEXT, to_json
 from irwm.report.figures import FIGURES, document_figures, same_reading
 from irwm.report.items import failed
@@ -91,6 +91,7 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         supporting=document.get("supporting", []),
         by_tracing=document["verdict"].get("rests_on") == tracing.TRACING,
         short_odds=short_odds(document),
+        strongest=strongest(document),
         error_rates=document.get("error_rates"),
         standing=document.get("standing"),
         failed=failed,

@@ -7,7 +7,7 @@ from typing import Any
 
 from irwm.evidence.finding import FOUND
 from irwm.report import tracing_words, two_findings, wording
-from irwm.report.answer import answer, is_original, keys_tried, log10_risk, named, whose
+from irwm.report.answer import answer, is_original, keys_tried, log10_risk, named, strongest, whose
 from irwm.report.numbers import number, power_text
 from irwm.report.tracing import TRACING
 from irwm.report.two_findings import chance, clause, origin
@@ -58,7 +58,7 @@ def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
 
 
 def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
-    verdict, evaluation = document["verdict"], document["evaluation"]
+    verdict = document["verdict"]
     who = whose(document["key"]) if verdict["word"] == FOUND else ""  # otherwise the card names nobody
     key, mark = (f"Key of “{who}”. ", f" of “{who}”") if who else ("", "")
     beta = document["parameters"]["rank_threshold"]
@@ -73,7 +73,7 @@ def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
         Figure(
             power_text(log10_risk(document)) if present else "–",
             "Probability by chance",
-            f"Share of models without the mark{mark} that would look the same, corrected for {_keys(evaluation)}",
+            f"Share of models without the mark{mark} that would look the same, corrected for {_keys(document)}",
         ),
     )
 
@@ -89,8 +89,8 @@ def _lineage(document: Mapping[str, Any]) -> str:
     return f"{said}. {chance(lineage)}".removesuffix(". ")
 
 
-def _keys(evaluation: Mapping[str, Any]) -> str:
-    tried, tensors = evaluation["keys_tried"], evaluation["tensors_read"]
+def _keys(document: Mapping[str, Any]) -> str:
+    tried, tensors = document["evaluation"]["keys_tried"], strongest(document)["tensors_read"]
     paid = [f"{tried} keys tried"] if tried > 1 else []
     paid += [f"{tensors} tensors read"] if tensors > 1 else []
     return " and ".join(paid) or "two ways of combining the ranks"

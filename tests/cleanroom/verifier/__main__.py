@@ -54,7 +54,7 @@ def main() -> int:
     path = given.report / "report.json" if given.report.is_dir() else given.report
     data = path.read_bytes()
     report = strict_json(data)
-    ledger.check("report: schema", report["schema"], {"name": "irwm-report", "version": 11})
+    ledger.check("report: schema", report["schema"], {"name": "irwm-report", "version": 12})
     ledger.holds(
         "report: canonical spelling", data == (json.dumps(report, ensure_ascii=True, indent=1) + "\n").encode()
     )

@@ -194,10 +194,13 @@ def check_alignment(ledger: Ledger, place: Place, said: dict[str, Any]) -> None:
         )
 
 
-def read_places(places: dict[str, Place], n: int, c: float, seed: int) -> tuple[dict[str, Any], dict[str, str], str]:
-    """The mark's reading of each place under the map used, the words, and the place used."""
+def read_places(
+    places: dict[str, Place], n: int, factors: dict[str, int], seed: int
+) -> tuple[dict[str, Any], dict[str, str], str]:
+    """The mark's reading of each place under the map used, the words, and the place used; factors: c of each place."""
     made, words = {}, {}
     for name, place in places.items():
+        c = factors[name]
         options = {"aligned": place.reading("aligned", seed)}
         if risk(log10_p(options["aligned"], n), c) > -30:
             options["least squares"] = place.reading("least squares", seed)
@@ -213,7 +216,7 @@ def read_places(places: dict[str, Place], n: int, c: float, seed: int) -> tuple[
     if len(made) == 2:
         order = {"found": 0, "inconclusive": 1, "not found": 2}
         other = next(p for p in made if p != chosen)
-        smaller = risk(log10_p(made[other][1], n), c) < risk(log10_p(made[chosen][1], n), c)
+        smaller = risk(log10_p(made[other][1], n), 1) < risk(log10_p(made[chosen][1], n), 1)
         if order[words[other]] < order[words[chosen]] or (words[other] == words[chosen] == "found" and smaller):
             chosen = other
     return made, words, chosen
@@ -224,42 +227,39 @@ def forms_of(key: Key) -> int:
     return 2 if int(key.fields["parameters"]["noise_coordinates"]) else 1
 
 
-def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[str, Place], suspect: Checkpoint) -> str:
-    """Readings, corrections and the mark's own verdict."""
-    e, seed = report["evaluation"], report["seed"]
-    number = len([p for p in places if p in key.places])
-    ledger.check("evaluation: maps, places", [2, number], [e["maps"], e["places"]])
-    ledger.check("evaluation: forms", forms_of(key), e["forms"])
-    c = e["keys_tried"] * e["tensors_read"] * 2 * e["forms"] * number
-    n = int(key.fields["parameters"]["permutations"])
-    made, words, chosen = read_places(places, n, c, seed)
-    ledger.check("place", chosen, report["place"])
-    others = [p for p in made if p != chosen]
-    ledger.holds("elsewhere: present or absent as expected", bool(others) == (report["elsewhere"] is not None))
-    for title, name in [("reading", chosen)] + [("elsewhere", p) for p in others if report["elsewhere"]]:
-        ledger.check(f"{title}: map", made[name][0], report[title]["by"])
+def factors_of(report: dict[str, Any], key: Key, places: dict[str, Place]) -> dict[str, int]:
+    """c of each place: it has the number of tensors that were read there, according to the mark's evidence.
+
+    A place without evidence was not read, and counts as one tensor.
+    """
+    e, number = report["evaluation"], len([p for p in places if p in key.places])
+    read = {x["place"]: x["tensors_read"] for x in report["evidence"] if x["form"] == "mark"}
+    return {name: e["keys_tried"] * read.get(name, 1) * 2 * forms_of(key) * number for name in places}
+
+
+def check_fingerprint(ledger: Ledger, report: dict[str, Any], places: dict[str, Place], c: dict[str, int]) -> float:
+    """The fingerprint in the place where it was read; the log10 of its odds, 0 where the report has none."""
+    lowest = 0.0
+    tensors = {x["place"]: x["tensors_read"] for x in report["evidence"] if x["form"] == "mark"}
+    for said in (x for x in report["evidence"] if x["form"] == "fingerprint"):
+        place, title = places[said["place"]], f"fingerprint in the {said['place']}"
+        scale = report["alignment"]["row_scale"] if said["place"] == report["place"] else place.aligned.row_scale
+        noise = place.noise(said["by"], scale)
+        z, _ = noise.score()
+        lowest = min(0.0, log10_of_z(z) + math.log10(c[said["place"]]))
+        ledger.check(f"{title}: z", z, said["z"], TOLERANCE, OF_Z)
         ledger.check(
-            f"{title}: statistic, invariant",
-            ["joint", "original"],
-            [report[title]["statistic"], report[title]["invariant"]],
+            f"{title}: log10 p and risk", [log10_of_z(z), lowest], [said["log10_p"], said["log10_risk"]], TOLERANCE
         )
-        mine = made[name][1]
-        if report[title]["by"] != made[name][0]:
-            mine = places[name].reading(report[title]["by"], seed)
-        check_reading(ledger, title, mine, report[title], places[name].key)
-    check_alignment(ledger, places[chosen], report["alignment"])
-    if report["paper"]:
-        own, embedding = places[chosen], places["embedding"]
-        query, reference, _ = own.key.tokens
-        rows = embedding.stored.astype(np.float64)
-        a = Layer0(suspect).invariant(rows[query], rows[reference])
-        ledger.check(
-            "paper: map, statistic, invariant",
-            [report["reading"]["by"], "sum", "suspect"],
-            [report["paper"][x] for x in ("by", "statistic", "invariant")],
-        )
-        check_reading(ledger, "paper", own.reading(report["paper"]["by"], seed, "sum", a), report["paper"], own.key)
-    reading, both = made[chosen][1], log10_p(made[chosen][1], n)
+        ledger.check(f"{title}: rows", noise.rows, said["rows"])
+        ledger.check(f"{title}: tensors read, as for the mark there", tensors.get(said["place"]), said["tensors_read"])
+    return lowest
+
+
+def check_evaluation(ledger: Ledger, report: dict[str, Any], key: Key, reading: Reading, c: int) -> None:
+    """The chances and counts of the reading, with the c of its place."""
+    e, n = report["evaluation"], int(key.fields["parameters"]["permutations"])
+    both = log10_p(reading, n)
     low = floors(len(reading.ranked), n, reading.beta)
     ledger.check("evaluation: log10 p, both", list(both), [e["log10_p"], e["log10_p_count"]], TOLERANCE)
     ledger.check("evaluation: floors of both", list(low), [e["log10_p_floor"], e["log10_p_count_floor"]], TOLERANCE)
@@ -293,8 +293,46 @@ def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[s
         v["expected_by_chance"],
         TOLERANCE,
     )
+
+
+def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[str, Place], suspect: Checkpoint) -> str:
+    """Readings, corrections and the mark's own verdict."""
+    e, seed = report["evaluation"], report["seed"]
+    number = len([p for p in places if p in key.places])
+    ledger.check("evaluation: maps, places", [2, number], [e["maps"], e["places"]])
+    ledger.check("evaluation: forms", forms_of(key), e["forms"])
+    factors, n = factors_of(report, key, places), int(key.fields["parameters"]["permutations"])
+    made, words, chosen = read_places(places, n, factors, seed)
+    ledger.check("place", chosen, report["place"])
+    others = [p for p in made if p != chosen]
+    ledger.holds("elsewhere: present or absent as expected", bool(others) == (report["elsewhere"] is not None))
+    for title, name in [("reading", chosen)] + [("elsewhere", p) for p in others if report["elsewhere"]]:
+        ledger.check(f"{title}: map", made[name][0], report[title]["by"])
+        ledger.check(
+            f"{title}: statistic, invariant",
+            ["joint", "original"],
+            [report[title]["statistic"], report[title]["invariant"]],
+        )
+        mine = made[name][1]
+        if report[title]["by"] != made[name][0]:
+            mine = places[name].reading(report[title]["by"], seed)
+        check_reading(ledger, title, mine, report[title], places[name].key)
+    check_alignment(ledger, places[chosen], report["alignment"])
+    if report["paper"]:
+        own, embedding = places[chosen], places["embedding"]
+        query, reference, _ = own.key.tokens
+        rows = embedding.stored.astype(np.float64)
+        a = Layer0(suspect).invariant(rows[query], rows[reference])
+        ledger.check(
+            "paper: map, statistic, invariant",
+            [report["reading"]["by"], "sum", "suspect"],
+            [report["paper"][x] for x in ("by", "statistic", "invariant")],
+        )
+        check_reading(ledger, "paper", own.reading(report["paper"]["by"], seed, "sum", a), report["paper"], own.key)
+    check_evaluation(ledger, report, key, made[chosen][1], factors[chosen])
     evidence = [x for x in report["evidence"] if x["form"] == "mark"]
-    for said, name in zip(evidence, made, strict=False):
+    ledger.check("evidence: tensors read in the place", [x["tensors_read"] for x in evidence[:1]], [e["tensors_read"]])
+    for said, name in zip(evidence, [chosen, *others], strict=False):
         p = log10_p(made[name][1], n)
         ledger.check(
             f"evidence: mark in the {name}",
@@ -303,28 +341,14 @@ def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[s
         )
         ledger.check(
             f"evidence: log10 p and risk in the {name}",
-            [risk(p, 1), risk(p, c)],
+            [risk(p, 1), risk(p, factors[name])],
             [said["log10_p"], said["log10_risk"]],
             TOLERANCE,
         )
     ledger.check("evidence: how many of the mark", len(made), len(evidence))
-    word = words[chosen]
-    for said in (x for x in report["evidence"] if x["form"] == "fingerprint"):
-        place = places[said["place"]]
-        scale = report["alignment"]["row_scale"] if said["place"] == report["place"] else place.aligned.row_scale
-        noise = place.noise(said["by"], scale)
-        z, _ = noise.score()
-        ledger.check(f"fingerprint in the {said['place']}: z", z, said["z"], TOLERANCE, OF_Z)
-        ledger.check(
-            f"fingerprint in the {said['place']}: log10 p and risk",
-            [log10_of_z(z), min(0.0, log10_of_z(z) + math.log10(c))],
-            [said["log10_p"], said["log10_risk"]],
-            TOLERANCE,
-        )
-        ledger.check(f"fingerprint in the {said['place']}: rows", noise.rows, said["rows"])
-        own_risk = log10_of_z(z) + math.log10(c)
-        word = "found" if own_risk <= -6 else "inconclusive" if own_risk <= -3 and word == "not found" else word
-    ledger.check("verdict: the mark's word", word, v["mark"])
+    word, own_risk = words[chosen], check_fingerprint(ledger, report, places, factors)
+    word = "found" if own_risk <= -6 else "inconclusive" if own_risk <= -3 and word == "not found" else word
+    ledger.check("verdict: the mark's word", word, report["verdict"]["mark"])
     return word
 
 
@@ -360,6 +384,8 @@ def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Plac
     ledger.check("tracing: rows", noise.rows, t["rows"])
     ledger.check("tracing: keys tried", report["evaluation"]["keys_tried"], t["keys_tried"])
     ledger.check("tracing: forms", 2, t["forms"])
+    tensors = [x["tensors_read"] for x in report["evidence"] if (x["form"], x["place"]) == ("mark", t["place"])]
+    ledger.holds("tracing: tensors read, as for the mark there", all(n == t["tensors_read"] for n in tensors))
     whole = (t["recipients"] + len(t["decoys"])) * place.key.s * place.key.m
     ledger.check("tracing: looks", 2 if whole > 2e9 else 1, t["looks"])
     ledger.holds("tracing: this key is in the list", any(r["commitment"] == key.commitment for r in t["ranked"]))
@@ -464,7 +490,7 @@ def check_controls(ledger: Ledger, report: dict[str, Any], originals: dict[str, 
             # Read like a suspect, in the same place and under the same map.
             own = {name: Place(original, original.model) for name, original in originals.items()}
             c = 2 * len(own) * forms_of(key)
-            made, words, chosen = read_places(own, n, c, 0)
+            made, words, chosen = read_places(own, n, dict.fromkeys(own, c), 0)
             mine = made[chosen][1]
             result, low = [words[chosen], mine.count, len(mine.ranked)], risk(log10_p(mine, n), c)
         elif t and said["name"].endswith("who were never issued a copy, traced in the suspect"):

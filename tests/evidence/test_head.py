@@ -23,6 +23,7 @@ from irwm.report.document import finding_document, from_json, to_json
 from irwm.report.html import render_html
 from irwm.report.items import ItemDescription, KeyInfo, installed_versions
 from irwm.report.reproduction import reproduce
+from irwm.report.tracing import Traced
 from irwm.scheme.parameters import many_recipients, one_owner
 from tests.checkpoint.test_answers import answers_of
 from tests.conftest import Marked
@@ -120,9 +121,12 @@ def test_wrong_keys_are_ranked_in_the_place_that_was_found(marked: Marked, tmp_p
     assert ranked.log10_p.min() > -5
 
 
-def document_of(marked: Marked, suspect: irwm.Checkpoint, found: irwm.Finding) -> dict[str, Any]:
+def document_of(
+    marked: Marked, suspect: irwm.Checkpoint, found: irwm.Finding, traced: Traced | None = None
+) -> dict[str, Any]:
     document = finding_document(
         found,
+        traced=traced,
         suspect=ItemDescription.of(suspect),
         original=ItemDescription.of(marked.original),
         key_info=KeyInfo.of(marked.key),

@@ -42,7 +42,7 @@ def traced(world: dict[str, Any]) -> dict[str, Any]:
     tracing = Tracing(
         traces=(recipient("Northwind", 12.0), recipient("", 0.5)), decoys=np.array([0.5, -0.25]), keys_tried=3,
         risk=1e-6, alignment=irwm.align(world["copy"], world["model"]), tensors_read=1, maps=2, by="aligned", looks=1,
-        rows=500, first_pass_rows=500, reason="The suspect was made from at least one recipient's copy.",
+        rows=500, first_pass_rows=500, places=2, reason="The suspect was made from at least one recipient's copy.",
     )  # fmt: skip
     keys = [world["key"], world["other"]]
     document = examine(world, "copy", "other", traced=Traced(tracing, keys, {})).document
@@ -51,7 +51,7 @@ def traced(world: dict[str, Any]) -> dict[str, Any]:
 
 def recipient(name: str, z: float) -> Trace:
     log10_p = float(rademacher_tail_log10(z))
-    risk = min(0.0, log10_p + math.log10(3 * 2 * 2))
+    risk = min(0.0, log10_p + math.log10(3 * 2 * 2 * 2))
     return Trace(name, "Acme Labs", z, log10_p, risk, risk <= -6, 1.0, 500)
 
 

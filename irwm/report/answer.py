@@ -13,10 +13,13 @@ from typing import Any
 
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, MARK, NOT_FOUND
 from irwm.evidence.verdict import FOUND_LOG10_RISK
+from irwm.ownership.key_search import LATE
 from irwm.report import tracing, tracing_words, wording
 from irwm.report.items import SETTINGS, failed
 from irwm.report.numbers import number
 
+# The label of the statement about the case that its dates disagree.
+CONFLICT = "Dates that disagree"
 # Found, but a search for a key could produce evidence as strong.
 UNPROVEN = "unproven"
 WORDS = {
@@ -58,9 +61,13 @@ def answer(document: Mapping[str, Any]) -> Answer:
         return Answer(word, said, fault=_broken(broken))
     if word != FOUND:
         return Answer(word, said, caution=_left_out(document))
-    if document["standing"]["margin_bits"] <= 0:
-        return Answer(UNPROVEN, said, caution=wording.not_yet_proof(document["standing"]))
-    return Answer(word, said)
+    standing, conflict = document["standing"], document["case"].get(CONFLICT, "")
+    if standing["margin_bits"] <= 0:
+        return Answer(UNPROVEN, said, caution=f"{wording.not_yet_proof(standing)} {conflict}".strip())
+    seen, stamped = standing["suspect_seen_utc"], standing["committed_utc"]
+    if not conflict and standing["status"] == LATE and wording.day(stamped) > wording.day(seen):
+        conflict = wording.dates_disagree(seen, stamped, stamped=True)
+    return Answer(word, said, caution=conflict)
 
 
 def word_of(document: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from irwm import Finding, Parameters
@@ -249,11 +250,11 @@ def not_yet_proof(standing: Mapping[str, Any]) -> str:
     """
     dated = {
         LATE: (
-            f"The key was time-stamped on {_day(standing['committed_utc'])}, but the suspect has been known to exist "
-            f"since {_day(standing['suspect_seen_utc'])}."
+            f"The key was time-stamped on {day(standing['committed_utc'])}, but the suspect has been known to exist "
+            f"since {day(standing['suspect_seen_utc'])}."
         ),
         UNDATED: (
-            f"The key was time-stamped on {_day(standing['committed_utc'])}, but the report does not state since when "
+            f"The key was time-stamped on {day(standing['committed_utc'])}, but the report does not state since when "
             "the suspect has been known to exist. Enter that date and investigate again."
         ),
         UNCOMMITTED: (
@@ -268,8 +269,32 @@ def not_yet_proof(standing: Mapping[str, Any]) -> str:
     ).strip()
 
 
-def _day(utc: Any) -> str:
-    return str(utc)[:10]
+def dates_disagree(seen_utc: str, later_utc: str, *, stamped: bool) -> str:
+    """Why the suspect cannot be a copy, if both dates are right, as sentences.
+
+    Args:
+        seen_utc: since when the suspect is said to exist, ISO 8601.
+        later_utc: a later time, at which the key was made, or time-stamped if `stamped`.
+    """
+    since = f"The suspect is said to exist since {day(seen_utc)}"
+    if stamped:
+        return (
+            f"{since}, but the key was time-stamped later, on {day(later_utc)}. The time-stamp does not show that the "
+            "key is older than the suspect. Check both dates."
+        )
+    return (
+        f"{since}, but the key was made later, on {day(later_utc)} by the clock of this computer. A copy is never "
+        "older than its key. Check both dates; or the suspect was changed after that day."
+    )
+
+
+def day(utc: Any) -> str:
+    """The day in UTC of a time in ISO 8601: "2024-01-28". Such days are ordered like dates. The beginning of anything
+    else, which a received report may contain."""
+    try:
+        return datetime.fromisoformat(utc).astimezone(UTC).date().isoformat()
+    except (TypeError, ValueError, OverflowError):
+        return str(utc)[:10]
 
 
 def propositions(computed: Mapping[str, Any], commitment: str, recipient: str) -> list[str]:

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.errors import ParameterError
 from irwm.report import from_json, render_html, reproduce
+from irwm.report.answer import CONFLICT, answer
 from irwm.report.figures import document_figures
 from irwm.report.items import after_controls
 from irwm.report.sweep import outcome, summary
@@ -103,6 +105,16 @@ def test_keys_created_after_the_request_are_tried(world, vault, jobs, ask) -> No
     chosen = [vault.keys()[0].id]
     few = run_here(asked.kind, stored | {"keys": chosen, "matching": ""}, vault, jobs)
     assert (few.result["keys_tried"], few.result["keys_held"]) == (1, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("since", ["2025-05-03T00:00:00+00:00", "", None])
+def test_suspect_that_is_said_to_be_older_than_its_key_is_contradicted(world, vault, jobs, since: str | None) -> None:
+    """None stands for today: a key that was made on that day contradicts nothing."""
+    seen = datetime.now(UTC).isoformat() if since is None else since
+    _, document = investigate(world, vault, jobs, world["copies"][3], seen_utc=seen)
+    assert (CONFLICT in document["case"]) == bool(since)
+    assert ("A copy is never older than its key" in answer(document).caution) == bool(since)
 
 
 @pytest.mark.slow

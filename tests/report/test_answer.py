@@ -10,11 +10,12 @@ import pytest
 import irwm
 from irwm.ownership.key_search import standing
 from irwm.report import ItemDescription, SelfTest, finding_document
-from irwm.report.answer import UNPROVEN, answer, is_original, keys_tried, named
+from irwm.report.answer import CONFLICT, UNPROVEN, answer, is_original, keys_tried, named
 from irwm.report.blocks import blocks_of
 from irwm.report.consistency import contradictions
 from irwm.report.html import render_html
 from irwm.report.likelihood import standing_section
+from irwm.report.wording import dates_disagree
 from tests.report.conftest import Examined
 from ui.components.finding_card import finding_card
 from ui.components.verdict_card import verdict_html
@@ -22,11 +23,11 @@ from ui.components.verdict_card import verdict_html
 WEAK = -7.0  # log10 of odds that give "found", but fewer bits than a search for a key
 
 
-def with_standing(document: dict[str, Any], *times: str | None) -> dict[str, Any]:
-    """The document as if its evidence were weak, with these dates."""
+def with_standing(document: dict[str, Any], *times: str | None, odds: float = WEAK) -> dict[str, Any]:
+    """The document as if its evidence had these log10 odds, with these dates."""
     changed = copy.deepcopy(document)
     changed["standing"] = standing_section(
-        standing(WEAK, *times), {"authority": "Example Time"} if times else None, changed
+        standing(odds, *times), {"authority": "Example Time"} if times else None, changed
     )
     return changed
 
@@ -62,6 +63,31 @@ def test_evidence_within_reach_of_a_search_is_found_but_not_yet_proof(found, tim
     assert "verdict-amber" in first
     assert says in first
     assert "alone explains the finding" in rest, "the standing further down agrees with the caution"
+
+
+@pytest.mark.parametrize(
+    ("stamped", "seen", "told"),
+    [
+        ("2026-03-01T10:00:00Z", "2026-02-28T00:00:00Z", True),
+        ("2026-03-01T10:00:00Z", "2026-03-01T00:00:00+00:00", False),
+        ("2026-03-01T10:00:00Z", "2026-03-02T00:00:00Z", False),
+    ],
+)
+def test_time_stamp_after_the_suspects_day_is_stated_above_the_figures(found, stamped, seen, told: bool) -> None:
+    document = with_standing(found.document, stamped, seen, odds=-80.0)
+    assert answer(document).kind == "found"
+    first, _ = first_and_rest(verdict_html(finding_card(document)))
+    assert ("time-stamped later, on 2026-03-01" in first) == told
+    assert ("time-stamped later, on 2026-03-01" in render_html(document)) == told
+
+
+def test_statement_that_dates_disagree_comes_first_on_page_and_in_pdf(found: Examined) -> None:
+    document = copy.deepcopy(found.document)
+    document["case"][CONFLICT] = said = dates_disagree("2025-05-03T00:00:00Z", "2026-03-01T10:00:00Z", stamped=False)
+    assert "the key was made later, on 2026-03-01" in said
+    first, _ = first_and_rest(verdict_html(finding_card(document)))
+    assert said in first
+    assert said in str(blocks_of(render_html(document)))
 
 
 def test_report_and_pdf_begin_with_the_same_verdict(found: Examined) -> None:

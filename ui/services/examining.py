@@ -21,6 +21,8 @@ from irwm.evidence.finding import FORMS
 from irwm.evidence.verdict import log10_risk
 from irwm.keys.check_original import check_original
 from irwm.ownership.key_search import Standing, standing
+from irwm.report import wording
+from irwm.report.answer import CONFLICT
 from irwm.report.controls import WAY, Controls
 from irwm.report.document import examination, finding_document, plain
 from irwm.report.error_rates import ErrorRates
@@ -62,6 +64,7 @@ class Keys:
         held: number of keys in the vault with this original's embedding, whether or not they are tried.
         others: number of keys that were left out because they were made for another original with the same embedding,
             such as a fine-tune that did not change it.
+        made: by identifier, when the key was made by the clock of the vault's computer, ISO 8601; none if not known.
     """
 
     ids: tuple[str, ...]
@@ -69,6 +72,7 @@ class Keys:
     damaged: tuple[RecordName, ...]
     held: int
     others: int = 0
+    made: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def chosen(cls, vault: Vault, request: ExamineRequest, original: irwm.Checkpoint, work: Work) -> Keys:
@@ -105,7 +109,8 @@ class Keys:
             )
         # Keys of another original may have been requested by their ids.
         held = len({*there, *ids})
-        return cls(tuple(ids), tuple(keys), tuple(dict.fromkeys((*damaged, *lost))), held, misfit.count)
+        made = {record.id: record.created for record in vault.key_records(ids)}
+        return cls(tuple(ids), tuple(keys), tuple(dict.fromkeys((*damaged, *lost))), held, misfit.count, made)
 
     @property
     def places(self) -> int:
@@ -190,6 +195,10 @@ class Examined:
             what = "Keys made for another original with the same embedding; examine with that original to try them"
             said[what] = str(self.keys.others)
         received = hashes(suspect, work, original) if hashed else {}
+        seen = seen_of(received) if seen_of is not None else ""
+        made = self.keys.made.get(self.keys.ids[self.best])
+        if seen and made and wording.day(made) > wording.day(seen):
+            case = {**case, CONFLICT: wording.dates_disagree(seen, made, stamped=False)}
         return finding_document(
             self.findings[self.best],
             suspect=described(suspect, received) if hashed else ItemDescription.of(suspect),
@@ -202,7 +211,7 @@ class Examined:
             self_tests=self.controls,
             traced=traced,
             supporting=self.supporting,
-            standing=self._standing(traced, stamp, seen_of(received) if seen_of is not None else ""),
+            standing=self._standing(traced, stamp, seen),
             time_stamp=stamp,
             error_rates=self.error_rates,
             keys_held=self.keys.held,

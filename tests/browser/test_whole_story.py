@@ -298,6 +298,9 @@ def back_up(hand: Hand) -> None:
     hand.open("vault")
     hand.press("#vault-backup")
     expect(hand.page.locator("#vault-backed-up")).to_contain_text("Sealed copy written to")
+    with hand.page.expect_download() as begun:
+        hand.press("#vault-backup-file")
+    assert Path(begun.value.path()).stat().st_size > 0
 
 
 def replace_the_identity(hand: Hand) -> None:

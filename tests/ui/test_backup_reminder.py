@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import irwm
+from storage.backup import latest_backup
 from tests.jobs.recipients import put_in_vault
 from tests.ui.handlers import Pages, value
 from ui.components.backup_reminder import LOOKED_AT, reminder_text, unsaved_keys
@@ -30,6 +31,10 @@ def test_key_reminder_stays_until_a_backup(pages: Pages, tiny_path: Path, page: 
     assert "One key is not backed up" in str(reminded())
     out = pages.call(f"{page}-backup", "click")
     assert "Sealed copy written to" in value(out[f"{page}-backed-up"])
+    stored = latest_backup(pages.vault.home)
+    assert stored is not None
+    given = Path(out[f"{page}-backup-file"].value["path"])
+    assert (given.name, given.read_bytes()) == (stored.name, stored.read_bytes())
     assert reminded() is None
     add("Ben", "Cleo")
     count, day = unsaved_keys(pages.vault)

@@ -14,14 +14,16 @@ from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
+from ui.components.uploads import download_copy
 from ui.context import Context
 
 # Number of the newest keys that are checked; if none of them is in the backup, the text says "50 or more".
 LOOKED_AT = 50
 BACKED_UP = (
-    "Sealed copy written to {}. Keep it on another disk. To restore a backup, lock the vault and use the form below "
-    "the passphrase field."
+    "Sealed copy written to {}. This is the vault’s own disk: download the backup, and keep it on another one. To "
+    "restore a backup, lock the vault and use the form below the passphrase field."
 )
+DOWNLOAD = "Download the backup"
 
 
 def unsaved_keys(vault: Vault) -> tuple[int, str]:
@@ -60,6 +62,7 @@ def backup_reminder(context: Context, triggers: list[Callable[..., Any]], name: 
         said = gr.HTML(elem_classes="reminder-text")
         now = gr.Button("Back up now", elem_id=f"{name}-backup", scale=0, min_width=140)
     done = gr.HTML(visible=False, elem_id=f"{name}-backed-up")
+    saved = gr.DownloadButton(DOWNLOAD, visible=False, elem_id=f"{name}-backup-file")
 
     def look(request: gr.Request) -> Any:
         if not context.is_open(request):
@@ -70,10 +73,11 @@ def backup_reminder(context: Context, triggers: list[Callable[..., Any]], name: 
     @guarded
     def back_up(request: gr.Request) -> Any:
         path = context.require(request).backup()
-        return gr.Row(visible=False), gr.HTML(notices.note_html(BACKED_UP.format(path), good=True), visible=True)
+        said = gr.HTML(notices.note_html(BACKED_UP.format(path), good=True), visible=True)
+        return gr.Row(visible=False), said, download_copy(path)
 
     gr.on(triggers, look, None, [box, said], trigger_mode="always_last", **PRIVATE)
-    now.click(back_up, None, [box, done], **PRIVATE)
+    now.click(back_up, None, [box, done, saved], **PRIVATE)
 
 
 def _digits(text: str) -> str:

@@ -100,6 +100,13 @@ def download(content: bytes | None, name: str) -> gr.DownloadButton:
     return gr.DownloadButton(value=offer(content, name), visible=True)
 
 
+def download_copy(path: Path) -> gr.DownloadButton:
+    """A button for a copy of a file outside the folder that Gradio serves, under its own name."""
+    offered = new_offer(path.name)
+    shutil.copyfile(path, offered)
+    return gr.DownloadButton(value=str(offered), visible=True)
+
+
 def download_of(files: JobFiles, name: str, under: str = "") -> gr.DownloadButton:
     """A button for one of a job's files, hidden if the file does not exist.
 

@@ -17,7 +17,7 @@ from storage.checks import VaultCheck
 from storage.job import Job
 from storage.vault import Vault
 from ui.components import notices
-from ui.components.backup_reminder import BACKED_UP, backup_reminder
+from ui.components.backup_reminder import BACKED_UP, DOWNLOAD, backup_reminder
 from ui.components.case_file import short_path
 from ui.components.commitment_box import commitment_box
 from ui.components.events import PRIVATE
@@ -30,7 +30,7 @@ from ui.components.next_steps import OPEN_STAMPS
 from ui.components.open_key import open_key_box
 from ui.components.paged_table import Found, PagedTable, named
 from ui.components.secret_field import secret_field
-from ui.components.uploads import download
+from ui.components.uploads import download, download_copy
 from ui.context import Context
 from ui.jobs import runner
 from ui.passphrases import check_new
@@ -95,6 +95,7 @@ class Layout:
         with gr.Accordion("Backup and passphrase", open=False):
             self.backup = gr.Button("Back up the vault", elem_id="backup")
             self.backed_up = gr.HTML()
+            self.backup_file = gr.DownloadButton(DOWNLOAD, visible=False, elem_id="backup-file")
             self.old = secret_field("Current passphrase", "current-password")
             self.new = secret_field("New passphrase", "new-password")
             self.again = secret_field("Repeat the new passphrase", "new-password")
@@ -122,7 +123,7 @@ class VaultPage:
         gr.on(page.looks, self.fill, None, page.head, trigger_mode="always_last", **PRIVATE)
         page.check.click(self.check_all, None, page.checked, **PRIVATE)
         page.export.click(self.export_log, None, page.exported, **PRIVATE)
-        page.backup.click(self.back_up, None, page.backed_up, **PRIVATE)
+        page.backup.click(self.back_up, None, [page.backed_up, page.backup_file], **PRIVATE)
         secrets = [page.old, page.new, page.again]
         alone: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "passphrase"}
         page.change.click(self.change_passphrase, secrets, [page.changed, *secrets], **PRIVATE, **alone)
@@ -163,7 +164,7 @@ class VaultPage:
     @guarded
     def back_up(self, request: gr.Request) -> Any:
         path = self.context.require(request).backup()
-        return notices.note_html(BACKED_UP.format(path), good=True)
+        return notices.note_html(BACKED_UP.format(path), good=True), download_copy(path)
 
     @guarded
     def change_passphrase(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from irwm.explore.planning import MOST_POSITIONS, MOST_RECIPIENTS, Odds, Plan, bounds, odds
-from irwm.report.numbers import number, power_of_ten
+from irwm.report.numbers import CAPPED_HTML, number, power_hover, power_of_ten
 from irwm.report.plots.theme import TALL, Colours, colours, dashed, figure, power_ticks
 from irwm.scheme.parameters import RANGES
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user
@@ -129,7 +129,7 @@ def odds_over(settings: ExploreSettings, axis: Axis, *, dark: bool = False) -> g
             x=x, y=[v if v >= lowest - 5 else None for v in logs], mode="lines", name=f"false accusation, {name}",
             line={"color": c.null, "width": 2.5, "dash": dash},
             hovertext=[
-                f"<b>{axis.symbol} = {exact(value)}</b><br>{name}<br>false accusation {power_of_ten(v)}"
+                f"<b>{axis.symbol} = {exact(value)}</b><br>{name}<br>false accusation {power_hover(v)}"
                 for value, v in zip(x, logs, strict=True)
             ],
             hoverinfo="text", row=2, col=1,
@@ -138,7 +138,7 @@ def odds_over(settings: ExploreSettings, axis: Axis, *, dark: bool = False) -> g
     told += f"<br>missed {small(missed)}"
     add_chosen(fig, c, chosen, success, told, row=1)
     for name, _, _, log in curves:
-        text = f"<b>chosen: {axis.symbol} = {exact(chosen)}</b><br>{name}<br>false accusation {power_of_ten(log)}"
+        text = f"<b>chosen: {axis.symbol} = {exact(chosen)}</b><br>{name}<br>false accusation {power_hover(log)}"
         add_chosen(fig, c, chosen, log, text, row=2)
     fig.add_hline(y=settings.success, line=dashed(c), row=1, col=1)
     add_aside(fig, c, settings.success, f"wanted: {settings.success:.6g}", row=1, below=True)
@@ -199,7 +199,7 @@ def region(settings: ExploreSettings, found: Plan | None = None, *, dark: bool =
         )  # fmt: skip
     if found:
         text = f"<b>smallest: l = {found.range.positions}, ρ = {found.required}</b><br>success "
-        text += f"{chance(found.success)}<br>false accusation {power_of_ten(found.log10_risk)}"
+        text += f"{chance(found.success)}<br>false accusation {power_hover(found.log10_risk)}"
         fig.add_scatter(
             x=[found.range.positions], y=[found.required / found.range.positions], mode="markers", name="smallest l",
             marker={"color": c.ink, "size": 12, "symbol": "diamond-open", "line": {"width": 2}},
@@ -211,7 +211,7 @@ def region(settings: ExploreSettings, found: Plan | None = None, *, dark: bool =
         x=[l], y=[rho / l], mode="markers", name=f"chosen: l = {number(l)}, ρ = {number(rho)}", hoverinfo="text",
         marker={"color": c.accent, "size": 12, "line": {"width": 1.5, "color": c.paper}},
         hovertext=[f"<b>chosen: l = {number(l)}, ρ = {number(rho)}</b><br>success {chance(success)}"
-                   f"<br>false accusation {power_of_ten(risk)}"],
+                   f"<br>false accusation {power_hover(risk)}"],
     )  # fmt: skip
     ends = math.log10(grid[0]), math.log10(max(grid[-1], l) * 1.1)
     fig.update_xaxes(
@@ -315,8 +315,8 @@ def log10_of(values: NDArray[np.float64]) -> list[float]:
 
 
 def small(p: float) -> str:
-    """A chance that may be very small: "3.2 × 10⁻⁴"."""
-    return power_of_ten(math.log10(p)) if p > 0 else "below 10<sup>−300</sup>"
+    """A chance that may be very small, for text that is shown on hover: "3.2 × 10⁻⁴"."""
+    return power_hover(math.log10(p)) if p > 0 else CAPPED_HTML
 
 
 def chance(p: float) -> str:

@@ -15,6 +15,7 @@ from irwm.evidence.finding import COMBINATIONS, FOUND, INCONCLUSIVE, NOT_FOUND, 
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, with_mark
 from irwm.scheme.parameters import EMBEDDING, FEWEST_PERMUTATIONS, HEAD, Parameters, chance_of_counting
 from irwm.scheme.probabilities import fisher_floor_log10
+from irwm.scheme.stated import LEAST_LOG10
 
 # Found at or below the first log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
 FOUND_LOG10_RISK = -6.0
@@ -143,5 +144,5 @@ def odds(log10: float) -> str:
         return "chance alone explains this: more than one in ten models without the mark would look the same"
     if log10 > -6.0:
         return f"one in {round(10**-log10):,} models without the mark would look the same".replace(",", " ")
-    raised = str(math.floor(-log10)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    raised = str(math.floor(-max(log10, LEAST_LOG10))).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"fewer than one in 10{raised} models without the mark would look the same"

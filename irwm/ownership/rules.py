@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from irwm.errors import printable
 from irwm.ownership.key_search import Standing
+from irwm.scheme.stated import CAPPED, LEAST_LOG10
 
 UNFIT, ORIGINAL_MARKED, EARLIER = "key does not fit", "original carries the other's mark", "earlier commitment"
 RELEASE_MARKED = "release carries the other's mark"
@@ -326,4 +327,5 @@ def _would(what: str) -> str:
 
 
 def _odds(test: Tested) -> str:
-    return f"odds of 10^{test.log10_risk:.1f} by chance"
+    said = CAPPED if test.log10_risk < LEAST_LOG10 else f"10^{test.log10_risk:.1f}"
+    return f"odds of {said} by chance"

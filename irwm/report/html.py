@@ -27,10 +27,21 @@ from irwm.report.answer import answer, keys_tried, log10_risk, named, strongest,
 from irwm.report.document import LONGEST_TEXT, to_json
 from irwm.report.figures import FIGURES, document_figures, same_reading
 from irwm.report.items import failed
-from irwm.report.numbers import minus, number, power_of_ten
+from irwm.report.numbers import (
+    CAPPED_HTML,
+    exact_log10,
+    is_stated,
+    minus,
+    number,
+    power_html,
+    power_of_ten,
+    why_capped,
+)
 from irwm.report.plots.theme import CONFIG
 from irwm.report.typefaces import FONTS
 
+# The templates put this where the explanation of capped chances belongs.
+_SMALL_ODDS = Markup("<!-- small odds -->")
 _TEMPLATES = Path(__file__).with_name("templates")
 # The fonts of a report: family, weight, file, characters. Other characters use the reader's own fonts.
 _FACES = (
@@ -119,7 +130,7 @@ def page(
     if drawn is not None:
         scripts = {"library": inline(get_plotlyjs()), "draw": inline(asset("draw.js"))}
         values["figure_data"] = json_for_html({"config": CONFIG, "figures": drawn})
-    return (
+    drawn_page = (
         environment()
         .get_template(template)
         .render(
@@ -129,9 +140,12 @@ def page(
             style=Markup(faces() + asset("report.css")),
             json_name=json_name,
             json_sha256=hashlib.sha256(to_json(document)).hexdigest(),
+            small_odds=_SMALL_ODDS,
             **values,
         )
     )
+    why = why_capped(drawn_page.partition("</main>")[0])
+    return drawn_page.replace(_SMALL_ODDS, Markup('<p class="why">{}</p>').format(_raise(why)) if why else "")
 
 
 def _figures(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -149,10 +163,16 @@ def short_odds(document: Mapping[str, Any]) -> Markup:
     if not document["verdict"]["present"] and len(document["evidence"]) == 1:
         return Markup("–")
     if risk <= -6.0:
-        return Markup("under 1 in 10<sup>{}</sup>").format(math.floor(-risk))
+        return _under(risk)
     if risk < -1.0:
         return Markup("1 in {}").format(number(round(10**-risk)))
     return Markup("over 1 in 10")
+
+
+def _under(log10: float) -> Markup:
+    """A bound on a chance: "under 1 in 10<sup>17</sup>"; a capped chance is written as `power_html` does."""
+    under = f"under 1 in {_raise(tracing_words.power(log10))}"
+    return power_html(log10, lambda _: under if is_stated(log10) else CAPPED_HTML)
 
 
 def _decimal(value: float | int | None, digits: int = 6) -> str:
@@ -178,6 +198,11 @@ def _prose(text: str) -> Markup:
     text = wording.as_sentence(printable(str(text), LONGEST_TEXT).strip())
     text = re.sub(r"(?<=\w)'(?=\w)", "’", text)
     # The typeface has no glyph for most raised digits, so they become plain digits that the page raises.
+    return _raise(text)
+
+
+def _raise(text: str) -> Markup:
+    """The text, escaped, with tags for raised digits."""
     return Markup(re.sub(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", _raised, str(Markup.escape(text))))
 
 
@@ -187,11 +212,14 @@ def _raised(power: re.Match[str]) -> str:
 
 def _power(log10: float | None) -> Markup:
     """A chance given as its log10."""
-    return Markup("not available") if log10 is None else Markup(power_of_ten(log10))
+    return Markup("not available") if log10 is None else power_html(log10, power_of_ten)
 
 
 def _ratio(log10: float) -> Markup:
     """A likelihood ratio given as its log10, above or below one."""
+    if not is_stated(log10):
+        said = CAPPED_HTML if log10 < 0 else "more than 10<sup>30</sup>"
+        return Markup('<span title="{}">{}</span>').format(exact_log10(log10), Markup(said))
     if abs(log10) < 3.0:
         return Markup(_decimal(10.0**log10, 3))
     exponent = math.floor(log10)
@@ -228,11 +256,12 @@ def environment() -> Environment:
         "fixed": lambda value, places: _figure_number(f"{value:.{places}f}".replace("-", "\u2212")),
         "probability": lambda value: _figure_number(_probability(value)),
         "prose": _prose,
-        "raised": lambda text: Markup(re.sub(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", _raised, str(Markup.escape(text)))),
+        "under": _under,
         "power": _power,
         "ratio": _ratio,
         "size": lambda count: _figure_number(_size(count)),
     }
+    made.tests["stated"] = is_stated
     return made
 
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from markupsafe import Markup
+
+from irwm.scheme.stated import CAPPED, LEAST_LOG10
 
 RAISED = str.maketrans("−-0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+CAPPED_HTML = CAPPED.replace("³⁰", "<sup>30</sup>")
+# Once on each page and in each report that states such odds.
+WHY_CAPPED = (
+    "Odds below 1 in 10³⁰ are not stated more exactly, because a bug, a mix-up of files or a dishonest examiner is far "
+    "more likely than that."
+)
 
 
 def number(value: int) -> str:
@@ -24,9 +34,14 @@ def counted(value: int, one: str, several: str = "") -> str:
 
 
 def power_of_ten(log10: float) -> str:
-    """A chance given as log10, written for plotly and HTML: "0.0023", "1.2 × 10<sup>−9</sup>", "0"."""
+    """A chance given as log10, written for plotly and HTML: "0.0023", "1.2 × 10<sup>−9</sup>", "0".
+
+    One below 10^-30 is "less than 1 in 10<sup>30</sup>".
+    """
     if log10 == -math.inf:
         return "0"
+    if not is_stated(log10):
+        return CAPPED_HTML
     if log10 > -3.0:
         return f"{10**log10:.3g}"
     exponent = math.floor(log10)
@@ -41,9 +56,42 @@ def power_text(log10: float) -> str:
     return re.sub(r"<sup>(.*?)</sup>", lambda raised: raised[1].translate(RAISED), power_of_ten(log10))
 
 
-def ten_to(exponent: int) -> str:
-    """A power of ten in characters: "10⁷⁷"."""
-    return "10" + str(exponent).translate(RAISED)
+def is_stated(log10: float) -> bool:
+    """Whether this chance, or this likelihood ratio, is stated and not capped."""
+    return not abs(log10) > -LEAST_LOG10
+
+
+def exact_log10(log10: float) -> str:
+    """The exact value of a capped chance, which is shown on hover: "log10 = −88.4123"."""
+    return f"log10 = {log10:.6g}".replace("-", "\u2212")
+
+
+def power_html(log10: float, write: Callable[[float], str] = power_text) -> Markup:
+    """A chance for a page; a capped one shows its logarithm on hover.
+
+    Args:
+        write: `power_text`, or another function whose result is trusted HTML.
+    """
+    text = Markup(write(log10))
+    if is_stated(log10) or math.isinf(log10):
+        return text
+    return Markup('<span title="{}">{}</span>').format(exact_log10(log10), text)
+
+
+def power_hover(log10: float) -> str:
+    """Like `power_of_ten`, for text that is shown on hover: a capped chance is followed by its logarithm."""
+    said = power_of_ten(log10)
+    return said if is_stated(log10) or math.isinf(log10) else f"{said} ({exact_log10(log10)})"
+
+
+def why_capped(*texts: str) -> str:
+    """The sentence that explains a capped chance, if one of the texts has one; otherwise ""."""
+    return WHY_CAPPED if any("10³⁰" in text or "10<sup>30</sup>" in text for text in texts) else ""
+
+
+def one_in(log10: float) -> str:
+    """The inverse of a chance below one in a million, rounded down and at most "10³⁰"."""
+    return "10" + str(math.floor(-max(log10, LEAST_LOG10))).translate(RAISED)
 
 
 def percent(share: float) -> str:

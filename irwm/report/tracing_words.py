@@ -8,7 +8,7 @@ from typing import Any
 
 from irwm import Finding
 from irwm.report import numbers
-from irwm.report.numbers import counted, number, ten_to
+from irwm.report.numbers import counted, number, one_in
 
 # Most names in a sentence; the table has them all.
 MOST_NAMES = 6
@@ -89,10 +89,10 @@ def wrong_name(log10_risk: float) -> str:
 
 
 def power(log10_risk: float) -> str:
-    """The inverse of a small risk, rounded down, as "10⁷⁷"; in full if it is short enough to read."""
+    """The inverse of a small risk, rounded down, as "10¹⁷", and at most "10³⁰"; in full if it is short."""
     if log10_risk > -6.0:
         return number(math.floor(10**-log10_risk))
-    return ten_to(math.floor(-log10_risk))
+    return one_in(log10_risk)
 
 
 def listed(names: Sequence[str]) -> str:

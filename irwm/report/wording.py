@@ -19,7 +19,7 @@ from irwm.evidence.verdict import odds
 from irwm.ownership.key_search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
 from irwm.report import tracing, tracing_words
 from irwm.report.items import ItemDescription, SelfTest
-from irwm.report.numbers import number, ten_to
+from irwm.report.numbers import is_stated, number, one_in
 from irwm.scheme.parameters import HEAD
 
 STATUS = (
@@ -169,7 +169,8 @@ def likelihood(log10_lr: float) -> str:
     first, second = LR_PROPOSITIONS if log10_lr >= 0 else LR_PROPOSITIONS[::-1]
     if abs(log10_lr) < math.log10(2.0):
         return f"The ranks are about as probable if {first} as if {second}."
-    return f"The ranks are about {times(abs(log10_lr))} times more probable if {first} than if {second}."
+    about = "about " if is_stated(log10_lr) else ""
+    return f"The ranks are {about}{times(abs(log10_lr))} times more probable if {first} than if {second}."
 
 
 def verbal(step: str) -> str:
@@ -179,9 +180,9 @@ def verbal(step: str) -> str:
 
 
 def times(log10: float) -> str:
-    """A ratio above one in words: "6", "4 000", "10⁸⁴"; one digit, the rest rounded down."""
+    """A ratio above one in words: "6", "4 000", "10¹⁴", "more than 10³⁰"; one digit, the rest rounded down."""
     if log10 >= 6.0:
-        return ten_to(math.floor(log10))
+        return ("" if is_stated(log10) else "more than ") + one_in(-log10)
     value = 10.0**log10
     digits = 10 ** math.floor(log10 + 1e-9)
     return f"{math.floor(value / digits + 1e-9) * digits:,}".replace(",", " ")

@@ -66,9 +66,11 @@ def test_decoys_with_fewer_positions_than_the_key_are_reported(found: Examined, 
 
 
 def test_likelihood_ratio_and_error_rates_are_printed(measured: Examined) -> None:
-    text = Page(render_html(measured.document, "x.json")).text
-    d = measured.document
-    assert printed(d["evaluation"]["log10_lr"]) in text
+    page = Page(render_html(measured.document, "x.json"))
+    text, d = page.text, measured.document
+    assert d["evaluation"]["log10_lr"] > 30.0
+    assert ("span", {"title": f"log10 = {printed(d['evaluation']['log10_lr'])}"}) in page.tags
+    assert "Likelihood ratio more than 1030" in text
     assert wording.verbal(d["evaluation"]["verbal"]) in text
     assert printed(d["error_rates"]["decoys"]["smallest_log10_risk"]) in text
     assert d["standing"]["sentence"] in text

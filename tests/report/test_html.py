@@ -11,9 +11,12 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from irwm.report import from_json, render_html, to_json
+from irwm.report.answer import log10_risk
 from irwm.report.html import _probability, environment
-from irwm.report.numbers import number, sure
+from irwm.report.numbers import WHY_CAPPED, number, sure
 from tests.report.conftest import examine
+from ui.components.finding_card import finding_card
+from ui.components.verdict_card import verdict_html
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{7*7}}\u202egpj\x1b[31m"
 
@@ -149,6 +152,22 @@ def test_alignment_of_each_case_is_printed(request, case, there, missing):
         assert f"{50 - examined.finding.present} of this key’s 50 are gone from the suspect" in text
 
 
+def test_small_odds_are_capped_with_their_value_on_hover_and_one_explanation(found, not_found):
+    document = found.document
+    risk = log10_risk(document)
+    assert risk < -30.0
+    for html in (render_html(document), verdict_html(finding_card(document))):
+        page = Page(html)
+        assert f"log10 = {printed(risk)}" in [attrs["title"] for _, attrs in page.tags if "title" in attrs]
+        text = page.text.replace("10³⁰", "1030")  # the report raises digits by tags
+        assert "less than 1 in 1030" in text
+        assert "fewer than one in 1030 models" in text
+        assert printed(risk) not in text
+        assert text.count(WHY_CAPPED.replace("10³⁰", "1030")) == 1
+    assert log10_risk(not_found.document) > -30.0
+    assert WHY_CAPPED not in verdict_html(finding_card(not_found.document))
+
+
 def printed(value: float) -> str:
     return f"{value:.6g}".replace("-", "\u2212")
 
@@ -163,8 +182,11 @@ def test_every_number_of_the_document_is_printed(gone):
         d["odds"]["log10_random_user"], d["odds"]["log10_wrong_user"], d["odds"]["success"][0]["probability"],
         d["paper"]["log10_p"], d["reading"]["chance_of_counting"],
     ]  # fmt: skip
+    hovers = [attrs["title"] for _, attrs in Page(render_html(d)).tags if "title" in attrs]
     for value in scattered:
-        assert printed(value) in text, value
+        capped = value < -30.0  # then only the hover has the exact value
+        assert (printed(value) in text) != capped, value
+        assert (f"log10 = {printed(value)}" in hovers) == capped, value
     for reading in (d["reading"], d["paper"]):
         assert reading["null"]["sha256"] in text
         for p in reading["positions"]:

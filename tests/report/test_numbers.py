@@ -18,12 +18,39 @@ from irwm.report import numbers
         (math.log10(0.0123), "0.0123"),
         (-9.0, "1.00 × 10<sup>−9</sup>"),
         (math.log10(9.999) - 10, "1.00 × 10<sup>−9</sup>"),
-        (-4000.5, "3.16 × 10<sup>−4001</sup>"),
+        (-5.0, "1.00 × 10<sup>−5</sup>"),
+        (-29.9, "1.26 × 10<sup>−30</sup>"),
+        (-30.0, "1.00 × 10<sup>−30</sup>"),
+        (-30.1, "less than 1 in 10<sup>30</sup>"),
+        (-4000.5, "less than 1 in 10<sup>30</sup>"),
         (-math.inf, "0"),
     ],
 )
 def test_probabilities_are_written_as_powers_of_ten(log10, said):
     assert numbers.power_of_ten(log10) == said
+
+
+@pytest.mark.parametrize("log10", [0.0, -5.0, -29.9, -30.0, -math.inf])
+def test_stated_chance_needs_no_logarithm_on_hover(log10):
+    assert numbers.power_html(log10) == numbers.power_text(log10)
+    assert numbers.power_hover(log10) == numbers.power_of_ten(log10)
+    assert numbers.why_capped(numbers.power_text(log10)) == ""
+
+
+def test_capped_chance_shows_its_logarithm_on_hover():
+    assert numbers.power_text(-30.1) == "less than 1 in 10³⁰"
+    assert numbers.power_html(-30.1) == '<span title="log10 = −30.1">less than 1 in 10³⁰</span>'
+    assert numbers.power_html(-88.41234, numbers.power_of_ten) == (
+        '<span title="log10 = −88.4123">less than 1 in 10<sup>30</sup></span>'
+    )
+    assert numbers.power_hover(-30.1) == "less than 1 in 10<sup>30</sup> (log10 = −30.1)"
+    assert numbers.why_capped("48 of 50", numbers.power_html(-30.1)) == numbers.WHY_CAPPED
+    assert numbers.why_capped(numbers.power_hover(-30.1)) == numbers.WHY_CAPPED
+
+
+@pytest.mark.parametrize(("log10", "said"), [(-6.0, "10⁶"), (-29.9, "10²⁹"), (-30.1, "10³⁰"), (-88.4, "10³⁰")])
+def test_inverse_of_a_chance_is_rounded_down_and_capped(log10, said):
+    assert numbers.one_in(log10) == said
 
 
 def test_nouns_agree_with_their_number():

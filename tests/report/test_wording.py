@@ -95,7 +95,16 @@ def test_every_ratio_names_both_propositions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "said"), [(0.31, "2"), (0.9999, "9"), (1.0, "10"), (2.84, "600"), (4.1, "10 000"), (85.05, "10⁸⁵")]
+    ("ratio", "said"),
+    [
+        (0.31, "2"),
+        (0.9999, "9"),
+        (1.0, "10"),
+        (2.84, "600"),
+        (4.1, "10 000"),
+        (29.9, "10²⁹"),
+        (85.05, "more than 10³⁰"),
+    ],
 )
 def test_a_ratio_is_rounded_down_to_one_digit(ratio: float, said: str) -> None:
     assert wording.times(ratio) == said

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from irwm.errors import printable
 from irwm.report.dispute import DECIDED, cells, headline, models, rulings, word
-from irwm.report.numbers import power_text
+from irwm.report.numbers import power_html, why_capped
 from ui.components.icons import icon
 from ui.components.markup import beneath, table, verdict_word
 from ui.components.verdict_card import why_html
@@ -29,6 +29,8 @@ def dispute_html(document: Mapping[str, Any]) -> str:
         )
         for at, model in enumerate(models(document))
     )
+    results = table("Every key on every model", names, rows)
+    said += filter(None, [why_capped(results, *said)])
     return str(
         Markup(
             '<section class="verdict verdict-{kind}" aria-label="Outcome of the dispute">'
@@ -39,7 +41,7 @@ def dispute_html(document: Mapping[str, Any]) -> str:
             icon=icon("found" if decided else "inconclusive"),
             word="Decided" if decided else "Undecided",
             sentence=headline(document),
-            table=table("Every key on every model", names, rows),
+            table=results,
             why=why_html(printable(text, 2000) for text in said),
         )
     )
@@ -48,7 +50,8 @@ def dispute_html(document: Mapping[str, Any]) -> str:
 def _cell(test: Mapping[str, Any] | None) -> Markup:
     if test is None:
         return Markup("<td>–</td>")
-    numbers = ""
+    numbers = Markup("")
     if test["count"] is not None:
-        numbers = f"{test['count']} of {test['present']}, odds {power_text(test['log10_risk'])}"
+        risk = power_html(test["log10_risk"])
+        numbers = Markup("{} of {}, odds {}").format(test["count"], test["present"], risk)
     return Markup("<td>{}{}</td>").format(verdict_word(test["verdict"]), beneath(numbers))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 from irwm import Parameters
 from irwm.errors import IrwmError
 from irwm.explore.planning import Plan, plan
 from irwm.explore.prediction import Sample
-from irwm.report.numbers import number, power_text
+from irwm.report.numbers import WHY_CAPPED, is_stated, number, power_html, why_capped
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 from ui.components import notices
 from ui.components.settings_form import scale_of, scale_text, whole
@@ -62,14 +65,22 @@ def said_of(s: ExploreSettings) -> str:
     """The odds in words."""
     p = s.parameters
     l, rho, beta = p.positions, p.required_positions, p.rank_threshold
-    text = (
-        f"If {100 * s.survival:.4g} % of the positions survive an attack, at least {number(rho)} of {number(l)} count "
-        f"in {percents(success_probability(l, rho, s.survival))} of cases. A key that was never inserted reaches that "
-        f"number with odds of {power_text(log10_random_user(l, rho, beta))}"
+    text = Markup(
+        "If {:.4g} % of the positions survive an attack, at least {} of {} count in {} of cases. A key that was never "
+        "inserted reaches that number with odds of {}"
+    ).format(
+        100 * s.survival,
+        number(rho),
+        number(l),
+        percents(success_probability(l, rho, s.survival)),
+        power_html(log10_random_user(l, rho, beta)),
     )
     if s.recipients > 1:
-        text += f", any of {number(s.recipients)} with {power_text(log10_wrong_user(l, rho, beta, s.recipients))}"
-    return notices.note_html(text + ".")
+        any_of = log10_wrong_user(l, rho, beta, s.recipients)
+        text += Markup(", any of {} with {}").format(number(s.recipients), power_html(any_of))
+    # The answer to the inverse question, on the same page, has odds just below the accepted risk.
+    why = why_capped(text) or ("" if is_stated(math.log10(s.risk)) else WHY_CAPPED)
+    return notices.note_html(Markup("{}. {}").format(text, why) if why else text + ".")
 
 
 def percents(share: float) -> str:
@@ -86,11 +97,10 @@ def answer(s: ExploreSettings) -> tuple[str, Plan | None]:
     here = found.range
     which = f"ρ = {here.least}" if here.least == here.greatest else f"ρ from {here.least} to {here.greatest}"
     keys = f"among {number(s.recipients)} keys" if s.recipients > 1 else "for one key"
-    text = (
-        f"The smallest mark that meets both has l = {number(here.positions)} positions with {which}. With ρ = "
-        f"{found.required} it is found with a chance of {found.success:.6f}, and accuses falsely with a chance of "
-        f"{power_text(found.log10_risk)} {keys}."
-    )
+    text = Markup(
+        "The smallest mark that meets both has l = {} positions with {}. With ρ = {} it is found with a chance of "
+        "{:.6f}, and accuses falsely with a chance of {} {}."
+    ).format(number(here.positions), which, found.required, found.success, power_html(found.log10_risk), keys)
     return notices.note_html(text, good=True), found
 
 

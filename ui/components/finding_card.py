@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from irwm.evidence.finding import FOUND
 from irwm.report import tracing_words, two_findings, wording
 from irwm.report.answer import answer, is_original, keys_tried, log10_risk, named, strongest, whose
-from irwm.report.numbers import number, power_text
+from irwm.report.numbers import number, power_html, why_capped
 from irwm.report.tracing import TRACING
 from irwm.report.two_findings import chance, clause, origin
 from ui.components.verdict_card import Figure, VerdictCard
@@ -26,11 +28,14 @@ def finding_card(document: Mapping[str, Any]) -> VerdictCard:
     by_tracing = found is not None and found["named"] and verdict.get("rests_on") == TRACING
     figures = _figures_of_tracing(document["tracing"]) if by_tracing else _figures_of_mark(document)
     said, names = answer(document), (document["items"][which]["name"] for which in ("suspect", "original"))
+    why = _why(document, told=bool(said.fault))
+    ranked = () if found is None else (power_html(row["log10_risk"]) for row in found["ranked"])
+    small = why_capped(said.sentence, *(figure.value for figure in figures), *why, *ranked)
     return VerdictCard(
         verdict=said.kind,
         sentence=said.sentence,
         figures=(*figures, Figure(origin(document["lineage"]["status"]), "Origin (lineage)", _lineage(document))),
-        why=_why(document, told=bool(said.fault)),
+        why=[*why, small] if small else why,
         about=f"{' against '.join(names)} · keys tried: {keys_tried(document)}",
         fault=named(said.fault, document),
         caution=said.caution,
@@ -50,7 +55,7 @@ def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
             f"{number(found['keys_tried'])}",
         ),
         Figure(
-            power_text(found["log10_risk"]),
+            power_html(found["log10_risk"]),
             "Odds of a wrong name",
             "Chance that any recipient who took no part is named, corrected for all keys tried",
         ),
@@ -71,7 +76,7 @@ def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
             f"requires {verdict['required']} (ρ) below {beta:g} (β)",
         ),
         Figure(
-            power_text(log10_risk(document)) if present else "–",
+            power_html(log10_risk(document)) if present else "–",
             "Probability by chance",
             f"Share of models without the mark{mark} that would look the same, corrected for {_keys(document)}",
         ),
@@ -103,7 +108,8 @@ def _why(document: Mapping[str, Any], *, told: bool) -> list[str]:
         told: whether a failed control is already shown above the figures.
     """
     verdict = document["verdict"]
-    lines = [*([] if told else [verdict["reason"]]), *(f"Note: {warning}." for warning in verdict["warnings"])]
+    lines: list[str] = [] if told else [verdict["reason"]]
+    lines += [f"Note: {warning}." for warning in verdict["warnings"]]
     if document["items"]["suspect"]["answers"]:
         lines.append(wording.BY_ANSWERS)
     undone = len(two_findings.undone(document))
@@ -119,16 +125,17 @@ def _why(document: Mapping[str, Any], *, told: bool) -> list[str]:
         rule = "is met" if paper["rule_met"] else "is not met"
         odds = f" Among {number(keys)} keys, its odds" if keys > 1 else " Its odds"
         lines.append(
-            f"The published method alone (sum, A of the suspect): {paper['count']} of {paper['present']} positions; "
-            f"its rule {rule}.{odds} of a false accusation are {power_text(document['odds']['log10_wrong_user'])} "
-            "(equation 3)."
+            Markup(
+                "The published method alone (sum, A of the suspect): {} of {} positions; its rule {}.{} of a false "
+                "accusation are {} (equation 3)."
+            ).format(paper["count"], paper["present"], rule, odds, power_html(document["odds"]["log10_wrong_user"]))
         )
     lines += [_supporting(each) for each in document.get("supporting", [])]
     lines += _weight(document)
     tests = document["self_tests"]
     if tests and not told:
         lines.append(_controls(tests))
-    return [named(line, document) for line in lines]
+    return [line if isinstance(line, Markup) else named(line, document) for line in lines]
 
 
 def _controls(tests: Sequence[Mapping[str, Any]]) -> str:
@@ -145,16 +152,21 @@ def _controls(tests: Sequence[Mapping[str, Any]]) -> str:
 def _weight(document: Mapping[str, Any]) -> list[str]:
     """Likelihood ratio, decoys and standing."""
     evaluation, rates, standing = document["evaluation"], document["error_rates"], document["standing"]
-    lines = []
+    lines: list[str] = []
     if evaluation["log10_lr"] is not None:
         ratio = evaluation["log10_lr_per_comparison"]
         lines.append(f"{wording.likelihood(ratio)} ENFSI scale: {wording.verbal(evaluation['verbal'])}.")
     if rates and rates["decoys"]:
         found = rates["decoys"]
         lines.append(
-            f"{number(found['number'])} wrong keys were read on the same suspect: the lowest has odds of "
-            f"{power_text(found['smallest_log10_risk'])}, the key of “{whose(document['key'])}” "
-            f"{power_text(found['suspect_log10_risk'])}."
+            Markup(
+                "{} wrong keys were read on the same suspect: the lowest has odds of {}, the key of “{}” {}."
+            ).format(
+                number(found["number"]),
+                power_html(found["smallest_log10_risk"]),
+                whose(document["key"]),
+                power_html(found["suspect_log10_risk"]),
+            )
         )
     if document["verdict"]["word"] == "found":
         lines.append(standing["sentence"])
@@ -162,8 +174,10 @@ def _weight(document: Mapping[str, Any]) -> list[str]:
 
 
 def _supporting(reading: Mapping[str, Any]) -> str:
-    return (
-        f"Supporting reading, not enough for an accusation ({reading['statistic']}, A of the {reading['invariant']}, "
-        f"seed {reading['seed']}): {reading['count']} of {reading['present']} positions where chance gives "
-        f"{reading['expected_by_chance']:.0f}; odds {power_text(reading['log10_risk'])}."
+    return Markup(
+        "Supporting reading, not enough for an accusation ({}, A of the {}, seed {}): {} of {} positions where chance "
+        "gives {:.0f}; odds {}."
+    ).format(
+        *(reading[name] for name in ("statistic", "invariant", "seed", "count", "present", "expected_by_chance")),
+        power_html(reading["log10_risk"]),
     )

@@ -27,7 +27,7 @@ from irwm.report.lab_rows import (
     verdict_way,
     word,
 )
-from irwm.report.numbers import decimal, number, power_text
+from irwm.report.numbers import decimal, number, power_html, power_text, why_capped
 from irwm.report.plots.lab import change_text
 from ui.components.icons import icon
 from ui.components.markup import beneath, each, paragraphs, verdict_word
@@ -57,7 +57,8 @@ def summary_html(document: Mapping[str, Any], *, running: bool) -> str:
 def table_html(document: Mapping[str, Any]) -> str:
     """Every row, the marks one below the other."""
     parts = [_mark(mark, several=len(document["marks"]) > 1) for mark in document["marks"] if mark["rows"]]
-    return str(Markup("").join(parts))
+    why = why_capped(*parts)
+    return str(Markup("").join([*parts, Markup('<p class="note">{}</p>').format(why) if why else ""]))
 
 
 def _mark(mark: Mapping[str, Any], *, several: bool) -> Markup:
@@ -98,7 +99,7 @@ def _row(row: Mapping[str, Any], noise: bool, columns: int) -> Markup:
         ((f"{way['count']} / {way['present']}" if way["present"] else "–",) for way in row["ways"]),
     )
     rested = cast("Mapping[str, Any]", verdict_way(row))
-    odds = Markup('<td class="number">{}</td>').format(power_text(rested["log10_risk"]) if rested["present"] else "–")
+    odds = Markup('<td class="number">{}</td>').format(power_html(rested["log10_risk"]) if rested["present"] else "–")
     return Markup("<tr{}>{}<td>{}</td>{}{}{}{}</tr>").format(
         kind, name, verdict_word(row["verdict"]), counts, odds, _recipient(row) if noise else "", _utility(row)
     )

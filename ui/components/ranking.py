@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from irwm.errors import printable
 from irwm.report import tracing_words
-from irwm.report.numbers import decimal, number, power_text
+from irwm.report.numbers import decimal, number, power_html
 from irwm.report.tracing import shown
 from ui.components.icons import icon
 from ui.components.markup import heads
@@ -91,7 +91,7 @@ def _row(row: Mapping[str, Any], accuses: bool) -> Markup:
         whose,
         named,
         _number(row["z"], 1),
-        power_text(row["log10_risk"]),
+        power_html(row["log10_risk"]),
         _number(row["share"], 2),
         count,
         mark["verdict"] if mark else "not read",

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from irwm import Parameters
 from irwm.errors import IrwmError, ParameterError
 from irwm.explore.survival import Survival
-from irwm.report.numbers import number, power_text
+from irwm.report.numbers import number, power_html, why_capped
 from irwm.report.plots import detection
 from irwm.scheme.parameters import AUTO_SCALE
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
@@ -246,19 +247,20 @@ def _noise(usual: Parameters) -> tuple[Any, ...]:
         )
 
 
-def odds_sentence(params: Parameters, keys: int = 1) -> str:
+def odds_sentence(params: Parameters, keys: int = 1) -> Markup:
     """The odds of a setting by equations 1 to 3; `keys` is the number of keys that this model will have."""
     l, rho, beta = params.positions, params.required_positions, params.rank_threshold
     hit = 100 * success_probability(l, rho, USUAL_SHARE)
-    text = (
-        f"If each position survives an attack with a probability of {round(100 * USUAL_SHARE)} %, the mark meets the "
-        f"paper's rule (at least {rho} of {l} positions count) in {hit:.2f} % of cases. A key that was never inserted "
-        f"meets it with odds of {power_text(log10_random_user(l, rho, beta))}"
-    )
-    if keys < 2:
-        return text + "."
-    any_of = power_text(log10_wrong_user(l, rho, beta, keys))
-    return f"{text}; with the {number(keys)} keys of this model, the odds that any of them meets it are {any_of}."
+    text = Markup(
+        "If each position survives an attack with a probability of {} %, the mark meets the paper's rule (at least {} "
+        "of {} positions count) in {:.2f} % of cases. A key that was never inserted meets it with odds of {}"
+    ).format(round(100 * USUAL_SHARE), rho, l, hit, power_html(log10_random_user(l, rho, beta)))
+    if keys > 1:
+        text += Markup("; with the {} keys of this model, the odds that any of them meets it are {}").format(
+            number(keys), power_html(log10_wrong_user(l, rho, beta, keys))
+        )
+    why = why_capped(text)
+    return Markup("{}. {}").format(text, why) if why else text + "."
 
 
 def consequences(params: Parameters, hidden_size: int | None, copies: int) -> list[str]:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from irwm.checkpoint.candidates import Candidates
 from irwm.errors import IrwmError, printable, shown_path
-from irwm.report.numbers import number, power_text
+from irwm.report.numbers import number, power_text, why_capped
 from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE, outcome
 from irwm.report.two_findings import origin
 from storage.job_files import JobFiles
@@ -136,6 +136,8 @@ def summary_html(found: Mapping[str, Any]) -> str:
         )
     if "keys_held" in found:
         more += f"Keys tried on each: {number(found['keys'])} of {number(found['keys_held'])}. "
+    if small := why_capped(*(power_text(row["log10_risk"]) for row in rows if row["error"] is None)):
+        more += f"{small} "
     if found["refused"]:
         more += f"{number(len(found['refused']))} links that lead out of the folder were not followed."
     return str(

@@ -20,7 +20,7 @@ class Figure:
     """One number of a verdict.
 
     Attributes:
-        value: the text, such as "48 of 50" or "10⁻⁷⁷".
+        value: the text, such as "48 of 50" or "less than 1 in 10³⁰".
         label: its name, a few words.
         help: its meaning, one sentence, the paper's symbol last.
     """
@@ -32,7 +32,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCard:
-    """A verdict to show. Texts are plain and escaped here; a `Markup` in `why` is used unchanged.
+    """A verdict to show. Texts are plain and escaped here; a `Markup` in `why` or in a figure is used unchanged.
 
     Attributes:
         verdict: one of `irwm.report.answer.WORDS`.

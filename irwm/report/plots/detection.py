@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from plotly.subplots import make_subplots
 from scipy.special import betaincinv
 
-from irwm.report.numbers import listed, number, ordinal, percent, power_of_ten
+from irwm.report.numbers import listed, number, ordinal, percent, power_hover, power_of_ten
 from irwm.report.plots.summaries import (
     GONE,
     ReadingSummary,
@@ -241,7 +241,7 @@ def odds(
         fig.add_scatter(
             x=grid, y=logs, mode="lines", line={"color": c.null, "width": 2.5, "dash": dash}, name=name,
             hovertext=[
-                f"<b>{name}</b><br>ρ = {r} of {l}<br>false accusation {power_of_ten(v)}"
+                f"<b>{name}</b><br>ρ = {r} of {l}<br>false accusation {power_hover(v)}"
                 for r, v in zip(grid, logs, strict=True)
             ],
             hoverinfo="text", row=2, col=1,
@@ -261,7 +261,7 @@ def odds(
         x=[rho] * len(curves), y=[one, any_of][: len(curves)], mode="markers", showlegend=False,
         marker={"color": c.ink, "size": 8}, row=2, col=1, hoverinfo="text",
         hovertext=[
-            f"<b>chosen: ρ = {rho}</b><br>{name}<br>false accusation {power_of_ten(v)}"
+            f"<b>chosen: ρ = {rho}</b><br>{name}<br>false accusation {power_hover(v)}"
             for (name, _, _), v in zip(curves, (one, any_of), strict=False)
         ],
     )  # fmt: skip

@@ -21,7 +21,7 @@ from irwm.report.lab_rows import (
     verdict_way,
     way_of,
 )
-from irwm.report.numbers import decimal, minus, number, percent, power_of_ten
+from irwm.report.numbers import decimal, minus, number, percent, power_hover
 from irwm.report.plots.theme import TALL, Colours, add_line, colours, dashed, figure, label, note, power_ticks
 
 Way = tuple[str, str]
@@ -287,7 +287,7 @@ def _said(row: Mapping[str, Any]) -> str:
     way = _way(row)
     lines = [f"<b>{label(name_of(row), 80)}</b>", _WORDS[row["verdict"]]]
     lines.append(f"{way['count']} of {way['present']} positions count")
-    lines.append(f"probability by chance {power_of_ten(way['log10_risk'])}")
+    lines.append(f"probability by chance {power_hover(way['log10_risk'])}")
     if row["traced"] is not None:
         lines.append(f"recipient {'named' if row['traced']['named'] else 'not named'}, z = {_z(row)}")
     u = row["utility"]
@@ -309,7 +309,7 @@ def _read(row: Mapping[str, Any], reading: Mapping[str, Any] | None, way: Way) -
     return (
         f"<b>{label(name_of(row), 80)}</b><br>{WAY_WORDS[way][0]}: {_WORDS[reading['verdict']]}<br>"
         f"{reading['count']} of {reading['present']} positions count<br>"
-        f"probability by chance {power_of_ten(reading['log10_risk'])}"
+        f"probability by chance {power_hover(reading['log10_risk'])}"
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from irwm.report.numbers import counted, decimal, minus, number, power_of_ten
+from irwm.report.numbers import counted, decimal, minus, number, power_hover
 from irwm.report.plots.theme import HEIGHT, TALL, Colours, colours, dashed, figure, label, note
 
 # Above this z a linear axis would compress decoys, threshold and ordinary recipients into one line.
@@ -107,7 +107,7 @@ def _hover(row: Mapping[str, Any], word: str) -> str:
     return (
         f"<b>{label(row['recipient'] or row['owner'])}</b>, {word if row['named'] else 'not named'}"
         f"<br>z = {row['z']:.6g}, rank {number(row['place'])}"
-        f"<br>odds, corrected for all recipients {power_of_ten(row['log10_risk'])}{weight}"
+        f"<br>odds, corrected for all recipients {power_hover(row['log10_risk'])}{weight}"
         f"<br>{number(row['rows'])} rows compared"
     )
 

@@ -50,7 +50,13 @@ def test_every_trial_is_a_point_of_cost_and_remaining_mark(dark: bool) -> None:
     assert fig.layout.yaxis.range[0] > fig.layout.yaxis.range[1]  # stronger is higher
     assert "found after 1 of 1 such trials" in fig.layout.title.subtitle.text
     assert "after 1 of 2 right of it" in fig.layout.title.subtitle.text
-    for text in ("Pruned, 10 %", "48 of 50 positions", "2.00 × 10<sup>−40</sup>", "901 times as high", "KL 0.02 nats"):
+    for text in (
+        "Pruned, 10 %",
+        "48 of 50 positions",
+        "less than 1 in 10<sup>30</sup> (log10 = −39.7)",
+        "901 times as high",
+        "KL 0.02 nats",
+    ):
         assert text in hovers(fig)
 
 

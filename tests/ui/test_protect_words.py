@@ -9,9 +9,9 @@ import pytest
 
 from irwm import Parameters, wrong_user_probability
 from irwm.errors import ParameterError
-from irwm.report.numbers import power_text
+from irwm.report.numbers import WHY_CAPPED, power_html, power_text
 from irwm.scheme.parameters import many_recipients, one_owner
-from ui.components.receipt import changed_text, receipt_html, receipt_rows
+from ui.components.receipt import changed_text, reading_text, receipt_html, receipt_rows
 from ui.components.recipients import preview_html
 from ui.components.settings_form import (
     MANY,
@@ -54,6 +54,7 @@ RECEIPT: dict[str, Any] = {
             "positions": 50,
             "of": 50,
             "log10_p": -88.0,
+            "log10_risk": -87.1,
             "key_fingerprint": "ab" * 32,
         },
         {
@@ -84,6 +85,25 @@ def test_equation_3_uses_the_planned_number_of_keys() -> None:
     said = odds_sentence(Parameters(), 312)
     assert "312 keys" in said
     assert power_text(math.log10(wrong_user_probability(50, 30, 0.2, 312))) in said
+
+
+def test_very_small_odds_of_a_setting_are_capped_and_explained() -> None:
+    said = odds_sentence(Parameters(positions=500, required_positions=400), 312)
+    assert said.count("less than 1 in 10³⁰") == said.count('<span title="log10 = −') == 2
+    assert said.count(WHY_CAPPED) == 1
+    assert WHY_CAPPED not in odds_sentence(Parameters())
+
+
+def test_receipt_states_the_corrected_odds_of_a_verdict() -> None:
+    receipt = {"count": 48, "present": 50, "log10_p": -13.0, "log10_risk": -12.0}
+    assert reading_text(receipt, "positions") == "48 of 50 positions, probability by chance 1.00 × 10⁻¹²"
+    earlier = {"count": 48, "present": 50, "log10_p": -13.0}
+    assert reading_text(earlier) == "48 of 50, probability by chance 1.00 × 10⁻¹³ before corrections"
+    assert reading_text(receipt | {"log10_risk": -87.1}, write=power_html) == (
+        '48 of 50, probability by chance <span title="log10 = −87.1">less than 1 in 10³⁰</span>'
+    )
+    assert receipt_rows(RECEIPT)[0][3] == "50 of 50, probability by chance less than 1 in 10³⁰"
+    assert receipt_html(RECEIPT).count(WHY_CAPPED) == 1
 
 
 def test_noise_text_states_cost_and_hiding() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from irwm.errors import printable
-from irwm.report.numbers import counted, number, power_text
+from irwm.report.numbers import counted, number, power_html, power_text, why_capped
 from ui.amounts import size_text
 from ui.components.markup import facts
 from ui.components.notices import copyable
@@ -29,8 +29,7 @@ def receipt_html(receipt: Mapping[str, Any]) -> str:
         ("Key fingerprint", copyable(receipt["commitment"])),
         (
             "Verified",
-            f"read back and detected: {receipt['count']} of {receipt['present']} positions, "
-            f"p = {power_text(receipt['log10_p'])}",
+            Markup("read back and detected: {}").format(reading_text(receipt, "positions", power_html)),
         ),
         ("Changed", changed_text(receipt)),
         *_cost(receipt),
@@ -46,6 +45,20 @@ def receipt_html(receipt: Mapping[str, Any]) -> str:
             "folder."
         ),
     )
+
+
+def reading_text(receipt: Mapping[str, Any], what: str = "", write: Callable[[float], str] = power_text) -> str:
+    """The mark read back from a release, with the corrected odds that a verdict on it states.
+
+    Args:
+        what: the name of what was counted, if it is to be said.
+        write: `power_text`, or `power_html` for HTML.
+    """
+    counted_of = f"{receipt['count']} of {receipt['present']}{' ' if what else ''}{what}, probability by chance "
+    risk = receipt.get("log10_risk")
+    # A receipt of an earlier version has only the odds of the ranks.
+    said = write(receipt["log10_p"] if risk is None else risk)
+    return counted_of + said + (" before corrections" if risk is None else "")
 
 
 def changed_text(receipt: Mapping[str, Any]) -> str:
@@ -97,7 +110,7 @@ def receipt_rows(receipt: Mapping[str, Any]) -> list[list[str]]:
             printable(line["recipient"], 200),
             line["state"] + (f": {line['why']}" if line["why"] else ""),
             (line["folder"] or "–").rsplit("/", 1)[-1],
-            f"{line['positions']} of {line['of']}, p = {power_text(line['log10_p'])}" if line["of"] else "–",
+            reading_text({**line, "count": line["positions"], "present": line["of"]}) if line["of"] else "–",
             (line["key_fingerprint"] or "–")[:16],
         ]
         for line in receipt["rows"]
@@ -137,6 +150,7 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
             "with the beginning of its key's fingerprint; the receipts name its recipient. To add recipients later, "
             "repeat these steps with the longer list; recipients who have a copy are skipped."
         ),
+        *(cell for row in receipt_rows(receipt) for cell in row),
     )
 
 
@@ -168,10 +182,17 @@ def _before(receipt: Mapping[str, Any]) -> _Facts:
     return rows
 
 
-def _card(title: str, rows: _Facts, note: Markup) -> str:
+def _card(title: str, rows: _Facts, note: Markup, *beneath: str) -> str:
+    """The receipt as HTML.
+
+    Args:
+        beneath: texts of the table below it, which may have odds too.
+    """
+    shown = facts(rows)
+    why = why_capped(shown, *beneath)
     return str(
         Markup(
             '<section class="receipt" aria-label="Release receipt">'
-            '<h2>{}</h2>{}<p class="receipt-note">{}</p></section>'
-        ).format(title, facts(rows), note)
+            '<h2>{}</h2>{}{}<p class="receipt-note">{}</p></section>'
+        ).format(title, shown, Markup('<p class="receipt-note">{}</p>').format(why) if why else "", note)
     )

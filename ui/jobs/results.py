@@ -22,7 +22,7 @@ _RECEIPT = (
     "bytes", "files", "left_out", "changed_rows", "changed_head_rows", "changed_tensors", "marked_before",
     "utility",
 )  # fmt: skip
-_READING = ("verdict", "count", "present", "log10_p")
+_READING = ("verdict", "count", "present", "log10_p", "log10_risk")
 _MANY = (
     "model_fingerprint", "owner", "parameters", "recipients", "written", "skipped", "failed", "bytes", "bytes_cloned",
     "marked_before", "utility", "rows",

@@ -10,7 +10,7 @@ import gradio as gr
 
 from irwm.errors import IrwmError
 from irwm.report.audit_log import ENDING as LOG_ENDING
-from irwm.report.numbers import counted, number, power_text
+from irwm.report.numbers import counted, number
 from storage import schema as tables
 from storage.audit import AuditCheck
 from storage.checks import VaultCheck
@@ -29,6 +29,7 @@ from ui.components.markup import moment
 from ui.components.next_steps import OPEN_STAMPS
 from ui.components.open_key import open_key_box
 from ui.components.paged_table import Found, PagedTable, named
+from ui.components.receipt import reading_text
 from ui.components.secret_field import secret_field
 from ui.components.uploads import download, download_copy
 from ui.context import Context
@@ -228,4 +229,4 @@ def _find_releases(vault: Vault, words: str, offset: int, limit: int) -> Found:
 def _verified(receipt: dict[str, Any]) -> str:
     if not {"count", "present", "log10_p"} <= receipt.keys():
         return "–"
-    return f"{receipt['count']} of {receipt['present']}, p = {power_text(receipt['log10_p'])}"
+    return reading_text(receipt)

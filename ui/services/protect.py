@@ -56,7 +56,7 @@ SHOWN = 50
 WRITTEN, SKIPPED, FAILED = "written", "already released", "failed"
 COLUMNS = (
     "recipient", "note", "state", "folder", "key_fingerprint", "verdict", "positions", "of", "log10_p",
-    "release_fingerprint", "why",
+    "log10_risk", "release_fingerprint", "why",
 )  # fmt: skip
 # Errors that may affect the numbers or the folder of a single recipient.
 _THEIRS_ALONE = (InsertionError, OutputExistsError)
@@ -462,6 +462,7 @@ def _line(recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str
         "positions": receipt.get("count"),
         "of": receipt.get("present"),
         "log10_p": receipt.get("log10_p"),
+        "log10_risk": receipt.get("log10_risk"),
         "release_fingerprint": receipt.get("release_fingerprint"),
         "why": why,
     }

@@ -264,6 +264,7 @@ def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> dict[
         "count": found.count,
         "present": found.present,
         "log10_p": found.log10_p,
+        "log10_risk": found.log10_risk,
         "paper_count": found.paper.count if found.paper else None,
         "irwm": irwm.__version__,
     }

@@ -183,7 +183,7 @@ MEASURED = {
 
 MANY = {
     "many": True, "written": 1, "skipped": 0, "failed": 0, "recipients": 1, "path": "/x", "owner": "o",
-    "vocab_size": 9, "bytes": 1, "bytes_cloned": 0, "parameters": {},
+    "vocab_size": 9, "bytes": 1, "bytes_cloned": 0, "parameters": {}, "rows": [],
     "example": {"left_out": [], "changed_rows": 1, "changed_values": 1, "changed_tensors": ["e"]},
 }  # fmt: skip
 

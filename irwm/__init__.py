@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from irwm.checkpoint import open_checkpoint as open_checkpoint
     from irwm.checkpoint.answers import suspect_from_answers as suspect_from_answers
     from irwm.checkpoint.candidates import find_checkpoints as find_checkpoints
-    from irwm.checkpoint.recorded import Answers as Answers
+    from irwm.checkpoint.recorded import RecordedAnswers as RecordedAnswers
     from irwm.checkpoint.recorded import read_answers as read_answers
     from irwm.checkpoint.suspects import open_suspect as open_suspect
     from irwm.errors import IrwmError as IrwmError

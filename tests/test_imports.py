@@ -179,7 +179,6 @@ def test_imports_without_tensors_do_not_load_torch(module: str) -> None:
 # Adding or removing one changes what users of the library can rely on.
 PUBLIC = [
     "Alignment",
-    "Answers",
     "Checkpoint",
     "Examination",
     "Finding",
@@ -189,6 +188,7 @@ PUBLIC = [
     "Manifest",
     "Parameters",
     "Reading",
+    "RecordedAnswers",
     "Release",
     "Trace",
     "Tracing",

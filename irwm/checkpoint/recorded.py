@@ -89,7 +89,7 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answers:
+class RecordedAnswers:
     """The answers of a served model.
 
     Attributes:
@@ -109,7 +109,7 @@ class Answers:
     requests: Requests | None = None
 
 
-def read_answers(path: str | Path, original: Checkpoint | None = None) -> Answers:
+def read_answers(path: str | Path, original: Checkpoint | None = None) -> RecordedAnswers:
     """The answers in a file, for `irwm.suspect_from_answers`.
 
     Args:
@@ -175,7 +175,7 @@ def holds_answers(path: str | Path) -> bool:
         return False
 
 
-def write_answers(path: Path, answers: Answers) -> None:
+def write_answers(path: Path, answers: RecordedAnswers) -> None:
     """Writes a recording and waits until it is on the disk.
 
     Args:
@@ -238,7 +238,7 @@ def _is_archive(file: Path) -> bool:
 # -- the recording ----------------------------------------------------------------------------------------------------
 
 
-def _read_recording(file: Path) -> Answers:
+def _read_recording(file: Path) -> RecordedAnswers:
     stored, source = _content(file)
 
     def take(name: str, dtype: str, *shape: int | None) -> NDArray[Any]:
@@ -266,7 +266,7 @@ def _read_recording(file: Path) -> Answers:
     if not r or not 0 <= times.min() <= times.max() <= MOST_TIME_MS:
         found = f"{times.min()} to {times.max()}" if r else "no request"
         raise _broken(file, f"{_TIMES} holds no valid times", "one or more, each from 1970 on in milliseconds", found)
-    return Answers(table, tokens, source, prompts, prompt_of, requests)
+    return RecordedAnswers(table, tokens, source, prompts, prompt_of, requests)
 
 
 def _content(file: Path) -> tuple[dict[str, Tensor], Source]:
@@ -341,7 +341,7 @@ _NO_ARCHIVE = (
 )  # fmt: skip
 
 
-def _read_archive(file: Path) -> Answers:
+def _read_archive(file: Path) -> RecordedAnswers:
     try:
         with zipfile.ZipFile(file) as archive:
             members = {each.filename.removesuffix(".npy"): each for each in archive.infolist()[:16]}
@@ -356,7 +356,7 @@ def _read_archive(file: Path) -> Answers:
     if tokens is not None and (not np.issubdtype(tokens.dtype, np.integer) or len(tokens) != table.shape[1]):
         raise _broken(file, f"{_TOKENS} do not match the columns", f"{table.shape[1]} whole numbers", tokens.shape)
     with np.errstate(over="ignore"):
-        return Answers(table.astype(np.float32), None if tokens is None else tokens.astype(np.int64))
+        return RecordedAnswers(table.astype(np.float32), None if tokens is None else tokens.astype(np.int64))
 
 
 def _member(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, dimensions: int) -> NDArray[Any]:
@@ -395,7 +395,7 @@ def _check_table(file: Path, table: NDArray[np.float32]) -> None:
         raise _broken(file, "no answer has a log-probability", "numbers", "NaN or infinite everywhere")
 
 
-def _check_tokens(file: Path, answers: Answers, original: Checkpoint | None) -> None:
+def _check_tokens(file: Path, answers: RecordedAnswers, original: Checkpoint | None) -> None:
     v, tokens = answers.log_probabilities.shape[1], answers.token_ids
     size = answers.source.vocab_size if answers.source is not None else MOST_VOCABULARY
     if original is not None:

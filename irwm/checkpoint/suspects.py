@@ -15,7 +15,7 @@ from irwm.checkpoint.answers import require_enough, suspect_from_answers
 from irwm.checkpoint.heard import Recording, utc_text
 from irwm.checkpoint.model import Checkpoint
 from irwm.checkpoint.opening import open_checkpoint
-from irwm.checkpoint.recorded import Answers, Header, holds_answers, other_vocabulary, read_answers
+from irwm.checkpoint.recorded import Header, RecordedAnswers, holds_answers, other_vocabulary, read_answers
 from irwm.errors import AnswersError, AnswersFileError, path_from
 
 
@@ -80,7 +80,7 @@ def _about(file: Path) -> Iterator[None]:
         ) from error
 
 
-def _recording(answers: Answers) -> Recording | None:
+def _recording(answers: RecordedAnswers) -> Recording | None:
     source, requests = answers.source, answers.requests
     if source is None or requests is None:
         return None

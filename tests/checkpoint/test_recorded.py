@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 import irwm
 from irwm.checkpoint import recorded
-from irwm.checkpoint.recorded import Answers, Requests, Source, write_answers
+from irwm.checkpoint.recorded import RecordedAnswers, Requests, Source, write_answers
 from irwm.errors import AnswersError, AnswersFileError
 
 N, V, R, VOCABULARY = 6, 40, 9, 600
@@ -24,14 +24,16 @@ SOURCE = Source("http://127.0.0.1:1/v1/completions", "m", "openai", "ab" * 32, V
                 "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:09.000Z")  # fmt: skip
 
 
-def answers() -> Answers:
+def answers() -> RecordedAnswers:
     rng = np.random.default_rng(0)
     table = -np.abs(rng.standard_normal((N, V))).astype(np.float32)
     table[2, 5] = np.nan
     requests = Requests(
         rng.integers(0, 3, R), np.arange(R), *(rng.integers(0, 256, (R, 32), dtype=np.uint8) for _ in range(2))
     )
-    return Answers(table, rng.permutation(VOCABULARY)[:V], SOURCE, ("a", "é\u202e", "c"), np.arange(N) % 3, requests)
+    return RecordedAnswers(
+        table, rng.permutation(VOCABULARY)[:V], SOURCE, ("a", "é\u202e", "c"), np.arange(N) % 3, requests
+    )
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import irwm
-from irwm.checkpoint.recorded import Answers, read_answers, read_header, write_answers
+from irwm.checkpoint.recorded import RecordedAnswers, read_answers, read_header, write_answers
 from irwm.ownership import Commitment
 from irwm.ownership.timestamp import read_response, request
 from irwm.release.manifest import verify_manifest
@@ -276,7 +276,7 @@ def _commitment_seeds() -> list[bytes]:
     return [Commitment.of(irwm.generate_key(model, secret=bytes(32), owner="us")).to_bytes()]
 
 
-def _enough() -> Answers:
+def _enough() -> RecordedAnswers:
     """The fewest answers and tokens that determine a head of 64 entries."""
     few = recorded_answers()
     rng = np.random.default_rng(0)

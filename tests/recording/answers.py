@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import irwm
-from irwm.checkpoint.recorded import Answers, Requests, Source, write_answers
+from irwm.checkpoint.recorded import RecordedAnswers, Requests, Source, write_answers
 
 ENDPOINT, MODEL = "https://api.example.com/v1/completions", "base-7"
 # 2026-03-01T10:00:00Z
@@ -20,7 +20,7 @@ BEGAN_MS, STEP_MS = 1_772_359_200_000, 500
 
 def answers_of(
     served: irwm.Checkpoint, original: irwm.Checkpoint, count: int, tokens: Sequence[int] | None = None, **source: Any
-) -> Answers:
+) -> RecordedAnswers:
     """The answers of a served model to `count` prompts.
 
     Args:
@@ -40,7 +40,7 @@ def answers_of(
     about = Source(ENDPOINT, MODEL, "openai", original.fingerprint, original.vocab_size, 0, "all tokens",
                    "2026-03-01T10:00:00.000Z", "2026-03-01T10:01:00.000Z")  # fmt: skip
     table = told if chosen is None else np.ascontiguousarray(told[:, chosen])
-    return Answers(
+    return RecordedAnswers(
         table, chosen, replace(about, **source), tuple(f"Prompt {i}" for i in range(count)), np.arange(count), requests
     )
 

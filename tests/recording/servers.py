@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import irwm
-from irwm.checkpoint.recorded import Answers
+from irwm.checkpoint.recorded import RecordedAnswers
 from irwm.running.text import default_text
 from tools.answering import Answering, Serving
 from tools.small_models import write_llama
@@ -41,7 +41,9 @@ def planned(original: Path, url: str, **given: Any) -> Plan:
                                                    "pace": FAST} | given))  # fmt: skip
 
 
-def recorded(original: Path, url: str, out: Path, clock: Callable[[], float] = time.monotonic, **given: Any) -> Answers:
+def recorded(
+    original: Path, url: str, out: Path, clock: Callable[[], float] = time.monotonic, **given: Any
+) -> RecordedAnswers:
     """The whole process: plan, record, read back."""
     made = planned(original, url, **given)
     with (

@@ -35,7 +35,7 @@ def of_model(folder: Path, prompts: tuple[str, ...]) -> NDArray[np.float64]:
     return log_softmax(torch.stack(rows).double().numpy(), axis=1)
 
 
-def asked(answers: irwm.Answers) -> tuple[str, ...]:
+def asked(answers: irwm.RecordedAnswers) -> tuple[str, ...]:
     """The prompt of each answer."""
     assert answers.prompt_of is not None
     return tuple(answers.prompts[place] for place in answers.prompt_of.tolist())

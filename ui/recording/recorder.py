@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.checkpoint.heard import utc_text
-from irwm.checkpoint.recorded import SCALES, Answers, Requests, Source, write_answers
+from irwm.checkpoint.recorded import SCALES, RecordedAnswers, Requests, Source, write_answers
 from irwm.errors import OutputExistsError
 from storage.files import partial_name, publish_new, sweep
 from ui.recording import dialects
@@ -248,7 +248,7 @@ def _complete(journal: Journal, parts: int) -> list[int]:
     return [number for number, done in journal.parts.items() if len(done) == parts]
 
 
-def _assembled(plan: Plan, journal: Journal, server: Server) -> Answers:
+def _assembled(plan: Plan, journal: Journal, server: Server) -> RecordedAnswers:
     """The table of a complete journal, with the evidence of all its requests."""
     table = np.empty((plan.answers, len(plan.wanted)), dtype=np.float32)
     prompt_of = np.empty(plan.answers, dtype=np.int64)
@@ -291,7 +291,7 @@ def _assembled(plan: Plan, journal: Journal, server: Server) -> Answers:
         _digests([sent for _, _, sent, _ in evidence]), _digests([received for _, _, _, received in evidence]),
     )  # fmt: skip
     texts = tuple(plan.prompts.prompt(number) for number in numbers)
-    return Answers(table, plan.tokens, source, texts, prompt_of, requests)
+    return RecordedAnswers(table, plan.tokens, source, texts, prompt_of, requests)
 
 
 def _digests(hexes: list[str]) -> NDArray[np.uint8]:
@@ -307,7 +307,7 @@ def output_exists(out: Path) -> OutputExistsError:
     return OutputExistsError("a file with this name exists already", file=out, advice="Use another --out")
 
 
-def _publish(out: Path, answers: Answers) -> None:
+def _publish(out: Path, answers: RecordedAnswers) -> None:
     sweep(out.parent, re.compile(re.escape(out.name) + r"\.[0-9a-f]{16}\.partial"))  # of a killed run
     partial = partial_name(out)
     try:

@@ -14,6 +14,7 @@ The subpackages, from the lowest layer up; each imports only those above it in t
     alignment    brings a suspect back into the original's coordinates (Permutation_Recover, rotations, moved rows)
     evidence     detection (Algorithm 3), lineage, verdict, and how strong the evidence is
     tracing      identifies who leaked a copy (beyond Algorithm 6)
+    answers      detection and tracing from text and log-probabilities, without the suspect's weights
     ownership    commitments, time-stamps and disputes
     explore      the effect and the cost of a setting, before anything is written
     release      insertion (Algorithms 2 and 5) and publishing
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from irwm import attacks as attacks
     from irwm.alignment import Alignment as Alignment
     from irwm.alignment import align as align
+    from irwm.answers.given import Answers as Answers
+    from irwm.answers.tracing import detect_answers as detect_answers
+    from irwm.answers.tracing import trace_answers as trace_answers
     from irwm.checkpoint import Checkpoint as Checkpoint
     from irwm.checkpoint import open_checkpoint as open_checkpoint
     from irwm.checkpoint.answers import suspect_from_answers as suspect_from_answers

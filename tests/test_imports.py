@@ -30,6 +30,7 @@ FLOORS = [
     ("irwm.evidence", 5),
     ("irwm.ownership", 6),
     ("irwm.tracing", 6),
+    ("irwm.answers", 7),
     ("irwm.explore", 7),
     ("irwm.release", 7),
     ("irwm.attacks", 8),
@@ -46,7 +47,7 @@ FLOORS = [
     ("ui", 13),
     ("app", 18),
 ]
-RUNS_MODELS = ("irwm.running", "irwm.attacks")
+RUNS_MODELS = ("irwm.running", "irwm.attacks", "irwm.answers")
 OTHER_FOLDERS = ("benchmarks", "tools", "tests")
 SEARCH_PATH = re.compile(r"\bsys\.path\.(insert|append)\b")
 GRADIO_ALLOWED = ("ui.pages", "ui.components", "ui.frame", "ui.server", "ui.theme", "app")
@@ -137,11 +138,11 @@ def out_of_place(path: Path) -> Iterator[str]:
     drawing = {"plotly", "logging"} if name.startswith("irwm.report") else set()  # matplotlib only writes a log
     if found := tops & {"time", "random", "logging", "plotly"} - drawing:
         yield f"what a pure library does not need: {sorted(found)}"
-    # A verdict reads tensors and never runs a model; code that measures or trains one opens it through irwm.running.
+    # A verdict reads tensors and never runs a suspect; code that runs a model opens it through irwm.running.
     if not name.startswith("irwm.running") and "transformers" in tops:
         yield "transformers outside irwm.running"
     if not name.startswith(RUNS_MODELS) and [other for other in names if other.startswith("irwm.running")]:
-        yield "irwm.running outside the attacks"
+        yield "irwm.running outside the attacks and the answers"
     calls = {
         node.func.id if isinstance(node.func, ast.Name) else node.func.attr
         for node in ast.walk(tree_of(path))
@@ -179,6 +180,7 @@ def test_imports_without_tensors_do_not_load_torch(module: str) -> None:
 # Adding or removing one changes what users of the library can rely on.
 PUBLIC = [
     "Alignment",
+    "Answers",
     "Checkpoint",
     "Examination",
     "Finding",
@@ -196,6 +198,7 @@ PUBLIC = [
     "attacks",
     "decoy_key",
     "detect",
+    "detect_answers",
     "detect_each",
     "find_checkpoints",
     "generate_key",
@@ -209,6 +212,7 @@ PUBLIC = [
     "success_probability",
     "suspect_from_answers",
     "trace",
+    "trace_answers",
     "wrong_user_probability",
 ]
 

@@ -13,7 +13,7 @@ import numpy as np
 from irwm.evidence.differences import Differences
 from irwm.evidence.examination import LEAST_SQUARES, MAPS, Aligned, Examination
 from irwm.evidence.finding import FINGERPRINT, Evidence
-from irwm.evidence.sign_sums import Span, Task, score
+from irwm.evidence.sign_sums import Source, Span, Task, score
 from irwm.keys.key import Key
 from irwm.scheme.basis import Basis
 from irwm.scheme.derivation import Derivation
@@ -86,7 +86,7 @@ def differences_of(suspect: Aligned, by: str, derivation: Derivation) -> Differe
     return Differences.between(suspect.suspect, model, suspect.alignment, basis, sample, fitted)
 
 
-def task_of(differences: Differences, stream_keys: Sequence[bytes], params: Parameters) -> Task:
+def task_of(differences: Source, stream_keys: Sequence[bytes], params: Parameters) -> Task:
     """The sums of these noise keys over the whole vocabulary."""
     model, size = differences.model, params.noise_size
     deviation = embedding_deviation(model) if size == "global" else None

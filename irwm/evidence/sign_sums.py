@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.evidence.differences import Differences
+from irwm.checkpoint import Checkpoint
+from irwm.evidence.differences import Difference
 from irwm.scheme.noise import MEAN_SIZE, adds, place_words, placed
 
 # Numbers of a block of differences, 16 MB as float64, and its rows: all places of one recipient in them fit into a
@@ -18,6 +20,17 @@ _BLOCK_NUMBERS, _BLOCK_ROWS = 2 << 20, 512
 _ROWS_AT_ONCE = 2048
 
 Span = tuple[int, int]
+
+
+class Source(Protocol):
+    """Rows that signs are summed over: a suspect's differences from the original, or a gradient."""
+
+    @property
+    def model(self) -> Checkpoint:
+        """The original."""
+
+    def read(self, tokens: NDArray[np.int64]) -> Difference:
+        """The rows of these tokens (n,), and weights that were chosen without any recipient's signs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +46,7 @@ class Task:
         deviation: sigma_E where noise has that size, else None.
     """
 
-    differences: Differences
+    differences: Source
     spans: tuple[Span, ...]
     stream_keys: tuple[bytes, ...] = field(repr=False)
     coordinates: int

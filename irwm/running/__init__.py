@@ -1,6 +1,6 @@
 """Running models: the cost of an attack, or of a mark, for the model.
 
-Only this package opens models with transformers; a verdict never runs one.
+Only this package opens models with transformers; a verdict never runs a suspect.
 
     opened      a model folder opened with transformers, and its tokenizer
     text        how a text is split into inputs of a model
@@ -8,6 +8,7 @@ Only this package opens models with transformers; a verdict never runs one.
     pair        another model run on the same text, also with other token ids
     measure     another model compared with the reference: perplexity, divergence, agreement
     function    whether two models compute the same function
+    likelihood  how likely a model finds given tokens, and gradients of that
     certificate the cost of a mark, for the release receipt
     harness     lm-evaluation-harness on a model folder, if it is installed
 """

@@ -133,7 +133,7 @@ def _strength(tracing: Tracing) -> tuple[int, float, float]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Group:
+class Group:
     """Recipients of one release: one basis, one number of noise coordinates.
 
     Attributes:
@@ -149,7 +149,7 @@ class _Group:
     parameters: Parameters
 
     @classmethod
-    def all_of(cls, keys: Sequence[Key], place: str) -> list[_Group]:
+    def all_of(cls, keys: Sequence[Key], place: str) -> list[Group]:
         members: dict[bytes, list[tuple[int, Derivation, Parameters]]] = {}
         for number, key in enumerate(keys):
             part = key.at(place)
@@ -204,7 +204,7 @@ class _Search:
         rows = np.zeros(len(keys), dtype=np.int64)
         decoy_z: list[NDArray[np.float64]] = []
         first_rows, looks = 0, 1
-        groups = _Group.all_of(keys, self.place) if suspect.holds_embedding else []
+        groups = Group.all_of(keys, self.place) if suspect.holds_embedding else []
         for index, group in enumerate(groups):
             if not suspect.readable(by, group.derivation.sample_key()):
                 continue
@@ -252,7 +252,7 @@ class _Search:
             reason=_reason(traces, suspect.alignment, noisy, suspect.holds_embedding),
         )
 
-    def _scored(self, suspect: Aligned, by: str, group: _Group, decoys: tuple[bytes, ...]) -> _Scored:
+    def _scored(self, suspect: Aligned, by: str, group: Group, decoys: tuple[bytes, ...]) -> _Scored:
         """z, share and rows of a group's recipients and then of its decoys."""
         everyone = (*group.stream_keys, *decoys)
         model = suspect.model

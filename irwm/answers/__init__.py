@@ -1,0 +1,20 @@
+"""Tracing and detection from ordinary answers: text, or text with the log-probability of each generated token.
+
+`irwm.checkpoint.answers` recovers an output head from complete vectors. This needs much less: the fingerprint of a copy
+is a sum of secret signs, and it shows in the gradient of the likelihood of what the copy generated.
+
+    given       what is known of the answers
+    weights     the weights of tokens in the score
+    gradient    the gradient of the likelihood, as rows that signs are summed over
+    reading     from answers to the evidence of each key
+    result      the result of a detection
+    tracing     names and verdicts
+
+This is the one package besides the attacks that runs a model, and it runs only the original.
+"""
+
+from irwm.answers.given import Answers
+from irwm.answers.result import AnswersFinding
+from irwm.answers.tracing import detect_answers, trace_answers
+
+__all__ = ["Answers", "AnswersFinding", "detect_answers", "trace_answers"]

@@ -1,0 +1,112 @@
+"""Reads the fingerprints of keys in answers: every place, by every weighting of the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irwm.answers.given import Answers
+from irwm.answers.gradient import Gradient
+from irwm.answers.weights import weightings
+from irwm.checkpoint import Checkpoint
+from irwm.errors import ParameterError, UnsupportedCheckpointError
+from irwm.evidence.finding import FINGERPRINT, Evidence
+from irwm.evidence.fingerprint import task_of
+from irwm.evidence.sign_sums import score
+from irwm.keys.check_original import check_geometry, check_original
+from irwm.keys.key import Key
+from irwm.running.likelihood import batches, context_of, gradients, log_probabilities, matrix_of, windows
+from irwm.running.opened import open_weights
+from irwm.scheme.basis import Basis
+from irwm.scheme.parameters import EMBEDDING, HEAD, PLACES
+from irwm.scheme.probabilities import rademacher_tail_log10
+from irwm.tracing.recognition import Group
+
+Progress = Callable[[int, int, str], None]
+
+
+def readings_of(
+    answers: Answers, model: Checkpoint, keys: Sequence[Key], device: str, progress: Progress | None
+) -> list[list[Evidence]]:
+    """For each place and weighting the evidence of every key, in the keys' order; empty if no key has noise.
+
+    Which readings are made depends only on what is given, never on what they show.
+
+    Raises:
+        As `irwm.answers.tracing.trace_answers`.
+    """
+    if not keys:
+        raise ParameterError("there is no key to trace", expected="at least one key")
+    answers.check_tokens(model)
+    for key in keys:
+        check_geometry(key, model)
+    for key in {key.model_fingerprint: key for key in keys}.values():  # all keys of a fingerprint share an original
+        check_original(key, model)
+    if not any(key.parameters.noise_coordinates for key in keys):
+        return []
+    places = places_of(keys, model)
+    found = []
+    for by, per_place in gradients_of(answers, model, places, device, progress).items():
+        for place, values in per_place.items():
+            part = model if place == EMBEDDING else model.output_head
+            assert part is not None
+            found.append(_evidence(part, values, keys, place, by))
+    return found
+
+
+def places_of(keys: Sequence[Key], model: Checkpoint) -> tuple[str, ...]:
+    """The places in which any of the keys has a fingerprint."""
+    there = (EMBEDDING,) if model.output_head is None else PLACES
+    return tuple(place for place in there if any(key.at(place) is not None for key in keys))
+
+
+def gradients_of(
+    answers: Answers, model: Checkpoint, places: Sequence[str], device: str = "cpu", progress: Progress | None = None
+) -> dict[str, dict[str, NDArray[np.float32]]]:
+    """G = dL/dW (s, d) float32 at the original, by weighting and place; no key has a part in it.
+
+    Raises:
+        UnsupportedCheckpointError: transformers cannot run the original, or it does not generate text.
+    """
+    weights = open_weights(model.path, device)
+    if weights.masked:
+        raise UnsupportedCheckpointError(
+            "an encoder does not generate text", file=model.path, expected="a model that generates text"
+        )
+    running, shape = weights.model, (model.vocab_size, model.hidden_size)
+    matrices = [matrix_of(running, head=place == HEAD, shape=shape) for place in places]
+    parts = windows([len(each) for each in answers.sequences], answers.firsts, context_of(running))
+    together = batches(parts, model.vocab_size)
+    told = answers.log_probabilities is not None
+    done, total = 0, len(together) * (1 + told)
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(done, total, "Running the original on the answers")
+
+    own = log_probabilities(running, answers.sequences, together, step) if told else None
+    ways = weightings(answers, own)
+    sums = gradients(running, matrices, answers.sequences, together, list(ways.values()), step)
+    return {by: dict(zip(places, each, strict=True)) for by, each in zip(ways, sums, strict=True)}
+
+
+def _evidence(
+    model: Checkpoint, values: NDArray[np.float32], keys: Sequence[Key], place: str, by: str
+) -> list[Evidence]:
+    """The evidence of every key in one place, by one weighting; z is NaN for a key without noise there.
+
+    Args:
+        model: the original, or its output head.
+        values: (s, d) the gradient.
+    """
+    z, rows = np.full(len(keys), np.nan), np.zeros(len(keys), dtype=np.int64)
+    for group in Group.all_of(keys, place):
+        source = Gradient.of(model, values, Basis.derive(group.derivation.basis_key(), model.hidden_size))
+        sums = score(task_of(source, group.stream_keys, group.parameters))
+        z[group.numbers], rows[group.numbers] = sums.z, sums.rows
+    log10_p = rademacher_tail_log10(z)
+    return [Evidence(FINGERPRINT, place, float(log10_p[i]), by, 1, float(z[i]), int(rows[i])) for i in range(len(keys))]

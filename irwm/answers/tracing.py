@@ -1,0 +1,142 @@
+"""Which recipients' copies had a part in answers: the score of each, from one gradient of the original.
+
+METHOD: G = dL/dW at the original for L(W) = sum_t y_t log p_W(x_t | x_<t), and then, with signs eps, places n, bases B
+and sizes sigma as in tracing of weights (`irwm.tracing`),
+
+    a_ij = w_i (G_i B_i)[n_ij],    z_u = sum_ij eps_ij a_ij / sqrt(sum_ij a_ij^2).
+
+For a recipient whose copy had no part in the answers, the signs are fair coins and independent of the a_ij, whatever
+the answers are. docs/method.md has the proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from irwm.answers.given import Answers
+from irwm.answers.reading import places_of, readings_of
+from irwm.answers.result import AnswersFinding
+from irwm.checkpoint import Checkpoint
+from irwm.errors import ParameterError
+from irwm.evidence.finding import FOUND, INCONCLUSIVE, Evidence
+from irwm.evidence.verdict import FOUND_LOG10_RISK, odds
+from irwm.keys.key import Key
+from irwm.tracing.recognition import RISK
+from irwm.tracing.result import Trace
+
+Progress = Callable[[int, int, str], None]
+
+
+def trace_answers(
+    answers: Answers,
+    model: Checkpoint,
+    keys: Sequence[Key],
+    risk: float = RISK,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> list[Trace]:
+    """Which of these recipients' copies generated the answers; one `Trace` per key, in order.
+
+    The odds of naming anyone whose copy had no part in them are at most `risk`, for any answers and without any
+    assumption (docs/method.md): z is a sum of given numbers with fair signs, in units of its deviation, and p is
+    `irwm.scheme.probabilities.rademacher_tail_log10`. It is corrected for the keys, for the places (the embedding, and
+    in an untied model the output head if a key marks it) and for the weightings of the tokens (their text alone and, if
+    given, their log-probabilities). Each key has its strongest z of these. A key without noise has z NaN and log10_p 0;
+    `share` is NaN for all. `rows` are those that the answers say something about.
+
+    Args:
+        answers: of the suspect, as the original's tokens.
+        model: the unmarked original, a folder that transformers opens. It is run in float32: forwards, and backwards
+            once for each weighting.
+        keys: of the recipients.
+        risk: accepted odds of naming any uninvolved recipient, over all keys together.
+        device: where the original is run.
+        progress: called with steps done, the total of steps and a description of the step; its exceptions are
+            propagated.
+
+    Raises:
+        ParameterError: a risk outside (0, 1), or no key.
+        AnswersError: a token that the original does not have.
+        KeyMismatchError: a key of another geometry or another original.
+        UnsupportedCheckpointError: transformers cannot run the original, or it does not generate text.
+        CheckpointError: a file cannot be read.
+    """
+    if not 0.0 < risk < 1.0:
+        raise ParameterError("the risk is out of range", expected="a number between 0 and 1", found=str(risk))
+    readings = readings_of(answers, model, keys, device, progress)
+    comparisons = math.log10(len(keys) * len(readings)) if readings else 0.0
+    traces = []
+    for number, key in enumerate(keys):
+        best = max((each[number] for each in readings), key=_strength, default=None)
+        log10_p = 0.0 if best is None else best.log10_p
+        log10_risk = min(0.0, log10_p + comparisons)
+        traces.append(
+            Trace(
+                recipient=key.recipient,
+                owner=key.owner,
+                z=math.nan if best is None else best.z,
+                log10_p=log10_p,
+                log10_risk=log10_risk,
+                named=log10_risk <= math.log10(risk),
+                share=math.nan,
+                rows=0 if best is None else best.rows,
+            )
+        )
+    return traces
+
+
+def detect_answers(
+    answers: Answers,
+    model: Checkpoint,
+    key: Key,
+    device: str = "cpu",
+    keys_tried: int = 1,
+    progress: Progress | None = None,
+) -> AnswersFinding:
+    """Whether a copy made with `key` had a part in the answers: "found" or "inconclusive", by the limit that verdicts
+    about weights have. It is never "not found": the wrong prompts, few tokens or a changed copy show nothing either.
+
+    Args:
+        keys_tried: how many keys were tried on these answers; the risk is multiplied by it.
+        answers, model, device, progress: as `trace_answers`.
+
+    Raises:
+        As `trace_answers`; ParameterError if keys_tried is below 1.
+    """
+    if keys_tried < 1:
+        raise ParameterError("keys_tried includes this key", expected="at least 1", found=str(keys_tried))
+    readings = readings_of(answers, model, [key], device, progress)
+    evidence = tuple(sorted((each for (each,) in readings), key=_strength, reverse=True))
+    places = len(places_of([key], model))
+    found = AnswersFinding(
+        verdict=INCONCLUSIVE,
+        reason="",
+        evidence=evidence,
+        tokens=answers.tokens,
+        keys_tried=keys_tried,
+        places=places,
+        weightings=len(readings) // places if readings else 1,
+        commitment=key.commitment,
+    )
+    return _judged(found, fingerprinted=bool(key.parameters.noise_coordinates))
+
+
+def _strength(evidence: Evidence) -> float:
+    """z, and less than any number if there is none."""
+    return evidence.z if evidence.z == evidence.z else -math.inf
+
+
+def _judged(found: AnswersFinding, *, fingerprinted: bool) -> AnswersFinding:
+    """The finding with its verdict and reason."""
+    if not fingerprinted:
+        said = "This key has no fingerprint, and a mark alone cannot be read from tokens: answers show nothing."
+        return replace(found, reason=said)
+    seen = (
+        f"its signs add up to {found.z:.1f} deviations over {found.tokens} generated tokens; {odds(found.log10_risk)}"
+    )
+    if found.log10_risk <= FOUND_LOG10_RISK:
+        return replace(found, verdict=FOUND, reason=f"The answers carry this key's fingerprint: {seen}.")
+    said = f"The answers do not show this key's fingerprint clearly enough, and clear nobody: {seen}."
+    return replace(found, reason=said)

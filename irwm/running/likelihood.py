@@ -1,0 +1,188 @@
+"""How likely a model finds given tokens, and the gradient of that with respect to one of its matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from irwm.errors import UnsupportedCheckpointError
+from irwm.running.opened import typed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# Tokens of one input, at most: the memory of attention and logits grows with it.
+MOST_CONTEXT = 2048
+# Logits computed at once: 128 MB of float32, of which some four copies are needed.
+_LOGITS_AT_ONCE = 1 << 25
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One input of a model: a part of a sequence.
+
+    Attributes:
+        sequence: the number of the sequence.
+        start, stop: the part, half-open.
+        first: the first token of the sequence that is predicted in this window; all from it up to `stop` are.
+    """
+
+    sequence: int
+    start: int
+    stop: int
+    first: int
+
+
+def windows(lengths: Sequence[int], firsts: Sequence[int], context: int) -> list[Window]:
+    """Inputs of at most `context` tokens in which each token from a sequence's first one on is predicted once.
+
+    In a sequence longer than that each token is predicted from at least half of the context, if there is as much
+    before it.
+
+    Args:
+        lengths: tokens of each sequence.
+        firsts: of each sequence, the first token that is predicted, at least 1.
+        context: at least 2.
+    """
+    found = []
+    for number, (length, first) in enumerate(zip(lengths, firsts, strict=True)):
+        stop = min(length, context)
+        while first < length:
+            if first < stop:
+                found.append(Window(number, max(0, stop - context), stop, first))
+                first = stop
+            # The next window ends half a context later, or at the end of the sequence.
+            stop = min(length, max(stop, first) + context // 2)
+    return found
+
+
+def context_of(model: PreTrainedModel) -> int:
+    """Tokens of one input of this model: its own limit, and at most `MOST_CONTEXT`."""
+    own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return min(MOST_CONTEXT, own) if isinstance(own, int) and own >= 2 else MOST_CONTEXT
+
+
+def batches(parts: Sequence[Window], vocabulary: int) -> list[list[Window]]:
+    """Windows of similar length together, so that little of a batch is padding and its logits fit in memory."""
+    found: list[list[Window]] = []
+    most = _LOGITS_AT_ONCE // vocabulary
+    for part in sorted(parts, key=lambda each: each.start - each.stop):
+        longest = found[-1][0].stop - found[-1][0].start if found else 0
+        if not found or (len(found[-1]) + 1) * longest > most:
+            found.append([])
+        found[-1].append(part)
+    return found
+
+
+@torch.no_grad()
+def log_probabilities(
+    model: PreTrainedModel, sequences: Sequence[NDArray[np.int64]], parts: Sequence[Sequence[Window]], step: Step
+) -> list[NDArray[np.float64]]:
+    """Natural logarithm of the probability of every token (n,) of each sequence; NaN where no window predicts it.
+
+    Args:
+        sequences: (n,) int64 token ids each.
+        parts: of `batches`.
+        step: called after each batch; its exceptions are propagated.
+
+    Raises:
+        UnsupportedCheckpointError: transformers cannot run the model on these tokens.
+    """
+    found = [np.full(len(sequence), np.nan) for sequence in sequences]
+    for batch in parts:
+        values = _predicted(model, sequences, batch).cpu().double().numpy()
+        for part, own in zip(batch, np.split(values, np.cumsum(_sizes(batch))[:-1]), strict=True):
+            found[part.sequence][part.first : part.stop] = own
+        step()
+    return found
+
+
+def gradients(
+    model: PreTrainedModel,
+    matrices: Sequence[torch.nn.Parameter],
+    sequences: Sequence[NDArray[np.int64]],
+    parts: Sequence[Sequence[Window]],
+    weightings: Sequence[Sequence[NDArray[np.float64]]],
+    step: Step,
+) -> Iterator[list[NDArray[np.float32]]]:
+    """For each weighting y the gradients dL/dW, float32 of W's shape, of L = sum over all tokens of y_t log p(x_t).
+
+    No other weight's gradient is computed. A matrix that is both embedding and output head gets the sum of both.
+
+    Args:
+        matrices: W, parameters of the model.
+        sequences, parts, step: as `log_probabilities`.
+        weightings: each the numbers y (n,) of every sequence.
+
+    Raises:
+        UnsupportedCheckpointError: as `log_probabilities`, or the output does not depend on a matrix.
+    """
+    model.requires_grad_(False)
+    for matrix in matrices:
+        matrix.requires_grad_(True)
+    sums = [[torch.zeros_like(matrix) for matrix in matrices] for _ in weightings]
+    for batch in parts:
+        values = _predicted(model, sequences, batch)
+        for number, weighting in enumerate(weightings):
+            y = np.concatenate([weighting[part.sequence][part.first : part.stop] for part in batch])
+            total = (values * torch.from_numpy(y).to(values)).sum()
+            with typed(_file(model), "this model cannot be differentiated"):
+                own = torch.autograd.grad(total, list(matrices), retain_graph=number + 1 < len(weightings))
+            for so_far, more in zip(sums[number], own, strict=True):
+                so_far += more
+        del values
+        step()
+    for each in sums:
+        yield [matrix.cpu().numpy() for matrix in each]
+
+
+def _predicted(model: PreTrainedModel, sequences: Sequence[NDArray[np.int64]], batch: Sequence[Window]) -> torch.Tensor:
+    """Natural logarithms (n,) of the probabilities of the predicted tokens of a batch, window after window."""
+    longest = max(part.stop - part.start for part in batch)
+    # Padding follows the tokens, and a causal model's outputs do not depend on what follows.
+    shown = np.zeros((len(batch), longest), dtype=np.int64)
+    rows, columns, wanted = [], [], []
+    for number, part in enumerate(batch):
+        shown[number, : part.stop - part.start] = sequences[part.sequence][part.start : part.stop]
+        rows.append(np.full(part.stop - part.first, number))
+        columns.append(np.arange(part.first, part.stop) - part.start - 1)
+        wanted.append(sequences[part.sequence][part.first : part.stop])
+    at = [torch.from_numpy(np.concatenate(each)).to(model.device) for each in (rows, columns, wanted)]
+    with typed(_file(model), "this model cannot be run on these tokens"):
+        logits = model(input_ids=torch.from_numpy(shown).to(model.device), use_cache=False).logits
+        return -torch.nn.functional.cross_entropy(logits[at[0], at[1]].float(), at[2], reduction="none")
+
+
+def _sizes(batch: Sequence[Window]) -> list[int]:
+    return [part.stop - part.first for part in batch]
+
+
+def _file(model: PreTrainedModel) -> Path:
+    return Path(getattr(model, "name_or_path", ""))
+
+
+def matrix_of(model: PreTrainedModel, *, head: bool, shape: tuple[int, int]) -> torch.nn.Parameter:
+    """The embedding of a model, or its output head.
+
+    Raises:
+        UnsupportedCheckpointError: transformers gives the matrix another shape, or the model has none.
+    """
+    layer = model.get_output_embeddings() if head else model.get_input_embeddings()
+    weight = getattr(layer, "weight", None)
+    if not isinstance(weight, torch.nn.Parameter) or tuple(weight.shape) != shape:
+        raise UnsupportedCheckpointError(
+            f"transformers gives this model's {'output head' if head else 'embedding'} another shape than its file",
+            file=_file(model),
+            expected=f"{shape[0]} × {shape[1]}",
+            found="none" if weight is None else " × ".join(map(str, weight.shape)),
+            advice="Open the original that the keys were made for, as it was saved by transformers",
+        )
+    return weight

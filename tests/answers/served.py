@@ -1,0 +1,41 @@
+"""Copies that answer prompts: sampled tokens and the probabilities that the copy gave them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import irwm
+from irwm.running.opened import open_tokenizer, open_weights
+from irwm.running.text import default_text
+
+PROMPT = 8
+
+
+def prompts(original: Path, count: int, seed: int = 0) -> torch.Tensor:
+    """(count, PROMPT) passages of the bundled text."""
+    ids = torch.tensor(open_tokenizer(original)(default_text(), verbose=False).input_ids)
+    starts = torch.randint(0, len(ids) - PROMPT, (count,), generator=torch.Generator().manual_seed(seed))
+    return torch.stack([ids[at : at + PROMPT] for at in starts.tolist()])
+
+
+@torch.no_grad()
+def served(copy: Path, asked: torch.Tensor, tokens: int, seed: int = 0) -> irwm.Answers:
+    """What a copy adds to prompts (n, m) at temperature 1, with the log-probability of each of `tokens` tokens."""
+    model, generator = open_weights(copy).model, torch.Generator().manual_seed(seed)
+    shown, known, told = asked, None, []
+    for _ in range(tokens):
+        found = model(shown if known is None else shown[:, -1:], past_key_values=known, use_cache=True)
+        known, values = found.past_key_values, found.logits[:, -1].log_softmax(-1)
+        drawn = torch.multinomial(values.exp(), 1, generator=generator)
+        told.append(values.gather(1, drawn))
+        shown = torch.cat([shown, drawn], 1)
+    logarithms = np.minimum(torch.cat(told, 1).double().numpy(), 0.0)
+    return irwm.Answers(list(shown.numpy()), [asked.shape[1]] * len(asked), list(logarithms))
+
+
+def text_of(answers: irwm.Answers) -> irwm.Answers:
+    """The same without log-probabilities."""
+    return irwm.Answers(answers.sequences, answers.prompt_lengths)

@@ -1,0 +1,66 @@
+"""Answers are checked when they are made, and every error names the sequence and the next step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import irwm
+from irwm.errors import AnswersError
+
+TOKENS = [np.array([1, 2, 3, 4]), np.array([5, 6, 7])]
+LENGTHS = [2, 1]
+LOGARITHMS = [np.array([-1.0, -2.0]), np.array([-0.5, 0.0])]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (([], []), "there are no answers"),
+        (([[1, 2], [3]], [1, 0]), "sequence 1 is too short"),
+        (([[1, 2], [0.5, 1.0]], [1, 1]), "sequence 1 is not a list of token ids"),
+        (([[1, 2], [[3, 4]]], [1, 1]), "sequence 1 is not a list of token ids"),
+        (([[1, 2], [[3, 4], [5]]], [1, 1]), "sequence 1 is not a list of token ids"),
+        (([[1, 2], [3, -4]], [1, 1]), "sequence 1 has a number that is no token id"),
+        (([np.array([1, 2**64 - 1], dtype=np.uint64)], [1]), "sequence 0 has a number that is no token id"),
+        ((TOKENS, [2]), "the prompt lengths do not fit the sequences"),
+        ((TOKENS, [2, 3]), "the prompt length of sequence 1 is out of range"),
+        ((TOKENS, [2, -1]), "the prompt length of sequence 1 is out of range"),
+        ((TOKENS, [True, 1]), "the prompt length of sequence 0 is out of range"),
+        ((TOKENS, [2, 1.0]), "the prompt length of sequence 1 is out of range"),
+        ((TOKENS, LENGTHS, LOGARITHMS[:1]), "the log-probabilities do not fit the sequences"),
+        ((TOKENS, LENGTHS, [[-1.0, -2.0], [-1.0]]), "the log-probabilities of sequence 1 do not fit its tokens"),
+        ((TOKENS, LENGTHS, [[-1.0] * 4, [-1.0] * 2]), "the log-probabilities of sequence 0 do not fit its tokens"),
+        ((TOKENS, LENGTHS, [[-1.0, -2.0], [-1.0, np.nan]]), "sequence 1 has values that are not log-probabilities"),
+        ((TOKENS, LENGTHS, [[-1.0, -np.inf], [-1.0, -1.0]]), "sequence 0 has values that are not log-probabilities"),
+        ((TOKENS, LENGTHS, [[-1.0, 0.25], [-1.0, -1.0]]), "sequence 0 has values that are not log-probabilities"),
+        ((TOKENS, LENGTHS, [["a", "b"], [-1.0, -1.0]]), "the log-probabilities of sequence 0 are not a list"),
+        ((TOKENS, LENGTHS, [[-1.0, None], [-1.0, -1.0]]), "the log-probabilities of sequence 0 are not a list"),
+    ],
+)
+def test_bad_answers_are_refused_with_the_problem_and_the_next_step(given: Any, problem: str) -> None:
+    with pytest.raises(AnswersError, match=problem) as found:
+        irwm.Answers(*given)
+    assert found.value.expected
+    assert found.value.found
+    assert found.value.advice
+
+
+def test_answers_keep_what_was_given_and_cannot_be_changed() -> None:
+    tokens = np.array([1, 2, 3, 4])
+    answers = irwm.Answers([tokens, [5, 6, 7]], LENGTHS, [[-1.0, 5e-4], LOGARITHMS[1]])
+    tokens[0] = 9
+    assert answers.sequences[0].tolist() == [1, 2, 3, 4]
+    assert answers.sequences[0].dtype == np.int64
+    assert answers.log_probabilities is not None
+    assert answers.log_probabilities[0].tolist() == [-1.0, 0.0], "a rounding error above 0 counts as 0"
+    with pytest.raises(ValueError, match="read-only"):
+        answers.sequences[0][0] = 9
+
+
+def test_the_first_token_of_a_sequence_without_a_prompt_carries_no_evidence() -> None:
+    answers = irwm.Answers(TOKENS, [0, 1])
+    assert answers.firsts == (1, 1)
+    assert answers.tokens == 3 + 2

@@ -12,6 +12,9 @@ from irwm.evidence.differences import Difference
 from irwm.scheme.basis import Basis
 from irwm.scheme.noise import LEAST_VARIANCE
 
+# Row weights are divided by this power of a row's size, with which z is largest (docs/answers.md): with 0, rows that
+# hold other differences outweigh the rest, and with 2, rows that hold almost nothing do.
+ROW_POWER = 0.5
 # Rows of which the deviation is computed at once.
 _ROWS_AT_ONCE = 8192
 
@@ -44,8 +47,8 @@ class Gradient:
         """The rows G_i B_i of these tokens (n,), each with the weight w_i = sigma_i / sqrt(r_i).
 
         sigma_i is the original row's own deviation, the unit of a fingerprint, and r_i the root mean square of G_i, at
-        least a tenth of the usual one. Large rows of G hold most of what is not a fingerprint, such as marked rows:
-        the division doubles z on gemma (docs/method.md). Both are the same for all recipients. `gauges` are 0, because
+        least a tenth of the usual one. Large rows of G hold most of what is not a fingerprint, such as marked rows;
+        docs/answers.md measures the division. Both are the same for all recipients. `gauges` are 0, because
         a gradient does not show which share of the suspect a copy has.
         """
         rows = self.values[tokens].astype(np.float64)
@@ -54,10 +57,11 @@ class Gradient:
         units = np.where(squares > 0, np.linalg.norm(ours, axis=1) / np.sqrt(self.model.hidden_size), 0.0)
         least = np.maximum(squares, LEAST_VARIANCE * self.usual)
         with np.errstate(divide="ignore", invalid="ignore"):
-            weights = np.where(units > 0, units / np.power(least, 0.25), 0.0)
+            weights = np.where(units > 0, units / np.power(least, ROW_POWER / 2), 0.0)
         return Difference(self.basis.into(rows, tokens).astype(np.float32), weights, units, np.zeros(len(tokens)))
 
 
 def _squares(rows: NDArray[np.floating]) -> NDArray[np.float64]:
     """(n,) mean squares of rows (n, d)."""
-    return np.square(rows, dtype=np.float64).mean(axis=1)
+    squares: NDArray[np.float64] = np.square(rows, dtype=np.float64).mean(axis=1)
+    return squares

@@ -11,7 +11,7 @@ from irwm.answers.given import Answers
 
 TEXT, LOG_PROBABILITIES = "text", "log-probabilities"
 # The limit of a token's weight, in median deviations. A marked row of a tied model moves its token's log-probability by
-# a hundred times as much as a fingerprint does: without a limit gemma's z is -0.4 instead of 18.
+# far more than a fingerprint does, and a server may write absurd numbers (docs/answers.md measures the limit).
 MOST_DEVIATIONS = 2.0
 
 

@@ -18,8 +18,8 @@ from irwm.keys.key import Key
 from irwm.running.opened import open_weights
 from irwm.scheme.basis import Basis
 from irwm.scheme.noise import places
-from tests.answers.served import prompts, served, text_of
 from tools.copies import keys_for
+from tools.generating import prompts, served, text_of
 from tools.small_models import write_llama
 
 TINY = irwm.Parameters(positions=20, required_positions=12, constraints=4, noise_coordinates=4, spread=0.25)

@@ -22,9 +22,16 @@ def prompts(original: Path, count: int, seed: int = 0) -> torch.Tensor:
 
 
 @torch.no_grad()
-def served(copy: Path, asked: torch.Tensor, tokens: int, seed: int = 0) -> irwm.Answers:
-    """What a copy adds to prompts (n, m) at temperature 1, with the log-probability of each of `tokens` tokens."""
+def served(copy: Path, asked: torch.Tensor, tokens: int, seed: int = 0, noise: float = 0.0) -> irwm.Answers:
+    """What a copy adds to prompts (n, m) at temperature 1, with the log-probability of each of `tokens` tokens.
+
+    Args:
+        noise: white noise on each matrix of the served weights, in units of its deviation.
+    """
     model, generator = open_weights(copy).model, torch.Generator().manual_seed(seed)
+    for value in model.parameters() if noise else ():
+        if value.dim() == 2:
+            value.add_(noise * value.std() * torch.randn(value.shape, generator=generator))
     shown, known, told = asked, None, []
     for _ in range(tokens):
         found = model(shown if known is None else shown[:, -1:], past_key_values=known, use_cache=True)

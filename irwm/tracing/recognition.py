@@ -80,10 +80,11 @@ def trace_each(
             (`ENOUGH_LOG10_RISK`). The odds are corrected for all of `MAPS`. For a suspect known only by its answers the
             least-squares map comes first.
         keys_tried: how many keys were tried on this suspect, also those without noise; None for the number of `keys`.
-        place: the only place to read; None for each in which a key has a mark. The odds are corrected for all places.
+        place: the only place to read; None for each in which a key has a mark. The odds are corrected for all of these.
+            A key without a mark in `place` gets no z.
 
     Raises:
-        ParameterError: a risk outside (0, 1), or no key, or none that has a mark in `place`.
+        ParameterError: a risk outside (0, 1), no key, or a place that is not one of `examination.places`.
         KeyMismatchError: a key of another geometry or another original.
         CheckpointError: a file cannot be read.
     """
@@ -99,9 +100,11 @@ def trace_each(
     for key in {key.model_fingerprint: key for key in keys}.values():  # all keys of a fingerprint share an original
         check_original(key, examination.original)
     places = [each for each in examination.places if any(key.at(each) is not None for key in keys)]
-    chosen = places if place is None else [each for each in places if each == place]
-    if not chosen:
-        raise ParameterError("no key has a mark in this place", expected=", ".join(places), found=str(place))
+    if place is not None and place not in examination.places:
+        raise ParameterError(
+            "this place of the suspect is not compared", expected=", ".join(examination.places), found=place
+        )
+    chosen = places if place is None else [place]
     if examination.suspect.head_alone:
         # Rows from answers are stretched as well as rotated, which only the second map undoes: under the first the
         # noise is found, but its share is wrong.

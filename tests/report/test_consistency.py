@@ -130,6 +130,14 @@ def test_noise_that_names_a_recipient_gives_the_verdict(traced):
     assert {"verdict.word", "verdict.rests_on"} <= where(traced)
 
 
+def test_traced_keys_mark_as_many_places_as_the_reports_key_if_it_is_one_of_them(traced) -> None:
+    """Another key of the report may have no noise and mark more places than the keys that were traced."""
+    traced["tracing"]["places"] = 1
+    assert "tracing.places" in where(traced)
+    traced["key"]["commitment"] = "ab" * 32
+    assert "tracing.places" not in where(traced)
+
+
 @pytest.mark.fault(77)
 @pytest.mark.parametrize(
     ("change", "named"),

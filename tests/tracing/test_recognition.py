@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import shutil
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,8 +86,10 @@ def test_only_the_chosen_place_is_read(in_both) -> None:
         found = trace_each(examination, keys, decoys=0, place=place)
         assert (found.place, found.places) == (place, 2), "corrected for both all the same"
         assert names(found.traces) == ["ann"]
-    with pytest.raises(ParameterError, match="no key has a mark in this place"):
+    with pytest.raises(ParameterError, match="this place of the suspect is not compared"):
         trace_each(examination, keys, decoys=0, place="elsewhere")
+    of_embedding = [replace(key, head=None) for key in keys]
+    assert all(math.isnan(trace.z) for trace in trace_each(examination, of_embedding, decoys=0, place="head").traces)
 
 
 def test_both_places_are_read_if_one_is_not_enough_for_the_accepted_risk(in_both) -> None:

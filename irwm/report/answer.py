@@ -18,8 +18,8 @@ from irwm.report import tracing, tracing_words, wording
 from irwm.report.items import SETTINGS, failed
 from irwm.report.numbers import number
 
-# The label of the statement about the case that its dates disagree.
-CONFLICT = "Dates that disagree"
+# The label of the statement about the case on which day the report's key was made.
+MADE = "Key made (by the vault’s clock)"
 # Found, but a search for a key could produce evidence as strong.
 UNPROVEN = "unproven"
 WORDS = {
@@ -61,13 +61,26 @@ def answer(document: Mapping[str, Any]) -> Answer:
         return Answer(word, said, fault=_broken(broken))
     if word != FOUND:
         return Answer(word, said, caution=_left_out(document))
-    standing, conflict = document["standing"], document["case"].get(CONFLICT, "")
+    standing, conflict = document["standing"], _conflict(document)
     if standing["margin_bits"] <= 0:
-        return Answer(UNPROVEN, said, caution=f"{wording.not_yet_proof(standing)} {conflict}".strip())
-    seen, stamped = standing["suspect_seen_utc"], standing["committed_utc"]
-    if not conflict and standing["status"] == LATE and wording.day(stamped) > wording.day(seen):
-        conflict = wording.dates_disagree(seen, stamped, stamped=True)
+        late = standing["status"] == LATE  # then the first sentences have both dates
+        cautions = [wording.not_yet_proof(standing), *([] if late else [conflict])]
+        return Answer(UNPROVEN, said, caution=" ".join(filter(None, cautions)))
     return Answer(word, said, caution=conflict)
+
+
+def _conflict(document: Mapping[str, Any]) -> str:
+    """The contradiction between the days of suspect and key; "" if they agree or are not given."""
+    standing, made = document["standing"], document["case"].get(MADE)
+    seen = standing["suspect_seen_utc"]
+    if seen is None:
+        return ""
+    if wording.is_day(made) and made > wording.day(seen):
+        return wording.made_later(seen, made)
+    # On the same day the time-stamp is late too, but contradicts nothing.
+    if standing["status"] == LATE and wording.day(standing["committed_utc"]) > wording.day(seen):
+        return wording.stamped_later(seen, standing["committed_utc"])
+    return ""
 
 
 def word_of(document: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -270,23 +271,26 @@ def not_yet_proof(standing: Mapping[str, Any]) -> str:
     ).strip()
 
 
-def dates_disagree(seen_utc: str, later_utc: str, *, stamped: bool) -> str:
-    """Why the suspect cannot be a copy, if both dates are right, as sentences.
-
-    Args:
-        seen_utc: since when the suspect is said to exist, ISO 8601.
-        later_utc: a later time, at which the key was made, or time-stamped if `stamped`.
-    """
-    since = f"The suspect is said to exist since {day(seen_utc)}"
-    if stamped:
-        return (
-            f"{since}, but the key was time-stamped later, on {day(later_utc)}. The time-stamp does not show that the "
-            "key is older than the suspect. Check both dates."
-        )
+def made_later(seen_utc: str, made: str) -> str:
+    """The contradiction between the day since which the suspect is known and a later day on which the key was made."""
     return (
-        f"{since}, but the key was made later, on {day(later_utc)} by the clock of this computer. A copy is never "
-        "older than its key. Check both dates; or the suspect was changed after that day."
+        f"The report states that the suspect exists since {day(seen_utc)}, but the key was made later, on {made} by "
+        "the vault’s clock. A copy is never older than its key. Check both dates; or the suspect was changed after "
+        "that day."
     )
+
+
+def stamped_later(seen_utc: str, committed_utc: str) -> str:
+    """The same for a later time-stamp, which does not show when the key was made."""
+    return (
+        f"The report states that the suspect exists since {day(seen_utc)}, but the key was time-stamped later, on "
+        f"{day(committed_utc)}. The time-stamp does not show that the key is older than the suspect. Check both dates."
+    )
+
+
+def is_day(text: Any) -> bool:
+    """Whether this is a day such as "2024-01-28"."""
+    return isinstance(text, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) is not None
 
 
 def day(utc: Any) -> str:

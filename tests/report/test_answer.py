@@ -10,12 +10,11 @@ import pytest
 import irwm
 from irwm.ownership.key_search import standing
 from irwm.report import ItemDescription, SelfTest, finding_document
-from irwm.report.answer import CONFLICT, UNPROVEN, answer, is_original, keys_tried, named
+from irwm.report.answer import MADE, UNPROVEN, answer, is_original, keys_tried, named
 from irwm.report.blocks import blocks_of
 from irwm.report.consistency import contradictions
 from irwm.report.html import render_html
 from irwm.report.likelihood import standing_section
-from irwm.report.wording import dates_disagree
 from tests.report.conftest import Examined
 from ui.components.finding_card import finding_card
 from ui.components.verdict_card import verdict_html
@@ -81,13 +80,23 @@ def test_time_stamp_after_the_suspects_day_is_stated_above_the_figures(found, st
     assert ("time-stamped later, on 2026-03-01" in render_html(document)) == told
 
 
-def test_statement_that_dates_disagree_comes_first_on_page_and_in_pdf(found: Examined) -> None:
-    document = copy.deepcopy(found.document)
-    document["case"][CONFLICT] = said = dates_disagree("2025-05-03T00:00:00Z", "2026-03-01T10:00:00Z", stamped=False)
-    assert "the key was made later, on 2026-03-01" in said
+@pytest.mark.parametrize(
+    ("made", "seen", "told"),
+    [
+        ("2026-03-01", "2025-05-03T00:00:00Z", True),
+        ("2026-03-01", "2026-03-01T00:00:00Z", False),
+        ("2026-03-01", None, False),
+        ("zzz <b>certified</b>", "2025-05-03T00:00:00Z", False),  # a received report may contain any text
+    ],
+)
+def test_day_of_the_key_after_the_suspects_day_comes_first_on_page_and_in_pdf(found, made, seen, told: bool) -> None:
+    document = with_standing(found.document, None, seen, odds=-80.0)
+    document["case"][MADE] = made
+    words = "but the key was made later, on 2026-03-01 by the vault’s clock"
     first, _ = first_and_rest(verdict_html(finding_card(document)))
-    assert said in first
-    assert said in str(blocks_of(render_html(document)))
+    assert (words in first) == told
+    assert (words in str(blocks_of(render_html(document)))) == told
+    assert "certified" not in first
 
 
 def test_report_and_pdf_begin_with_the_same_verdict(found: Examined) -> None:

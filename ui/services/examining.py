@@ -22,7 +22,7 @@ from irwm.evidence.verdict import log10_risk
 from irwm.keys.check_original import check_original
 from irwm.ownership.key_search import Standing, standing
 from irwm.report import wording
-from irwm.report.answer import CONFLICT
+from irwm.report.answer import MADE
 from irwm.report.controls import WAY, Controls
 from irwm.report.document import examination, finding_document, plain
 from irwm.report.error_rates import ErrorRates
@@ -197,8 +197,8 @@ class Examined:
         received = hashes(suspect, work, original) if hashed else {}
         seen = seen_of(received) if seen_of is not None else ""
         made = self.keys.made.get(self.keys.ids[self.best])
-        if seen and made and wording.day(made) > wording.day(seen):
-            case = {**case, CONFLICT: wording.dates_disagree(seen, made, stamped=False)}
+        if made:
+            case = {**case, MADE: wording.day(made)}
         return finding_document(
             self.findings[self.best],
             suspect=described(suspect, received) if hashed else ItemDescription.of(suspect),

@@ -1,4 +1,4 @@
-"""What is known of a suspect's answers: tokens, and perhaps the probabilities that it gave them."""
+"""A suspect's answers: the tokens that it generated and, if the server gives them, their probabilities."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _prompt(number: int, given: Any, sequence: NDArray[np.int64]) -> int:
             f"the prompt length of sequence {number} is out of range",
             expected=f"a whole number from 0 to {len(sequence) - 1}, so that at least one token was generated",
             found=repr(given)[:40],
-            advice="Give the number of the prompt's tokens, and leave out sequences to which nothing was added",
+            advice="Give the number of the prompt's tokens, and leave out sequences without an answer",
         )
     return int(given)
 
@@ -159,6 +159,6 @@ def _array(given: ArrayLike) -> NDArray[Any]:
 
 
 def _kept(values: NDArray[Any]) -> NDArray[Any]:
-    """The same, which nobody can change any more."""
+    """The same array, read-only."""
     values.setflags(write=False)
     return values

@@ -36,7 +36,8 @@ def weightings(answers: Answers, own: Sequence[NDArray[np.float64]] | None) -> d
     differences = [each - ours[first:] for each, ours, first in zip(told, own, answers.firsts, strict=True)]
     middle = np.median(np.concatenate(differences))
     centred = [each - middle for each in differences]
-    most = MOST_DEVIATIONS * np.median(np.abs(np.concatenate(centred)))
+    # No limit if more than half of the tokens differ by the same number, as in answers that are nearly certain.
+    most = MOST_DEVIATIONS * float(np.median(np.abs(np.concatenate(centred)))) or np.inf
     robust = [np.zeros(len(each)) for each in answers.sequences]
     for y, first, each in zip(robust, answers.firsts, centred, strict=True):
         y[first:] = np.clip(each, -most, most)

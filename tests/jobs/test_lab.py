@@ -276,7 +276,8 @@ def test_damaged_or_different_earlier_lab_is_reported_and_not_reused(
         assert changed != text
         files.write(LAB_JSON, changed.encode("utf-8"))
         if changed == "sealed by another":
-            path.write_bytes(path.read_bytes()[:-1] + b"\0")
+            sealed = path.read_bytes()
+            path.write_bytes(sealed[:-1] + bytes([sealed[-1] ^ 1]))
         if not changed:
             path.unlink()
         job = succeeded(run_here("lab", asked(**small, resume=first.id), vault, jobs))

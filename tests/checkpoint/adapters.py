@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import Checkpoint, open_checkpoint
 
-Q, K = "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight"
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
@@ -43,16 +41,11 @@ def made(
         return {name: value.detach().clone() for name, value in adapter.merge_and_unload().state_dict().items()}
 
 
-def change_config(folder: Path, **settings: Any) -> None:
-    config = json.loads((folder / CONFIG).read_text())
-    (folder / CONFIG).write_text(json.dumps(config | settings))
-
-
-def change_weights(folder: Path, **tensors: torch.Tensor | None) -> None:
+def change_weights(folder: Path, tensors: Mapping[str, torch.Tensor | None]) -> None:
     """Replaces tensors by the end of their names; None removes one."""
     held = load_file(folder / WEIGHTS)
     for end, value in tensors.items():
-        (name,) = [name for name in held if name.endswith(end.replace("__", "."))]
+        (name,) = [name for name in held if name.endswith(end)]
         del held[name]
         if value is not None:
             held[name] = value.contiguous()

@@ -8,7 +8,8 @@ import math
 import os
 import shutil
 import struct
-from collections.abc import Iterator, Mapping
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import open_checkpoint
-from irwm.errors import CorruptCheckpointError
+from irwm.errors import CheckpointError, CorruptCheckpointError
 
 EMBEDDING = "model.embed_tokens.weight"
+QUERY, KEY = "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight"
+# A name that would change a path, a terminal or a page.
+ESCAPES = "../../etc/x\0\x1b[31m\u202e<script>alert(1)</script>"
 # Number formats that are read as torch tensors, bit for bit.
 READABLE = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
@@ -65,6 +69,39 @@ def split(folder: Path, out: Path, shards: int = 3, *, index: bool = True) -> Pa
     for name in ("config.json", "generation_config.json"):
         shutil.copy(folder / name, out / name)
     return out
+
+
+def refused(path: Path, *kinds: type[CheckpointError]) -> CheckpointError:
+    """The error of opening `path`; it must name a file and be printable, and opening must not allocate much memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(kinds or CheckpointError) as caught:
+            open_checkpoint(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * 1024 * 1024
+    assert caught.value.file is not None
+    assert str(caught.value).isprintable()
+    return caught.value
+
+
+# What happens to a file that is in use, by its path and its content. A file is replaced by one with the same size and
+# times.
+CHANGES: dict[str, Callable[[Path, bytes], object]] = {
+    "replaced": lambda path, content: os.replace(shutil.copy2(path, path.with_name("other")), path),
+    "cut": lambda path, content: os.truncate(path, len(content) - 40),
+    "longer": lambda path, content: path.write_bytes(content + b"x"),
+    "removed": lambda path, content: path.unlink(),
+    "touched": lambda path, content: os.utime(path, ns=(0, 12345)),
+}
+
+
+def change_config(folder: Path, name: str = "config.json", **settings: Any) -> dict[str, Any]:
+    """Sets keys of a model's or adapter's config; returns all of it."""
+    config = json.loads((folder / name).read_text()) | settings
+    (folder / name).write_text(json.dumps(config))
+    return config
 
 
 def contradiction(path: Path) -> CorruptCheckpointError:

@@ -7,14 +7,18 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import irwm
 from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.checkpoint.formats import reading
 from tests.checkpoint.builders import split
 from tests.checkpoint.parsing import without_child
+from tests.conftest import Marked
+from tests.kept import kept
 
 
 @pytest.fixture
@@ -52,3 +56,11 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def model(folder: Path) -> Checkpoint:
     return open_checkpoint(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_marked(request: pytest.FixtureRequest, tiny_path: Path) -> Marked:
+    """The tiny Llama, a key of the default parameters, and the folder of the marked copy."""
+    original = open_checkpoint(tiny_path)
+    key = irwm.generate_key(original, secret=bytes(range(32)), owner="us")
+    return Marked(original, key, kept(request.config, "release-tiny", partial(irwm.insert, original, key)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,81 +24,61 @@ from irwm.errors import (
     printable,
     shown_path,
 )
-from tests.checkpoint.as_found import (
-    KINDS,
-    adapter,
-    below,
-    contradictory,
-    split_gguf,
-    stale_index,
-    tensors_of,
-    with_tensors,
-)
-from tests.checkpoint.builders import EMBEDDING, read_index, split, write_index
-from tools.small_models import write_llama
+from tests.checkpoint.as_found import KINDS, adapter, below, contradictory, split_gguf, tensors_of, with_tensors
+from tests.checkpoint.builders import EMBEDDING, QUERY, change_config, read_index, refused, split, write_index
+
+
+@pytest.fixture
+def copy(tiny_path: Path, tmp_path: Path) -> Path:
+    """The tiny model, to which the test may add files."""
+    return Path(shutil.copytree(tiny_path, tmp_path / "m"))
 
 
 @pytest.mark.fault(100)
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_embedding_of_every_arrangement_is_read(tiny_path: Path, tmp_path: Path, kind: str) -> None:
-    given = KINDS[kind](tiny_path, tmp_path / "suspect")
+def test_every_arrangement_is_read_and_its_mark_found(tiny_marked, tmp_path: Path, kind: str) -> None:
+    """tests/command/test_as_found.py gives the unmarked model to each entry point in every arrangement."""
+    original, key, release = tiny_marked
+    given = KINDS[kind](release, tmp_path / "suspect")
     found = open_checkpoint(given)
     if "adapter" not in kind and "old shard" not in kind:
         assert found.unread == (), "all given files were read"
-    assert torch.equal(found.embedding(), load_file(tiny_path / "model.safetensors")[EMBEDDING].float())
+    assert torch.equal(found.embedding(), tensors_of(release)[EMBEDDING].float())
     # Also as text, which pages and jobs send.
     assert open_checkpoint(shown_path(given)).fingerprint == found.fingerprint
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_mark_is_found_with_the_same_numbers_in_every_arrangement(release_of, tmp_path: Path, kind: str) -> None:
-    original, key, release = release_of("demo")
     plain = irwm.detect(open_checkpoint(release), original, key)
-    found = irwm.detect(irwm.open_suspect(KINDS[kind](release, tmp_path / "suspect"), original), original, key)
-    assert found.verdict == plain.verdict == "found"
-    assert (found.count, found.present) == (plain.count, plain.present)
-    assert found.log10_p == pytest.approx(plain.log10_p)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_arrangement_of_the_unmarked_model_is_found(release_of, demo_path: Path, tmp_path: Path, kind: str) -> None:
-    original, key, _ = release_of("demo")
-    found = irwm.detect(irwm.open_suspect(KINDS[kind](demo_path, tmp_path / "suspect"), original), original, key)
-    assert found.verdict != "found"
+    finding = irwm.detect(irwm.open_suspect(given, original), original, key)
+    assert finding.verdict == plain.verdict == "found"
+    assert (finding.count, finding.present) == (plain.count, plain.present)
+    assert finding.log10_p == pytest.approx(plain.log10_p)
 
 
 @pytest.mark.parametrize("what", ["packed", "empty", "hidden size", "heads"])
 def test_a_model_with_a_contradiction_is_noted_and_not_marked(tiny_path: Path, tmp_path: Path, what: str) -> None:
     model = open_checkpoint(contradictory(what, tiny_path, tmp_path / "m"))
     assert model.contradiction is not None
-    assert "were not recognised" in " ".join(model.notes)
-    with pytest.raises(CorruptCheckpointError) as caught:
-        model.require_markable()
-    assert str(caught.value.file).startswith(str(tmp_path))
-    with pytest.raises(CorruptCheckpointError):
-        irwm.generate_key(model, irwm.Parameters(), secret=bytes(32), owner="us")
+    assert model.notes
+    for use in (model.require_markable, partial(irwm.generate_key, model)):
+        with pytest.raises(CorruptCheckpointError) as caught:
+            use()
+        assert str(caught.value.file).startswith(str(tmp_path))
 
 
-def test_unread_weights_are_named_and_rule_out_no_key(tiny_path: Path, tmp_path: Path) -> None:
-    original = open_checkpoint(tiny_path)
-    key = irwm.generate_key(original, irwm.Parameters(), secret=bytes(range(32)), owner="us")
-    alone = tmp_path / "alone"
-    shutil.copytree(tiny_path, alone)
-    assert open_checkpoint(alone).unread == ()
-    assert irwm.detect(open_checkpoint(alone), original, key).verdict == "not found"
-    torch.save(load_file(tiny_path / "model.safetensors"), alone / "weights.pth")
-    (alone / "deeper").mkdir()
-    (alone / "deeper" / "tf_model.h5").write_bytes(b"x")
-    suspect = open_checkpoint(alone)
+def test_unread_weights_are_named_and_rule_out_no_key(tiny_marked, copy: Path) -> None:
+    original, key, _ = tiny_marked
+    assert open_checkpoint(copy).unread == ()
+    assert irwm.detect(open_checkpoint(copy), original, key).verdict == "not found"
+    torch.save(tensors_of(copy), copy / "weights.pth")
+    (copy / "deeper").mkdir()
+    (copy / "deeper" / "tf_model.h5").write_bytes(b"x")
+    suspect = open_checkpoint(copy)
     assert suspect.unread == ("deeper/tf_model.h5", "weights.pth")
     finding = irwm.detect(suspect, original, key)
     assert finding.verdict == "inconclusive"
     assert "not read: deeper/tf_model.h5, weights.pth" in finding.warnings
     # The file itself was given, so the files next to it are not searched.
-    assert irwm.detect(open_checkpoint(alone / "model.safetensors"), original, key).verdict == "not found"
+    assert irwm.detect(open_checkpoint(copy / "model.safetensors"), original, key).verdict == "not found"
 
 
 @pytest.mark.parametrize(("piece", "next_to_a_plain_one"), [("_qpacked", False), (":qdata", True)])
@@ -114,9 +95,7 @@ def test_an_unknown_packed_embedding_rules_out_no_key(
 def test_a_folder_with_several_models_is_not_one_checkpoint(tiny_path: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         shutil.copytree(tiny_path, tmp_path / "several" / name)
-    with pytest.raises(NotACheckpointError, match="several checkpoints") as caught:
-        open_checkpoint(tmp_path / "several")
-    assert caught.value.found == "one, two"
+    assert refused(tmp_path / "several", NotACheckpointError).found == "one, two"
 
 
 def test_weights_next_to_an_adapter_that_are_not_a_model_are_named(tiny_path: Path, tmp_path: Path) -> None:
@@ -125,41 +104,30 @@ def test_weights_next_to_an_adapter_that_are_not_a_model_are_named(tiny_path: Pa
     torch.save({"value_head": torch.ones(3)}, folder / "head.bin")
     found = open_checkpoint(folder, base=base)
     assert found.base is base
-    assert "next to the adapter were not read" in " ".join(found.notes)
+    assert "head.bin" in " ".join(found.notes)
     assert found.unread == ("head.bin",)
 
 
 def test_an_mlx_adapter_needs_its_base_and_is_read_on_it(tiny_path: Path, tmp_path: Path) -> None:
     base = open_checkpoint(tiny_path)
     folder = adapter(tmp_path / "mlx", base.hidden_size, "mlx")
-    with pytest.raises(UnsupportedCheckpointError, match="base model") as caught:
-        open_checkpoint(folder)
-    assert "someone/model" in str(caught.value.found)
+    assert "someone/model" in str(refused(folder, UnsupportedCheckpointError).found)
     found = open_checkpoint(folder, base=base)
-    pieces = load_file(folder / "adapters.safetensors")
-    a, b = (pieces[f"model.layers.0.self_attn.q_proj.lora_{which}"] for which in "ab")
-    q = "model.layers.0.self_attn.q_proj.weight"
-    expected = load_file(tiny_path / "model.safetensors")[q].float() + 2.0 * (a @ b).T
+    a, b = (load_file(folder / "adapters.safetensors")[f"{QUERY.removesuffix('weight')}lora_{which}"] for which in "ab")
+    expected = tensors_of(tiny_path)[QUERY].float() + 2.0 * (a @ b).T
     assert torch.allclose(found.read(found.layout.q), expected, atol=1e-6)
-
-
-def test_mlx_adapter_of_the_embedding_is_read(tiny_path: Path, tmp_path: Path) -> None:
-    base = open_checkpoint(tiny_path)
-    folder = adapter(tmp_path / "mlx", base.hidden_size, "mlx")
+    stem = EMBEDDING.removesuffix("weight")
     a, b = torch.randn(base.vocab_size, 4), torch.randn(4, base.hidden_size)
-    save_file({f"{EMBEDDING.removesuffix('.weight')}.lora_{w}": t for w, t in (("a", a), ("b", b))},
-              folder / "adapters.safetensors")  # fmt: skip
+    save_file({f"{stem}lora_a": a, f"{stem}lora_b": b}, folder / "adapters.safetensors")
     found = open_checkpoint(folder, base=base)
     assert torch.allclose(found.embedding([3, 1]), base.embedding([3, 1]) + 2.0 * (a @ b)[[3, 1]], atol=1e-5)
 
 
 def test_a_stale_index_is_noted_and_missing_tensors_are_refused(tiny_path: Path, tmp_path: Path) -> None:
-    out = stale_index("whole", tiny_path, tmp_path / "m")
-    assert "was ignored" in " ".join(open_checkpoint(out).notes)
+    out = KINDS["stale index, whole file"](tiny_path, tmp_path / "m")
+    assert "model.safetensors.index.json" in " ".join(open_checkpoint(out).notes)
     write_index(out, read_index(out) | {"model.one_more.weight": "model-00002-of-00002.safetensors"})
-    with pytest.raises(CorruptCheckpointError, match="do not agree") as caught:
-        open_checkpoint(out)
-    assert "model-00002-of-00002.safetensors" in str(caught.value.found)
+    assert refused(out, CorruptCheckpointError).found == "missing: model-00002-of-00002.safetensors"
 
 
 def with_a_second_embedding(folder: Path, out: Path, embedding: torch.Tensor) -> Path:
@@ -170,67 +138,23 @@ def with_a_second_embedding(folder: Path, out: Path, embedding: torch.Tensor) ->
     return other
 
 
-def test_an_embedding_that_is_in_two_shards_is_never_released_half_marked(tiny_path: Path, tmp_path: Path) -> None:
-    with_a_second_embedding(tiny_path, tmp_path / "m", tensors_of(tiny_path)[EMBEDDING])
-    model = open_checkpoint(tmp_path / "m")
-    key = irwm.generate_key(model, irwm.Parameters(), secret=bytes(range(32)), owner="us")
-    with pytest.raises(UnmarkedCopyError):
-        irwm.insert(model, key, tmp_path / "release")
-    assert not (tmp_path / "release").exists()
-
-
-def test_a_second_embedding_in_another_shard_is_read_too(tiny_path: Path, tmp_path: Path) -> None:
+def test_an_embedding_in_two_shards_is_read_and_never_released_half_marked(tiny_path: Path, tmp_path: Path) -> None:
     embedding = tensors_of(tiny_path)[EMBEDDING]
-    other = with_a_second_embedding(tiny_path, tmp_path / "m", embedding.flip(0))
-    found = open_checkpoint(tmp_path / "m")
+    with_a_second_embedding(tiny_path, tmp_path / "same", embedding)
+    model = open_checkpoint(tmp_path / "same")
+    with pytest.raises(UnmarkedCopyError):
+        irwm.insert(model, irwm.generate_key(model), tmp_path / "release")
+    assert not (tmp_path / "release").exists()
+    other = with_a_second_embedding(tiny_path, tmp_path / "other", embedding.flip(0))
+    found = open_checkpoint(tmp_path / "other")
     assert torch.equal(found.embedding(), embedding.float())
     assert [each.name for each in found.layout.alternatives] == [f"{other.name}.{EMBEDDING}"]
-
-
-def test_a_shard_whose_set_is_not_complete_is_read_alone(tiny_path: Path, tmp_path: Path) -> None:
-    split(tiny_path, tmp_path / "m", index=False)
-    (tmp_path / "m" / "model-00003-of-00003.safetensors").unlink()
-    holding = next(file for file in (tmp_path / "m").glob("*.safetensors") if EMBEDDING in load_file(file))
-    assert "some are missing" in " ".join(open_checkpoint(holding).notes)
 
 
 def test_incomplete_split_gguf_is_refused(tiny_path: Path, tmp_path: Path) -> None:
     last = split_gguf(2, tiny_path, tmp_path / "m")
     (last.parent / "model-00001-of-00003.gguf").unlink()
-    with pytest.raises(irwm.IrwmError):
-        open_checkpoint(last.parent)
-
-
-@pytest.mark.parametrize(
-    ("content", "advice"),
-    [("\ufeff{}".encode(), "without a byte order mark"), ("{}".encode("utf-16"), "Save it again as UTF-8")],
-    ids=["byte order mark", "UTF-16"],
-)
-def test_a_config_in_another_encoding_comes_with_advice(
-    tiny_path: Path, tmp_path: Path, content: bytes, advice: str
-) -> None:
-    shutil.copytree(tiny_path, tmp_path / "m")
-    (tmp_path / "m" / "config.json").write_bytes(content)
-    with pytest.raises(CorruptCheckpointError) as caught:
-        open_checkpoint(tmp_path / "m")
-    assert advice in str(caught.value.advice)
-
-
-def test_the_index_selects_the_shard_of_a_duplicate_tensor(tiny_path: Path, tmp_path: Path) -> None:
-    out = KINDS["a tensor in two shards"](tiny_path, tmp_path / "m")
-    assert "with the same numbers" in " ".join(open_checkpoint(out).notes)
-    second = out / "model-00002-of-00003.safetensors"
-    tensors = load_file(second)
-    name = min(load_file(out / "model-00001-of-00003.safetensors"))
-    save_file(tensors | {name: tensors[name] + 1}, second, {"format": "pt"})
-    found = open_checkpoint(out)
-    assert "the index names the shard" in " ".join(found.notes)
-    assert found.tensors[name].file.name == "model-00001-of-00003.safetensors"
-    assert f"{second.name}.{name}" in found.tensors
-    (out / "model.safetensors.index.json").unlink()
-    with pytest.raises(CorruptCheckpointError, match="different numbers") as caught:
-        open_checkpoint(out)
-    assert caught.value.advice
+    refused(last.parent)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
@@ -241,10 +165,9 @@ def test_the_empty_tensors_that_zero_3_leaves_are_refused_with_the_command_that_
     if name.endswith(".bin"):
         torch.save(tensors_of(out), out / name)
         (out / "model.safetensors").unlink()
-    with pytest.raises(UnsupportedCheckpointError, match="ZeRO-3") as caught:
-        open_checkpoint(out)
-    assert (caught.value.tensor, caught.value.found) == (EMBEDDING, "(0,)")
-    assert "zero_to_fp32.py" in str(caught.value.advice)
+    error = refused(out, UnsupportedCheckpointError)
+    assert (error.tensor, error.found) == (EMBEDDING, "(0,)")
+    assert "zero_to_fp32.py" in str(error.advice)
 
 
 @pytest.mark.parametrize(
@@ -259,10 +182,9 @@ def test_formats_that_are_not_read_come_with_advice_that_fits(tmp_path: Path, na
     (tmp_path / "config.json").write_text("{}")
     torch.save({}, tmp_path / "scheduler.pt")
     for path, found in ((tmp_path, name), (tmp_path / name, "a text file")):
-        with pytest.raises(UnsupportedCheckpointError) as caught:
-            open_checkpoint(path)
-        assert caught.value.found == found
-        assert advice in str(caught.value.advice)
+        error = refused(path, UnsupportedCheckpointError)
+        assert error.found == found
+        assert advice in str(error.advice)
 
 
 # Attempts of an attacker
@@ -280,24 +202,22 @@ def test_the_given_adapter_file_is_the_one_that_is_read(tiny_path: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "scaler.gguf", "training_args.bin", "rng_state_0.pth"])
-def test_weights_with_a_trainers_file_name_are_read(tiny_path: Path, tmp_path: Path, name: str) -> None:
-    shutil.copytree(tiny_path, tmp_path / "m")
-    (tmp_path / "m" / name).write_bytes(bytes(5 << 20))
-    assert open_checkpoint(tmp_path / "m").unread == (name,)
-    (tmp_path / "m" / name).unlink()
+def test_weights_with_a_trainers_file_name_are_read(copy: Path, name: str) -> None:
+    (copy / name).write_bytes(bytes(5 << 20))
+    assert open_checkpoint(copy).unread == (name,)
+    (copy / name).unlink()
     for own in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"):
-        (tmp_path / "m" / own).write_bytes(bytes(1000))
-    assert open_checkpoint(tmp_path / "m").unread == ()
+        (copy / own).write_bytes(bytes(1000))
+    assert open_checkpoint(copy).unread == ()
 
 
 @pytest.mark.parametrize(
     "start", [b"\x80\x02", b"\x1f\x8b", b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c", b"\x89HDF\r\n\x1a\n"]
 )
-def test_a_container_with_an_unknown_name_is_listed(tiny_path: Path, tmp_path: Path, start: bytes) -> None:
-    shutil.copytree(tiny_path, tmp_path / "m")
-    (tmp_path / "m" / "weights").write_bytes(start + bytes(20_000))
-    (tmp_path / "m" / "notes").write_bytes(b"words " * 5000)
-    assert open_checkpoint(tmp_path / "m").unread == ("weights",)
+def test_a_container_with_an_unknown_name_is_listed(copy: Path, start: bytes) -> None:
+    (copy / "weights").write_bytes(start + bytes(20_000))
+    (copy / "notes").write_bytes(b"words " * 5000)
+    assert open_checkpoint(copy).unread == ("weights",)
 
 
 @pytest.mark.parametrize("pieces", ["early", "later"])
@@ -331,20 +251,15 @@ def test_embeddings_in_files_of_the_same_name_are_both_read(tiny_path: Path, tmp
     assert sorted(each.name for each in found.layout.alternatives) == names
 
 
-def test_an_adapters_own_head_on_a_tied_base_rules_out_no_key(tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    write_llama(base, tie_word_embeddings=True)
-    tensors = load_file(base / "model.safetensors")
+def test_an_adapters_own_head_on_a_tied_base_rules_out_no_key(copy: Path, tmp_path: Path) -> None:
+    change_config(copy, tie_word_embeddings=True)
+    tensors = tensors_of(copy)
     tensors["lm_head.weight"] = tensors.pop(EMBEDDING)  # savers keep either name of a shared tensor
-    save_file(tensors, base / "model.safetensors", {"format": "pt"})
-    model = open_checkpoint(base)
-    folder = adapter(tmp_path / "adapter", model.hidden_size)
-    own = {
-        f"base_model.model.{name}": torch.ones(model.vocab_size, model.hidden_size)
-        for name in (EMBEDDING, "lm_head.weight")
-    }
+    save_file(tensors, copy / "model.safetensors", {"format": "pt"})
+    folder = adapter(tmp_path / "adapter", 64)
+    own = {f"base_model.model.{name}": torch.ones(600, 64) for name in (EMBEDDING, "lm_head.weight")}
     save_file(own, folder / "adapter_model.safetensors")
-    assert open_checkpoint(folder, model).unread == ("lm_head.weight",)
+    assert open_checkpoint(folder, open_checkpoint(copy)).unread == ("lm_head.weight",)
 
 
 def test_a_whole_file_with_another_second_embedding_is_another_model(tiny_path: Path, tmp_path: Path) -> None:
@@ -353,19 +268,17 @@ def test_a_whole_file_with_another_second_embedding_is_another_model(tiny_path: 
     whole = with_tensors(tiny_path, tmp_path / "whole", first)
     out = split(whole, tmp_path / "m")
     save_file(first | {f"teacher.{EMBEDDING}": tensors[EMBEDDING].flip(0).contiguous()}, out / "model.safetensors")
-    with pytest.raises(CorruptCheckpointError, match="two different models"):
-        open_checkpoint(out)
+    assert refused(out, CorruptCheckpointError).file == str(out)
     shutil.copy(whole / "model.safetensors", out)
     assert open_checkpoint(out).unread == ()
 
 
-def test_search_ends_at_many_large_indexes(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(tiny_path, tmp_path / "m")
+def test_search_ends_at_many_large_indexes(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
-        (tmp_path / "m" / f"{number}.safetensors.index.json").write_bytes(bytes(1000))
+        (copy / f"{number}.safetensors.index.json").write_bytes(bytes(1000))
     monkeypatch.setattr("irwm.checkpoint.candidates.MOST_INDEX_BYTES", 4000)
-    assert irwm.find_checkpoints(tmp_path / "m").cut
-    assert open_checkpoint(tmp_path / "m").unread == ("more files than are searched",)
+    assert irwm.find_checkpoints(copy).cut
+    assert open_checkpoint(copy).unread == ("more files than are searched",)
 
 
 def test_a_companion_is_not_read_through_a_link_that_leads_out(tmp_path: Path) -> None:
@@ -390,10 +303,9 @@ def names(folder: Path) -> list[str]:
     return [found.name_of(path) for path in found.paths]
 
 
-def test_each_set_of_weights_in_a_folder_is_a_candidate(tiny_path: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_path, tmp_path / "m")
+def test_each_set_of_weights_in_a_folder_is_a_candidate(copy: Path, tiny_path: Path, tmp_path: Path) -> None:
     for name in ("pytorch_model.bin", "b.gguf", "flax_model.msgpack", ".hidden.safetensors", "training_args.bin"):
-        (tmp_path / "m" / name).write_bytes(b"x")
+        (copy / name).write_bytes(b"x")
     split(tiny_path, tmp_path / "shards")
     (tmp_path / "shards" / "adapter_model.safetensors").write_bytes(b"x")
     assert names(tmp_path) == [

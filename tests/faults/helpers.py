@@ -1,4 +1,4 @@
-"""Shared by the fault tests: opening a model that must be refused, and running out of disk space or file handles."""
+"""Shared by the fault tests: running out of disk space or file handles."""
 
 from __future__ import annotations
 
@@ -6,47 +6,10 @@ import contextlib
 import os
 import resource
 import shutil
-import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from irwm.checkpoint import open_checkpoint
-from irwm.errors import CheckpointError, DiskSpaceError, PublishError
-
-
-def weights(folder: Path, content: bytes) -> Path:
-    """A model folder whose only weight file has the given content."""
-    folder.mkdir(exist_ok=True)
-    (folder / "model.safetensors").write_bytes(content)
-    return folder
-
-
-# What happens to a file that is in use, by its path and its content. A file is replaced by one with the same size and
-# times.
-CHANGES: dict[str, Callable[[Path, bytes], object]] = {
-    "replaced": lambda path, content: os.replace(shutil.copy2(path, path.with_name("other")), path),
-    "cut": lambda path, content: os.truncate(path, len(content) - 40),
-    "longer": lambda path, content: path.write_bytes(content + b"x"),
-    "removed": lambda path, content: path.unlink(),
-    "touched": lambda path, content: os.utime(path, ns=(0, 12345)),
-}
-
-
-def refused(path: Path, *kinds: type[CheckpointError]) -> CheckpointError:
-    """The error of opening `path`; it must name a file and be printable, and opening must not allocate much memory."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(kinds or CheckpointError) as caught:
-            open_checkpoint(path)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 16 * 1024 * 1024
-    assert caught.value.file is not None
-    assert str(caught.value).isprintable()
-    return caught.value
+from irwm.errors import DiskSpaceError, PublishError
 
 
 def fill_up(place: Path, left: int) -> None:

@@ -21,57 +21,17 @@ from safetensors.torch import load_file
 F32, F16, BF16 = (gguf.GGMLQuantizationType[name] for name in ("F32", "F16", "BF16"))
 # transformers' model types and GGUF's architectures.
 ARCHITECTURES = {
-    "apertus": "APERTUS",
-    "arcee": "ARCEE",
-    "baichuan": "BAICHUAN",
-    "bert": "BERT",
-    "bloom": "BLOOM",
-    "camembert": "BERT",
-    "cohere": "COMMAND_R",
-    "cohere2": "COHERE2",
-    "distilbert": "BERT",
-    "ernie4_5": "ERNIE4_5",
-    "exaone4": "EXAONE4",
-    "falcon": "FALCON",
-    "gemma": "GEMMA",
-    "gemma2": "GEMMA2",
-    "gemma3_text": "GEMMA3",
-    "glm": "CHATGLM",
-    "glm4": "GLM4",
-    "gpt2": "GPT2",
-    "gpt_bigcode": "STARCODER",
-    "gpt_neox": "GPTNEOX",
-    "gpt_oss": "GPT_OSS",
-    "granite": "GRANITE",
-    "granitemoe": "GRANITE_MOE",
-    "internlm2": "INTERNLM2",
-    "internlm3": "LLAMA",
-    "llama": "LLAMA",
-    "llama4_text": "LLAMA4",
-    "ministral3": "MISTRAL3",
-    "mistral": "LLAMA",
-    "mixtral": "LLAMA",
-    "mpt": "MPT",
-    "nemotron": "NEMOTRON",
-    "olmo": "OLMO",
-    "olmo2": "OLMO2",
-    "olmo3": "OLMO2",
-    "olmoe": "OLMOE",
-    "phi": "PHI2",
-    "phi3": "PHI3",
-    "phimoe": "PHIMOE",
-    "qwen2": "QWEN2",
-    "qwen2_moe": "QWEN2MOE",
-    "qwen3": "QWEN3",
-    "qwen3_moe": "QWEN3MOE",
-    "roberta": "BERT",
-    "seed_oss": "SEED_OSS",
-    "smollm3": "SMOLLM3",
-    "stablelm": "STABLELM",
-    "starcoder2": "STARCODER2",
-    "t5": "T5",
-    "xlm-roberta": "BERT",
-}
+    "apertus": "APERTUS", "arcee": "ARCEE", "baichuan": "BAICHUAN", "bert": "BERT", "bloom": "BLOOM",
+    "camembert": "BERT", "cohere": "COMMAND_R", "cohere2": "COHERE2", "distilbert": "BERT", "ernie4_5": "ERNIE4_5",
+    "exaone4": "EXAONE4", "falcon": "FALCON", "gemma": "GEMMA", "gemma2": "GEMMA2", "gemma3_text": "GEMMA3",
+    "glm": "CHATGLM", "glm4": "GLM4", "gpt2": "GPT2", "gpt_bigcode": "STARCODER", "gpt_neox": "GPTNEOX",
+    "gpt_oss": "GPT_OSS", "granite": "GRANITE", "granitemoe": "GRANITE_MOE", "internlm2": "INTERNLM2",
+    "internlm3": "LLAMA", "llama": "LLAMA", "llama4_text": "LLAMA4", "ministral3": "MISTRAL3", "mistral": "LLAMA",
+    "mixtral": "LLAMA", "mpt": "MPT", "nemotron": "NEMOTRON", "olmo": "OLMO", "olmo2": "OLMO2", "olmo3": "OLMO2",
+    "olmoe": "OLMOE", "phi": "PHI2", "phi3": "PHI3", "phimoe": "PHIMOE", "qwen2": "QWEN2", "qwen2_moe": "QWEN2MOE",
+    "qwen3": "QWEN3", "qwen3_moe": "QWEN3MOE", "roberta": "BERT", "seed_oss": "SEED_OSS", "smollm3": "SMOLLM3",
+    "stablelm": "STABLELM", "starcoder2": "STARCODER2", "t5": "T5", "xlm-roberta": "BERT",
+}  # fmt: skip
 # Architectures whose q and k llama.cpp rearranges for its rotary embedding, and those whose norms' gains it adds one
 # to.
 _PAIRED = {
@@ -80,13 +40,9 @@ _PAIRED = {
 _ONE_ADDED = {"gemma", "gemma2", "gemma3_text", "nemotron"}
 # Prefixes that the converter removes before it looks up a name.
 _PREFIXES = {
-    "bert": "bert.",
-    "bloom": "transformer.",
-    "camembert": "roberta.",
-    "distilbert": "distilbert.",
-    "roberta": "roberta.",
-    "xlm-roberta": "roberta.",
-}
+    "bert": "bert.", "bloom": "transformer.", "camembert": "roberta.", "distilbert": "distilbert.",
+    "roberta": "roberta.", "xlm-roberta": "roberta.",
+}  # fmt: skip
 # Tensors that the converter omits, and those that these tests do not need: experts, routers, heads of encoders.
 _LEFT_OUT = re.compile(
     r"cls\.|pooler|lm_head\.(dense|layer_norm|decoder|bias)|vocab_|expert|router|\.gate\.|block_sparse|feed_forward\.w"

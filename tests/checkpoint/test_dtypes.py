@@ -30,12 +30,9 @@ def test_blocks_decode_to_the_numbers_of_ggmls_own_code(block: dict[str, Any]) -
         assert np.abs(expected).max() > 0.01
 
 
-def test_every_format_has_golden_blocks_of_both_kinds() -> None:
+def test_the_formats_are_those_that_the_package_reads_and_all_have_golden_blocks() -> None:
     found = {(block["format"], block["made"]) for block in GOLDEN}
     assert found == {(name, made) for name in BLOCK_FORMATS for made in ("quantised", "random")}
-
-
-def test_the_formats_are_those_that_the_package_reads() -> None:
     readable = set()
     for kind, (_, block_bytes) in GGML_QUANT_SIZES.items():
         try:
@@ -66,13 +63,10 @@ def test_rows_read_separately_and_together_are_equal(name: str) -> None:
         assert torch.equal(dequantised(piece, name, (1, width))[0].nan_to_num(), whole[row].nan_to_num())
     experts = dequantised(torch.from_numpy(content), name, (3, 100, width))
     assert torch.equal(experts.reshape(rows, width).nan_to_num(), whole.nan_to_num())
-
-
-def test_reading_no_rows_gives_an_empty_tensor() -> None:
-    assert dequantised(torch.empty(0, dtype=torch.uint8), "Q4_K", (0, 256)).shape == (0, 256)
+    assert dequantised(torch.empty(0, dtype=torch.uint8), name, (0, 256)).shape == (0, 256)
 
 
 @pytest.mark.parametrize("shape", [(1, 33), (2, 32), (64,), (1, 2**40)])
 def test_bytes_that_do_not_match_the_shape_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(CorruptCheckpointError, match="18 bytes"):
+    with pytest.raises(CorruptCheckpointError):
         dequantised(torch.zeros(18, dtype=torch.uint8), "Q4_0", shape)

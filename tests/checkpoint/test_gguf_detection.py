@@ -20,8 +20,8 @@ def marked(release_of: Callable[[str], Marked]) -> Marked:
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q5_0", "Q4_0"])
-def test_the_mark_is_found_in_a_gguf_file(marked, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["Q4_0", "F16"])
+def test_the_mark_is_found_in_a_gguf_file(marked, demo_path: Path, tmp_path: Path, kind: str) -> None:
     model, key, release = marked
     tokens, types = in_order(release)
     path = convert(release, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType[kind], tokens=tokens, types=types)
@@ -31,15 +31,9 @@ def test_the_mark_is_found_in_a_gguf_file(marked, tmp_path: Path, kind: str) -> 
     assert (found.ranks < 0.2).sum() >= 45
     assert found.lineage.status == "derived"
     assert found.alignment.aligned
-
-
-@pytest.mark.parametrize("kind", ["F16", "Q4_0"])
-def test_the_unmarked_model_carries_no_mark_as_a_gguf_file(marked, demo_path: Path, tmp_path: Path, kind: str) -> None:
-    model, key, _ = marked
     path = convert(demo_path, tmp_path / "original.gguf", gguf.GGMLQuantizationType[kind])
     found = irwm.detect(irwm.open_checkpoint(path), model, key)
-    assert found.verdict == "not found"
-    assert found.lineage.status == "derived"
+    assert (found.verdict, found.lineage.status) == ("not found", "derived")
 
 
 @pytest.mark.slow

@@ -67,14 +67,11 @@ def test_tokens_of_every_kind_but_the_ordinary_are_special(folder: Path, tmp_pat
     assert token_ids(model)["▁a"] == 0
 
 
-def test_the_ids_of_special_tokens_are_read_from_the_settings(folder: Path, tmp_path: Path) -> None:
-    assert special_token_ids(open_checkpoint(convert(folder, tmp_path / "model.gguf"))) == {1, 2}
-
-
 def test_a_gguf_file_without_a_vocabulary_ignores_tokenizers_next_to_it(folder: Path, tmp_path: Path) -> None:
-    path = convert(folder, tmp_path / "model.gguf")
+    model = open_checkpoint(convert(folder, tmp_path / "model.gguf"))
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
-    assert token_ids(open_checkpoint(path)) == {}
+    assert token_ids(model) == {}
+    assert special_token_ids(model) == {1, 2}, "of the settings"
 
 
 @pytest.mark.parametrize("count", [VOCABULARY - 9, VOCABULARY + 9])

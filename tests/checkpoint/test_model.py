@@ -15,10 +15,8 @@ from safetensors.torch import load_file, save_file
 from irwm.checkpoint import open_checkpoint
 from irwm.errors import CorruptCheckpointError, RowIndexError, UnknownFamilyError, UnsupportedCheckpointError
 from irwm.families import TensorRef
-from tests.checkpoint.builders import EMBEDDING, contradiction, split
+from tests.checkpoint.builders import EMBEDDING, QUERY, change_config, contradiction, refused, split
 from tools.small_models import write_llama
-
-QUERY = "model.layers.0.self_attn.q_proj.weight"
 
 
 def test_attributes(folder: Path) -> None:
@@ -60,27 +58,20 @@ def test_a_large_tensor_is_converted_in_blocks(model, monkeypatch: pytest.Monkey
     assert torch.equal(model.embedding(range(599, -1, -1)), whole.flip(0))
 
 
-def test_slices_of_a_fused_tensor_and_rows_within_them(model) -> None:
-    stored = load_file(model.path / "model.safetensors")[QUERY]
-    part = TensorRef(QUERY, rows=(16, 48))
-    assert torch.equal(model.read(part), stored[16:48])
-    assert torch.equal(model.read(part, rows=[31, 0]), stored[[47, 16]])
+def test_slices_and_transposed_parts_of_a_tensor_and_rows_within_them(model) -> None:
+    stored = load_file(model.path / "model.safetensors")
+    matrix, part = stored[QUERY], TensorRef(QUERY, rows=(16, 48))
+    assert torch.equal(model.read(part), matrix[16:48])
+    assert torch.equal(model.read(part, rows=[31, 0]), matrix[[47, 16]])
     with pytest.raises(RowIndexError):
         model.read(part, rows=[32])
-
-
-def test_a_transposed_tensor_comes_back_in_its_logical_orientation(model) -> None:
-    stored = load_file(model.path / "model.safetensors")[QUERY]
-    assert torch.equal(model.read(TensorRef(QUERY, transposed=True)), stored.T)
-    assert torch.equal(model.read(TensorRef(QUERY, rows=(8, 16), transposed=True)), stored[:, 8:16].T)
-    assert torch.equal(model.read(TensorRef(QUERY, rows=(8, 16), transposed=True), rows=[7, 1]), stored[:, [15, 9]].T)
-
-
-def test_vectors_are_read_whole_and_in_part(model) -> None:
+    part = TensorRef(QUERY, rows=(8, 16), transposed=True)
+    assert torch.equal(model.read(TensorRef(QUERY, transposed=True)), matrix.T)
+    assert torch.equal(model.read(part), matrix[:, 8:16].T)
+    assert torch.equal(model.read(part, rows=[7, 1]), matrix[:, [15, 9]].T)
     name = "model.layers.0.input_layernorm.weight"
-    stored = load_file(model.path / "model.safetensors")[name]
-    assert torch.equal(model.read(TensorRef(name)), stored)
-    assert torch.equal(model.read(TensorRef(name, rows=(8, 16), transposed=True)), stored[8:16])
+    assert torch.equal(model.read(TensorRef(name)), stored[name])
+    assert torch.equal(model.read(TensorRef(name, rows=(8, 16), transposed=True)), stored[name][8:16])
 
 
 @pytest.mark.parametrize("ref", [TensorRef("none"), TensorRef(QUERY, rows=(0, 65)), TensorRef(QUERY, rows=(9, 8))])
@@ -90,32 +81,29 @@ def test_mismatched_reference_is_refused(model, ref: TensorRef) -> None:
     assert caught.value.tensor == ref.name
 
 
-def test_quantised_weights_are_refused_with_advice(folder: Path) -> None:
+def stored_as(folder: Path, name: str, dtype: torch.dtype) -> Path:
     tensors = load_file(folder / "model.safetensors")
-    tensors[QUERY] = tensors[QUERY].to(torch.int8)
-    save_file(tensors, folder / "model.safetensors")
-    model = open_checkpoint(folder)
-    with pytest.raises(UnsupportedCheckpointError, match="Dequantise"):
-        model.read(TensorRef(QUERY))
+    save_file(tensors | {name: tensors[name].to(dtype)}, folder / "model.safetensors")
+    return folder
 
 
+@pytest.mark.fault(32)
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32])
-def test_an_embedding_in_another_number_format_is_refused(folder: Path, dtype: torch.dtype) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    tensors[EMBEDDING] = tensors[EMBEDDING].to(dtype)
-    save_file(tensors, folder / "model.safetensors")
+def test_codes_without_a_known_quantisation_are_refused_with_advice(folder: Path, dtype: torch.dtype) -> None:
+    model = open_checkpoint(stored_as(folder, QUERY, dtype))
     with pytest.raises(UnsupportedCheckpointError) as caught:
-        open_checkpoint(folder)
-    assert caught.value.tensor == EMBEDDING
+        model.read(TensorRef(QUERY))
+    assert "Dequantise" in str(caught.value.advice)
+    error = refused(stored_as(folder, EMBEDDING, dtype), UnsupportedCheckpointError)
+    assert error.tensor == EMBEDDING
+    assert "Dequantise" in str(error.advice)
 
 
 def test_a_double_precision_embedding_is_examined_but_not_marked(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    tensors[EMBEDDING] = tensors[EMBEDDING].double()
-    save_file(tensors, folder / "model.safetensors")
-    model = open_checkpoint(folder)
-    assert torch.equal(model.embedding([3]), tensors[EMBEDDING][[3]].float())
-    with pytest.raises(UnsupportedCheckpointError, match="examined but not marked"):
+    expected = open_checkpoint(folder).embedding([3])
+    model = open_checkpoint(stored_as(folder, EMBEDDING, torch.float64))
+    assert torch.equal(model.embedding([3]), expected)
+    with pytest.raises(UnsupportedCheckpointError):
         model.require_markable()
 
 
@@ -141,8 +129,7 @@ def test_renamed_tensors_do_not_hide_the_embedding(folder: Path, scheme: str) ->
         assert model.layout.scores == "embedding"
         model.require_markable()
     else:
-        assert any("recognised by its" in note for note in model.notes)
-        with pytest.raises(UnknownFamilyError, match="q and k"):
+        with pytest.raises(UnknownFamilyError):
             model.require_markable()
 
 
@@ -171,32 +158,25 @@ def test_the_fingerprint_is_computed_once(model) -> None:
 
 
 def test_opening_reads_headers_only(folder: Path) -> None:
-    path = folder / "model.safetensors"
     model = open_checkpoint(folder)
-    with path.open("r+b") as file:  # all weights gone, size kept: only headers may matter
+    with (folder / "model.safetensors").open("r+b") as file:  # all weights gone, size kept: only headers may matter
         file.seek(min(entry.start for entry in model.tensors.values()))
         file.write(bytes(model.tensors[EMBEDDING].nbytes))
     assert open_checkpoint(folder).vocab_size == 600
 
 
-def test_opened_checkpoint_can_be_pickled(model) -> None:
+def test_checkpoints_can_be_pickled_and_hashed(model) -> None:
     copy = pickle.loads(pickle.dumps(model))
     assert torch.equal(copy.embedding([1]), model.embedding([1]))
-
-
-def test_checkpoints_are_hashable(folder: Path) -> None:
-    assert len({open_checkpoint(folder), open_checkpoint(folder)}) == 2
+    assert len({copy, model}) == 2
 
 
 def test_an_unknown_family_names_the_folder(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "mystery"}))
     save_file({"x.weight": torch.zeros(8, 8)}, folder / "model.safetensors")
-    with pytest.raises(UnknownFamilyError) as caught:
-        open_checkpoint(folder)
-    assert caught.value.file == str(folder)
+    assert refused(folder, UnknownFamilyError).file == str(folder)
 
 
 def test_a_config_that_contradicts_the_tensors_names_a_file(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"num_attention_heads": 7, "head_dim": None}))
+    change_config(folder, num_attention_heads=7, head_dim=None)
     assert str(contradiction(folder).file).startswith(str(folder))

@@ -79,59 +79,66 @@ def test_recorded_file_matches_the_documentation(file: Path) -> None:
         assert f"`{name}`" in section, name
 
 
-def rewritten(file: Path, change: Callable[[dict[str, Any], dict[str, str]], None]) -> None:
+def rewritten(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
     tensors = {name: np.array(each) for name, each in load_file(file).items()}
     raw = file.read_bytes()
     about = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])["__metadata__"]
     change(tensors, about)
     file.unlink()
+    about = {name: each for name, each in about.items() if each is not None}
     save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, file, about or None)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda t, m: m.clear(), "holds no recorded answers"),
-        (lambda t, m: m.update(format="pt"), "holds no recorded answers"),
-        (lambda t, m: m.update(version="2"), "another version"),
-        (lambda t, m: m.pop("endpoint"), "does not state its endpoint"),
-        (lambda t, m: m.update(vocab_size="-1"), "vocab_size is not a number"),
-        (lambda t, m: m.update(vocab_size="9" * 19), "no model has so many tokens"),
-        (lambda t, m: m.update(vocab_size="0"), "no model has so many tokens"),
-        (lambda t, m: m.update(vocab_size="30"), "another vocabulary"),
-        (lambda t, m: m.update(prompt_seed="1e3"), "prompt_seed is not a number"),
-        (lambda t, m: m.update(scale="octaves"), "the scale of the values is unknown"),
-        (lambda t, m: t.pop("log_probabilities"), "log_probabilities is missing"),
-        (lambda t, m: t.pop("prompts"), "prompts is missing"),
-        (lambda t, m: t.pop("requests.time_ms"), "requests.time_ms is missing"),
-        (lambda t, m: t.update(other=np.zeros(3)), "does not belong"),
-        (lambda t, m: t.update(log_probabilities=t["log_probabilities"].astype(np.float64)), "another shape or number"),
-        (lambda t, m: t.update(log_probabilities=t["log_probabilities"].ravel()), "another shape or number format"),
-        (lambda t, m: t.update(log_probabilities=t["log_probabilities"][:, :-1]), "token_ids has another shape"),
-        (lambda t, m: t.update(log_probabilities=t["log_probabilities"][:-1]), "prompt_of has another shape"),
-        (lambda t, m: t.update(log_probabilities=np.full((N, V), np.nan, np.float32)), "NaN or infinite everywhere"),
-        (lambda t, m: t.update(log_probabilities=np.full((N, V), -np.inf, np.float32)), "NaN or infinite everywhere"),
-        (lambda t, m: t.update(token_ids=t["token_ids"].astype(np.int32)), "token_ids has another shape or number"),
-        (lambda t, m: t.update(token_ids=np.zeros(V, np.int64)), "a token occurs twice"),
-        (lambda t, m: t.update(token_ids=t["token_ids"] - VOCABULARY), "another vocabulary"),
-        (lambda t, m: t.update(token_ids=t["token_ids"] + VOCABULARY), "another vocabulary"),
-        (lambda t, m: t.update(prompt_of=np.full(N, 3)), "a missing prompt"),
-        (lambda t, m: t.update({"requests.prompt": np.full(R, -1)}), "a missing prompt"),
-        (lambda t, m: t.update({"requests.request_sha256": np.zeros((R, 31), np.uint8)}), "another shape"),
-        (lambda t, m: t.update(prompts=np.frombuffer(b'["a","a","c"]', np.uint8)), "a prompt occurs twice"),
-        (lambda t, m: t.update(prompts=np.frombuffer(b'{"a":1}', np.uint8)), "not a list of texts"),
-        (lambda t, m: t.update(prompts=np.frombuffer(b"[1,2,3]", np.uint8)), "not a list of texts"),
-        (lambda t, m: t.update(prompts=np.frombuffer(b"[" * 9999, np.uint8)), "nested deeper"),
-        (lambda t, m: t.update(prompts=np.frombuffer(b'["a', np.uint8)), "not valid JSON"),
-    ],
-)
-def test_a_file_that_breaks_a_rule_is_refused(file: Path, change: Any, said: str) -> None:
-    rewritten(file, change)
-    with pytest.raises(AnswersFileError, match=said) as caught:
+METADATA: list[dict[str, str | None]] = [
+    *({"format": "pt"}, {"version": "2"}, {"endpoint": None}, {"prompt_seed": "1e3"}, {"scale": "octaves"}),
+    *({"vocab_size": size} for size in ("-1", "9" * 19, "0", "30")),
+]
+TENSORS: list[Callable[[dict[str, Any]], dict[str, Any]]] = [
+    lambda t: {"other": np.zeros(3)},
+    lambda t: {"log_probabilities": t["log_probabilities"].astype(np.float64)},
+    lambda t: {"log_probabilities": t["log_probabilities"].ravel()},
+    lambda t: {"log_probabilities": t["log_probabilities"][:, :-1]},
+    lambda t: {"log_probabilities": t["log_probabilities"][:-1]},
+    lambda t: {"log_probabilities": np.full((N, V), np.nan, np.float32)},
+    lambda t: {"log_probabilities": np.full((N, V), -np.inf, np.float32)},
+    lambda t: {"token_ids": t["token_ids"].astype(np.int32)},
+    lambda t: {"token_ids": np.zeros(V, np.int64)},
+    lambda t: {"token_ids": t["token_ids"] - VOCABULARY},
+    lambda t: {"token_ids": t["token_ids"] + VOCABULARY},
+    lambda t: {"prompt_of": np.full(N, 3)},
+    lambda t: {"requests.prompt": np.full(R, -1)},
+    lambda t: {"requests.request_sha256": np.zeros((R, 31), np.uint8)},
+    *(
+        lambda t, text=text: {"prompts": np.frombuffer(text, np.uint8)}
+        for text in (b'["a","a","c"]', b'{"a":1}', b"[1,2,3]", b"[" * 9999, b'["a')
+    ),
+]
+
+
+def breaks_a_rule(file: Path) -> None:
+    with pytest.raises(AnswersFileError) as caught:
         irwm.read_answers(file)
     assert caught.value.file == str(file)
     assert isinstance(caught.value, AnswersError)
     assert caught.value.advice
+
+
+@pytest.mark.parametrize("change", METADATA, ids=str)
+def test_metadata_that_breaks_a_rule_is_refused(file: Path, change: dict[str, str | None]) -> None:
+    rewritten(file, lambda tensors, about: about.update(change))
+    breaks_a_rule(file)
+
+
+@pytest.mark.parametrize("change", TENSORS)
+def test_a_tensor_that_breaks_a_rule_is_refused(file: Path, change: Callable) -> None:
+    rewritten(file, lambda tensors, about: tensors.update(change(tensors)))
+    breaks_a_rule(file)
+
+
+@pytest.mark.parametrize("name", ["log_probabilities", "prompts", "requests.time_ms", "__metadata__"])
+def test_a_missing_part_is_refused(file: Path, name: str) -> None:
+    rewritten(file, lambda tensors, about: about.clear() if name == "__metadata__" else tensors.pop(name))
+    breaks_a_rule(file)
 
 
 def test_truncated_recording_is_refused(file: Path) -> None:
@@ -146,20 +153,15 @@ def test_truncated_recording_is_refused(file: Path) -> None:
 
 
 def test_files_without_answers_are_refused(tmp_path: Path, gemma_path: Path) -> None:
-    with pytest.raises(AnswersFileError, match="No such file"):
-        irwm.read_answers(tmp_path / "nothing")
-    with pytest.raises(AnswersFileError, match="not a regular file"):
-        irwm.read_answers(tmp_path)
-    with pytest.raises(AnswersFileError, match="no recorded answers"):
-        irwm.read_answers(gemma_path / "model.safetensors")
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "nothing", tmp_path, gemma_path / "model.safetensors", tmp_path / "fifo"):
+        with pytest.raises(AnswersFileError) as caught:
+            irwm.read_answers(path)
+        assert caught.value.file == str(path)
     for content in (b"", b"GGUF" + bytes(100), b"\x80\x02}", b"<html>", b"version https://git-lfs", bytes(9)):
         (tmp_path / "x").write_bytes(content)
         with pytest.raises(AnswersFileError):
             irwm.read_answers(tmp_path / "x")
-    if hasattr(os, "mkfifo"):
-        os.mkfifo(tmp_path / "fifo")
-        with pytest.raises(AnswersFileError, match="not a regular file"):
-            irwm.read_answers(tmp_path / "fifo")
 
 
 def test_an_oversized_recording_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,12 +169,13 @@ def test_an_oversized_recording_is_refused_before_it_is_read(tmp_path: Path, mon
     path = tmp_path / "huge"
     path.touch()
     os.truncate(path, recorded.MOST_BYTES + 1)
-    with pytest.raises(AnswersFileError, match="too large"):
+    with pytest.raises(AnswersFileError):
         irwm.read_answers(path)
-    monkeypatch.setattr(recorded, "MOST_PROMPT_BYTES", 10)
     small = tmp_path / "small"
     write_answers(small, answers())
-    with pytest.raises(AnswersFileError, match="prompts are too large"):
+    assert irwm.read_answers(small).prompts
+    monkeypatch.setattr(recorded, "MOST_PROMPT_BYTES", 10)
+    with pytest.raises(AnswersFileError):
         irwm.read_answers(small)
 
 
@@ -180,10 +183,10 @@ def test_recorded_tokens_must_exist_in_the_original(
     file: Path, tiny_path: Path, gemma_path: Path, tmp_path: Path
 ) -> None:
     assert irwm.read_answers(file, irwm.open_checkpoint(tiny_path)).log_probabilities.shape == (N, V)
-    with pytest.raises(AnswersFileError, match=r"another vocabulary.*4096 tokens, the original's.*600 tokens"):
+    with pytest.raises(AnswersFileError, match=r"4096 tokens.*600 tokens"):
         irwm.read_answers(file, irwm.open_checkpoint(gemma_path))
     np.savez(tmp_path / "bare.npz", log_probabilities=np.zeros((2, 601), np.float32))
-    with pytest.raises(AnswersFileError, match="another vocabulary"):
+    with pytest.raises(AnswersFileError):
         irwm.read_answers(tmp_path / "bare.npz", irwm.open_checkpoint(tiny_path))
 
 
@@ -202,24 +205,21 @@ def test_numpy_archive_is_read(tmp_path: Path, dtype: type, save: Any) -> None:
     assert irwm.read_answers(tmp_path / "b.npz").token_ids is None
 
 
+TABLE = np.zeros((2, 3))
+
+
 @pytest.mark.parametrize(
-    ("arrays", "said"),
+    "arrays",
     [
-        ({"logits": np.zeros((2, 3))}, "holds no answers"),
-        ({"log_probabilities": np.zeros((2, 3), int)}, "not floating-point numbers"),
-        ({"log_probabilities": np.zeros(3)}, "another array"),
-        ({"log_probabilities": np.zeros((0, 3))}, "no answers"),
-        ({"log_probabilities": np.array([[object()]])}, "another array"),
-        ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.zeros(3)}, "do not match the columns"),
-        ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.arange(2)}, "do not match the columns"),
-        ({"log_probabilities": np.zeros((2, 3)), "token_ids": np.array([1, 2, 2])}, "twice"),
-        ({"log_probabilities": np.full((2, 3), np.nan)}, "NaN or infinite"),
+        {"logits": TABLE},
+        *({"log_probabilities": table} for table in (np.zeros((2, 3), int), np.zeros(3), np.zeros((0, 3)))),
+        *({"log_probabilities": table} for table in (np.array([[object()]]), np.full((2, 3), np.nan))),
+        *({"log_probabilities": TABLE, "token_ids": ids} for ids in (np.zeros(3), np.arange(2), np.array([1, 2, 2]))),
     ],
 )
-def test_other_archive_is_refused(tmp_path: Path, arrays: Any, said: str) -> None:
+def test_other_archive_is_refused(tmp_path: Path, arrays: Any) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(AnswersFileError, match=said):
-        irwm.read_answers(tmp_path / "a.npz")
+    breaks_a_rule(tmp_path / "a.npz")
 
 
 def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def archive_of(path: Path, shape: str, content: bytes) -> Path:
 
 def test_an_array_that_claims_more_than_its_archive_holds_is_refused(tmp_path: Path) -> None:
     path = archive_of(tmp_path / "a.npz", "(1000000000, 1000000000)", bytes(1000))
-    with pytest.raises(AnswersFileError, match=r"another array.*in 1128 bytes"):
+    with pytest.raises(AnswersFileError, match="in 1128 bytes"):
         irwm.read_answers(path)
 
 
@@ -262,5 +262,5 @@ def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:
     content[6] |= 1  # the flag in the member's header, and in the directory's copy
     content[content.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(content)
-    with pytest.raises(AnswersFileError, match="archive"):
+    with pytest.raises(AnswersFileError):
         irwm.read_answers(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import threading
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def test_a_row_is_read_once_in_any_order_and_with_repeats(entry, asked: list[int
         assert took == row * {4: 3, 2: 0, 3: 2, 1: 1}[len(numbers)]
 
 
-@pytest.mark.parametrize("most", [0, 1, 3, 7, 1000])
+@pytest.mark.parametrize("most", [0, 3, 1000])
 def test_cached_rows_are_correct_for_any_cache_size(entry, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(rows_module, "MOST_KEPT", most * entry.nbytes // entry.shape[0])
     kept, generator = RowCache(entry), torch.Generator().manual_seed(most)
@@ -72,14 +73,9 @@ def test_a_full_read_does_not_evict_cached_rows(entry, monkeypatch, asked: list[
 
 
 def test_a_changed_file_is_detected_even_for_cached_rows(tiny_path: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for file in tiny_path.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    model = irwm.open_checkpoint(copy)
+    model = irwm.open_checkpoint(shutil.copytree(tiny_path, tmp_path / "copy"))
     model.embedding([1, 5])
-    weights = model.shards[0]
-    os.utime(weights, ns=(1, 1))
+    os.utime(model.shards[0], ns=(1, 1))
     with pytest.raises(CheckpointChangedError):
         model.embedding([1, 5])
 

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from irwm.checkpoint import TensorEntry, read_tensor
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.rows import row_numbers
-from irwm.errors import IrwmError, RowIndexError
+from irwm.errors import RowIndexError
 from tests.checkpoint.builders import sparse
 
 MATRIX = torch.randn(40, 7, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
@@ -53,18 +53,15 @@ def test_rows_come_as_tensor_array_range_or_tuple(stored: dict[str, TensorEntry]
 def test_vectors_and_empty_rows_are_read(stored: dict[str, TensorEntry]) -> None:
     assert read_tensor(stored["v"], [8, 0]).tolist() == [8.0, 0.0]
     assert read_tensor(stored["e"], [3, 3]).shape == (2, 0)
+    assert row_numbers(None, 3).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("rows", [[-1], [40], [0, 99], [1.5], [True], ["a"], [[1]], 3, [2**70], [None]], ids=str)
 def test_missing_rows_are_refused(stored: dict[str, TensorEntry], rows: object) -> None:
     with pytest.raises(RowIndexError) as caught:
         read_tensor(stored["m"], rows)  # type: ignore[arg-type]
-    assert isinstance(caught.value, IrwmError)
     assert isinstance(caught.value, IndexError)
     assert caught.value.tensor == "m"
-
-
-def test_a_scalar_has_no_rows(stored: dict[str, TensorEntry]) -> None:
     with pytest.raises(RowIndexError):
         read_tensor(stored["s"], [0])
 
@@ -84,10 +81,6 @@ def test_only_the_bytes_of_the_rows_are_read_and_neighbours_in_one_piece(
     assert reads == [(3 * 14, 3 * 14), (20 * 14, 14), (39 * 14, 14)]
 
 
-def test_none_selects_all_rows() -> None:
-    assert row_numbers(None, 3).tolist() == [0, 1, 2]
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit for one process")
 def test_a_tensor_larger_than_the_memory_is_a_typed_error(tmp_path: Path) -> None:
     """A sparse file may claim 64 GiB; the process here may use 8."""
@@ -104,8 +97,7 @@ assert not read_tensor(tensor, [5]).any()
 try:
     read_tensor(tensor)
 except CheckpointError as error:
-    print(error)
+    print(error.tensor, type(error) is CheckpointError)
 """
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-    assert "not enough memory" in done.stdout
-    assert "Tensor: a" in done.stdout
+    assert done.stdout == "a True\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +33,17 @@ def ids(folder: Path) -> frozenset[int]:
     return special_token_ids(open_checkpoint(folder))
 
 
-def test_no_special_ids_are_known_without_files(bare: Path) -> None:
+def test_config_ids_may_be_single_or_listed_and_are_in_the_vocabulary(bare: Path) -> None:
     assert ids(bare) == frozenset()
-
-
-def test_config_ids_may_be_single_or_listed(bare: Path) -> None:
     set_config(bare, bos_token_id=1, eos_token_id=[2, 3], pad_token_id=None, sep_token_id=True, cls_token_id=-1)
     assert ids(bare) == {1, 2, 3}
-
-
-def test_ids_beyond_the_vocabulary_are_dropped(bare: Path) -> None:
     set_config(bare, bos_token_id=600, eos_token_id=599)
     assert ids(bare) == {599}
 
 
 def test_added_tokens_of_every_file_are_read(bare: Path) -> None:
     (bare / "tokenizer.json").write_text(
-        json.dumps({"added_tokens": [{"id": 5, "content": "<a>"}, {"content": "no id"}, "odd", {"id": "6"}]})
+        json.dumps({"added_tokens": [{"id": 5, "content": "<a>"}, {"content": "no id"}, "text", {"id": "6"}]})
     )
     (bare / "tokenizer_config.json").write_text(
         json.dumps({"added_tokens_decoder": {"7": {"content": "<b>"}, "x": {}, "9" * 5000: {}}})
@@ -83,24 +76,25 @@ def test_tokenizer_files_next_to_a_single_weight_file_are_used(folder: Path) -> 
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{", b"\xff"])
-def test_a_malformed_tokenizer_is_named(bare: Path, content: bytes) -> None:
-    (bare / "tokenizer.json").write_bytes(content)
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
+def test_a_malformed_tokenizer_is_named(bare: Path, content: bytes, name: str) -> None:
+    (bare / name).write_bytes(content)
+    if name == "vocab.txt" and content != b"\xff":
+        assert ids(bare) == frozenset()
+        return
+    assert refused(bare).file == str(bare / name)
+
+
+def refused(folder: Path) -> CorruptCheckpointError:
     with pytest.raises(CorruptCheckpointError) as caught:
-        ids(bare)
-    assert caught.value.file == str(bare / "tokenizer.json")
-
-
-def test_non_text_vocabulary_is_named(bare: Path) -> None:
-    (bare / "vocab.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(CorruptCheckpointError, match="UTF-8"):
-        ids(bare)
+        ids(folder)
+    return caught.value
 
 
 def test_a_tokenizer_linked_from_outside_is_refused(bare: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text("{}")
     (bare / "tokenizer.json").symlink_to(tmp_path / "secret.json")
-    with pytest.raises(CorruptCheckpointError, match="leads out"):
-        ids(bare)
+    assert refused(bare).found == str(tmp_path / "secret.json")
 
 
 def test_a_real_bert_tokenizer(minilm_path: Path) -> None:
@@ -117,19 +111,16 @@ def test_ids_in_the_section_of_a_multimodal_models_language_model(bare: Path, se
     assert ids(bare) == {11, 12}
 
 
-@pytest.mark.parametrize(("piece", "of"), [("[]", r"\[ and {"), ("{}", r"\[ and {"), ("0", ",")])
+@pytest.mark.parametrize(("piece", "of"), [("[]", "[ and {"), ("{}", "[ and {"), ("0", ",")])
 def test_a_file_that_would_fill_the_memory_with_values_is_refused_before_it_is_parsed(
     bare: Path, piece: str, of: str
 ) -> None:
     """The allowed 128 MB would become gigabytes of empty lists."""
     most = MOST_VALUES if piece == "0" else MOST_CONTAINERS
     (bare / "tokenizer.json").write_text('{"x":[' + ",".join([piece] * (most + 2)) + "]}")
-    with pytest.raises(CorruptCheckpointError, match="more values than any real one") as caught:
-        ids(bare)
-    assert re.search(of, str(caught.value.expected))
+    assert refused(bare).expected == f"at most {most} of {of}"
 
 
 def test_a_vocabulary_of_empty_lines_is_refused(bare: Path) -> None:
     (bare / "vocab.txt").write_bytes(b"\n" * (MOST_ROWS + 1))
-    with pytest.raises(CorruptCheckpointError, match="more lines"):
-        ids(bare)
+    assert refused(bare).file == str(bare / "vocab.txt")

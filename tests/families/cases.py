@@ -9,29 +9,16 @@ VOCABULARY = 199
 # Sizes that make every convention visible: grouped heads, heads * head_dim different from the hidden size, a hidden
 # size whose square root is not a whole number, and an eps large enough to affect the scores.
 _DECODER = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 72,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32,
-    "rms_norm_eps": 1e-2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+    "vocab_size": VOCABULARY, "hidden_size": 72, "intermediate_size": 40, "num_hidden_layers": 2,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 32, "rms_norm_eps": 1e-2,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 _OWN_HEAD_DIM = {**_DECODER, "head_dim": 20}
 _EXPERTS = {"num_experts": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 _ROUTED = {
-    "n_routed_experts": 3,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 24,
-    "n_group": 1,
-    "topk_group": 1,
-    "n_shared_experts": 1,
-    "first_k_dense_replace": 1,
-}
+    "n_routed_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 1, "topk_group": 1,
+    "n_shared_experts": 1, "first_k_dense_replace": 1,
+}  # fmt: skip
 # A vector for each token and layer, in a table next to the embedding.
 _PER_LAYER = {"hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": VOCABULARY}
 # Layer norms use another name for eps, and heads of 12 entries must have an even rotated part.
@@ -49,53 +36,44 @@ def _without(settings: dict[str, Any], *keys: str, **more: Any) -> dict[str, Any
 
 
 _LAYER_NORM = _without(_DECODER, "rms_norm_eps", layer_norm_eps=1e-2, **_HALF_ROTARY)
+_GLM_MOE = {**_OWN_HEAD_DIM, **_ROUTED, **_HALF_ROTARY}
+_GRANITE_MOE = {**_DECODER, **_EXPERTS, "embedding_multiplier": 3.0}
+_ERNIE_EXPERTS = {"moe_num_experts": 3, "moe_k": 2, "moe_intermediate_size": 24}
+_ROTARY = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 _COHERE_MOE = {**_OWN_HEAD_DIM, **_EXPERTS, "intermediate_size": 24}
 _ONE_KV = _without(_DECODER, "num_key_value_heads")
 _GPT = {
-    "vocab_size": VOCABULARY,
-    "n_embd": 72,
-    "n_layer": 2,
-    "n_head": 6,
-    "n_positions": 32,
-    "layer_norm_epsilon": 1e-2,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+    "vocab_size": VOCABULARY, "n_embd": 72, "n_layer": 2, "n_head": 6, "n_positions": 32, "layer_norm_epsilon": 1e-2,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+_GPT_NEO = {
+    "vocab_size": VOCABULARY, "hidden_size": 72, "num_layers": 2, "num_heads": 6, "attention_types": [[["global"], 2]],
+    "max_position_embeddings": 32, "layer_norm_epsilon": 1e-2, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 _BLOOM = _without(_GPT, "n_embd", "n_positions", hidden_size=72)
 _FALCON = _without(
     _ONE_KV, "rms_norm_eps", "intermediate_size", "pad_token_id", layer_norm_epsilon=1e-2, ffn_hidden_size=40
 )
+_FALCON_40B = {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}
 _OPT = _without(_ONE_KV, "rms_norm_eps", "intermediate_size", "pad_token_id", ffn_dim=40)
+# Its position biases need a power of two as the number of heads.
 _MPT = {
-    "vocab_size": VOCABULARY,
-    "d_model": 72,
-    "n_layers": 2,
-    # A power of two, which MPT's position biases need.
-    "n_heads": 4,
-    "max_seq_len": 32,
-    "expansion_ratio": 2,
+    "vocab_size": VOCABULARY, "d_model": 72, "n_layers": 2, "n_heads": 4, "max_seq_len": 32, "expansion_ratio": 2,
     "layer_norm_epsilon": 1e-2,
-}
+}  # fmt: skip
 _DBRX = _without(_MPT, "layer_norm_epsilon", "expansion_ratio", ffn_config={"ffn_hidden_size": 24})
 _ENCODER = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 72,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "max_position_embeddings": 32,
-    "layer_norm_eps": 1e-2,
-}
+    "vocab_size": VOCABULARY, "hidden_size": 72, "intermediate_size": 40, "num_hidden_layers": 2,
+    "num_attention_heads": 6, "max_position_embeddings": 32, "layer_norm_eps": 1e-2,
+}  # fmt: skip
+_DISTILBERT = {
+    "vocab_size": VOCABULARY, "dim": 72, "hidden_dim": 40, "n_layers": 2, "n_heads": 6, "max_position_embeddings": 32,
+}  # fmt: skip
 _MODERN = _without(_ENCODER, "layer_norm_eps", norm_eps=1e-2, pad_token_id=0)
 _T5 = {
-    "vocab_size": VOCABULARY,
-    "d_model": 72,
-    "d_kv": 20,
-    "d_ff": 40,
-    "num_layers": 2,
-    "num_heads": 6,
+    "vocab_size": VOCABULARY, "d_model": 72, "d_kv": 20, "d_ff": 40, "num_layers": 2, "num_heads": 6,
     "layer_norm_epsilon": 1e-2,
-}
+}  # fmt: skip
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", _DECODER),
@@ -137,11 +115,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "step3": ("step3p5", {**_OWN_HEAD_DIM, **_ROUTED, "sliding_window": 16}),
     "hunyuan_v1_dense": ("hunyuan_v1_dense", _OWN_HEAD_DIM),
     "hunyuan_v1_moe": ("hunyuan_v1_moe", {**_OWN_HEAD_DIM, **_EXPERTS}),
-    "glm4_moe": ("glm4_moe", {**_OWN_HEAD_DIM, **_ROUTED, **_HALF_ROTARY}),
-    "glm4_moe, biases and norms on heads": (
-        "glm4_moe",
-        {**_OWN_HEAD_DIM, **_ROUTED, **_HALF_ROTARY, "attention_bias": True, "use_qk_norm": True},
-    ),
+    "glm4_moe": ("glm4_moe", _GLM_MOE),
+    "glm4_moe, biases and norms on heads": ("glm4_moe", {**_GLM_MOE, "attention_bias": True, "use_qk_norm": True}),
     "glm4v": ("glm4v_text", {**_DECODER, **_sections(0.5, 1, 1, 1)}),
     "glm4v_moe": ("glm4v_moe_text", {**_OWN_HEAD_DIM, **_ROUTED, **_sections(0.5, 1, 2, 2)}),
     "exaone4": ("exaone4", _DECODER),
@@ -163,21 +138,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4": ("glm4", {**_OWN_HEAD_DIM, **_HALF_ROTARY}),
     "ernie4_5": ("ernie4_5", {**_OWN_HEAD_DIM, "use_bias": True}),
     "granite": ("granite", {**_DECODER, "embedding_multiplier": 0.25}),
-    "ernie4_5_moe": (
-        "ernie4_5_moe",
-        {**_DECODER, "use_bias": True, "moe_num_experts": 3, "moe_k": 2, "moe_intermediate_size": 24},
-    ),
-    "granitemoeshared": (
-        "granitemoeshared",
-        {**_DECODER, **_EXPERTS, "embedding_multiplier": 3.0, "shared_intermediate_size": 24},
-    ),
+    "ernie4_5_moe": ("ernie4_5_moe", {**_DECODER, "use_bias": True, **_ERNIE_EXPERTS}),
+    "granitemoeshared": ("granitemoeshared", {**_GRANITE_MOE, "shared_intermediate_size": 24}),
     "hyperclovax": ("hyperclovax", {**_OWN_HEAD_DIM, "embedding_multiplier": 0.25}),
-    "granitemoe": ("granitemoe", {**_DECODER, **_EXPERTS, "embedding_multiplier": 3.0}),
+    "granitemoe": ("granitemoe", _GRANITE_MOE),
     # Its own rotary embedding also scales q and k, all alike.
-    "gpt_oss": (
-        "gpt_oss",
-        {**_OWN_HEAD_DIM, **_EXPERTS, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
-    ),
+    "gpt_oss": ("gpt_oss", {**_OWN_HEAD_DIM, **_EXPERTS, **_ROTARY}),
     "llama4": ("llama4_text", {**_OWN_HEAD_DIM, **_EXPERTS, "intermediate_size_mlp": 40}),
     "llama4, no norm on heads": ("llama4_text", {**_OWN_HEAD_DIM, **_EXPERTS, "use_qk_norm": False}),
     "starcoder2": ("starcoder2", _without(_DECODER, "rms_norm_eps", norm_epsilon=1e-2)),
@@ -204,20 +170,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt_bigcode, every head its own key": ("gpt_bigcode", {**_GPT, "multi_query": False}),
     "gptj": ("gptj", {**_GPT, "rotary_dim": 4}),
     "codegen": ("codegen", {**_GPT, "n_head": 8, "n_embd": 64, "rotary_dim": 4}),
-    "gpt_neo": (
-        "gpt_neo",
-        {
-            "vocab_size": VOCABULARY,
-            "hidden_size": 72,
-            "num_layers": 2,
-            "num_heads": 6,
-            "attention_types": [[["global"], 2]],
-            "max_position_embeddings": 32,
-            "layer_norm_epsilon": 1e-2,
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-        },
-    ),
+    "gpt_neo": ("gpt_neo", _GPT_NEO),
     "gpt_neox": ("gpt_neox", _without(_LAYER_NORM, "num_key_value_heads")),
     "gpt_neox, no biases": ("gpt_neox", _without(_LAYER_NORM, "num_key_value_heads", attention_bias=False)),
     "persimmon": ("persimmon", _without(_LAYER_NORM, "num_key_value_heads")),
@@ -227,17 +180,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "opt",
         {**_OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 48},
     ),
-    "opt, neither gains nor biases": (
-        "opt",
-        {**_OPT, "layer_norm_elementwise_affine": False, "enable_bias": False},
-    ),
+    "opt, neither gains nor biases": ("opt", {**_OPT, "layer_norm_elementwise_affine": False, "enable_bias": False}),
     "bloom": ("bloom", _BLOOM),
     "falcon, 7b": ("falcon", _FALCON),
-    "falcon, 40b": ("falcon", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
-    "falcon, 11b": (
-        "falcon",
-        {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
-    ),
+    "falcon, 40b": ("falcon", _FALCON_40B),
+    "falcon, 11b": ("falcon", {**_FALCON_40B, "num_ln_in_parallel_attn": 1}),
     "falcon, rw": ("falcon", {**_FALCON, "multi_query": False, "bias": True, "alibi": True, "parallel_attn": False}),
     "mpt": ("mpt", _MPT),
     "mpt, clipped": ("mpt", {**_MPT, "attn_config": {"clip_qkv": 0.5}}),
@@ -253,17 +200,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("roberta", {**_ENCODER, "pad_token_id": 2}),
     "xlm-roberta": ("xlm-roberta", {**_ENCODER, "pad_token_id": 2}),
     "camembert": ("camembert", {**_ENCODER, "pad_token_id": 2}),
-    "distilbert": (
-        "distilbert",
-        {
-            "vocab_size": VOCABULARY,
-            "dim": 72,
-            "hidden_dim": 40,
-            "n_layers": 2,
-            "n_heads": 6,
-            "max_position_embeddings": 32,
-        },
-    ),
+    "distilbert": ("distilbert", _DISTILBERT),
     "t5": ("t5", _T5),
     "mt5": ("mt5", _T5),
     "umt5": ("umt5", _T5),
@@ -274,27 +211,16 @@ _QWEN3_SIGHT = {**_SIGHT, "out_hidden_size": 72, "num_position_embeddings": 16, 
 _GLM_SIGHT = {**_SIGHT, "out_hidden_size": 72, "image_size": 8}
 _PATCHES = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
 _HEARING = {
-    "num_mel_bins": 8,
-    "encoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "encoder_ffn_dim": 16,
-    "d_model": 32,
-    "output_dim": 72,
-    "downsample_hidden_size": 8,
-}
-# Multimodal models: the case of the language model inside, and the rest of the config.
+    "num_mel_bins": 8, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "d_model": 32,
+    "output_dim": 72, "downsample_hidden_size": 8,
+}  # fmt: skip
 _MLLAMA_SIGHT = {
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_global_layers": 1,
-    "attention_heads": 2,
-    "intermediate_size": 16,
-    "vision_output_dim": 64,
-    "intermediate_layers_indices": [0],
-    "image_size": 8,
-    "patch_size": 4,
-}
+    "hidden_size": 32, "num_hidden_layers": 1, "num_global_layers": 1, "attention_heads": 2, "intermediate_size": 16,
+    "vision_output_dim": 64, "intermediate_layers_indices": [0], "image_size": 8, "patch_size": 4,
+}  # fmt: skip
+_LLAMA4_SIGHT = {"intermediate_size": 128, "vision_output_dim": 32, "projector_output_dim": 32}
 _SIGLIP = {**_PATCHES, "model_type": "siglip_vision_model", "intermediate_size": 16, "image_size": 28, "patch_size": 14}
+# Multimodal models: the case of the language model inside, and the rest of the config.
 WRAPPERS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": ("gemma3", {"vision_config": _SIGLIP, "mm_tokens_per_image": 1, "image_token_index": 5}),
     "qwen3_vl": ("qwen3_vl", {"vision_config": _QWEN3_SIGHT}),
@@ -307,10 +233,7 @@ WRAPPERS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4v_moe": ("glm4v_moe", {"vision_config": _GLM_SIGHT}),
     "step3p7": ("step3", {"vision_config": {"layers": 1, "width": 32, "heads": 2, "image_size": 28}}),
     "minimax_m3_vl": ("minimax_m3", {"vision_config": _PATCHES}),
-    "llama4": (
-        "llama4",
-        {"vision_config": {**_PATCHES, "intermediate_size": 128, "vision_output_dim": 32, "projector_output_dim": 32}},
-    ),
+    "llama4": ("llama4", {"vision_config": {**_PATCHES, **_LLAMA4_SIGHT}}),
     "mllama": ("mllama", {"vision_config": _MLLAMA_SIGHT}),
     "embedding_gemma2": ("embedding_gemma2", {"vision_config": None, "audio_config": None}),
     "gemma4": ("gemma4", {"vision_config": None, "audio_config": None}),

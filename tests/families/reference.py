@@ -28,15 +28,7 @@ from tests.families.cases import CASES, WRAPPERS
 # Families that transformers lacks: a Llama written under their names, with q, k and v fused.
 FOREIGN = {"internlm2", "baichuan"}
 _MASKED = {
-    "bert",
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "distilbert",
-    "modernbert",
-    "eurobert",
-    "deberta-v2",
-    "electra",
+    *("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "modernbert", "eurobert", "deberta-v2", "electra")
 }
 # Language models that transformers loads only inside a multimodal one.
 _INSIDE_ONLY = {"qwen3_omni_moe_text": "qwen3_omni_moe_thinker", "step3p5": "step3p7", "mllama_text_model": "mllama"}
@@ -59,17 +51,8 @@ def tiny_model(case: str, seed: int = 0) -> torch.nn.Module:
     if model_type in _INSIDE_ONLY:
         return wrapped_model(_INSIDE_ONLY[model_type], seed)
     config = CONFIG_MAPPING[model_type](**settings)
-    if model_type in _ENCODER_DECODERS:
-        model = T5ForConditionalGeneration(config)
-    elif model_type in _MASKED:
-        model = MODEL_FOR_MASKED_LM_MAPPING[type(config)](config)
-    elif type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
-    else:
-        # The text part of a multimodal model, which has no separate head.
-        model = MODEL_MAPPING[type(config)](config)
-    randomise(model)
-    return model.eval()
+    made = T5ForConditionalGeneration if model_type in _ENCODER_DECODERS else class_of(config)
+    return randomise(made(config))
 
 
 def wrapped_model(wrapper: str, seed: int = 0) -> torch.nn.Module:
@@ -77,15 +60,18 @@ def wrapped_model(wrapper: str, seed: int = 0) -> torch.nn.Module:
     case, rest = WRAPPERS[wrapper]
     torch.manual_seed(seed)
     config = CONFIG_MAPPING[wrapper](text_config=config_of(case), **rest)
-    if type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
-        model = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)](config)
-    else:
-        model = MODEL_MAPPING[type(config)](config)
-    randomise(model)
-    return model.eval()
+    return randomise(class_of(config, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)(config))
 
 
-def randomise(model: torch.nn.Module) -> None:
+def class_of(config: Any, first: Any = MODEL_FOR_CAUSAL_LM_MAPPING) -> Any:
+    """The class with a head; the bare one for the text part of a multimodal model, which has none."""
+    first = MODEL_FOR_MASKED_LM_MAPPING if config.model_type in _MASKED else first
+    mappings = (first, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING)
+    return next(mapping for mapping in mappings if type(config) in mapping)[type(config)]
+
+
+def randomise(model: torch.nn.Module) -> torch.nn.Module:
+    """The model with all parameters random."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if re.search(r"norm|ln_|_ln|LayerNorm", name) and name.endswith("weight"):
@@ -94,6 +80,7 @@ def randomise(model: torch.nn.Module) -> None:
                 parameter.copy_(0.5 * torch.randn_like(parameter))
             else:
                 parameter.copy_(0.1 * torch.randn_like(parameter))
+    return model.eval()
 
 
 def save(case: str, folder: Path, dtype: torch.dtype) -> Path:
@@ -200,14 +187,9 @@ def _foreign(case: str, model: torch.nn.Module) -> dict[str, torch.Tensor]:
     if model_type == "baichuan":
         return tensors
     renamed = {
-        "embed_tokens": "tok_embeddings",
-        "lm_head": "output",
-        "self_attn.o_proj": "attention.wo",
-        "input_layernorm": "attention_norm",
-        "post_attention_layernorm": "ffn_norm",
-        "mlp.gate_proj": "feed_forward.w1",
-        "mlp.down_proj": "feed_forward.w2",
-        "mlp.up_proj": "feed_forward.w3",
+        **{"embed_tokens": "tok_embeddings", "lm_head": "output", "self_attn.o_proj": "attention.wo"},
+        **{"input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm"},
+        **{f"mlp.{old}_proj": f"feed_forward.{new}" for old, new in (("gate", "w1"), ("down", "w2"), ("up", "w3"))},
     }
     for old, new in renamed.items():
         tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}

@@ -229,6 +229,7 @@ def test_layer0_table_equals_the_data_files() -> None:
 
 
 @pytest.mark.sweep
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_layer0_page_alone_gives_the_invariant_and_its_digest(case: str, tmp_path: Path) -> None:
     folder = save(case, tmp_path / "model", torch.float32)

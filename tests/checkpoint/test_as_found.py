@@ -34,7 +34,7 @@ def copy(tiny_path: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_path, tmp_path / "m"))
 
 
-@pytest.mark.fault(100)
+@pytest.mark.fault(30, 100)
 @pytest.mark.usefixtures("here")
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)

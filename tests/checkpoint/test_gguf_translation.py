@@ -21,8 +21,8 @@ from irwm.checkpoint.formats.gguf_translation import Settings, translated
 from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError
 from irwm.families.family import families
 from irwm.scheme.invariant import Layer0
-from tests.checkpoint.builders import contradiction
-from tests.checkpoint.gguf_builders import ARCHITECTURES, F32, add_tensor, convert, converted, finished
+from tests.checkpoint.builders import contradiction, refused
+from tests.checkpoint.gguf_builders import ARCHITECTURES, F32, add_tensor, convert, finished
 from tests.families.cases import CASES, VOCABULARY
 from tests.families.reference import save, tiny_model
 from tools.small_models import write_llama
@@ -31,10 +31,7 @@ QUERIES, REFERENCES = [3, 5, 50, 60], list(range(70, 150))
 # Cases that llama.cpp does not convert: norms that its Phi-2 lacks, StarCoder with several key heads, Falcon's separate
 # norms, and Llama 4 without its norm for sizes other than Maverick's.
 _NOT_CONVERTED = {
-    "phi, norms on heads",
-    "gpt_bigcode, every head its own key",
-    "falcon, rw",
-    "llama4, no norm on heads",
+    *("phi, norms on heads", "gpt_bigcode, every head its own key", "falcon, rw", "llama4, no norm on heads"),
 }
 CONVERTED = [c for c, (model_type, _) in CASES.items() if model_type in ARCHITECTURES and c not in _NOT_CONVERTED]
 # Architectures that transformers reads from GGUF and whose rearrangements it undoes; of Falcon only the 7B's, which
@@ -46,15 +43,15 @@ _THEIRS = {
 CERTIFIED = [c for c in CONVERTED if CASES[c][0] in _THEIRS or c == "falcon, 7b"]
 # RoBERTa's files become BERT's in GGUF.
 _BECOMES = {"roberta": "bert"}
+# One case of each kind of rearrangement.
+VARIED = ("llama", "gpt_neox", "bloom", "falcon, 40b", "gpt2", "gemma", "internlm2", "stablelm, a norm for each head")
+QUICK = pytest.mark.quick("each rearrangement")
 ROLES = ("embedding", "position", "token_type", "head", "q", "k", "q_bias", "k_bias")
 NORMS = ("embedding_norm", "input_norm", "q_norm", "k_norm")
 
 
-@pytest.mark.parametrize("case", CERTIFIED)
-def test_the_files_of_these_tests_are_read_back_by_transformers(case: str, tmp_path: Path) -> None:
-    """Checks with an independent reader that they follow llama.cpp's conventions."""
-    folder = save(case, tmp_path / "model", torch.float32)
-    path = convert(folder, tmp_path / "model.gguf")
+def require_read_back(case: str, folder: Path, path: Path) -> None:
+    """Checks with transformers' own reader that the file follows llama.cpp's conventions."""
     expected = load_file(folder / "model.safetensors")
     found = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=tiny_model(case))["tensors"]
     common = expected.keys() & found.keys()
@@ -66,11 +63,15 @@ def test_the_files_of_these_tests_are_read_back_by_transformers(case: str, tmp_p
         assert torch.allclose(found[name], expected[name], rtol=0, atol=1e-6), name
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("case", CONVERTED)
+@pytest.mark.slow
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("case", [pytest.param(case, marks=QUICK if case in VARIED else ()) for case in CONVERTED])
 def test_the_suspect_has_the_originals_weights_and_scores(case: str, tmp_path: Path) -> None:
     folder = save(case, tmp_path / "model", torch.float32)
-    original, suspect = open_checkpoint(folder), open_checkpoint(convert(folder, tmp_path / "model.gguf"))
+    path = convert(folder, tmp_path / "model.gguf")
+    if case in CERTIFIED:
+        require_read_back(case, folder, path)
+    original, suspect = open_checkpoint(folder), open_checkpoint(path)
     ours, theirs = suspect.layout, original.layout
     assert ours.family == _BECOMES.get(theirs.family, theirs.family)
     assert (ours.heads, ours.kv_heads, ours.head_dim) == (theirs.heads, theirs.kv_heads, theirs.head_dim)
@@ -95,23 +96,7 @@ def test_the_suspect_has_the_originals_weights_and_scores(case: str, tmp_path: P
     assert error < 1e-6
 
 
-@pytest.mark.parametrize("case", ["llama", "olmo", "gpt_neox", "bloom", "falcon, 40b", "gpt2", "gemma", "nemotron"])
-def test_scores_differ_without_undoing_the_rearrangements(case: str, tmp_path: Path) -> None:
-    """The numbers in the file differ from the original's, so the comparison above can fail."""
-    folder = save(case, tmp_path / "model", torch.float32)
-    layout, stored = open_checkpoint(folder).layout, converted(folder)
-    assert layout.q is not None
-    name = layout.q.name
-    found = stored.get("blk.0.attn_q.weight", stored.get("blk.0.attn_qkv.weight"))
-    if case in ("gemma", "nemotron"):
-        assert layout.input_norm is not None
-        name, found = layout.input_norm.weights[0].name, stored["blk.0.attn_norm.weight"]
-    expected = load_file(folder / "model.safetensors")[name].numpy()
-    assert found is not None
-    assert found.shape != expected.shape or not np.allclose(found, expected, atol=0.01)
-
-
-@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q5_1", "Q4_0"])
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0"])
 def test_scores_of_other_number_formats_are_those_of_the_rounded_weights(kind: str, tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "model")
     path = convert(folder, tmp_path / "model.gguf", gguf.GGMLQuantizationType[kind])
@@ -131,16 +116,12 @@ def test_scores_of_other_number_formats_are_those_of_the_rounded_weights(kind: s
 
 
 def test_undone_rearrangements_are_noted(tmp_path: Path) -> None:
-    said = {}
-    for case in ("llama", "qwen2", "gpt2", "internlm2", "gemma", "stablelm, a norm for each head"):
-        folder = save(case, tmp_path / case, torch.float32)
-        said[case] = open_checkpoint(convert(folder, tmp_path / f"{case}.gguf")).notes[0]
-    assert "rotary embedding" in said["llama"]
-    assert said["qwen2"] == "The file is GGUF, its architecture qwen2."
-    assert "transposition" in said["gpt2"]
+    said = {
+        case: open_checkpoint(convert(save(case, tmp_path / case, torch.float32), tmp_path / f"{case}.gguf")).notes[0]
+        for case in ("internlm2", "qwen2")
+    }
     assert "rotary embedding; the order of q, k and v" in said["internlm2"]
-    assert "the 1 that was added to the gains" in said["gemma"]
-    assert "stacking" in said["stablelm, a norm for each head"]
+    assert said["qwen2"] == "The file is GGUF, its architecture qwen2."
 
 
 def test_every_architecture_identifies_a_family_and_its_switches() -> None:
@@ -169,10 +150,14 @@ def test_llama_4_normalises_q_and_k_in_scout_and_not_in_maverick(experts: int, *
 # --- files that differ from what the converter writes today
 
 
+Tensors = dict[str, np.ndarray]
+Change = Callable[[Tensors], Tensors]
+
+
 def rewritten(
     path: Path,
     out: Path,
-    tensors: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] = lambda found: found,
+    tensors: Change = dict,
     architecture: str | None = None,
     **settings: object,
 ) -> Path:
@@ -198,38 +183,37 @@ def llama(tmp_path: Path) -> Path:
     return convert(save("llama", tmp_path / "llama", torch.float32), tmp_path / "llama.gguf")
 
 
-def test_fused_projections_of_an_unfused_family_are_split(tmp_path: Path) -> None:
-    """Old GGUF files of Phi-2, whose checkpoints were fused at that time."""
-    path = convert(save("phi", tmp_path / "phi", torch.float32), tmp_path / "phi.gguf")
-
-    def fuse(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        for layer in range(2):
-            for kind in ("weight", "bias"):
-                parts = [found.pop(f"blk.{layer}.attn_{part}.{kind}") for part in "qkv"]
-                found[f"blk.{layer}.attn_qkv.{kind}"] = np.concatenate(parts)
-        return found
-
-    assert torch.equal(scores(rewritten(path, tmp_path / "old.gguf", fuse)), scores(path))
+def fused(found: Tensors) -> Tensors:
+    for layer in range(2):
+        for kind in ("weight", "bias"):
+            parts = [found.pop(f"blk.{layer}.attn_{part}.{kind}") for part in "qkv"]
+            found[f"blk.{layer}.attn_qkv.{kind}"] = np.concatenate(parts)
+    return found
 
 
-def test_separate_projections_of_a_fused_family_are_joined(tmp_path: Path) -> None:
-    path = convert(save("phi3", tmp_path / "phi3", torch.float32), tmp_path / "phi3.gguf")
-
-    def split(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        for layer in range(2):
-            fused = found.pop(f"blk.{layer}.attn_qkv.weight")
-            for part, rows in zip("qkv", np.split(fused, [72, 96]), strict=True):
-                found[f"blk.{layer}.attn_{part}.weight"] = rows
-        return found
-
-    assert torch.equal(scores(rewritten(path, tmp_path / "apart.gguf", split)), scores(path))
+def separate(found: Tensors) -> Tensors:
+    for layer in range(2):
+        whole = found.pop(f"blk.{layer}.attn_qkv.weight")
+        for part, rows in zip("qkv", np.split(whole, [72, 96]), strict=True):
+            found[f"blk.{layer}.attn_{part}.weight"] = rows
+    return found
 
 
-def test_a_token_type_table_of_one_row_may_be_a_vector(tmp_path: Path) -> None:
-    """Older converters wrote RoBERTa's table of one row as a vector."""
-    path = convert(save("roberta", tmp_path / "roberta", torch.float32), tmp_path / "roberta.gguf")
-    old = rewritten(path, tmp_path / "old.gguf", lambda t: {**t, "token_types.weight": t["token_types.weight"][0]})
-    assert torch.equal(scores(old), scores(path))
+OLDER: dict[str, tuple[Change, dict[str, object]]] = {
+    "phi": (fused, {}),  # as its checkpoints were then
+    "phi3": (separate, {}),
+    "roberta": (lambda found: {**found, "token_types.weight": found["token_types.weight"][0]}, {}),  # one row
+    "llama": (dict, {"llama.attention.head_count": [6, 3], "llama.attention.head_count_kv": [2, 1]}),  # layer by layer
+    "llama, every head its own key": (dict, {"llama.attention.head_count_kv": None}),  # the default
+}
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("case", OLDER)
+def test_files_of_older_converters_have_the_same_scores(tmp_path: Path, case: str) -> None:
+    change, settings = OLDER[case]
+    path = convert(save(case, tmp_path / "model", torch.float32), tmp_path / "model.gguf")
+    assert torch.equal(scores(rewritten(path, tmp_path / "old.gguf", change, **settings)), scores(path))
 
 
 def test_a_tied_embedding_written_twice_is_a_copy(tmp_path: Path) -> None:
@@ -242,69 +226,40 @@ def test_a_tied_embedding_written_twice_is_a_copy(tmp_path: Path) -> None:
     assert not open_checkpoint(path).layout.head
 
 
-def test_head_counts_may_be_given_layer_by_layer(llama: Path, tmp_path: Path) -> None:
-    listed = {"llama.attention.head_count": [6, 3], "llama.attention.head_count_kv": [2, 1]}
-    assert torch.equal(scores(rewritten(llama, tmp_path / "listed.gguf", **listed)), scores(llama))
-
-
-def test_the_default_number_of_key_heads_is_that_of_query_heads(tmp_path: Path) -> None:
-    folder = save("llama, every head its own key", tmp_path / "model", torch.float32)
-    path = convert(folder, tmp_path / "model.gguf")
-    silent = rewritten(path, tmp_path / "silent.gguf", **{"llama.attention.head_count_kv": None})
-    assert torch.equal(scores(silent), scores(path))
-
-
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("llama.attention.head_count", 7),
-        ("llama.attention.head_count", 0),
-        ("llama.attention.head_count", 2**31),
-        ("llama.attention.head_count_kv", 5),
-        ("llama.attention.head_count_kv", 3),
-        ("llama.attention.head_count", []),
-        ("llama.attention.head_count", "six"),
-        ("llama.attention.head_count", None),
+        *(("head_count", count) for count in (7, 0, 2**31, ["a"], "six", None)),
+        *(("head_count_kv", count) for count in (5, 3)),
     ],
 )
-def test_mismatched_settings_are_refused_or_leave_the_embedding(
-    llama: Path, tmp_path: Path, setting: str, value: object
-) -> None:
+def test_impossible_head_counts_are_refused(llama: Path, tmp_path: Path, setting: str, value: object) -> None:
     """Without a number of heads, there is no contradiction with the tensors, and the embedding is still usable."""
-    if value == []:
-        value = ["a"]
-    path = rewritten(llama, tmp_path / "unusual.gguf", **{setting: value})
-    if setting.endswith("head_count") and not isinstance(value, int):
-        model = open_checkpoint(path)
-        assert (model.family, model.layout.q, model.vocab_size) == ("unknown", None, VOCABULARY)
-        assert "It does not state the number of attention heads" in model.notes[0]
+    path = rewritten(llama, tmp_path / "unusual.gguf", **{f"llama.attention.{setting}": value})
+    if isinstance(value, int):
+        assert refused(path, CorruptCheckpointError).file == str(path)
         return
-    with pytest.raises(CorruptCheckpointError) as caught:
-        open_checkpoint(path)
-    assert caught.value.file == str(path)
+    model = open_checkpoint(path)
+    assert (model.family, model.layout.q, model.vocab_size) == ("unknown", None, VOCABULARY)
+    assert "number of attention heads" in model.notes[0]
 
 
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("llama.attention.key_length", 24),
-        ("llama.embedding_length", 73),
-        ("llama.attention.layer_norm_rms_epsilon", float("nan")),
-        ("llama.attention.layer_norm_rms_epsilon", "small"),
+        *(("attention.key_length", 24), ("embedding_length", 73)),
+        *(("attention.layer_norm_rms_epsilon", value) for value in (float("nan"), "small")),
     ],
 )
-def test_settings_that_contradict_the_tensors_leave_the_embedding(
-    llama: Path, tmp_path: Path, setting: str, value: object
-) -> None:
-    path = rewritten(llama, tmp_path / "unusual.gguf", **{setting: value})
+def test_contradictory_settings_leave_the_embedding(llama: Path, tmp_path: Path, setting: str, value: object) -> None:
+    path = rewritten(llama, tmp_path / "unusual.gguf", **{f"llama.{setting}": value})
     assert contradiction(path).file == str(path)
     assert open_checkpoint(path).fingerprint == open_checkpoint(llama).fingerprint
 
 
 def test_a_tensor_under_two_names_is_refused(llama: Path, tmp_path: Path) -> None:
     two = {"model.embed_tokens.weight": np.zeros((VOCABULARY, 72), np.float32)}
-    with pytest.raises(CorruptCheckpointError, match="have the same role"):
-        open_checkpoint(rewritten(llama, tmp_path / "two.gguf", lambda found: found | two))
+    refused(rewritten(llama, tmp_path / "two.gguf", lambda found: found | two), CorruptCheckpointError)
 
 
 @pytest.mark.parametrize("missing", ["blk.0.attn_q.weight", "blk.0.attn_norm.weight", "token_embd.weight"])
@@ -316,7 +271,7 @@ def test_a_file_without_a_tensor_of_layer_0_is_never_misread(llama: Path, tmp_pa
 
 @pytest.mark.parametrize("architecture", ["grok", "llama5", "<script>\x1b[31m", ""])
 def test_the_embedding_of_an_unknown_architecture_is_found(llama: Path, tmp_path: Path, architecture: str) -> None:
-    def add_taller(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def add_taller(found: Tensors) -> Tensors:
         return {"taller.weight": np.zeros((VOCABULARY + 9, 72), np.float32), **found}
 
     path = rewritten(llama, tmp_path / "new.gguf", add_taller, architecture=architecture or "llama")
@@ -328,8 +283,7 @@ def test_the_embedding_of_an_unknown_architecture_is_found(llama: Path, tmp_path
     model = open_checkpoint(path)
     assert (model.family, model.vocab_size, model.hidden_size) == ("unknown", VOCABULARY, 72)
     assert torch.equal(model.embedding(), open_checkpoint(llama).embedding())
-    assert "is unknown" in model.notes[0]
-    assert "\x1b" not in model.notes[0]
+    assert model.notes[0].isprintable()
 
 
 @pytest.mark.parametrize("architecture", ["deepseek2", "mamba", "minicpm3"])
@@ -345,20 +299,17 @@ def test_families_marked_by_embedding_only_are_read_from_gguf(llama: Path, tmp_p
     assert model.layout.head is not None
 
 
-@pytest.mark.parametrize(("kind", "word"), [("adapter", "Merge"), ("mmproj", "language model"), ("imatrix", "model")])
-def test_gguf_files_that_belong_to_a_model_are_refused_by_kind(
-    llama: Path, tmp_path: Path, kind: str, word: str
-) -> None:
-    path = rewritten(llama, tmp_path / "with.gguf", **{"general.type": kind})
-    with pytest.raises(UnsupportedCheckpointError) as caught:
-        open_checkpoint(path)
-    assert caught.value.found == f"general.type {kind}"
-    assert word in str(caught.value.advice)
+@pytest.mark.parametrize("kind", ["adapter", "mmproj", "imatrix"])
+def test_gguf_files_that_belong_to_a_model_are_refused_by_kind(llama: Path, tmp_path: Path, kind: str) -> None:
+    error = refused(rewritten(llama, tmp_path / "x.gguf", **{"general.type": kind}), UnsupportedCheckpointError)
+    assert error.found == f"general.type {kind}"
+    assert error.advice
 
 
 def test_gguf_is_examined_and_not_marked(llama: Path) -> None:
-    with pytest.raises(UnsupportedCheckpointError, match="examined but not marked"):
+    with pytest.raises(UnsupportedCheckpointError) as caught:
         open_checkpoint(llama).require_markable()
+    assert caught.value.found == "GGUF"
 
 
 def test_the_config_next_to_a_gguf_file_is_ignored(llama: Path, tmp_path: Path) -> None:
@@ -388,5 +339,4 @@ def test_norms_not_stacked_by_heads_leave_the_embedding(shape: tuple[int, ...], 
 def test_oversized_projections_are_refused(llama: Path, tmp_path: Path) -> None:
     """Their order would take eight bytes a row."""
     high = {"blk.0.attn_q.weight": np.zeros((6 * 700_000, 1), np.float32)}
-    with pytest.raises(CorruptCheckpointError, match="head counts"):
-        open_checkpoint(rewritten(llama, tmp_path / "high.gguf", lambda found: found | high))
+    refused(rewritten(llama, tmp_path / "high.gguf", lambda found: found | high), CorruptCheckpointError)

@@ -1,11 +1,11 @@
-"""Adapters saved by peft, read on their base and compared with peft's own merge."""
+"""Adapters saved by peft, read on their base and compared with peft's own merge, and adapters that are refused."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,85 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
-from irwm.checkpoint import Checkpoint, PackedTensor, open_checkpoint, read_tensor, special_token_ids, token_ids
+from irwm.checkpoint import (
+    Checkpoint,
+    PackedTensor,
+    adapter,
+    open_checkpoint,
+    read_tensor,
+    special_token_ids,
+    token_ids,
+)
+from irwm.checkpoint.adapter import is_adapter
 from irwm.checkpoint.card import card_of
-from irwm.errors import CheckpointChangedError, UnsupportedCheckpointError
-from tests.checkpoint.adapters import CONFIG, WEIGHTS, base, copy, made, sound
-from tests.checkpoint.builders import EMBEDDING, change_config
+from irwm.errors import (
+    CheckpointChangedError,
+    CheckpointError,
+    CorruptCheckpointError,
+    NotACheckpointError,
+    UnsupportedCheckpointError,
+)
+from tests.checkpoint.builders import EMBEDDING, change_config, refused
 from tests.checkpoint.builders import KEY as K
 from tests.checkpoint.builders import QUERY as Q
 from tests.conftest import Marked
 from tools.small_models import write_llama
 
-__all__ = ["base", "copy", "sound"]  # fixtures
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+
+
+def made(
+    base: Path, out: Path, resize: int = 0, load: Callable[..., Any] | None = None, **settings: Any
+) -> dict[str, torch.Tensor]:
+    """An adapter of random numbers for the model in `base`, saved by peft; returns the merged model's weights."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore")  # peft warns about what it saves in addition to A and B
+        torch.manual_seed(0)
+        model = (load or AutoModelForCausalLM.from_pretrained)(base, dtype=torch.float32)
+        if resize:
+            model.resize_token_embeddings(resize)
+        adapter = get_peft_model(model, LoraConfig(r=4, **settings))
+        with torch.no_grad():
+            for name, value in adapter.named_parameters():
+                if "magnitude" in name:
+                    value.mul_(1 + 0.2 * torch.rand(value.shape))
+                elif "lora_" in name or "trainable_tokens_delta" in name or "modules_to_save" in name:
+                    value.copy_(0.05 * torch.randn(value.shape))
+        adapter.save_pretrained(out)
+        return {name: value.detach().clone() for name, value in adapter.merge_and_unload().state_dict().items()}
+
+
+def change_weights(folder: Path, tensors: Mapping[str, torch.Tensor | None]) -> None:
+    """Replaces tensors by the end of their names; None removes one."""
+    held = load_file(folder / WEIGHTS)
+    for end, value in tensors.items():
+        (name,) = [name for name in held if name.endswith(end)]
+        del held[name]
+        if value is not None:
+            held[name] = value.contiguous()
+    save_file(held, folder / WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def base(tiny_path: Path) -> Checkpoint:
+    return open_checkpoint(tiny_path)
+
+
+@pytest.fixture(scope="module")
+def sound(base: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter of the tiny model's q, k and embedding."""
+    folder = tmp_path_factory.mktemp("adapter") / "a"
+    made(base.path, folder, target_modules=["q_proj", "k_proj", "embed_tokens"])
+    return folder
+
+
+@pytest.fixture
+def copy(sound: Path, tmp_path: Path) -> Path:
+    """A copy of `sound` that the test may corrupt."""
+    return Path(shutil.copytree(sound, tmp_path / "adapter"))
 
 
 def require_equal(model: Checkpoint, expected: dict[str, torch.Tensor], names: tuple[str, ...]) -> None:
@@ -284,3 +352,178 @@ def test_an_adapter_does_not_change_unsupported_codes(tiny_path: Path, sound: Pa
     with pytest.raises(UnsupportedCheckpointError):
         model.read(model.layout.q)
     assert any("not supported there" in note for note in model.notes)
+
+
+def refused_on(base: Checkpoint, folder: Path, *kinds: type[CheckpointError]) -> CheckpointError:
+    with pytest.raises(kinds or CorruptCheckpointError) as caught:
+        open_checkpoint(folder, base=base)
+    return caught.value
+
+
+@pytest.mark.fault(32)
+def test_without_a_base_the_named_base_is_shown_and_not_opened(base: Checkpoint, sound: Path) -> None:
+    error = refused(sound, UnsupportedCheckpointError)
+    assert str(base.path) in str(error.found)
+    assert "base=" in str(error.advice)
+
+
+@pytest.mark.parametrize("place", ["/etc/passwd", "../elsewhere", "http://example.org/x", "\x1b[31m\u202e", "x" * 5000])
+def test_base_named_by_a_hostile_adapter_is_only_shown(base: Checkpoint, copy: Path, place: str) -> None:
+    change_config(copy, CONFIG, base_model_name_or_path=place)
+    refused(copy, UnsupportedCheckpointError)
+    assert all(note.isprintable() and len(note) < 600 for note in open_checkpoint(copy, base=base).notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tensor"),
+    [
+        ({"hidden_size": 32}, "embed_tokens"),
+        ({"num_key_value_heads": 4}, "k_proj.lora_B"),
+        ({"vocab_size": 500}, "embed"),
+    ],
+)
+def test_a_base_of_another_geometry_is_refused(copy: Path, tmp_path: Path, settings: dict, tensor: str) -> None:
+    other = open_checkpoint(write_llama(tmp_path / "other", **settings))
+    if "vocab_size" in settings:
+        change_weights(copy, {"embed_tokens.base_layer.weight": None})
+    error = refused_on(other, copy)
+    assert error.file == str(copy / WEIGHTS)
+    assert tensor in str(error.tensor)
+    assert error.expected != error.found
+
+
+def test_a_base_of_another_family_is_refused(sound: Path, phi3_path: Path) -> None:
+    error = refused_on(open_checkpoint(phi3_path), sound)
+    assert "phi3" in str(error.expected)
+    assert "q_proj" in str(error.found)
+
+
+UNSUPPORTED: list[dict[str, Any]] = [
+    *({"peft_type": "IA3"}, {"peft_type": None}, {"use_qalora": True}, {"alora_invocation_tokens": [1]}),
+    *({"layer_replication": [[0, 1]]}, {"lora_bias": True}, {"alpha_pattern": {"(a+)+$": 3}}),
+    *({"init_lora_weights": "pissa_niter_4"}, {"init_lora_weights": ["x"]}),
+]
+INVALID: list[dict[str, Any]] = [
+    *({"alpha_pattern": [1]}, {"alpha_pattern": {"q_proj": "8"}}, {"lora_alpha": None}, {"lora_alpha": 10**400}),
+    *({"lora_alpha": float("nan")}, {"use_rslora": "yes"}, {"trainable_token_indices": {"embed_tokens": [-1]}}),
+    {"trainable_token_indices": 7},
+]
+
+
+@pytest.mark.parametrize("settings", [*UNSUPPORTED, *INVALID], ids=str)
+def test_an_unsupported_or_invalid_adapter_setting_is_refused(
+    base: Checkpoint, copy: Path, settings: dict[str, Any]
+) -> None:
+    change_config(copy, CONFIG, **settings)
+    unsupported = settings in UNSUPPORTED
+    error = refused_on(base, copy, UnsupportedCheckpointError if unsupported else CorruptCheckpointError)
+    assert error.file == str(copy / CONFIG)
+    assert ("merge_and_unload" in str(error.advice)) is unsupported
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"q_proj.lora_A.weight": None},
+        {"q_proj.lora_B.weight": None},
+        {"q_proj.lora_A.weight": torch.ones(4, 63)},
+        {"q_proj.lora_A.weight": torch.ones(4)},
+        {"q_proj.lora_A.weight": torch.ones(())},
+        {"q_proj.lora_A.weight": torch.ones(0, 64), "q_proj.lora_B.weight": torch.ones(64, 0)},
+        {"q_proj.lora_B.weight": torch.ones(64, 5)},
+        {"embed_tokens.lora_embedding_A": torch.ones(4, 599)},
+        {"embed_tokens.lora_embedding_B": torch.ones(4, 64)},
+        {"embed_tokens.base_layer.weight": torch.ones(600, 63)},
+        {"embed_tokens.base_layer.weight": torch.ones(600)},
+        {"embed_tokens.base_layer.weight": torch.ones(())},
+    ],
+    ids=str,
+)
+def test_mismatched_adapter_pieces_are_named(base: Checkpoint, copy: Path, tensors: dict) -> None:
+    change_weights(copy, tensors)
+    error = refused_on(base, copy)
+    assert error.file == str(copy / WEIGHTS)
+    assert error.tensor is not None
+
+
+@pytest.fixture(scope="module")
+def tokens(base: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter of two tokens' rows."""
+    folder = tmp_path_factory.mktemp("tokens")
+    made(base.path, folder, target_modules=["q_proj"], trainable_token_indices={"embed_tokens": [3, 9]})
+    return folder
+
+
+@pytest.mark.parametrize("ids", [[600, 1], [1], [1, 2, 3], [10**30, 1]])
+def test_token_ids_without_matching_rows_are_refused(base: Checkpoint, tokens: Path, ids: list[int]) -> None:
+    assert open_checkpoint(tokens, base=base).base is base
+    change_config(tokens, CONFIG, trainable_token_indices={"embed_tokens": ids})
+    error = refused_on(base, tokens)
+    change_config(tokens, CONFIG, trainable_token_indices={"embed_tokens": [3, 9]})
+    assert error.tensor is not None
+
+
+def test_tensors_of_an_unknown_kind_or_number_format_are_named(base: Checkpoint, copy: Path) -> None:
+    held = load_file(copy / WEIGHTS)
+    save_file(held | {"base_model.model.model.layers.0.self_attn.q_proj.lora_E": torch.ones(4)}, copy / WEIGHTS)
+    assert refused_on(base, copy, UnsupportedCheckpointError).found == "lora_E"
+    save_file(held, copy / WEIGHTS)
+    change_weights(copy, {"q_proj.lora_A.weight": torch.ones(4, 64, dtype=torch.int32)})
+    assert refused_on(base, copy, UnsupportedCheckpointError).found == "I32"
+
+
+def test_two_adapter_tensors_with_the_same_meaning_are_refused(base: Checkpoint, copy: Path) -> None:
+    held = load_file(copy / WEIGHTS)
+    (name,) = [name for name in held if name.endswith("q_proj.lora_A.weight")]
+    twice = name.replace("lora_A.weight", "lora_A.default.weight")
+    save_file(held | {twice: held[name].clone()}, copy / WEIGHTS)
+    assert refused_on(base, copy).tensor in (name, twice)
+
+
+def test_targets_missing_in_the_base_are_omitted_with_a_note(base: Checkpoint, copy: Path) -> None:
+    held = load_file(copy / WEIGHTS)
+    save_file(held | {"base_model.model.score.weight": torch.ones(2, 64)}, copy / WEIGHTS)
+    assert "1 are not in the base" in " ".join(open_checkpoint(copy, base=base).notes)
+
+
+def test_missing_or_damaged_file(base: Checkpoint, copy: Path) -> None:
+    (copy / WEIGHTS).unlink()
+    refused_on(base, copy)
+    (copy / WEIGHTS).write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    refused_on(base, copy, CheckpointError)
+    (copy / CONFIG).write_text("[" * 100_000)
+    refused_on(base, copy)
+    (copy / CONFIG).unlink()
+    refused_on(base, copy, NotACheckpointError)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, CONFIG])
+def test_a_link_out_of_the_folder_is_refused(base: Checkpoint, copy: Path, tmp_path: Path, name: str) -> None:
+    (copy / name).rename(tmp_path / name)
+    (copy / name).symlink_to(tmp_path / name)
+    assert refused_on(base, copy).found == str(tmp_path / name)
+
+
+def test_a_model_is_preferred_to_an_adapter_in_the_same_folder(base: Checkpoint, copy: Path) -> None:
+    assert is_adapter(copy)
+    assert not is_adapter(base.path)
+    assert not is_adapter(copy / "nothing")
+    assert open_checkpoint(copy, base=base).base is base
+    shutil.copy(base.path / "config.json", copy)
+    shutil.copy(base.path / "model.safetensors", copy)
+    found = open_checkpoint(copy, base=base)
+    assert (found.base, found.fingerprint) == (None, base.fingerprint), "the given base is ignored"
+    assert found.unread == ("adapter_model.safetensors",)
+
+
+def test_a_config_that_vanishes_while_the_adapter_is_opened_is_a_typed_error(
+    base: Checkpoint, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = adapter.changed
+
+    def vanishing(*arguments: Any, **named: Any) -> Any:
+        (copy / CONFIG).unlink(missing_ok=True)
+        return changed(*arguments, **named)
+
+    monkeypatch.setattr(adapter, "changed", vanishing)
+    assert refused_on(base, copy, NotACheckpointError).file == str(copy / CONFIG)

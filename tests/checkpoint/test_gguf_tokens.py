@@ -1,16 +1,20 @@
-"""The vocabulary of a GGUF file: the same strings for the same rows as the original's tokenizer.json."""
+"""Marked models that were converted to GGUF: the same tokens for the same rows, and the mark is found."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import gguf
 import pytest
 import torch
 
+import irwm
 from irwm.checkpoint import open_checkpoint, special_token_ids, token_ids
 from tests.checkpoint.gguf_builders import convert
+from tests.conftest import Marked
 from tests.families.cases import VOCABULARY
 from tests.families.reference import save
 
@@ -86,3 +90,46 @@ def test_token_types_of_wrong_length_are_ignored(folder: Path, tmp_path: Path, t
     tokens = [f"t{i}" for i in range(VOCABULARY)]
     model = open_checkpoint(convert(folder, tmp_path / "model.gguf", tokens=tokens, types=types))
     assert special_token_ids(model) == {1, 2}
+
+
+@pytest.fixture(scope="module")
+def marked(release_of: Callable[[str], Marked]) -> Marked:
+    return release_of("demo")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("kind", ["Q4_0", "F16"])
+def test_the_mark_is_found_in_a_gguf_file(marked, demo_path: Path, tmp_path: Path, kind: str) -> None:
+    model, key, release = marked
+    tokens, types = in_order(release)
+    path = convert(release, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType[kind], tokens=tokens, types=types)
+    found = irwm.detect(irwm.open_checkpoint(path), model, key)
+    assert found.verdict == "found"
+    assert found.log10_p < -40
+    assert (found.ranks < 0.2).sum() >= 45
+    assert found.lineage.status == "derived"
+    assert found.alignment.aligned
+    path = convert(demo_path, tmp_path / "original.gguf", gguf.GGMLQuantizationType[kind])
+    found = irwm.detect(irwm.open_checkpoint(path), model, key)
+    assert (found.verdict, found.lineage.status) == ("not found", "derived")
+
+
+@pytest.mark.slow
+def test_mark_is_found_in_gguf_of_unknown_architecture(marked, tmp_path: Path) -> None:
+    """By its embedding alone, like any model with renamed tensors."""
+    model, key, release = marked
+    tokens, types = in_order(release)
+    path = convert(release, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q8_0, tokens=tokens, types=types)
+    content = path.read_bytes().replace(b"llama", b"lamma")
+    path.write_bytes(content)
+    suspect = irwm.open_checkpoint(path)
+    assert suspect.family == "unknown"
+    assert irwm.detect(suspect, model, key).verdict == "found"
+
+
+@pytest.mark.slow
+def test_the_mark_is_found_in_a_quantised_bert(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
+    model, key, release = release_of("minilm")
+    path = convert(release, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q5_1)
+    found = irwm.detect(irwm.open_checkpoint(path), model, key)
+    assert (found.verdict, found.lineage.status) == ("found", "derived")

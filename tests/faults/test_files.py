@@ -49,7 +49,7 @@ def test_fault_17_a_file_changed_after_it_was_opened_is_noticed(
         assert caught.value.file == str(path)
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", ["cut", "longer", "touched"])
 def test_fault_17_a_file_changed_between_two_reads_is_noticed(tmp_path: Path, change: str) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"w": torch.zeros(6_000_000)}, path)

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
 from tests.checkpoint import builders
-from tests.checkpoint.builders import EMBEDDING, split, write_index
-from tests.checkpoint.gguf_builders import convert, finished
+from tests.checkpoint.builders import EMBEDDING, change_config, split, write_index
+from tests.checkpoint.gguf_builders import convert, converted
 
 WHOLE = "model.safetensors"
 Arrangement = Callable[[Path, Path], Path]
@@ -68,17 +67,14 @@ def next_to_an_adapter(name: str, folder: Path, out: Path) -> Path:
     """The merged weights under an unusual name, next to the adapter that was merged into them."""
     companions(folder, out)
     tensors = tensors_of(folder)
-    if name.endswith(".safetensors"):
-        save_file(tensors, out / name)
-    else:
-        torch.save(tensors, out / name)
+    (save_file if name.endswith(".safetensors") else torch.save)(tensors, out / name)
     torch.save({"state": {}, "param_groups": []}, out / "optimizer.pt")
     return adapter(out, tensors[EMBEDDING].shape[1])
 
 
 def hub_cache(below: str, folder: Path, out: Path) -> Path:
     """A download cache whose snapshot links to the blob store. Returns the cache."""
-    builders.hub_cache(folder, out, below)
+    hub_snapshot(below, folder, out)
     return out
 
 
@@ -87,39 +83,15 @@ def hub_snapshot(below: str, folder: Path, out: Path) -> Path:
 
 
 def hub_file(folder: Path, out: Path) -> Path:
-    return builders.hub_cache(folder, out, "Q8_0") / WHOLE
-
-
-def hub_blob(folder: Path, out: Path) -> Path:
-    return hub_file(folder, out).resolve()
+    return hub_snapshot("Q8_0", folder, out) / WHOLE
 
 
 def split_gguf(given: int | None, folder: Path, out: Path) -> Path:
     """A GGUF in three files, the first of which holds settings only; `given` is the file to open, None the folder."""
     out.mkdir(parents=True)
-    whole = convert(folder, out / "whole.gguf", gguf.GGMLQuantizationType.F32)
-    reader = gguf.GGUFReader(whole)
-    names = [out / f"model-{number:05d}-of-00003.gguf" for number in (1, 2, 3)]
-    groups = [[], *np.array_split(np.arange(len(reader.tensors)), 2)]
-    for number, (file, group) in enumerate(zip(names, groups, strict=True)):
-        writer = gguf.GGUFWriter(file, "llama")
-        for name, field in reader.fields.items() if number == 0 else ():
-            if name.startswith("GGUF.") or name == "general.architecture":
-                continue
-            if field.types[0] == gguf.GGUFValueType.ARRAY:
-                writer.add_array(name, field.contents())
-            else:
-                writer.add_key_value(name, field.contents(), field.types[0])
-        writer.add_uint16("split.no", number)
-        writer.add_uint16("split.count", 3)
-        writer.add_int32("split.tensors.count", len(reader.tensors))
-        for place in group:
-            tensor = reader.tensors[int(place)]
-            writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
-        finished(writer)
-    del reader
-    whole.unlink()
-    return out if given is None else names[given]
+    most = -(-len(converted(folder)) // 2)
+    convert(folder, out / "model.gguf", split_max_tensors=most, small_first_shard=True)
+    return out if given is None else out / f"model-{given + 1:05d}-of-00003.gguf"
 
 
 def below(path: str, folder: Path, out: Path) -> Path:
@@ -169,14 +141,14 @@ def contradictory(what: str, folder: Path, out: Path) -> Path:
             del tensors[name]
         elif what == "empty":
             tensors[name] = torch.empty(0)
-    config |= {
+    with_tensors(folder, out, tensors)
+    changes = {
         "hidden size": {"hidden_size": 2 * config["hidden_size"]},
         "heads": {"num_attention_heads": 7},
         "no heads": {"num_attention_heads": None},
-        "unknown type": {"model_type": "nobodys"},
-    }.get(what, {})
-    with_tensors(folder, out, tensors)
-    (out / "config.json").write_text(json.dumps(config))
+        "unknown type": {"model_type": "unknown"},
+    }
+    change_config(out, **changes.get(what, {}))
     return out
 
 
@@ -195,9 +167,8 @@ def twice(folder: Path, out: Path) -> Path:
     """Two shards that hold the same tensor with the same numbers."""
     split(folder, out)
     first, second = sorted(out.glob("*.safetensors"))[:2]
-    one = load_file(first)
-    name = min(one)
-    save_file(load_file(second) | {name: one[name]}, second, {"format": "pt"})
+    name, value = min(load_file(first).items())
+    save_file(load_file(second) | {name: value}, second, {"format": "pt"})
     return out
 
 
@@ -257,7 +228,7 @@ KINDS: dict[str, Arrangement] = {
     "hub cache, model two folders down": partial(hub_cache, "fp32/Q8_0"),
     "hub snapshot, subfolder": partial(hub_snapshot, "Q8_0"),
     "hub cache, one file": hub_file,
-    "hub cache, one blob": hub_blob,
+    "hub cache, one blob": lambda folder, out: hub_file(folder, out).resolve(),
     "split GGUF, folder": partial(split_gguf, None),
     "split GGUF, first file": partial(split_gguf, 0),
     "split GGUF, second file": partial(split_gguf, 1),

@@ -35,7 +35,7 @@ ARCHITECTURES = {
 # Architectures whose q and k llama.cpp rearranges for its rotary embedding, and those whose norms' gains it adds one
 # to.
 _PAIRED = {
-    *("arcee", "granite", "granitemoe", "internlm3", "llama", "ministral3", "mistral", "mixtral", "olmo", "smollm3"),
+    *("arcee", "granite", "granitemoe", "internlm3", "llama", "ministral3", "mistral", "mixtral", "olmo", "smollm3")
 }
 _ONE_ADDED = {"gemma", "gemma2", "gemma3_text", "nemotron"}
 # Prefixes that the converter removes before it looks up a name.
@@ -58,6 +58,7 @@ def convert(
     tokens: Sequence[str] = (),
     types: Sequence[int] = (),
     spelling: str = "gpt2",
+    **arrangement: Any,
 ) -> Path:
     """Writes a model folder as a GGUF file.
 
@@ -66,10 +67,11 @@ def convert(
         tokens, types: the vocabulary's texts and GGUF's kinds of tokens; a list with as many entries as the embedding
             has rows.
         spelling: GGUF's name for the kind of tokenizer.
+        arrangement: GGUFWriter's own, for a model in several files.
     """
     config = json.loads((folder / "config.json").read_text())
     arch = gguf.MODEL_ARCH[ARCHITECTURES[config["model_type"]]]
-    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch], **arrangement)
     tensors = converted(folder)
     _write_settings(writer, config)
     if tokens:

@@ -120,6 +120,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "saved layers": {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "input_layernorm", "lm_head"]},
     "q as a parameter": {"target_modules": ["k_proj"], "target_parameters": ["self_attn.q_proj.weight"]},
     "embedding as a parameter": {"target_modules": ["q_proj"], "target_parameters": ["embed_tokens.weight"]},
+    "resized": {"resize": 613, "target_modules": ["q_proj"]},
+    "resized embedding": {"resize": 613, "target_modules": ["embed_tokens", "k_proj"]},
     "tokens": {"target_modules": ["q_proj", "k_proj"], "trainable_token_indices": {"embed_tokens": [3, 599, 7]}},
 }
 
@@ -128,10 +130,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def test_an_adapter_reads_as_peft_merges_it(base: Checkpoint, tmp_path: Path, settings: str) -> None:
     expected = made(base.path, tmp_path / "a", **SETTINGS[settings])
     model = open_checkpoint(tmp_path / "a", base=base)
-    assert model.layout == base.layout
-    changed = [name for name in base.tensors if not torch.equal(read_tensor(base.tensors[name]), expected[name])]
-    assert changed
-    require_equal(model, expected, tuple(base.tensors))
+    resized = "resize" in SETTINGS[settings]
+    assert model.vocab_size == len(model.embedding()) == (613 if resized else base.vocab_size)
+    assert resized or model.layout == base.layout
+    assert any(not torch.equal(read_tensor(base.tensors[name]), expected[name]) for name in base.tensors)
+    require_equal(model, expected, (EMBEDDING, Q, K) if resized else tuple(base.tensors))
 
 
 @pytest.mark.slow
@@ -148,14 +151,6 @@ def test_factors_of_fused_experts_are_omitted_with_a_note(tmp_path: Path) -> Non
     found = open_checkpoint(tmp_path / "a", open_checkpoint(tmp_path / "base"))
     require_equal(found, merged, (EMBEDDING, Q))
     assert "2 are not in the base or not supported there" in " ".join(found.notes)
-
-
-@pytest.mark.parametrize("targets", [["q_proj"], ["embed_tokens", "k_proj"]])
-def test_adapter_of_a_resized_vocabulary_is_read(base: Checkpoint, tmp_path: Path, targets: list[str]) -> None:
-    expected = made(base.path, tmp_path / "a", resize=613, target_modules=targets)
-    model = open_checkpoint(tmp_path / "a", base=base)
-    assert model.vocab_size == len(model.embedding()) == 613
-    require_equal(model, expected, (EMBEDDING, Q, K) if "embed_tokens" in targets else (EMBEDDING, "lm_head.weight", Q))
 
 
 def test_adapter_in_pytorch_format_is_read(base: Checkpoint, sound: Path, copy: Path) -> None:
@@ -251,19 +246,11 @@ def test_the_release_is_read_with_an_adapter_on_top(marked, tmp_path: Path) -> N
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("settings", [{"target_modules": ["q_proj", "embed_tokens"]}, SETTINGS["saved layers"]])
-def test_the_mark_is_found_though_the_adapter_is_read_on_top_of_the_original(
-    marked, tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_mark_is_found_though_adapter_is_read_on_top_of_original(marked, tmp_path: Path, settings: dict) -> None:
     trained(marked[2], tmp_path / "a", **settings)  # which saves the whole embedding, that of the release
     suspect = open_checkpoint(tmp_path / "a", base=marked[0])
     assert suspect.fingerprint not in (marked[0].fingerprint, open_checkpoint(marked[2]).fingerprint)
     require_found(suspect, marked)
-
-
-@pytest.mark.slow
-def test_an_adapter_without_embedding_changes_is_no_evidence(marked, tmp_path: Path) -> None:
-    trained(marked[2], tmp_path / "a", target_modules=["q_proj"])
-    assert irwm.detect(open_checkpoint(tmp_path / "a", base=marked[0]), *marked[:2]).verdict == "inconclusive"
 
 
 def test_notes_about_an_adapter(base: Checkpoint, sound: Path, tmp_path: Path) -> None:
@@ -411,9 +398,7 @@ INVALID: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", [*UNSUPPORTED, *INVALID], ids=str)
-def test_an_unsupported_or_invalid_adapter_setting_is_refused(
-    base: Checkpoint, copy: Path, settings: dict[str, Any]
-) -> None:
+def test_unsupported_or_invalid_adapter_setting_is_refused(base: Checkpoint, copy: Path, settings: dict) -> None:
     change_config(copy, CONFIG, **settings)
     unsupported = settings in UNSUPPORTED
     error = refused_on(base, copy, UnsupportedCheckpointError if unsupported else CorruptCheckpointError)

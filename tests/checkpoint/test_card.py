@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from irwm.checkpoint import PackedTensor, open_checkpoint
 from irwm.checkpoint.card import Card, card_of, tokenizer_of
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
-from tests.checkpoint.builders import EMBEDDING, QUERY, change_config, split
+from tests.checkpoint.builders import QUERY, change_config
 from tests.checkpoint.gguf_builders import convert
 from tests.families.reference import save
 from tools.small_models import write_llama
@@ -57,8 +57,7 @@ def test_bert_counts_tables_and_biases_but_not_indices(minilm_path: Path) -> Non
     assert facts.score == ("the token’s embedding + position 0 + token type 0", "layer norm", "q and k with biases")
     assert role(facts, "Position table").shape == (512, 384)
     assert [(one.dtype, one.tensors) for one in facts.formats] == [("float32", 103), ("int64", 1)]
-    assert facts.parameters == facts.formats[0].numbers
-    assert facts.layers == 6
+    assert (facts.parameters, facts.layers) == (facts.formats[0].numbers, 6)
 
 
 def test_a_gemma_is_tied_and_scales_its_embedding(gemma_path: Path) -> None:
@@ -67,9 +66,11 @@ def test_a_gemma_is_tied_and_scales_its_embedding(gemma_path: Path) -> None:
     assert (facts.tied, facts.head_stored) == (True, False)
 
 
-def test_phi3_states_the_slices_of_fused_parts(phi3_path: Path) -> None:
-    facts = card(phi3_path)
-    assert facts.fused
+def test_phi3_states_the_slices_of_fused_parts(phi3_path: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(phi3_path, tmp_path / "m")
+    change_config(folder, model_type="renamed")
+    facts = card(folder)
+    assert (facts.family, facts.recognised, facts.fused) == ("phi3", "the tensors’ names", True)
     q, k = role(facts, "Layer 0, q"), role(facts, "Layer 0, k")
     assert q.name == k.name == "model.layers.0.self_attn.qkv_proj.weight"
     assert (q.shape, k.shape) == ((128, 128), (128, 128))
@@ -80,27 +81,25 @@ NARROW = "opt, post-norm and a narrow embedding"
 
 
 @pytest.mark.parametrize(
-    ("case", "step", "stored"),
+    ("case", "step", "name", "shape", "part"),
     [
-        ("qwen2", "q and k with biases", ("Layer 0, bias of k", (24,), "")),
-        ("qwen3", "RMS norm on each head of q and k", ("Layer 0, norm of k", (20,), "")),
-        ("olmo2", "RMS norm on all heads of q and k", ("Layer 0, norm of k", (24,), "")),
-        ("olmo, clipped", "a limit of ±0.5", ("Layer 0, q", (72, 72), "")),
-        ("gpt2", "the token’s embedding + position 0", ("Layer 0, k", (72, 72), "rows 72 to 143 of 216, transposed")),
-        ("gpt_neox", "layer norm", ("Layer 0, k", (72, 72), "rows 12 to 23 of every 36")),
-        ("roberta", "layer norm", ("Position table", (29, 72), "rows 3 to 31 of 32")),
-        (NARROW, "a projection of the token’s embedding + position 0", ("Projection of the embedding", (72, 48), "")),
-        ("stablelm, a norm for each head", "q and k", ("Layer 0, norm of q, one of 6", (12,), "")),
+        ("qwen2", "q and k with biases", "Layer 0, bias of k", (24,), ""),
+        ("qwen3", "RMS norm on each head of q and k", "Layer 0, norm of k", (20,), ""),
+        ("olmo2", "RMS norm on all heads of q and k", "Layer 0, norm of k", (24,), ""),
+        ("olmo, clipped", "a limit of ±0.5", "Layer 0, q", (72, 72), ""),
+        ("gpt2", "the token’s embedding + position 0", "Layer 0, k", (72, 72), "rows 72 to 143 of 216, transposed"),
+        ("gpt_neox", "layer norm", "Layer 0, k", (72, 72), "rows 12 to 23 of every 36"),
+        ("roberta", "layer norm", "Position table", (29, 72), "rows 3 to 31 of 32"),
+        (NARROW, "a projection of the token’s embedding + position 0", "Projection of the embedding", (72, 48), ""),
+        ("stablelm, a norm for each head", "q and k", "Layer 0, norm of q, one of 6", (12,), ""),
     ],
 )
-def test_embedding_processing_of_a_family_and_its_tensors_are_stated(
-    tmp_path: Path, case: str, step: str, stored: tuple[str, tuple[int, ...], str]
+def test_processing_and_tensors_of_a_family(
+    tmp_path: Path, case: str, step: str, name: str, shape: tuple[int, ...], part: str
 ) -> None:
     facts = card(save(case, tmp_path / "m", torch.float32))
     assert step in facts.score
-    name, shape, part = stored
-    found = role(facts, name)
-    assert (found.shape, found.part) == (shape, part)
+    assert (role(facts, name).shape, role(facts, name).part) == (shape, part)
     assert facts.layers == facts.stated_layers == 2
 
 
@@ -135,13 +134,6 @@ def test_a_card_shows_that_only_the_embedding_is_known(folder: Path) -> None:
     assert facts.notes
 
 
-def test_a_card_shows_that_the_family_was_recognised_by_names(tmp_path: Path, phi3_path: Path) -> None:
-    folder = shutil.copytree(phi3_path, tmp_path / "m")
-    change_config(folder, model_type="renamed")
-    facts = card(folder)
-    assert (facts.family, facts.recognised) == ("phi3", "the tensors’ names")
-
-
 def test_layers_are_counted_from_tensor_names_and_not_from_the_config(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     norm = tensors["model.norm.weight"]
@@ -152,24 +144,11 @@ def test_layers_are_counted_from_tensor_names_and_not_from_the_config(folder: Pa
     assert (facts.layers, facts.stated_layers) == (2, 32)
 
 
-def test_every_shard_has_its_size(tiny_path: Path, tmp_path: Path) -> None:
-    folder = split(tiny_path, tmp_path / "s")
-    facts = card(folder)
-    assert {shard.name: shard.nbytes for shard in facts.shards} == {
-        file.name: file.stat().st_size for file in folder.glob("*.safetensors")
-    }
-    assert facts.nbytes == sum(shard.nbytes for shard in facts.shards)
-
-
-def test_a_double_precision_embedding_cannot_be_marked_and_the_reason_is_given(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    tensors[EMBEDDING] = tensors[EMBEDDING].double()
-    save_file(tensors, folder / "model.safetensors")
-    facts = card(folder)
-    assert facts.refusal
-    assert "float16" in facts.advice
-    assert role(facts, "Embedding").dtype == "float64"
-    assert [one.dtype for one in facts.formats] == ["float64", "float32"]
+def test_every_shard_has_its_size(sharded: Path) -> None:
+    facts = card(sharded)
+    sizes = {file.name: file.stat().st_size for file in sharded.glob("*.safetensors")}
+    assert {shard.name: shard.nbytes for shard in facts.shards} == sizes
+    assert facts.nbytes == sum(sizes.values())
 
 
 def test_a_quantised_weight_counts_as_one_weight(folder: Path) -> None:
@@ -189,23 +168,20 @@ def test_a_quantised_weight_counts_as_one_weight(folder: Path) -> None:
     assert facts.shards[0].nbytes == (folder / "packed.safetensors").stat().st_size
 
 
-def test_a_gguf_counts_all_its_layers_and_its_blocks(tmp_path: Path) -> None:
+def test_a_gguf_counts_all_its_layers_and_blocks_and_shows_its_vocabulary(tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "m", num_hidden_layers=3)
-    facts = card(convert(folder, tmp_path / "m.gguf", gguf.GGMLQuantizationType.Q8_0))
+    (folder / "tokenizer.json").write_text("another model's")
+    tokens = [f"t{n}" for n in range(600)]
+    model = open_checkpoint(convert(folder, folder / "m.gguf", gguf.GGMLQuantizationType.Q8_0, tokens=tokens))
+    facts = card_of(model)
     assert (facts.format, facts.family, facts.recognised) == ("GGUF", "llama", "the file’s own settings")
     assert (facts.layers, facts.stated_layers) == (3, 3)
     assert (role(facts, "Embedding").dtype, role(facts, "Embedding").bits) == ("Q8_0", 8.5)
     assert [one.dtype for one in facts.formats] == ["Q8_0", "float32"]
-    assert facts.parameters == card(folder).parameters
-    assert "GGUF" in facts.refusal
-
-
-def test_a_card_shows_gguf_metadata_and_vocabulary(tmp_path: Path) -> None:
-    folder = write_llama(tmp_path / "m")
-    (folder / "tokenizer.json").write_text("another model's")
-    model = open_checkpoint(convert(folder, folder / "m.gguf", tokens=[f"t{n}" for n in range(600)]))
-    assert dict(card_of(model).said)["architecture"] == "llama"
-    assert card_of(model).tokenizer_files == ("m.gguf",)
+    assert facts.parameters == card(folder / "model.safetensors").parameters
+    assert facts.refusal
+    assert dict(facts.said)["architecture"] == "llama"
+    assert facts.tokenizer_files == ("m.gguf",)
     assert tokenizer_of(model).tokens == 600
 
 

@@ -31,7 +31,7 @@ QUERIES, REFERENCES = [3, 5, 50, 60], list(range(70, 150))
 # Cases that llama.cpp does not convert: norms that its Phi-2 lacks, StarCoder with several key heads, Falcon's separate
 # norms, and Llama 4 without its norm for sizes other than Maverick's.
 _NOT_CONVERTED = {
-    *("phi, norms on heads", "gpt_bigcode, every head its own key", "falcon, rw", "llama4, no norm on heads"),
+    *("phi, norms on heads", "gpt_bigcode, every head its own key", "falcon, rw", "llama4, no norm on heads")
 }
 CONVERTED = [c for c, (model_type, _) in CASES.items() if model_type in ARCHITECTURES and c not in _NOT_CONVERTED]
 # Architectures that transformers reads from GGUF and whose rearrangements it undoes; of Falcon only the 7B's, which
@@ -155,11 +155,7 @@ Change = Callable[[Tensors], Tensors]
 
 
 def rewritten(
-    path: Path,
-    out: Path,
-    tensors: Change = dict,
-    architecture: str | None = None,
-    **settings: object,
+    path: Path, out: Path, tensors: Change = dict, architecture: str | None = None, **settings: object
 ) -> Path:
     """A GGUF file with other tensors or settings; a setting of None is omitted."""
     reader = gguf.GGUFReader(path)

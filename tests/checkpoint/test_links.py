@@ -106,9 +106,7 @@ def test_special_files_are_refused_without_waiting(folder: Path, kind: str, name
 @pytest.mark.fault(15)
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("kind", ["FIFO", "socket", "directory", "device"])
-def test_a_special_file_named_as_the_tokenizer_is_refused_when_it_is_needed(
-    folder: Path, tmp_path: Path, kind: str
-) -> None:
+def test_special_file_named_as_tokenizer_is_refused_when_it_is_needed(folder: Path, tmp_path: Path, kind: str) -> None:
     (folder / "tokenizer.json").unlink()
     with special(folder / "tokenizer.json", kind):
         model = open_checkpoint(folder)

@@ -59,9 +59,7 @@ def test_empty_and_unknown_content_is_refused(tmp_path: Path, name: str, content
 
 
 @pytest.mark.fault(19)
-def test_weights_with_the_suffix_of_another_format_are_refused_with_the_right_one(
-    tiny_path: Path, tmp_path: Path
-) -> None:
+def test_weights_with_the_suffix_of_another_format_are_refused_with_right_one(tiny_path: Path, tmp_path: Path) -> None:
     folder = as_torch(tiny_path, tmp_path / "model")
     shutil.copy(folder / WHOLE, folder / "model.safetensors")
     assert ".bin" in str(refused(folder, UnsupportedCheckpointError).advice)

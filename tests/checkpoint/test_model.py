@@ -107,32 +107,6 @@ def test_a_double_precision_embedding_is_examined_but_not_marked(folder: Path) -
         model.require_markable()
 
 
-@pytest.mark.parametrize("scheme", ["scrambled", "behind another prefix", "another architecture"])
-def test_renamed_tensors_do_not_hide_the_embedding(folder: Path, scheme: str) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    expected = tensors[EMBEDDING]
-    if scheme == "scrambled":
-        tensors = {f"t{i}": value for i, value in enumerate(tensors.values())}
-        (folder / "config.json").write_text(json.dumps({"model_type": "custom"}))
-    elif scheme == "behind another prefix":
-        tensors = {f"backbone.{name}": value for name, value in tensors.items()}
-    else:
-        (folder / "config.json").write_text(json.dumps({"model_type": "custom", "hidden_size": 64}))
-    save_file(tensors, folder / "model.safetensors")
-    model = open_checkpoint(folder)
-    candidates = [model.layout.embedding, *model.layout.alternatives]
-    assert any(torch.equal(model.read(ref), expected) for ref in candidates)
-    if scheme == "behind another prefix":
-        assert model.layout.q is not None
-        assert any("prefix" in note for note in model.notes)
-    elif scheme == "another architecture":  # its type is in no list, but its names show the embedding
-        assert model.layout.scores == "embedding"
-        model.require_markable()
-    else:
-        with pytest.raises(UnknownFamilyError):
-            model.require_markable()
-
-
 def test_the_fingerprint_is_the_documented_hash(model) -> None:
     stored = load_file(model.path / "model.safetensors")[EMBEDDING]
     expected = hashlib.sha256()

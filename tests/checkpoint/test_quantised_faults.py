@@ -67,61 +67,66 @@ def refused(folder: Path, parts: Mapping[str, torch.Tensor], config: Mapping[str
     return caught.value
 
 
-WRONG_PIECES = [
-    ("gptq", "qzeros", lambda t: t[:-1]),
-    ("gptq", "qzeros", lambda t: t[:, :-1]),
-    ("gptq", "scales", lambda t: t[:, :-1]),
-    ("gptq", "scales", lambda t: t.double()),
-    ("gptq", "qweight", lambda t: t[:-1]),
-    ("gptq", "qweight", lambda t: t[None]),
-    ("gptq", "g_idx", lambda t: t[:-9]),
-    ("gptq", "g_idx", lambda t: t[0]),
-    ("gptq", "g_idx", lambda t: t.float()),
-    ("gptq", "g_idx", lambda t: t + 1),
-    ("gptq", "g_idx", lambda t: t - 1),
-    ("gptq", "g_idx", lambda t: t * 2**30),
-    ("awq", "qzeros", lambda t: t[:-1]),
-    ("awq", "scales", lambda t: t[:, 1:]),
-    ("awq", "qweight", lambda t: t[:-1]),
-    ("compressed", "weight_scale", lambda t: t[:-1]),
-    ("compressed", "weight_scale", lambda t: t.to(torch.int8)),
-    ("compressed", "weight_zero_point", lambda t: t[:-1]),
-    ("compressed", "weight_zero_point", lambda t: t[0]),
-    ("compressed", "weight_shape", lambda t: torch.tensor([64, 2**62])),
-    ("compressed", "weight_shape", lambda t: torch.tensor([64, -128])),
-    ("compressed", "weight_shape", lambda t: torch.tensor([2**40, 128])),
-    ("compressed", "weight_shape", lambda t: t[:1]),
-    ("compressed", "weight_shape", lambda t: t.float()),
-    ("nvfp4", "weight_scale", lambda t: t[:, :-1]),
-    ("nvfp4", "weight_global_scale", lambda t: torch.ones(2)),
-    ("nvfp4", "weight_packed", lambda t: t[:, :-3]),
-    ("fp8 blocks", "weight_scale_inv", lambda t: torch.ones(65, 1)),
-    ("fp8 blocks", "weight_scale_inv", lambda t: torch.ones(3, 1)),
-    ("fp8 blocks", "weight_scale_inv", lambda t: torch.ones(1, 1, 1, 2)),
-    ("fp8 rows", "weight_scale", lambda t: t[:-1]),
-    ("fp8 rows", "weight_scale", lambda t: t.to(torch.int32)),
-    ("mlx", "scales", lambda t: t[:-1]),
-    ("mlx", "biases", lambda t: t[:, :-1]),
-    ("mlx", "biases", lambda t: t.double()),
-    ("mlx", "weight", lambda t: t[:, :-1].clone()),
-    ("4 bits", "weight", lambda t: t[:-1]),
-    ("4 bits", "weight.absmax", lambda t: t[:-1]),
-    ("4 bits", "weight.absmax", lambda t: t.float()),
-    ("4 bits", "weight.nested_absmax", lambda t: torch.ones(9)),
-    ("4 bits", "weight.nested_quant_map", lambda t: t[:16]),
-    ("8 bits", "SCB", lambda t: t[:-1]),
-    ("8 bits", "SCB", lambda t: t.to(torch.int8)),
-    ("8 bits", "weight", lambda t: t[0]),
-]
+def short(t: torch.Tensor) -> torch.Tensor:
+    return t[:-1]
 
 
-@pytest.mark.parametrize(("scheme", "part", "corrupt"), WRONG_PIECES)
-def test_mismatched_piece_is_named(
-    tmp_path: Path, made: dict[str, Quantised], scheme: str, part: str, corrupt: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
+def narrow(t: torch.Tensor) -> torch.Tensor:
+    return t[:, :-1].clone()
+
+
+def first(t: torch.Tensor) -> torch.Tensor:
+    return t[0]
+
+
+def filled(*shape: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda t: torch.ones(shape)
+
+
+WRONG_PIECES: dict[tuple[str, str], list[Callable[[torch.Tensor], torch.Tensor]]] = {
+    ("gptq", "qzeros"): [short, narrow],
+    ("gptq", "scales"): [narrow, torch.Tensor.double],
+    ("gptq", "qweight"): [short, lambda t: t[None]],
+    ("gptq", "g_idx"): [
+        lambda t: t[:-9],
+        first,
+        torch.Tensor.float,
+        lambda t: t + 1,
+        lambda t: t - 1,
+        lambda t: t * 2**30,
+    ],
+    ("awq", "qzeros"): [short],
+    ("awq", "scales"): [lambda t: t[:, 1:]],
+    ("awq", "qweight"): [short],
+    ("compressed", "weight_scale"): [short, torch.Tensor.char],
+    ("compressed", "weight_zero_point"): [short, first],
+    ("compressed", "weight_shape"): [
+        *(lambda t, shape=shape: torch.tensor(shape) for shape in ([64, 2**62], [64, -128], [2**40, 128])),
+        *(lambda t: t[:1], torch.Tensor.float),
+    ],
+    ("nvfp4", "weight_scale"): [narrow],
+    ("nvfp4", "weight_global_scale"): [filled(2)],
+    ("nvfp4", "weight_packed"): [lambda t: t[:, :-3]],
+    ("fp8 blocks", "weight_scale_inv"): [filled(65, 1), filled(3, 1), filled(1, 1, 1, 2)],
+    ("fp8 rows", "weight_scale"): [short, torch.Tensor.int],
+    ("mlx", "scales"): [short],
+    ("mlx", "biases"): [narrow, torch.Tensor.double],
+    ("mlx", "weight"): [narrow],
+    ("4 bits", "weight"): [short],
+    ("4 bits", "weight.absmax"): [short, torch.Tensor.float],
+    ("4 bits", "weight.nested_absmax"): [filled(9)],
+    ("4 bits", "weight.nested_quant_map"): [lambda t: t[:16]],
+    ("8 bits", "SCB"): [short, torch.Tensor.char],
+    ("8 bits", "weight"): [first],
+}
+
+
+@pytest.mark.parametrize(("scheme", "part"), WRONG_PIECES)
+def test_mismatched_piece_is_named(tmp_path: Path, made: dict[str, Quantised], scheme: str, part: str) -> None:
     sound = made[scheme]
     assert read(tmp_path / "sound", sound.parts, sound.config) is not None
-    refused(tmp_path / "corrupted", {**sound.parts, part: corrupt(sound.parts[part])}, sound.config)
+    for number, corrupt in enumerate(WRONG_PIECES[scheme, part]):
+        refused(tmp_path / str(number), {**sound.parts, part: corrupt(sound.parts[part])}, sound.config)
 
 
 WRONG_NUMBERS: list[tuple[str, str, Any]] = [
@@ -133,9 +138,7 @@ WRONG_NUMBERS: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("scheme", "key", "value"), WRONG_NUMBERS, ids=lambda value: str(value)[:20])
-def test_an_invalid_number_in_the_config_is_named(
-    tmp_path: Path, made: dict[str, Quantised], scheme: str, key: str, value: Any
-) -> None:
+def test_invalid_number_in_config_is_named(tmp_path: Path, made: dict, scheme: str, key: str, value: Any) -> None:
     with pytest.raises(CorruptCheckpointError) as caught:
         read(tmp_path, made[scheme].parts, {**made[scheme].config, key: value})
     assert caught.value.file == str(tmp_path / "config.json")
@@ -183,9 +186,7 @@ def test_double_quantisation_without_second_scales_is_refused(tmp_path: Path, ma
     assert "nested_absmax" in str(refused(tmp_path, parts, {}))
 
 
-def test_an_8_bit_weight_in_the_order_of_a_gpu_is_refused_when_it_is_read(
-    tmp_path: Path, made: dict[str, Quantised]
-) -> None:
+def test_an_8_bit_weight_in_order_of_gpu_is_refused_when_it_is_read(tmp_path: Path, made: dict[str, Quantised]) -> None:
     parts = {**made["8 bits"].parts, "weight_format": torch.tensor(2, dtype=torch.uint8)}
     with pytest.raises(UnsupportedCheckpointError) as caught:
         read(tmp_path, parts, {})
@@ -266,9 +267,7 @@ def test_quantisation_section_of_another_kind_is_allowed(tmp_path: Path, section
 
 
 @pytest.mark.parametrize("section", ["text_config", "llm_config", "language_config", None])
-def test_quantisation_section_is_found_in_other_places(
-    tmp_path: Path, made: dict[str, Quantised], section: str | None
-) -> None:
+def test_quantisation_section_is_found_in_other_places(tmp_path: Path, made: dict, section: str | None) -> None:
     stated = {"checkpoint_format": "gptq_v2"}
     config = {"compression_config": stated} if section is None else {section: {"quantization_config": stated}}
     tensors = {STEM + part: value for part, value in made["gptq"].parts.items()}
@@ -392,9 +391,7 @@ JUNK: dict[str, dict[str, torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("kind", JUNK)
-def test_contradictory_pieces_next_to_a_model_do_not_prevent_reading_it(
-    config, plain, tmp_path: Path, kind: str
-) -> None:
+def test_contradictory_pieces_next_to_model_do_not_prevent_reading_it(config, plain, tmp_path: Path, kind: str) -> None:
     model = open_checkpoint(written(tmp_path, plain | JUNK[kind], config))
     assert torch.equal(model.embedding(), plain[EMBEDDING].float())
     assert model.layout.q is not None

@@ -177,9 +177,7 @@ def test_a_quantised_embedding_of_fp8_is_found_and_not_marked(marked, tmp_path: 
         suspect.require_markable()
 
 
-def test_an_original_with_quantised_projections_and_a_plain_embedding_can_be_marked(
-    tmp_path: Path, tiny_path: Path
-) -> None:
+def test_original_with_quantised_projections_and_plain_embedding_can_be_marked(tmp_path: Path, tiny_path: Path) -> None:
     model_of(tiny_path, tmp_path / "original", fp8_blocks)
     original = irwm.open_checkpoint(tmp_path / "original")
     key = irwm.generate_key(original, secret=bytes(32), owner="us")

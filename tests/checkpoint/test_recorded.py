@@ -115,9 +115,9 @@ TENSORS: list[Callable[[dict[str, Any]], dict[str, Any]]] = [
 ]
 
 
-def breaks_a_rule(file: Path) -> None:
+def breaks_a_rule(file: Path, original: irwm.Checkpoint | None = None) -> None:
     with pytest.raises(AnswersFileError) as caught:
-        irwm.read_answers(file)
+        irwm.read_answers(file, original)
     assert caught.value.file == str(file)
     assert isinstance(caught.value, AnswersError)
     assert caught.value.advice
@@ -143,25 +143,18 @@ def test_a_missing_part_is_refused(file: Path, name: str) -> None:
 
 def test_truncated_recording_is_refused(file: Path) -> None:
     whole = file.read_bytes()
-    for length in [*range(0, 64), *range(64, len(whole), 97), len(whole) - 1]:
-        file.write_bytes(whole[:length])
-        with pytest.raises(AnswersFileError):
-            irwm.read_answers(file)
-    file.write_bytes(whole + b"x")
-    with pytest.raises(AnswersFileError):
-        irwm.read_answers(file)
+    for length in [*range(0, 64), *range(64, len(whole), 97), len(whole) - 1, len(whole) + 1]:
+        file.write_bytes((whole + b"x")[:length])
+        breaks_a_rule(file)
 
 
 def test_files_without_answers_are_refused(tmp_path: Path, gemma_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    for path in (tmp_path / "nothing", tmp_path, gemma_path / "model.safetensors", tmp_path / "fifo"):
-        with pytest.raises(AnswersFileError) as caught:
-            irwm.read_answers(path)
-        assert caught.value.file == str(path)
-    for content in (b"", b"GGUF" + bytes(100), b"\x80\x02}", b"<html>", b"version https://git-lfs", bytes(9)):
-        (tmp_path / "x").write_bytes(content)
-        with pytest.raises(AnswersFileError):
-            irwm.read_answers(tmp_path / "x")
+    contents = (b"", b"GGUF" + bytes(100), b"\x80\x02}", b"<html>", b"version https://git-lfs", bytes(9))
+    for number, content in enumerate(contents):
+        (tmp_path / str(number)).write_bytes(content)
+    for path in (tmp_path / "nothing", gemma_path / "model.safetensors", tmp_path, *tmp_path.iterdir()):
+        breaks_a_rule(path)
 
 
 def test_an_oversized_recording_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,25 +162,20 @@ def test_an_oversized_recording_is_refused_before_it_is_read(tmp_path: Path, mon
     path = tmp_path / "huge"
     path.touch()
     os.truncate(path, recorded.MOST_BYTES + 1)
-    with pytest.raises(AnswersFileError):
-        irwm.read_answers(path)
+    breaks_a_rule(path)
     small = tmp_path / "small"
     write_answers(small, answers())
     assert irwm.read_answers(small).prompts
     monkeypatch.setattr(recorded, "MOST_PROMPT_BYTES", 10)
-    with pytest.raises(AnswersFileError):
-        irwm.read_answers(small)
+    breaks_a_rule(small)
 
 
-def test_recorded_tokens_must_exist_in_the_original(
-    file: Path, tiny_path: Path, gemma_path: Path, tmp_path: Path
-) -> None:
+def test_recorded_tokens_must_exist_in_original(file: Path, tiny_path: Path, gemma_path: Path, tmp_path: Path) -> None:
     assert irwm.read_answers(file, irwm.open_checkpoint(tiny_path)).log_probabilities.shape == (N, V)
     with pytest.raises(AnswersFileError, match=r"4096 tokens.*600 tokens"):
         irwm.read_answers(file, irwm.open_checkpoint(gemma_path))
     np.savez(tmp_path / "bare.npz", log_probabilities=np.zeros((2, 601), np.float32))
-    with pytest.raises(AnswersFileError):
-        irwm.read_answers(tmp_path / "bare.npz", irwm.open_checkpoint(tiny_path))
+    breaks_a_rule(tmp_path / "bare.npz", irwm.open_checkpoint(tiny_path))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -222,19 +210,6 @@ def test_other_archive_is_refused(tmp_path: Path, arrays: Any) -> None:
     breaks_a_rule(tmp_path / "a.npz")
 
 
-def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    np.savez_compressed(path, log_probabilities=np.random.default_rng(0).standard_normal((20, 30)) - 9)
-    whole = path.read_bytes()
-    for place in range(4, len(whole), 61):
-        for content in (whole[:place], whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :]):
-            path.write_bytes(content)
-            try:
-                assert irwm.read_answers(path).log_probabilities.shape == (20, 30)
-            except AnswersFileError:
-                continue
-
-
 def archive_of(path: Path, shape: str, content: bytes) -> Path:
     """An archive whose table claims to have this shape."""
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
@@ -243,16 +218,15 @@ def archive_of(path: Path, shape: str, content: bytes) -> Path:
     return path
 
 
-def test_an_array_that_claims_more_than_its_archive_holds_is_refused(tmp_path: Path) -> None:
-    path = archive_of(tmp_path / "a.npz", "(1000000000, 1000000000)", bytes(1000))
-    with pytest.raises(AnswersFileError, match="in 1128 bytes"):
-        irwm.read_answers(path)
-
-
-@pytest.mark.parametrize("shape", ["(True, 4)", "(0, 10000000000000000000000)", "(-1, 4)", "('a', 4)", "((2, 2), 4)"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *("(True, 4)", "(0, 10000000000000000000000)", "(-1, 4)", "('a', 4)", "((2, 2), 4)"),
+        "(1000000000, 1000000000)",  # more than the archive holds
+    ],
+)
 def test_array_with_an_impossible_shape_is_refused(tmp_path: Path, shape: str) -> None:
-    with pytest.raises(AnswersFileError):
-        irwm.read_answers(archive_of(tmp_path / "a.npz", shape, bytes(16)))
+    breaks_a_rule(archive_of(tmp_path / "a.npz", shape, bytes(16)))
 
 
 def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:
@@ -262,5 +236,4 @@ def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:
     content[6] |= 1  # the flag in the member's header, and in the directory's copy
     content[content.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(content)
-    with pytest.raises(AnswersFileError):
-        irwm.read_answers(path)
+    breaks_a_rule(path)

@@ -132,13 +132,6 @@ def test_a_cache_entry_that_others_may_have_written_is_ignored(
     assert len(hashed) == 2
 
 
-def test_without_a_cache_folder_the_file_is_hashed_each_time(
-    hashed: list[Path], model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
-    assert hashes_twice(model, hashed)
-
-
 def test_a_folder_that_others_may_change_is_not_used(cache: Path, hashed: list[Path], model: Path) -> None:
     cache.mkdir(parents=True)
     cache.chmod(0o777)
@@ -152,11 +145,13 @@ def test_a_relative_cache_folder_is_not_used(monkeypatch: pytest.MonkeyPatch, tm
     assert remembered._folder() == tmp_path / ".cache" / "irwm" / "fingerprints"
 
 
-@pytest.mark.parametrize("what", ["the disk", "the start of the machine"])
-def test_files_without_reliable_change_times_are_hashed(
-    cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch, what: str
+@pytest.mark.parametrize("reason", ["no folder", "the disk", "the start of the machine"])
+def test_files_without_reliable_change_times_or_a_cache_are_hashed(
+    cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    if what == "the disk":
+    if reason == "no folder":
+        monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
+    elif reason == "the disk":
         monkeypatch.setattr(remembered, "keeps_change_times", lambda file: False)
     else:
         monkeypatch.setattr(remembered, "boot_id", lambda: "")
@@ -209,22 +204,13 @@ half a line
 """
 
 
-@pytest.mark.parametrize(
-    ("file", "kept"),
-    [
-        ("/models/a.safetensors", True),
-        ("/evidence/a", False),
-        ("/evidences/a", True),
-        ("/seized/a", False),
-        ("/seized/again/a", False),
-        ("/tmp/a", False),
-        ("/home/a b/c", True),
-        ("/remote/a", False),
-        ("/over/a", False),
-    ],
-)
-def test_only_local_writable_disks_are_trusted(file: str, kept: bool) -> None:
-    assert keeps_change_times(file, MOUNTS) == kept
+TRUSTED = {"/models/a.safetensors", "/evidences/a", "/home/a b/c"}
+OTHERS = {"/evidence/a", "/seized/a", "/seized/again/a", "/tmp/a", "/remote/a", "/over/a"}
+
+
+@pytest.mark.parametrize("file", sorted(TRUSTED | OTHERS))
+def test_only_local_writable_disks_are_trusted(file: str) -> None:
+    assert keeps_change_times(file, MOUNTS) == (file in TRUSTED)
 
 
 def test_a_link_is_followed_to_the_disk_that_holds_the_file(tmp_path: Path) -> None:

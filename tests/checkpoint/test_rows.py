@@ -71,9 +71,7 @@ def test_missing_rows_are_refused(stored: dict[str, TensorEntry], rows: object) 
         read_tensor(stored["s"], [0])
 
 
-def test_only_the_bytes_of_the_rows_are_read_and_neighbours_in_one_piece(
-    stored: dict[str, TensorEntry], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_bytes_of_rows_are_read_and_neighbours_in_one_piece(stored: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[int, int]] = []
     preadv = os.preadv
 

@@ -178,6 +178,13 @@ def test_archive_unlike_those_of_torch_is_refused(sound: Path, kind: type, chang
     assert tree(sound.parent) == before
 
 
+def second_directory(content: bytes) -> bytes:
+    """The end of a large archive, changed so that it gives another place for the directory."""
+    at = content.index(b"PK\6\7") + 8
+    assert int.from_bytes(content[at : at + 8], "little") == content.index(b"PK\6\6")
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     "change",
@@ -185,12 +192,15 @@ def test_archive_unlike_those_of_torch_is_refused(sound: Path, kind: type, chang
         lambda content: b"PK\3\4 something in front" + content,
         lambda content: content + content,
         lambda content: content + b"x",
-        *(lambda content, size=size: content[: int(size * len(content))] for size in (0.01, 0.1, 0.5, 0.999)),
+        second_directory,
+        *(lambda content, part=part: content[: int(part * len(content))] for part in (0.01, 0.1, 0.5, 0.999)),
     ],
 )
 def test_data_around_the_archive_or_missing_is_refused(sound: Path, change: Callable[[bytes], bytes]) -> None:
     sound.write_bytes(change(sound.read_bytes()))
-    refused(sound, CorruptCheckpointError, NotACheckpointError)
+    error = refused(sound, CorruptCheckpointError, NotACheckpointError)
+    if change is second_directory:
+        assert error.expected == "only a PyTorch file"
 
 
 @pytest.mark.usefixtures("here")
@@ -200,16 +210,6 @@ def test_compressed_entries_and_comments_are_refused(sound: Path) -> None:
     assert refused(sound, UnsupportedCheckpointError).expected == "stored entries"
     sound.write_bytes(content)
     assert refused(rezipped(sound, comment=b"PK\5\6" + bytes(18))).expected == "only a PyTorch file"
-
-
-@pytest.mark.usefixtures("here")
-def test_ambiguous_end_of_a_large_archive_is_refused(sound: Path) -> None:
-    content = bytearray(sound.read_bytes())
-    at = content.index(b"PK\6\7") + 8
-    assert int.from_bytes(content[at : at + 8], "little") == content.index(b"PK\6\6")
-    content[at] ^= 1
-    sound.write_bytes(content)
-    assert refused(sound).expected == "only a PyTorch file"
 
 
 @pytest.mark.usefixtures("here")
@@ -383,9 +383,7 @@ WRONG: list[dict[int, Any]] = [
 
 
 @pytest.mark.parametrize("change", WRONG, ids=str)
-def test_an_invalid_tensor_in_the_childs_answer_is_refused(
-    sound: Path, monkeypatch: pytest.MonkeyPatch, change: dict[int, Any]
-) -> None:
+def test_invalid_tensor_in_childs_answer_is_refused(sound: Path, monkeypatch: pytest.MonkeyPatch, change: dict) -> None:
     answering(monkeypatch, [[change.get(n, value) for n, value in enumerate(SOUND)]])
     refused(sound, CorruptCheckpointError, UnsupportedCheckpointError)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,37 +104,6 @@ def test_scores_equal_the_running_models_and_need_every_part(case: str, tmp_path
         if (error := relative_error(Layer0(Relaid(model, changed)).scores(QUERIES, REFERENCES), right)) < 10 * TOLERANCE
     }
     assert not unnoticed
-
-
-class Rereading(Relaid):
-    """Reads one tensor differently."""
-
-    def __init__(self, model: irwm.Checkpoint, other: TensorRef | None, change: Callable) -> None:
-        super().__init__(model, model.layout)
-        self._other, self._change = other, change
-
-    def read(self, ref: TensorRef, rows: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor:
-        tensor = super().read(ref, rows, device)
-        return self._change(tensor) if ref == self._other else tensor
-
-
-def test_query_heads_read_their_own_key_head(tmp_path: Path) -> None:
-    """Grouped heads in the other order give other scores."""
-    model = irwm.open_checkpoint(save("llama", tmp_path / "model", torch.float32))
-    layout = model.layout
-
-    def interleaved(q: torch.Tensor) -> torch.Tensor:
-        return q.view(layout.kv_heads, -1, layout.head_dim, layout.hidden_size).transpose(0, 1).reshape(q.shape)
-
-    found = Layer0(Rereading(model, layout.q, interleaved)).scores(QUERIES, REFERENCES)
-    assert relative_error(found, Layer0(model).scores(QUERIES, REFERENCES)) > 0.1
-
-
-def test_the_bias_behind_the_embeddings_norm_is_needed(tmp_path: Path) -> None:
-    model = irwm.open_checkpoint(save("electra, a narrow embedding", tmp_path / "model", torch.float32))
-    bare = Rereading(model, model.layout.embedding_projection_bias, torch.zeros_like)
-    right = Layer0(model).scores(QUERIES, REFERENCES)
-    assert relative_error(Layer0(bare).scores(QUERIES, REFERENCES), right) > 10 * TOLERANCE
 
 
 @pytest.mark.parametrize("case", ["gemma", "gemma2", "gemma3", "gemma4", "vaultgemma"])

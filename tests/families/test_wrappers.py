@@ -111,8 +111,7 @@ def test_the_table_of_each_layers_vectors_is_not_the_embedding(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("body", "head"),
-    [("model.", ""), ("model.language_model.", ""), ("language_model.model.", "language_model.")],
+    ("body", "head"), [("model.", ""), ("model.language_model.", ""), ("language_model.model.", "language_model.")]
 )
 @pytest.mark.parametrize("wrapper", ["qwen3_vl", "qwen2_5_vl", "glm4v_moe", "gemma3", "gemma4"])
 def test_every_spelling_of_the_path_is_read(wrapper: str, body: str, head: str, tmp_path: Path) -> None:

@@ -220,17 +220,11 @@ def test_a_container_with_an_unknown_name_is_listed(copy: Path, start: bytes) ->
     assert open_checkpoint(copy).unread == ("weights",)
 
 
-@pytest.mark.parametrize("pieces", ["early", "later"])
-def test_torchaos_embedding_next_to_a_plain_one_is_read_too(tiny_path: Path, tmp_path: Path, pieces: str) -> None:
+@pytest.mark.parametrize("stem", [f"{EMBEDDING}:", f"{EMBEDDING.removesuffix('weight')}_weight_"])
+def test_torchaos_embedding_next_to_a_plain_one_is_read_too(tiny_path: Path, tmp_path: Path, stem: str) -> None:
     tensors = tensors_of(tiny_path)
     codes = torch.randint(-127, 127, tensors[EMBEDDING].shape, dtype=torch.int8)
-    scale = torch.ones(codes.shape[0], 1)
-    stem = EMBEDDING.removesuffix("weight")
-    tensors |= (
-        {f"{EMBEDDING}:qdata": codes, f"{EMBEDDING}:scale": scale}
-        if pieces == "early"
-        else {f"{stem}_weight_qdata": codes, f"{stem}_weight_scale": scale}
-    )
+    tensors |= {f"{stem}qdata": codes, f"{stem}scale": torch.ones(codes.shape[0], 1)}
     found = open_checkpoint(with_tensors(tiny_path, tmp_path / "m", tensors))
     assert [each.name for each in found.layout.alternatives] == [f"torchao.{EMBEDDING}"]
     assert torch.equal(found.read(found.layout.alternatives[0]), codes.float())

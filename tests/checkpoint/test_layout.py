@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -13,16 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from irwm.checkpoint import find_files, open_checkpoint, shards
 from irwm.errors import CorruptCheckpointError, NotACheckpointError
-from tests.checkpoint.builders import (
-    EMBEDDING,
-    QUERY,
-    change_config,
-    read_index,
-    refused,
-    split,
-    unprivileged,
-    write_index,
-)
+from tests.checkpoint.builders import EMBEDDING, QUERY, change_config, read_index, refused, unprivileged, write_index
 
 INDEX = "model.safetensors.index.json"
 NORM = "model.norm.weight"
@@ -228,10 +218,9 @@ def test_folder_with_too_many_files_is_refused(folder: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("index", [True, False])
-def test_too_many_shards_are_refused(
-    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: bool
-) -> None:
-    sharded = split(tiny_path, tmp_path / "m", index=index)
+def test_too_many_shards_are_refused(sharded: Path, monkeypatch: pytest.MonkeyPatch, index: bool) -> None:
+    if not index:
+        (sharded / INDEX).unlink()
     monkeypatch.setattr(shards, "MAX_SHARDS", 3)
     assert len(find_files(sharded).shards) == 3
     monkeypatch.setattr(shards, "MAX_SHARDS", 2)
@@ -282,5 +271,4 @@ def test_a_huge_config_is_not_read(folder: Path) -> None:
 
 
 def test_a_config_with_infinity_is_read_as_python_tools_write_it(folder: Path) -> None:
-    change_config(folder, time_step_limit=[0.0, float("inf")])
-    assert json.loads((folder / "config.json").read_text()) == find_files(folder).config
+    assert change_config(folder, time_step_limit=[0.0, float("inf")]) == find_files(folder).config

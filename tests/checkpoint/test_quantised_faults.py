@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import irwm
 from irwm.checkpoint import PackedTensor, find_files, open_checkpoint, read_tensor
 from irwm.checkpoint.quantised.gptq import _of_embedding
 from irwm.errors import CorruptCheckpointError, IrwmError, UnsupportedCheckpointError
@@ -299,18 +298,6 @@ def test_two_schemes_for_one_tensor_are_refused(tmp_path: Path) -> None:
     assert any("next to other tensors" in note for note in files.notes)
 
 
-def test_unreadable_attention_leaves_the_embedding_readable(tmp_path: Path, tiny_path: Path) -> None:
-    def hqq(weight: torch.Tensor) -> Quantised:
-        codes = torch.zeros(weight.numel() // 2, 1, dtype=torch.uint8)
-        return Quantised({"W_q": codes, "scale": torch.ones(1), "zero": torch.ones(1)}, weight, {"quant_method": "hqq"})
-
-    build.model_of(tiny_path, tmp_path / "model", hqq)
-    suspect = irwm.open_checkpoint(tmp_path / "model")
-    assert suspect.layout.q is None
-    assert torch.equal(suspect.embedding(), load_file(tiny_path / "model.safetensors")[EMBEDDING])
-    assert any("W_q" in note for note in suspect.notes)
-
-
 def test_an_embedding_is_recognised_by_its_name_at_any_length_of_the_name() -> None:
     """A regular expression with backtracking would hang here: its time grows with the square of the length."""
     for name in ("model.embed_tokens.weight", "transformer.wte.weight", "tok_embeddings.weight"):
@@ -333,23 +320,14 @@ def plain(tiny_path: Path) -> dict[str, torch.Tensor]:
     return load_file(tiny_path / "model.safetensors")
 
 
-def with_q(plain: Mapping[str, torch.Tensor], q: Quantised, *without: str) -> dict[str, torch.Tensor]:
+def with_q(plain: Mapping[str, torch.Tensor], q: Quantised) -> dict[str, torch.Tensor]:
     """The model with a quantised q."""
-    parts = {STEM + part: value for part, value in q.parts.items() if part not in without}
-    return {name: value for name, value in plain.items() if name != NAME} | parts
+    return {n: value for n, value in plain.items() if n != NAME} | {STEM + n: value for n, value in q.parts.items()}
 
 
-def with_embedding(
-    plain: Mapping[str, torch.Tensor], codes: Quantised, **more: torch.Tensor
-) -> dict[str, torch.Tensor]:
+def with_embedding(plain: dict[str, torch.Tensor], codes: Quantised, **more: torch.Tensor) -> dict[str, torch.Tensor]:
     """The model with codes of its embedding, some of its pieces added or replaced."""
     return {**plain, **{EMBEDDING.removesuffix("weight") + part: value for part, value in (codes.parts | more).items()}}
-
-
-def state_of(weight: torch.Tensor, rows: int) -> dict[str, torch.Tensor]:
-    """A text that calls a tensor the 4-bit codes of a matrix with `rows` rows."""
-    parts = blocks_of_4_bits(torch.ones(rows, weight.shape[1]).bfloat16(), nested=False).parts
-    return {part.removeprefix("weight."): value for part, value in parts.items() if part != "weight"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -357,8 +335,10 @@ def test_a_state_text_does_not_turn_plain_numbers_into_codes(config, plain, tmp_
     """transformers ignores the text, and the bytes of the numbers would look like codes of a taller matrix."""
     tensors = {name: value.to(dtype) for name, value in plain.items()}
     for name in (EMBEDDING, NAME):
-        rows = 2 * tensors[name].nbytes // tensors[name].shape[1]
-        tensors |= {f"{name}.{part}": value for part, value in state_of(tensors[name], rows).items()}
+        width = tensors[name].shape[1]
+        taller = torch.ones(2 * tensors[name].nbytes // width, width).bfloat16()
+        parts = blocks_of_4_bits(taller, nested=False).parts
+        tensors |= {name.removesuffix("weight") + part: parts[part] for part in parts.keys() - {"weight"}}
     model = open_checkpoint(written(tmp_path, tensors, config))
     assert torch.equal(model.embedding(), tensors[EMBEDDING].float())
     assert model.layout.q is not None
@@ -489,6 +469,16 @@ def test_an_unknown_piece_does_not_hide_a_quantised_embedding(config, plain, tmp
     model = open_checkpoint(written(tmp_path, with_embedding(plain, codes, junk=torch.ones(1)), config))
     assert torch.equal(model.embedding(), codes.expected)
     assert any("junk" in note for note in model.notes)
+
+
+def test_unreadable_attention_leaves_the_embedding_readable(config, plain, tmp_path: Path) -> None:
+    q = Quantised({"W_q": zeros(8, 1), "scale": torch.ones(1), "zero": torch.ones(1)}, plain[NAME], {})
+    suspect = open_checkpoint(
+        written(tmp_path, with_q(plain, q), config | {"quantization_config": {"quant_method": "hqq"}})
+    )
+    assert suspect.layout.q is None
+    assert torch.equal(suspect.embedding(), plain[EMBEDDING])
+    assert any("W_q" in note for note in suspect.notes)
 
 
 def test_transformed_inputs_are_noted(config, plain, tmp_path: Path) -> None:

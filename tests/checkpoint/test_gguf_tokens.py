@@ -115,19 +115,6 @@ def test_the_mark_is_found_in_a_gguf_file(marked, demo_path: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_mark_is_found_in_gguf_of_unknown_architecture(marked, tmp_path: Path) -> None:
-    """By its embedding alone, like any model with renamed tensors."""
-    model, key, release = marked
-    tokens, types = in_order(release)
-    path = convert(release, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q8_0, tokens=tokens, types=types)
-    content = path.read_bytes().replace(b"llama", b"lamma")
-    path.write_bytes(content)
-    suspect = irwm.open_checkpoint(path)
-    assert suspect.family == "unknown"
-    assert irwm.detect(suspect, model, key).verdict == "found"
-
-
-@pytest.mark.slow
 def test_the_mark_is_found_in_a_quantised_bert(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
     model, key, release = release_of("minilm")
     path = convert(release, tmp_path / "stolen.gguf", gguf.GGMLQuantizationType.Q5_1)

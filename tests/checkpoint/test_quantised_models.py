@@ -168,15 +168,6 @@ def test_packed_model_is_read_like_transformers(marked, tmp_path: Path) -> None:
     assert torch.equal(suspect.read(suspect.layout.q), loaded.model.layers[0].self_attn.q_proj.weight.float())
 
 
-def test_a_quantised_embedding_of_fp8_is_found_and_not_marked(marked, tmp_path: Path) -> None:
-    model_of(marked[2], tmp_path / "fp8", fp8_rows, lambda name: name == EMBEDDING)
-    suspect = irwm.open_checkpoint(tmp_path / "fp8")
-    assert suspect.dtype == "FP8 with scales"
-    require_found(suspect, marked)
-    with pytest.raises(UnsupportedCheckpointError):
-        suspect.require_markable()
-
-
 def test_original_with_quantised_projections_and_plain_embedding_can_be_marked(tmp_path: Path, tiny_path: Path) -> None:
     model_of(tiny_path, tmp_path / "original", fp8_blocks)
     original = irwm.open_checkpoint(tmp_path / "original")

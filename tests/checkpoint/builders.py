@@ -122,13 +122,9 @@ def read_index(folder: Path) -> dict[str, str]:
 
 
 def hub_cache(folder: Path, root: Path, below: str = "") -> Path:
-    """The model laid out as the Hugging Face hub caches it.
+    """The model as the Hugging Face hub caches it; returns its folder in the snapshot, which contains links only.
 
-    Args:
-        below: the model's folder within the repository.
-
-    Returns:
-        The model's folder in the snapshot, which contains links only.
+    `below` is the model's folder within the repository.
     """
     repository = root / "models--someone--model"
     snapshot = repository / "snapshots" / "033f1ad73e950e049fd521ae599b3e5573a1517d" / below

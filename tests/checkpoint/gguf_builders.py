@@ -60,14 +60,10 @@ def convert(
     spelling: str = "gpt2",
     **arrangement: Any,
 ) -> Path:
-    """Writes a model folder as a GGUF file.
+    """Writes a model folder as a GGUF file, its matrices in the format `kind`; llama.cpp needs the others in float32.
 
-    Args:
-        kind: the format of matrices; norms and biases stay float32, as llama.cpp needs them.
-        tokens, types: the vocabulary's texts and GGUF's kinds of tokens; a list with as many entries as the embedding
-            has rows.
-        spelling: GGUF's name for the kind of tokenizer.
-        arrangement: GGUFWriter's own, for a model in several files.
+    `tokens` and `types` are the vocabulary, `spelling` is GGUF's name for the kind of tokenizer, and `arrangement` goes
+    to GGUFWriter, which can write several files.
     """
     config = json.loads((folder / "config.json").read_text())
     arch = gguf.MODEL_ARCH[ARCHITECTURES[config["model_type"]]]

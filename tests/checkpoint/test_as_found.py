@@ -82,13 +82,11 @@ def test_unread_weights_are_named_and_rule_out_no_key(tiny_marked, copy: Path) -
     assert irwm.detect(open_checkpoint(copy / "model.safetensors"), original, key).verdict == "not found"
 
 
-@pytest.mark.parametrize(("piece", "next_to_a_plain_one"), [("_qpacked", False), (":qdata", True)])
-def test_an_unknown_packed_embedding_rules_out_no_key(
-    tiny_path: Path, tmp_path: Path, piece: str, next_to_a_plain_one: bool
-) -> None:
+@pytest.mark.parametrize(("piece", "plain"), [("_qpacked", False), (":qdata", True)])
+def test_unknown_packed_embedding_rules_out_no_key(tiny_path: Path, tmp_path: Path, piece: str, plain: bool) -> None:
     tensors = tensors_of(tiny_path)
     tensors[EMBEDDING + piece] = torch.zeros(len(tensors[EMBEDDING]), 8, dtype=torch.uint8)
-    if not next_to_a_plain_one:
+    if not plain:
         del tensors[EMBEDDING]
     assert open_checkpoint(with_tensors(tiny_path, tmp_path / "m", tensors)).unread == (EMBEDDING + piece,)
 
@@ -158,9 +156,7 @@ def test_incomplete_split_gguf_is_refused(tiny_path: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
-def test_the_empty_tensors_that_zero_3_leaves_are_refused_with_the_command_that_gathers_them(
-    tiny_path: Path, tmp_path: Path, name: str
-) -> None:
+def test_the_empty_tensors_of_zero_3_are_refused(tiny_path: Path, tmp_path: Path, name: str) -> None:
     out = with_tensors(tiny_path, tmp_path / "m", {key: torch.empty(0) for key in tensors_of(tiny_path)})
     if name.endswith(".bin"):
         torch.save(tensors_of(out), out / name)

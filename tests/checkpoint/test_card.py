@@ -94,9 +94,7 @@ NARROW = "opt, post-norm and a narrow embedding"
         ("stablelm, a norm for each head", "q and k", "Layer 0, norm of q, one of 6", (12,), ""),
     ],
 )
-def test_processing_and_tensors_of_a_family(
-    tmp_path: Path, case: str, step: str, name: str, shape: tuple[int, ...], part: str
-) -> None:
+def test_facts_of_a_family(tmp_path: Path, case: str, step: str, name: str, shape: tuple, part: str) -> None:
     facts = card(save(case, tmp_path / "m", torch.float32))
     assert step in facts.score
     assert (role(facts, name).shape, role(facts, name).part) == (shape, part)

@@ -184,9 +184,7 @@ def test_the_parser_inherits_no_environment_or_descriptors(run: Run, monkeypatch
 
 
 @pytest.mark.parametrize("fault", ["import no_such_module_at_all", "(", "raise RuntimeError", "/no/such/python"])
-def test_a_process_or_parser_that_does_not_start_is_not_blamed_on_the_file(
-    run: Run, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
+def test_a_failed_start_is_not_blamed_on_the_file(run: Run, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     if fault.startswith("/"):
         monkeypatch.setattr(sys, "executable", fault)
     with pytest.raises(CheckpointError) as caught:
@@ -194,9 +192,7 @@ def test_a_process_or_parser_that_does_not_start_is_not_blamed_on_the_file(
     assert type(caught.value) is CheckpointError
 
 
-def test_a_removed_working_folder_does_not_prevent_the_parser(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removed_working_folder_is_no_problem(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").rmdir()

@@ -93,9 +93,7 @@ def test_one_of_several_shards_given_alone_is_read_with_a_note(sharded: Path) ->
 
 
 @pytest.mark.parametrize("other", [EMBEDDING, QUERY, "a shape", "a name"])
-def test_two_models_in_one_folder_are_refused_since_transformers_reads_the_whole_file(
-    tiny_path: Path, sharded: Path, other: str
-) -> None:
+def test_two_models_in_one_folder_are_refused(tiny_path: Path, sharded: Path, other: str) -> None:
     tensors = load_file(tiny_path / "model.safetensors")
     if other == "a shape":
         tensors[NORM] = tensors[NORM][:-1].clone()

@@ -440,9 +440,7 @@ def test_invalid_column_factors_leave_the_embedding(config, plain, tmp_path: Pat
 
 @pytest.mark.parametrize("piece", ["pre_quant_scale", "weight_scale_2", "svdquant_lora_a", "lora_A.weight"])
 @pytest.mark.parametrize("quantise", [fp8_rows, gptq, mlx, blocks_of_4_bits])
-def test_a_weight_with_an_unknown_piece_is_noted_and_not_read(
-    config, plain, tmp_path: Path, quantise: Any, piece: str
-) -> None:
+def test_a_weight_with_an_unknown_piece_is_not_read(config, plain, tmp_path: Path, quantise: Any, piece: str) -> None:
     q = quantise(plain[NAME].bfloat16())
     section = {"quantization" if quantise is mlx else "quantization_config": dict(q.config)}
     assert open_checkpoint(written(tmp_path / "sound", with_q(plain, q), config | section)).layout.q is not None

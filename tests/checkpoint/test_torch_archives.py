@@ -303,9 +303,7 @@ def test_pickle_that_allocates_gigabytes_from_a_number_is_refused(tmp_path: Path
 
 
 @pytest.mark.fault(74)
-def test_the_seconds_of_child_processes_are_counted_for_a_checkpoint(
-    torch_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seconds_of_children_are_counted_for_a_checkpoint(torch_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SECONDS", 1)
     monkeypatch.setattr(reading, "SECONDS_PER_FILE", 1)
     now = [0.0]

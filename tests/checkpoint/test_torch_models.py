@@ -96,9 +96,7 @@ def test_the_mark_is_found_in_a_release_that_was_saved_by_torch(marked, demo_pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("here")
-def test_an_original_saved_by_torch_serves_as_reference_but_is_not_marked(
-    marked, demo_path: Path, bert_path: Path, tmp_path: Path
-) -> None:
+def test_an_original_saved_by_torch_is_a_reference(marked, demo_path: Path, bert_path: Path, tmp_path: Path) -> None:
     _, key, release = marked
     model = irwm.open_checkpoint(as_torch(demo_path, tmp_path / "torch"))
     assert irwm.detect(irwm.open_checkpoint(release), model, key).verdict == "found"

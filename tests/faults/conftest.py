@@ -12,17 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpoint.builders import split
-
 
 @pytest.fixture
 def folder(tiny_path: Path, tmp_path: Path) -> Path:
     return shutil.copytree(tiny_path, tmp_path / "model")
-
-
-@pytest.fixture
-def sharded(tiny_path: Path, tmp_path: Path) -> Path:
-    return split(tiny_path, tmp_path / "sharded")
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import irwm
 from irwm.attacks.rewrite import rewrite
 from irwm.errors import CorruptCheckpointError, MarginError
 from tests.checkpoint.builders import EMBEDDING, QUERY, change_config
-from tests.conftest import Marked
 from tools.small_models import write_llama
 
 
@@ -147,9 +146,7 @@ def test_fault_29_padded_rows_do_not_matter(marked, tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["keep", "drop"])
-def test_fault_33_reordered_ids_are_reported(
-    release_of: Callable[[str], Marked], tmp_path: Path, tokenizer: str
-) -> None:
+def test_fault_33_reordered_ids_are_reported(release_of, tmp_path: Path, tokenizer: str) -> None:
     model, key, release = release_of("demo")
     irwm.attacks.equivalence.reorder_tokens(release, tmp_path / "x", seed=1, tokenizer=tokenizer)
     found = irwm.detect(irwm.open_checkpoint(tmp_path / "x"), model, key)

@@ -211,7 +211,8 @@ def test_a_file_of_any_name_reaches_the_parser(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_child_works_in_task_processes_and_without_posix(tmp_path: Path) -> None:
+@pytest.mark.parametrize("without_posix", [False, True])
+def test_child_works_in_task_processes_and_without_posix(tmp_path: Path, without_posix: bool) -> None:
     """As in a job: in another session, without input, and with its output going to a log."""
     torch.save({"w": torch.arange(6.0)}, tmp_path / "x.bin")
     script = (
@@ -219,7 +220,7 @@ def test_child_works_in_task_processes_and_without_posix(tmp_path: Path) -> None
         "from irwm.checkpoint.formats import PYTORCH\n"
         "print(json.dumps(read_tensor(PYTORCH.read(Path(sys.argv[1])).tensors['w']).tolist()))"
     )
-    path = [str(REPOSITORY / "tests" / "without_posix"), str(REPOSITORY)]
+    path = [str(REPOSITORY / "tests" / "without_posix")] * without_posix + [str(REPOSITORY)]
     ended = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "x.bin")],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},

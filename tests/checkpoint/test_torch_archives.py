@@ -31,7 +31,7 @@ from irwm.errors import (
     UnsupportedCheckpointError,
 )
 from tests.checkpoint.builders import refused, tree
-from tests.checkpoint.torch_files import SAVED, WHOLE, as_torch, assert_as_torch_loads_it, bits, rezipped, saved
+from tests.checkpoint.torch_files import SAVED, WHOLE, Call, as_torch, assert_as_torch_loads_it, bits, rezipped, saved
 from tests.faults.helpers import all_but
 
 
@@ -53,46 +53,30 @@ def torch_folder(tiny_path: Path, tmp_path: Path) -> Path:
 # --- code that tries to run
 
 
-class Bomb:
+def bomb(canary: Path) -> Call:
     """Unpickled, it writes the canary."""
-
-    def __init__(self, canary: Path) -> None:
-        self.canary = canary
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, (f"touch '{self.canary}'",)
+    return Call(os.system, (f"touch '{canary}'",))
 
 
-class QuietBomb(Bomb):
+def quiet_bomb(canary: Path) -> Call:
     """The same with a builtin, among the items of a dictionary that may be made."""
-
-    def __reduce__(self) -> Any:
-        return collections.OrderedDict, (), {"a": 1}, None, iter([("w", Evaluated(self.canary))])
-
-
-class Evaluated(Bomb):
-    def __reduce__(self) -> Any:
-        return eval, (f"__import__('os').mkdir({str(self.canary)!r})",)
+    evaluated = Call(eval, (f"__import__('os').mkdir({str(canary)!r})",))
+    return Call(collections.OrderedDict, (), {"a": 1}, None, iter([("w", evaluated)]))
 
 
-class OldStorage:
+def old_storage(canary: Path) -> Call:
     """What torch's storages reduced to before 1.0: a call that unpickles its argument without any restriction."""
-
-    def __init__(self, canary: Path) -> None:
-        buffer = io.BytesIO()
-        torch.save({"w": Bomb(canary)}, buffer)
-        self.content = buffer.getvalue()
-
-    def __reduce__(self) -> Any:
-        return torch.storage._load_from_bytes, (self.content,)
+    buffer = io.BytesIO()
+    torch.save({"w": bomb(canary)}, buffer)
+    return Call(torch.storage._load_from_bytes, (buffer.getvalue(),))
 
 
 BOMBS: dict[str, Callable[[Path], Any]] = {
-    "a value": lambda canary: {"w": torch.ones(1), "x": Bomb(canary)},
-    "the whole": Bomb,
-    "further down": lambda canary: {"state_dict": {"w": torch.ones(1), "x": [{"y": (Bomb(canary),)}]}},
-    "eval behind a dict": lambda canary: {"w": QuietBomb(canary)},
-    "another pickle within": OldStorage,
+    "a value": lambda canary: {"w": torch.ones(1), "x": bomb(canary)},
+    "the whole": bomb,
+    "further down": lambda canary: {"state_dict": {"w": torch.ones(1), "x": [{"y": (bomb(canary),)}]}},
+    "eval behind a dict": lambda canary: {"w": quiet_bomb(canary)},
+    "another pickle within": old_storage,
 }
 
 
@@ -113,11 +97,11 @@ def test_a_pickle_with_code_is_refused_without_running_it(torch_folder: Path, ca
 def test_pickles_without_an_archive_do_not_run(canary: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     for protocol in range(6):
-        path.write_bytes(pickle.dumps(Bomb(canary), protocol) + bytes(200))
+        path.write_bytes(pickle.dumps(bomb(canary), protocol) + bytes(200))
         # The first two protocols look like text.
         error = refused(path, NotACheckpointError if protocol < 2 else UnsupportedCheckpointError)
         assert protocol < 2 or "safe_serialization=True" in str(error.advice)
-    torch.save({"w": Bomb(canary)}, path, _use_new_zipfile_serialization=False)
+    torch.save({"w": bomb(canary)}, path, _use_new_zipfile_serialization=False)
     assert "safe_serialization=True" in str(refused(path, UnsupportedCheckpointError).advice)
     assert not canary.exists()
 
@@ -289,13 +273,8 @@ def test_missing_file_handles_for_the_reader_are_reported(torch_folder: Path) ->
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_pickle_that_allocates_gigabytes_from_a_number_is_refused(tmp_path: Path, protocol: int) -> None:
     """By name where torch would make them, and by torch where it does not know the spelling."""
-
-    class Buffer:
-        def __reduce__(self) -> Any:
-            return bytearray, (2**31,)
-
     path = tmp_path / "x.bin"
-    torch.save({"w": torch.ones(2, 2), "x": Buffer()}, path, pickle_protocol=protocol)
+    torch.save({"w": torch.ones(2, 2), "x": Call(bytearray, (2**31,))}, path, pickle_protocol=protocol)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     refused(path, UnsupportedCheckpointError)
     grown = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

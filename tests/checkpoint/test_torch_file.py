@@ -14,7 +14,7 @@ from irwm.checkpoint.formats.torch_file import read_torch
 from irwm.checkpoint.tensors import stream_tensor
 from irwm.errors import UnsupportedCheckpointError
 from tests.checkpoint.builders import READABLE, refused
-from tests.checkpoint.torch_files import assert_as_torch_loads_it, bits, rezipped, saved
+from tests.checkpoint.torch_files import Call, assert_as_torch_loads_it, bits, rezipped, saved
 
 
 def test_every_readable_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
@@ -116,11 +116,6 @@ def test_file_larger_than_memory_is_opened_without_reading_weights(tmp_path: Pat
     assert read_tensor(tensors["w"], [0, rows - 1]).shape == (2, width)
 
 
-class Elsewhere:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return print, ("run",)
-
-
 @pytest.mark.usefixtures("here")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
@@ -131,7 +126,7 @@ class Elsewhere:
         (lambda: {}, "empty mapping"),
         (lambda: {"epoch": 3, "state_dict": {"n": 1}}, "epoch, state_dict"),
         (lambda: {"ema": {"w": torch.ones(1)}}, "ema"),
-        (lambda: {"w": Elsewhere()}, "print"),
+        (lambda: {"w": Call(print, ("run",))}, "print"),
         (lambda: torch.nn.Linear(2, 2), "torch.nn.modules.linear.Linear"),
         (lambda: {"w": torch.ones(2), "n": torch.ones(1).numpy()}, "numpy"),
         (lambda: {"w": torch.ones(3).to_sparse()}, "torch.sparse_coo"),

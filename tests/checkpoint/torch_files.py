@@ -18,6 +18,16 @@ from irwm.checkpoint.formats import Content
 WHOLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 
+class Call:
+    """Unpickled, it is the result of a call; the arguments are what `__reduce__` returns."""
+
+    def __init__(self, *call: Any) -> None:
+        self.call = call
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.call
+
+
 def saved(value: Any, path: Path) -> Path:
     torch.save(value, path)
     return path

@@ -51,6 +51,11 @@ def notes_of(told: torch.Tensor, served: Served) -> tuple[str, ...]:
     return irwm.suspect_from_answers(told, served.original).notes
 
 
+def detected(told: object, served: Served, *tokens: object) -> irwm.Finding:
+    suspect = irwm.suspect_from_answers(told, served.original, *tokens)  # type: ignore[arg-type]
+    return irwm.detect(suspect, served.original, served.key)
+
+
 @pytest.mark.parametrize("answers", [WIDTH + 8, 3 * WIDTH // 2, 3 * WIDTH])
 def test_a_mark_is_found_in_answers(served: Served, answers: int) -> None:
     suspect = irwm.suspect_from_answers(served.marked[:answers], served.original)
@@ -62,7 +67,7 @@ def test_a_mark_is_found_in_answers(served: Served, answers: int) -> None:
 
 
 def test_answers_of_the_unmarked_original_show_no_mark(served: Served) -> None:
-    found = irwm.detect(irwm.suspect_from_answers(served.unmarked, served.original), served.original, served.key)
+    found = detected(served.unmarked, served)
     assert found.verdict != "found"
     assert found.log10_p > -4
 
@@ -75,8 +80,7 @@ def test_chosen_tokens_are_enough(served: Served, order: str) -> None:
     others = rng.choice(np.setdiff1d(np.arange(served.original.vocab_size), marked), 4 * WIDTH, replace=False)
     tokens = np.sort(np.concatenate([marked, others]))
     tokens = tokens if order == "ascending" else rng.permutation(tokens)
-    suspect = irwm.suspect_from_answers(served.marked[:, tokens], served.original, tokens)
-    found = irwm.detect(suspect, served.original, served.key)
+    found = detected(served.marked[:, tokens], served, tokens)
     assert found.verdict == "found"
     assert found.log10_p < -20
     assert found.present == 50
@@ -137,7 +141,7 @@ def test_a_few_tokens_reported_as_impossible_do_not_hide_the_mark(served: Served
         rare = (told < np.log(1e-5)) & (np.random.default_rng(0).random(told.shape) < 0.01)
         assert rare.sum() > 1000
         told[rare] = -900.0
-        found = irwm.detect(irwm.suspect_from_answers(told, served.original), served.original, served.key)
+        found = detected(told, served)
         assert (found.verdict == "found") == marked
         assert not marked or found.log10_risk < -20
 
@@ -172,14 +176,12 @@ def test_answers_with_mostly_equal_values_are_not_changed(served: Served) -> Non
 
 
 def test_bfloat16_is_read(served: Served) -> None:
-    found = irwm.suspect_from_answers(served.marked.bfloat16(), served.original)
-    assert irwm.detect(found, served.original, served.key).verdict == "found"
+    assert detected(served.marked.bfloat16(), served).verdict == "found"
 
 
 def refused(told: object, original: irwm.Checkpoint, *tokens: object) -> None:
-    with pytest.raises(AnswersError) as caught:
+    with pytest.raises(AnswersError):
         irwm.suspect_from_answers(told, original, *tokens)  # type: ignore[arg-type]
-    assert caught.value.expected != caught.value.found or caught.value.advice
 
 
 @pytest.mark.parametrize(

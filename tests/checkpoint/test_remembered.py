@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def hashed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The checkpoints whose embedding was hashed, in order."""
     seen: list[Path] = []
     plain = Checkpoint._hashed
@@ -78,7 +78,7 @@ def test_the_same_files_are_hashed_once(cache: Path, hashed: list[Path], model: 
     assert str(model) not in kept.name + kept.read_text()
 
 
-def test_change_with_restored_mtime_is_noticed(cache: Path, hashed: list[Path], model: Path) -> None:
+def test_change_with_restored_mtime_is_noticed(hashed: list[Path], model: Path) -> None:
     """Size, inode and the time of writing are as before; programs cannot set the time of the change."""
     first, file = irwm.open_checkpoint(model).fingerprint, model / "model.safetensors"
     before = file.stat()
@@ -96,7 +96,7 @@ def test_change_with_restored_mtime_is_noticed(cache: Path, hashed: list[Path], 
     assert len(hashed) == 2
 
 
-def test_replaced_file_is_hashed_again(cache: Path, hashed: list[Path], model: Path) -> None:
+def test_replaced_file_is_hashed_again(hashed: list[Path], model: Path) -> None:
     first = irwm.open_checkpoint(model).fingerprint
     file = model / "model.safetensors"
     os.replace(shutil.copy2(file, file.with_name("other")), file)
@@ -159,9 +159,7 @@ def test_files_without_reliable_change_times_or_a_cache_are_hashed(
     assert not cache.exists()
 
 
-def test_reboot_invalidates_remembered_hashes(
-    cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reboot_invalidates_remembered_hashes(hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for boot in ("one", "two", "two"):
         monkeypatch.setattr(remembered, "boot_id", lambda boot=boot: boot)
         assert irwm.open_checkpoint(model).fingerprint

@@ -211,17 +211,17 @@ def test_entries_not_at_their_listed_position_are_refused(sound: Path) -> None:
 
 @pytest.mark.fault(20)
 @pytest.mark.sweep
-@pytest.mark.parametrize("entry", ["x/data.pkl", "x/data/0", "x/version", "x/bomb"])
+@pytest.mark.parametrize("entry", ["x/data.pkl", "x/bomb"])
 def test_a_zip_bomb_is_refused_before_it_is_inflated(sound: Path, entry: str) -> None:
     with zipfile.ZipFile(sound) as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(sound, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(sound, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name in entries.keys() - {entry}:
             archive.writestr(name, entries[name], zipfile.ZIP_STORED)
         with archive.open(entry, "w") as packed:  # piece by piece: a child's peak includes that of its parent
             for _ in range(512):
                 packed.write(bytes(2**20))
-    assert sound.stat().st_size < 2**20
+    assert sound.stat().st_size < 2**22
     before = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
     assert f"{entry[2:]}, {2**29} bytes packed into" in str(refused(sound).found)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - max(before, 300_000) < 100_000  # kB
@@ -305,7 +305,7 @@ BUSY = 4
 @pytest.mark.fault(74)
 @pytest.mark.slow
 def test_reading_of_slow_shards_ends_with_the_first_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pickle of 60 MB that creates and drops empty dictionaries, in the first of the shards."""
+    """A pickle that creates and drops empty dictionaries beyond the limit of time, in the first of the shards."""
     readers: list[Path] = []
 
     def counted(parser: str, path: Path, *arguments: Any) -> dict[str, Any]:
@@ -313,7 +313,8 @@ def test_reading_of_slow_shards_ends_with_the_first_error(tmp_path: Path, monkey
         return child.run_parser(parser, path, *arguments)
 
     monkeypatch.setattr(reading, "run_parser", counted)
-    busy = b"\x80\x02" + b"}0" * (30 * 1024**2) + b"}."
+    monkeypatch.setattr(reading, "LIMITS", child.Limits(cpu_seconds=4))
+    busy = b"\x80\x02" + b"}0" * (15 * 1024**2) + b"}."
     torch.save({"w": torch.ones(2)}, tmp_path / "x")
     rezipped(tmp_path / "x", lambda entries: {n: busy if n.endswith(".pkl") else c for n, c in entries.items()})
     first = tmp_path / "model" / "pytorch_model-00001-of-00200.bin"

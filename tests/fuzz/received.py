@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import shutil
 import sqlite3
 import zipfile
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -159,22 +160,14 @@ def backup(content: bytes) -> None:
     vault.cases()
 
 
-class _Cases:
+_NUMBERS = itertools.count()
+
+
+@lru_cache(maxsize=1)
+def _vault(number: int) -> Vault:
     """A vault that is replaced before its log grows long."""
-
-    def __init__(self) -> None:
-        self.made = 0
-        self._vault: Vault | None = None
-
-    def vault(self) -> Vault:
-        if self._vault is None or self.made % MOST_CASES == 0:
-            shutil.rmtree(FOLDER / "cases", ignore_errors=True)
-            self._vault = Vault.create(FOLDER / "cases", PASSPHRASE, CHEAP)
-        self.made += 1
-        return self._vault
-
-
-_CASES = _Cases()
+    shutil.rmtree(FOLDER / "cases", ignore_errors=True)
+    return Vault.create(FOLDER / "cases", PASSPHRASE, CHEAP)
 
 
 def case_archive(content: bytes) -> None:
@@ -183,7 +176,7 @@ def case_archive(content: bytes) -> None:
     The archive holds its own list of digests, and unpacks only into its own folder.
     """
     title, note, item, file, report, *_ = (*content.decode("utf-8", "replace").split("\n"), "", "", "", "", "")
-    vault, out = _CASES.vault(), FOLDER / "archive"
+    vault, out = _vault(next(_NUMBERS) // MOST_CASES), FOLDER / "archive"
     shutil.rmtree(out, ignore_errors=True)
     case = vault.add_case(title, note)
     for add in (
@@ -238,12 +231,9 @@ def audit_log(content: bytes) -> None:
 
 
 def _verifier_seeds() -> list[bytes]:
-    edits = [
-        ["evaluation", "log10_p", -200.0],
-        ["items", "suspect", "files", [{"name": "<script>", "bytes": 1, "sha256": ""}]],
-    ]
-    parts = (_drawn().encode()[:500], _signature())
-    return [b"\n--\n".join((json.dumps(edit).encode(), *parts)) for edit in edits]
+    files = [{"name": "<script>", "bytes": 1, "sha256": ""}]
+    edits: list[list[Any]] = [["evaluation", "log10_p", -200.0], ["items", "suspect", "files", files]]
+    return [b"\n--\n".join((json.dumps(edit).encode(), _drawn().encode()[:500], _signature())) for edit in edits]
 
 
 def _json_seeds() -> list[bytes]:
@@ -262,13 +252,8 @@ def _case_seeds() -> list[bytes]:
 
 
 def _recipient_seeds() -> list[bytes]:
-    lists = [
-        "Example, Inc.\nBolt Ltd\n",
-        'recipient,note\n"Bolt, Ltd",early\n',
-        'sep=;\nname;note\n";=1";x\n',
-        "name\tnote\na\tb\n",
-    ]
-    return [each.encode() for each in lists]
+    lists = ["Example, Inc.\nBolt Ltd\n", 'recipient,note\n"Bolt, Ltd",early\n', 'sep=;\nname;note\n";=1";x\n']
+    return [each.encode() for each in (*lists, "name\tnote\na\tb\n")]
 
 
 def _commitment_seeds() -> list[bytes]:

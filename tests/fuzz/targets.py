@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import re
 import struct
+from functools import cache
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
-from irwm.checkpoint import find_files, open_checkpoint
+from irwm.checkpoint import Checkpoint, find_files, open_checkpoint
 from irwm.checkpoint.confined import answer_of
 from irwm.checkpoint.dtypes import BITS
 from irwm.checkpoint.files import open_regular, parse_json
@@ -69,15 +71,8 @@ def quantised(content: bytes) -> None:
         file = written("pieces", state + bytes(4096 - len(state)))
         with open_regular(file) as (_, seen):
             pieces = {
-                name: TensorEntry(
-                    name, piece[0], tuple(piece[1:]), file, 0, BITS[piece[0]] * prod(piece[1:]) // 8, seen
-                )
-                for name, piece in value["pieces"].items()
-                if isinstance(piece, list)
-                and piece
-                and isinstance(piece[0], str)
-                and piece[0] in BITS
-                and _is_shape(piece[1:])
+                name: TensorEntry(name, dtype, tuple(shape), file, 0, BITS[dtype] * prod(shape) // 8, seen)
+                for name, (dtype, *shape) in filter(_is_piece, value["pieces"].items())
             }
         assembled(pieces, value["config"])
 
@@ -105,19 +100,22 @@ def gguf_settings(content: bytes) -> None:
 
 
 def tokenizer(content: bytes) -> None:
-    model = open_checkpoint(_tokenizer_folder())
+    model = _with_tokenizer()
     written("tokens/tokenizer.json", content)
     special_token_ids(model)
     token_ids(model)
 
 
-def _tokenizer_folder() -> Path:
-    folder = FOLDER / "tokens"
-    if not folder.exists():
-        folder.mkdir()
-        for name in ("config.json", "model.safetensors"):
-            (folder / name).write_bytes((DEMO / name).read_bytes())
-    return folder
+@cache
+def _with_tokenizer() -> Checkpoint:
+    for name in ("config.json", "model.safetensors"):
+        written(f"tokens/{name}", (DEMO / name).read_bytes())
+    return open_checkpoint(FOLDER / "tokens")
+
+
+def _is_piece(item: tuple[str, Any]) -> bool:
+    piece = item[1]
+    return isinstance(piece, list) and bool(piece) and piece[0] in list(BITS) and _is_shape(piece[1:])
 
 
 def _is_shape(value: object) -> bool:
@@ -159,10 +157,9 @@ def _index_seeds() -> list[bytes]:
 
 
 def _config_seeds() -> list[bytes]:
-    folders = [DEMO, *(ROOT / "tests" / "models").iterdir()]
-    models = [open_checkpoint(folder) for folder in folders if (folder / "config.json").exists()]
     made = []
-    for model in models:
+    for file in (DEMO / "config.json", *sorted((ROOT / "tests" / "models").glob("*/config.json"))):
+        model = open_checkpoint(file.parent)
         # The embedding, layer 0 and the tensors after all layers: small enough for a fuzzer.
         shapes = {n: t.shape for n, t in model.tensors.items() if not re.search(r"\.[1-9]\d*\.|mlp", n)}
         plain = {key: value for key, value in model.config.items() if not isinstance(value, (dict, list))}

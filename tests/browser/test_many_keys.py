@@ -100,7 +100,7 @@ def test_a_search_shows_what_it_finds_from_its_first_page(filled: Vault, page: P
     expect(page.locator("#vault-keys-where .note")).to_contain_text("Page 1 of 3")
 
 
-def test_the_commitment_of_a_key_is_chosen_by_searching_it(filled: Vault, key: irwm.Key, page: Page) -> None:
+def test_key_of_a_commitment_is_found_by_search(filled: Vault, key: irwm.Key, page: Page) -> None:
     search(page, "Recipient 042")
     expect(page.locator("#vault-keys-where .note")).to_have_text("1 key found")
     page.click("#commitments > button.label-wrap")

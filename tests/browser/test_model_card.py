@@ -17,7 +17,7 @@ from tests.checkpoint.builders import entry, raw
 from tests.checkpoint.gguf_builders import convert
 from tools.officer import choose_original, fill_path, open_tab, place
 from tools.page_events import settled
-from tools.running_app import RunningApp, pass_the_gate
+from tools.running_app import RunningApp
 
 pytestmark = pytest.mark.browser
 NASTY = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>\u202e\x1b[31m"
@@ -51,7 +51,7 @@ def hostile(tiny_path: Path, running_app: RunningApp) -> Path:
     return folder
 
 
-def test_demo_card_has_two_columns(demo: Path, page: Page) -> None:
+def test_demo_card_has_two_columns_and_parts_that_open_by_keyboard(demo: Path, page: Page) -> None:
     open_tab(page, "protect")
     choose_original(page, demo)
     expect(page.locator("#protect-model .model-markable")).to_have_text("Can be marked")
@@ -67,9 +67,6 @@ def test_demo_card_has_two_columns(demo: Path, page: Page) -> None:
     assert left["x"] + left["width"] < right["x"]
     expect(page.locator("#protect-model .model-table").first).to_contain_text("model.layers.0.self_attn.q_proj.weight")
     assert fits(page)
-
-
-def test_folded_parts_open_by_keyboard(demo: Path, page: Page) -> None:
     files = page.locator("#protect-model details").last
     expect(files.locator("table")).to_be_hidden()
     files.locator("summary").focus()
@@ -92,10 +89,25 @@ def test_hostile_names_are_text_and_an_unknown_family_is_not_marked(hostile: Pat
     assert page.locator("#protect-model img, #protect-model script").count() == 0
     assert page.title() == "IRWM Studio"
     assert fits(page)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        expect(page.locator("body.dark")).to_have_count(int(scheme == "dark"))
+        check(page, "a model that cannot be marked", "color-contrast")
+    page.emulate_media(color_scheme="light")
 
 
-def test_both_models_have_a_card_in_investigate(demo: Path, hostile: Path, page: Page) -> None:
+def test_both_models_have_a_card_or_an_error_in_investigate(
+    demo: Path, hostile: Path, running_app: RunningApp, page: Page
+) -> None:
+    broken = running_app.root / "cut-short"
+    broken.mkdir()
+    raw(broken / "model.safetensors", {"t": entry("F32", [4, 4], 0, 64)}, bytes(60))
     open_tab(page, "investigate")
+    for purpose, card in (("suspect", "suspect-model"), ("original-of", "original-model")):
+        fill_path(page, purpose, broken)
+        expect(page.locator(f"#{card} .notice-fault")).to_contain_text("cut short")
+        expect(page.locator(f"#{card} .model-card")).to_have_count(0)
+    expect(page.locator("#start-investigate")).to_be_disabled()
     fill_path(page, "suspect", hostile)
     fill_path(page, "original-of", demo)
     for card in ("suspect-model", "original-model"):
@@ -117,18 +129,6 @@ def test_a_quantised_suspect_says_what_it_is(tiny_path: Path, running_app: Runni
     expect(fact(page, "suspect-model", "Number format")).to_contain_text("Q8_0")
     expect(page.locator("#suspect-model .model-table").first).to_contain_text("Q8_0, 8.5 bits each")
     expect(fact(page, "suspect-model", "Fingerprint").locator("code")).to_be_visible()
-
-
-def test_a_broken_file_shows_the_error_in_place_of_the_card(running_app: RunningApp, page: Page) -> None:
-    folder = running_app.root / "cut-short"
-    folder.mkdir()
-    raw(folder / "model.safetensors", {"t": entry("F32", [4, 4], 0, 64)}, bytes(60))
-    open_tab(page, "investigate")
-    for purpose, card in (("suspect", "suspect-model"), ("original-of", "original-model")):
-        fill_path(page, purpose, folder)
-        expect(page.locator(f"#{card} .notice-fault")).to_contain_text("cut short")
-        expect(page.locator(f"#{card} .model-card")).to_have_count(0)
-    expect(page.locator("#start-investigate")).to_be_disabled()
 
 
 @pytest.fixture(scope="module")
@@ -181,14 +181,3 @@ def test_choice_made_during_reading_replaces_the_earlier_one(huge: Path, demo: P
     expect(page.locator("#protect-model .copyable")).to_be_visible()
     settled(page)
     expect(page.locator("#protect-model h2")).to_have_text("demo")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_card_text_has_enough_contrast(visit, running_app: RunningApp, hostile: Path, scheme: str) -> None:
-    """At least 4.5 to 1 (WCAG AA), also for the notes on a model that cannot be marked."""
-    page = visit(running_app, scheme).page
-    pass_the_gate(page)
-    open_tab(page, "protect")
-    fill_path(page, "original", hostile)
-    expect(page.locator("#protect-model .copyable")).to_be_visible()
-    check(page, "a model that cannot be marked", "color-contrast")

@@ -90,7 +90,7 @@ def test_silent_connection_ends_and_answered_one_continues(serve: Serve) -> None
 
 
 @pytest.mark.fault(96)
-def test_incomplete_request_ends(serve: Serve) -> None:
+def test_incomplete_request_and_silence_after_an_answer_end(serve: Serve) -> None:
     served = serve(SILENCE_SECONDS=0.05)
     served.may_end.set()
     with served.connect() as slow:
@@ -98,12 +98,6 @@ def test_incomplete_request_ends(serve: Serve) -> None:
         drip = (slow.sendall(b"a: b\r\n") for _ in itertools.count())
         with pytest.raises(ConnectionError):
             all(line is None for line in drip)
-
-
-@pytest.mark.fault(96)
-def test_silent_connection_after_an_answer_ends(serve: Serve) -> None:
-    served = serve(SILENCE_SECONDS=0.05)
-    served.may_end.set()
     with served.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read_to_end(connection).endswith(b"az")

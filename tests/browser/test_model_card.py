@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import gguf
 import pytest
 import torch
 from playwright.sync_api import Page, expect
@@ -14,7 +13,6 @@ from safetensors.torch import load_file, save_file
 
 from tests.browser.test_axe import check
 from tests.checkpoint.builders import entry, raw
-from tests.checkpoint.gguf_builders import convert
 from tools.officer import choose_original, fill_path, open_tab, place
 from tools.page_events import settled
 from tools.running_app import RunningApp
@@ -55,14 +53,12 @@ def test_demo_card_has_two_columns_and_parts_that_open_by_keyboard(demo: Path, p
     open_tab(page, "protect")
     choose_original(page, demo)
     expect(page.locator("#protect-model .model-markable")).to_have_text("Can be marked")
-    expect(fact(page, "protect-model", "Family")).to_contain_text("llama, recognised by config.json")
-    expect(fact(page, "protect-model", "Usable rows")).to_contain_text("of 4\u00a0096")
     expect(fact(page, "protect-model", "Fingerprint").locator("code")).to_have_text(
         "45a79e73a4a0e02a05619af85d79d3f9287212b3aadd0c461be8634d8509e1b3"
     )
     left, right = (page.locator("#protect-model .model-facts dl").nth(n).bounding_box() for n in (0, 1))
-    assert left
-    assert right
+    assert left is not None
+    assert right is not None
     assert left["y"] == right["y"]
     assert left["x"] + left["width"] < right["x"]
     expect(page.locator("#protect-model .model-table").first).to_contain_text("model.layers.0.self_attn.q_proj.weight")
@@ -119,18 +115,6 @@ def test_both_models_have_a_card_or_an_error_in_investigate(
     assert fits(page)
 
 
-def test_a_quantised_suspect_says_what_it_is(tiny_path: Path, running_app: RunningApp, page: Page) -> None:
-    file = convert(tiny_path, running_app.root / "leaked.gguf", gguf.GGMLQuantizationType.Q8_0)
-    open_tab(page, "investigate")
-    fill_path(page, "suspect", file)
-    expect(page.locator("#suspect-model h2")).to_have_text("leaked.gguf")
-    expect(fact(page, "suspect-model", "Family")).to_contain_text("llama, recognised by the file’s own settings")
-    expect(fact(page, "suspect-model", "Format")).to_have_text("GGUF")
-    expect(fact(page, "suspect-model", "Number format")).to_contain_text("Q8_0")
-    expect(page.locator("#suspect-model .model-table").first).to_contain_text("Q8_0, 8.5 bits each")
-    expect(fact(page, "suspect-model", "Fingerprint").locator("code")).to_be_visible()
-
-
 @pytest.fixture(scope="module")
 def huge(running_app: RunningApp) -> Path:
     """A gigabyte of embedding that takes no disk space."""
@@ -162,7 +146,9 @@ def first_seen(page: Page, path: Path) -> str:
     ).json_value()
 
 
-def test_headers_are_shown_while_a_large_embedding_is_being_read(huge: Path, page: Page) -> None:
+def test_headers_are_shown_while_a_large_embedding_is_read_and_a_later_choice_replaces_it(
+    huge: Path, demo: Path, page: Page
+) -> None:
     open_tab(page, "protect")
     text = first_seen(page, huge)
     assert "32 query heads, 8 key heads of 128" in text
@@ -172,9 +158,6 @@ def test_headers_are_shown_while_a_large_embedding_is_being_read(huge: Path, pag
     expect(fact(page, "protect-model", "Usable rows")).to_have_text(
         "counted when the release is made, because the embedding is large"
     )
-
-
-def test_choice_made_during_reading_replaces_the_earlier_one(huge: Path, demo: Path, page: Page) -> None:
     choose_original(page, demo)
     assert "reading …" in first_seen(page, huge)
     choose_original(page, demo)

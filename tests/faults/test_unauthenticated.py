@@ -131,9 +131,12 @@ def test_slow_report_does_not_delay_other_callers(
 
 
 @pytest.mark.fault(68)
-@pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/queue/join"])
 @pytest.mark.parametrize(
-    "lengths", ["Transfer-Encoding: chunked\nContent-Length: 5", "Content-Length: 5\nTransfer-Encoding: Chunked"]
+    ("path", "lengths"),
+    [
+        ("/gradio_api/upload", "Transfer-Encoding: chunked\nContent-Length: 5"),
+        ("/gradio_api/queue/join", "Content-Length: 5\nTransfer-Encoding: Chunked"),
+    ],
 )
 def test_chunked_content_with_a_length_is_refused_before_storing(app: RunningApp, path: str, lengths: str) -> None:
     before = stored(app)

@@ -7,7 +7,6 @@ import sqlite3
 
 import pytest
 
-from irwm.checkpoint.candidates import several_in
 from irwm.errors import IrwmError
 from irwm.report import to_json
 from irwm.report.document import ReportError
@@ -114,15 +113,6 @@ def test_seed_out_of_range_is_refused(seed: float) -> None:
     with pytest.raises(IrwmError):
         checked_seed(seed)
     assert [checked_seed(value) for value in (None, 0, 7.0, LARGEST_SEED)] == [0, 0, 7, LARGEST_SEED]
-
-
-def test_checkpoint_folder_or_file_is_one_suspect_others_are_several(tiny_path, tmp_path) -> None:
-    assert several_in(tiny_path) is None
-    assert several_in(tiny_path / "model.safetensors") is None
-    assert several_in(tmp_path) is None
-    (tmp_path / "a.gguf").write_bytes(b"x")
-    (tmp_path / "b.gguf").write_bytes(b"x")
-    assert len(several_in(tmp_path).paths) == 2
 
 
 def test_many_keys_are_shown_as_a_summary(tmp_path) -> None:

@@ -130,36 +130,34 @@ def test_only_uploaded_files_are_served(harness: Harness, tmp_path: Path) -> Non
 
 
 @pytest.mark.fault(63)
-def test_uploads_are_limited_in_total_too(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "UPLOADS_TOTAL_BYTES", 1000)
-    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 200
-    (tmp_path / "uploads" / "held").write_bytes(bytes(200))
-    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 413
-    harness.guard._arriving = 700
-    assert harness.ask("POST", "/gradio_api/upload", content_length="200").status_code == 413, "uploads under way too"
-
-
-def test_offered_files_do_not_count_as_uploads(
-    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_uploads_are_limited_in_total_and_leave_free_disk_space(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "UPLOADS_MOST", 6)
+    def upload(size: int, **headers: str) -> int:
+        return harness.ask("POST", "/gradio_api/upload", content_length=str(size), **headers).status_code
+
+    uploads = harness.guard.uploads
+    with monkeypatch.context() as patch:
+        usage = SimpleNamespace(free=module.SPARE_BYTES + 100)
+        patch.setattr(module.shutil, "disk_usage", lambda _: usage)
+        assert [upload(90), upload(110)] == [200, 413]
     monkeypatch.setattr(module, "UPLOADS_TOTAL_BYTES", 1000)
-    offered, posted = tmp_path / "uploads" / module.OFFERED, tmp_path / "uploads" / ("a" * 64) / module.OFFERED
+    monkeypatch.setattr(module, "UPLOADS_MOST", 10)
+    offered, posted = uploads / OFFERED, uploads / ("a" * 64) / OFFERED
     for folder in (offered, posted):
         folder.mkdir(parents=True)
-    for number in range(5):
+    for number in range(9):
         (offered / str(number)).write_bytes(bytes(500))
-    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 200
-    for number in range(3):
+    assert upload(900) == 200, "offered files do not count"
+    (posted / "held").write_bytes(bytes(200))
+    assert upload(900) == 413
+    harness.guard._arriving = 700
+    assert upload(200) == 413, "uploads under way count too"
+    harness.guard._arriving = 0
+    for number in range(4):
         (posted / str(number)).touch()
-    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 413
-
-
-def test_uploads_leave_free_disk_space(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = type("Usage", (), {"free": module.SPARE_BYTES + 100})
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
-    assert harness.ask("POST", "/gradio_api/upload", content_length="90").status_code == 200
-    assert harness.ask("POST", "/gradio_api/upload", content_length="110").status_code == 413
+    assert upload(10) == 413, "half of the places"
+    assert upload(10, cookie="irwm_session_7860=proved") == 200, "the others are for the officer"
 
 
 def test_every_answer_has_the_headers(harness: Harness) -> None:
@@ -250,9 +248,7 @@ def test_full_queue_holds_unauthenticated_callers_but_not_the_officer(harness: H
     assert harness.ask("POST", "/gradio_api/queue/join").status_code == 200
 
 
-def test_unauthenticated_calls_run_two_at_a_time_and_the_officer_at_once(
-    tmp_path: Path,
-) -> None:
+def test_unauthenticated_calls_run_two_at_a_time_and_the_officer_at_once(tmp_path: Path) -> None:
     """No turn lasts longer than its limit in seconds, and a slow reader's turn ends when the answer begins."""
     worked: list[str] = []
     begins, ends = asyncio.Event(), asyncio.Event()
@@ -453,14 +449,3 @@ def test_only_latest_sessions_of_locked_browsers_are_kept() -> None:
         streams.claim(f"caller {number}", f"cookie {number}")
     assert gone == ["caller 0", "caller 1", "caller 2"]
     assert "officer" in streams._owners
-
-
-def test_small_unauthenticated_uploads_leave_places_for_the_officer(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "UPLOADS_MOST", 10)
-    for number in range(5):
-        (harness.guard.uploads / f"{number}").write_bytes(b"x")
-    asked = {"content_length": "10"}
-    assert harness.ask("POST", "/gradio_api/upload", **asked).status_code == 413
-    assert harness.ask("POST", "/gradio_api/upload", cookie="irwm_session_7860=proved", **asked).status_code == 200

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import pytest
@@ -77,17 +75,6 @@ def test_every_view_of_a_users_model_holds_data(explore: Page, running_app: Runn
         assert points(explore, "explore-model") > 5
 
 
-def test_settings_json_round_trips(explore: Page) -> None:
-    text = explore.locator("#explore-json textarea")
-    expect(text).to_have_value(re.compile('"positions": 56'))
-    settings = json.loads(text.input_value())
-    settings["parameters"]["positions"], settings["survival"] = 64, 0.75
-    text.fill(json.dumps(settings))
-    explore.click("#explore-load")
-    expect(field(explore, "l")).to_have_value("64")
-    expect(title(explore, "odds")).to_contain_text("0.99988")
-
-
 def test_protect_gets_the_setting(explore: Page) -> None:
     explore.click("#explore-send")
     expect(explore.locator("#page-protect-button")).to_have_attribute("aria-selected", "true")
@@ -97,6 +84,6 @@ def test_protect_gets_the_setting(explore: Page) -> None:
     explore.locator("#owner input, #owner textarea").first.fill("Example Labs")
     explore.locator("#owner input, #owner textarea").first.press("Tab")
     explore.click("#to-setting")
-    expect(explore.locator("#odds-said")).to_contain_text("at least 35 of 64 positions count")
+    expect(explore.locator("#odds-said")).to_contain_text("at least 35 of 56 positions count")
     explore.locator("#advanced button").first.click()
     expect(explore.locator("#noise-coordinates input")).to_have_value("10")

@@ -14,14 +14,11 @@ from playwright.sync_api import Page, expect
 
 import irwm
 from irwm.attacks.equivalence import disguise
-from irwm.report import from_json
-from irwm.report.received import Received, receive
 from irwm.report.signature_file import read_signature
-from irwm.report.verify import verify_report
 from storage import Vault
 from tests.checkpoint.gguf_builders import convert
 from tests.jobs.recipients import make_keys, put_in_vault
-from tools.officer import download, fetch, fill_path, investigate, open_tab, place
+from tools.officer import download, fill_path, investigate, open_tab, place
 from tools.page_events import settled
 from tools.running_app import PASSPHRASE, RunningApp
 
@@ -77,22 +74,6 @@ def test_ranking_shows_all_recipients_and_names_only_three(leak: dict[str, Any],
     for words in ("3 recipients named, of 12 keys tried", "decoys: what chance gives", "named from z ="):
         expect(figure).to_contain_text(words)
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
-
-
-def test_outsiders_get_one_archive_without_the_marked_rows_and_experts_the_full_one(
-    leak: dict[str, Any], page: Page, tmp_path: Path
-) -> None:
-    expect(page.locator("#report-archives")).to_contain_text("Contains everything except which rows carry the mark")
-    said = {}
-    for button in ("report-outside", "report-full"):
-        path = fetch(page, button, tmp_path)
-        assert path.suffix == ".zip"
-        assert verify_report(path).ok
-        report = receive(path)
-        assert isinstance(report, Received)
-        said[button] = from_json(report.parts[".json"])
-    rows = [{each["token"] for each in said[button]["reading"]["positions"]} for button in said]
-    assert rows == [{None}, {each["token"] for each in leak["document"]["reading"]["positions"]}]
 
 
 def test_another_suspect_clears_the_verdict_and_an_unchecked_path_is_refused(leak: dict[str, Any], page: Page) -> None:

@@ -7,14 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 from playwright.sync_api import Page, expect
 from safetensors.torch import load_file, save_file
 
 from tests.browser.test_axe import check
 from tests.checkpoint.builders import entry, raw
 from tools.officer import choose_original, fill_path, open_tab, place
-from tools.page_events import settled
 from tools.running_app import RunningApp
 
 pytestmark = pytest.mark.browser
@@ -113,54 +111,3 @@ def test_both_models_have_a_card_or_an_error_in_investigate(
         expect(page.locator(f"#{card} .model-table").first).to_be_visible()
     assert page.locator("#suspect-model img, #suspect-model script").count() == 0
     assert fits(page)
-
-
-@pytest.fixture(scope="module")
-def huge(running_app: RunningApp) -> Path:
-    """A gigabyte of embedding that takes no disk space."""
-    folder = running_app.root / "huge"
-    folder.mkdir()
-    rows, width = 131_072, 4096
-    shapes = {"embed_tokens": (rows, width), "layers.0.self_attn.q_proj": (width, width)}
-    shapes |= {"layers.0.self_attn.k_proj": (1024, width), "layers.0.input_layernorm": (width,)}
-    header, start = {}, 0
-    for name, shape in shapes.items():
-        stop = start + 2 * torch.Size(shape).numel()
-        header[f"model.{name}.weight"] = entry("BF16", list(shape), start, stop)
-        start = stop
-    file = raw(folder / "model.safetensors", header)
-    with file.open("r+b") as content:
-        content.truncate(file.stat().st_size + start)
-    config = {"model_type": "llama", "hidden_size": width, "num_attention_heads": 32, "num_key_value_heads": 8}
-    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": rows, "tie_word_embeddings": True}))
-    return folder
-
-
-def first_seen(page: Page, path: Path) -> str:
-    """Chooses an original and returns its card's text as soon as the card appears."""
-    fill_path(page, "original", path)
-    return page.wait_for_function(
-        """name => document.querySelector('#protect-model h2')?.textContent === name
-                   && document.querySelector('#protect-model .model-card').innerText""",
-        arg=path.name,
-    ).json_value()
-
-
-def test_headers_are_shown_while_a_large_embedding_is_read_and_a_later_choice_replaces_it(
-    huge: Path, demo: Path, page: Page
-) -> None:
-    open_tab(page, "protect")
-    text = first_seen(page, huge)
-    assert "32 query heads, 8 key heads of 128" in text
-    assert "reading …" in text
-    assert "SHA-256" not in text
-    expect(fact(page, "protect-model", "Fingerprint").locator("code")).to_be_visible()
-    expect(fact(page, "protect-model", "Usable rows")).to_have_text(
-        "counted when the release is made, because the embedding is large"
-    )
-    choose_original(page, demo)
-    assert "reading …" in first_seen(page, huge)
-    choose_original(page, demo)
-    expect(page.locator("#protect-model .copyable")).to_be_visible()
-    settled(page)
-    expect(page.locator("#protect-model h2")).to_have_text("demo")

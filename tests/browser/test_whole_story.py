@@ -235,6 +235,7 @@ def examine_the_leak(hand: Hand, models: Path) -> Path:
         sentence = expect(page.locator("#verdict .verdict-sentence"))
         (sentence.to_contain_text if name in LEAKERS else sentence.not_to_contain_text)(f"“{name}”")
     hand.nothing_is_cut_off()
+    assert hand.fetch("#report-full", models).suffix == ".zip"
     return hand.fetch("#report-outside", models)
 
 

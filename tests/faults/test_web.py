@@ -30,7 +30,7 @@ from playwright.sync_api import Page, expect
 from safetensors.torch import load_file, save_file
 
 import irwm
-from storage import Cost, Jobs, Vault
+from storage import Cost, Jobs, NewKey, Vault
 from storage.job import Job
 from storage.processes import still_runs
 from tests.ui.serving import Visit
@@ -151,9 +151,7 @@ def test_fault_46_a_hundred_wrong_passphrases_read_the_same_and_the_page_answers
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(
-    "passphrase",
-    ["x" * 2**20, "ä" * 1025, {"path": "/etc/passwd"}],
-    ids=["megabyte", "too long", "file"],
+    "passphrase", ["x" * 2**20, "ä" * 1025, {"path": "/etc/passwd"}], ids=["megabyte", "too long", "file"]
 )
 def test_fault_47_invalid_passphrases_are_refused_and_not_stored(
     app: RunningApp, client: httpx.Client, passphrase: Any
@@ -354,17 +352,8 @@ def test_fault_64_hostile_names_are_inert_on_every_page(
     markdown = "[click](javascript:document.title='run') **bold** ![i](http://evil.example/x)"
     names = (NASTY, markdown, "</script><script>document.title='run'</script>")
     for number, name in enumerate(names):
-        vault.add_key(
-            b"k",
-            owner=name,
-            recipient=name,
-            model_name=name,
-            model_fingerprint=f"{number:02}" * 32,
-            family=name,
-            commitment=f"{number:02}" * 32,
-            parameters={},
-            label=name,
-        )
+        digest = f"{number:02}" * 32
+        vault.add_keys([NewKey(b"k", name, name, name, digest, name, digest, {}, label=name)])
         case = vault.add_case(name, name)
         vault.add_note(case.id, name, added_by=name)
         (app.root / name.replace("/", "_")).mkdir(exist_ok=True)

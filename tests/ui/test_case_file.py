@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from storage.records import FileDigest, ItemRecord, RunEntry
-from ui.components.case_file import (
-    MOST_FILES,
-    CaseLine,
-    cases_html,
-    items_html,
-    runs_html,
-)
+from ui.components.case_file import MOST_FILES, CaseLine, cases_html, items_html, runs_html
 
 TIME = "2024-01-29T08:30:00.000000Z"
 

@@ -12,7 +12,6 @@ from tests.ui.handlers import SESSION, Pages, value
 from tools.officer import place
 from ui.drafts import KEPT, Draft, Drafts
 from ui.pages.protect import ONE, SEVERAL
-from ui.preset_names import MANY
 
 EMPTY = ("", "", "", "", ONE)
 TEXTS = ("Example Labs", "", "Ada\nBen\n", "for the spring release", SEVERAL)
@@ -51,17 +50,6 @@ def test_reload_restores_typed_text(pages: Pages) -> None:
     assert after_reload(pages, "Other", "", "", "", ONE) is None, "text typed since then stays"
     assert after_reload(pages, *EMPTY, source="/models/other") is None, "and so does a model chosen since then"
     assert after_reload(pages, *EMPTY, session="another browser") is None
-
-
-def test_reload_restores_original_step_and_settings(pages: Pages, tiny_path: Path) -> None:
-    model = str(place(tiny_path, pages.root, "tiny"))
-    chosen = {"preset": MANY, "noise-coordinates": 17, "path-target": str(pages.root), "release-name": "spring"}
-    keep(pages, *TEXTS, source=model, step=4, name="keep_filled", **chosen)
-    back = after_reload(pages, *EMPTY)
-    assert back is not None
-    assert back["protect-steps"].selected == 4
-    assert back["path-original"] == model
-    assert {name: value(back[name]) for name in chosen} == chosen
 
 
 def test_restored_place_stays_while_fields_are_filled(pages: Pages, tiny_path: Path) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import os
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -41,18 +40,6 @@ def test_unexpected_error_is_logged_with_traceback_and_without_secrets(jobs: Job
     log = jobs.log_tail(job.id)
     assert "RuntimeError: low-level trouble with [secret]" in log
     assert SECRET not in log
-
-
-def test_a_killed_process_is_noticed(jobs: Jobs) -> None:
-    job = start(jobs, "work")
-    until(lambda: jobs.get(job.id).done > 0, "the first progress", lambda: jobs.log_tail(job.id))
-    assert job.pid is not None
-    os.kill(job.pid, signal.SIGKILL)
-    ended = wait(jobs, job)
-    assert ended.state == "failed"
-    assert ended.error is not None
-    assert ended.error["found"] == "signal SIGKILL"
-    assert "memory" in ended.error["advice"]
 
 
 def test_a_job_reports_and_ends(jobs: Jobs) -> None:

@@ -33,18 +33,15 @@ def test_table_shows_finding_and_cost_of_every_row() -> None:
     assert "Not run: its embedding does not go through a &lt;LayerNorm&gt;" in text
     assert text.count(">ruined<") == 1
     assert "Recipient" not in table_html(crafted(ROWS))
-
-
-def test_proof_is_shown_or_reported_as_missing() -> None:
     proof = {"same": True, "largest": 0.0123, "scale": 10.0, "tolerance": 0.1, "positions": 9, "dtype": "float32"}
     rotated = row("rotate", 1)
-    assert "same function proved: largest difference of a logit 0.01" in table_html(
-        crafted([rotated | {"proof": proof}])
-    )
-    assert "not the same" in table_html(crafted([rotated | {"proof": proof | {"same": False}}]))
-    assert "same function not proved" in table_html(crafted([rotated]))
-    trimmed = rotated | {"proof": proof, "utility": rotated["utility"] | {"compared": 800}}
-    assert "same function proved for the remaining tokens: largest" in table_html(crafted([trimmed]))
+    for changes, words in (
+        ({"proof": proof}, "same function proved: largest difference of a logit 0.01"),
+        ({"proof": proof | {"same": False}}, "not the same"),
+        ({"proof": None}, "same function not proved"),
+        ({"proof": proof, "utility": rotated["utility"] | {"compared": 800}}, "proved for the remaining tokens"),
+    ):
+        assert words in table_html(crafted([rotated | changes]))
 
 
 @pytest.mark.parametrize(("complete", "running", "words"), [
@@ -57,12 +54,8 @@ def test_outcome_is_one_sentence_with_details(complete: bool, running: bool, wor
     assert "The mark was found in the one trial that left the model usable" in text
     assert words in text
     assert "trial mark with a public secret" in text
-
-
-def test_removed_mark_is_shown_as_a_failure() -> None:
-    text = summary_html(crafted([row("prune", 0.1, verdict="not found")]), running=False)
-    assert "notice-fault" in text
-    assert "one trial that left the model usable" in text
+    removed = summary_html(crafted([row("prune", 0.1, verdict="not found")]), running=False)
+    assert ("notice-fault" in removed, "notice-fault" in text) == (True, False)
 
 
 def lab(pages: Pages, document: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ import gradio as gr
 import pytest
 from gradio.helpers import EventData, special_args
 
+import irwm
 from tests.ui.handlers import Pages, value
 from tools.officer import place
 from ui.pages.protect import ONE, SEVERAL
@@ -68,3 +69,20 @@ def test_existing_folder_and_small_disk_are_reported_before_the_start(
     assert "notice-fault" not in check_place(pages, model, [], None)[0]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 1000, 1000))  # type: ignore[attr-defined]
     assert "notice-fault" in check_place(pages, model, [], None)[0]
+
+
+def test_headers_are_shown_before_the_embedding_is_read(
+    pages: Pages, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, read = place(tiny_path, pages.root, "tiny"), irwm.Checkpoint.embedding
+    seen: list[str] = []
+
+    def embedding(self: irwm.Checkpoint, *more: Any) -> Any:
+        seen.append("read")
+        return read(self, *more)
+
+    monkeypatch.setattr(irwm.Checkpoint, "embedding", embedding)
+    for _, card, start, *_ in pages.handler("look", "protect-model").fn(str(model), None, pages.request):
+        seen.append("reading …" if "reading …" in card else "complete")
+        assert start.interactive
+    assert (seen[0], seen[-1], "read" in seen) == ("reading …", "complete", True)

@@ -70,9 +70,8 @@ def test_task_waits_for_other_processes_and_survives_its_starter(jobs: Jobs) -> 
     first = start(jobs, 0, steps=100_000)
     code = (
         "import sys; from pathlib import Path; from storage.jobs import Jobs; from ui.jobs import runner\n"
-        "from tools.waiting import until\n"
-        "from storage.job_keys import JobsKeys\n"
-        "jobs = Jobs(Path(sys.argv[1])).opened(JobsKeys({'0' * 16: b'\\x07' * 32}, '0' * 16))\n"
+        "from tests.ui.handlers import JOBS_KEYS; from tools.waiting import until\n"
+        "jobs = Jobs(Path(sys.argv[1])).opened(JOBS_KEYS)\n"
         "job = runner.start('protect', 'Task 1', {'do': 'work', 'number': 1, 'steps': 3}, {'key': 'k' * 32}, jobs)\n"
         "print(job.id, job.state, flush=True)\n"
         "until(lambda: 'Waiting for' in jobs.log_tail(job.id), 'the job to wait', lambda: jobs.log_tail(job.id))"
@@ -100,7 +99,8 @@ def test_dead_tasks_do_not_block_the_queue(jobs: Jobs) -> None:
     assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
     until(lambda: state(jobs, second) == "done", "the job to be done", lambda: jobs.log_tail(second.id))
-    assert state(jobs, first) == "failed"
+    killed = jobs.get(first.id)
+    assert (killed.state, (killed.error or {})["found"]) == ("failed", "signal SIGKILL")
     dead = runner.subprocess.Popen(["true"])
     dead.wait()
     lost = jobs.start(jobs.create("protect", "Task 2", {"do": "work", "number": 2}, "cpu").id, dead.pid)

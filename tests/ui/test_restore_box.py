@@ -15,10 +15,7 @@ import pytest
 from irwm.errors import IrwmError
 from storage.backup import back_up
 from storage.database import DatabaseFile
-from storage.errors import (
-    StorageBusyError,
-    TooManyTriesError,
-)
+from storage.errors import StorageBusyError, TooManyTriesError
 from storage.schema import VAULT_SCHEMA_VERSION
 from storage.tries import FREE, Tries
 from storage.vault import Vault

@@ -101,13 +101,6 @@ def test_finding_is_shown_before_the_job_is_done_and_counts_new_keys(vault, keys
     assert "state-running" in state
 
 
-def test_figures_are_redrawn_for_another_key_that_was_read(page: Page) -> None:
-    page.click("#figures-of input")
-    page.locator("[role=option]", has_text="Early access 2").click()
-    expect(page.locator("#figure-positions")).to_contain_text("Early access 2")
-    expect(page.locator("#figure-positions")).not_to_contain_text("Early access 1")
-
-
 def test_restored_verdict_after_a_reload_takes_no_focus(page: Page) -> None:
     page.reload()
     expect(page.locator("#verdict .verdict-about")).to_contain_text("keys tried: 2 of 2")

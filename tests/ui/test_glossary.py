@@ -6,7 +6,7 @@ from tests.ui.handlers import Pages
 from ui.components.glossary import TERMS, glossary_html
 
 
-def test_glossary_explains_words_used_on_pages() -> None:
+def test_glossary_explains_its_words_next_to_figures(pages: Pages) -> None:
     assert {"Rank", "Null", "Origin (lineage)"} <= {term.word for term in TERMS}
     assert {"A", "ρ", "β"} <= {term.symbol for term in TERMS}
     page = glossary_html()
@@ -15,9 +15,6 @@ def test_glossary_explains_words_used_on_pages() -> None:
         assert term.meaning.endswith(".")
         if term.symbol:
             assert f"{term.word} <span>({term.symbol})</span>" in page
-
-
-def test_glossary_is_next_to_figures(pages: Pages) -> None:
     parts = (pages.find(name) for name in ("glossary", "explore-glossary"))
     texts = [child.value for part in parts for child in part.children]
     assert texts == [glossary_html()] * 2

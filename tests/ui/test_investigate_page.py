@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import json
+import re
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +21,8 @@ import irwm
 from tests.jobs.recipients import put_in_vault
 from tests.recording.answers import ENDPOINT, MODEL, write_recording
 from tests.ui.handlers import Pages, value
+from tools.running_app import REPOSITORY
+from tools.waiting import PATIENCE
 from ui.components.key_choice import MOST_LISTED
 from ui.components.plain_blocks import NOT_OFFERED
 from ui.jobs import runner
@@ -69,8 +77,8 @@ class Officer:
         """The last card of a suspect chosen by its path, and whether it can be examined."""
         look = self.pages.handler("look_at_suspect", card)
         base = None if original is None else str(original)
-        *_, (html, sound, *_rest) = look.fn(str(path), base, None, self.pages.request)
-        return html, sound
+        *_, (shown, sound, *_rest) = look.fn(str(path), base, None, self.pages.request)
+        return shown, sound
 
     def starts(
         self, suspect: str | None = None, since: str = "", seed: float = 0, answers: tuple[Any, ...] = ()
@@ -206,7 +214,7 @@ def test_only_one_input_mode_is_shown(officer: Officer) -> None:
 
 
 def test_unexaminable_answers_are_reported_below_their_field(officer: Officer) -> None:
-    """Too few may still fit another original; what is wrong with a broken original is said below its own field."""
+    """Too few may still fit another original; the error of a broken original is below its field."""
     few, text = officer.pages.root / "few.safetensors", officer.pages.root / "text.safetensors"
     write_recording(officer.model, officer.model, few, count=20)
     text.write_text("no weights and no answers at all")
@@ -218,3 +226,16 @@ def test_unexaminable_answers_are_reported_below_their_field(officer: Officer) -
     ):
         card, found = officer.looks_at("answers-model", file, base)
         assert ("notice-fault" in card, found) == (not sound, sound)
+
+
+@pytest.mark.slow
+def test_the_shown_command_plans_a_recording(pages: Pages, gemma_path: Path, tmp_path: Path) -> None:
+    """Run unchanged, except for the values that only the officer knows."""
+    shown = re.search(r'data-copy="([^"]*)"', pages.handler("tell_how").fn(str(gemma_path), pages.request))
+    assert shown is not None
+    known = {"python": sys.executable, "app.py": str(REPOSITORY / "app.py"), "https://SERVER": "http://127.0.0.1:1"}
+    words = [known.get(word, word) for word in shlex.split(html.unescape(shown[1]))]
+    ended = subprocess.run(words, cwd=tmp_path, input="", capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 0, ended.stderr
+    assert "requests" in json.loads(ended.stdout)
+    assert not list(tmp_path.glob("answers*"))

@@ -83,7 +83,7 @@ def test_attacks_that_cannot_run_show_the_reason(demo_path: Path, tmp_path: Path
     assert "LayerNorm" in text
     for release in (to_gguf(demo_path, tmp_path / "leak", "Q8_0"), tmp_path / "nowhere", tmp_path):
         found = obstacles_of(demo_path, release, Parameters())
-        assert found.keys() == ATTACKS.keys(), "none can run on a GGUF file or on something that is no model"
+        assert found.keys() == ATTACKS.keys(), "no attack can run on a GGUF file, or without a model"
         assert "<li>" not in obstacles_html("leak", found), "one reason for all"
 
 

@@ -67,7 +67,7 @@ def lab(pages: Pages, document: dict[str, Any]) -> str:
 
 
 def look(pages: Pages, id: str, known: Any = None) -> dict[str, Any]:
-    """What the page shows of this lab, by the ids of its parts."""
+    """The values that the page gets for this lab, by the ids of its parts."""
     function = pages.handler("look", "lab")
     values = function.fn(id, known, False, None, None, [], pages.request)
     return dict(zip([out.elem_id for out in function.outputs], values, strict=True))

@@ -45,16 +45,6 @@ def is_open(client: httpx.Client, session: str | None = None) -> bool:
     return bool(data[4]["visible"])
 
 
-def test_app_assets_are_served(running_app: RunningApp) -> None:
-    with running_app.client() as client:
-        font = client.get("/studio/fonts/ibm-plex-sans-latin-400-normal.woff2")
-        assert font.status_code == 200
-        assert font.content[:4] == b"wOF2"
-        assert "javascript" in client.get("/studio/studio.js").headers["content-type"]
-        assert client.get("/favicon.ico").headers["content-type"].startswith("image/svg")
-        assert "IBM Plex Sans" in client.get("/theme.css").text
-
-
 def test_extra_gradio_routes_are_disabled(running_app: RunningApp) -> None:
     with running_app.client() as client:
         assert client.get("/monitoring").status_code == 404
@@ -106,7 +96,7 @@ def test_the_passphrase_opens_the_vault_for_one_program_only(running_app: Runnin
 def test_bad_setting_stops_the_start_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str
 ) -> None:
-    """A port that is no number, or a home that the server could serve, in which nothing is made."""
+    """A port that is not a number, or a home that the server could serve; it stays empty."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setenv("IRWM_HOME", str(tmp_path / "home"))

@@ -104,11 +104,10 @@ def test_unsigned_page_among_signed_files_and_files_of_no_report_fail(pages: Pag
     unsigned.unlink()
     assert "notice-fault" in said
     assert "final, report" in said
-    report.unlink()
-    (report.parent / "letter.txt").write_text("Dear Sirs", encoding="utf-8")
-    assert (
-        "notice-fault" in pages.call("outside-verify", "click", posted(report.parent), None, None)["outside-verified"]
-    )
+    folder = pages.root / "other"
+    folder.mkdir()
+    (folder / "letter.txt").write_text("Dear Sirs", encoding="utf-8")
+    assert "notice-fault" in pages.call("outside-verify", "click", posted(folder), None, None)["outside-verified"]
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import gradio as gr
 import pytest
@@ -16,6 +18,7 @@ from irwm.report.lab_rows import MANY, SINGLE
 from irwm.scheme.parameters import AUTO_SCALE, many_recipients, one_owner
 from tests.jobs.recipients import new_vault, put_in_vault
 from tests.ui.handlers import Pages, value
+from tools.officer import place
 from ui.components.lab_choice import (
     ALL,
     OWN,
@@ -31,12 +34,14 @@ from ui.components.lab_choice import (
     trial_of,
 )
 from ui.explore_settings import ExploreSettings
+from ui.jobs import runner
 from ui.pages.lab import (
     LARGEST_SEED,
     LEAST_TOKENS,
     MOST_TOKENS,
     PAPER,
     REHEARSE,
+    RELEASE,
     STANDARD,
     _whole,
     keys_for,
@@ -130,6 +135,26 @@ def test_a_broken_model_starts_no_attacks(pages: Pages, tmp_path: Path) -> None:
     out = pages.call("lab-modes", "change", *values, named="look_at_model")
     assert not out["start-lab"].interactive
     assert "notice-fault" in value(out["lab-obstacles"])
+
+
+def test_lab_on_a_release_is_requested_with_its_key(
+    pages: Pages, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    job = SimpleNamespace(id="job")
+    monkeypatch.setattr(runner, "start", lambda kind, title, request, *_: asked.append(request) or job)
+    original, release = (place(tiny_path, pages.root, name) for name in ("own", "own-marked"))
+    ticks = ["prune|0"], *([] for _ in _choice_of(pages).lists[1:])
+    settings = STANDARD, None, "", 1024, 0, "Leak of January", ""
+
+    def start(base: str, copy: str, key: str | None) -> dict[str, Any]:
+        return pages.call("start-lab", "click", RELEASE, base, [SINGLE], copy, key, *settings, OWN, *ticks)
+
+    for missing in (("", str(release), "key"), (str(original), "", "key"), (str(original), str(release), None)):
+        assert "notice-fault" in "".join(str(value(part)) for part in start(*missing).values())
+    assert not asked
+    start(str(original), str(release), "key")
+    assert (asked[0]["original"], asked[0]["release"], asked[0]["key"]) == (str(original), str(release), "key")
 
 
 def test_trial_marks_use_preset_model_and_settings(demo_path: Path) -> None:

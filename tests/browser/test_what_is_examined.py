@@ -64,6 +64,7 @@ def test_upload_replaces_a_path_and_a_path_replaces_an_upload(model: Path, runni
     expect(page.locator(".job-head h2").filter(has_text="Investigate suspect")).to_be_visible()
     page.click("#job-investigate .job-stop")
     expect(page.locator("#job-investigate .job-state")).to_have_text("Stopped")
+    upload(page, model)
 
 
 def test_a_folder_that_is_dropped_is_uploaded_file_by_file(model: Path, page: Page) -> None:

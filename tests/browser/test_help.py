@@ -37,8 +37,12 @@ def tabs(running_app: RunningApp, chromium: Browser) -> Iterator[tuple[Page, Pag
     context.close()
 
 
-def test_wizard_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path) -> None:
+def test_wizard_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path, tmp_path: Path) -> None:
+    """Also a list of recipients that came from a file. A file that is not UTF-8 changes nothing."""
     page, _ = tabs
+    good, bad, listed = tmp_path / "list.csv", tmp_path / "old.csv", 'Name,Note\n"Ada, Inc.",x\nBjörk,\n'
+    good.write_bytes(listed.replace("\n", "\r\n").encode("utf-8-sig"))
+    bad.write_bytes("Name\r\nBjörk\r\n".encode("latin-1"))
     model = place(tiny_path, running_app.root, "tiny")
     open_tab(page, "protect")
     choose_original(page, model)
@@ -46,9 +50,10 @@ def test_wizard_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path
     page.locator("#whom label", has_text="One copy per recipient").click()
     expect(page.locator("#recipients textarea")).to_be_visible()
     type_into(page, "owner", "Example Labs")
-    page.locator("#recipients textarea").fill("Ada\nBen")
-    page.locator("#recipients textarea").press("Tab")
-    expect(page.locator("#recipients-preview")).to_contain_text("2 recipients")
+    page.set_input_files("#pages input[type=file][accept*=csv]", good)
+    expect(page.locator("#recipients-preview")).to_contain_text("2 recipients, read as a table (comma)")
+    page.set_input_files("#pages input[type=file][accept*=csv]", bad)
+    expect(page.locator(".toast-body")).to_contain_text("not UTF-8")
     page.click("#to-setting")
     expect(page.locator("#odds-figure .plotly")).to_be_visible()
     page.click("#advanced button.label-wrap")
@@ -69,7 +74,7 @@ def test_wizard_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path
     expect(page.locator("#noise-coordinates input")).to_have_value("7")
     page.click("#back-to-2")
     expect(page.locator("#owner input, #owner textarea").first).to_have_value("Example Labs")
-    expect(page.locator("#recipients textarea")).to_have_value("Ada\nBen")
+    expect(page.locator("#recipients textarea")).to_have_value(listed)
     expect(page.locator("#recipients-preview")).to_contain_text("2 recipients")
     page.click("#back-to-1")
     expect(page.locator("#protect-model .model-card h2")).to_have_text("tiny")

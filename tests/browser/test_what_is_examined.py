@@ -50,23 +50,21 @@ def upload(page: Page, model: Path) -> None:
 
 
 def test_upload_replaces_a_path_and_a_path_replaces_an_upload(model: Path, running_app: RunningApp, page: Page) -> None:
-    suspect = running_app.root / "suspect"
-    fill_path(page, "suspect", suspect)
+    fill_path(page, "suspect", running_app.root / "suspect")
     expect(card(page)).to_have_text("suspect")
     upload(page, model)
     expect(field(page)).to_have_value("")
-    fill_path(page, "suspect", suspect)
-    expect(card(page)).to_have_text("suspect")
-    page.click("#start-investigate")
-    expect(page.locator(".job-head h2").filter(has_text="Investigate suspect")).to_be_visible()
-    expect(page.locator("#verdict .verdict-about")).to_contain_text("suspect against demo")
-
-
-def test_upload_is_examined_and_clears_the_verdict_on_the_path(model: Path, page: Page) -> None:
-    upload(page, model)
-    expect(page.locator("#finding")).to_be_hidden()
     page.click("#start-investigate")
     expect(page.locator("#verdict .verdict-about")).to_contain_text("model.safetensors against demo")
+    assert list(running_app.home.glob("received/*/*/model.safetensors"))
+    fill_path(page, "suspect", running_app.root / "suspect")
+    expect(card(page)).to_have_text("suspect")
+    expect(page.locator("#finding")).to_be_hidden()
+    page.click("#start-investigate")
+    expect(page.locator(".job-head h2").filter(has_text="Investigate suspect")).to_be_visible()
+    page.click("#job-investigate .job-stop")
+    expect(page.locator("#job-investigate .job-state")).to_have_text("Stopped")
+    upload(page, model)
 
 
 def test_a_folder_that_is_dropped_is_uploaded_file_by_file(model: Path, page: Page) -> None:

@@ -1,9 +1,9 @@
 """An officer's whole work, by mouse and by keyboard alone, on a desktop and on a narrow screen.
 
 A vault is created and a copy marked for each of five recipients. Two of them merge their copies, and both are named.
-The verdict is opened again from the list of jobs, the report for outsiders verified, the case renamed, a dispute
-decided and a rehearsal run in the Lab. Then the vault is backed up, its identity and its passphrase are replaced, and
-the backup is restored.
+The verdict is opened again from the list of jobs, the report for outsiders verified, the case renamed, its report
+fetched, an item added, a dispute decided and a rehearsal run in the Lab. Then the vault is backed up, its identity and
+its passphrase are replaced, the report is checked at the locked gate, and the backup is restored.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import irwm
+from irwm.report.checks import NOT_ESTABLISHED
 from tools.officer import place
 from tools.running_app import PASSPHRASE, opened_context, start_app
 
@@ -170,11 +171,14 @@ def test_the_whole_story(hand: Hand, models: Path) -> None:
     open_it_from_the_jobs(hand)
     verify_the_report(hand, report)
     rename_the_case(hand)
+    files = fetch_the_report_of_the_case(hand, models.parent / "received")
+    add_an_item(hand, models / "letter.eml")
     decide_a_dispute(hand, models, copies[RECIPIENTS[0]])
     rehearse(hand)
     back_up(hand)
     replace_the_identity(hand)
     change_the_passphrase(hand)
+    check_the_report_without_the_passphrase(hand, files)
     restore_the_backup(hand)
 
 
@@ -201,6 +205,7 @@ def mark_five_copies(hand: Hand, models: Path) -> dict[str, Path]:
     expect(page.locator("#recipients-preview")).to_contain_text("5 recipients")
     hand.press("#to-setting")
     expect(page.locator("#odds-figure .plotly")).to_be_visible()
+    expect(page.locator("#preset label", has_text="Many recipients").locator("input")).to_be_checked()
     hand.press("#to-place")
     hand.path("target", models)
     hand.type("#release-name :is(input, textarea)", "copies")
@@ -230,6 +235,7 @@ def examine_the_leak(hand: Hand, models: Path) -> Path:
         sentence = expect(page.locator("#verdict .verdict-sentence"))
         (sentence.to_contain_text if name in LEAKERS else sentence.not_to_contain_text)(f"“{name}”")
     hand.nothing_is_cut_off()
+    assert hand.fetch("#report-full", models).suffix == ".zip"
     return hand.fetch("#report-outside", models)
 
 
@@ -260,6 +266,26 @@ def rename_the_case(hand: Hand) -> None:
     hand.type("#rename-case-title :is(input, textarea)", "Leak of January", then="Enter")
     expect(page.locator("#case-head h2")).to_have_text("Leak of January")
     hand.nothing_is_cut_off()
+
+
+def fetch_the_report_of_the_case(hand: Hand, folder: Path) -> list[Path]:
+    """The files of the run's report, each downloaded on its own."""
+    folder.mkdir()
+    hand.press("#case-runs button.place")
+    expect(hand.page.locator("#run-card .verdict-word")).to_have_text("Found")
+    files = [hand.fetch(f"#run-{part}", folder) for part in ("pdf", "html", "json", "signature")]
+    assert sorted(file.name for file in files) == ["report.html", "report.json", "report.pdf", "report.signature.json"]
+    return files
+
+
+def add_an_item(hand: Hand, letter: Path) -> None:
+    letter.write_text("Dear Sirs", encoding="utf-8")
+    hand.press("#add-item button.label-wrap")
+    hand.path("item", letter)
+    hand.type("#item-from :is(input, textarea)", "Example Press")
+    hand.press("#start-item")
+    for words in (letter.name, "from Example Press"):
+        expect(hand.page.locator("#case-items")).to_contain_text(words)
 
 
 def decide_a_dispute(hand: Hand, models: Path, release: Path) -> None:
@@ -325,11 +351,20 @@ def change_the_passphrase(hand: Hand) -> None:
     hand.nothing_is_cut_off()
 
 
-def restore_the_backup(hand: Hand) -> None:
-    """The vault is restored, opens with the old passphrase, and its log says what happened."""
+def check_the_report_without_the_passphrase(hand: Hand, files: list[Path]) -> None:
     page = hand.page
     hand.press("#lock")
     expect(page.locator("#passphrase input")).to_be_focused()
+    hand.press("#verify-outside button.label-wrap")
+    page.locator("#outside-files input[type=file]").set_input_files(files)
+    expect(page.locator("#outside-files")).to_contain_text("report.signature")
+    hand.press("#outside-verify")
+    expect(page.locator("#outside-verified h2")).to_contain_text(NOT_ESTABLISHED)
+
+
+def restore_the_backup(hand: Hand) -> None:
+    """The vault is restored, opens with the old passphrase, and its log says what happened."""
+    page = hand.page
     hand.press("#restore button.label-wrap")
     hand.first_of("#restore-which input")
     hand.type("#restore-passphrase input", PASSPHRASE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import zlib
 from pathlib import Path
 
@@ -50,10 +49,6 @@ def test_journal_entries_survive_reopening(begun: Path) -> None:
     assert not list(begun.parent.iterdir())
 
 
-def test_journal_file_is_private(begun: Path) -> None:
-    assert journal_of(begun).stat().st_mode & 0o777 == 0o600
-
-
 def test_cut_at_any_byte_loses_at_most_the_last_line(begun: Path, tmp_path: Path) -> None:
     """Cut after every possible byte, it opens, keeps every whole line and can be resumed."""
     whole = journal_of(begun).read_bytes()
@@ -69,34 +64,9 @@ def test_cut_at_any_byte_loses_at_most_the_last_line(begun: Path, tmp_path: Path
             assert 9 in journal.asked
 
 
-def test_damage_in_the_middle_is_refused(begun: Path) -> None:
-    path = journal_of(begun)
-    whole = path.read_bytes()
-    for place in range(0, len(whole.splitlines(keepends=True)[0]) + 40, 7):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(RecordingError, match="damaged"):
-            Journal(begun, SETTINGS)
-    assert path.read_bytes() != whole, "and no part of it was cut off"
-
-
-@pytest.mark.parametrize("line", [b"[]", b"{}", b'{"what":"answer"}', b'{"what":"server","top":null}',
-                                  b'{"what":"asked","prompt":"x"}'])  # fmt: skip
-def test_a_line_of_another_form_is_refused(begun: Path, line: bytes) -> None:
-    with journal_of(begun).open("ab") as stream:
-        stream.write(b"%08x %s\n" % (zlib.crc32(line), line) + b"%08x {}\n" % zlib.crc32(b"{}"))
-    with pytest.raises(RecordingError, match="damaged"):
-        Journal(begun, SETTINGS)
-
-
-def test_other_settings_are_refused(begun: Path) -> None:
-    before = journal_of(begun).read_bytes()
-    with pytest.raises(RecordingError, match=r"another seed.*Expected: 3.*Found: 4"):
-        Journal(begun, SETTINGS | {"seed": 4})
-    assert journal_of(begun).read_bytes() == before
-
-
-def test_journal_is_used_by_one_process_at_a_time(begun: Path) -> None:
-    with Journal(begun, SETTINGS), pytest.raises(RecordingError, match="another command is recording"):
+def test_journal_is_private_and_used_by_one_process_at_a_time(begun: Path) -> None:
+    assert journal_of(begun).stat().st_mode & 0o777 == 0o600
+    with Journal(begun, SETTINGS), pytest.raises(RecordingError):
         Journal(begun, SETTINGS)
     with Journal(begun, SETTINGS):
         pass
@@ -118,20 +88,36 @@ def test_killed_process_leaves_no_lock_and_keeps_its_entries(tmp_path: Path) -> 
         assert (journal.requests, journal.asked) == (1, {5})
 
 
-def test_link_at_the_journal_path_is_not_followed(tmp_path: Path) -> None:
+def test_other_settings_are_refused(begun: Path) -> None:
+    before = journal_of(begun).read_bytes()
+    with pytest.raises(RecordingError) as caught:
+        Journal(begun, SETTINGS | {"seed": 4})
+    assert (caught.value.expected, caught.value.found) == ("3", "4")
+    assert journal_of(begun).read_bytes() == before
+
+
+def test_damage_in_the_middle_or_a_line_of_another_form_is_refused(begun: Path) -> None:
+    path = journal_of(begun)
+    whole = path.read_bytes()
+    places = range(0, len(whole.splitlines(keepends=True)[0]) + 40, 7)
+    contents = [whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :] for place in places]
+    for line in (b"[]", b"{}", b'{"what":"answer"}', b'{"what":"server","top":null}', b'{"what":"asked","prompt":"x"}'):
+        contents.append(whole + b"%08x %s\n" % (zlib.crc32(line), line) + b"%08x {}\n" % zlib.crc32(b"{}"))
+    for content in contents:
+        path.write_bytes(content)
+        with pytest.raises(RecordingError):
+            Journal(begun, SETTINGS)
+        assert path.read_bytes() == content, "no part of it was cut off"
+
+
+def test_link_in_its_place_is_not_followed_and_a_full_disk_is_reported(begun: Path, tmp_path: Path) -> None:
+    """Simulated: the descriptor belongs to a file that is always full."""
     (tmp_path / "elsewhere").write_text("mine")
     journal_of(tmp_path / "a").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(RecordingError, match="cannot be saved"):
+    with pytest.raises(RecordingError):
         Journal(tmp_path / "a", SETTINGS)
     assert (tmp_path / "elsewhere").read_text() == "mine"
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a file that is always full")
-def test_full_disk_gives_one_sentence(begun: Path) -> None:
-    """Simulated: the descriptor belongs to a file that is always full."""
-    with Journal(begun, SETTINGS) as journal:
-        full = os.open("/dev/full", os.O_WRONLY)
-        os.dup2(full, journal._descriptor)
-        os.close(full)
-        with pytest.raises(RecordingError, match=re.compile("cannot be saved.*No space left", re.DOTALL)):
+    with Journal(begun, SETTINGS) as journal, open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), journal._descriptor)
+        with pytest.raises(RecordingError, match="No space left"):
             journal.add(entry(7))

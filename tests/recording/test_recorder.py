@@ -46,25 +46,28 @@ def chosen(count: int, seed: int = 1) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize("api", ["openai", "llama.cpp"])
-def test_all_tokens_at_once_equal_model_outputs(small: Path, tmp_path: Path, api: str) -> None:
+def test_all_tokens_at_once_equal_model_outputs_and_every_request_is_evidence(
+    small: Path, tmp_path: Path, api: str
+) -> None:
+    """A killed recorder left half a file in the same place, and another one elsewhere."""
+    out, other = tmp_path / "a.safetensors", tmp_path / f"b.{'0' * 16}.partial"
+    for path in (tmp_path / f"{out.name}.{'0' * 16}.partial", other):
+        path.write_text("half")
+        os.utime(path, (0, 0))
     with answering(small) as server:
-        answers = recorded(small, server.url, tmp_path / "a.safetensors", api=api, answers=ANSWERS)
+        answers = recorded(small, server.url, out, api=api, answers=ANSWERS, seed=5)
     assert answers.token_ids is None
     assert answers.log_probabilities.shape == (ANSWERS, VOCABULARY)
     assert np.abs(answers.log_probabilities - of_model(small, answers.prompts)).max() < 1e-4
     assert server.prompts == list(answers.prompts), "each prompt was sent once"
-    assert [each.name for each in tmp_path.iterdir()] == ["a.safetensors"]
-
-
-def test_every_request_is_in_the_evidence(small: Path, tmp_path: Path) -> None:
-    with answering(small) as server:
-        answers = recorded(small, server.url, tmp_path / "a", answers=ANSWERS, seed=5)
+    assert {each.name for each in tmp_path.iterdir()} == {out.name, other.name}
     source, requests = answers.source, answers.requests
     assert source is not None
     assert requests is not None
-    assert (source.endpoint, source.model, source.api) == (f"{server.url}/v1/completions", "served", "openai")
+    assert (source.model, source.api, source.scale) == ("served", api, "all tokens")
+    assert source.endpoint.startswith(server.url)
     assert (source.original, source.prompt_seed) == (irwm.open_checkpoint(small).fingerprint, 5)
-    assert (source.vocab_size, source.scale) == (VOCABULARY, "all tokens")
+    assert source.vocab_size == VOCABULARY
     assert source.began <= source.ended
     assert [bytes(each).hex() for each in requests.request_sha256] == [
         hashlib.sha256(each.body).hexdigest() for each in server.asked
@@ -75,9 +78,8 @@ def test_every_request_is_in_the_evidence(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("api", ["openai", "llama.cpp"])
-def test_chosen_tokens_in_parts_equal_all_at_once(small: Path, tmp_path: Path, strict: bool, api: str) -> None:
+@pytest.mark.parametrize(("api", "strict"), [("openai", False), ("openai", True), ("llama.cpp", True)])
+def test_chosen_tokens_in_parts_equal_all_at_once(small: Path, tmp_path: Path, api: str, strict: bool) -> None:
     tokens = chosen(4 * WIDTH)
     with answering(small, most=20, strict=strict) as server:
         answers = recorded(small, server.url, tmp_path / "a", api=api, answers=ANSWERS, tokens=tokens)
@@ -119,7 +121,7 @@ def test_prompt_positions_give_several_answers(small: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("fault", ["429", "500", "drop", "cut"])
+@pytest.mark.parametrize("fault", ["429", "cut"])
 def test_temporary_fault_does_not_change_the_recording(small: Path, tmp_path: Path, fault: str) -> None:
     with answering(small) as server:
         fine = recorded(small, server.url, tmp_path / "fine", answers=ANSWERS)
@@ -132,26 +134,24 @@ def test_temporary_fault_does_not_change_the_recording(small: Path, tmp_path: Pa
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(
-    ("fault", "kind", "said"),
+    ("fault", "kind"),
     [
-        ("429", ServerError, "answered 429, 3 times"),
-        ("500", ServerError, "answered 500, 3 times"),
-        ("drop", ServerError, "the connection failed"),
-        ("cut", ServerError, "the connection failed"),
-        ("slow", ServerError, "no answer within 300 s, 3 times"),
-        ("404", RefusedError, "status 404"),
-        ("redirect", RefusedError, "another address"),
-        ("words", ServerError, "no log-probabilities"),
+        ("500", ServerError),
+        ("drop", ServerError),
+        ("slow", ServerError),
+        ("404", RefusedError),
+        ("redirect", RefusedError),
+        ("words", ServerError),
     ],
 )
 def test_lasting_fault_gives_one_sentence_and_keeps_answers(
-    small: Path, tmp_path: Path, fault: str, kind: type[IrwmError], said: str
+    small: Path, tmp_path: Path, fault: str, kind: type[IrwmError]
 ) -> None:
     out = tmp_path / "a"
     # Ten seconds pass with each reading of this clock, one of which belongs to each piece of an answer.
     looks = itertools.count(step=10.0)
     with answering(small, faults=dict.fromkeys(range(6, 30), fault)) as server:
-        with pytest.raises(kind, match=said) as caught:
+        with pytest.raises(kind) as caught:
             recorded(small, server.url, out, clock=lambda: next(looks), answers=ANSWERS,
                      top=100 if fault == "slow" else None,
                      tokens=chosen(2 * WIDTH) if fault == "slow" else None)  # fmt: skip
@@ -170,13 +170,34 @@ def test_lasting_fault_gives_one_sentence_and_keeps_answers(
         assert np.abs(answers.log_probabilities - of_model(small, asked(answers))).max() < 1e-4
 
 
-def test_bias_without_effect_is_reported(small: Path, tmp_path: Path) -> None:
-    with (
-        answering(small, most=20, bias_shows=False) as server,
-        pytest.raises(ServerError, match="a logit bias has no effect"),
-    ):
-        recorded(small, server.url, tmp_path / "a", answers=ANSWERS, tokens=chosen(4 * WIDTH))
-    assert len(server.asked) == 1 + len(recorder.BIASES)
+@pytest.mark.parametrize("useless", ["bias", "constant"])
+def test_server_that_can_tell_nothing_ends_the_recording(small: Path, tmp_path: Path, useless: str) -> None:
+    """A bias has no effect, or each prompt has the same answer."""
+    limits = {"most": 20, "bias_shows": False} if useless == "bias" else {}
+    with answering(small, **limits) as server:
+        if useless == "constant":
+            server.models._logits = lambda turn, prompt: torch.zeros(1, VOCABULARY)  # type: ignore[method-assign]
+        tokens = chosen(4 * WIDTH) if useless == "bias" else None
+        with pytest.raises(ServerError):
+            recorded(small, server.url, tmp_path / "a", answers=ANSWERS, tokens=tokens)
+    assert len(server.asked) == 1 + (len(recorder.BIASES) if useless == "bias" else recorder.MOST_USELESS)
+
+
+def test_server_that_leaves_out_tokens_is_asked_for_the_others(small: Path, tmp_path: Path) -> None:
+    """No server returns the last rows of an embedding that are padding; others leave out what changes with the
+    prompt, so the wanted tokens are requested in parts."""
+    with answering(small) as server:
+        whole = server.models._logits
+        server.models._logits = lambda turn, prompt: whole(turn, prompt)[:, :-96]  # type: ignore[method-assign]
+        answers = recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
+    told = np.isfinite(answers.log_probabilities)
+    assert told[:, :-96].all()
+    assert not told[:, -96:].any()
+    with answering(small, most=4000) as server:
+        answers = recorded(small, server.url, tmp_path / "b", answers=ANSWERS)
+    assert answers.source is not None
+    assert answers.source.scale == "chosen tokens"
+    assert np.isfinite(answers.log_probabilities).all()
 
 
 @pytest.mark.slow
@@ -197,34 +218,6 @@ def test_bias_is_raised_until_tokens_appear(small: Path, tmp_path: Path, monkeyp
     assert len(answers.requests.prompt) == len(biases), "including answers with too few tokens"
 
 
-def test_constant_server_ends_the_recording(small: Path, tmp_path: Path) -> None:
-    with answering(small) as server:
-        server.models._logits = lambda turn, prompt: torch.zeros(1, VOCABULARY)  # type: ignore[method-assign]
-        with pytest.raises(ServerError, match="the same answer to different prompts"):
-            recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
-    assert len(server.asked) == 1 + recorder.MOST_USELESS
-
-
-def test_smaller_vocabulary_than_the_embedding_is_allowed(small: Path, tmp_path: Path) -> None:
-    """The last rows of an embedding are often padding, and no server returns them."""
-    with answering(small) as server:
-        whole = server.models._logits
-        server.models._logits = lambda turn, prompt: whole(turn, prompt)[:, :-96]  # type: ignore[method-assign]
-        answers = recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
-    told = np.isfinite(answers.log_probabilities)
-    assert told[:, :-96].all()
-    assert not told[:, -96:].any()
-
-
-def test_incomplete_vocabulary_is_requested_in_parts(small: Path, tmp_path: Path) -> None:
-    """Which tokens the server leaves out changes with the prompt, so the wanted ones are requested in parts."""
-    with answering(small, most=4000) as server:
-        answers = recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
-    assert answers.source is not None
-    assert answers.source.scale == "chosen tokens"
-    assert np.isfinite(answers.log_probabilities).all()
-
-
 def test_existing_recording_is_not_overwritten(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "a"
     with answering(small, before=lambda number: out.write_text("mine")) as server:
@@ -238,34 +231,16 @@ def test_existing_recording_is_not_overwritten(small: Path, tmp_path: Path) -> N
         assert len(server.asked) == before, "all was kept"
 
 
-def test_partial_files_of_a_killed_recorder_are_removed(small: Path, tmp_path: Path) -> None:
-    half, other = tmp_path / f"a.{'0' * 16}.partial", tmp_path / f"b.{'0' * 16}.partial"
-    for path in (half, other):
-        path.write_text("half")
-        os.utime(path, (0, 0))
-    with answering(small) as server:
-        recorded(small, server.url, tmp_path / "a", answers=ANSWERS)
-    assert {each.name for each in tmp_path.iterdir()} == {"a", other.name}
-
-
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ({"answers": WIDTH}, "more than 16, the original's width"),
-        ({"tokens": np.arange(2 * WIDTH - 1)}, "too few tokens"),
-        ({"top": 1}, "2 to 4096"),
-        ({"top": VOCABULARY + 1}, "2 to 4096"),
-        ({"seed": -1}, "seed"),
-        ({"api": "telegraph"}, "openai or llama.cpp"),
-        ({"api": "llama.cpp", "inside": True}, "Leave --inside out"),
-        ({"model": ""}, "not a model name"),
-        ({"model": "a\nb"}, "not a model name"),
-        ({"endpoint": "h:1"}, "not the address of a server"),
+        {"answers": WIDTH}, {"tokens": np.arange(2 * WIDTH - 1)}, {"top": 1}, {"top": VOCABULARY + 1}, {"seed": -1},
+        {"api": "telegraph"}, {"api": "llama.cpp", "inside": True}, {"model": ""}, {"model": "a\nb"}, {"url": "h:1"},
     ],
-)
-def test_a_plan_that_cannot_work_is_refused(small: Path, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(RecordingError, match=said):
-        planned(small, given.pop("endpoint", "http://127.0.0.1:1"), **given)
+)  # fmt: skip
+def test_a_plan_that_cannot_work_is_refused(small: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(RecordingError):
+        planned(small, **({"url": "http://127.0.0.1:1"} | given))
 
 
 def test_plan_counts_actual_requests(small: Path) -> None:

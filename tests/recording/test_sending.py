@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -26,31 +26,44 @@ def sender(script: Script, pace: Pace = FAST, most: int = 1000, **more: object) 
 
 def test_nothing_is_sent_without_permission() -> None:
     with scripted(FINE) as script:
-        with pytest.raises(NotAllowedError, match="--send"):
+        with pytest.raises(NotAllowedError):
             Sender(None, FAST, most_bytes=1000)
         assert not script.seen
         with sender(script) as allowed:
-            assert allowed.ask(b"{}").body == FINE[1]
+            before = time.time_ns() // 1_000_000
+            answer = allowed.ask(b"{}")
+            assert before <= answer.time_ms <= time.time_ns() // 1_000_000
+            assert answer.body == FINE[1]
         assert len(script.seen) == 1
 
 
-def test_an_answer_has_its_time() -> None:
-    with scripted(FINE) as script, sender(script) as asking:
-        before = time.time_ns() // 1_000_000
-        assert before <= asking.ask(b"{}").time_ms <= time.time_ns() // 1_000_000
-
-
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_temporary_failure_is_retried(status: int) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [
+        *((status, b"busy", {}) for status in (408, 429, 500, 502, 503, 504)),
+        *((200, body, {}) for body in (b'{"choices": [{"te', b"", b"<html>", b"[" * 900, b"\xff\xfe")),
+        (200, b'{"a"', {"Content-Length": "1000"}),
+    ],
+)
+def test_temporary_failure_is_retried_and_a_lasting_one_ends(first: tuple[int, bytes, dict[str, str]]) -> None:
     notes: list[str] = []
-    with (
-        scripted((status, b"busy", {}), (status, b"busy", {}), FINE) as script,
-        sender(script, note=notes.append) as asking,
-    ):
-        assert json.loads(asking.ask(b'{"a": 1}').body) == {"fine": True}
+    with scripted(first, first, FINE) as script, sender(script, note=notes.append) as asking:
+        assert asking.ask(b'{"a": 1}').body == FINE[1]
     assert [content for _, content in script.seen] == [b'{"a": 1}'] * 3
     assert len(notes) == 2
-    assert f"answered {status}" in notes[0]
+    with scripted(first) as script, sender(script) as asking, pytest.raises(ServerError):
+        asking.ask(b"{}")
+    assert len(script.seen) == FAST.tries
+
+
+def test_refused_connection_and_silence_end_with_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        quick = replace(FAST, timeout=0.2, tries=2)
+        with Sender(Permission(url), quick, most_bytes=10) as asking, pytest.raises(ServerError):
+            asking.ask(b"{}")
+    with Sender(Permission(url), quick, most_bytes=10) as asking, pytest.raises(ServerError):
+        asking.ask(b"{}")  # nothing listens there any more
 
 
 def test_pauses_grow_and_the_server_may_name_one() -> None:
@@ -60,69 +73,29 @@ def test_pauses_grow_and_the_server_may_name_one() -> None:
     with (
         scripted(*script_of, (429, b"", {"Retry-After": "99999999"})) as script,
         sender(script, pace, pause=lambda s: pauses.append(s) if s > 0.5 else None) as asking,
-        pytest.raises(ServerError, match="answered 429, 6 times"),
+        pytest.raises(ServerError),
     ):
         asking.ask(b"{}")
     assert pauses == [7, 2, 4, 5, 300]
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "said"),
+    ("answer", "kind"),
     [
-        ((403, b"not \x1b[31m you\nhere", {}), RefusedError, "status 403"),
-        ((200, b"1" * 500_000, {"Content-Length": str(10**12)}), ServerError, "too large"),  # while it arrives
-        ((200, b"x", {"Content-Encoding": "gzip"}), ServerError, "compresses"),
+        ((403, b"not \x1b[31m you\nhere", {}), RefusedError),
+        ((200, b"1" * 500_000, {"Content-Length": str(10**12)}), ServerError),  # too large, noticed while it arrives
+        ((200, b"x", {"Content-Encoding": "gzip"}), ServerError),
     ],
 )
 def test_answer_that_a_retry_would_not_change_is_refused_at_once(
-    answer: tuple[int, bytes, dict[str, str]], kind: type[ServerError], said: str
+    answer: tuple[int, bytes, dict[str, str]], kind: type[ServerError]
 ) -> None:
-    with scripted(answer) as script, sender(script) as asking, pytest.raises(kind, match=said) as caught:
+    with scripted(answer) as script, sender(script) as asking, pytest.raises(kind) as caught:
         asking.ask(b"{}")
     assert getattr(caught.value, "status", None) == (403 if kind is RefusedError else None)
     assert str(caught.value).isprintable()
     ((headers, _),) = script.seen
     assert headers["Accept-Encoding"] == "identity"
-
-
-@pytest.mark.parametrize("body", [b'{"choices": [{"te', b"", b"<html>", b"[" * 900, b"\xff\xfe"])
-def test_truncated_response_is_requested_again(body: bytes) -> None:
-    with scripted((200, body, {}), FINE) as script, sender(script) as asking:
-        assert asking.ask(b"{}").body == FINE[1]
-    with (
-        scripted((200, body, {})) as script,
-        sender(script) as asking,
-        pytest.raises(ServerError, match="cut off, or is not JSON, 3 times"),
-    ):
-        asking.ask(b"{}")
-
-
-def test_broken_connection_is_retried() -> None:
-    with scripted((200, b'{"a"', {"Content-Length": "1000"}), FINE) as script, sender(script) as asking:
-        assert asking.ask(b"{}").body == FINE[1]
-    assert len(script.seen) == 2
-
-
-def test_refused_connection_gives_one_sentence() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with (
-        Sender(Permission(f"http://127.0.0.1:{port}/"), FAST, most_bytes=10) as asking,
-        pytest.raises(ServerError, match=r"the connection failed .* 3 times"),
-    ):
-        asking.ask(b"{}")
-
-
-def test_silent_server_times_out() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        pace = Pace(rate=1000, timeout=0.2, tries=2, first_pause=0.001)
-        with (
-            Sender(Permission(url), pace, most_bytes=10) as asking,
-            pytest.raises(ServerError, match=r"no answer within 0\.2 s, 2 times"),
-        ):
-            asking.ask(b"{}")
 
 
 def test_requests_go_only_to_the_allowed_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +105,7 @@ def test_requests_go_only_to_the_allowed_address(monkeypatch: pytest.MonkeyPatch
             monkeypatch.setenv(name, elsewhere.url.removesuffix("/v1/completions"))
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.delenv(name, raising=False)
-        with sender(script) as asking, pytest.raises(RefusedError, match="another address"):
+        with sender(script) as asking, pytest.raises(RefusedError):
             asking.ask(b"{}")
         assert (len(script.seen), elsewhere.seen) == (1, [])
 
@@ -159,7 +132,7 @@ def test_the_token_is_in_the_header_and_nowhere_else() -> None:
     with (
         scripted((503, said, {}), (401, said, {})) as script,
         sender(script, token=SECRET, note=notes.append) as asking,
-        pytest.raises(RefusedError, match="your token … is wrong") as caught,
+        pytest.raises(RefusedError) as caught,
     ):
         asking.ask(b"{}")
     headers, content = script.seen[0]
@@ -176,11 +149,11 @@ def test_token_from_environment_is_never_sent_unencrypted() -> None:
     assert token_for("http://example.org/", {}) is None
     assert token_for("http://example.org/", {TOKEN: " "}) is None
     for url in ("http://example.org/", "http://127.0.0.1.example.org/", "http://10.0.0.1/", "http://0.0.0.0/"):
-        with pytest.raises(RecordingError, match="unencrypted") as caught:
+        with pytest.raises(RecordingError) as caught:
             token_for(url, given)
         assert SECRET not in str(caught.value)
     for wrong in ("two words", "line\r\nHost: evil", "tökén"):
-        with pytest.raises(RecordingError, match="cannot have") as caught:
+        with pytest.raises(RecordingError) as caught:
             token_for("https://example.org/", {TOKEN: wrong})
         assert wrong not in str(caught.value)
 
@@ -188,21 +161,16 @@ def test_token_from_environment_is_never_sent_unencrypted() -> None:
 @pytest.mark.parametrize(
     "url",
     ["", "example.org", "ftp://example.org", "file:///etc/passwd", "http://", "http://h:99999", "http://h:x",
-     "http://a b/", "http://h/\r\nX: y", "http://h/é", "//h/v1", "http://[::1/"],
+     "http://a b/", "http://h/\r\nX: y", "http://h/é", "//h/v1", "http://[::1/", "https://me:hush@h/v1",
+     "https://h/v1?key=hush", "https://h/v1#hush"],
 )  # fmt: skip
-def test_invalid_address_is_refused(url: str) -> None:
-    with pytest.raises(RecordingError, match="not the address of a server"):
+def test_invalid_address_or_one_with_a_secret_is_refused_and_the_secret_not_repeated(url: str) -> None:
+    with pytest.raises(RecordingError) as caught:
         checked_url(url)
-
-
-@pytest.mark.parametrize("url", ["https://me:pass@h/v1", "https://h/v1?key=pass", "https://h/v1#pass"])
-def test_an_address_with_a_secret_in_it_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(RecordingError, match=TOKEN) as caught:
-        checked_url(url)
-    assert "pass" not in str(caught.value).replace("password", "")
+    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("pace", [{"rate": 0}, {"rate": -1}, {"rate": float("nan")}, {"rate": 1e9}, {"timeout": 0}])
 def test_a_pace_out_of_range_is_refused(pace: dict[str, float]) -> None:
-    with pytest.raises(RecordingError, match="out of range"):
+    with pytest.raises(RecordingError):
         Pace(**pace)  # type: ignore[arg-type]

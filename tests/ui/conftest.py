@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.encryption import Cost
 from storage.jobs import Jobs
-from tests.ui.handlers import JOBS_KEYS, PASSPHRASE, SESSION, Pages
+from tests.ui.handlers import CHEAP, JOBS_KEYS, PASSPHRASE, SESSION, Pages
 from tools.running_app import FAKE_TASKS
 from ui import frame
 from ui.context import Context
@@ -66,7 +65,7 @@ def started(patch: pytest.MonkeyPatch, folder: Path) -> Settings:
 
 
 def new_sessions(settings: Settings) -> Sessions:
-    return Sessions(settings.home, cost=Cost(memory_kib=8, passes=1, lanes=1))
+    return Sessions(settings.home, cost=CHEAP)
 
 
 @contextlib.contextmanager

@@ -10,12 +10,14 @@ from typing import Any
 import gradio as gr
 from gradio.helpers import EventData, special_args
 
+from storage.encryption import Cost
 from storage.job_keys import JobsKeys
 from storage.jobs import Jobs
 from storage.vault import Vault
 from ui.context import Context
 
 PASSPHRASE = "four unrelated plain words"
+CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 SESSION = "hash:tests"
 # For a list of jobs without a vault.
 JOBS_KEYS = JobsKeys({"0" * 16: b"\x07" * 32}, "0" * 16)

@@ -7,16 +7,12 @@ from email.message import Message
 from importlib.metadata import version
 from typing import Any
 
-import gradio as gr
 import pytest
 
 import irwm
 from tests.ui.handlers import Pages
-from ui.licences import Library, bundled, libraries, licence_of, version_lines
-from ui.pages.about import about_html, libraries_html
+from ui.licences import bundled, libraries, licence_of, version_lines
 from ui.settings import REPOSITORY
-
-NASTY = "<img src=x onerror=alert(1)>"
 
 
 def test_every_direct_dependency_is_listed_with_the_version_that_runs() -> None:
@@ -26,13 +22,9 @@ def test_every_direct_dependency_is_listed_with_the_version_that_runs() -> None:
     for name in asked:
         assert found[name.lower()].version == version(name)
         assert found[name.lower()].licence not in ("", "not stated"), name
-
-
-def test_bundled_parts_have_licence_texts() -> None:
     texts = {part.licence: part.text for part in bundled()}
-    assert "SIL OPEN FONT LICENSE Version 1.1" in texts["OFL-1.1"]
-    assert "PYTHON SOFTWARE FOUNDATION LICENSE" in texts["PSF-2.0"].upper()
-    assert "Apache License" in texts["Apache-2.0"]
+    assert texts.keys() >= {"OFL-1.1", "PSF-2.0", "Apache-2.0"}
+    assert all(len(text) > 1000 for text in texts.values())
 
 
 def test_fault_report_list_names_versions_and_no_person() -> None:
@@ -60,24 +52,7 @@ def test_licence_is_read_from_package_metadata(fields: list[tuple[str, str]], li
     assert licence_of(about) == licence
 
 
-def test_names_of_packages_are_inert() -> None:
-    assert "<img" not in libraries_html([Library(NASTY, NASTY, NASTY)])
-
-
-def fill(pages: Pages) -> Any:
-    return pages.handler("fill", "about").fn(pages.request)
-
-
 def test_the_page_names_the_method_and_where_the_data_are(pages: Pages) -> None:
-    page = fill(pages)
-    assert page == about_html(pages.context)
-    for text in ("Invariant-based Robust Weights Watermark for LLMs", "2507.08288", str(pages.context.settings.home)):
+    page = pages.handler("fill", "about").fn(pages.request)
+    for text in ("2507.08288", str(pages.context.settings.home), 'data-copy="IRWM Studio'):
         assert text in page
-    assert 'data-copy="IRWM Studio' in page
-
-
-def test_locked_browser_sees_no_about_data(pages: Pages) -> None:
-    pages.lock()
-    found = fill(pages)
-    assert found == gr.skip()
-    assert str(pages.context.settings.home) not in str(found)

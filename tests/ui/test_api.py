@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -20,19 +21,20 @@ from storage.vault import Vault
 from tools.running_app import PASSPHRASE, RunningApp
 from tools.small_models import write_llama
 from tools.waiting import until
-from ui.jobs import runner
 from ui.pages.api import NAMES
 
+EXAMINED = ["suspect", "original", "keys", "matching", "case", "note", "seen", "examiner", "seed"]
 PARAMETERS = {
     "protect": ["model", "out", "owner", "recipient", "recipients", "preset", "parameters", "label", "utility", "also"],
-    "investigate": ["suspect", "original", "keys", "matching", "case", "note", "seen", "examiner", "seed"],
+    "investigate": EXAMINED,
+    "trace": EXAMINED,
     "unlock": ["passphrase"],
     "lock": [],
     "job": ["id"],
     "jobs": ["limit"],
     "stop": ["id"],
     "report": ["id"],
-} | {"trace": ["suspect", "original", "keys", "matching", "case", "note", "seen", "examiner", "seed"]}
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,14 @@ def app(running_app: RunningApp) -> RunningApp:
     Vault.create(running_app.home, PASSPHRASE, cost=Cost(memory_kib=8, passes=1, lanes=1)).lock()
     write_llama(running_app.root / "model")
     return running_app
+
+
+def ended(client: Client, job: dict[str, Any]) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        now = client.predict(job["id"], api_name="/job")
+        return None if now["outcome"] is None else now
+
+    return until(look, f"the end of {job}")
 
 
 def client_of(app: RunningApp, folder: Path) -> Client:
@@ -56,28 +66,6 @@ def client(app: RunningApp, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     made.close()
 
 
-@pytest.fixture(scope="module")
-def released(app: RunningApp, client: Client) -> dict[str, Any]:
-    """The job that wrote a release of the model."""
-    asked = client.predict(
-        model=str(app.root / "model"),
-        out=str(app.root / "release"),
-        owner="Example Labs",
-        recipient="Ada",
-        api_name="/protect",
-    )
-    assert (asked["kind"], asked["title"], asked["outcome"]) == ("protect", "Protect model as release", None)
-    return ended(client, asked)
-
-
-def ended(client: Client, job: dict[str, Any]) -> dict[str, Any]:
-    def look() -> dict[str, Any] | None:
-        now = client.predict(job["id"], api_name="/job")
-        return None if now["outcome"] is None else now
-
-    return until(look, f"the end of {job}")
-
-
 def refused(client: Client, name: str, *values: Any, **named: Any) -> AppError:
     with pytest.raises(AppError) as error:
         client.predict(*values, api_name=name, **named)
@@ -91,9 +79,9 @@ def test_api_offers_only_documented_names_and_parameters(app: RunningApp, client
     for name, parameters in PARAMETERS.items():
         described = offered["named_endpoints"][f"/{name}"]["parameters"]
         assert [each["parameter_name"] for each in described] == parameters, name
-    config = httpx.get(f"{app.url}/config", trust_env=False).json()
-    public = [each["api_name"] for each in config["dependencies"] if each["api_visibility"] != "private"]
-    assert public == list(NAMES)
+    with app.client() as other:
+        handlers = other.get("/config").json()["dependencies"]
+    assert [each["api_name"] for each in handlers if each["api_visibility"] != "private"] == list(NAMES)
 
 
 def test_api_refuses_unauthenticated_programs(app: RunningApp, client: Client, tmp_path: Path) -> None:
@@ -120,60 +108,16 @@ def test_api_refuses_unauthenticated_programs(app: RunningApp, client: Client, t
         assert error.title == "SessionLockedError", name
         assert "Ada" not in error.message
     wrong = refused(locked, "/unlock", PASSPHRASE + "!")
-    assert wrong.title == "WrongPassphraseError"
-    assert PASSPHRASE not in wrong.message
-    assert refused(locked, "/jobs").title == "SessionLockedError"
-    locked.close()
+    assert (wrong.title, PASSPHRASE in wrong.message) == ("WrongPassphraseError", False)
     assert not (app.root / "other").exists()
     assert jobs.get(job).state == "queued"
-    assert runner.stop(job, jobs).is_over, "it would hold up the next one"
-
-
-@pytest.mark.slow
-def test_a_release_is_written_found_and_its_report_fetched(
-    app: RunningApp, client: Client, released: dict[str, Any]
-) -> None:
-    assert (released["state"], released["outcome"], released["error"]) == ("done", "written", None), released
-    assert released["result"]["folder"] == str(app.root / "release")
-    assert (app.root / "release" / "SHA256SUMS").exists()
-    asked = client.predict(
-        suspect=str(app.root / "release"),
-        original=str(app.root / "model"),
-        keys=[released["result"]["key_id"]],
-        case="A leak",
-        api_name="/investigate",
-    )
-    found = ended(client, asked)
-    assert (found["outcome"], found["result"]["whose"]) == ("found", ["Ada"])
-    files = client.predict(found["id"], api_name="/report")
-    together = Path(files[0]).parent.parent / "together"
-    together.mkdir()
-    for file in files:
-        shutil.copy(file, together)
-    assert {path.suffix for path in together.iterdir()} == {".html", ".json", ".pdf", ".zip"}
-    assert not [check for check in verify_report(together).checks if check.ok is False]
-    listed = client.predict(limit=1, api_name="/jobs")
-    assert [(job["id"], job["state"]) for job in listed] == [(found["id"], "done")]
-    asked = client.predict(str(app.root / "release"), str(app.root / "model"), api_name="/trace")
-    traced = ended(client, asked)
-    assert (traced["outcome"], traced["result"]["whose"]) == ("found", ["Ada"])
-
-
-@pytest.mark.slow
-def test_api_answers_hold_no_secret_or_vault_path(app: RunningApp, client: Client, released: dict[str, Any]) -> None:
-    vault = Vault.open(app.home)
-    vault.unlock(PASSPHRASE)
-    key = vault.hand_over().hex()
-    broken = app.root / "garbage.safetensors"
-    broken.write_bytes(b"\xff" * 64)
-    failed = ended(client, client.predict(str(broken), str(app.root / "model"), api_name="/investigate"))
-    assert (failed["outcome"], failed["result"]) == ("error", None)
-    assert "garbage" in failed["error"]["file"]
-    told = json.dumps([client.predict(job["id"], api_name="/job") for job in client.predict(api_name="/jobs")])
-    assert not [each for each in (str(app.home), PASSPHRASE, key) if each in told]
-    log = app.log.read_text()
-    assert PASSPHRASE not in log
-    assert "Traceback" not in log
+    locked.predict(PASSPHRASE, api_name="/unlock")
+    stopped = locked.predict(job, api_name="/stop")
+    assert (stopped["state"], stopped["outcome"], stopped["result"]) == ("stopped", "stopped", None)
+    assert locked.predict(api_name="/lock") == {"unlocked": False}
+    assert refused(locked, "/jobs").title == "SessionLockedError"
+    locked.close()
+    assert isinstance(client.predict(api_name="/jobs"), list), "another program stays unlocked"
 
 
 def test_unauthenticated_callers_learn_no_paths(app: RunningApp, tmp_path: Path) -> None:
@@ -187,9 +131,8 @@ def test_unauthenticated_callers_learn_no_paths(app: RunningApp, tmp_path: Path)
         vault.rmdir()
     finally:
         aside.rename(vault)
-    assert (missing.title, "no vault" in missing.message) == ("VaultMissingError", True)
+    assert missing.title == "VaultMissingError"
     for error in (missing, unusable):
-        assert str(app.home) not in error.message
         assert str(app.home.parent) not in error.message
         assert "IRWM_HOME" in error.message
     locked.close()
@@ -203,11 +146,7 @@ def test_api_refuses_paths_outside_roots_without_reading(app: RunningApp, client
         ("/protect", ("/etc", out, "x")),
         ("/protect", (model, "/tmp/new", "x")),
         ("/protect", (model, f"{app.root}/../new", "x")),
-        ("/protect", (model, f"{app.root}/way-out/new", "x")),
-        ("/protect", (model, f"{app.root}/..", "x")),
         ("/protect", (model, str(app.home / "new"), "x")),
-        ("/protect", ("model", out, "x")),
-        ("/investigate", (str(app.home), model)),
         ("/investigate", ("/etc/passwd", model)),
         ("/trace", (model, str(app.root / "way-out"))),
     ):
@@ -222,18 +161,12 @@ def test_api_refuses_values_of_wrong_types(app: RunningApp, client: Client) -> N
         ("/unlock", ([PASSPHRASE],)),
         ("/protect", (5, out, "x")),
         ("/protect", (model, out, None)),
-        ("/protect", (model, out, "x", "", "Ada")),
         ("/protect", (model, out, "x", "", [["Ada", "note", "more"]])),
-        ("/protect", (model, out, "x", "", [["Ada"], ["ada"]])),
         ("/protect", (model, out, "x", "", None, "loud")),
         ("/protect", (model, out, "x", "", None, "", ["positions"])),
-        ("/protect", (model, out, "x", "", None, "standard", {})),
         ("/protect", (model, out, "x", "", None, "", None, "", "often")),
         ("/investigate", (model, model, "all")),
-        ("/investigate", (model, model, [1])),
         ("/investigate", (model, model, None, "", "", "", "", "", 1.5)),
-        ("/investigate", (model, model, None, "", "", "", "someday")),
-        ("/investigate", (model, model, None, "", "x" * 300)),
         ("/job", ("../../home",)),
         ("/job", ({"path": "/etc/passwd"},)),
         ("/jobs", (-1,)),
@@ -246,43 +179,34 @@ def test_api_refuses_values_of_wrong_types(app: RunningApp, client: Client) -> N
 
 
 @pytest.mark.slow
-def test_api_stop_of_many_copies_leaves_no_partial_files(app: RunningApp, client: Client) -> None:
-    out = app.root / "copies"
-    asked = client.predict(
-        str(app.root / "model"),
-        str(out),
-        "Example Labs",
-        "",
-        [f"Recipient {n}" for n in range(400)],
-        api_name="/protect",
-    )
-    until(
-        # A receipt is written after its copy: once the second copy exists, the first receipt does too.
-        lambda: out.is_dir() and len(list(out.glob("*/SHA256SUMS"))) >= 2,
-        "the second copy",
-        lambda: str(client.predict(asked["id"], api_name="/job")),
-    )
-    stopped = client.predict(asked["id"], api_name="/stop")
-    assert (stopped["state"], stopped["outcome"], stopped["result"]) == ("stopped", "stopped", None)
-    assert [path.name for path in out.iterdir() if not (path / "SHA256SUMS").exists()] == []
-    assert not list(out.glob("*.partial"))
-    (receipts,) = client.predict(asked["id"], api_name="/report")
-    assert "Recipient 0" in Path(receipts).read_text("utf-8-sig")
-
-
-def test_stream_of_an_ended_session_is_closed_and_leaves_no_traceback_in_the_log(app: RunningApp) -> None:
-    before = app.log.read_text(encoding="utf-8").count("Traceback")
-    with app.client() as client:
-        said = client.get("/gradio_api/queue/data", params={"session_hash": "ended000000"})
-    assert '"session_not_found":true' in said.text
-    assert app.log.read_text(encoding="utf-8").count("Traceback") == before
-
-
-@pytest.mark.slow
-def test_lock_call_ends_the_session_of_this_program(app: RunningApp, client: Client, tmp_path: Path) -> None:
-    other = client_of(app, tmp_path)
-    other.predict(PASSPHRASE, api_name="/unlock")
-    assert other.predict(api_name="/lock") == {"unlocked": False}
-    assert refused(other, "/jobs").title == "SessionLockedError"
-    other.close()
-    assert isinstance(client.predict(api_name="/jobs"), list)
+def test_a_copy_is_written_found_and_its_report_fetched_without_a_secret(app: RunningApp, client: Client) -> None:
+    """Two recipients get a copy; one copy and a broken file are examined."""
+    model, out = str(app.root / "model"), app.root / "copies"
+    asked = client.predict(model, str(out), "Example Labs", "", [["Ada", "a note"], ["Ben"]], api_name="/protect")
+    assert (asked["kind"], asked["outcome"]) == ("protect", None)
+    written = ended(client, asked)
+    assert (written["state"], written["outcome"], written["error"]) == ("done", "written", None), written
+    (receipts,) = client.predict(written["id"], api_name="/report")
+    ada, _ = csv.DictReader(io.StringIO(Path(receipts).read_text("utf-8-sig")))
+    asked = client.predict(suspect=ada["folder"], original=model, case="A leak", api_name="/investigate")
+    found = ended(client, asked)
+    assert (found["outcome"], found["result"]["whose"]) == ("found", ["Ada"])
+    files = client.predict(found["id"], api_name="/report")
+    together = Path(files[0]).parent.parent / "together"
+    together.mkdir()
+    for file in files:
+        shutil.copy(file, together)
+    assert {path.suffix for path in together.iterdir()} == {".html", ".json", ".pdf", ".zip"}
+    assert not [check for check in verify_report(together).checks if check.ok is False]
+    (app.root / "garbage.safetensors").write_bytes(b"\xff" * 64)
+    failed = ended(client, client.predict(str(app.root / "garbage.safetensors"), model, api_name="/investigate"))
+    assert (failed["outcome"], failed["result"]) == ("error", None)
+    assert "garbage" in failed["error"]["file"]
+    listed = client.predict(limit=1, api_name="/jobs")
+    assert [(job["id"], job["state"]) for job in listed] == [(failed["id"], "failed")]
+    vault = Vault.open(app.home)
+    vault.unlock(PASSPHRASE)
+    told = json.dumps([client.predict(job["id"], api_name="/job") for job in client.predict(api_name="/jobs")])
+    assert not [each for each in (str(app.home), PASSPHRASE, vault.hand_over().hex()) if each in told]
+    assert PASSPHRASE not in app.log.read_text()
+    assert "Traceback" not in app.log.read_text()

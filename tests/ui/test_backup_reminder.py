@@ -42,7 +42,5 @@ def test_key_reminder_stays_until_a_backup(pages: Pages, tiny_path: Path, page: 
     assert f"2 keys are newer than the last backup of the vault, of {day}" in str(reminded())
     pages.lock()
     assert reminded() is None
-
-
-def test_very_many_keys_are_not_counted_one_by_one() -> None:
+    # Very many are not counted one by one.
     assert reminder_text(LOOKED_AT, "").startswith("50 or more keys are not backed up")

@@ -47,6 +47,8 @@ def test_listing_has_only_folders_then_weights(root: Path, limits: Limits) -> No
     assert listing.entries[0].detail == "2 weights files, 1.2 MB"
     assert listing.parent is None, "folders above a root are not shown"
     assert list_folder(root / "plain", limits).parent == root
+    assert names(list_folder(root, limits, kind="folder")) == [("model", "model"), ("plain", "folder")]
+    assert ("two.GGUF", "file") not in names(list_folder(root, limits, suffixes=(".safetensors",)))
 
 
 def test_a_name_that_is_not_utf_8_is_listed_and_can_be_chosen(root: Path, limits: Limits) -> None:
@@ -61,71 +63,11 @@ def test_a_name_that_is_not_utf_8_is_listed_and_can_be_chosen(root: Path, limits
     assert use_path(list_folder(entry.path, limits).entries[1].path, limits) == unusual / "w.gguf"
 
 
-def test_weight_file_without_a_known_name_can_be_chosen(root: Path, limits: Limits) -> None:
-    (root / "sha256-0a").write_bytes(b"GGUF" + bytes(20_000))
-    (root / "model.safetensors.index.json").write_text("{}")
-    for name in ("sha256-0a", "model.safetensors.index.json"):
-        assert use_path(str(root / name), limits) == root / name
-    with pytest.raises(PathRefusedError, match="cannot hold weights"):
-        use_path(str(root / "notes.txt"), limits)
-
-
-def test_a_folder_listing_has_no_files(root: Path, limits: Limits) -> None:
-    assert names(list_folder(root, limits, kind="folder")) == [("model", "model"), ("plain", "folder")]
-
-
-def test_only_requested_suffixes_are_shown(root: Path, limits: Limits) -> None:
-    assert ("two.GGUF", "file") not in names(list_folder(root, limits, suffixes=(".safetensors",)))
-
-
 def test_bin_files_make_a_model_only_with_a_config(root: Path, limits: Limits) -> None:
     (root / "plain" / "firmware.bin").write_bytes(b"x")
     assert describe(root / "plain") == ""
     (root / "plain" / "config.json").write_text("{}")
     assert describe(root / "plain") == "1 weights file, 1 byte"
-
-
-@pytest.mark.parametrize(
-    "outside",
-    [
-        "{root}/../outside",
-        "{root}-of-another",
-        "{root}/..",
-        "/etc",
-        "/etc/passwd",
-        "/",
-        "{root}/model/../../outside/theirs.safetensors",
-    ],
-)
-def test_paths_outside_the_roots_are_refused(root: Path, limits: Limits, outside: str) -> None:
-    with pytest.raises(PathRefusedError, match="not in one of the folders"):
-        use_path(outside.format(root=root), limits)
-    with pytest.raises(PathRefusedError):
-        list_folder(outside.format(root=root), limits)
-
-
-def test_existence_of_outside_paths_is_not_revealed(root: Path, limits: Limits) -> None:
-    def message(path: Path) -> str:
-        with pytest.raises(PathRefusedError) as caught:
-            use_path(str(path), limits)
-        return caught.value.problem
-
-    assert message(root.parent / "outside") == message(root.parent / "never")
-
-
-def test_links_out_of_a_root_are_not_shown_or_followed(root: Path, limits: Limits) -> None:
-    (root / "way-out").symlink_to(root.parent / "outside")
-    (root / "leak.safetensors").symlink_to(root.parent / "outside" / "theirs.safetensors")
-    (root / "loop").symlink_to("loop")
-    (root / "dangling").symlink_to("nowhere")
-    shown = {name for name, _ in names(list_folder(root, limits))}
-    assert not shown & {"way-out", "leak.safetensors", "loop", "dangling"}
-    for name in ("way-out", "way-out/theirs.safetensors", "leak.safetensors"):
-        with pytest.raises(PathRefusedError, match="not in one of"):
-            use_path(str(root / name), limits)
-    for name in ("loop", "dangling"):
-        with pytest.raises(PathRefusedError):
-            use_path(str(root / name), limits)
 
 
 def test_links_inside_work_and_a_hub_cache_keeps_its_file_names(root: Path, limits: Limits) -> None:
@@ -137,74 +79,6 @@ def test_links_inside_work_and_a_hub_cache_keeps_its_file_names(root: Path, limi
     assert ("snapshot", "model") in names(list_folder(root, limits))
     assert use_path(str(root / "snapshot" / "model.safetensors"), limits) == root / "snapshot" / "model.safetensors"
     assert use_path(str(root / "latest"), limits) == root / "snapshot"
-
-
-def test_the_apps_own_folder_is_closed_even_inside_a_root(root: Path) -> None:
-    home = root / "irwm"
-    home.mkdir()
-    (home / "vault.sqlite3").write_text("x")
-    (root / "to-home").symlink_to("irwm")
-    limits = Limits((root,), (home,))
-    assert not {"irwm", "to-home"} & {name for name, _ in names(list_folder(root, limits))}
-    for path in (home, home / "vault.sqlite3", root / "to-home"):
-        with pytest.raises(PathRefusedError, match="not in one of"):
-            use_path(str(path), limits)
-
-
-def test_new_folder_through_an_outside_link_is_refused(root: Path) -> None:
-    home = root / "irwm"
-    home.mkdir()
-    limits = Limits((root,), (home,))
-    (root / "copies").symlink_to(root.parent / "outside")
-    (root / "to-be").symlink_to(root.parent / "not-there-yet")
-    (root / "ours").symlink_to("irwm")
-    (root / "round").symlink_to("round")
-    for name in ("copies", "to-be", "ours", "irwm", "round"):
-        with pytest.raises(PathRefusedError):
-            new_folder(str(root), name, limits)
-    (root / "latest").symlink_to("plain")
-    for name in ("latest", "plain", "new"):
-        assert new_folder(str(root), name, limits) == root / name
-
-
-def test_pipes_devices_and_other_kinds_of_file_are_refused(root: Path, limits: Limits) -> None:
-    os.mkfifo(root / "pipe.safetensors")
-    assert "pipe.safetensors" not in {name for name, _ in names(list_folder(root, limits))}
-    with pytest.raises(PathRefusedError, match="neither"):
-        use_path(str(root / "pipe.safetensors"), limits)
-    with pytest.raises(PathRefusedError, match="not a folder"):
-        use_path(str(root / "one.safetensors"), limits, kind="folder")
-
-
-@pytest.mark.parametrize("text", ["", "  ", '""'])
-def test_empty_path_is_refused(limits: Limits, text: str) -> None:
-    with pytest.raises(PathRefusedError, match="no path"):
-        use_path(text, limits)
-
-
-@pytest.mark.parametrize("text", ["model", "./model", "a\0b", "/" + "x" * 5000, "~no-such-user/x"])
-def test_unusual_path_texts_are_refused(limits: Limits, text: str) -> None:
-    with pytest.raises(PathRefusedError) as caught:
-        use_path(text, limits)
-    assert caught.value.advice
-
-
-def test_a_pasted_path_may_have_quotes_and_spaces(root: Path, limits: Limits) -> None:
-    assert use_path(f'  "{root}/model" ', limits) == root / "model"
-
-
-def test_missing_path_is_reported(root: Path, limits: Limits) -> None:
-    with pytest.raises(PathRefusedError, match="nothing at this path"):
-        use_path(str(root / "modle"), limits)
-
-
-def test_folder_without_permission_is_reported(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(PathRefusedError, match="Permission denied"):
-        list_folder(root, limits)
 
 
 def test_long_listing_is_cut_with_a_note(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,3 +100,80 @@ def test_long_listing_is_cut_with_a_note(root: Path, limits: Limits, monkeypatch
 )
 def test_sizes(size: float, text: str) -> None:
     assert size_text(size) == text
+
+
+def refusal(path: Path | str, limits: Limits, **kind: str) -> PathRefusedError:
+    with pytest.raises(PathRefusedError) as caught:
+        use_path(str(path), limits, **kind)  # type: ignore[arg-type]
+    assert caught.value.advice
+    return caught.value
+
+
+def test_weight_file_without_a_known_name_can_be_chosen(root: Path, limits: Limits) -> None:
+    (root / "sha256-0a").write_bytes(b"GGUF" + bytes(20_000))
+    (root / "model.safetensors.index.json").write_text("{}")
+    for name in ("sha256-0a", "model.safetensors.index.json"):
+        assert use_path(f'  "{root / name}" ', limits) == root / name, "with quotes and spaces as it was pasted"
+
+
+@pytest.mark.parametrize(
+    "text", ["", '""', "model", "./model", "a\0b", "/" + "x" * 5000, "~no-such-user/x", "{root}/modle"]
+)
+def test_text_that_is_not_an_existing_path_is_refused(root: Path, limits: Limits, text: str) -> None:
+    refusal(text.format(root=root), limits)
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [
+        "/etc",
+        "/etc/passwd",
+        "/",
+        "{root}/../outside",
+        "{root}-of-another",
+        "{root}/model/../../outside/theirs.safetensors",
+    ],
+)
+def test_paths_outside_the_roots_are_refused_with_the_words_for_missing_ones(
+    root: Path, limits: Limits, outside: str
+) -> None:
+    path = outside.format(root=root)
+    assert refusal(path, limits).problem == refusal(root.parent / "never", limits).problem
+    with pytest.raises(PathRefusedError):
+        list_folder(path, limits)
+
+
+def test_what_leads_out_of_a_root_or_into_our_home_or_is_no_file_is_closed(root: Path) -> None:
+    home = root / "irwm"
+    home.mkdir()
+    (home / "vault.sqlite3").write_text("x")
+    limits = Limits((root,), (home,))
+    for name, target in (
+        ("to-home", "irwm"),
+        ("way-out", root.parent / "outside"),
+        ("leak.safetensors", root.parent / "outside" / "theirs.safetensors"),
+        ("loop", "loop"),
+        ("dangling", "nowhere"),
+    ):
+        (root / name).symlink_to(target)
+    os.mkfifo(root / "pipe.safetensors")
+    closed = {"irwm", "to-home", "way-out", "leak.safetensors", "loop", "dangling", "pipe.safetensors"}
+    assert not {name for name, _ in names(list_folder(root, limits))} & closed
+    for name in (*closed, "irwm/vault.sqlite3", "way-out/theirs.safetensors", "notes.txt"):
+        refusal(root / name, limits)
+    refusal(root / "one.safetensors", limits, kind="folder")
+    (root / "latest").symlink_to("plain")
+    for name in ("way-out", "to-home", "irwm", "loop"):
+        with pytest.raises(PathRefusedError):
+            new_folder(str(root), name, limits)
+    for name in ("latest", "plain", "new"):
+        assert new_folder(str(root), name, limits) == root / name
+
+
+def test_folder_without_permission_is_reported(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PathRefusedError):
+        list_folder(root, limits)

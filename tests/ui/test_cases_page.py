@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 import pytest
@@ -73,14 +74,6 @@ def test_empty_case_can_be_opened_and_renamed(pages: Pages) -> None:
     assert [each.title for each in pages.vault.cases()] == ["Earlier", "Leak <of> January"]
 
 
-@pytest.mark.parametrize(("element", "more"), [("new-case-button", ()), ("rename-case-button", ("id",))])
-def test_an_empty_title_is_refused(pages: Pages, element: str, more: tuple) -> None:
-    pages.vault.add_case("Leak of January")
-    with pytest.raises(gr.Error, match="title is empty"):
-        pages.call(element, "click", "  ", *more)
-    assert [each.title for each in pages.vault.cases()] == ["Leak of January"]
-
-
 def test_a_note_is_kept_with_who_added_the_latest_item(pages: Pages) -> None:
     case = pages.vault.add_case("Leak of January")
     pages.vault.add_item(case.id, "leaked", {"a": (1, "ab" * 32)}, added_by="A. Officer")
@@ -90,21 +83,11 @@ def test_a_note_is_kept_with_who_added_the_latest_item(pages: Pages) -> None:
     assert (note.text, note.added_by) == ("The press called", "A. Officer")
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("empty", [None, "", "   "])
-def test_an_empty_note_is_refused(pages: Pages, empty: str | None) -> None:
-    case = pages.vault.add_case("Leak of January")
-    with pytest.raises(gr.Error, match="empty"):
-        pages.call("add-note", "click", empty, case.id)
-    assert not pages.vault.case_notes(case.id)
-
-
 def test_exported_case_verifies_and_is_logged(pages: Pages, tmp_path: Path) -> None:
     case = pages.vault.add_case("Leak: <of> January/2024")
     pages.vault.add_run(case.id, {"a": 1}, "leaked", "found", files={"report.pdf": b"%PDF-1.7"})
     out = pages.call("export-case", "click", case.id)
-    path = Path(value(out["case-archive"])["path"] if isinstance(value(out["case-archive"]), dict) else value(
-        out["case-archive"]))  # fmt: skip
+    path = Path(value(out["case-archive"])["path"])
     assert path.name == "case-Leak---of--January-2024.zip"
     with zipfile.ZipFile(path) as packed:
         packed.extractall(tmp_path / "case")
@@ -113,39 +96,23 @@ def test_exported_case_verifies_and_is_logged(pages: Pages, tmp_path: Path) -> N
     assert "case exported" in out["custody-log"]
 
 
-def test_an_item_without_a_path_or_outside_the_folders_is_refused(pages: Pages) -> None:
-    case = pages.vault.add_case("Leak of January")
-    for path, words in (("", "missing"), ("/etc/passwd", "not in one of the folders")):
-        with pytest.raises(gr.Error, match=words):
-            pages.call("start-item", "click", case.id, path, None, None, None, None, None)
-
-
-def test_a_dispute_without_a_key_or_a_name_is_refused(pages: Pages) -> None:
-    case = pages.vault.add_case("Leak of January")
-    nothing = [None] * 10
-    with pytest.raises(gr.Error, match="Our key is missing"):
-        pages.call("start-dispute", "click", case.id, *nothing)
-    nothing[1] = "key"
-    with pytest.raises(gr.Error, match="no name"):
-        pages.call("start-dispute", "click", case.id, *nothing)
-
-
-@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("element", "values"),
     [
-        ("add-note", ("text", "id")),
-        ("export-case", ("id",)),
-        ("new-case-button", ("title",)),
-        ("rename-case-button", ("title", "id")),
-        ("start-item", ("id", *[None] * 6)),
+        ("new-case-button", ("  ",)),
+        ("rename-case-button", ("  ", "id")),
+        ("add-note", (None, "id")),
+        ("add-note", ("   ", "id")),
+        ("start-item", ("id", "", *[None] * 5)),
+        ("start-item", ("id", "/etc/passwd", *[None] * 5)),
         ("start-dispute", ("id", *[None] * 10)),
+        ("start-dispute", ("id", None, "key", *[None] * 8)),
     ],
 )
-def test_locked_cases_page_shows_and_does_nothing(pages: Pages, element: str, values: tuple) -> None:
-    pages.vault.add_case("Leak of January")
-    pages.lock()
-    with pytest.raises(gr.Error, match="locked"):
-        pages.call(element, "click", *values)
-    with pytest.raises(gr.Error, match="locked"):
-        shown(pages, "id")
+def test_missing_or_forbidden_values_are_refused(pages: Pages, element: str, values: tuple[Any, ...]) -> None:
+    case = pages.vault.add_case("Leak of January")
+    before = pages.vault.audit_head
+    with pytest.raises(gr.Error):
+        pages.call(element, "click", *(case.id if each == "id" else each for each in values))
+    assert pages.vault.audit_head == before
+    assert not pages.jobs.recent()

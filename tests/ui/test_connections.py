@@ -90,7 +90,7 @@ def test_silent_connection_ends_and_answered_one_continues(serve: Serve) -> None
 
 
 @pytest.mark.fault(96)
-def test_incomplete_request_ends(serve: Serve) -> None:
+def test_incomplete_request_and_silence_after_an_answer_end(serve: Serve) -> None:
     served = serve(SILENCE_SECONDS=0.05)
     served.may_end.set()
     with served.connect() as slow:
@@ -98,33 +98,9 @@ def test_incomplete_request_ends(serve: Serve) -> None:
         drip = (slow.sendall(b"a: b\r\n") for _ in itertools.count())
         with pytest.raises(ConnectionError):
             all(line is None for line in drip)
-
-
-@pytest.mark.fault(96)
-def test_silent_connection_after_an_answer_ends(serve: Serve) -> None:
-    served = serve(SILENCE_SECONDS=0.05)
-    served.may_end.set()
     with served.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read_to_end(connection).endswith(b"az")
-
-
-@pytest.mark.fault(96)
-def test_excess_connections_end_the_longest_silent_one(serve: Serve) -> None:
-    served = serve(MOST=3)
-    with served.connect() as answered:
-        answered.sendall(ASK)
-        assert answered.recv(4096)
-        silent = [served.connect() for _ in range(4)]
-        try:
-            assert read_to_end(silent[0]) == read_to_end(silent[1]) == b""
-            silent[3].sendall(ASK)
-            assert b"200 OK" in silent[3].recv(4096)
-        finally:
-            for each in silent:
-                each.close()
-        served.may_end.set()
-        assert read_to_end(answered).endswith(b"z")
 
 
 @pytest.mark.fault(96)

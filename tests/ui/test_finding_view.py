@@ -7,13 +7,12 @@ import sqlite3
 
 import pytest
 
-from irwm.checkpoint.candidates import several_in
 from irwm.errors import IrwmError
 from irwm.report import to_json
 from irwm.report.document import ReportError
-from storage import Jobs, NewKey, Vault
-from storage.encryption import Cost
+from storage import Jobs, NewKey
 from storage.job_files import JobFiles
+from tests.jobs.recipients import new_vault
 from tests.report.conftest import found, inconclusive, not_found, world
 from tests.ui.handlers import JOBS_KEYS
 from ui.components.finding_card import finding_card
@@ -32,28 +31,34 @@ def files(tmp_path) -> JobFiles:
     return jobs.files(jobs.create("investigate", "Investigate", {}).id)
 
 
-def test_missing_report_is_reported(files) -> None:
-    with pytest.raises(ReportError, match="numbers are missing"):
-        read_document(files, "report.json")
-
-
 @pytest.mark.parametrize("field", ["verdict", "alignment", "reading", "parameters", "items"])
 def test_report_with_a_missing_field_is_reported(found, field: str, files) -> None:
     document = copy.deepcopy(found.document)
     del document[field]
     files.write("report.json", to_json(document))
-    with pytest.raises(ReportError, match="damaged"):
+    with pytest.raises(ReportError):
         Drawn(read_document(files, "report.json"), dark=False)
 
 
-def test_truncated_report_is_reported(found, files) -> None:
-    files.write("report.json", to_json(found.document)[:1000])
-    with pytest.raises(IrwmError):
-        read_document(files, "report.json")
+def test_report_that_is_missing_truncated_or_of_another_version_is_reported(
+    found, files, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    another = found.document | {"schema": {"name": "irwm-report", "version": 1}}
+    for content in (None, to_json(found.document)[:1000], to_json(another)):
+        if content is not None:
+            files.write("report.json", content)
+        with pytest.raises(IrwmError):
+            read_document(files, "report.json")
+    files.write("report.html", b"<!doctype html>")
+    view = FindingView(None, (), None, [])  # type: ignore[arg-type]
+    _, said, _, _, _, page, *_ = view.shown(files, "report.json", [], dark=False)
+    assert "notice-fault" in said
+    assert page.visible, "it is still offered"
     files.write("report.json", to_json(found.document))
-    (path,) = files.folder.glob("*.sealed")
+    path = files.folder / "report.json.sealed"
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(ReportError, match="numbers cannot be read"):
+    with pytest.raises(ReportError):
         read_document(files, "report.json")
 
 
@@ -61,9 +66,6 @@ def test_inconclusive_lineage_decides_neither_way(inconclusive) -> None:
     said = finding_card(inconclusive.document).figures[2]
     assert said.value == "cannot tell"
     assert said.help.startswith("The evidence is not enough for an answer: ")
-    document = copy.deepcopy(inconclusive.document)
-    document["lineage"]["reason"] = "one thing: and its other half: the median row has cosine 0.1 with the original's"
-    assert "for an answer: one thing: and its other half. All " in finding_card(document).figures[2].help
 
 
 def test_verdict_card_shows_each_warning(found) -> None:
@@ -108,38 +110,24 @@ def test_readings_of_other_keys_that_are_damaged_offer_no_choice(found, content:
 
 @pytest.mark.parametrize("seed", [1e40, -1, 0.5, float("nan"), float("inf"), LARGEST_SEED + 1])
 def test_seed_out_of_range_is_refused(seed: float) -> None:
-    with pytest.raises(IrwmError, match="seed"):
+    with pytest.raises(IrwmError):
         checked_seed(seed)
-
-
-def test_a_seed_in_range_is_kept() -> None:
     assert [checked_seed(value) for value in (None, 0, 7.0, LARGEST_SEED)] == [0, 0, 7, LARGEST_SEED]
 
 
-def test_checkpoint_folder_or_file_is_one_suspect_others_are_several(tiny_path, tmp_path) -> None:
-    assert several_in(tiny_path) is None
-    assert several_in(tiny_path / "model.safetensors") is None
-    assert several_in(tmp_path) is None
-    (tmp_path / "a.gguf").write_bytes(b"x")
-    (tmp_path / "b.gguf").write_bytes(b"x")
-    assert len(several_in(tmp_path).paths) == 2
-
-
 def test_many_keys_are_shown_as_a_summary(tmp_path) -> None:
-    vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    vault = new_vault(tmp_path / "home")
     vault.add_keys(
         NewKey(b"x", "Labs", f"Customer {n}", "m", "f" * 64, "llama", f"{n:064x}", {}) for n in range(MOST_LISTED + 276)
     )
     page = vault.find_keys(model_fingerprint="f" * 64, newest_first=False, limit=MOST_LISTED)
     assert "<strong>All 300 keys</strong> will be tried: Customer 0, Customer 1" in " ".join(summary_html(page).split())
-    few = vault.find_keys("customer 7", model_fingerprint="f" * 64, newest_first=False, limit=MOST_LISTED)
-    assert "that match these words" in summary_html(few, "customer 7")
     none = vault.find_keys("nobody", model_fingerprint="f" * 64, limit=MOST_LISTED)
     assert "No key" in summary_html(none, "nobody")
 
 
 def test_damaged_key_record_is_named_next_to_the_choice(tmp_path) -> None:
-    vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    vault = new_vault(tmp_path / "home")
     (record,) = vault.add_keys([NewKey(b"x", "Labs", "Ada", "m", "f" * 64, "llama", "0" * 64, {})])
     with sqlite3.connect(next((tmp_path / "home").glob("vault.*"))) as db:
         db.execute("UPDATE keys SET meta = zeroblob(length(meta))")

@@ -60,24 +60,11 @@ def harness(tmp_path: Path) -> Harness:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:3000", "https://127.0.0.1:7860", ""]
+    "headers", [{}, {"origin": f"http://{HOST}"}, {"host": "localhost:9000", "origin": "http://localhost:9000"}]
 )
-@pytest.mark.parametrize(("method", "path"), [("POST", "/gradio_api/queue/join"), ("GET", "/config"), ("GET", "/")])
-def test_other_origin_does_not_reach_the_app(harness: Harness, method: str, path: str, origin: str) -> None:
-    assert harness.ask(method, path, origin=origin).status_code == 403
-    assert harness.inner.reached == []
-
-
-@pytest.mark.parametrize("origin", [None, f"http://{HOST}"])
-def test_our_page_and_programs_without_an_origin_get_through(harness: Harness, origin: str | None) -> None:
-    headers = {"origin": origin} if origin else {}
+def test_our_page_programs_and_a_tunnel_get_through(harness: Harness, headers: dict[str, str]) -> None:
     assert harness.ask("POST", "/gradio_api/queue/join", **headers).status_code == 200
     assert harness.inner.reached == ["POST /gradio_api/queue/join"]
-
-
-def test_a_tunnel_from_another_port_is_the_same_origin(harness: Harness) -> None:
-    answer = harness.ask("POST", "/gradio_api/queue/join", host="localhost:9000", origin="http://localhost:9000")
-    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
@@ -92,38 +79,19 @@ def test_other_pages_may_link_to_us_but_not_embed_us(harness: Harness, site: str
 
 @pytest.mark.fault(69, 98)
 @pytest.mark.parametrize(
-    ("method", "path"),
+    ("method", "paths"),
     [
-        ("GET", "/monitoring"),
-        ("GET", "/monitoring/summary"),
-        ("GET", "/openapi.json"),
-        ("GET", "/docs"),
-        ("GET", "/login"),
-        ("GET", "/gradio_api/deep_link"),
-        ("GET", "/gradio_api/proxy=https://x.hf.space/"),
-        ("GET", "/gradio_api/runs"),
-        ("GET", "/gradio_api/dev/reload"),
-        ("GET", "/gradio_api/vibe-code"),
-        ("GET", "/gradio_api/token"),
-        ("POST", "/gradio_api/call/unlock"),
-        ("POST", "/gradio_api/call/v2/unlock"),
-        ("POST", "/gradio_api/run/unlock"),
-        ("POST", "/gradio_api/api/unlock/"),
-        ("GET", "/gradio_api/call/unlock"),
-        ("GET", "/gradio_api/call/unlock/anybodys-session"),
-        ("GET", "/gradio_api/call/v2/unlock/anybodys-session"),
-        ("GET", "/gradio_api/custom_component/x/client/y/z.js"),
-        ("POST", "/gradio_api/component_server"),
-        ("POST", "/gradio_api/process_recording"),
-        ("POST", "/gradio_api/vibe-code"),
-        ("POST", "/login"),
-        ("POST", "/"),
-        ("GET", "/anything"),
-        ("GET", "/assets/"),
+        ("GET", "/monitoring /monitoring/summary /openapi.json /docs /login /anything /assets/"),
+        ("GET", "/gradio_api/deep_link /gradio_api/proxy=https://x.hf.space/ /gradio_api/runs /gradio_api/dev/reload"),
+        ("GET", "/gradio_api/vibe-code /gradio_api/token /gradio_api/custom_component/x/client/y/z.js"),
+        ("GET", "/gradio_api/call/unlock /gradio_api/call/unlock/session /gradio_api/call/v2/unlock/session"),
+        ("POST", "/gradio_api/call/unlock /gradio_api/call/v2/unlock /gradio_api/run/unlock /gradio_api/api/unlock/"),
+        ("POST", "/gradio_api/component_server /gradio_api/process_recording /gradio_api/vibe-code /login /"),
     ],
 )
-def test_unneeded_routes_are_missing(harness: Harness, method: str, path: str) -> None:
-    assert harness.ask(method, path).status_code == 404
+def test_unneeded_routes_are_missing(harness: Harness, method: str, paths: str) -> None:
+    for each in paths.split():
+        assert harness.ask(method, each).status_code == 404, each
     assert harness.inner.reached == []
 
 
@@ -162,52 +130,34 @@ def test_only_uploaded_files_are_served(harness: Harness, tmp_path: Path) -> Non
 
 
 @pytest.mark.fault(63)
-def test_large_bodies_are_refused_before_they_are_read(harness: Harness) -> None:
-    too_large = str(module.BODY_BYTES + 1)
-    assert harness.ask("POST", "/gradio_api/queue/join", content_length=too_large).status_code == 413
-    upload = str(module.UPLOAD_BYTES + 2 * module.MIB)
-    assert harness.ask("POST", "/gradio_api/upload", content_length=upload).status_code == 413
-    assert harness.inner.reached == []
-
-
-def test_a_body_of_unknown_length_is_refused(harness: Harness) -> None:
-    scope = {"type": "http", "method": "POST", "path": "/gradio_api/upload", "headers": [(b"host", HOST.encode())]}
-    with pytest.raises(Refusal) as caught:
-        harness.guard._check(scope)
-    assert caught.value.status == 411
-
-
-@pytest.mark.fault(63)
-def test_uploads_are_limited_in_total_too(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "UPLOADS_TOTAL_BYTES", 1000)
-    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 200
-    (tmp_path / "uploads" / "held").write_bytes(bytes(200))
-    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 413
-    harness.guard._arriving = 700
-    assert harness.ask("POST", "/gradio_api/upload", content_length="200").status_code == 413, "uploads under way too"
-
-
-def test_offered_files_do_not_count_as_uploads(
-    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_uploads_are_limited_in_total_and_leave_free_disk_space(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "UPLOADS_MOST", 6)
+    def upload(size: int, **headers: str) -> int:
+        return harness.ask("POST", "/gradio_api/upload", content_length=str(size), **headers).status_code
+
+    uploads = harness.guard.uploads
+    with monkeypatch.context() as patch:
+        usage = SimpleNamespace(free=module.SPARE_BYTES + 100)
+        patch.setattr(module.shutil, "disk_usage", lambda _: usage)
+        assert [upload(90), upload(110)] == [200, 413]
     monkeypatch.setattr(module, "UPLOADS_TOTAL_BYTES", 1000)
-    offered, posted = tmp_path / "uploads" / module.OFFERED, tmp_path / "uploads" / ("a" * 64) / module.OFFERED
+    monkeypatch.setattr(module, "UPLOADS_MOST", 10)
+    offered, posted = uploads / OFFERED, uploads / ("a" * 64) / OFFERED
     for folder in (offered, posted):
         folder.mkdir(parents=True)
-    for number in range(5):
+    for number in range(9):
         (offered / str(number)).write_bytes(bytes(500))
-    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 200
-    for number in range(3):
+    assert upload(900) == 200, "offered files do not count"
+    (posted / "held").write_bytes(bytes(200))
+    assert upload(900) == 413
+    harness.guard._arriving = 700
+    assert upload(200) == 413, "uploads under way count too"
+    harness.guard._arriving = 0
+    for number in range(4):
         (posted / str(number)).touch()
-    assert harness.ask("POST", "/gradio_api/upload", content_length="900").status_code == 413
-
-
-def test_uploads_leave_free_disk_space(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = type("Usage", (), {"free": module.SPARE_BYTES + 100})
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
-    assert harness.ask("POST", "/gradio_api/upload", content_length="90").status_code == 200
-    assert harness.ask("POST", "/gradio_api/upload", content_length="110").status_code == 413
+    assert upload(10) == 413, "half of the places"
+    assert upload(10, cookie="irwm_session_7860=proved") == 200, "the others are for the officer"
 
 
 def test_every_answer_has_the_headers(harness: Harness) -> None:
@@ -242,6 +192,8 @@ def test_a_locked_browser_gets_a_fresh_cookie_with_each_page(harness: Harness) -
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
     assert harness.ask("GET", "/").headers["set-cookie"] != cookie
+    assert "set-cookie" not in harness.ask("GET", "/", cookie="irwm_session_7860=proved").headers
+    assert "set-cookie" not in harness.ask("GET", "/config").headers, "only a page sets one"
 
 
 def test_fresh_cookie_replaces_the_previous_one(tmp_path: Path) -> None:
@@ -253,14 +205,6 @@ def test_fresh_cookie_replaces_the_previous_one(tmp_path: Path) -> None:
     new = re.search(r"irwm_session_7860=([^;]+)", answer.headers["set-cookie"])
     assert new is not None
     assert renewed == [("cookie:before", f"cookie:{new[1]}")]
-
-
-def test_an_unlocked_browser_keeps_its_cookie(harness: Harness) -> None:
-    assert "set-cookie" not in harness.ask("GET", "/", cookie="irwm_session_7860=proved").headers
-
-
-def test_only_pages_set_a_cookie(harness: Harness) -> None:
-    assert "set-cookie" not in harness.ask("GET", "/config").headers
 
 
 def test_websockets_are_closed(harness: Harness) -> None:
@@ -291,23 +235,20 @@ def test_only_the_stream_of_an_ended_session_ends_without_an_error(tmp_path: Pat
     if path == module.DATA:
         assert harness.ask("GET", path, cookie="irwm_session_7860=x").text == "told"
     else:
-        with pytest.raises(RuntimeError, match="the answer had begun"):
+        with pytest.raises(RuntimeError):
             harness.ask("GET", path)
 
 
 def test_full_queue_holds_unauthenticated_callers_but_not_the_officer(harness: Harness) -> None:
     harness.guard.waiting = lambda: harness.guard.budget.limits.waiting
-    told = harness.ask("POST", "/gradio_api/queue/join")
-    assert (told.status_code, "Too many requests from locked browsers" in told.text) == (503, True)
+    assert harness.ask("POST", "/gradio_api/queue/join").status_code == 503
     assert harness.inner.reached == []
     assert harness.ask("POST", "/gradio_api/queue/join", cookie="irwm_session_7860=proved").status_code == 200
     harness.guard.waiting = lambda: harness.guard.budget.limits.waiting - 1
     assert harness.ask("POST", "/gradio_api/queue/join").status_code == 200
 
 
-def test_unauthenticated_calls_run_two_at_a_time_and_the_officer_at_once(
-    tmp_path: Path,
-) -> None:
+def test_unauthenticated_calls_run_two_at_a_time_and_the_officer_at_once(tmp_path: Path) -> None:
     """No turn lasts longer than its limit in seconds, and a slow reader's turn ends when the answer begins."""
     worked: list[str] = []
     begins, ends = asyncio.Event(), asyncio.Event()
@@ -410,23 +351,6 @@ def test_oldest_waiting_call_ends_if_unauthenticated_callers_fill_all_places(tmp
 
 
 @pytest.mark.fault(96)
-def test_content_that_does_not_arrive_in_time_is_refused(harness: Harness) -> None:
-    async def never() -> Any:
-        await asyncio.Event().wait()
-
-    async def go() -> None:
-        with pytest.raises(Refusal) as caught:
-            await module._in_time(never, 0)()
-        assert caught.value.status == 408
-        assert await module._in_time(usual, PATIENCE)() == {"type": "http.request"}
-
-    async def usual() -> Any:
-        return {"type": "http.request"}
-
-    asyncio.run(go())
-
-
-@pytest.mark.fault(96)
 @pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/queue/join"])
 def test_unauthenticated_request_body_has_a_time_limit(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, path: str
@@ -437,6 +361,12 @@ def test_unauthenticated_request_body_has_a_time_limit(
         limits.append(seconds)
         return receive
 
+    async def late() -> None:
+        with pytest.raises(Refusal) as caught:
+            await module._in_time(asyncio.Event().wait, 0)()  # type: ignore[arg-type]
+        assert caught.value.status == 408
+
+    asyncio.run(late())
     monkeypatch.setattr(module, "_in_time", noted)
     harness.ask("POST", path, content=b"{}")
     assert limits == [pytest.approx(module.BODY_SECONDS, abs=1e-3)]
@@ -487,6 +417,7 @@ def joining(session: str, size: int = 0) -> bytes:
     return json.dumps({"session_hash": session, "data": ["x" * size]}).encode()
 
 
+@pytest.mark.fault(91)
 def test_refused_sessions_are_not_remembered_and_names_are_limited(harness: Harness) -> None:
     limit = harness.guard.budget.limits.body
     assert harness.ask("POST", "/gradio_api/queue/join", content=joining("large", limit)).status_code == 413
@@ -498,6 +429,7 @@ def test_refused_sessions_are_not_remembered_and_names_are_limited(harness: Harn
     assert list(harness.guard._streams._owners) == ["s" * 64]
 
 
+@pytest.mark.fault(91)
 def test_only_latest_sessions_of_locked_browsers_are_kept() -> None:
     gone: list[str] = []
     streams = Streams(lambda session: session == "cookie:proved", gone.append)
@@ -506,14 +438,3 @@ def test_only_latest_sessions_of_locked_browsers_are_kept() -> None:
         streams.claim(f"caller {number}", f"cookie {number}")
     assert gone == ["caller 0", "caller 1", "caller 2"]
     assert "officer" in streams._owners
-
-
-def test_small_unauthenticated_uploads_leave_places_for_the_officer(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "UPLOADS_MOST", 10)
-    for number in range(5):
-        (harness.guard.uploads / f"{number}").write_bytes(b"x")
-    asked = {"content_length": "10"}
-    assert harness.ask("POST", "/gradio_api/upload", **asked).status_code == 413
-    assert harness.ask("POST", "/gradio_api/upload", cookie="irwm_session_7860=proved", **asked).status_code == 200

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +21,8 @@ import irwm
 from tests.jobs.recipients import put_in_vault
 from tests.recording.answers import ENDPOINT, MODEL, write_recording
 from tests.ui.handlers import Pages, value
+from tools.running_app import REPOSITORY
+from tools.waiting import PATIENCE
 from ui.components.key_choice import MOST_LISTED
 from ui.components.plain_blocks import NOT_OFFERED
 from ui.jobs import runner
@@ -37,7 +46,7 @@ class Officer:
 
     def __init__(self, pages: Pages, original: Path) -> None:
         self.pages, self.path = pages, pages.root / "original"
-        _copy(original, self.path)
+        shutil.copytree(original, self.path)
         self.model = irwm.open_checkpoint(self.path)
         self.known = (str(self.path), self.model.fingerprint)
         self.listed: list[str] | None = None
@@ -68,8 +77,8 @@ class Officer:
         """The last card of a suspect chosen by its path, and whether it can be examined."""
         look = self.pages.handler("look_at_suspect", card)
         base = None if original is None else str(original)
-        *_, (html, sound, *_rest) = look.fn(str(path), base, None, self.pages.request)
-        return html, sound
+        *_, (shown, sound, *_rest) = look.fn(str(path), base, None, self.pages.request)
+        return shown, sound
 
     def starts(
         self, suspect: str | None = None, since: str = "", seed: float = 0, answers: tuple[Any, ...] = ()
@@ -84,36 +93,24 @@ class Officer:
         return {name: part.value for name, part in out.items() if isinstance(part, gr.HTML) and part.value}
 
 
-def _copy(source: Path, target: Path) -> None:
-    target.mkdir()
-    for file in source.iterdir():
-        (target / file.name).write_bytes(file.read_bytes())
-
-
 @pytest.fixture
 def officer(pages: Pages, tiny_path: Path) -> Officer:
     return Officer(pages, tiny_path)
 
 
-def test_new_key_is_offered_and_chosen_when_the_page_is_shown(officer: Officer) -> None:
+def test_new_keys_are_offered_and_a_deselected_key_stays_deselected(officer: Officer, started) -> None:
     officer.comes_into_view()
     assert not officer.may_start
-    first = officer.makes_key("Early access 1")
-    officer.comes_into_view()
-    assert (officer.listed, officer.offered, officer.may_start) == ([first], [first], True)
-    second = officer.makes_key("Early access 2")
-    officer.comes_into_view()
-    assert officer.listed == [first, second]
-
-
-def test_deselected_key_stays_deselected(officer: Officer) -> None:
     first, second = (officer.makes_key(f"Early access {n}") for n in (1, 2))
     officer.comes_into_view()
+    assert (officer.listed, officer.offered, officer.may_start) == ([first, second], [first, second], True)
     officer.listed = [second]
     third = officer.makes_key("Early access 3")
     officer.comes_into_view()
     assert officer.listed == [second, third]
     assert officer.offered == [first, second, third]
+    officer.starts()
+    assert started[0]["keys"] == [second, third]
 
 
 def test_untouched_key_list_requests_all_keys_at_start(officer, started) -> None:
@@ -124,33 +121,23 @@ def test_untouched_key_list_requests_all_keys_at_start(officer, started) -> None
     assert (started[0]["keys"], started[0]["matching"]) == (None, "")
 
 
-def test_edited_key_list_requests_the_remaining_keys(officer: Officer, started) -> None:
-    _, second = (officer.makes_key(f"Early access {n}") for n in (1, 2))
-    officer.comes_into_view()
-    officer.listed = [second]
-    officer.starts()
-    assert started[0]["keys"] == [second]
-
-
 def test_refusal_appears_only_at_its_field(officer: Officer, started) -> None:
     key = officer.makes_key("Early access 1")
     officer.comes_into_view()
     assert officer.starts() == {}
     notes = officer.notes()
-    for place, said, values in (
-        (notes["suspect"], "The suspect is missing", {"suspect": ""}),
-        ("suspect-seen-notice", "This is not a date", {"since": "last week"}),
-        ("suspect-seen-notice", "in the future", {"since": "2999-01-01"}),
-        ("seed-notice", "seed is out of range", {"seed": -1}),
+    for place, values in (
+        (notes["suspect"], {"suspect": ""}),
+        (notes["answers"], {"answers": ("", None, None)}),
+        ("suspect-seen-notice", {"since": "last week"}),
+        ("seed-notice", {"seed": -1}),
     ):
-        ((where, text),) = officer.starts(**values).items()
-        assert (where, said in text) == (place, True)
+        assert list(officer.starts(**values)) == [place]
     officer.listed = []
-    ((where, text),) = officer.starts().items()
-    assert (where, "No key was chosen" in text) == ("keys-notice", True)
+    assert list(officer.starts()) == ["keys-notice"]
     officer.listed, officer.offered = ["0" * 32], ["0" * 32, key]
     ((where, text),) = officer.starts().items()
-    assert (where, "no longer in the vault" in text) == ("keys-notice", True)
+    assert where == "keys-notice"
     assert "0" * 32 not in text, "a key's id means nothing to a user"
     assert len(started) == 1
 
@@ -173,7 +160,7 @@ def test_stale_choice_is_reported_without_its_value(pages: Pages) -> None:
     values = ["a key’s id", None, False]
     with pytest.raises(gr.Error) as refused:
         asyncio.run(pages.blocks.preprocess_data(pages.handler("show_key"), values, None))
-    assert str(refused.value) == repr(NOT_OFFERED) or NOT_OFFERED in str(refused.value)
+    assert NOT_OFFERED in str(refused.value)
     assert "id" not in str(refused.value)
 
 
@@ -205,10 +192,6 @@ def test_answers_have_a_separate_input(officer: Officer, started) -> None:
     assert sound
     for text in ("<h2>answers.safetensors</h2>", MODEL, ENDPOINT, "2026-03-01 10:00"):
         assert text in card
-    notes = officer.notes()
-    ((where, said),) = officer.starts(answers=("", None, None)).items()
-    assert (where, "The suspect is missing" in said) == (notes["answers"], True)
-    assert not started
     assert officer.starts(answers=(str(file), str(file), None)) == {}
     assert (started[0]["suspect"], started[0]["answers"]) == (str(file), True)
     # Values in the fields of the other way are not a suspect.
@@ -230,34 +213,29 @@ def test_only_one_input_mode_is_shown(officer: Officer) -> None:
         assert start.interactive == (way == "answers"), "the suspect of the other way does not count"
 
 
-@pytest.mark.parametrize(
-    ("corrupt", "said"),
-    [
-        ({"count": 20}, "There are too few answers"),
-        ("text", "These answers cannot be read"),
-    ],
-)
-def test_unexaminable_suspect_is_reported_below_its_field(officer: Officer, corrupt: Any, said: str) -> None:
-    file = officer.pages.root / "answers.safetensors"
-    write_recording(officer.model, officer.model, file, **(corrupt if isinstance(corrupt, dict) else {}))
-    if corrupt == "text":
-        file.write_text("no answers at all")
-    card, sound = officer.looks_at("answers-model", file, officer.path)
-    assert not sound
-    assert "notice-fault" in card
-    assert said in card
+def test_unexaminable_answers_are_reported_below_their_field(officer: Officer) -> None:
+    """Too few may still fit another original; the error of a broken original is below its field."""
+    few, text = officer.pages.root / "few.safetensors", officer.pages.root / "text.safetensors"
+    write_recording(officer.model, officer.model, few, count=20)
+    text.write_text("no weights and no answers at all")
+    for file, base, sound in (
+        (few, officer.path, False),
+        (text, officer.path, False),
+        (few, None, True),
+        (few, text, True),
+    ):
+        card, found = officer.looks_at("answers-model", file, base)
+        assert ("notice-fault" in card, found) == (not sound, sound)
 
 
-def test_answers_that_do_not_fit_one_original_may_fit_another(officer: Officer) -> None:
-    """Before an original is chosen a whole file cannot be wrong; a broken original has its own message."""
-    file = write_recording(officer.model, officer.model, officer.pages.root / "answers.safetensors", count=20)
-    assert [officer.looks_at("answers-model", file, base)[1] for base in (None, officer.path)] == [True, False]
-    broken = officer.pages.root / "broken.safetensors"
-    broken.write_bytes(b"no weights at all")
-    assert officer.looks_at("answers-model", file, broken)[1]
-
-
-def test_upload_states_accepted_files_and_the_path_alternative(pages: Pages) -> None:
-    assert pages.find("suspect-files").label.endswith("2.1 GB at most")
-    texts = [each.value for each in pages.blocks.blocks.values() if isinstance(each, gr.Markdown)]
-    assert any("needs no upload: paste its path above" in text and "200 files of 1.1 GB each" in text for text in texts)
+@pytest.mark.slow
+def test_the_shown_command_plans_a_recording(pages: Pages, gemma_path: Path, tmp_path: Path) -> None:
+    """Run unchanged, except for the values that only the officer knows."""
+    shown = re.search(r'data-copy="([^"]*)"', pages.handler("tell_how").fn(str(gemma_path), pages.request))
+    assert shown is not None
+    known = {"python": sys.executable, "app.py": str(REPOSITORY / "app.py"), "https://SERVER": "http://127.0.0.1:1"}
+    words = [known.get(word, word) for word in shlex.split(html.unescape(shown[1]))]
+    ended = subprocess.run(words, cwd=tmp_path, input="", capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 0, ended.stderr
+    assert "requests" in json.loads(ended.stdout)
+    assert not list(tmp_path.glob("answers*"))

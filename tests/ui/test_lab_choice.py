@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import gradio as gr
 import pytest
 
+import irwm
 from irwm import Parameters
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.quantisers import mixture, to_gguf
 from irwm.errors import IrwmError
 from irwm.report.lab_rows import MANY, SINGLE
 from irwm.scheme.parameters import AUTO_SCALE, many_recipients, one_owner
-from storage.encryption import Cost
-from storage.vault import Vault
-from tests.jobs.recipients import put_in_vault
+from tests.jobs.recipients import new_vault, put_in_vault
 from tests.ui.handlers import Pages, value
+from tools.officer import place
 from ui.components.lab_choice import (
     ALL,
     OWN,
@@ -32,12 +34,14 @@ from ui.components.lab_choice import (
     trial_of,
 )
 from ui.explore_settings import ExploreSettings
+from ui.jobs import runner
 from ui.pages.lab import (
     LARGEST_SEED,
     LEAST_TOKENS,
     MOST_TOKENS,
     PAPER,
     REHEARSE,
+    RELEASE,
     STANDARD,
     _whole,
     keys_for,
@@ -73,7 +77,7 @@ def test_unknown_tick_is_refused(ticks: list[str]) -> None:
         LabChoice.trials(OWN, ticks)
 
 
-def test_attacks_that_cannot_run_show_the_reason(demo_path: Path) -> None:
+def test_attacks_that_cannot_run_show_the_reason(demo_path: Path, tmp_path: Path) -> None:
     found = obstacles_of(demo_path, demo_path, Parameters())
     assert "LayerNorm" in found["shift-tables"]
     assert not found.keys() & {name for name, _ in QUICK_TRIALS}
@@ -82,6 +86,10 @@ def test_attacks_that_cannot_run_show_the_reason(demo_path: Path) -> None:
     assert found.keys() - whole == {token_of(ATTACKS["serve"], "turns")}  # it takes a second recipient
     assert f"{len(whole)} of {len(ATTACKS)} attacks and one strength of another cannot run on &lt;b&gt;demo" in text
     assert "LayerNorm" in text
+    for release in (to_gguf(demo_path, tmp_path / "leak", "Q8_0"), tmp_path / "nowhere", tmp_path):
+        found = obstacles_of(demo_path, release, Parameters())
+        assert found.keys() == ATTACKS.keys(), "no attack can run on a GGUF file, or without a model"
+        assert "<li>" not in obstacles_html("leak", found), "one reason for all"
 
 
 def test_missing_k_quant_library_excludes_only_4_bit_files(demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +102,6 @@ def test_missing_k_quant_library_excludes_only_4_bit_files(demo_path: Path, monk
     assert all(mixture.PACKAGE in why for why in of_gguf.values())
     assert {token_of(gguf, "F16"), token_of(gguf, "Q8_0")}.isdisjoint(impossible(found))
     assert of_gguf.keys() <= impossible(found)
-    text = obstacles_html("demo", found)
-    assert "As a GGUF file, 4 bits (Q4_K_M)" in text
-    assert "and 3 strengths of others cannot run on demo and cannot be ticked" in text
 
 
 def test_unrunnable_attacks_are_unticked_and_others_stay(pages: Pages, demo_path: Path) -> None:
@@ -132,23 +137,24 @@ def test_a_broken_model_starts_no_attacks(pages: Pages, tmp_path: Path) -> None:
     assert "notice-fault" in value(out["lab-obstacles"])
 
 
-def test_a_gguf_release_has_one_reason_for_all_attacks(demo_path: Path, tmp_path: Path) -> None:
-    found = obstacles_of(demo_path, to_gguf(demo_path, tmp_path / "leak", "Q8_0"), Parameters())
-    assert found.keys() == ATTACKS.keys()
-    text = obstacles_html("leak", found)
-    assert "No attack can run on leak: a GGUF file is examined but not attacked" in text
-    assert "<li>" not in text
+def test_lab_on_a_release_is_requested_with_its_key(
+    pages: Pages, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    job = SimpleNamespace(id="job")
+    monkeypatch.setattr(runner, "start", lambda kind, title, request, *_: asked.append(request) or job)
+    original, release = (place(tiny_path, pages.root, name) for name in ("own", "own-marked"))
+    ticks = ["prune|0"], *([] for _ in _choice_of(pages).lists[1:])
+    settings = STANDARD, None, "", 1024, 0, "Leak of January", ""
 
+    def start(base: str, copy: str, key: str | None) -> dict[str, Any]:
+        return pages.call("start-lab", "click", RELEASE, base, [SINGLE], copy, key, *settings, OWN, *ticks)
 
-def test_a_model_that_cannot_be_read_has_a_reason_for_each(demo_path: Path, tmp_path: Path) -> None:
-    found = obstacles_of(demo_path, tmp_path / "nowhere", Parameters())
-    assert found.keys() == ATTACKS.keys()
-    assert all("nowhere" in reason for reason in found.values())
-    assert "Every attack can run" in obstacles_html("demo", {})
-
-
-def test_non_model_folder_is_reported_for_every_attack(tmp_path: Path) -> None:
-    assert obstacles_of(tmp_path, tmp_path, Parameters())["rotate"]
+    for missing in (("", str(release), "key"), (str(original), "", "key"), (str(original), str(release), None)):
+        assert "notice-fault" in "".join(str(value(part)) for part in start(*missing).values())
+    assert not asked
+    start(str(original), str(release), "key")
+    assert (asked[0]["original"], asked[0]["release"], asked[0]["key"]) == (str(original), str(release), "key")
 
 
 def test_trial_marks_use_preset_model_and_settings(demo_path: Path) -> None:
@@ -166,13 +172,11 @@ def test_trial_marks_use_preset_model_and_settings(demo_path: Path) -> None:
 
 
 def test_the_key_of_a_release_is_found_by_its_record(tmp_path: Path, tiny_path: Path) -> None:
-    import irwm
-
     model = irwm.open_checkpoint(tiny_path)
     settings = Parameters(positions=20, required_positions=12, constraints=5, scale=AUTO_SCALE)
     keys = [irwm.generate_key(model, settings, bytes([n]) * 32, "Example Labs", f"Customer {n}") for n in range(2)]
     release = irwm.insert(model, keys[1], tmp_path / "release").path
-    vault = Vault.create(tmp_path / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    vault = new_vault(tmp_path / "home")
     assert keys_for(vault, str(tiny_path), None) == ([], None)
     ids = put_in_vault(vault, keys)
     choices, own = keys_for(vault, str(tiny_path), str(release))
@@ -185,19 +189,17 @@ def test_the_key_of_a_release_is_found_by_its_record(tmp_path: Path, tiny_path: 
     assert "Customer 1" in choices[0][0]
 
 
-@pytest.mark.parametrize("tokens", [63, 65_537, 100.5, None, float("nan"), float("inf")])
-def test_number_of_tokens_out_of_range_is_refused(tokens: float | None) -> None:
-    with pytest.raises(IrwmError, match="number of tokens is out of range"):
-        _whole("number of tokens", tokens, LEAST_TOKENS, MOST_TOKENS)
-
-
-@pytest.mark.parametrize("seed", [-1, 1.5, LARGEST_SEED + 1])
-def test_seed_of_a_lab_out_of_range_is_refused(seed: float) -> None:
-    with pytest.raises(IrwmError, match="seed is out of range"):
-        _whole("seed", seed, 0, LARGEST_SEED)
-
-
-def test_numbers_of_a_lab_in_range_are_kept() -> None:
-    kept = [_whole("number of tokens", value, LEAST_TOKENS, MOST_TOKENS) for value in (64, 1024.0, 65_536)]
-    assert kept == [64, 1024, 65_536]
-    assert _whole("seed", 0, 0, LARGEST_SEED) == 0
+@pytest.mark.parametrize(
+    ("least", "most", "good", "bad"),
+    [
+        (LEAST_TOKENS, MOST_TOKENS, (64, 1024.0, 65_536), (63, 65_537, 100.5, None, float("nan"), float("inf"))),
+        (0, LARGEST_SEED, (0, LARGEST_SEED), (-1, 1.5, LARGEST_SEED + 1)),
+    ],
+)
+def test_only_whole_numbers_in_range_are_taken(
+    least: int, most: int, good: tuple[float, ...], bad: tuple[float | None, ...]
+) -> None:
+    assert [_whole("seed", each, least, most) for each in good] == list(good)
+    for each in bad:
+        with pytest.raises(IrwmError):
+            _whole("seed", each, least, most)

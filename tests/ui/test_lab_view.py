@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -13,6 +14,7 @@ from irwm.report.signature_file import ENDING
 from tests.ui.handlers import Pages, value
 from tests.ui.lab_documents import crafted, row
 from ui.components.lab_table import summary_html, table_html
+from ui.jobs import runner
 
 ROWS = [
     row("none", 0, role="release", change=0.0),
@@ -31,18 +33,15 @@ def test_table_shows_finding_and_cost_of_every_row() -> None:
     assert "Not run: its embedding does not go through a &lt;LayerNorm&gt;" in text
     assert text.count(">ruined<") == 1
     assert "Recipient" not in table_html(crafted(ROWS))
-
-
-def test_proof_is_shown_or_reported_as_missing() -> None:
     proof = {"same": True, "largest": 0.0123, "scale": 10.0, "tolerance": 0.1, "positions": 9, "dtype": "float32"}
     rotated = row("rotate", 1)
-    assert "same function proved: largest difference of a logit 0.01" in table_html(
-        crafted([rotated | {"proof": proof}])
-    )
-    assert "not the same" in table_html(crafted([rotated | {"proof": proof | {"same": False}}]))
-    assert "same function not proved" in table_html(crafted([rotated]))
-    trimmed = rotated | {"proof": proof, "utility": rotated["utility"] | {"compared": 800}}
-    assert "same function proved for the remaining tokens: largest" in table_html(crafted([trimmed]))
+    for changes, words in (
+        ({"proof": proof}, "same function proved: largest difference of a logit 0.01"),
+        ({"proof": proof | {"same": False}}, "not the same"),
+        ({"proof": None}, "same function not proved"),
+        ({"proof": proof, "utility": rotated["utility"] | {"compared": 800}}, "proved for the remaining tokens"),
+    ):
+        assert words in table_html(crafted([rotated | changes]))
 
 
 @pytest.mark.parametrize(("complete", "running", "words"), [
@@ -55,28 +54,30 @@ def test_outcome_is_one_sentence_with_details(complete: bool, running: bool, wor
     assert "The mark was found in the one trial that left the model usable" in text
     assert words in text
     assert "trial mark with a public secret" in text
-
-
-def test_removed_mark_is_shown_as_a_failure() -> None:
-    text = summary_html(crafted([row("prune", 0.1, verdict="not found")]), running=False)
-    assert "notice-fault" in text
-    assert "one trial that left the model usable" in text
+    removed = summary_html(crafted([row("prune", 0.1, verdict="not found")]), running=False)
+    assert ("notice-fault" in removed, "notice-fault" in text) == (True, False)
 
 
 def lab(pages: Pages, document: dict[str, Any]) -> str:
     jobs = pages.jobs
-    id = jobs.create("lab", "Rehearsal on demo", {}).id
+    id = jobs.create("lab", "Rehearsal on demo", {"resume": ""}).id
     jobs.files(id).write(LAB_JSON, to_json(document))
     jobs.finish(id, "stopped")
     return id
 
 
-def test_unfinished_lab_can_be_resumed_and_figures_follow_the_choice(pages: Pages) -> None:
+def look(pages: Pages, id: str, known: Any = None) -> dict[str, Any]:
+    """The values that the page gets for this lab, by the ids of its parts."""
+    function = pages.handler("look", "lab")
+    values = function.fn(id, known, False, None, None, [], pages.request)
+    return dict(zip([out.elem_id for out in function.outputs], values, strict=True))
+
+
+def test_unfinished_lab_can_be_resumed_and_figures_follow_the_choice(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     id = lab(pages, crafted(ROWS, complete=False))
-    look = pages.handler("look", "lab")
-    shown = dict(
-        zip([out.elem_id for out in look.outputs], look.fn(id, None, False, None, None, [], pages.request), strict=True)
-    )
+    shown = look(pages, id)
     assert shown["lab"].visible
     assert "ended early" in shown["lab-summary"]
     assert shown["lab-go-on"].visible
@@ -87,28 +88,24 @@ def test_unfinished_lab_can_be_resumed_and_figures_follow_the_choice(pages: Page
     assert shown["lab-trials"].data
     # No update is sent again without news.
     now = [id, len(ROWS), False, "stopped", False]
-    again = look.fn(id, now, False, None, None, [], pages.request)
-    assert all(part == gr.skip() for part in again)
+    assert all(part == gr.skip() for part in look(pages, id, now).values())
     figures = pages.call("lab-ways", "input", id, True, "single", "prune", ["joint original", "sum suspect"])
     assert len(figures["lab-curve"].data) >= 3
+    monkeypatch.setattr(runner, "start", lambda kind, title, request, *_: SimpleNamespace(id=request["resume"]))
+    assert id in pages.call("lab-go-on", "click", id).values(), "the rest is run"
 
 
 @pytest.mark.parametrize("name", [LAB_HTML, f"{NAME}{ENDING}"])
 def test_damaged_signed_file_of_a_lab_is_an_error_on_the_page(pages: Pages, name: str) -> None:
     id = lab(pages, crafted(ROWS))
-    files, look = pages.jobs.files(id), pages.handler("look", "lab")
-
-    def shown() -> dict[str, Any]:
-        values = look.fn(id, None, False, None, None, [], pages.request)
-        return dict(zip([out.elem_id for out in look.outputs], values, strict=True))
-
+    files = pages.jobs.files(id)
     button = {LAB_HTML: "lab-html"}.get(name, "lab-signature")
-    assert not shown()[button].visible
+    assert not look(pages, id)[button].visible
     files.write(name, b"signed")
-    assert shown()[button].visible
+    assert look(pages, id)[button].visible
     path = files.folder / f"{name}.sealed"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    said = shown()
+    said = look(pages, id)
     assert said["lab"].visible
     assert "notice-fault" in said["lab-summary"]
     assert not said[button].visible
@@ -117,23 +114,15 @@ def test_damaged_signed_file_of_a_lab_is_an_error_on_the_page(pages: Pages, name
 def test_missing_or_damaged_lab_results_are_reported(pages: Pages) -> None:
     id = lab(pages, crafted(ROWS))
     jobs = pages.jobs
-    look = pages.handler("look", "lab")
     jobs.files(id).write(LAB_JSON, b"{}")
-    assert "not a lab" in look.fn(id, None, False, None, None, [], pages.request)[1]
+    assert "notice-fault" in look(pages, id)["lab-summary"]
     (jobs.folder(id) / f"{LAB_JSON}.sealed").unlink()
-    assert not look.fn(id, None, False, None, None, [], pages.request)[0].visible
-    other = jobs.create("item", "Hash", {}).id
-    with pytest.raises(gr.Error, match="not a lab run"):
-        pages.call("lab-history", "input", other)
-    with pytest.raises(gr.Error, match="nothing to continue"):
-        pages.call("lab-go-on", "click", other)
-    running = jobs.create("lab", "Lab", {}).id
-    with pytest.raises(gr.Error, match="already running"):
-        pages.call("lab-go-on", "click", running)
-    pages.lock()
-    assert not look.fn(id, None, False, None, None, [], pages.request)[0].visible
-    for element, event, values in (
-        ("lab-history", "input", [id]), ("lab-go-on", "click", [id]), ("lab-preset", "input", ["all", []]),
-    ):  # fmt: skip
+    assert not look(pages, id)["lab"].visible
+    other, running = jobs.create("item", "Hash", {}).id, jobs.create("lab", "Lab", {}).id
+    for element, event, id in (
+        ("lab-history", "input", other),
+        ("lab-go-on", "click", other),
+        ("lab-go-on", "click", running),
+    ):
         with pytest.raises(gr.Error):
-            pages.call(element, event, *values)
+            pages.call(element, event, id)

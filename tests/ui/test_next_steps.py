@@ -33,16 +33,10 @@ def test_the_receipt_is_a_file_named_by_its_key() -> None:
     assert Path(file.value["path"] if isinstance(file.value, dict) else file.value).name == f"receipt-{'ab' * 8}.json"
     name = file._constructor_args[0]["value"]
     assert json.loads(Path(name).read_text(encoding="utf-8")) == DONE
-
-
-def test_next_steps_need_a_release_and_many_copies_have_a_table() -> None:
     box, _, done = NextSteps.shown(None)
-    assert not box.visible
-    assert done is None
-    box, file, done = NextSteps.shown({**DONE, "many": True})
-    assert box.visible
-    assert not file.visible
-    assert done["many"]
+    assert (box.visible, done) == (False, None)
+    box, file, _ = NextSteps.shown({**DONE, "many": True})
+    assert (box.visible, file.visible) == (True, False), "many copies have a table"
 
 
 def test_investigate_gets_the_release_and_its_original(pages: Pages) -> None:

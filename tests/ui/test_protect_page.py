@@ -1,16 +1,19 @@
-"""The files that a release would leave out, on the page Protect."""
+"""The page Protect before it starts: names, the place of the release, and the files that it would leave out."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import pytest
 from gradio.helpers import EventData, special_args
 
-from tests.ui.handlers import Pages
+import irwm
+from tests.ui.handlers import Pages, value
 from tools.officer import place
-from ui.pages.protect import ONE
+from ui.pages.protect import ONE, SEVERAL
 
 
 def check_place(pages: Pages, model: Path, offered: list[str], chosen: list[str] | None) -> Any:
@@ -43,3 +46,43 @@ def test_no_question_without_left_out_files(pages: Pages, tiny_path: Path) -> No
     said, _, also = check_place(pages, place(tiny_path, pages.root, "tiny"), [], None)
     assert "Left out" not in said
     assert also == gr.skip(), "it is not shown"
+
+
+@pytest.mark.parametrize(
+    ("owner", "names", "goes_on"),
+    [("", "Ada", False), ("Labs", "Ada\nADA", False), ("Labs", "", False), ("Labs", "Ada\nBen", True)],
+)
+def test_names_that_cannot_be_used_stop_the_wizard(pages: Pages, owner: str, names: str, goes_on: bool) -> None:
+    """A missing owner is reported below its field, and faulty lines are already reported below the list."""
+    out = pages.call("to-setting", "click", SEVERAL, owner, names, None, named="check_names")
+    assert ("notice-fault" in str(value(out["owner-notice"]))) == (not owner)
+    assert (out["protect-steps"] != gr.skip()) == goes_on
+
+
+def test_existing_folder_and_small_disk_are_reported_before_the_start(
+    pages: Pages, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = place(tiny_path, pages.root, "tiny")
+    (pages.root / "release").mkdir()
+    assert "notice-fault" in check_place(pages, model, [], None)[0]
+    (pages.root / "release").rmdir()
+    assert "notice-fault" not in check_place(pages, model, [], None)[0]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 1000, 1000))  # type: ignore[attr-defined]
+    assert "notice-fault" in check_place(pages, model, [], None)[0]
+
+
+def test_headers_are_shown_before_the_embedding_is_read(
+    pages: Pages, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, read = place(tiny_path, pages.root, "tiny"), irwm.Checkpoint.embedding
+    seen: list[str] = []
+
+    def embedding(self: irwm.Checkpoint, *more: Any) -> Any:
+        seen.append("read")
+        return read(self, *more)
+
+    monkeypatch.setattr(irwm.Checkpoint, "embedding", embedding)
+    for _, card, start, *_ in pages.handler("look", "protect-model").fn(str(model), None, pages.request):
+        seen.append("reading …" if "reading …" in card else "complete")
+        assert start.interactive
+    assert (seen[0], seen[-1], "read" in seen) == ("reading …", "complete", True)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from irwm.errors import IrwmError
-from storage.encryption import Cost
 from storage.errors import StorageFullError
 from storage.job import Job
 from storage.jobs import Jobs
-from storage.vault import Vault
+from storage.processes import still_runs
+from tests.jobs.recipients import new_vault
 from tools.running_app import FAKE_TASKS
 from tools.waiting import PATIENCE, until, until_over
 from ui.components.job_card import job_html
@@ -32,11 +32,17 @@ def state(jobs: Jobs, job: Job) -> str:
     return jobs.get(job.id).state
 
 
+@pytest.mark.fault(65)
 @pytest.mark.slow
 def test_one_job_runs_and_others_wait_in_order(jobs: Jobs) -> None:
     first, second, third = (start(jobs, number, steps=40) for number in range(3))
     assert (first.state, second.state, third.state) == ("running", "queued", "queued")
     assert [job.id for job in jobs.ahead(third.id)] == [first.id, second.id]
+    with pytest.raises(runner.JobRunningError) as refused:
+        start(jobs, 1, steps=40)
+    assert refused.value.job.id == second.id
+    card = job_html(third, speed=None, unit="bytes", now=datetime.now(UTC), ahead=jobs.ahead(third.id))
+    assert "“Task 0”" in card
     until_over(jobs, third.id)
     ended = [jobs.get(job.id) for job in (first, second, third)]
     assert [job.state for job in ended] == ["done"] * 3
@@ -47,37 +53,15 @@ def test_one_job_runs_and_others_wait_in_order(jobs: Jobs) -> None:
     assert f"Waiting for 2 before it, now: protect {first.id}" in jobs.log_tail(third.id)
 
 
-def test_equal_request_is_queued_once(jobs: Jobs) -> None:
-    start(jobs, 0)
-    waiting = start(jobs, 1)
-    with pytest.raises(runner.JobRunningError, match=waiting.id):
-        start(jobs, 1)
-
-
 def test_stop_takes_a_waiting_task_out_of_the_queue(jobs: Jobs) -> None:
     first, second, third = (start(jobs, number) for number in range(3))
     assert second.pid is not None
     assert runner.stop(second.id, jobs).state == "stopped"
-    until(lambda: not Path(f"/proc/{second.pid}").exists() or "zombie" in status(second.pid), "the process's end")
+    until(lambda: not still_runs(second.pid or 0, None), "the process's end")
     assert [job.id for job in jobs.ahead(third.id)] == [first.id]
     runner.stop(first.id, jobs)
     until(lambda: state(jobs, third) == "running", "the job to be running", lambda: jobs.log_tail(third.id))
     assert state(jobs, second) == "stopped"
-
-
-def status(pid: int | None) -> str:
-    try:
-        return Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return "zombie"
-
-
-def test_killed_task_does_not_block_the_queue(jobs: Jobs) -> None:
-    first, second = start(jobs, 0), start(jobs, 1, steps=3)
-    assert first.pid is not None
-    os.kill(first.pid, signal.SIGKILL)
-    until(lambda: state(jobs, second) == "done", "the job to be done", lambda: jobs.log_tail(second.id))
-    assert state(jobs, first) == "failed"
 
 
 @pytest.mark.slow
@@ -86,9 +70,8 @@ def test_task_waits_for_other_processes_and_survives_its_starter(jobs: Jobs) -> 
     first = start(jobs, 0, steps=100_000)
     code = (
         "import sys; from pathlib import Path; from storage.jobs import Jobs; from ui.jobs import runner\n"
-        "from tools.waiting import until\n"
-        "from storage.job_keys import JobsKeys\n"
-        "jobs = Jobs(Path(sys.argv[1])).opened(JobsKeys({'0' * 16: b'\\x07' * 32}, '0' * 16))\n"
+        "from tests.ui.handlers import JOBS_KEYS; from tools.waiting import until\n"
+        "jobs = Jobs(Path(sys.argv[1])).opened(JOBS_KEYS)\n"
         "job = runner.start('protect', 'Task 1', {'do': 'work', 'number': 1, 'steps': 3}, {'key': 'k' * 32}, jobs)\n"
         "print(job.id, job.state, flush=True)\n"
         "until(lambda: 'Waiting for' in jobs.log_tail(job.id), 'the job to wait', lambda: jobs.log_tail(job.id))"
@@ -110,6 +93,22 @@ def test_task_waits_for_other_processes_and_survives_its_starter(jobs: Jobs) -> 
     until(lambda: jobs.get(id).state == "done", "the second job", lambda: jobs.log_tail(id))
 
 
+def test_dead_tasks_do_not_block_the_queue(jobs: Jobs) -> None:
+    """One that is killed while another waits, and one whose process ended without the app."""
+    first, second = start(jobs, 0), start(jobs, 1, steps=3)
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGKILL)
+    until(lambda: state(jobs, second) == "done", "the job to be done", lambda: jobs.log_tail(second.id))
+    killed = jobs.get(first.id)
+    assert (killed.state, (killed.error or {})["found"]) == ("failed", "signal SIGKILL")
+    dead = runner.subprocess.Popen(["true"])
+    dead.wait()
+    lost = jobs.start(jobs.create("protect", "Task 2", {"do": "work", "number": 2}, "cpu").id, dead.pid)
+    assert lost.state == "running"
+    assert start(jobs, 2).state == "running"
+    assert state(jobs, lost) == "interrupted"
+
+
 def test_failed_start_does_not_block_the_queue(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise StorageFullError("the disk is full")
@@ -126,16 +125,6 @@ def test_failed_start_does_not_block_the_queue(jobs: Jobs, monkeypatch: pytest.M
     assert start(jobs, 0).state == "running"
 
 
-def test_next_start_ends_abandoned_tasks(jobs: Jobs) -> None:
-    dead = runner.subprocess.Popen(["true"])
-    dead.wait()
-    request = {"do": "work", "number": 0}
-    lost = jobs.start(jobs.create("protect", "Task 0", request, "cpu").id, dead.pid)
-    assert lost.state == "running"
-    assert start(jobs, 0).state == "running"
-    assert state(jobs, lost) == "interrupted"
-
-
 def test_queue_length_is_limited(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "MOST_WAITING", 1)
     start(jobs, 0)
@@ -146,38 +135,19 @@ def test_queue_length_is_limited(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_tasks_of_two_devices_do_not_wait_for_each_other(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ui.jobs.runner.lane_of", lambda kind, request: request["device"])
-    assert [start(jobs, n, device=device).state for n, device in enumerate(("cpu", "cuda", "cpu"))] == [
-        "running",
-        "running",
-        "queued",
-    ]
-
-
-def test_light_tasks_and_other_devices_do_not_wait() -> None:
-    assert queue.lane_of("item", {"path": "/x"}) == ""
-    assert queue.lane_of("protect", {"device": "cpu"}) == "cpu"
-    assert queue.lane_of("verify", {}) == "cpu"
-
-
-def test_missing_gpu_is_refused_before_the_start(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes = [queue.lane_of(*each) for each in (("item", {}), ("protect", {"device": "cpu"}), ("verify", {}))]
+    assert lanes == ["", "cpu", "cpu"], "hashing an item waits for no device"
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(IrwmError, match="no GPU"):
+    with pytest.raises(IrwmError):
         start(jobs, 0, device="cuda")
     assert jobs.recent() == []
-
-
-def test_waiting_job_card_names_the_blocking_job(jobs: Jobs) -> None:
-    first = start(jobs, 0)
-    waiting = start(jobs, 1)
-    card = job_html(waiting, speed=None, unit="bytes", now=datetime.now(UTC), ahead=jobs.ahead(waiting.id))
-    assert "Waiting for its turn: the device is busy with “Task 0”" in card
-    runner.stop(first.id, jobs)
+    monkeypatch.setattr("ui.jobs.runner.lane_of", lambda kind, request: request["device"])
+    states = [start(jobs, n, device=device).state for n, device in enumerate(("cpu", "cuda", "cpu"))]
+    assert states == ["running", "running", "queued"]
 
 
 def test_an_ended_task_is_run_again_with_the_same_request(jobs: Jobs) -> None:
-    vault = Vault.create(jobs.home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
-    job = start(jobs, 0)
+    vault, job = new_vault(jobs.home), start(jobs, 0)
     with pytest.raises(runner.JobRunningError):
         runner.again(job, vault, jobs)
     stopped = runner.stop(job.id, jobs)
@@ -188,7 +158,7 @@ def test_an_ended_task_is_run_again_with_the_same_request(jobs: Jobs) -> None:
 
 @pytest.mark.parametrize("kind", ["sweep", "lab"])
 def test_resumable_task_is_resumed(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    vault = Vault.create(jobs.home, "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1))
+    vault = new_vault(jobs.home)
     job = jobs.finish(jobs.create(kind, "old", {"resume": "", "seed": 1}).id, "stopped")
     asked: list[Any] = []
     monkeypatch.setattr(runner, "start", lambda *values: asked.append(values))

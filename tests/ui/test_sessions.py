@@ -43,6 +43,20 @@ def test_idle_browser_is_locked_despite_polling(sessions: Sessions, clock: Clock
     assert (sessions.is_open("a"), sessions.is_open("b")) == (False, True)
 
 
+@pytest.mark.parametrize("before", [900, 60])
+def test_idle_time_applies_to_open_and_new_browsers_and_reopens_none(
+    sessions: Sessions, clock: Clock, before: int
+) -> None:
+    sessions.set_idle(before)
+    sessions.create("first", PASSPHRASE)
+    clock.now = 61  # without a request since then
+    sessions.set_idle(60 if before == 900 else 900)
+    assert not sessions.is_open("first")
+    sessions.unlock("second", PASSPHRASE)
+    clock.now += 61
+    assert sessions.is_open("second") == (before == 60)
+
+
 def test_session_without_identity_is_refused(sessions: Sessions) -> None:
     with pytest.raises(SessionLockedError):
         sessions.create(None, PASSPHRASE)
@@ -67,19 +81,17 @@ def test_wrong_passphrases_count_together_and_delay_each_browser(sessions: Sessi
     for _ in range(3):
         with pytest.raises(WrongPassphraseError):
             sessions.unlock("attacker", "wrong")
-    with pytest.raises(TooManyTriesError, match="in 1 second"):
+    with pytest.raises(TooManyTriesError):
         sessions.unlock("attacker", PASSPHRASE)
     sessions.renew("attacker", "attacker with a new cookie")
-    with pytest.raises(TooManyTriesError, match="in 1 second"):
+    with pytest.raises(TooManyTriesError):
         sessions.unlock("attacker with a new cookie", PASSPHRASE)
     assert sessions.is_open("a")
     sessions.unlock("another", PASSPHRASE)
     assert sessions.vault("another").audit_log()[-1].details == {"failed tries before": 3, "tries not looked at": 2}
 
 
-def test_wrong_passphrases_do_not_count_for_a_new_vault(
-    sessions: Sessions,
-) -> None:
+def test_wrong_passphrases_do_not_count_for_a_new_vault(sessions: Sessions) -> None:
     """There is no backup: its folder was emptied, and a new vault is created."""
     sessions.create("a", PASSPHRASE)
     for _ in range(2):

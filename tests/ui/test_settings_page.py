@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import pytest
+import torch
 
+from irwm.errors import IrwmError
 from storage import audit
 from storage.errors import StorageFullError
 from tests.ui.handlers import Pages, value
@@ -18,7 +19,6 @@ from ui.components.browsing import Limits, PathRefusedError, use_path
 from ui.components.header import device_label, settle_device
 from ui.pages.settings import named_roots
 from ui.preferences import Preferences, PreferencesError
-from ui.server import theme_script
 from ui.settings import Settings
 
 
@@ -38,8 +38,12 @@ def save(pages: Pages, theme: Any = "dark", idle: Any = 5, device: Any = "cpu", 
 def test_saved_settings_apply_at_once_and_persist(free: Pages, tmp_path: Path) -> None:
     other = tmp_path / "other models"
     other.mkdir()
+    (free.context.settings.home / preferences.FILE_NAME).write_text("{")  # damaged
+    note = Settings.from_environment({"IRWM_HOME": str(free.context.settings.home)}).note
+    free.context.settings = replace(free.context.settings, note=note)
     out = save(free, roots=f'{free.root}\n\n  "{other}"  \n{other}\n')
-    assert "Saved" in out["settings-saved"]
+    assert "notice-fault" not in out["settings-saved"]
+    assert (note is None, free.context.settings.note, out["settings-note"].visible) == (False, None, False)
     kept = preferences.read(free.context.settings.home)
     assert kept == Preferences("cpu", (str(free.root), str(other)), 5, "dark")
     assert free.context.settings.roots == (free.root, other)
@@ -52,7 +56,7 @@ def test_saved_folders_apply_at_once_to_every_picker(free: Pages, tmp_path: Path
     other = tmp_path / "other models"
     other.mkdir()
     before = Limits.of(free.context.settings)
-    with pytest.raises(PathRefusedError, match="page Settings"):
+    with pytest.raises(PathRefusedError):
         use_path(str(other), before, kind="folder")
     free.context.prefer(Preferences(roots=(str(other),)))
     assert use_path(str(other), Limits.of(free.context.settings), kind="folder") == other
@@ -92,27 +96,23 @@ def test_no_number_field_of_any_page_rounds_what_was_typed(pages: Pages) -> None
     assert [each.label for each in fields if each.preprocess(1.5) != 1.5] == []
 
 
-def test_lines_are_folders_and_each_is_taken_once(tmp_path: Path) -> None:
+def test_only_folders_of_models_are_taken_and_each_once(free: Pages, tmp_path: Path) -> None:
+    """Neither the root of all files nor a virtual file system, also if it was set before."""
     typed = f'{tmp_path}\n\n "{tmp_path}" \n/gone/before'
     assert named_roots(typed, ("/gone/before",)) == (str(tmp_path), "/gone/before")
-    for wrong in ("models", "/no/such/folder", "/etc/passwd", "~no-such-user/x", "/a\0b"):
-        with pytest.raises(PreferencesError, match="not name a folder"):
-            named_roots(wrong, ())
-
-
-def test_root_and_virtual_file_systems_are_not_model_folders(free: Pages, tmp_path: Path) -> None:
     (tmp_path / "top").symlink_to("/")
-    for line in ("/", "//", "/usr/..", "/proc", "/proc/self", "/sys/", "/dev/shm", str(tmp_path / "top")):
-        for known in ((), (line,)):  # one that was set before is refused too
-            with pytest.raises(PreferencesError, match="too broad"):
-                named_roots(line, known)
+    unusable = ("models", "/no/such/folder", "/etc/passwd", "~no-such-user/x", "/a\0b")
+    too_broad = ("/", "//", "/usr/..", "/proc", "/proc/self", "/sys/", "/dev/shm", str(tmp_path / "top"))
+    for line, known in (*((each, ()) for each in (*unusable, *too_broad)), *((each, (each,)) for each in too_broad)):
+        with pytest.raises(PreferencesError):
+            named_roots(line, known)
     before = free.context.settings
-    assert "too broad" in save(free, roots=f"{free.root}\n/")["settings-saved"]
+    assert "notice-fault" in save(free, roots=f"{free.root}\n/")["settings-saved"]
     assert free.context.settings == before
     assert not (before.home / preferences.FILE_NAME).exists()
 
 
-def test_change_that_cannot_be_logged_adds_no_folder(
+def test_change_that_cannot_be_logged_or_saved_has_no_effect(
     free: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other models"
@@ -125,21 +125,16 @@ def test_change_that_cannot_be_logged_adds_no_folder(
     with monkeypatch.context() as patch:
         patch.setattr(audit, "append", full)
         out = save(free, roots=str(other))
-    assert "disk of the vault is full" in out["settings-saved"]
+    assert "notice-fault" in out["settings-saved"]
     assert free.context.settings == before
     assert not (before.home / preferences.FILE_NAME).exists()
     assert free.vault.idle_seconds == 900
-
-
-def test_change_that_cannot_be_saved_is_not_logged(free: Pages) -> None:
-    (free.context.settings.home / preferences.FILE_NAME).mkdir()
-    assert "cannot be saved" in save(free)["settings-saved"]
+    (before.home / preferences.FILE_NAME).mkdir()
+    assert "notice-fault" in save(free)["settings-saved"]
     assert "settings changed" not in [entry.event for entry in free.vault.audit_log()]
 
 
 def test_missing_gpu_is_refused_or_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     preferred = Settings.from_environment({"IRWM_HOME": str(tmp_path / "home")})
     preferred = preferred.with_preferences(Preferences(device="cuda"))
@@ -147,30 +142,5 @@ def test_missing_gpu_is_refused_or_skipped(tmp_path: Path, monkeypatch: pytest.M
     assert (settled.device, label) == ("auto", device_label("auto"))
     assert "GPU" in str(settled.note)
     asked = Settings.from_environment({"IRWM_HOME": str(tmp_path / "home"), "IRWM_DEVICE": "cuda"})
-    with pytest.raises(Exception, match="IRWM_DEVICE"):
+    with pytest.raises(IrwmError):
         settle_device(asked)
-
-
-def test_damaged_preferences_are_reported_until_rewritten(pages: Pages) -> None:
-    home = pages.context.settings.home
-    (home / preferences.FILE_NAME).write_text("{")
-    note = Settings.from_environment({"IRWM_HOME": str(home)}).note
-    pages.context.settings = replace(pages.context.settings, note=note)
-    saved = save(pages)
-    assert pages.context.settings.note is None
-    assert saved["settings-note"].visible is False
-    assert json.loads((home / preferences.FILE_NAME).read_text())["theme"] == "dark"
-
-
-def test_locked_settings_page_sets_nothing_and_shows_no_path(pages: Pages) -> None:
-    pages.lock()
-    with pytest.raises(gr.Error, match="locked"):
-        save(pages)
-    assert not (pages.context.settings.home / preferences.FILE_NAME).exists()
-    config = json.dumps(pages.blocks.get_config_file(), default=str)
-    assert str(pages.context.settings.home) not in config
-    assert str(pages.root) not in config
-
-
-def test_theme_script_states_the_theme() -> None:
-    assert theme_script("dark") == b'<script src="/studio/theme.js" data-theme="dark"></script>'

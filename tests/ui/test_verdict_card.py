@@ -42,33 +42,20 @@ def test_every_text_is_escaped() -> None:
     assert page.count("&lt;img src=x onerror=alert(1)&gt;&amp;&#34;&#39;{0}") == 12
 
 
-def test_why_accepts_our_own_markup() -> None:
-    page = verdict_html(VerdictCard("found", "S.", FIGURES, (Markup("<b>{}</b>").format("<i>"),)))
-    assert "<p><b>&lt;i&gt;</b></p>" in page
-
-
-def test_without_why_there_is_no_heading() -> None:
-    assert "Why" not in verdict_html(VerdictCard("found", "S.", FIGURES))
-
-
-def test_tags_are_balanced() -> None:
-    page = verdict_html(VerdictCard("inconclusive", "S.", FIGURES, ("W.",), "about"))
-    assert_balanced(page)
-
-
-@pytest.mark.parametrize("figures", [(), FIGURES[:2], (*FIGURES, FIGURES[0])])
-def test_a_verdict_has_three_figures(figures: tuple[Figure, ...]) -> None:
-    with pytest.raises(ValueError, match="3 figures"):
-        VerdictCard("found", "S.", figures)
-
-
-def test_unknown_verdict_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown verdict"):
-        VerdictCard("probably", "S.", FIGURES)
-
-
 def test_open_points_and_errors_appear_above_the_figures() -> None:
     page = verdict_html(VerdictCard("unproven", "S.", FIGURES, ("Because.",), "about", "A control failed.", "Not all."))
     places = [page.index(text) for text in (WORDS["unproven"], "S.", "A control failed.", "Not all.", "48 of 50")]
     assert places == sorted(places)
+    assert_balanced(page)
+    assert "Why" not in verdict_html(VerdictCard("found", "S.", FIGURES))
+    own = VerdictCard("found", "S.", FIGURES, (Markup("<b>{}</b>").format("<i>"),))
+    assert "<p><b>&lt;i&gt;</b></p>" in verdict_html(own), "our own markup is kept"
     assert "verdict-first" not in verdict_html(VerdictCard("found", "S.", FIGURES, ("Because.",)))
+
+
+@pytest.mark.parametrize(
+    ("word", "figures"), [("found", ()), ("found", FIGURES[:2]), ("found", FIGURES * 2), ("probably", FIGURES)]
+)
+def test_a_card_has_a_known_verdict_and_three_figures(word: str, figures: tuple[Figure, ...]) -> None:
+    with pytest.raises(ValueError, match=r"verdict|figures"):
+        VerdictCard(word, "S.", figures)

@@ -66,68 +66,48 @@ def posted(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_report_on_disk_and_uploaded_report_verify(pages: Pages, report: Path) -> None:
+    """The uploaded one also at the locked gate, where it is not kept."""
+    known = pages.vault.identity().first_public_key
     on_disk = pages.call("start-verify", "click", str(report), None, None, *NOTHING)["verified"]
     uploaded = pages.call("start-verify", "click", "", posted(report.parent), "", *NOTHING)["verified"]
     assert NOT_ESTABLISHED in on_disk
     assert uploaded == on_disk
+    assert "as expected" in pages.call("start-verify", "click", str(report), None, known, *NOTHING)["verified"]
+    files = posted(report.parent)
+    pages.lock()
+    assert pages.call("outside-verify", "click", files, "", None)["outside-verified"] == on_disk
+    assert "was not uploaded here" in pages.call("outside-verify", "click", [str(report)], "", None)["outside-verified"]
+    assert not list(pages.context.settings.home.rglob("report.json"))
 
 
 @pytest.mark.slow
-def test_a_changed_byte_of_the_numbers_is_named(pages: Pages, report: Path) -> None:
+def test_unexpected_signer_and_a_changed_byte_fail(pages: Pages, report: Path) -> None:
+    said = pages.call("start-verify", "click", str(report), None, "ab" * 32, *NOTHING)["verified"]
+    assert "Verification failed" in said
     report.write_bytes(report.read_bytes().replace(b"Leak of January", b"Leak of January!", 1))
     said = pages.call("start-verify", "click", str(report), None, None, *NOTHING)["verified"]
     assert "Verification failed" in said
     assert "report.json is not the file that was signed" in said
 
 
-@pytest.mark.slow
-def test_report_by_an_unexpected_signer_fails(pages: Pages, report: Path) -> None:
-    known = pages.vault.identity().first_public_key
-    assert "as expected" in pages.call("start-verify", "click", str(report), None, known, *NOTHING)["verified"]
-    said = pages.call("start-verify", "click", str(report), None, "ab" * 32, *NOTHING)["verified"]
-    assert "Verification failed" in said
-
-
-@pytest.mark.slow
-def test_uploaded_files_are_checked_while_the_vault_is_locked_and_not_kept(pages: Pages, report: Path) -> None:
-    files = posted(report.parent)
-    pages.lock()
-    said = pages.call("outside-verify", "click", files, "", None)["outside-verified"]
-    assert NOT_ESTABLISHED in said
-    assert not list(pages.context.settings.home.rglob("report.json"))
-
-
-def test_a_path_is_not_read_while_the_vault_is_locked(pages: Pages, report: Path) -> None:
-    pages.lock()
-    with pytest.raises(gr.Error, match="locked"):
-        pages.call("start-verify", "click", str(report), None, None, *NOTHING)
-    assert "was not uploaded here" in pages.call("outside-verify", "click", [str(report)], "", None)["outside-verified"]
-
-
 def test_path_and_upload_together_or_neither_are_refused(pages: Pages, report: Path) -> None:
-    with pytest.raises(gr.Error, match="missing"):
+    with pytest.raises(gr.Error):
         pages.call("start-verify", "click", "", None, None, *NOTHING)
-    with pytest.raises(gr.Error, match="Both"):
+    with pytest.raises(gr.Error):
         pages.call("start-verify", "click", str(report), posted(report.parent), None, *NOTHING)
 
 
-def test_unsigned_page_among_signed_files_fails(pages: Pages, report: Path) -> None:
+def test_unsigned_page_among_signed_files_and_files_of_no_report_fail(pages: Pages, report: Path) -> None:
     unsigned = report.with_name("final.html")
     unsigned.write_text("<p>Found.</p>", encoding="utf-8")
-    try:
-        said = pages.call("outside-verify", "click", posted(report.parent), "", None)["outside-verified"]
-    finally:
-        unsigned.unlink()
-    assert "these files belong to several reports" in said.lower()
+    said = pages.call("outside-verify", "click", posted(report.parent), "", None)["outside-verified"]
+    unsigned.unlink()
+    assert "notice-fault" in said
     assert "final, report" in said
-
-
-def test_files_without_a_report_are_reported(pages: Pages) -> None:
     folder = pages.root / "other"
     folder.mkdir()
     (folder / "letter.txt").write_text("Dear Sirs", encoding="utf-8")
-    said = pages.call("outside-verify", "click", posted(folder), None, None)["outside-verified"]
-    assert "these files do not belong to a report" in said.lower()
+    assert "notice-fault" in pages.call("outside-verify", "click", posted(folder), None, None)["outside-verified"]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from irwm.attacks.equivalence import TRANSFORMS, State, apply, read_state, write_state
+from irwm.attacks.equivalence import TRANSFORMS, State, applicable, apply, read_state, write_state
 from irwm.attacks.equivalence.draft import Draft, generator, orthogonal
 from irwm.attacks.equivalence.residual import fold_gains, turned
 from irwm.attacks.equivalence.structure import structure_of
@@ -16,9 +16,8 @@ from tests.attacks.models import TINY, error
 
 # Float32 noise of two different orders of summation through the tiny models; maps of condition 10 add a little.
 NOISE = 1e-5
-# Transforms whose result cannot be run in transformers, or is not visible in logits, have separate tests.
-ELSEWHERE = {"rename_tensors", "cast"}
-RUNNABLE = sorted(set(TRANSFORMS) - ELSEWHERE)
+# transformers cannot run the results of the other two, which have separate tests.
+RUNNABLE = sorted(set(TRANSFORMS) - {"rename_tensors", "cast"})
 LAYER_NORM_ONLY = {"shift_key_bias", "shift_rows", "shift_tables"}
 REFUSED = {
     "llama": {"as_llama", *LAYER_NORM_ONLY},
@@ -52,11 +51,14 @@ def test_a_transform_keeps_the_logits_or_says_why_it_cannot(
 ) -> None:
     state = read_state(tiny_models[name])
     if transform in REFUSED[name]:
-        with pytest.raises(NotApplicableError, match=f"{transform} does not apply"):
+        assert applicable(tiny_models[name])[transform]
+        with pytest.raises(NotApplicableError):
             apply(state, [transform])
         return
+    assert applicable(tiny_models[name])[transform] is None
     disguised = apply(state, [transform], seed=1)
     assert changed(state, disguised)
+    assert not changed(state, read_state(tiny_models[name])), "a transform changes nothing in place"
     out = write_state(disguised, tmp_path / "out")
     assert error(tiny_models[name], out, disguised) < NOISE
 
@@ -95,48 +97,12 @@ def test_a_rotation_without_folded_gains_fails_the_same_check(tiny_models: dict[
     assert error(tiny_models["llama"], wrong) > 0.03
 
 
-@pytest.mark.parametrize("name", ["llama", "phi3-partial"])
-def test_a_dense_map_between_rotated_q_and_k_fails_the_same_check(
-    tiny_models: dict[str, Path], tmp_path: Path, name: str
-) -> None:
-    state = read_state(tiny_models[name])
-    structure, draft = structure_of(state), Draft(state)
-    size, group = structure.head_dim, structure.heads // structure.kv_heads
-    q = orthogonal(size, generator(0))  # its own inverse transpose: right for every model without rotation
-    for layer in structure.layers:
-        for linear, heads in ((layer.q, structure.kv_heads * group), (layer.k, structure.kv_heads)):
-            for ref in linear.refs:
-                value = draft.read(ref)
-                draft.write(ref, (q @ value.reshape(heads, size, -1)).reshape(value.shape))
-    assert error(tiny_models[name], write_state(draft.done(), tmp_path / "out")) > 0.03
-
-
-def test_signs_of_single_coordinates_break_a_layer_norm_model(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    state = read_state(tiny_models["bert"])
-    structure, draft = structure_of(state), Draft(state)
-    signs = torch.ones(structure.hidden_size, dtype=torch.float64)
-    signs[::2] = -1
-    draft.change((*structure.tables, *structure.readers), lambda w: w * signs)
-    draft.change(structure.writers, lambda w: w * signs[:, None])
-    biases = [norm.bias for norm in structure.norms if norm.bias]
-    draft.change((*structure.writer_biases, *biases), lambda b: b * signs)
-    assert error(tiny_models["bert"], write_state(draft.done(), tmp_path / "out")) > 0.03
-
-
-def test_a_rotation_that_moves_the_direction_of_all_ones_breaks_a_layer_norm_model(
-    tiny_models: dict[str, Path], tmp_path: Path
-) -> None:
-    folded = fold_gains(read_state(tiny_models["gpt2"]))
-    wrong = turned(folded, orthogonal(structure_of(folded).hidden_size, generator(0)))
-    assert error(tiny_models["gpt2"], write_state(wrong, tmp_path / "out")) > 0.03
-
-
 def test_fold_gains_with_bias_after_zero_gain_raises(tiny_models: dict[str, Path]) -> None:
     state = read_state(tiny_models["gpt2"])
     draft = Draft(state)
     gain = structure_of(state).norms[-1].gain
     draft.change([gain], lambda g: g.index_fill(0, torch.tensor([3]), 0.0))
-    with pytest.raises(NotApplicableError, match="a gain of zero") as caught:
+    with pytest.raises(NotApplicableError) as caught:
         fold_gains(draft.done())
     assert gain in str(caught.value)
 
@@ -155,15 +121,6 @@ def test_a_tied_head_is_written_when_the_last_gain_moves_into_it(tiny_models: di
     folded = apply(state, ["fold_gains"])
     assert folded.config["tie_word_embeddings"] is False
     assert "lm_head.weight" in folded.tensors
-
-
-def test_a_transform_changes_nothing_in_place(tiny_models: dict[str, Path]) -> None:
-    for name in ("phi3", "bert"):
-        state = read_state(tiny_models[name])
-        for transform in RUNNABLE:
-            if TRANSFORMS[transform].obstacle(state) is None:
-                apply(state, [transform])
-        assert not changed(read_state(tiny_models[name]), state)
 
 
 def test_transform_depends_only_on_the_seed(tiny_models: dict[str, Path]) -> None:

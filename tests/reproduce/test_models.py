@@ -12,15 +12,12 @@ from irwm.errors import IrwmError
 
 
 def test_a_folder_is_described_without_its_path(gemma_path: Path) -> None:
+    assert open_models([str(gemma_path)])[0].name == "gemma"
     (model,) = open_models([f"small={gemma_path}"])
     shown = model.to_dict()
     assert (shown["name"], shown["family"], shown["hidden"], shown["dtype"]) == ("small", "gemma", 128, "bfloat16")
     assert shown["parameters"] > 800_000
     assert str(gemma_path) not in str(shown)
-
-
-def test_model_without_a_given_name_uses_its_folder_name(gemma_path: Path) -> None:
-    assert open_models([str(gemma_path)])[0].name == "gemma"
 
 
 def test_the_default_is_two_trained_families_and_more() -> None:
@@ -29,31 +26,18 @@ def test_the_default_is_two_trained_families_and_more() -> None:
     assert all((path / "config.json").is_file() for _, path in default_models())
 
 
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
-        (["missing"], "not a model folder"),
-        (["a={gemma}", "a={gemma}"], "two models have the same name"),
-        (["../a={gemma}"], "invalid model name"),  # it would leave the cache
-        (["..={gemma}"], "invalid model name"),
-    ],
-)
-def test_folders_and_names_that_cannot_be_used_are_refused(gemma_path: Path, given: list[str], problem: str) -> None:
-    with pytest.raises(ModelError) as caught:
+# A name with dots would leave the cache.
+@pytest.mark.parametrize("given", [["missing"], ["a={gemma}", "a={gemma}"], ["../a={gemma}"], ["..={gemma}"]])
+def test_folders_and_names_that_cannot_be_used_are_refused(gemma_path: Path, given: list[str]) -> None:
+    with pytest.raises(ModelError):
         open_models([each.format(gemma=gemma_path) for each in given])
-    assert caught.value.problem == problem
 
 
-def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(IrwmError):
-        open_models([f"empty={tmp_path}"])
-
-
-def test_model_without_tokenizer_is_refused_by_experiments(gemma_path: Path, tmp_path: Path) -> None:
-    for name in ("config.json", "model.safetensors"):
+@pytest.mark.parametrize("missing", ["model.safetensors", "tokenizer.json"])
+def test_incomplete_model_is_refused_by_experiments(gemma_path: Path, tmp_path: Path, missing: str) -> None:
+    for name in {"config.json", "model.safetensors"} - {missing}:
         shutil.copy(gemma_path / name, tmp_path)
-    with pytest.raises(IrwmError, match="tokenizer"):
+    with pytest.raises(IrwmError):
         open_models([f"mute={tmp_path}"])
 
 
@@ -67,5 +51,5 @@ def test_experiment_modes_are_paper_setting_and_preset() -> None:
     paper = parameters_of(PAPER_MULTI, 256)
     assert (paper.constraints, paper.positions, paper.scale, paper.noise_level) == (10, 50, 1000.0, "global")
     assert (paper.spread, paper.places) == (0.0, ("embedding",))
-    with pytest.raises(ModelError, match="unknown mode"):
+    with pytest.raises(ModelError):
         parameters_of("both", 256)

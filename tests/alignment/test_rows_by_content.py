@@ -57,6 +57,7 @@ def test_moved_rows_are_found_at_their_new_places(phi3_path: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_all_searches_between_unrelated_models_are_abandoned(phi3_path: Path, tmp_path: Path, seed: int) -> None:
     model = irwm.open_checkpoint(phi3_path)

@@ -106,11 +106,11 @@ def at(finding: irwm.Finding, place: str) -> Reading:
     return reading
 
 
-@pytest.fixture(
-    scope="module",
-    params=[(name, model) for name in STUDIES for model in ("demo", "gemma" if name == "disguised" else "MiniLM")],
-    ids=" on ".join,
-)
+CASES = [(name, model) for name in STUDIES for model in ("demo", "gemma" if name == "disguised" else "MiniLM")]
+UNMARKED = CASES[:2]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=" on ".join)
 def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, in_full: bool) -> Findings:
     name, model_name = request.param
     study, root = STUDIES[name], tmp_path_factory.mktemp("calibration")
@@ -125,13 +125,6 @@ def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         keys = [irwm.generate_key(model, study.parameters, secret=secret) for secret in secrets]
         found += irwm.detect_each(examination, keys, seed=start + study.seed, keys_tried=1)
     return Findings(name, found)
-
-
-@pytest.fixture
-def unmarked(findings: Findings) -> Findings:
-    if findings.study != "unmarked":
-        pytest.skip("a property of the first study, which has enough keys")
-    return findings
 
 
 def test_no_key_is_found(findings: Findings) -> None:
@@ -158,30 +151,31 @@ def test_ranks_are_uniform(findings: Findings) -> None:
         assert low <= (ranks < params.rank_threshold).sum() <= high, name
 
 
-def test_counts_follow_the_binomial_law(unmarked: Findings) -> None:
+@pytest.mark.parametrize("findings", UNMARKED, indirect=True)
+def test_counts_follow_the_binomial_law(findings: Findings) -> None:
     """Positions must be independent too: dependent ones would keep the mean count and widen its spread."""
-    p = chance_of_counting(unmarked.all[0].parameters)
-    for name, readings in unmarked.readings().items():
+    p = chance_of_counting(findings.all[0].parameters)
+    for name, readings in findings.readings().items():
         counts = np.array([each.count for each in readings])
         dispersion = (counts.size - 1) * counts.var(ddof=1) / (50 * p * (1 - p))
         low, high = chi2.interval(0.999, counts.size - 1)
         assert low <= dispersion <= high, name
 
 
-def test_p_values_are_conservative(unmarked: Findings) -> None:
+@pytest.mark.parametrize("findings", UNMARKED, indirect=True)
+def test_p_values_are_conservative(findings: Findings) -> None:
     """Those of each statistic, and the risk corrected for both places."""
-    n = len(unmarked.all)
-    values = {name: [each.log10_p for each in readings] for name, readings in unmarked.readings().items()}
-    for name, logs in (values | {"risk": [each.log10_risk for each in unmarked.all]}).items():
+    n = len(findings.all)
+    values = {name: [each.log10_p for each in readings] for name, readings in findings.readings().items()}
+    for name, logs in (values | {"risk": [each.log10_risk for each in findings.all]}).items():
         p = 10.0 ** np.array(logs)
         assert name == "risk" or kstest(p, "uniform", alternative="greater").pvalue > 1e-3, name
         for alpha in (0.1, 0.01, 0.001):
             assert (p <= alpha).sum() <= binom.ppf(0.9995, n, alpha), name
 
 
-def test_shown_place_is_not_chosen_by_its_result(unmarked: Findings) -> None:
+@pytest.mark.parametrize("findings", UNMARKED[:1], indirect=True)
+def test_shown_place_is_not_chosen_by_its_result(findings: Findings) -> None:
     """Of two places that read the same, the embedding is shown, even if the other reads lower."""
-    if unmarked.all[0].places == 1:
-        pytest.skip("its output head is its embedding")
-    lower = [each.elsewhere.log10_p < each.reading.log10_p for each in unmarked.all if each.elsewhere is not None]
+    lower = [each.elsewhere.log10_p < each.reading.log10_p for each in findings.all if each.elsewhere is not None]
     assert binom.ppf(0.0005, len(lower), 0.5) <= sum(lower) <= binom.ppf(0.9995, len(lower), 0.5)

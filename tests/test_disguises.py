@@ -52,7 +52,7 @@ SINGLE = [
 
 
 @pytest.mark.sweep
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("name", "label"), SINGLE)
 def test_each_disguise_alone(releases: dict[str, Marked], tmp_path: Path, name: str, label: str) -> None:
     row = next(row for row in rows(releases[name].release) if row.label == label)

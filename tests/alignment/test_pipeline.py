@@ -110,6 +110,7 @@ def test_a_taller_decoy_tensor_does_not_hide_the_embedding(phi3_path: Path, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("names", [("gemma", "phi3"), ("phi3", "gemma"), ("demo", "phi3"), ("few rows", "phi3")])
 @pytest.mark.parametrize("large", [False, True])
 def test_unrelated_models_cannot_be_aligned(

@@ -12,8 +12,11 @@ from safetensors.torch import load_file
 
 from irwm.attacks import equivalence
 from irwm.attacks.equivalence import TRANSFORMS, applicable, apply, read_state, rename_map, write_state
+from irwm.attacks.rewrite import copy_companions
+from irwm.checkpoint import open_checkpoint
 from irwm.errors import CorruptCheckpointError, NotApplicableError, ParameterError
 from tests.attacks.models import edited, error
+from tools.small_models import write_llama
 
 # Options unlike the defaults, to check that each wrapper passes them.
 OPTIONS: dict[str, dict] = {
@@ -135,3 +138,30 @@ def test_head_equal_to_tied_embedding_is_not_written(tiny_models: dict[str, Path
     out = equivalence.permute_residual(folder, tmp_path / "out")
     assert "lm_head.weight" not in load_file(out / "model.safetensors")
     assert error(folder, out) < 3e-5
+
+
+INDEX = "model.safetensors.index.json"
+
+
+def saved_by_a_library(folder: Path, *, shards: bool) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text('{"new": true}')
+    if shards:
+        (folder / INDEX).write_text('{"weight_map": {"of": "the new shards"}}')
+    return folder
+
+
+def test_companions_do_not_replace_config_and_shard_index(tmp_path: Path) -> None:
+    model = open_checkpoint(write_llama(tmp_path / "model"))
+    (model.path / "tokenizer.json").write_text("{}")
+    (model.path / INDEX).write_text('{"weight_map": {"of": "the old shards"}}')
+    one = saved_by_a_library(tmp_path / "one", shards=False)
+    several = saved_by_a_library(tmp_path / "several", shards=True)
+    for out in (one, several):
+        copy_companions(model, out, described=True)
+        assert json.loads((out / "config.json").read_text()) == {"new": True}
+        assert (out / "tokenizer.json").exists()
+    assert not (one / INDEX).exists()
+    assert "new" in (several / INDEX).read_text()
+    copy_companions(model, one)
+    assert "old" in (one / INDEX).read_text()

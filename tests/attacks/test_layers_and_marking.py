@@ -48,12 +48,6 @@ def test_shards_keep_names_and_get_new_index(tiny_models: dict[str, Path], tmp_p
     assert AutoModel.from_pretrained(out).config.num_hidden_layers == 1
 
 
-def test_the_mark_is_in_the_embedding_and_stays(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
-    original, key, release = release_of("demo")
-    smaller = irwm.open_checkpoint(drop_layers(release, tmp_path / "smaller", [0, 2]))
-    assert irwm.detect(smaller, original, key).verdict == "found"
-
-
 def test_folder_without_layer_count_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     folder = edited(tiny_models["llama"], tmp_path / "uncounted", num_hidden_layers=None)
     with pytest.raises(UnsupportedCheckpointError):

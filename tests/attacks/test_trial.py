@@ -81,14 +81,11 @@ def broken(error: Exception) -> Attack:
     return replace(ATTACKS["prune"], name="broken", strengths=(Strength(1, "once"),), carry_out=fails)
 
 
-def test_a_failing_attack_leaves_a_reason_and_nothing_else(setup: Setup) -> None:
+def test_a_failing_or_stopped_attack_leaves_nothing_but_a_reason(setup: Setup) -> None:
     trial = try_attack(setup, broken(ParameterError("the disk is of wood")), 1)
     assert not trial.ran
     assert "of wood" in trial.reason
     assert not any(setup.scratch.iterdir())
-
-
-def test_stop_propagates_and_removes_scratch(setup: Setup) -> None:
     with pytest.raises(CancelledError):
         try_attack(setup, broken(CancelledError("stopped")), 1)
     assert not any(setup.scratch.iterdir())

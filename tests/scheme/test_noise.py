@@ -70,15 +70,6 @@ def test_fast_noise_equals_algorithm_4(model: irwm.Checkpoint, level: float | st
     assert np.abs(noise.over(embedding, np.arange(600)) - expected).max() < 1e-12
 
 
-def test_marked_rows_and_rows_of_zeros_are_left_alone(model: irwm.Checkpoint) -> None:
-    embedding = model.embedding().double().numpy()
-    embedding[[3, 599]] = 0.0
-    noise = noise_for(model)
-    noisy = noise.over(embedding, np.arange(600))
-    unchanged = np.flatnonzero((noisy == embedding).all(axis=1))
-    assert unchanged.tolist() == sorted({3, 599, *noise.untouched.tolist()})
-
-
 def test_noise_of_rows_does_not_depend_on_selection(model: irwm.Checkpoint) -> None:
     embedding = model.embedding().double().numpy()
     noise = noise_for(model)
@@ -95,21 +86,6 @@ def test_rows_keep_their_mean_length(model: irwm.Checkpoint) -> None:
     # 5 of 64 numbers of mean square 1 are replaced by 5 of mean square 1.
     assert ratio.mean() == pytest.approx(1.0, abs=4 * ratio.std() / np.sqrt(600))
     assert 0.5 < ratio.min() < 1.0 < ratio.max() < 2.5
-
-
-def test_the_row_level_follows_each_rows_own_deviation_and_the_global_one_does_not(model: irwm.Checkpoint) -> None:
-    embedding = model.embedding().double().numpy()
-    longer = embedding.copy()
-    longer[:300] *= 10
-    tokens = np.arange(600)
-    row, level = noise_for(model), noise_for(model, "global")
-    assert np.allclose(row.over(longer, tokens)[:300], 10 * row.over(embedding, tokens)[:300])
-    written = level.basis.into(level.over(longer, tokens), tokens)
-    positions, signs = places(level.stream_key, np.arange(600), 5, 64)
-    values = np.take_along_axis(written, positions, axis=1)
-    touched = ~np.isin(tokens, level.untouched)
-    expected = signs * level.deviation
-    assert np.abs(values - expected)[touched].max() < 1e-12
 
 
 def test_two_recipients_share_neither_places_nor_signs_nor_sizes(model: irwm.Checkpoint) -> None:

@@ -1,4 +1,4 @@
-"""What an import loads and exports; `lint-imports` checks the layers (pyproject.toml)."""
+"""The public names of `irwm`, and imports that must not load torch; `lint-imports` checks the layers."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ types: $(VENV)/.dev
 rules: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q --noconftest $(OF_SOURCES)
 
 # Below 6 minutes on two idle cores: every concept once.

@@ -1,123 +1,181 @@
-"""Searches for our own false positives: 400 random keys on each unmarked, trained model; `make every`: 1 000.
+"""Searches for our own false positives: hundreds of wrong keys on unmarked, trained models, in four studies.
 
 Every key is wrong by construction, so every "found" would be a false accusation. Ranks must be uniform for the
-verdict's statistic and for the paper's.
+verdict's statistic and for the paper's. `make every` uses more keys, and `python -m benchmarks.calibration` repeats the
+first study with the default number of permutations.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import save_file
 from scipy.stats import binom, chi2, kstest
 
 import irwm
+from benchmarks.disguises import RENAMED, TRIMMED, everything, models
+from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.evidence.finding import Reading
 from irwm.scheme.keystream import derive
 from irwm.scheme.parameters import EMBEDDING, HEAD, chance_of_counting
 
-# Reads hundreds of keys, once for the whole module.
+# Reads hundreds of keys, once for each study and model.
 pytestmark = pytest.mark.slow
 
-KEYS, EVERY = 400, 1000
-PERMUTATIONS = 199  # exact at any number; `python -m benchmarks.calibration` repeats this with the default 1 000
-BATCH = 100  # keys per seed, so that the permutations behind the ranks vary too
+KEYS, EVERY = 400, 1000  # of the first study
+PERMUTATIONS = 199  # exact at any number
+PARAMETERS = irwm.Parameters(permutations=PERMUTATIONS)
 
 
-def random_keys(model: irwm.Checkpoint, start: int, params: irwm.Parameters) -> list[irwm.Key]:
-    secrets = [derive(b"calibration", b"", i.to_bytes(4, "big")) for i in range(start, start + BATCH)]
-    return [irwm.generate_key(model, params, secret=secret) for secret in secrets]
+def as_state_space_model(path: Path, folder: Path) -> Path:
+    """A trained embedding under the names of a family without attention; only the embedding is read."""
+    model = irwm.open_checkpoint(path)
+    folder.mkdir()
+    tensors = {"backbone.embeddings.weight": model.embedding()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {"model_type": "mamba", "vocab_size": model.vocab_size, "hidden_size": model.hidden_size}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
-@pytest.fixture(scope="module")
-def number(in_full: bool) -> int:
-    return EVERY if in_full else KEYS
+def disguised(path: Path, folder: Path) -> Path:
+    return write_state(apply(read_state(path), [TRIMMED, *everything(path), RENAMED], seed=5), folder)
 
 
-@pytest.fixture(scope="module")
-def unmarked(trained_path: Path, number: int) -> list[irwm.Finding]:
-    model = irwm.open_checkpoint(trained_path)
-    findings: list[irwm.Finding] = []
-    examination = irwm.Examination(model, model)
-    for start in range(0, number, BATCH):
-        keys = random_keys(model, start, irwm.Parameters(permutations=PERMUTATIONS))
-        findings += irwm.detect_each(examination, keys, seed=start, keys_tried=1)
-    return findings
+@dataclass(frozen=True)
+class Study:
+    """Wrong keys on one kind of suspect.
+
+    Attributes:
+        secrets: the name that the secrets are derived from.
+        first, keys: the range of their numbers.
+        batch: keys per seed. They are ranked against the same permutations, so their ranks share that set's chance
+            error, but a Kolmogorov-Smirnov test assumes independent ranks: with 50 keys per seed it alarms too easily
+            on 100 keys.
+        seed: added to a batch's start.
+        original, suspect: make a folder from a trained model; the model itself where None.
+    """
+
+    secrets: bytes
+    first: int = 0
+    keys: int = 100
+    batch: int = 100
+    seed: int = 0
+    parameters: irwm.Parameters = PARAMETERS
+    original: Callable[[Path, Path], Path] | None = None
+    suspect: Callable[[Path, Path], Path] | None = None
 
 
-def reading_of(finding: irwm.Finding, which: str) -> Reading:
-    """The verdict's statistic in the embedding ("joint") or in the output head ("head"), or the paper's ("sum")."""
-    if which == "sum":
-        assert finding.paper is not None
-        return finding.paper
-    place = HEAD if which == "head" else EMBEDDING
+# The first hundred secrets of the variants gave p = 6e-4 on the demo among noise. This was chance: all seven hundred
+# gave .67 (`python -m benchmarks.calibration --noise 10 --secrets variants --keys 700 --models demo`).
+VARIANT = {"secrets": b"variants", "first": 100, "batch": 10, "seed": 1}
+AMONG_NOISE = replace(PARAMETERS, scale="auto", noise_coordinates=10)
+STUDIES = {
+    "unmarked": Study(b"calibration", keys=KEYS),
+    # A of cosines between rows uses the very rows in which the mark is searched for, so similarity between them could
+    # do harm that A of attention would not show.
+    "embedding only": Study(**VARIANT, original=as_state_space_model),
+    "among noise": Study(**VARIANT, parameters=AMONG_NOISE),
+    # If alignment pulled rows towards what a key expects, or the null used other coordinates than the key, it would
+    # show here.
+    "disguised": Study(b"disguised calibration", suspect=disguised),
+}
+
+
+@dataclass(frozen=True)
+class Findings:
+    study: str
+    all: list[irwm.Finding]
+
+    def readings(self) -> dict[str, list[Reading]]:
+        """Of unmarked models the verdict's statistic in the embedding and in the output head, and the paper's."""
+        if self.study != "unmarked":
+            return {"verdict": [each.reading for each in self.all]}
+        found = {"paper": [each.paper for each in self.all], EMBEDDING: [at(each, EMBEDDING) for each in self.all]}
+        return found if self.all[0].places == 1 else found | {HEAD: [at(each, HEAD) for each in self.all]}
+
+
+def at(finding: irwm.Finding, place: str) -> Reading:
     reading = finding.reading if finding.place == place else finding.elsewhere
     assert reading is not None
     return reading
 
 
-def readings_of(findings: list[irwm.Finding], which: str) -> list[Reading]:
-    if which == "head" and findings[0].places == 1:
-        pytest.skip("its output head is its embedding")
-    return [reading_of(each, which) for each in findings]
+CASES = [(name, model) for name in STUDIES for model in ("demo", "gemma" if name == "disguised" else "MiniLM")]
+UNMARKED = CASES[:2]
 
 
-def ranks_of(findings: list[irwm.Finding], which: str) -> np.ndarray:
-    return np.concatenate([each.ranks for each in readings_of(findings, which)])
+@pytest.fixture(scope="module", params=CASES, ids=" on ".join)
+def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, in_full: bool) -> Findings:
+    name, model_name = request.param
+    study, root = STUDIES[name], tmp_path_factory.mktemp("calibration")
+    path = models()[model_name]
+    model = irwm.open_checkpoint(study.original(path, root / "original") if study.original else path)
+    assert (model.layout.scores == "embedding") == (name == "embedding only")
+    suspect = irwm.open_checkpoint(study.suspect(path, root / "suspect")) if study.suspect else model
+    examination, found = irwm.Examination(suspect, model), list[irwm.Finding]()
+    for start in range(0, EVERY if in_full and name == "unmarked" else study.keys, study.batch):
+        numbers = range(study.first + start, study.first + start + study.batch)
+        secrets = (derive(study.secrets, b"", number.to_bytes(4, "big")) for number in numbers)
+        keys = [irwm.generate_key(model, study.parameters, secret=secret) for secret in secrets]
+        found += irwm.detect_each(examination, keys, seed=start + study.seed, keys_tried=1)
+    return Findings(name, found)
 
 
-def test_no_key_is_found(unmarked: list[irwm.Finding]) -> None:
-    assert len(unmarked) >= KEYS
-    assert not [f for f in unmarked if f.verdict == "found"]
-    assert not [f for f in unmarked if f.passes or f.paper.passes]
-    # The grey zone starts at one in a thousand; more than six of these would be too unlikely.
-    assert sum(f.verdict != "not found" for f in unmarked) <= binom.ppf(0.9995, len(unmarked), 1e-3)
+def test_no_key_is_found(findings: Findings) -> None:
+    assert len(findings.all) >= STUDIES[findings.study].keys
+    assert {each.lineage.status for each in findings.all} == {"derived"}
+    assert not [each for each in findings.all if each.verdict == "found" or each.passes or each.reading.passes]
+    assert not [each for each in findings.readings().get("paper", []) if each.passes]
+    # The grey zone starts at one in a thousand; more of these would be too unlikely.
+    assert sum(f.verdict != "not found" for f in findings.all) <= binom.ppf(0.9995, len(findings.all), 1e-3)
 
 
-@pytest.mark.parametrize("which", ["joint", "head", "sum"])
-def test_ranks_are_uniform(unmarked: list[irwm.Finding], which: str) -> None:
-    ranks = ranks_of(unmarked, which)
-    assert ranks.size == len(unmarked) * 50
-    jitter = np.random.default_rng(0).uniform(0, 1 / (1 + PERMUTATIONS), ranks.size)  # undoes the grid of 1 / (N + 1)
-    assert kstest(ranks - jitter, "uniform").pvalue > 1e-3
+def test_ranks_are_uniform(findings: Findings) -> None:
+    params = findings.all[0].parameters
+    for name, readings in findings.readings().items():
+        ranks = np.concatenate([each.ranks for each in readings])
+        complete, ranks = ranks.size, ranks[np.isfinite(ranks)]
+        assert complete == len(readings) * params.positions
+        assert ranks.size > 0.5 * complete if findings.study == "disguised" else ranks.size == complete
+        jitter = np.random.default_rng(0).uniform(
+            0, 1 / (1 + PERMUTATIONS), ranks.size
+        )  # undoes the grid of 1 / (N + 1)
+        assert kstest(ranks - jitter, "uniform").pvalue > 1e-3, name
+        low, high = binom.interval(0.999, ranks.size, chance_of_counting(params))
+        assert low <= (ranks < params.rank_threshold).sum() <= high, name
 
 
-@pytest.mark.parametrize("which", ["joint", "head", "sum"])
-def test_share_of_ranks_below_beta_is_beta(unmarked: list[irwm.Finding], which: str) -> None:
-    params = unmarked[0].parameters
-    count, size = int((ranks_of(unmarked, which) < params.rank_threshold).sum()), len(unmarked) * params.positions
-    low, high = binom.interval(0.999, size, chance_of_counting(params))
-    assert low <= count <= high
-
-
-@pytest.mark.parametrize("which", ["joint", "head", "sum"])
-def test_counts_follow_the_binomial_law(unmarked: list[irwm.Finding], which: str) -> None:
+@pytest.mark.parametrize("findings", UNMARKED, indirect=True)
+def test_counts_follow_the_binomial_law(findings: Findings) -> None:
     """Positions must be independent too: dependent ones would keep the mean count and widen its spread."""
-    counts = np.array([each.count for each in readings_of(unmarked, which)])
-    p = chance_of_counting(unmarked[0].parameters)
-    dispersion = (counts.size - 1) * counts.var(ddof=1) / (50 * p * (1 - p))
-    low, high = chi2.interval(0.999, counts.size - 1)
-    assert low <= dispersion <= high
+    p = chance_of_counting(findings.all[0].parameters)
+    for name, readings in findings.readings().items():
+        counts = np.array([each.count for each in readings])
+        dispersion = (counts.size - 1) * counts.var(ddof=1) / (50 * p * (1 - p))
+        low, high = chi2.interval(0.999, counts.size - 1)
+        assert low <= dispersion <= high, name
 
 
-@pytest.mark.parametrize("which", ["joint", "head", "sum"])
-def test_combined_p_values_are_conservative(unmarked: list[irwm.Finding], which: str) -> None:
-    p = 10.0 ** np.array([each.log10_p for each in readings_of(unmarked, which)])
-    assert kstest(p, "uniform", alternative="greater").pvalue > 1e-3
-    for alpha in (0.1, 0.01, 0.001):
-        assert (p <= alpha).sum() <= binom.ppf(0.9995, len(unmarked), alpha)
+@pytest.mark.parametrize("findings", UNMARKED, indirect=True)
+def test_p_values_are_conservative(findings: Findings) -> None:
+    """Those of each statistic, and the risk corrected for both places."""
+    n = len(findings.all)
+    values = {name: [each.log10_p for each in readings] for name, readings in findings.readings().items()}
+    for name, logs in (values | {"risk": [each.log10_risk for each in findings.all]}).items():
+        p = 10.0 ** np.array(logs)
+        assert name == "risk" or kstest(p, "uniform", alternative="greater").pvalue > 1e-3, name
+        for alpha in (0.1, 0.01, 0.001):
+            assert (p <= alpha).sum() <= binom.ppf(0.9995, n, alpha), name
 
 
-def test_risk_corrected_for_both_places_is_conservative(unmarked: list[irwm.Finding]) -> None:
-    risk = 10.0 ** np.array([each.log10_risk for each in unmarked])
-    for alpha in (0.1, 0.01, 0.001):
-        assert (risk <= alpha).sum() <= binom.ppf(0.9995, len(unmarked), alpha)
-
-
-def test_shown_place_is_not_chosen_by_its_result(unmarked: list[irwm.Finding]) -> None:
+@pytest.mark.parametrize("findings", UNMARKED[:1], indirect=True)
+def test_shown_place_is_not_chosen_by_its_result(findings: Findings) -> None:
     """Of two places that read the same, the embedding is shown, even if the other reads lower."""
-    if unmarked[0].places == 1:
-        pytest.skip("its output head is its embedding")
-    lower = [each.elsewhere.log10_p < each.reading.log10_p for each in unmarked if each.elsewhere is not None]
+    lower = [each.elsewhere.log10_p < each.reading.log10_p for each in findings.all if each.elsewhere is not None]
     assert binom.ppf(0.0005, len(lower), 0.5) <= sum(lower) <= binom.ppf(0.9995, len(lower), 0.5)

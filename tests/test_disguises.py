@@ -52,7 +52,7 @@ SINGLE = [
 
 
 @pytest.mark.sweep
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("name", "label"), SINGLE)
 def test_each_disguise_alone(releases: dict[str, Marked], tmp_path: Path, name: str, label: str) -> None:
     row = next(row for row in rows(releases[name].release) if row.label == label)
@@ -90,20 +90,10 @@ def test_all_disguises_on_top_of_a_changed_model(releases: dict[str, Marked], tm
 
 # Each may come in any order and more than once; renaming hides the family from later ones, so it comes last.
 STEPS = (
-    "permute_residual",
-    "flip_signs",
-    "rotate",
-    "rescale",
-    "fold_gains",
-    "regain",
-    "map_qk",
-    "map_vo",
-    "reorder_heads",
-    "reorder_neurons",
-    ("reorder_tokens", {"tokenizer": "keep"}),
-    ("reorder_tokens", {"tokenizer": "drop"}),
-    ("trim_tokens", {"fraction": 0.2, "tokenizer": "keep"}),
-    ("trim_tokens", {"fraction": 0.2, "tokenizer": "drop"}),
+    *("permute_residual", "flip_signs", "rotate", "rescale", "fold_gains", "regain", "map_qk", "map_vo"),
+    *("reorder_heads", "reorder_neurons"),
+    *(("reorder_tokens", {"tokenizer": tokenizer}) for tokenizer in ("keep", "drop")),
+    *(("trim_tokens", {"fraction": 0.2, "tokenizer": tokenizer}) for tokenizer in ("keep", "drop")),
     ("pad_tokens", {"count": 50}),
     ("cast", {"dtype": "float32"}),
 )

@@ -46,6 +46,11 @@ def marked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Marked(request.param, original, key, irwm.insert(original, key, folder / "release").path)
 
 
+def without_weights(marked: Marked, out: Path) -> Path:
+    """The release's other files, in a new folder."""
+    return Path(shutil.copytree(marked.release, out, ignore=shutil.ignore_patterns("*.safetensors", "SHA256SUMS")))
+
+
 def require_found(marked: Marked, suspect: Path) -> irwm.Finding:
     found = irwm.detect(irwm.open_checkpoint(suspect), marked.original, marked.key)
     assert found.verdict == "found", found.reason
@@ -56,25 +61,21 @@ def require_found(marked: Marked, suspect: Path) -> irwm.Finding:
 
 
 @pytest.mark.sweep
-def test_the_release_is_found_and_the_original_is_not(marked: Marked) -> None:
+def test_the_release_is_found_and_holds_no_original_row(marked: Marked) -> None:
     require_found(marked, marked.release)
     assert irwm.detect(marked.original, marked.original, marked.key).verdict == "not found"
-
-
-@pytest.mark.sweep
-def test_no_file_of_the_release_holds_an_original_row(marked: Marked) -> None:
     assert leftovers(marked.original, marked.release) == []
 
 
 @pytest.mark.sweep
 @pytest.mark.sampled(3)
 def test_release_in_several_shards_is_found(marked: Marked, tmp_path: Path) -> None:
-    shutil.copytree(marked.release, tmp_path / "x", ignore=shutil.ignore_patterns("*.safetensors", "SHA256SUMS"))
+    folder = without_weights(marked, tmp_path / "x")
     tensors = load_file(marked.release / "model.safetensors")
     for number in (1, 2):
         part = {name: tensors[name] for name in sorted(tensors)[number - 1 :: 2]}
-        save_file(part, tmp_path / "x" / f"model-{number:05}-of-00002.safetensors", metadata={"format": "pt"})
-    require_found(marked, tmp_path / "x")
+        save_file(part, folder / f"model-{number:05}-of-00002.safetensors", metadata={"format": "pt"})
+    require_found(marked, folder)
 
 
 @pytest.mark.sweep
@@ -82,11 +83,11 @@ def test_release_in_several_shards_is_found(marked: Marked, tmp_path: Path) -> N
 def test_release_as_a_pytorch_file_is_found(marked: Marked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parser runs in this process here; tests/checkpoint/test_torch_models.py starts its real child."""
     monkeypatch.setattr(reading, "run_parser", without_child)
-    shutil.copytree(marked.release, tmp_path / "x", ignore=shutil.ignore_patterns("*.safetensors", "SHA256SUMS"))
-    torch.save(load_file(marked.release / "model.safetensors"), tmp_path / "x" / "pytorch_model.bin")
-    require_found(marked, tmp_path / "x")
-    with pytest.raises(UnsupportedCheckpointError, match="save_pretrained"):
-        irwm.insert(irwm.open_checkpoint(tmp_path / "x"), marked.key, tmp_path / "out")
+    folder = without_weights(marked, tmp_path / "x")
+    torch.save(load_file(marked.release / "model.safetensors"), folder / "pytorch_model.bin")
+    require_found(marked, folder)
+    with pytest.raises(UnsupportedCheckpointError):
+        irwm.insert(irwm.open_checkpoint(folder), marked.key, tmp_path / "out")
 
 
 @pytest.mark.sweep

@@ -138,19 +138,15 @@ def one_by_one(world: World) -> Callable[[str], list[Answer]]:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", EXPECTED)
-def test_detect_gives_the_expected_verdicts(one_by_one: Callable[[str], list[Answer]], name: str) -> None:
+def test_detect_gives_the_expected_verdicts(world: World, one_by_one: Callable[[str], list[Answer]], name: str) -> None:
+    """`detect` of each key, and `detect_each` of all."""
     assert tuple(answer.verdict for answer in one_by_one(name)) == EXPECTED[name]
+    found = irwm.detect_each(irwm.Examination(world.opened(name), world.model), world.keys)
+    assert [Answer.of(each.verdict, each.log10_risk) for each in found] == one_by_one(name)
     if name == "faint":  # its odds are compared and not cut off
         (found, *_) = one_by_one(name)
         assert found.log10_risk is not None
         assert ENOUGH_LOG10_RISK < found.log10_risk < DISMISSED_LOG10_RISK
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("name", EXPECTED)
-def test_detect_each_gives_the_same_answers(world: World, one_by_one: Callable[[str], list[Answer]], name: str) -> None:
-    found = irwm.detect_each(irwm.Examination(world.opened(name), world.model), world.keys)
-    assert [Answer.of(each.verdict, each.log10_risk) for each in found] == one_by_one(name)
 
 
 @pytest.mark.sweep
@@ -178,6 +174,7 @@ def test_the_command_gives_the_same_answers(
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_investigation_gives_the_same_answers_and_names(
     world: World, one_by_one: Callable[[str], list[Answer]], name: str, tmp_path: Path

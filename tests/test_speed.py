@@ -33,10 +33,8 @@ def test_a_quick_run_measures_and_writes_a_page(tmp_path: Path) -> None:
     assert found["plain"][0]["suspect_bytes"] < 1.1 * found["needed"]
     assert found["plain"][0]["read"] >= found["plain"][0]["suspect_bytes"] + found["plain"][0]["model_bytes"]
     text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    for name in ("insertion", "detection", "keys", "peers", "growth"):
-        assert f"## {CLAIMS[name].TITLE}" in text
+    assert all(f"## {CLAIMS[name].TITLE}" in text for name in ("insertion", "detection", "keys", "peers", "growth"))
     assert "--quick" in text, "a quick run must not look like a full one"
-    assert "3000 × 512, 1 layers" in text
     assert (tmp_path / "out" / "growth.svg").stat().st_size > 1000
     assert not (tmp_path / "models" / "copy").exists()
 

@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import kstest, norm
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import irwm
 from irwm.running import default_text
@@ -33,6 +35,13 @@ def keys(model: irwm.Checkpoint) -> list[irwm.Key]:
 @pytest.fixture(scope="module")
 def anns_copy(model: irwm.Checkpoint, keys: list[irwm.Key]) -> torch.Tensor:
     return copy_of(model, keys[0]).float()
+
+
+def require_standard_normal(*scores: np.ndarray) -> None:
+    for z in scores:
+        assert kstest(z, norm.cdf).pvalue > 1e-4
+        assert abs(z.mean()) < 4.5 / math.sqrt(z.size)
+        assert abs(z.std() - 1) < 4.5 / math.sqrt(2 * z.size)
 
 
 def heavy(e: torch.Tensor) -> torch.Tensor:
@@ -82,10 +91,7 @@ def test_innocent_scores_are_standard_normal_and_none_is_named(
     tracing = trace_each(irwm.Examination(suspect, model), innocent)
     assert tracing.alignment.aligned
     assert tracing.named == ()
-    for z in (z_of(tracing.traces), tracing.decoys):
-        assert kstest(z, norm.cdf).pvalue > 1e-4
-        assert abs(z.mean()) < 4.5 / math.sqrt(z.size)
-        assert abs(z.std() - 1) < 4.5 / math.sqrt(2 * z.size)
+    require_standard_normal(z_of(tracing.traces), tracing.decoys)
     assert abs(float((z_of(tracing.traces) ** 4).mean()) - 3.0) < 0.8
 
 
@@ -116,15 +122,10 @@ def test_innocent_scores_on_related_trained_models(
     model = irwm.open_checkpoint(path)
     (own,) = keys_for(model, ["own"])
     innocent = [*other_names(own, [f"innocent {i}" for i in range(999)]), own]
-    tracing = trace_each(
-        irwm.Examination(irwm.open_checkpoint(RELATIVES[relative](path, tmp_path / "suspect")), model),
-        innocent,
-        decoys=100,
-    )
-    z = z_of(tracing.traces)
+    suspect = irwm.open_checkpoint(RELATIVES[relative](path, tmp_path / "suspect"))
+    tracing = trace_each(irwm.Examination(suspect, model), innocent, decoys=100)
     assert tracing.named == ()
-    assert kstest(z, norm.cdf).pvalue > 1e-4
-    assert abs(z.std() - 1) < 0.11
+    require_standard_normal(z_of(tracing.traces))
 
 
 @pytest.mark.slow
@@ -146,16 +147,11 @@ def test_fine_tuned_original_names_none_of_300_recipients(demo_path: Path, tmp_p
     assert tracing.alignment.aligned
     assert tracing.rows > 0.9 * model.vocab_size
     assert tracing.named == ()
-    for z in (z_of(tracing.traces), tracing.decoys):
-        assert abs(z.mean()) < 4.5 / math.sqrt(z.size)
-        assert abs(z.std() - 1) < 4.5 / math.sqrt(2 * z.size)
-        assert kstest(z, norm.cdf).pvalue > 1e-4
+    require_standard_normal(z_of(tracing.traces), tracing.decoys)
 
 
 def fine_tuned(path: Path, out: Path, steps: int = 6) -> Path:
     """The model trained further with all its weights, by AdamW at 1e-3, on the text that was held out from it."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     text = default_text()
     tokens = torch.tensor(AutoTokenizer.from_pretrained(path)(text, verbose=False)["input_ids"])
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)

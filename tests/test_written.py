@@ -59,6 +59,8 @@ def after(file: Path, text: str) -> str:
 
 def test_exported_name_resolves_to_its_module(tree: Path) -> None:
     assert sources.needed("benchmarks.one") == {"benchmarks.one", "irwm", "irwm.scheme"}
+    with pytest.raises(ModuleNotFoundError):
+        sources.digest("benchmarks.two")
 
 
 def test_comments_do_not_change_the_digest_and_code_does(tree: Path) -> None:
@@ -67,11 +69,6 @@ def test_comments_do_not_change_the_digest_and_code_does(tree: Path) -> None:
     assert after(scheme, '"""Ranks, from 0 to 1."""\n\n# One.\nrank = (\n    1)\n') == before
     assert after(tree / "irwm" / "page.py", "title = 2\n") == before
     assert after(scheme, "rank = 2\n") != before
-
-
-def test_command_without_module_is_an_error(tree: Path) -> None:
-    with pytest.raises(ModuleNotFoundError, match=r"benchmarks\.two"):
-        sources.digest("benchmarks.two")
 
 
 def test_a_table_older_than_the_code_says_so_until_it_is_written_again(docs: Path) -> None:
@@ -98,7 +95,7 @@ def test_output_is_written_between_the_markers(
         "| a |\n|---|\n| 1 |", "| b |\n|---|\n| 2 |"
     )
     assert "| 2 |" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="no place for two"):
+    with pytest.raises(SystemExit):
         written.write_table("page.md", "two", "")
 
 
@@ -106,15 +103,8 @@ def test_every_command_of_a_table_exists() -> None:
     stamps = written.stamps()
     assert {stamp.page.name for stamp in stamps} >= {"method.md", "collusion.md", "adaptive.md", "peers.md"}
     assert [stamp.command for stamp in stamps if find_spec(stamp.module) is None] == []
-
-
-def test_every_marked_table_names_its_command() -> None:
-    lacking = [
-        (page.name, found[1])
-        for page in sorted(written.DOCS.rglob("*.md"))
-        for found in re.finditer(r"^<!-- ([\w ]+) -->\n(?!<!-- python -m)", page.read_text(encoding="utf-8"), re.M)
-    ]
-    assert lacking == []
+    marker = re.compile(r"^<!-- ([\w ]+) -->\n(?!<!-- python -m)", re.M)
+    assert [page for page in written.DOCS.rglob("*.md") if marker.search(page.read_text(encoding="utf-8"))] == []
 
 
 def test_every_table_states_whether_it_is_outdated(tmp_path: Path) -> None:

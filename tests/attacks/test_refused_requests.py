@@ -131,7 +131,7 @@ def test_pytorch_files_and_missing_folders_are_refused(
     archive.mkdir()
     torch.save(load_file(tiny_path / "model.safetensors"), archive / "pytorch_model.bin")
     shutil.copy(tiny_path / "config.json", archive)
-    with pytest.raises(UnsupportedCheckpointError, match="save_pretrained"):
+    with pytest.raises(UnsupportedCheckpointError):
         attack(archive, tmp_path / "out", **options)
     with pytest.raises(NotACheckpointError):
         attack(tmp_path / "missing", tmp_path / "out", **options)

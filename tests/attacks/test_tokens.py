@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, processors
+from tokenizers.models import Unigram
+from tokenizers.pre_tokenizers import Metaspace
+from tokenizers.processors import BertProcessing, RobertaProcessing
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from irwm.attacks.equivalence import State, apply, read_state, write_state
@@ -16,10 +19,6 @@ from irwm.attacks.equivalence.tokenizer import renumbered, special_ids
 from irwm.errors import NotApplicableError
 
 TEXTS = ["The tutorial shows how to define a class.", "import os, sys  # comments, too: 42 Ünïcödé"]
-
-
-def encoded(folder: Path, text: str) -> list[int]:
-    return AutoTokenizer.from_pretrained(folder)(text).input_ids
 
 
 @pytest.fixture(scope="module", params=["demo", "minilm"])
@@ -33,13 +32,10 @@ def test_the_tokenizer_gives_the_moved_ids(read: tuple[Path, State], tmp_path: P
     path, state = read
     moved = apply(state, ["reorder_tokens"], seed=1)
     out = write_state(moved, tmp_path / "out")
-    for text in TEXTS:
-        before = encoded(path, text)
-        assert encoded(out, text) == moved.token_ids[before].tolist()
-        assert AutoTokenizer.from_pretrained(out).decode(encoded(out, text)) == AutoTokenizer.from_pretrained(
-            path
-        ).decode(before)
     old, new = AutoTokenizer.from_pretrained(path), AutoTokenizer.from_pretrained(out)
+    for text in TEXTS:
+        assert new(text).input_ids == moved.token_ids[old(text).input_ids].tolist()
+        assert new.decode(new(text).input_ids) == old.decode(old(text).input_ids)
     assert new.pad_token_id == moved.token_ids[old.pad_token_id]
     config = AutoConfig.from_pretrained(out)
     assert config.pad_token_id == moved.token_ids[AutoConfig.from_pretrained(path).pad_token_id]
@@ -59,12 +55,10 @@ def test_trimmed_tokenizer_encodes_every_text_with_kept_tokens(read: tuple[Path,
     new, old = AutoTokenizer.from_pretrained(out), AutoTokenizer.from_pretrained(path)
     assert len(new) == size
     for text in TEXTS:
-        ids = encoded(out, text)
-        assert max(ids) < size
+        assert max(new(text).input_ids) < size
         if path.name == "demo":  # BERT's tokenizer cannot encode words without matching pieces
-            assert new.decode(ids, skip_special_tokens=True) == old.decode(
-                encoded(path, text), skip_special_tokens=True
-            )
+            said = [each.decode(each(text).input_ids, skip_special_tokens=True) for each in (new, old)]
+            assert said[0] == said[1]
 
 
 def test_chosen_tokens_and_the_special_ones_stay(demo_path: Path) -> None:
@@ -92,7 +86,8 @@ def test_inserted_rows_shift_the_ids(demo_path: Path, tmp_path: Path) -> None:
     assert new.sum() == 500
     assert (rows[new] == 0).all()
     out = write_state(padded, tmp_path / "out")
-    assert encoded(out, TEXTS[0]) == padded.token_ids[encoded(demo_path, TEXTS[0])].tolist()
+    old, new = AutoTokenizer.from_pretrained(demo_path), AutoTokenizer.from_pretrained(out)
+    assert new(TEXTS[0]).input_ids == padded.token_ids[old(TEXTS[0]).input_ids].tolist()
 
 
 def test_padding_then_trimming_restores_the_model(demo_path: Path) -> None:
@@ -104,66 +99,21 @@ def test_padding_then_trimming_restores_the_model(demo_path: Path) -> None:
     assert json.loads(back.files["tokenizer.json"]) == json.loads(state.files["tokenizer.json"])
 
 
-def unigram_file(post_processor: dict) -> dict:
-    """A small Unigram tokenizer, whose ids are places in a list, as tokenizer.json holds it."""
+@pytest.mark.parametrize("sequence", [False, True])
+def test_unigram_tokenizer_with_pair_processors_is_adapted(sequence: bool) -> None:
+    """Its ids are places in a list; holes are left as after padding."""
     pieces = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), ("▁a", -1.0), ("b", -2.0), ("▁ab", -1.5), ("c", -3.0)]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": {
-            "strategy": "BatchLongest",
-            "direction": "Right",
-            "pad_to_multiple_of": None,
-            "pad_id": 2,
-            "pad_type_id": 0,
-            "pad_token": "</s>",
-        },
-        "added_tokens": [
-            {
-                "id": i,
-                "content": pieces[i][0],
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for i in range(3)
-        ],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
-        "post_processor": post_processor,
-        "decoder": None,
-        "model": {"type": "Unigram", "unk_id": 0, "vocab": [list(p) for p in pieces], "byte_fallback": False},
-    }
-
-
-@pytest.mark.parametrize(
-    "post_processor",
-    [
-        {"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1]},
-        {
-            "type": "Sequence",
-            "processors": [
-                {
-                    "type": "RobertaProcessing",
-                    "sep": ["</s>", 2],
-                    "cls": ["<s>", 1],
-                    "trim_offsets": True,
-                    "add_prefix_space": False,
-                }
-            ],
-        },
-    ],
-    ids=["bert", "sequence"],
-)
-def test_unigram_tokenizer_with_pair_processors_is_adapted(post_processor: dict) -> None:
-    content = unigram_file(post_processor)
-    state = State({}, {}, {}, {"tokenizer.json": json.dumps(content).encode(), "tokenizer.model": b"\0"}, {})
-    new_ids = [9, 0, 5, 3, 8, 1, 2]  # with holes, as after padding
+    old = Tokenizer(Unigram(pieces, unk_id=0))
+    old.pre_tokenizer = Metaspace()
+    old.add_special_tokens(["<unk>", "<s>", "</s>"])
+    old.enable_padding(pad_id=2, pad_token="</s>")
+    ends = ("</s>", 2), ("<s>", 1)
+    old.post_processor = processors.Sequence([RobertaProcessing(*ends)]) if sequence else BertProcessing(*ends)
+    state = State({}, {}, {}, {"tokenizer.json": old.to_str().encode(), "tokenizer.model": b"\0"}, {})
+    new_ids = [9, 0, 5, 3, 8, 1, 2]
     _, files = renumbered(state, new_ids)
     assert "tokenizer.model" not in files
-    old, new = Tokenizer.from_str(json.dumps(content)), Tokenizer.from_str(files["tokenizer.json"].decode())
+    new = Tokenizer.from_str(files["tokenizer.json"].decode())
     for text in ("ab c", "a b cab", "xyz a"):
         assert new.encode(text).ids == [new_ids[i] for i in old.encode(text).ids]
 
@@ -182,6 +132,6 @@ def test_merges_and_word_lists_in_text_files_are_adapted() -> None:
 
 def test_a_binary_tokenizer_alone_has_to_be_dropped(tiny_models: dict[str, Path]) -> None:
     state = replace(read_state(tiny_models["llama"]), files={"tokenizer.model": b"\0"})
-    with pytest.raises(NotApplicableError, match=r"tokenizer\.model"):
+    with pytest.raises(NotApplicableError):
         apply(state, ["reorder_tokens"])
     assert apply(state, [("reorder_tokens", {"tokenizer": "drop"})]).files == {}

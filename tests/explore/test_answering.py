@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 import irwm
 from irwm.errors import ParameterError
@@ -17,6 +16,7 @@ from irwm.explore.answering import MOST_WIDTHS, answers_needed, as_white_noise, 
 from irwm.explore.survival import Survival
 from irwm.running import default_text
 from irwm.running.serving import Serving, answers
+from irwm.scheme.probabilities import fisher_log10
 from tests.conftest import Marked
 
 
@@ -52,13 +52,11 @@ def test_mark_is_undetectable_if_half_of_row_is_unexplained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [((128, 128, 0.1), "number of answers"), ((129, 128, -1.0), "noise is out"), ((129, 128, math.nan), "noise is out"),
-     ((129, 128, math.inf), "noise is out"), ((128 * MOST_WIDTHS + 1, 128, 0.1), "number of answers")],
-)  # fmt: skip
-def test_invalid_requests_are_refused(given: tuple[int, int, float], said: str) -> None:
-    with pytest.raises(ParameterError, match=said):
-        noise_left([given[0]], *given[1:])
+    ("number", "noise"), [(128, 0.1), (128 * MOST_WIDTHS + 1, 0.1), (129, -1.0), (129, math.nan), (129, math.inf)]
+)
+def test_invalid_requests_are_refused(number: int, noise: float) -> None:
+    with pytest.raises(ParameterError):
+        noise_left([number], 128, noise)
 
 
 def test_mark_is_found_with_predicted_number_of_answers(gemma_path: Path, release_of: Callable[[str], Marked]) -> None:
@@ -70,12 +68,9 @@ def test_mark_is_found_with_predicted_number_of_answers(gemma_path: Path, releas
     assert needed is not None
     assert needed > 1.2 * original.hidden_size
     marked = release_of("gemma")
-    found = []
     for seed in range(2):
         told = answers([Path(marked.release)], default_text(), needed, Serving(noise=0.7), seed=seed)
         suspect = irwm.suspect_from_answers(told, original)
         reading = irwm.detect(suspect, original, marked.key).reading
         some = np.random.default_rng(seed).choice(reading.ranks, params.positions, replace=False)
-        statistic = -2 * float(np.log(some).sum())
-        found.append(statistic)
-    assert all(chi2.logsf(each, 2 * params.positions) / math.log(10) < -6 for each in found)
+        assert fisher_log10(some) < -6

@@ -93,61 +93,30 @@ def test_tails_are_those_of_the_equations(l: int, p: float) -> None:
     assert np.exp(least) + np.exp(below) == pytest.approx(np.ones(l + 1))
 
 
-def test_tails_stay_finite_below_the_range_of_doubles() -> None:
+def test_limits_at_the_ends_of_the_range_are_met() -> None:
+    exact = Wish(recipients=1, risk=0.25, survival=0.5, success=0.5, rank_threshold=0.25, most_positions=1)
+    assert smallest(exact) == Range(1, 1, 1)
+    far = plan(Wish(10**12, 1e-300, 0.9, 0.999))
+    assert (far.range.positions, far.log10_risk <= -300) == (699, True)
     assert tails(1000, 0.01)[0][990] / math.log(10) == pytest.approx(log10_random_user(1000, 990, 0.01), rel=1e-10)
 
 
 @pytest.mark.parametrize(
-    ("survival", "rho", "success", "risk"), [(0.8, 30, 0.99968, 6.94e-5), (0.7, 28, 0.98772, 2.16e-3)]
-)
-def test_worked_examples_of_the_paper_are_possible(survival: float, rho: int, success: float, risk: float) -> None:
-    wish = Wish(100_000, 1.005 * risk, survival, success - 6e-6)
-    low, high = bounds(wish, 50)
-    assert low <= rho <= high
-    assert plan(wish).range.positions <= 50
-
-
-def test_limit_met_exactly_counts_as_met() -> None:
-    exact = Wish(recipients=1, risk=0.25, survival=0.5, success=0.5, rank_threshold=0.25, most_positions=1)
-    assert smallest(exact) == Range(1, 1, 1)
-
-
-def test_plan_for_many_recipients() -> None:
-    found = plan(Wish(100_000, 1e-6, 0.8, 0.999))
-    assert (found.range, found.required) == (Range(56, 35, 35), 35)
-    assert found.success == pytest.approx(0.999292, abs=1e-6)
-    assert 10**found.log10_risk == pytest.approx(wrong_user_probability(56, 35, 0.2, 100_000))
-
-
-def test_a_risk_at_the_end_of_the_range_is_still_met() -> None:
-    found = plan(Wish(10**12, 1e-300, 0.9, 0.999))
-    assert found.log10_risk <= -300
-    assert found.range.positions == 699
-
-
-@pytest.mark.parametrize(
-    ("wish", "problem", "advice"),
+    ("wish", "kept"),
     [
-        (Wish(survival=0.15), "no more often than an unmarked one", "below 0.15"),
-        (Wish(5, most_positions=5), "risk cannot be kept with 5 positions", "at least 10 positions"),
-        (Wish(1, 0.01, 0.3, 1 - 1e-12, most_positions=12), "success cannot be kept", "more positions"),
-        (Wish(5, 1e-6, 0.9, 0.999, most_positions=12), "both cannot be kept with 12", "llow 26 positions"),
-        (Wish(100_000, 1e-6, 0.25, 0.999), "both cannot be kept with 5000", "survival (p) of 0.258"),
+        (Wish(survival=0.15), {"survival": 0.35}),
+        (Wish(5, most_positions=5), {"most_positions": 60}),
+        (Wish(1, 0.01, 0.3, 1 - 1e-12, most_positions=12), {"most_positions": 4000}),
+        (Wish(5, 1e-6, 0.9, 0.999, most_positions=12), {"most_positions": 26}),
+        (Wish(100_000, 1e-6, 0.25, 0.999), {"survival": 0.258}),
     ],
 )
-def test_impossible_wish_names_failing_promise_and_advice(wish: Wish, problem: str, advice: str) -> None:
+def test_impossible_wish_is_refused_with_advice_that_works(wish: Wish, kept: dict) -> None:
     with pytest.raises(ParameterError) as caught:
         plan(wish)
-    assert problem in caught.value.problem
-    assert advice in (caught.value.advice or "")
-
-
-def test_advice_of_an_impossible_plan_works() -> None:
-    wish = Wish(100_000, 1e-6, 0.25, 0.999)
-    assert smallest(replace(wish, survival=0.258))
-    assert not smallest(replace(wish, survival=0.257))
-    assert smallest(replace(wish, success=0.965))
-    assert plan(Wish(5, 1e-6, 0.9, 0.999)).range.positions == 26
+    assert caught.value.advice
+    assert smallest(wish) is None
+    assert smallest(replace(wish, **kept))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +128,7 @@ def test_advice_of_an_impossible_plan_works() -> None:
     ],
 )  # fmt: skip
 def test_plan_request_out_of_range_is_refused(values: dict) -> None:
-    with pytest.raises(ParameterError, match="out of range"):
+    with pytest.raises(ParameterError):
         Wish(**values)
 
 

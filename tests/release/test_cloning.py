@@ -14,7 +14,7 @@ import pytest
 from irwm.checkpoint import open_checkpoint
 from irwm.errors import DiskSpaceError
 from irwm.release import Patch, Published, preflight, publish, verify_manifest
-from irwm.release.cloning import ClonedFrom, clone, clones_in
+from irwm.release.cloning import clone, clones_in
 from tests.checkpoint.builders import EMBEDDING, split
 from tests.release.disks import plain_disk, reflink_disk
 
@@ -69,16 +69,13 @@ def test_a_clone_takes_no_space_and_has_a_valid_manifest(source: Path, reflink_d
     assert second.bytes_written == first.bytes_written
 
 
-def test_shared_copy_equals_an_unshared_copy(source: Path, disk: Path) -> None:
+def test_copy_that_shares_files_equals_any_other_and_is_independent(source: Path, disk: Path) -> None:
     first = marked(source, disk / "1", 1)
-    marked(source, disk / "2", 2, first)
+    assert open_checkpoint(source).tensors[EMBEDDING].file.name not in first.shared
+    second = marked(source, disk / "2", 2, first)
+    assert (second.bytes_cloned > 0) == clones_in(disk)
     marked(source, disk / "plain", 2)
     assert contents(disk / "2") == contents(disk / "plain")
-
-
-def test_each_copy_is_its_own_file(source: Path, disk: Path) -> None:
-    first = marked(source, disk / "1", 1)
-    marked(source, disk / "2", 2, first)
     one, two = disk / "1" / "NOTICE.txt", disk / "2" / "NOTICE.txt"
     mode = one.stat().st_mode
     assert one.stat().st_ino != two.stat().st_ino
@@ -90,54 +87,24 @@ def test_each_copy_is_its_own_file(source: Path, disk: Path) -> None:
     assert one.stat().st_mode == mode
 
 
-def test_files_are_copied_if_the_disk_cannot_clone(source: Path, plain_disk: Path) -> None:
-    assert not clones_in(plain_disk)
-    first = marked(source, plain_disk / "1", 1)
-    second = marked(source, plain_disk / "2", 2, first)
-    assert second.bytes_cloned == 0
-    assert verify_manifest(second.path).ok
-
-
-def test_release_is_copied_between_two_disks(source: Path, reflink_disk: Path, tmp_path: Path) -> None:
-    first = marked(source, reflink_disk / "1", 1)
-    second = marked(source, tmp_path / "2", 2, first)
-    assert second.bytes_cloned == 0
-    assert verify_manifest(second.path).ok
-
-
 @pytest.mark.parametrize("harm", ["edited", "replaced", "moved away"])
-def test_changed_earlier_copy_is_not_cloned(source: Path, reflink_disk: Path, harm: str) -> None:
+@pytest.mark.parametrize("which", ["earlier copy", "original"])
+def test_changed_file_is_copied_again(source: Path, reflink_disk: Path, which: str, harm: str) -> None:
     first = marked(source, reflink_disk / "1", 1)
-    shared = first.path / "NOTICE.txt"
+    changed = (source if which == "original" else first.path) / "NOTICE.txt"
     if harm == "edited":
-        with shared.open("r+b") as file:
+        with changed.open("r+b") as file:
             file.write(b"edited")
     elif harm == "replaced":
-        (reflink_disk / "other").write_bytes(bytes(shared.stat().st_size))
-        os.utime(reflink_disk / "other", ns=(shared.stat().st_atime_ns, shared.stat().st_mtime_ns))
-        (reflink_disk / "other").replace(shared)
+        other = changed.with_name("README.md")
+        other.write_bytes(bytes(changed.stat().st_size))
+        os.utime(other, ns=(changed.stat().st_atime_ns, changed.stat().st_mtime_ns))
+        other.replace(changed)
     else:
-        first.path.rename(reflink_disk / "gone")
+        changed.unlink()
     second = marked(source, reflink_disk / "2", 2, first)
     assert verify_manifest(second.path).ok
-    assert (second.path / "NOTICE.txt").read_bytes() == (source / "NOTICE.txt").read_bytes()
-
-
-def test_an_original_that_changed_since_the_earlier_copy_is_copied_again(source: Path, reflink_disk: Path) -> None:
-    first = marked(source, reflink_disk / "1", 1)
-    (source / "NOTICE.txt").write_bytes(b"another run" * 1000)
-    second = marked(source, reflink_disk / "2", 2, first)
-    assert (second.path / "NOTICE.txt").read_bytes() == b"another run" * 1000
-    assert verify_manifest(second.path).ok
-
-
-def test_the_marked_shard_is_never_taken_from_another_copy(source: Path, disk: Path) -> None:
-    first = marked(source, disk / "1", 1)
-    shard = open_checkpoint(source).tensors[EMBEDDING].file.name
-    assert shard not in first.shared
-    assert "NOTICE.txt" in first.shared
-    second = marked(source, disk / "2", 2, first)
-    assert open_checkpoint(second.path).embedding([0]).numpy().tobytes()[:4] == bytes([2]) * 4
+    assert contents(second.path).get("NOTICE.txt") == contents(source).get("NOTICE.txt")
 
 
 def test_a_clone_of_a_clone_may_be_cloned(source: Path, reflink_disk: Path) -> None:
@@ -189,8 +156,8 @@ def refuse_to_clone(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
 def test_kernel_refusal_to_clone_leads_to_a_copy(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    refuse_to_clone(monkeypatch, code)
     first = marked(source, tmp_path / "1", 1)
+    refuse_to_clone(monkeypatch, code)
     second = marked(source, tmp_path / "2", 2, first)
     assert second.bytes_cloned == 0
     assert verify_manifest(second.path).ok
@@ -211,11 +178,3 @@ def test_probing_a_disk_for_cloning_leaves_no_files(disk: Path) -> None:
     clones_in(disk)
     assert sorted(os.listdir(disk)) == before
     assert not clones_in(disk / "missing")
-
-
-def test_copy_records_the_state_of_the_original_files(source: Path, tmp_path: Path) -> None:
-    shared = marked(source, tmp_path / "1", 1).shared["NOTICE.txt"]
-    assert isinstance(shared, ClonedFrom)
-    status = (source / "NOTICE.txt").stat()
-    origin = shared.origin
-    assert (origin.size, origin.mtime_ns, origin.inode) == (status.st_size, status.st_mtime_ns, status.st_ino)

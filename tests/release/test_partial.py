@@ -24,18 +24,15 @@ def dead_run(tmp_path: Path, name: str = "r") -> Path:
     return path
 
 
-def test_an_unpublished_partial_folder_is_gone_afterwards(tmp_path: Path) -> None:
-    with partial_folder(tmp_path / "r") as partial:
-        (partial.path / "a").mkdir()
-        (partial.path / "a" / "b").write_text("x")
-    assert tree(tmp_path) == {}
-
-
-def test_a_published_one_has_its_name_and_no_lock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("published", [False, True])
+def test_only_a_published_folder_stays_and_has_no_lock(tmp_path: Path, published: bool) -> None:
     with partial_folder(tmp_path / "r") as partial:
         (partial.path / "a").write_text("x")
-        partial.publish()
-    assert tree(tmp_path) == {"r": None, "r/a": b"x"}
+        if published:
+            partial.publish()
+    assert tree(tmp_path) == ({"r": None, "r/a": b"x"} if published else {})
+    with pytest.raises(NotACheckpointError):
+        sweep_partials(tmp_path / "none")
 
 
 def test_the_folder_of_an_interrupted_run_is_reused(tmp_path: Path) -> None:
@@ -47,7 +44,7 @@ def test_the_folder_of_an_interrupted_run_is_reused(tmp_path: Path) -> None:
 def test_a_second_publisher_gets_an_error_that_the_folder_is_in_use(tmp_path: Path) -> None:
     with partial_folder(tmp_path / "r") as partial:
         (partial.path / "a").write_text("x")
-        with pytest.raises(OutputExistsError, match="in use"), partial_folder(tmp_path / "r"):
+        with pytest.raises(OutputExistsError), partial_folder(tmp_path / "r"):
             pass
         assert (partial.path / "a").read_text() == "x"
 
@@ -64,7 +61,7 @@ def test_foreign_partial_folder_is_left_alone(tmp_path: Path, kind: str) -> None
         other.mkdir()
         (other / "thesis.txt").write_text("mine")
     before = tree(tmp_path)
-    with pytest.raises(OutputExistsError, match="Move it, or choose"), partial_folder(tmp_path / "r"):
+    with pytest.raises(OutputExistsError), partial_folder(tmp_path / "r"):
         pass
     assert sweep_partials(tmp_path) == []
     assert tree(tmp_path) == before
@@ -97,8 +94,3 @@ def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (path / LOCK).symlink_to(tmp_path / "created by the link")
     assert sweep_partials(tmp_path) == []
     assert not (tmp_path / "created by the link").exists()
-
-
-def test_sweeping_a_missing_folder_does_nothing(tmp_path: Path) -> None:
-    with pytest.raises(NotACheckpointError):
-        sweep_partials(tmp_path / "none")

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from irwm.errors import ParameterError
-from irwm.release import Patch
+from irwm.release import Patch, publish
 from irwm.release.patches import checked_patches, overlay
 from tests.checkpoint.builders import EMBEDDING
 
 
 def test_patches_are_sorted_by_position(model) -> None:
+    assert checked_patches(model, {}) == {}
+    assert checked_patches(model, {model.shards[0]: []}) == {model.shards[0]: ()}
     start, file = model.tensors[EMBEDDING].start, model.shards[0]
     patches = checked_patches(model, {file: [Patch(start + 4, b"ab"), Patch(start, b"abcd")]})
     assert patches == {file: (Patch(start, b"abcd"), Patch(start + 4, b"ab"))}
 
 
-def test_no_patch_is_fine(model) -> None:
-    assert checked_patches(model, {}) == {}
-    assert checked_patches(model, {model.shards[0]: []}) == {model.shards[0]: ()}
-
-
-def test_patches_outside_the_tensors_are_refused(model) -> None:
+def test_patches_outside_the_tensors_are_refused(model, tmp_path: Path) -> None:
     file = model.shards[0]
     first, end = min(e.start for e in model.tensors.values()), file.stat().st_size
     for bad in (
@@ -36,13 +35,11 @@ def test_patches_outside_the_tensors_are_refused(model) -> None:
         [Patch(first, b"a"), Patch(first, b"b")],
     ):
         with pytest.raises(ParameterError) as caught:
-            checked_patches(model, {file: bad})
+            publish(model, tmp_path / "out", {file: bad})
         assert caught.value.file == str(file)
-
-
-def test_a_patch_for_another_file_is_refused(model) -> None:
     with pytest.raises(ParameterError):
-        checked_patches(model, {model.path / "config.json": [Patch(0, b"a")]})
+        publish(model, tmp_path / "out", {model.path / "config.json": [Patch(0, b"a")]})
+    assert not (tmp_path / "out").exists()
 
 
 @given(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from irwm.checkpoint import Checkpoint, open_checkpoint
-from irwm.errors import CancelledError, CheckpointChangedError, OutputExistsError, ParameterError, PublishError
+from irwm.errors import CancelledError, CheckpointChangedError, OutputExistsError, PublishError
 from irwm.release import Patch, publish, read_manifest, sweep_partials, verify_manifest
-from tests.checkpoint.builders import EMBEDDING, entry, hub_cache, raw, split, tree
+from tests.checkpoint.builders import EMBEDDING, hub_cache, tree
 
 
 def row_patch(model: Checkpoint, row: int, values: torch.Tensor) -> dict[Path, list[Patch]]:
@@ -57,24 +60,12 @@ def test_patches_in_several_shards(sharded: Path, tmp_path: Path) -> None:
         assert load_file(shard)[name].flatten()[-1] == 0
 
 
-def test_patches_across_the_borders_of_the_chunks(tmp_path: Path) -> None:
-    size = 20 * 1024 * 1024
-    source = tmp_path / "in"
-    source.mkdir()
-    names = {
-        "model.layers.0.self_attn.q_proj.weight": [8, 8],
-        "model.layers.0.self_attn.k_proj.weight": [8, 8],
-        "model.layers.0.input_layernorm.weight": [8],
-    }
-    header, at = {EMBEDDING: entry("F32", [size // 32, 8], 0, size)}, size
-    for name, shape in names.items():
-        count = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        header[name], at = entry("F32", shape, at, at + count), at + count
-    raw(source / "model.safetensors", header, bytes(at))
-    (source / "config.json").write_text('{"model_type": "llama", "hidden_size": 8, "num_attention_heads": 1}')
-    model = open_checkpoint(source)
-    start = model.tensors[EMBEDDING].start
-    border = 8 * 1024 * 1024
+def test_patches_across_the_borders_of_the_chunks(
+    model: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    border = 64 * 1024
+    monkeypatch.setattr(sys.modules["irwm.release.publish"], "CHUNK", border)  # the function has the module's name
+    start = min(tensor.start for tensor in model.tensors.values())
     patches = [
         Patch(border - 3, b"abcdef"),
         Patch(2 * border + 3, b"g"),
@@ -83,32 +74,22 @@ def test_patches_across_the_borders_of_the_chunks(tmp_path: Path) -> None:
     ]
     seen: list[tuple[int, int, str]] = []
     publish(model, tmp_path / "out", {model.shards[0]: patches}, progress=lambda *args: seen.append(args))
-    expected = bytearray((source / "model.safetensors").read_bytes())
+    expected = bytearray(model.shards[0].read_bytes())
     for patch in patches:
         expected[patch.start : patch.stop] = patch.data
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == bytes(expected)
     done = [step[0] for step in seen]
+    assert done == sorted(done)
     assert done[-1] == seen[-1][1]
-    assert all(b - a >= border for a, b in zip([0, *done], done[:-1], strict=False))
-    assert seen[0][2] == "model.safetensors"
+    assert "model.safetensors" in {step[2] for step in seen}
 
 
-def test_a_single_file_becomes_a_folder_with_its_companions(folder: Path, tmp_path: Path) -> None:
+def test_a_single_file_becomes_a_folder_with_its_companions(folder: Path) -> None:
     model = open_checkpoint(folder / "model.safetensors")
-    publish(model, tmp_path / "out", {})
-    assert sorted(os.listdir(tmp_path / "out")) == [
-        "SHA256SUMS",
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-        "tokenizer.json",
-    ]
-    assert open_checkpoint(tmp_path / "out").fingerprint == model.fingerprint
-
-
-def test_a_single_file_may_be_released_into_its_own_folder(folder: Path) -> None:
-    publish(open_checkpoint(folder / "model.safetensors"), folder / "marked", {})
-    assert (folder / "marked" / "model.safetensors").exists()
+    publish(model, folder / "marked", {})  # its own folder is allowed
+    files = {"SHA256SUMS", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+    assert set(os.listdir(folder / "marked")) == files
+    assert open_checkpoint(folder / "marked").fingerprint == model.fingerprint
 
 
 def test_a_hub_cache_becomes_regular_files(tiny_path: Path, tmp_path: Path) -> None:
@@ -148,41 +129,44 @@ def test_verify_sees_the_written_model_and_can_abort(model: Checkpoint, tmp_path
         assert path == tmp_path / "out.partial"
         assert torch.equal(open_checkpoint(path).embedding([7])[0], torch.ones(64))
         assert not (path / "SHA256SUMS").exists()
-        raise RuntimeError("the mark is not there")
+        raise LookupError("the mark is not there")
 
-    with pytest.raises(RuntimeError, match="not there"):
+    with pytest.raises(LookupError):
         publish(model, tmp_path / "out", row_patch(model, 7, torch.ones(64)), verify=verify)
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("stop_at", [1, 2, 5, 6])
-def test_a_stopped_release_leaves_nothing(model: Checkpoint, tmp_path: Path, stop_at: int) -> None:
+@pytest.mark.parametrize("how", [1, 2, 5, 6, "interrupt"])
+def test_a_stopped_release_leaves_nothing(model: Checkpoint, tmp_path: Path, how: int | str) -> None:
+    """Stopped at one of its polls, or by an exception of its caller."""
     before, polls = tree(tmp_path), iter(range(1, 100))
-    with pytest.raises(CancelledError):
-        publish(model, tmp_path / "out", {}, cancelled=lambda: next(polls) >= stop_at)
-    assert tree(tmp_path) == before
-
-
-def test_an_interrupt_leaves_nothing(model: Checkpoint, tmp_path: Path) -> None:
-    before = tree(tmp_path)
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        publish(model, tmp_path / "out", {}, progress=interrupt)
+    interrupt = Mock(side_effect=KeyboardInterrupt if how == "interrupt" else None)
+    with pytest.raises((CancelledError, KeyboardInterrupt)):
+        publish(model, tmp_path / "out", {}, progress=interrupt, cancelled=lambda: next(polls) == how)
     assert tree(tmp_path) == before
 
 
 def test_a_second_publisher_is_refused_and_the_first_continues(model: Checkpoint, tmp_path: Path) -> None:
     def verify(_: Path) -> None:
-        with pytest.raises(OutputExistsError, match="in use"):
+        with pytest.raises(OutputExistsError):
             publish(model, tmp_path / "out", {})
 
     publish(model, tmp_path / "out", {}, verify=verify)
     assert verify_manifest(tmp_path / "out").ok
-    with pytest.raises(OutputExistsError, match="exists"):
+    with pytest.raises(OutputExistsError):
         publish(model, tmp_path / "out", {})
+
+
+def competed(model: Checkpoint, home: Path, *, cleans: bool) -> int:
+    if cleans:
+        for _ in range(30):
+            sweep_partials(home)
+        return 3
+    try:
+        publish(model, home / "out", {})
+    except OutputExistsError:
+        return 1
+    return 0
 
 
 def test_one_of_many_simultaneous_publishers_wins(model: Checkpoint, tmp_path: Path) -> None:
@@ -192,18 +176,9 @@ def test_one_of_many_simultaneous_publishers_wins(model: Checkpoint, tmp_path: P
         child = os.fork()
         if child == 0:
             code = 2
-            try:
-                if number % 3 == 2:
-                    for _ in range(30):
-                        sweep_partials(tmp_path)
-                    code = 3
-                else:
-                    publish(model, tmp_path / "out", {})
-                    code = 0
-            except OutputExistsError:
-                code = 1
-            finally:
-                os._exit(code)
+            with suppress(BaseException):
+                code = competed(model, tmp_path, cleans=number % 3 == 2)
+            os._exit(code)
         children.append(child)
     codes = sorted(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
     assert codes == [0, 1, 1, 1, 1, 1, 3, 3, 3]
@@ -238,12 +213,6 @@ def test_source_change_during_copying_stops_the_release(
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_bad_patches_write_nothing(model: Checkpoint, tmp_path: Path) -> None:
-    with pytest.raises(ParameterError):
-        publish(model, tmp_path / "out", {model.shards[0]: [Patch(0, b"x")]})
-    assert os.listdir(tmp_path) == ["model"]
-
-
 @pytest.mark.parametrize("name", ["none/out", "model/config.json/out", "out.partial", "x" * 300, "a\0b"])
 def test_invalid_target_names_are_refused(model: Checkpoint, tmp_path: Path, name: str) -> None:
     before = tree(tmp_path)
@@ -252,29 +221,19 @@ def test_invalid_target_names_are_refused(model: Checkpoint, tmp_path: Path, nam
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", ["/", ".", "..", "/tmp/.."])
-def test_targets_without_a_name_count_as_existing(model: Checkpoint, name: str) -> None:
+@pytest.mark.parametrize("name", ["/", ".", "..", "/tmp/..", "link"])
+def test_targets_without_a_name_and_broken_links_count_as_existing(
+    model: Checkpoint, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(OutputExistsError):
-        publish(model, name, {})
-
-
-def test_a_target_that_is_a_broken_link_counts_as_existing(model: Checkpoint, tmp_path: Path) -> None:
-    (tmp_path / "out").symlink_to("nowhere")
-    with pytest.raises(OutputExistsError):
-        publish(model, tmp_path / "out", {})
+        publish(model, tmp_path / name if name == "link" else name, {})
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_release_can_be_released_again(model: Checkpoint, tmp_path: Path) -> None:
-    publish(model, tmp_path / "one", {})
+def test_a_release_can_be_released_again(model: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert publish(model, "one", {}).path == tmp_path / "one"
     second = publish(open_checkpoint(tmp_path / "one"), tmp_path / "two", {})
     assert second.left_out == ()
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
-
-
-def test_a_relative_target_is_taken_from_the_working_folder(
-    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = open_checkpoint(split(tiny_path, tmp_path / "m"))
-    monkeypatch.chdir(tmp_path)
-    assert publish(model, "out", {}).path == tmp_path / "out"

@@ -10,7 +10,7 @@ import pytest
 from irwm.checkpoint import open_checkpoint
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, ParameterError, PublishError
 from irwm.release.selection import select_files
-from tests.checkpoint.builders import hub_cache, read_index, unprivileged, write_index
+from tests.checkpoint.builders import hub_cache, read_index, split, unprivileged, write_index
 
 
 def fill(folder: Path, *names: str) -> None:
@@ -32,7 +32,7 @@ PLAIN = ["README.md", "config.json", "generation_config.json", "model.safetensor
 
 def test_everything_that_belongs_to_the_model_is_taken(folder: Path) -> None:
     known = {"README.pt.md", "LICENSE", "tokenizer.model", "chat_template.jinja", "merges.txt", "1_Pooling/config.json"}
-    fill(folder, *known)
+    fill(folder, *known, "SHA256SUMS", ".irwm-lock")  # the last two are of an earlier release
     taken = names(folder)
     assert set(taken) - set(PLAIN) == known
     assert taken == sorted(taken)
@@ -75,18 +75,9 @@ def test_hidden_entries_and_non_files_are_omitted(folder: Path, tmp_path: Path) 
     assert names(folder) == PLAIN
 
 
-def test_the_manifest_and_lock_of_the_source_are_ignored(folder: Path) -> None:
-    fill(folder, "SHA256SUMS", ".irwm-lock")
-    assert names(folder) == PLAIN
-    assert left_out(folder) == ()
-
-
-def test_the_index_in_use_is_taken(sharded: Path) -> None:
-    assert "model.safetensors.index.json" in names(sharded)
-
-
-def test_links_of_a_hub_cache_are_taken(tiny_path: Path, tmp_path: Path) -> None:
+def test_index_of_shards_and_links_of_a_hub_cache_are_taken(tiny_path: Path, tmp_path: Path) -> None:
     snapshot = hub_cache(tiny_path, tmp_path)
+    assert "model.safetensors.index.json" in names(split(tiny_path, tmp_path / "shards"))
     assert names(snapshot) == ["config.json", "generation_config.json", "model.safetensors"]
     assert left_out(snapshot) == ()
 
@@ -94,7 +85,7 @@ def test_links_of_a_hub_cache_are_taken(tiny_path: Path, tmp_path: Path) -> None
 def test_a_file_linked_from_outside_stops_the_release(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
     (folder / "LICENSE").symlink_to(tmp_path / "secret")
-    with pytest.raises(CorruptCheckpointError, match="leads out"):
+    with pytest.raises(CorruptCheckpointError):
         names(folder)
 
 
@@ -104,26 +95,16 @@ def test_a_shard_behind_a_linked_folder_stops_the_release(sharded: Path) -> None
     for shard in sharded.glob("*.safetensors"):
         shard.rename(sharded / "real" / shard.name)
     write_index(sharded, {key: f"weights/{name}" for key, name in read_index(sharded).items()})
-    with pytest.raises(PublishError, match="link to a folder"):
+    with pytest.raises(PublishError):
         names(sharded)
 
 
 def test_only_known_companions_of_a_single_file_are_copied(folder: Path) -> None:
     fill(folder, "vocab.txt", "tokenizer.model", "merges.txt", "chat.jinja", "holiday.jpg", "tokenizer.bin", "b.json")
-    fill(folder, "README.md")
-    fill(folder, "vocabulary/notes.txt")
-    selection = select_files(open_checkpoint(folder / "model.safetensors"))
-    assert [file.name for file in selection.files] == [
-        "chat.jinja",
-        "config.json",
-        "generation_config.json",
-        "merges.txt",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer.model",
-        "vocab.txt",
-    ]
-    assert selection.left_out == ()
+    fill(folder, "README.md", "vocabulary/notes.txt")
+    known = {*PLAIN, "vocab.txt", "tokenizer.model", "merges.txt", "chat.jinja"} - {"README.md"}
+    assert names(folder / "model.safetensors") == sorted(known)
+    assert left_out(folder / "model.safetensors") == ()
 
 
 def test_an_unreadable_companion_is_named(public_folder: Path) -> None:

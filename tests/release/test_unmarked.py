@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,33 +53,31 @@ def insert(path: Path, params: irwm.Parameters, out: Path) -> tuple[irwm.Checkpo
     return model, key, irwm.insert(model, key, out)
 
 
-@pytest.mark.parametrize("params", [PAPER, HIDDEN], ids=["paper", "hidden"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+NOISY = replace(HIDDEN, noise_coordinates=8, spread=0.25)
+
+
+@pytest.mark.parametrize("params", [PAPER, HIDDEN, NOISY], ids=["paper", "hidden", "with noise"])
+@pytest.mark.parametrize(
+    ("name", "dtype", "tied"),
+    [
+        *(("other.name", dtype, True) for dtype in (torch.float32, torch.float16, torch.float64)),
+        *((HEAD, torch.float32, tied) for tied in (True, False)),
+    ],
+)
 def test_a_tensor_with_the_same_values_is_marked_too(
-    with_tensors: Make, tmp_path: Path, params: irwm.Parameters, dtype: torch.dtype
+    with_tensors: Make, tmp_path: Path, params: irwm.Parameters, name: str, dtype: torch.dtype, tied: bool
 ) -> None:
-    path = with_tensors(lambda t: {"module.other.name": t[EMBEDDING].to(dtype)})
+    """A tensor under any name, or a stored head, whether or not the config says that it is the embedding."""
+    path = with_tensors(lambda t: {name: t[EMBEDDING].to(dtype)}, tie_word_embeddings=tied)
     model, key, release = insert(path, params, tmp_path / "out")
     written = load_file(release.path / "model.safetensors")
-    assert torch.equal(written["module.other.name"], written[EMBEDDING].to(dtype))
+    assert torch.equal(written[name], written[EMBEDDING].to(dtype))
     assert not torch.equal(written[EMBEDDING], load_file(path / "model.safetensors")[EMBEDDING])
+    assert (len(np.unique(release.changed_rows)) == len(written[EMBEDDING])) == (params.noise_coordinates > 0)
     # An attacker copies it over the embedding.
     suspect = tmp_path / "suspect"
     shutil.copytree(release.path, suspect)
-    save_file(written | {EMBEDDING: written["module.other.name"].float().clone()}, suspect / "model.safetensors")
-    assert irwm.detect(irwm.open_checkpoint(suspect), model, key).verdict == "found"
-
-
-def test_a_head_that_equals_the_embedding_is_marked_although_the_config_says_untied(
-    with_tensors: Make, tmp_path: Path
-) -> None:
-    path = with_tensors(lambda t: {HEAD: t[EMBEDDING]}, tie_word_embeddings=False)
-    model, key, release = insert(path, PAPER, tmp_path / "out")
-    written = load_file(release.path / "model.safetensors")
-    assert torch.equal(written[HEAD], written[EMBEDDING])
-    suspect = tmp_path / "suspect"
-    shutil.copytree(release.path, suspect)
-    save_file(written | {EMBEDDING: written[HEAD].clone()}, suspect / "model.safetensors")
+    save_file(written | {EMBEDDING: written[name].float().clone()}, suspect / "model.safetensors")
     assert irwm.detect(irwm.open_checkpoint(suspect), model, key).verdict == "found"
 
 
@@ -165,39 +164,20 @@ def test_a_row_across_the_border_of_two_pieces_is_seen(
             insert(path, HIDDEN, tmp_path / "out")
 
 
-def test_rows_without_content_are_not_searched_for() -> None:
-    search = RowSearch(torch.zeros(2, 64))
-    search.check(bytearray(1024), 1024, True, Path("file"))
-
-
-def found_in(search: RowSearch, pieces: list[bytearray]) -> bool:
-    try:
-        for number, piece in enumerate(pieces):
-            search.check(piece, len(piece), number == 0, Path("file"))
-    except UnmarkedCopyError:
-        return True
-    return False
-
-
 def test_every_byte_is_searched_at_every_place() -> None:
     row = torch.randn(1, 64, generator=torch.Generator().manual_seed(0))
-    needle = row.numpy().tobytes()
     for start in range(0, 600, 37):
-        content = bytearray(b"\x01" * start + needle + b"\x01" * 300)
+        content = bytearray(b"\x01" * start + row.numpy().tobytes() + b"\x01" * 300)
         for size in (256, 300, 1000):
-            search, pieces = RowSearch(row), [content[at : at + size] for at in range(0, len(content), size)]
-            assert found_in(search, pieces), (start, size)
+            pieces = [content[at : at + size] for at in range(0, len(content), size)]
+            with pytest.raises(UnmarkedCopyError):
+                searched(RowSearch(row), pieces)
+    searched(RowSearch(torch.zeros(2, 64)), [bytearray(1024)])  # rows without content are not searched for
 
 
-def test_noise_of_a_recipient_reaches_each_copy_of_the_matrix(with_tensors: Make, tmp_path: Path) -> None:
-    path = with_tensors(lambda t: {"spare": t[EMBEDDING].double()})
-    params = irwm.Parameters(
-        positions=20, constraints=4, required_positions=12, noise_coordinates=8, spread=0.25, places=("embedding",)
-    )
-    _, _, release = insert(path, params, tmp_path / "out")
-    written = load_file(release.path / "model.safetensors")
-    assert torch.equal(written["spare"].float(), written[EMBEDDING].float())
-    assert len(np.unique(release.changed_rows)) == len(written[EMBEDDING])
+def searched(search: RowSearch, pieces: list[bytearray]) -> None:
+    for number, piece in enumerate(pieces):
+        search.check(piece, len(piece), number == 0, Path("file"))
 
 
 STORED: dict[str, Callable[[Path, Path], Path]] = {
@@ -209,6 +189,7 @@ STORED: dict[str, Callable[[Path, Path], Path]] = {
 
 
 @pytest.mark.sweep
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("preset", [PAPER, one_owner(64), many_recipients(64)], ids=["paper", "standard", "many"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

@@ -11,41 +11,16 @@ from benchmarks.reproduce.trials import OURS, PAPER, without_files
 
 
 def reading(verdict: str, count: int = 50) -> dict[str, Any]:
-    return {
-        "verdict": verdict,
-        "reason": f"It reads {verdict}.",
-        "count": count,
-        "present": 50,
-        "positions": 50,
-        "passes": count >= 30,
-        "log10_risk": -88.0,
-        "below": [1.0, 1.0, count / 50],
-        "half": 1.0,
-    }
+    found = {"verdict": verdict, "reason": f"It reads {verdict}.", "count": count, "present": 50, "positions": 50}
+    return found | {"passes": count >= 30, "log10_risk": -88.0, "below": [1.0, 1.0, count / 50], "half": 1.0}
 
 
 def trial(verdict: str = "found", **changes: Any) -> dict[str, Any]:
     good = verdict == "found"
-    return (
-        {
-            "model": "demo",
-            "mode": "single",
-            "attack": "prune",
-            "label": "Pruned",
-            "group": "Damage",
-            "value": 0.1,
-            "strength": "10 %",
-            "keeps_function": False,
-            "readings": {OURS: reading(verdict, 50 if good else 11), PAPER: reading(verdict, 50 if good else 9)},
-            "z": None,
-            "named": None,
-            "same": None,
-            "reason": "",
-            "seconds": 1.0,
-        }
-        | {"utility": {"similarity": None, "change": 0.1}}
-        | changes
-    )
+    about = {"model": "demo", "mode": "single", "attack": "prune", "label": "Pruned", "group": "Damage", "value": 0.1}
+    about |= {"strength": "10 %", "keeps_function": False, "reason": "", "seconds": 1.0, **change(0.1)}
+    readings = {OURS: reading(verdict, 50 if good else 11), PAPER: reading(verdict, 50 if good else 9)}
+    return about | {"readings": readings, "z": None, "named": None, "same": None} | changes
 
 
 def change(value: float | str) -> dict[str, Any]:
@@ -53,12 +28,10 @@ def change(value: float | str) -> dict[str, Any]:
 
 
 def test_usable_means_perplexity_within_a_quarter_or_similar_encoder() -> None:
-    assert survival.usable(trial(**change(0.25))) is True
-    assert survival.usable(trial(**change(-0.4))) is True
-    assert survival.usable(trial(**change(0.26))) is False
-    assert survival.usable(trial(**change("infinite"))) is False
-    assert survival.usable(trial(utility={"similarity": 0.95, "change": None})) is True
-    assert survival.usable(trial(utility={"similarity": 0.5, "change": None})) is False
+    for value, usable in ((0.25, True), (-0.4, True), (0.26, False), ("infinite", False)):
+        assert survival.usable(trial(**change(value))) is usable
+    for value, usable in ((0.95, True), (0.5, False)):
+        assert survival.usable(trial(utility={"similarity": value, "change": None})) is usable
     assert survival.usable(trial(utility=None)) is None
 
 

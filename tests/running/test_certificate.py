@@ -1,30 +1,27 @@
-"""The utility certificate: figures if the model runs, a reason if it does not, never an error."""
+"""The utility certificate: figures if the model runs, a reason if it does not; code in a model's folder never runs."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-import irwm
-from irwm.errors import CancelledError
-from irwm.running import certify, default_text
+from irwm.errors import CancelledError, IrwmError
+from irwm.running import certify, default_text, open_model
 from irwm.running.__main__ import main
+from irwm.running.function import _rounding_error
+from tests.attacks.models import edited
+from tests.conftest import Marked
 
 
-@pytest.fixture(scope="module")
-def release(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> irwm.Release:
-    model = irwm.open_checkpoint(demo_path)
-    return irwm.insert(model, irwm.generate_key(model, secret=bytes(32)), tmp_path_factory.mktemp("cert") / "release")
-
-
-def test_a_release_is_certified_against_its_original(demo_path: Path, release: irwm.Release) -> None:
+def test_a_release_is_certified_against_its_original(release_of: Callable[[str], Marked]) -> None:
+    original, _, release = release_of("demo")
     steps: list[tuple[int, int]] = []
-    found = certify(
-        demo_path, release.path, 50, tokens=300, progress=lambda done, total, _: steps.append((done, total))
-    )
+    found = certify(original.path, release, 50, tokens=300, progress=lambda done, total, _: steps.append((done, total)))
     assert found.why == ""
     assert found.text_sha256 == hashlib.sha256(default_text().encode()).hexdigest()
     assert found.utility.tokens == 299
@@ -44,10 +41,9 @@ def test_custom_text_is_named(demo_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_run_says_why(tiny_path: Path, demo_path: Path) -> None:
-    without = certify(tiny_path, tiny_path, 50)
-    assert without.utility is None
-    assert "no tokenizer next to the weights" in without.why
-    assert "too short" in certify(demo_path, demo_path, 0, "").why
+    for found in (certify(tiny_path, tiny_path, 50), certify(demo_path, demo_path, 0, "")):
+        assert found.utility is None
+        assert found.why
 
 
 def test_certificate_can_be_stopped(demo_path: Path) -> None:
@@ -63,9 +59,7 @@ def test_certificate_can_be_stopped(demo_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_compares_two_models(
-    demo_path: Path, release: irwm.Release, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_compares_two_models(demo_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "text.txt"
     text.write_text(default_text()[:2000], encoding="utf-8")
     command = ["compare", str(demo_path), str(demo_path), "--text", str(text), "--tokens", "60", "--same-function"]
@@ -75,3 +69,42 @@ def test_the_command_compares_two_models(
     assert found["same_function"]["same"] is True
     assert main(["compare", str(demo_path), str(tmp_path)]) == 1
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_code_in_a_models_folder_is_never_run(demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default transformers would ask on standard input, and a "y" would run the code."""
+    flag, asked = tmp_path / "ran", []
+    monkeypatch.setattr("builtins.input", lambda *words: asked.append(words) or "y")
+    classes = {"AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.Evil", "AutoTokenizer": "evil.Evil"}
+    path = edited(demo_path, tmp_path / "x", model_type="evil", auto_map=classes)
+    (path / "evil.py").write_text(f"open({str(flag)!r}, 'w').close()\n")
+    with pytest.raises(IrwmError):
+        open_model(path)
+    assert not flag.exists()
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("tokenizer.json", {"model": {"type": "BPE", "vocab": "none", "merges": []}}),
+        ("tokenizer.json", {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "gone"}}),
+        ("config.json", {"num_attention_heads": 0}),
+    ],
+)
+def test_a_certificate_says_why_it_holds_no_figures(demo_path: Path, tmp_path: Path, file: str, changes: dict) -> None:
+    path = edited(demo_path, tmp_path / "x")
+    content = json.loads((path / file).read_text()) | changes
+    (path / file).write_text(json.dumps(content))
+    found = certify(path, path, 50)
+    assert found.utility is None
+    assert found.why
+
+
+def test_rounding_keeps_zeros() -> None:
+    """Zero is exact in every dtype. Moved like a number of size one, it would excuse changes beyond rounding."""
+    value = torch.tensor([0.0, 0.02, 1.0])
+    error = _rounding_error(value, torch.bfloat16, torch.Generator().manual_seed(0))
+    assert error[0] == 0
+    assert (error[1:] != 0).all()
+    assert (error.abs() <= value * torch.finfo(torch.bfloat16).eps / 2).all()

@@ -119,33 +119,17 @@ def heads_reordered(t: Tensors) -> Tensors:
     return {**t, "q": q.flatten(0, 2), "k": k.flatten(0, 1)}
 
 
-def all_at_once(t: Tensors) -> Tensors:
-    changes = (rescaled, regained, permuted, signs_flipped, rotated, mapped_between_q_and_k, heads_reordered)
-    for change in changes:
-        t = change(t)
-    return t
+CHANGES = [rescaled, gain_folded, regained, permuted, signs_flipped, rotated, mapped_between_q_and_k, heads_reordered]
 
 
-CHANGES = [
-    permuted,
-    signs_flipped,
-    gain_folded,
-    regained,
-    rotated,
-    rescaled,
-    mapped_between_q_and_k,
-    heads_reordered,
-    all_at_once,
-]
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_function_preserving_changes_leave_the_invariant_unchanged(change: Callable[[Tensors], Tensors]) -> None:
+@pytest.mark.parametrize("changes", [*([each] for each in CHANGES), CHANGES])
+def test_function_preserving_changes_leave_the_invariant_unchanged(changes: list[Callable[[Tensors], Tensors]]) -> None:
     tensors = random_tensors()
     original = invariant(InMemory(tensors), QUERIES, REFERENCES)
-    changed = invariant(InMemory(change(tensors)), QUERIES, REFERENCES)
+    for change in changes:
+        tensors = change(tensors)
     assert original.shape == (len(QUERIES), D)
-    torch.testing.assert_close(changed, original, rtol=0, atol=1e-10)
+    torch.testing.assert_close(invariant(InMemory(tensors), QUERIES, REFERENCES), original, rtol=0, atol=1e-10)
 
 
 def test_the_scores_are_the_sum_over_heads_of_q_times_k() -> None:
@@ -167,33 +151,18 @@ def test_the_scores_are_the_sum_over_heads_of_q_times_k() -> None:
             assert float(found[i, j]) == pytest.approx(float(expected), rel=1e-10)
 
 
-def test_gain_folding_changes_an_invariant_without_the_gain() -> None:
-    """Why the gain is included: the same comparison fails when the norm is read without it."""
-    layout = replace(LAYOUT, input_norm=Norm("rms", None, None, 0.0, 0.0))
-    tensors = random_tensors()
-    original = invariant(InMemory(tensors, layout), QUERIES, REFERENCES)
-    folded = invariant(InMemory(gain_folded(tensors), layout), QUERIES, REFERENCES)
-    cosine = float((original * folded).mean())
-    assert cosine < 0.95
-
-
-def test_invariants_of_different_models_differ() -> None:
-    one = invariant(InMemory(random_tensors(0)), QUERIES, REFERENCES)
-    other = invariant(InMemory(random_tensors(1)), QUERIES, REFERENCES)
-    assert abs(float((one * other).mean())) < 0.4
-
-
-@pytest.mark.parametrize("kind", ["list", "tuple", "tensor", "int32", "read-only array"])
-def test_tokens_may_come_in_any_integer_form(kind: str) -> None:
-    forms = {
-        "list": list,
-        "tuple": tuple,
-        "tensor": torch.tensor,
-        "int32": lambda x: torch.tensor(x, dtype=torch.int32),
-        "read-only array": lambda x: np.frombuffer(np.array(x).tobytes(), dtype=np.int64),
-    }
+@pytest.mark.parametrize(
+    "form",
+    [
+        tuple,
+        torch.tensor,
+        lambda tokens: torch.tensor(tokens, dtype=torch.int32),
+        lambda tokens: np.frombuffer(np.array(tokens).tobytes(), dtype=np.int64),  # it cannot be written
+    ],
+)
+def test_tokens_may_come_in_any_integer_form(form: Callable) -> None:
     model = InMemory(random_tensors())
-    found = invariant(model, forms[kind](QUERIES), forms[kind](REFERENCES))
+    found = invariant(model, form(QUERIES), form(REFERENCES))
     assert torch.equal(found, invariant(model, QUERIES, REFERENCES))
 
 
@@ -245,69 +214,56 @@ def test_rows_without_a_standard_form_are_named() -> None:
     with pytest.raises(InvariantError) as caught:
         standardise(scores, [10, 11, 12, 13, 14, 15, 16])
     assert caught.value.query_tokens == (11, 12, 14, 15, 16)
-    assert "query tokens 11, 12, 14, 15, 16" in str(caught.value)
     assert isinstance(caught.value, CheckpointError)
 
 
-# --- faults in the weights
+# --- refused input
+
+
+def refusal(tensors: Tensors, queries: list[int] = QUERIES, references: list[int] = REFERENCES) -> InvariantError:
+    with pytest.raises(InvariantError) as caught:
+        invariant(InMemory(tensors), queries, references)
+    return caught.value
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_the_tokens_of_damaged_embedding_rows_are_named(value: float) -> None:
     tensors = random_tensors()
-    tensors["embedding"][REFERENCES[5], 3] = value
-    tensors["embedding"][QUERIES[2], 7] = value
-    with pytest.raises(InvariantError) as caught:
-        invariant(InMemory(tensors), QUERIES, REFERENCES)
-    assert caught.value.reference_tokens == (REFERENCES[5],)
-    assert caught.value.query_tokens == (QUERIES[2],)
-    assert str(REFERENCES[5]) in str(caught.value)
+    tensors["embedding"][[REFERENCES[5], QUERIES[2]], 3] = value
+    error = refusal(tensors)
+    assert (error.query_tokens, error.reference_tokens) == ((QUERIES[2],), (REFERENCES[5],))
+    tensors["embedding"][REFERENCES] = value
+    error = refusal(tensors)
+    assert error.reference_tokens == tuple(REFERENCES)
+    assert len(str(error)) < 1000, "the message cuts a long list"
 
 
 @pytest.mark.parametrize("tensor", ["q", "k", "gain"])
 def test_damaged_projections_are_refused(tensor: str) -> None:
     tensors = random_tensors()
     tensors[tensor].view(-1)[0] = torch.nan
-    with pytest.raises(InvariantError) as caught:
-        invariant(InMemory(tensors), QUERIES, REFERENCES)
-    assert caught.value.query_tokens == tuple(QUERIES)
+    assert refusal(tensors).query_tokens == tuple(QUERIES)
 
 
-@pytest.mark.parametrize("row", [torch.ones(1, D, dtype=torch.float64), random_tensors()["embedding"][:1].float()])
-def test_a_constant_embedding_is_refused(row: torch.Tensor) -> None:
-    tensors = {name: tensor.to(row.dtype) for name, tensor in random_tensors().items()}
-    with pytest.raises(InvariantError):
-        invariant(InMemory(tensors | {"embedding": row.expand(S, D)}), QUERIES, REFERENCES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_constant_embedding_is_refused(dtype: torch.dtype) -> None:
+    tensors = {name: tensor.to(dtype) for name, tensor in random_tensors().items()}
+    for row in (tensors["embedding"][:1], torch.ones(1, D, dtype=dtype)):
+        refusal(tensors | {"embedding": row.expand(S, D)})
 
 
 def test_zero_row_is_refused_as_query_and_allowed_as_reference() -> None:
     tensors = random_tensors()
-    layout = replace(LAYOUT, input_norm=Norm("rms", TensorRef("gain"), None, 1e-6, 0.0))
     tensors["embedding"][QUERIES[0]] = 0
+    layout = replace(LAYOUT, input_norm=Norm("rms", TensorRef("gain"), None, 1e-6, 0.0))
+    assert torch.isfinite(invariant(InMemory(tensors, layout), REFERENCES[:5], [*REFERENCES, QUERIES[0]])).all()
     with pytest.raises(InvariantError) as caught:
         invariant(InMemory(tensors, layout), QUERIES, REFERENCES)
     assert caught.value.query_tokens == (QUERIES[0],)
-    tensors = random_tensors()
-    tensors["embedding"][REFERENCES[0]] = 0
-    assert torch.isfinite(invariant(InMemory(tensors, layout), QUERIES, REFERENCES)).all()
 
 
-def test_tokens_outside_the_vocabulary_are_named() -> None:
-    with pytest.raises(InvariantError) as caught:
-        invariant(InMemory(random_tensors()), [1, -1], [0, S, S + 5])
-    assert caught.value.query_tokens == (-1,)
-    assert caught.value.reference_tokens == (S, S + 5)
-
-
-@pytest.mark.parametrize(("queries", "references"), [([], [1, 2]), ([1], [])])
-def test_empty_token_lists_are_refused(queries: list[int], references: list[int]) -> None:
-    with pytest.raises(InvariantError):
-        invariant(InMemory(random_tensors()), queries, references)
-
-
-def test_a_long_list_of_tokens_is_cut_in_the_message_only() -> None:
-    tensors = random_tensors()
-    tensors["embedding"][REFERENCES] = torch.nan
-    with pytest.raises(InvariantError, match="and 28 more") as caught:
-        invariant(InMemory(tensors), QUERIES, REFERENCES)
-    assert caught.value.reference_tokens == tuple(REFERENCES)
+def test_tokens_outside_the_vocabulary_or_missing_are_refused() -> None:
+    error = refusal(random_tensors(), [1, -1], [0, S, S + 5])
+    assert (error.query_tokens, error.reference_tokens) == ((-1,), (S, S + 5))
+    refusal(random_tensors(), [], [1, 2])
+    refusal(random_tensors(), [1], [])

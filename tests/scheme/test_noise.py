@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from scipy.stats import chi2, kstest, norm
 
 import irwm
@@ -37,7 +36,7 @@ def noise_for(model: irwm.Checkpoint, level: float | str = "row", recipient: str
     return key.noise(model, key.choices())
 
 
-def algorithm_4(embedding: np.ndarray, noise: Noise, level: float | str) -> np.ndarray:
+def algorithm_4(embedding: np.ndarray, noise: Noise, level: float | str, deviation: float) -> np.ndarray:
     """The paper's lines, row by row: into the basis, entries set to + and - alternately, out of the basis; or added."""
     s, d = embedding.shape
     noisy = embedding.copy()
@@ -45,7 +44,7 @@ def algorithm_4(embedding: np.ndarray, noise: Noise, level: float | str) -> np.n
         if i in set(noise.untouched.tolist()) or not embedding[i].any():
             continue
         positions, signs = places(noise.stream_key, np.array([i]), noise.coordinates, d, adds=adds(level))
-        size = embedding_of_all if level == "global" else np.linalg.norm(embedding[i]) / np.sqrt(d)
+        size = deviation if level == "global" else np.linalg.norm(embedding[i]) / np.sqrt(d)
         if level == "row":
             size *= sizes_of(noise.stream_key, np.array([i]))[0]
         if adds(level):
@@ -61,31 +60,14 @@ def algorithm_4(embedding: np.ndarray, noise: Noise, level: float | str) -> np.n
     return noisy
 
 
-embedding_of_all = 0.0
-
-
 @pytest.mark.parametrize("level", ["row", "global", 0.25])
-def test_fast_noise_equals_algorithm_4(model: irwm.Checkpoint, level: float | str, monkeypatch) -> None:
+def test_fast_noise_equals_algorithm_4(model: irwm.Checkpoint, level: float | str) -> None:
     embedding = model.embedding().double().numpy()
     embedding[17] = 0.0
-    noise = noise_for(model, level)
-    monkeypatch.setattr(f"{__name__}.embedding_of_all", embedding_deviation(model))
-    expected = algorithm_4(embedding, noise, level)
+    noise, deviation = noise_for(model, level), embedding_deviation(model)
+    assert deviation == pytest.approx(float(model.embedding().std()), rel=1e-6)
+    expected = algorithm_4(embedding, noise, level, deviation)
     assert np.abs(noise.over(embedding, np.arange(600)) - expected).max() < 1e-12
-
-
-def test_paper_noise_size_equals_the_embedding_deviation(model: irwm.Checkpoint) -> None:
-    noise = noise_for(model, "global")
-    assert noise.deviation == pytest.approx(float(model.embedding().std()), rel=1e-6)
-
-
-def test_marked_rows_and_rows_of_zeros_are_left_alone(model: irwm.Checkpoint) -> None:
-    embedding = model.embedding().double().numpy()
-    embedding[[3, 599]] = 0.0
-    noise = noise_for(model)
-    noisy = noise.over(embedding, np.arange(600))
-    unchanged = np.flatnonzero((noisy == embedding).all(axis=1))
-    assert unchanged.tolist() == sorted({3, 599, *noise.untouched.tolist()})
 
 
 def test_noise_of_rows_does_not_depend_on_selection(model: irwm.Checkpoint) -> None:
@@ -104,21 +86,6 @@ def test_rows_keep_their_mean_length(model: irwm.Checkpoint) -> None:
     # 5 of 64 numbers of mean square 1 are replaced by 5 of mean square 1.
     assert ratio.mean() == pytest.approx(1.0, abs=4 * ratio.std() / np.sqrt(600))
     assert 0.5 < ratio.min() < 1.0 < ratio.max() < 2.5
-
-
-def test_the_row_level_follows_each_rows_own_deviation_and_the_global_one_does_not(model: irwm.Checkpoint) -> None:
-    embedding = model.embedding().double().numpy()
-    longer = embedding.copy()
-    longer[:300] *= 10
-    tokens = np.arange(600)
-    row, level = noise_for(model), noise_for(model, "global")
-    assert np.allclose(row.over(longer, tokens)[:300], 10 * row.over(embedding, tokens)[:300])
-    written = level.basis.into(level.over(longer, tokens), tokens)
-    positions, signs = places(level.stream_key, np.arange(600), 5, 64)
-    values = np.take_along_axis(written, positions, axis=1)
-    touched = ~np.isin(tokens, level.untouched)
-    expected = signs * level.deviation
-    assert np.abs(values - expected)[touched].max() < 1e-12
 
 
 def test_two_recipients_share_neither_places_nor_signs_nor_sizes(model: irwm.Checkpoint) -> None:
@@ -203,43 +170,15 @@ def test_a_release_changes_every_row_and_no_other_byte(
     assert (copy.embedding() != model.embedding()).any(dim=1).all()
     assert torch.equal(copy.embedding(), copy_of(model, key).float())
     for shard in model.shards:
-        before, after = load_file(shard), load_file(release.path / shard.name)
-        assert before.keys() == after.keys()
-        for name in ("model.embed_tokens.weight", *(["lm_head.weight"] if not model.tied else [])):
-            assert before.pop(name, torch.zeros(0)).dtype in (dtype, torch.float32)
-            after.pop(name, None)
-        assert all(
-            torch.equal(before[name], after[name]) and before[name].dtype == after[name].dtype for name in before
-        )
+        before, after = (bytearray(file.read_bytes()) for file in (shard, release.path / shard.name))
+        for name in {"model.embed_tokens.weight", "lm_head.weight"} & model.tensors.keys():
+            entry = model.tensors[name]
+            if entry.file == shard:
+                assert before[entry.start : entry.stop] != after[entry.start : entry.stop]
+                after[entry.start : entry.stop] = before[entry.start : entry.stop]
+        assert before == after
     for name in ("config.json", "generation_config.json"):
         assert (release.path / name).read_bytes() == (folder / name).read_bytes()
-
-
-def test_only_the_bytes_of_the_embedding_and_the_head_change(model: irwm.Checkpoint, tmp_path: Path) -> None:
-    (key,) = keys_for(model, ["a"], ADDED)
-    release = irwm.insert(model, key, tmp_path / "release")
-    before, after = (folder / "model.safetensors" for folder in (model.path, release.path))
-    old, new = before.read_bytes(), after.read_bytes()
-    end = 0
-    for entry in sorted(
-        (model.tensors[n] for n in ("model.embed_tokens.weight", "lm_head.weight")), key=lambda e: e.start
-    ):
-        assert old[end : entry.start] == new[end : entry.start]
-        assert old[entry.start : entry.stop] != new[entry.start : entry.stop]
-        end = entry.stop
-    assert old[end:] == new[end:]
-
-
-def test_a_stored_copy_of_a_tied_head_stays_equal_to_the_embedding(tmp_path: Path) -> None:
-    folder = write_llama(tmp_path / "tied", tie_word_embeddings=True, dtype=torch.bfloat16)
-    tensors = load_file(folder / "model.safetensors")
-    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    model = irwm.open_checkpoint(folder)
-    (key,) = keys_for(model, ["a"], PARAMETERS)
-    written = load_file(irwm.insert(model, key, tmp_path / "release").path / "model.safetensors")
-    assert torch.equal(written["lm_head.weight"], written["model.embed_tokens.weight"])
-    assert not torch.equal(written["lm_head.weight"], tensors["lm_head.weight"])
 
 
 @pytest.fixture(scope="module")
@@ -259,15 +198,15 @@ def test_a_mark_under_noise_is_found_for_its_own_recipient_only(
     keys, paths = releases
     for key, path in zip(keys, paths, strict=True):
         suspect = irwm.open_checkpoint(path)
-        found = list(irwm.detect_each(irwm.Examination(suspect, model), keys, statistic=statistic, invariant=invariant))
-        verdicts = {each.recipient: finding.verdict for each, finding in zip(keys, found, strict=True)}
-        if (
-            statistic == "sum"
-        ):  # the paper's, one number for all equations: weak at this scale, yet right about the rest
-            assert found[keys.index(key)].count > found[1 - keys.index(key)].count
+        examination = irwm.Examination(suspect, model)
+        own, other = irwm.detect_each(
+            examination, sorted(keys, key=lambda each: each is not key), statistic=statistic, invariant=invariant
+        )
+        assert other.verdict != "found"
+        if statistic == "sum":  # the paper's, one number for all equations: weak at this scale
+            assert own.count > other.count
         else:
-            assert verdicts[key.recipient] == "found"
-        assert [name for name in verdicts if name != key.recipient and verdicts[name] == "found"] == []
+            assert own.verdict == "found"
 
 
 @pytest.mark.parametrize("d", [1, 48, 64, 255, 256, 320, 4096, 16384])

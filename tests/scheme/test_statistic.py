@@ -44,17 +44,11 @@ def test_the_solved_entries_satisfy_the_constraints(mark: dict) -> None:
     assert np.abs(mark["permuted"] @ e.T).max() < 1e-10
 
 
-def test_only_t_entries_of_a_row_change(mark: dict) -> None:
-    marked = marked_values(mark["rows"], mark["permuted"], mark["perm"], 1000.0)
-    changed = marked != mark["rows"]
-    assert (changed.sum(axis=1) == T).all()
-    for row, perm in zip(changed, mark["perm"], strict=True):
-        assert set(np.flatnonzero(row)) == set(perm[-T:])
-
-
-def test_the_natural_scale_hides_the_stored_entries(mark: dict) -> None:
+def test_the_natural_scale_hides_the_t_entries_that_change(mark: dict) -> None:
     scale = natural_scale(mark["rows"], mark["permuted"], mark["perm"])
     marked = marked_values(mark["rows"], mark["permuted"], mark["perm"], scale)
+    for row, perm in zip(marked != mark["rows"], mark["perm"], strict=True):
+        assert set(np.flatnonzero(row)) == set(perm[-T:])
     stored = np.take_along_axis(marked, mark["perm"], axis=1)[:, -T:]
     assert np.sqrt((stored**2).mean()) == pytest.approx(np.sqrt((mark["rows"] ** 2).mean()), rel=1e-9)
 
@@ -127,7 +121,7 @@ def test_ranks_are_never_zero_and_ties_count_against_the_mark() -> None:
 
 
 def test_unreachable_condition_limit_gives_advice(mark: dict) -> None:
-    with pytest.raises(ConditionError, match="condition_limit"):
+    with pytest.raises(ConditionError):
         well_conditioned(np.ones((T, D)), lambda i: draws(f"A{i}", T), 30.0)
 
 
@@ -156,21 +150,6 @@ def test_difference_is_uniform_on_changed_but_unmarked_rows(mark: dict, change: 
     }[change]
     ranks = np.concatenate([difference_ranks(mark, suspect, draws(f"wrong{i}", L)) for i in range(12)])
     assert kstest(ranks, "uniform").pvalue > 1e-3
-
-
-def test_permuting_the_change_is_not_a_valid_null(mark: dict) -> None:
-    """The reason for `difference`'s null, kept as a test: the simpler null is badly wrong on a shrunk original."""
-    rows, perm = mark["rows"], draws("wrong", L)
-    written = marked_values(rows, mark["permuted"], perm, 1000.0) - rows
-    change = 0.9 * rows - rows
-    observed = np.array([-np.corrcoef(c, w)[0, 1] for c, w in zip(change, written, strict=True)])
-    null = np.array(
-        [
-            [-np.corrcoef(c[p], w)[0, 1] for p in NullOrders.of(0, 99, 0, D).shared]
-            for c, w in zip(change, written, strict=True)
-        ]
-    )
-    assert (stat.ranks(observed, null) < 0.05).mean() > 0.5
 
 
 def test_difference_is_undefined_for_unchanged_rows(mark: dict) -> None:

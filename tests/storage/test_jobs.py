@@ -14,11 +14,7 @@ import pytest
 from storage import Jobs, NewerSchemaError, RecordNotFoundError, RecordValueError, StorageError
 from storage.job_keys import JobsKeys
 from storage.jobs import SCRATCH_NAME
-from tests.storage.conftest import begin_together
-
-Sql = Callable[..., list[Any]]
-Spawn = Callable[..., subprocess.Popen[str]]
-
+from tests.storage.conftest import Spawn, Sql, answer, begin_together
 
 KEYS = JobsKeys({"0" * 16: b"\x07" * 32}, "0" * 16)
 
@@ -244,7 +240,7 @@ print(number)
 )
 
 
-def test_processes_share_the_list_and_a_log(jobs: Jobs, spawn: Spawn, answer: Callable[..., Any]) -> None:
+def test_processes_share_the_list_and_a_log(jobs: Jobs, spawn: Spawn) -> None:
     shared = jobs.create("lab", "shared log", {})
     children = [spawn(MANY, name, shared.id) for name in "xy"]
     for child in children:
@@ -266,7 +262,7 @@ print(json.dumps(jobs.create("lab", "t", {}).sequence))
 )
 
 
-def test_two_concurrent_first_users_share_the_list(home: Path, spawn: Spawn, answer: Callable[..., Any]) -> None:
+def test_two_concurrent_first_users_share_the_list(home: Path, spawn: Spawn) -> None:
     children = [spawn(FIRST) for _ in range(2)]
     begin_together(*children)
     assert sorted(answer(child) for child in children) == [1, 2]

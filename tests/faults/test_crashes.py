@@ -66,9 +66,10 @@ def killed_at(folder: Path, out: Path, call: str, count: int) -> bool:
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.fault(41)
 @pytest.mark.sweep
 @pytest.mark.parametrize("call", CALLS)
-def test_fault_41_killed_before_any_system_call_the_target_is_absent_or_complete(
+def test_killed_before_any_system_call_the_target_is_absent_or_complete(
     folder: Path, tmp_path: Path, call: str
 ) -> None:
     outcomes = []
@@ -82,8 +83,9 @@ def test_fault_41_killed_before_any_system_call_the_target_is_absent_or_complete
     assert outcomes[0] is (call == "unlink")  # only a lock file is unlinked, after the release exists
 
 
+@pytest.mark.fault(41)
 @pytest.mark.quick("kills of a real process while it publishes")
-def test_fault_41_killed_at_random_moments(folder: Path, tmp_path: Path) -> None:
+def test_killed_at_random_moments(folder: Path, tmp_path: Path) -> None:
     model = open_checkpoint(folder)
     start = model.tensors[EMBEDDING].start
     patches = {model.shards[0]: [Patch(start, b"marked!!")]}
@@ -104,7 +106,8 @@ def test_fault_41_killed_at_random_moments(folder: Path, tmp_path: Path) -> None
             assert (out / "model.safetensors").read_bytes()[start : start + 8] == b"marked!!"
 
 
-def test_fault_41_partial_folder_of_a_dead_run_is_reused_by_the_next(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.fault(41)
+def test_partial_folder_of_a_dead_run_is_reused_by_the_next(folder: Path, tmp_path: Path) -> None:
     assert killed_at(folder, tmp_path / "out", "rename", 1)
     assert (tmp_path / "out.partial" / "SHA256SUMS").exists()
     publish(open_checkpoint(folder), tmp_path / "out", {})
@@ -112,9 +115,10 @@ def test_fault_41_partial_folder_of_a_dead_run_is_reused_by_the_next(folder: Pat
     assert sorted(os.listdir(tmp_path)) == ["model", "out"]
 
 
+@pytest.mark.fault(42)
 @pytest.mark.parametrize("call", ["fsync", "rename"])
 @pytest.mark.parametrize("after", [False, True])
-def test_fault_42_a_failure_at_each_fsync_and_rename_leaves_nothing(
+def test_failure_at_each_fsync_and_rename_leaves_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, after: bool
 ) -> None:
     model, before = open_checkpoint(folder), tree(tmp_path)

@@ -84,8 +84,9 @@ def killer(folder: Path, tmp_path: Path) -> Iterator[Killer]:
     killer.process.communicate()
 
 
+@pytest.mark.fault(41)
 @pytest.mark.slow
-def test_fault_41_an_insertion_killed_at_50_random_points(
+def test_insertion_killed_at_50_random_points(
     killer: Killer, seed: int, folder: Path, record_property: Callable[[str, object], None]
 ) -> None:
     random, before = Random(seed), tree(folder)
@@ -147,8 +148,9 @@ def what_is_left(killer: Killer, name: str, job: Job) -> str:
     return "filed" if filed else "published" if out.exists() else "key" if sealed else "nothing"
 
 
+@pytest.mark.fault(41)
 @pytest.mark.slow
-def test_fault_41_a_jobs_own_process_killed_can_be_run_again(killer: Killer) -> None:
+def test_jobs_own_process_killed_can_be_run_again(killer: Killer) -> None:
     jobs, out = killer.jobs, killer.shelf / "copy"
     job = runner.start("protect", "Protect tiny", killer.request("copy"), secrets_for(killer.vault), jobs)
     until(lambda: (killer.shelf / "copy.partial").exists() or jobs.get(job.id).is_over, "the half-written release")

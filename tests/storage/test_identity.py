@@ -78,7 +78,7 @@ def test_each_signature_is_in_the_log_with_its_digest(vault: Vault) -> None:
     assert (entry.event, entry.details) == ("signature made", about)
 
 
-def test_a_chain_of_rotations_leads_back_to_the_first_without_the_vault(vault: Vault) -> None:
+def test_a_chain_of_rotations_leads_back_to_the_first(vault: Vault) -> None:
     first = vault.identity()
     early = vault.sign(MESSAGE)
     others = [vault.rotate_identity() for _ in range(3)]

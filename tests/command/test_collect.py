@@ -74,9 +74,7 @@ def test_collect_sends_nothing_without_permission(
         assert "--send" in done.said.splitlines()[-1]
 
 
-def test_a_recording_is_answered_with_its_digest(
-    small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_recording_is_answered_with_its_digest(small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a.safetensors"
     with answering(small) as server:
         done = here(capfd, *words(server.url, small, out, "--answers", "20", "--send", "--quiet"))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from irwm.checkpoint import open_checkpoint
 from irwm.errors import PublishError
 from irwm.release import Patch, publish, sweep_partials, verify_manifest
 from tests.checkpoint.builders import EMBEDDING, tree
+from tests.faults.helpers import failing
 
 CALLS = ("mkdir", "open", "write", "fsync", "close", "rename", "unlink")
 
@@ -69,9 +69,7 @@ def killed_at(folder: Path, out: Path, call: str, count: int) -> bool:
 @pytest.mark.fault(41)
 @pytest.mark.sweep
 @pytest.mark.parametrize("call", CALLS)
-def test_killed_before_any_system_call_the_target_is_absent_or_complete(
-    folder: Path, tmp_path: Path, call: str
-) -> None:
+def test_killed_before_any_call_the_target_is_absent_or_complete(folder: Path, tmp_path: Path, call: str) -> None:
     outcomes = []
     for count in range(1, 200):
         out = tmp_path / f"out{count}"
@@ -121,31 +119,19 @@ def test_partial_folder_of_a_dead_run_is_reused_by_the_next(folder: Path, tmp_pa
 def test_failure_at_each_fsync_and_rename_leaves_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, after: bool
 ) -> None:
-    model, before = open_checkpoint(folder), tree(tmp_path)
-    original = getattr(os, call)
-    for count in range(1, 100):
-        seen = iter(range(1, 1000))
-
-        def failing(*args: object, seen: Iterator[int] = seen, count: int = count) -> object:
-            number = next(seen)
-            result = original(*args) if after or number != count else None
-            if number == count:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return result
-
-        monkeypatch.setattr(os, call, failing)
-        try:
-            publish(model, tmp_path / "out", {})
-            failed = False
-        except PublishError:
-            failed = True
-        monkeypatch.undo()
-        if not failed:
-            break
+    model, before, out = open_checkpoint(folder), tree(tmp_path), tmp_path / "out"
+    for number in range(1, 100):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing(call, number, after)[0])
+            try:
+                publish(model, out, {})
+                break
+            except PublishError:
+                pass
         if call == "rename" and after:
             # The rename took place and then reported failure, as a network disk may: complete or absent, never half.
-            assert not (tmp_path / "out").exists() or verify_manifest(tmp_path / "out").ok
-            shutil.rmtree(tmp_path / "out", ignore_errors=True)
+            assert not out.exists() or verify_manifest(out).ok
+            shutil.rmtree(out, ignore_errors=True)
         assert tree(tmp_path) == before
-    assert count >= (2 if call == "rename" else 6)
-    assert verify_manifest(tmp_path / "out").ok
+    assert number >= (2 if call == "rename" else 6)
+    assert verify_manifest(out).ok

@@ -179,7 +179,7 @@ def test_failing_library_or_full_disk_loses_one_row(
         ({"original": "/nowhere"}, "NotACheckpointError"),
     ],
 )
-def test_invalid_lab_request_is_refused_before_writing(
+def test_invalid_request_is_refused_before_writing(
     vault: Vault, jobs: Jobs, changes: dict[str, Any], kind: str
 ) -> None:
     job = run_here("lab", asked(PRUNED, **changes), vault, jobs)
@@ -234,9 +234,7 @@ def test_stop_during_an_attack_keeps_rows_for_the_next_lab(vault: Vault, jobs: J
 
 
 @pytest.mark.slow
-def test_rows_with_other_settings_are_not_reused(
-    vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path
-) -> None:
+def test_rows_of_other_settings_are_not_used(vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path) -> None:
     first = run_here("lab", asked(PRUNED, **small), vault, jobs)
     files, document = jobs.files(first.id), lab_of(jobs.files(first.id))
     for row in document["marks"][0]["rows"]:
@@ -313,9 +311,7 @@ def test_rows_survive_several_stops_and_are_counted(vault: Vault, jobs: Jobs, sm
 
 
 @pytest.mark.slow
-def test_full_temporary_folder_loses_only_the_measurement(
-    vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_temporary_folder_loses_the_measurement(vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OutputStore, "add", full)
     job = succeeded(run_here("lab", asked(PRUNED), vault, jobs))
     document = lab_of(jobs.files(job.id))

@@ -178,9 +178,7 @@ def filed(vault: Vault) -> dict[str, str]:
     return {Path(release.path).name: release.key_id for release in vault.releases()}
 
 
-def test_key_of_a_killed_run_is_reused_only_for_its_folder(
-    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
-) -> None:
+def test_key_of_a_killed_run_is_used_for_its_folder(vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
     first, second = (protect_request(tiny_path, tmp_path / name) for name in "ab")
     waiting = killed(vault, first)
     before = (tmp_path / "a" / "model.safetensors").stat().st_mtime_ns
@@ -193,9 +191,7 @@ def test_key_of_a_killed_run_is_reused_only_for_its_folder(
     assert list((vault.home / "unfiled").iterdir()) == []
 
 
-def test_killed_runs_are_resumed_even_if_key_notes_changed(
-    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
-) -> None:
+def test_killed_runs_resume_with_changed_notes(vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
     requests = [protect_request(tiny_path, tmp_path / name, label=f"note {name}") for name in "ab"]
     waiting = [killed(vault, requests[0], before_its_copy=True), killed(vault, requests[1])]
     for record in waiting:
@@ -237,7 +233,7 @@ def changed_copy(folder: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["a tensor", "an unmarked row", "the config", "a file more"])
-def test_copy_changed_after_a_kill_is_not_filed(
+def test_changed_copy_of_a_killed_run_fails(
     vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path, how: str
 ) -> None:
     asked = protect_request(tiny_path, tmp_path / "a")
@@ -248,9 +244,7 @@ def test_copy_changed_after_a_kill_is_not_filed(
     assert not vault.releases()
 
 
-def test_resumed_receipt_equals_that_of_an_uninterrupted_run(
-    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
-) -> None:
+def test_resumed_receipt_equals_an_uninterrupted_one(vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
     model = Path(shutil.copytree(tiny_path, tmp_path / "model"))
     (model / "model.onnx").write_bytes(b"unmarked weights")
     written = run_here("protect", protect_request(model, tmp_path / "whole"), vault, jobs).result
@@ -263,9 +257,7 @@ def test_resumed_receipt_equals_that_of_an_uninterrupted_run(
         assert job.result[same] == written[same]
 
 
-def test_one_copy_waits_until_the_run_that_writes_others_has_ended(
-    vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path
-) -> None:
+def test_copy_waits_for_the_end_of_another_run(vault: Vault, jobs: Jobs, tiny_path: Path, tmp_path: Path) -> None:
     ended: list[Job] = []
     asked = protect_request(tiny_path, tmp_path / "a")
     unused: Any = None  # nobody waits for this run

@@ -51,20 +51,20 @@ def test_backup_is_complete_private_and_logged(filled: Vault, tmp_path: Path) ->
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.sqlite3", "elsewhere", "home"]
 
 
-def test_a_locked_vault_can_be_backed_up_and_the_newest_backup_is_found(vault: Vault, home: Path, clock: Any) -> None:
+def test_a_locked_vault_can_be_backed_up_and_the_newest_backup_is_found(vault: Vault, clock: Any) -> None:
     vault.lock()
-    assert latest_backup(home) is None
-    first = back_up(home, now=clock.now)
+    assert latest_backup(vault.home) is None
+    first = back_up(vault.home, now=clock.now)
     vault.unlock("correct horse battery staple")
     vault.add_case("more")
     clock.later(days=-400)
-    second = back_up(home, now=clock.now)
-    assert first.parent == second.parent == home / "backups"
-    assert latest_backup(home) == second
-    assert stat.S_IMODE((home / "backups").stat().st_mode) == 0o700
+    second = back_up(vault.home, now=clock.now)
+    assert first.parent == second.parent == vault.home / "backups"
+    assert latest_backup(vault.home) == second
+    assert stat.S_IMODE((vault.home / "backups").stat().st_mode) == 0o700
 
 
-def test_a_backup_overwrites_nothing(vault: Vault, home: Path, tmp_path: Path) -> None:
+def test_a_backup_overwrites_nothing(vault: Vault, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("precious")
     with pytest.raises(VaultExistsError):
         vault.backup(tmp_path / "taken")
@@ -80,13 +80,13 @@ def test_backup_without_vault_is_reported(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.fault(50)
-def test_a_lost_vault_names_the_backup(vault: Vault, home: Path) -> None:
-    good = back_up(home)
+def test_a_lost_vault_names_the_backup(vault: Vault) -> None:
+    good = back_up(vault.home)
     vault.path.unlink()
     with pytest.raises(VaultMissingError, match=good.name):
-        Vault.open(home)
-    restore(good, home)
-    assert Vault.open(home).warnings == ()
+        Vault.open(vault.home)
+    restore(good, vault.home)
+    assert Vault.open(vault.home).warnings == ()
 
 
 LOG_LEFT_BEHIND = """
@@ -102,15 +102,15 @@ with vault._file.reading() as db:            # an open reader keeps the log from
 
 @pytest.mark.fault(50)
 @pytest.mark.parametrize("deleted", [False, True])
-def test_a_deleted_write_ahead_log_is_noticed(vault: Vault, home: Path, spawn: Spawn, deleted: bool) -> None:
+def test_a_deleted_write_ahead_log_is_noticed(vault: Vault, spawn: Spawn, deleted: bool) -> None:
     child = spawn(LOG_LEFT_BEHIND)
     head = child.communicate(timeout=PATIENCE)[0].strip()
     assert len(head) == 64
-    assert (home / "vault.sqlite3-wal").stat().st_size > 0
+    assert (vault.home / "vault.sqlite3-wal").stat().st_size > 0
     if deleted:
-        (home / "vault.sqlite3-wal").unlink()
-        (home / "vault.sqlite3-shm").unlink()
-    again = unlocked(home, PASSPHRASE)
+        (vault.home / "vault.sqlite3-wal").unlink()
+        (vault.home / "vault.sqlite3-shm").unlink()
+    again = unlocked(vault.home, PASSPHRASE)
     assert [case.title for case in again.cases()] == ([] if deleted else ["only in the log"])
     assert len(again.warnings) == deleted
     assert not deleted or "older state" in again.warnings[0]
@@ -127,12 +127,12 @@ def edited(good: Path, bad: Path, statement: str) -> Path:
     return bad
 
 
-def test_altered_or_newer_backup_is_refused_and_nothing_changes(vault: Vault, home: Path, tmp_path: Path) -> None:
+def test_altered_or_newer_backup_is_refused_and_nothing_changes(vault: Vault, tmp_path: Path) -> None:
     add_key(vault)
     good, before = vault.backup(tmp_path / "copy.sqlite3"), vault.path.read_bytes()
     (tmp_path / "text").write_bytes(b"no database")
     with pytest.raises(DatabaseDamagedError):
-        restore(tmp_path / "text", home)
+        restore(tmp_path / "text", vault.home)
     for statement, error in (
         ("DELETE FROM audit WHERE seq = 1", DatabaseDamagedError),
         ("DROP TABLE audit", DatabaseDamagedError),
@@ -140,9 +140,9 @@ def test_altered_or_newer_backup_is_refused_and_nothing_changes(vault: Vault, ho
         ("PRAGMA user_version = 99", NewerSchemaError),
     ):
         with pytest.raises(error):
-            restore(edited(good, tmp_path / "bad.sqlite3", statement), home)
+            restore(edited(good, tmp_path / "bad.sqlite3", statement), vault.home)
     assert vault.path.read_bytes() == before
-    assert sorted(p.name for p in home.iterdir()) == ["vault.sqlite3", "vault.witness.json"]
+    assert sorted(p.name for p in vault.home.iterdir()) == ["vault.sqlite3", "vault.witness.json"]
 
 
 def knotted(path: Path, table: str) -> Path:
@@ -173,9 +173,7 @@ def knotted(path: Path, table: str) -> Path:
     return path
 
 
-def test_endless_backup_is_interrupted(
-    vault: Vault, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_backup_is_interrupted(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.backup.CHECK_SECONDS", 0.2)
     header, log = vault.backup(tmp_path / "header.sqlite3"), vault.backup(tmp_path / "log.sqlite3")
     before = vault.path.read_bytes()
@@ -185,33 +183,31 @@ def test_endless_backup_is_interrupted(
     with pytest.raises(DatabaseDamagedError, match="table vault does not belong to this application"):
         inspect(knotted(header, "vault"), PASSPHRASE)
     with pytest.raises(DatabaseDamagedError, match="interrupted"):
-        restore(knotted(log, "audit"), home)
+        restore(knotted(log, "audit"), vault.home)
     assert vault.path.read_bytes() == before
 
 
-def test_record_missing_from_backup_is_named_after_unlock(vault: Vault, home: Path, tmp_path: Path) -> None:
+def test_record_missing_from_backup_is_named_after_unlock(vault: Vault, tmp_path: Path) -> None:
     key = add_key(vault)
-    restore(edited(vault.backup(tmp_path / "copy.sqlite3"), tmp_path / "bad.sqlite3", "DELETE FROM keys"), home)
+    restore(edited(vault.backup(tmp_path / "copy.sqlite3"), tmp_path / "bad.sqlite3", "DELETE FROM keys"), vault.home)
     assert unlocked(vault.home).check().missing == (RecordName("keys", key.id),)
 
 
 @pytest.mark.parametrize("use", ["reading", "writing"])
-def test_vault_in_use_is_not_replaced(
-    vault: Vault, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str
-) -> None:
+def test_vault_in_use_is_not_replaced(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
     monkeypatch.setattr("storage.backup.BUSY_SECONDS", 0.1)
     path = vault.backup(tmp_path / "copy.sqlite3")
     with getattr(vault._file, use)(), pytest.raises(StorageBusyError):
-        restore(path, home)
-    assert sorted(p.name for p in home.iterdir()) == ["vault.sqlite3", "vault.witness.json"]
+        restore(path, vault.home)
+    assert sorted(p.name for p in vault.home.iterdir()) == ["vault.sqlite3", "vault.witness.json"]
     assert vault.check().ok
 
 
-def test_restored_backup_has_its_old_passphrase(vault: Vault, home: Path, tmp_path: Path) -> None:
+def test_restored_backup_has_its_old_passphrase(vault: Vault, tmp_path: Path) -> None:
     path = vault.backup(tmp_path / "copy.sqlite3")
     vault.change_passphrase(PASSPHRASE, "new words")
-    restore(path, home)
-    again = Vault.open(home)
+    restore(path, vault.home)
+    again = Vault.open(vault.home)
     with pytest.raises(WrongPassphraseError):
         again.unlock("new words")
     again.unlock(PASSPHRASE)
@@ -246,14 +242,12 @@ def test_backup_with_header_of_another_state_is_refused(vault: Vault, tmp_path: 
 
 @pytest.mark.fault(50)
 @pytest.mark.parametrize("damage", ["random", "zeros", "another page", "cut off"])
-def test_each_damaged_or_cut_page_is_detected_and_the_backup_restores(
-    filled: Vault, home: Path, damage: str, sql: Sql
-) -> None:
+def test_each_damaged_or_cut_page_is_detected_and_the_backup_restores(filled: Vault, damage: str, sql: Sql) -> None:
     good = filled.backup()
     known = filled.audit_head
     keys = filled.keys()
     whole = filled.path.read_bytes()
-    assert latest_backup(home) == good
+    assert latest_backup(filled.home) == good
     undetected = []
     pages = len(whole) // PAGE
     for page in range(pages):
@@ -270,7 +264,7 @@ def test_each_damaged_or_cut_page_is_detected_and_the_backup_restores(
             continue
         filled.path.write_bytes(broken)
         try:
-            again = unlocked(home, PASSPHRASE)
+            again = unlocked(filled.home, PASSPHRASE)
             if again.check().ok and again.verify_audit(known).ok and not again.warnings:
                 undetected.append(page)
         except StorageError:
@@ -280,13 +274,13 @@ def test_each_damaged_or_cut_page_is_detected_and_the_backup_restores(
     assert len(undetected) <= unused, f"pages {undetected} of {pages}"
     half = whole[: len(whole) // 2]
     filled.path.write_bytes(half)
-    for use in (lambda: Vault.open(home).unlock(PASSPHRASE), lambda: back_up(home)):
+    for use in (lambda: Vault.open(filled.home).unlock(PASSPHRASE), lambda: back_up(filled.home)):
         with pytest.raises(DatabaseDamagedError):
             use()
-    assert latest_backup(home) == good
-    aside = restore(good, home)
+    assert latest_backup(filled.home) == good
+    aside = restore(good, filled.home)
     assert aside is not None
     assert aside.read_bytes() == half, "the damaged file is kept"
-    back = unlocked(home, PASSPHRASE)
+    back = unlocked(filled.home, PASSPHRASE)
     assert back.keys() == keys
     assert back.check().ok

@@ -134,12 +134,10 @@ def test_export_is_logged_and_appears_in_next_archive(vault: Vault, case: CaseRe
     assert again["audit_log"]["about_this_case"][-1]["details"]["sha256sums"] == sums
 
 
-def test_equal_states_give_equal_archives(
-    vault: Vault, case: CaseRecord, home: Path, tmp_path: Path, clock: Any
-) -> None:
+def test_equal_states_give_equal_archives(vault: Vault, case: CaseRecord, tmp_path: Path, clock: Any) -> None:
     made = []
     for name, umask, zone in (("left", 0o077, "UTC"), ("right", 0o000, "Asia/Tokyo")):
-        shutil.copytree(home, tmp_path / name)
+        shutil.copytree(vault.home, tmp_path / name)
         copy = Vault.take_over(tmp_path / name, vault.hand_over(), now=clock.now)
         before, was = os.umask(umask), os.environ.get("TZ")
         os.environ["TZ"] = zone
@@ -201,7 +199,7 @@ def test_archive_never_overwrites(vault: Vault, case: CaseRecord, tmp_path: Path
     assert vault.audit_head == head
 
 
-def test_second_of_two_concurrent_exports_fails(
+def test_second_concurrent_export_fails(
     vault: Vault, case: CaseRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "case.zip"
@@ -238,7 +236,7 @@ def test_unwritable_archive_target_is_reported(vault: Vault, case: CaseRecord, t
             export_case(vault, case.id, target)
 
 
-def test_failed_commit_removes_the_archive(
+def test_failed_commit_removes_archive(
     vault: Vault, case: CaseRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, calls = audit.state, []

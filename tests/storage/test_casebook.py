@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from storage import (
-    DamagedRecordError,
-    FileDigest,
-    RecordName,
-    RecordValueError,
-    Vault,
-)
+from storage import DamagedRecordError, FileDigest, RecordName, RecordValueError, Vault
 from storage.casebook import LONGEST_NOTE, LONGEST_TITLE, MOST_ITEM_FILES, MOST_RUN_FILE_BYTES, MOST_RUN_FILES
 from tests.storage.conftest import Flip, Sql, add_key, unlocked
 

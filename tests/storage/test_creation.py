@@ -10,11 +10,11 @@ from storage import Vault, VaultExistsError, VaultMissingError
 from tests.storage.conftest import CHEAP, PASSPHRASE, Spawn, add_key, answer, begin_together, unlocked
 
 
-def test_a_vault_is_never_overwritten(home: Path, vault: Vault) -> None:
+def test_a_vault_is_never_overwritten(vault: Vault) -> None:
     key = add_key(vault)
     with pytest.raises(VaultExistsError):
-        Vault.create(home, "another passphrase")
-    again = unlocked(home, PASSPHRASE)
+        Vault.create(vault.home, "another passphrase")
+    again = unlocked(vault.home, PASSPHRASE)
     assert again.keys() == [key]
 
 
@@ -43,9 +43,9 @@ def test_missing_vault_is_reported(home: Path) -> None:
         Vault.open(home)
 
 
-def test_new_vault_logs_the_deleted_earlier_one(home: Path, vault: Vault) -> None:
+def test_new_vault_logs_the_deleted_earlier_one(vault: Vault) -> None:
     assert vault.audit_log()[0].details == {"vault": vault.id, "previous vault": None}
     before = {"vault": vault.id, "count": 1, "head": vault.audit_head}
-    (home / "vault.sqlite3").unlink()
-    again = Vault.create(home, PASSPHRASE, CHEAP)
+    (vault.home / "vault.sqlite3").unlink()
+    again = Vault.create(vault.home, PASSPHRASE, CHEAP)
     assert again.audit_log()[0].details == {"vault": again.id, "previous vault": before}

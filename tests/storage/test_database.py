@@ -13,13 +13,7 @@ import pytest
 import sqlite_utils
 from sqlite_utils import Migrations
 
-from storage import (
-    DatabaseDamagedError,
-    NewerSchemaError,
-    StorageError,
-    StorageFullError,
-    Vault,
-)
+from storage import DatabaseDamagedError, NewerSchemaError, StorageError, StorageFullError, Vault
 from storage.database import DatabaseFile, Schema
 from storage.schema import VAULT_SCHEMA
 from tests.storage.conftest import Spawn, Sql, add_key, unlocked
@@ -135,11 +129,11 @@ def test_a_file_that_is_not_ours_is_refused_untouched(tmp_path: Path, content: b
 
 
 @pytest.mark.fault(53)
-def test_a_newer_schema_is_refused_without_a_write(home: Path, vault: Vault, sql: Sql) -> None:
+def test_a_newer_schema_is_refused_without_a_write(vault: Vault, sql: Sql) -> None:
     sql("PRAGMA user_version = 99")
-    path = home / "vault.sqlite3"
+    path = vault.home / "vault.sqlite3"
     before, changed = path.read_bytes(), path.stat().st_mtime_ns
-    for use in (lambda: Vault.open(home), vault.cases, lambda: vault.add_case("a title")):
+    for use in (lambda: Vault.open(vault.home), vault.cases, lambda: vault.add_case("a title")):
         with pytest.raises(NewerSchemaError):
             use()
     assert path.read_bytes() == before

@@ -11,13 +11,7 @@ from typing import Any
 
 import pytest
 
-from storage import (
-    RecordName,
-    RecordValueError,
-    Vault,
-    index,
-    restore,
-)
+from storage import RecordName, RecordValueError, Vault, index, restore
 from tests.storage.conftest import CHEAP, PASSPHRASE, Flip, Spawn, Sql, add_key, answer, new_keys
 
 MANIFEST = {"model.safetensors": "ab" * 32}
@@ -206,12 +200,12 @@ def test_reused_sequence_number_shows_its_new_key(vault: Vault, sql: Sql, more: 
     assert found(vault, newest_first=False) == expected
 
 
-def test_restored_older_vault_is_shown(vault: Vault, home: Path, tmp_path: Path) -> None:
+def test_restored_older_vault_is_shown(vault: Vault, tmp_path: Path) -> None:
     vault.add_keys(new_keys(2, name="old"))
     copy = vault.backup(tmp_path / "copy.sqlite3")
     vault.add_keys(new_keys(2, name="new"))
     assert vault.find_keys().total == 4
-    restore(copy, home)
+    restore(copy, vault.home)
     assert found(vault) == ["old 2", "old 1"]
     vault.add_keys(new_keys(9, name="newest"))
     assert vault.find_keys("newest").total == 9

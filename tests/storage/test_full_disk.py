@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from storage import StorageError, StorageFullError, Vault, WrongPassphraseError, restore
 from tests.faults.conftest import small_disk
-from tests.faults.helpers import empty, fill_up
+from tests.faults.helpers import empty, failing, fill_up
 from tests.storage.conftest import CHEAP, PASSPHRASE, new_keys, unlocked
 
 __all__ = ["small_disk"]
@@ -83,44 +81,32 @@ def test_change_of_passphrase_on_a_full_disk_changes_nothing(small_disk: Path, f
 @pytest.mark.parametrize("call", ["fsync", "link", "replace", "rename", "unlink"])
 @pytest.mark.parametrize("after", [False, True])
 def test_failure_at_each_step_of_making_copying_and_restoring_loses_no_vault(
-    vault: Vault, home: Path, monkeypatch: pytest.MonkeyPatch, call: str, after: bool
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, call: str, after: bool
 ) -> None:
     vault.add_case("kept")
-    good = vault.backup(home.parent / "good.sqlite3")
+    good = vault.backup(vault.home.parent / "good.sqlite3")
     vault.add_case("newer")
-    new = home.parent / "new"
-    works = {
-        "create": lambda: Vault.create(new, PASSPHRASE, CHEAP),
-        "backup": lambda: vault.backup(home.parent / "copy.sqlite3"),
-        "restore": lambda: restore(good, home),
-    }
-    original, failures = getattr(os, call), 0
-    for name, work in works.items():
-        for count in range(1, 20):
-            seen = iter(range(1, 1000))
-
-            def failing(*values: object, seen: Any = seen, count: int = count, **named: object) -> object:
-                number = next(seen)
-                result = original(*values, **named) if after or number != count else None
-                if number == count:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
-                return result
-
-            monkeypatch.setattr(os, call, failing)
-            with contextlib.suppress(OSError, StorageError):
+    new, copy, failures = vault.home.parent / "new", vault.home.parent / "copy.sqlite3", 0
+    for work in (
+        lambda: Vault.create(new, PASSPHRASE, CHEAP),
+        lambda: vault.backup(copy),
+        lambda: restore(good, vault.home),
+    ):
+        for number in range(1, 20):
+            fail, calls = failing(call, number, after)
+            with monkeypatch.context() as patch, contextlib.suppress(OSError, StorageError):
+                patch.setattr(os, call, fail)
                 work()
-            monkeypatch.undo()
-            reached = next(seen) > count
-            failures += reached
-            again = unlocked(home, PASSPHRASE)
-            assert [case.title for case in again.cases()][:1] == ["kept"], (name, count)
+            again = unlocked(vault.home)
+            assert [case.title for case in again.cases()][:1] == ["kept"], number
             assert again.check().ok
             if new.exists() and Vault.exists(new):
-                Vault.open(new).unlock(PASSPHRASE)
+                unlocked(new)
             shutil.rmtree(new, ignore_errors=True)
-            (home.parent / "copy.sqlite3").unlink(missing_ok=True)
-            for aside in home.glob("*replaced*"):
+            copy.unlink(missing_ok=True)
+            for aside in vault.home.glob("*replaced*"):
                 aside.unlink()
-            if not reached:
+            if len(calls) < number:
                 break
+            failures += 1
     assert failures or call == "rename", "at least one of the three uses each of these"

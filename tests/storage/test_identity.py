@@ -9,22 +9,13 @@ import logging
 import shutil
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from irwm.signing import CERTIFICATE, REPORT, SCHEME, Certificate, public_hex, verify
-from storage import (
-    AuditBrokenError,
-    IdentityLostError,
-    RecordName,
-    Signature,
-    SignatureError,
-    Vault,
-    VaultLockedError,
-)
+from storage import AuditBrokenError, IdentityLostError, RecordName, Signature, SignatureError, Vault, VaultLockedError
 from storage.records import open_body
 from tests.storage.conftest import Flip, Spawn, Sql, answer, begin_together, unlocked
 
@@ -248,7 +239,7 @@ def test_altered_log_prevents_a_first_identity(vault: Vault, sql: Sql) -> None:
 # Secrets and processes
 
 
-def test_private_key_is_never_in_clear(vault: Vault, home: Path, sql: Sql, caplog: pytest.LogCaptureFixture) -> None:
+def test_private_key_is_never_in_clear(vault: Vault, sql: Sql, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     shown: list[Any] = [vault.identity(), vault.rotate_identity(), vault.sign(MESSAGE), vault.sign(MESSAGE).to_dict()]
     secrets = private_bytes(vault)
@@ -258,7 +249,7 @@ def test_private_key_is_never_in_clear(vault: Vault, home: Path, sql: Sql, caplo
     with pytest.raises(IdentityLostError) as caught:
         vault.sign(MESSAGE)
     shown += [caught.value, "".join(traceback.format_exception(caught.value)), caplog.text]
-    files = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+    files = b"".join(path.read_bytes() for path in vault.home.rglob("*") if path.is_file())
     for secret in secrets:
         forms = (secret.hex(), repr(secret), str(list(secret)))
         assert not [form for form in forms for value in shown if form in f"{value!r} {value}"]

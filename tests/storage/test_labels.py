@@ -67,9 +67,7 @@ def test_label_changes_are_logged_and_pass_the_check(vault: Vault, key: KeyRecor
         ("keys", None, RecordValueError),
     ],
 )
-def test_invalid_label_is_refused_and_not_filed(
-    vault: Vault, key: KeyRecord, table: str, text: str, error: type[Exception]
-) -> None:
+def test_invalid_label_is_refused(vault: Vault, key: KeyRecord, table: str, text: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         vault.set_label(table, key.id, text)
     vault.set_label("keys", key.id, "x" * LONGEST_LABEL)

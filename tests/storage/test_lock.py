@@ -34,9 +34,9 @@ MANIFEST = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
 
 
 @pytest.mark.fault(46)
-def test_a_wrong_passphrase_always_reads_the_same(home: Path, vault: Vault) -> None:
+def test_a_wrong_passphrase_always_reads_the_same(vault: Vault) -> None:
     minutes = itertools.count(step=100.0)  # each try waits until it may be made
-    locked = Vault.open(home, monotonic=lambda: next(minutes))
+    locked = Vault.open(vault.home, monotonic=lambda: next(minutes))
     tries = ["wrong", PASSPHRASE + " ", PASSPHRASE.upper(), "x" * 1024, "語", *(f"guess {n}" for n in range(20))]
     messages, before = set(), vault.path.read_bytes()
     for attempt in tries:
@@ -55,45 +55,32 @@ def test_wrong_passphrases_queue_and_leave_the_app_responsive(home: Path, monkey
     """A page that reads the state does not wait for a derivation: here the first one ends only after the answer."""
     Vault.create(home, PASSPHRASE, CHEAP)
     locked = Vault.open(home)
-    errors: list[type] = []
-    begun, may_end = threading.Event(), threading.Event()
-    at_work: list[int] = []
+    begun, may_end, at_work = threading.Event(), threading.Event(), threading.Lock()
 
     class Held:
         def __init__(self, **settings: Any) -> None:
             self._real = argon2.Argon2id(**settings)
 
         def derive(self, text: bytes) -> bytes:
-            at_work.append(threading.get_ident())
+            assert at_work.acquire(blocking=False), "one derivation at a time"
             try:
-                assert len(at_work) == 1, "one derivation at a time"
                 begun.set()
                 assert may_end.wait(PATIENCE)
                 return self._real.derive(text)
             finally:
-                at_work.remove(threading.get_ident())
+                at_work.release()
 
     monkeypatch.setattr(encryption, "Argon2id", Held)
-
-    def guess(n: int) -> None:
+    with ThreadPoolExecutor(2 + MOST_WAITING) as pool:
+        guesses = [pool.submit(locked.unlock, f"guess {n}") for n in range(1 + MOST_WAITING)]
         try:
-            locked.unlock(f"guess {n}")
-        except (WrongPassphraseError, TooManyTriesError) as error:
-            errors.append(type(error))
-
-    threads = [threading.Thread(target=guess, args=[n]) for n in range(1 + MOST_WAITING)]
-    for thread in threads:
-        thread.start()
-    assert begun.wait(PATIENCE)
-    with ThreadPoolExecutor(1) as page:
-        try:
-            assert page.submit(lambda: locked.is_unlocked).result(PATIENCE) is False
-            assert all(thread.is_alive() for thread in threads)
+            assert begun.wait(PATIENCE)
+            assert pool.submit(lambda: locked.is_unlocked).result(PATIENCE) is False
+            assert not any(guess.done() for guess in guesses)
         finally:
             may_end.set()
-    for thread in threads:
-        thread.join()
-    assert len(errors) == len(threads)
+    errors = [type(guess.exception()) for guess in guesses]
+    assert set(errors) == {WrongPassphraseError, TooManyTriesError}
     assert errors.count(WrongPassphraseError) == FREE, "of many tries sent at once by one caller, the first are checked"
 
 
@@ -222,27 +209,25 @@ def test_invalid_passphrase_is_refused_everywhere(home: Path, tmp_path: Path, ba
 
 @pytest.mark.fault(48)
 @pytest.mark.parametrize("column", ["memory_kib", "passes", "lanes"])
-def test_tampered_cost_is_refused_before_derivation(
-    vault: Vault, home: Path, sql: Sql, column: str, derives: list[bytes]
-) -> None:
+def test_tampered_cost_is_refused_before_derivation(vault: Vault, sql: Sql, column: str, derives: list[bytes]) -> None:
     for value in (2**31, 2**62, -1, 0, "many", None, b"\x01"):
         sql(f"UPDATE vault SET {column} = ?", value)
         with pytest.raises(CostError):
-            Vault.open(home).unlock("guess")
+            Vault.open(vault.home).unlock("guess")
     assert not derives
 
 
 @pytest.mark.parametrize("column", ["salt", "wrapped_key", "id"])
-def test_tampered_header_gives_wrong_passphrase_error(vault: Vault, home: Path, sql: Sql, column: str) -> None:
+def test_tampered_header_gives_wrong_passphrase_error(vault: Vault, sql: Sql, column: str) -> None:
     sql(f"UPDATE vault SET {column} = ?", "other" if column == "id" else b"\x01" * 60)
     with pytest.raises(WrongPassphraseError):
-        Vault.open(home).unlock(PASSPHRASE)
+        Vault.open(vault.home).unlock(PASSPHRASE)
 
 
-def test_missing_header_is_reported_as_damage(vault: Vault, home: Path, sql: Sql) -> None:
+def test_missing_header_is_reported_as_damage(vault: Vault, sql: Sql) -> None:
     sql("DELETE FROM vault")
     with pytest.raises(DatabaseDamagedError):
-        Vault.open(home)
+        Vault.open(vault.home)
 
 
 def test_locked_vault_refuses_reads_and_writes(vault: Vault) -> None:
@@ -304,8 +289,8 @@ def test_pages_that_poll_do_not_keep_the_vault_open(home: Path, clock: Any) -> N
 
 
 @pytest.mark.fault(54)
-def test_a_second_session_is_locked(home: Path, vault: Vault) -> None:
-    second = Vault.open(home)
+def test_a_second_session_is_locked(vault: Vault) -> None:
+    second = Vault.open(vault.home)
     assert vault.is_unlocked
     assert not second.is_unlocked
     second.unlock(PASSPHRASE)
@@ -322,11 +307,11 @@ def test_locked_vault_object_holds_no_key(vault: Vault) -> None:
     assert "SECRET" not in repr(vars(vault))
 
 
-def test_old_wrapped_key_is_removed_from_file(home: Path, vault: Vault, sql: Sql) -> None:
+def test_old_wrapped_key_is_removed_from_file(vault: Vault, sql: Sql) -> None:
     old = sql("SELECT wrapped_key FROM vault")[0][0]
-    assert old in (home / "vault.sqlite3").read_bytes()
+    assert old in (vault.home / "vault.sqlite3").read_bytes()
     vault.change_passphrase(PASSPHRASE, "new words")
-    assert old not in (home / "vault.sqlite3").read_bytes()
+    assert old not in (vault.home / "vault.sqlite3").read_bytes()
 
 
 def test_second_of_two_concurrent_passphrase_changes_fails(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,9 +30,7 @@ def test_home_follows_the_setting_and_is_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", [None, "", "  "])
-def test_home_defaults_to_the_platforms_user_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str | None
-) -> None:
+def test_default_home_is_the_user_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str | None) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert home({} if setting is None else {"IRWM_HOME": setting}) == tmp_path / "irwm-studio"
 
@@ -126,9 +124,7 @@ def test_a_home_that_others_may_write_to_is_refused(safe: dict[str, Any]) -> Non
         check_home(**safe)
 
 
-def test_home_that_others_may_list_or_own_gives_a_warning(
-    safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_home_that_others_list_or_own_gives_a_warning(safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     safe["home"].chmod(0o755)
     (warning,) = check_home(**safe)
     assert "chmod 700" in warning
@@ -140,9 +136,7 @@ def test_home_that_others_may_list_or_own_gives_a_warning(
 
 @pytest.mark.fault(55)
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs"])
-def test_home_on_a_network_drive_gives_a_warning(
-    safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_home_on_a_network_drive_warns(safe: dict[str, Any], monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(paths, "file_system", lambda _: kind)
     (warning,) = check_home(**safe)
     assert f"network drive ({kind})" in warning

@@ -78,8 +78,8 @@ def test_sealed_part_is_29_bytes_longer_than_content(filled: Vault) -> None:
         assert len(row["body"]) == 29 + len(bodies[row["id"]])
 
 
-def test_witness_content_equals_the_documented_list(filled: Vault, home: Path) -> None:
-    seen = json.loads((home / "vault.witness.json").read_text())
+def test_witness_content_equals_the_documented_list(filled: Vault) -> None:
+    seen = json.loads((filled.home / "vault.witness.json").read_text())
     assert seen.keys() == {"vault", "count", "head", "tags"}
     assert (seen["vault"], seen["count"], seen["head"]) == (filled.id, filled.audit_count, filled.audit_head)
     ((key, tag),) = seen["tags"].items()

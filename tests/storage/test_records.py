@@ -45,7 +45,7 @@ def test_the_marks_on_a_release_are_found_by_its_model(vault: Vault, flip: Flip)
     assert marks.damaged == (RecordName("keys", ours.id),), "a key of it may be damaged: this is reported"
 
 
-def test_vault_files_hold_no_secret_in_clear(vault: Vault, home: Path) -> None:
+def test_vault_files_hold_no_secret_in_clear(vault: Vault) -> None:
     key = add_key(vault)
     vault.add_keys(new_keys(20, name="Lakeside"))
     vault.find_keys("lakeside")
@@ -60,7 +60,7 @@ def test_vault_files_hold_no_secret_in_clear(vault: Vault, home: Path) -> None:
     identity = vault.identity()
     vault.log("report exported", {"file": "evidence.pdf"})
     with vault._file.writing():  # a connection is open, so log and index are next to the database
-        files = {path.name: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+        files = {path.name: path.read_bytes() for path in vault.home.rglob("*") if path.is_file()}
     files |= {"backup": vault.backup().read_bytes()}
     assert {"vault.sqlite3", "vault.sqlite3-wal", "vault.sqlite3-shm", "vault.witness.json"} <= files.keys()
     secrets = ["SECRET-KEY", "Northwind", "Brightwater", "northwind-7b", "ab" * 32, "cd" * 32, "llama-like"]

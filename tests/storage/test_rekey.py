@@ -40,7 +40,7 @@ __all__ = ["seed"]
 NEW = "another four plain words"
 
 
-def test_every_record_comes_back_and_no_hash_changes(filled: Vault, home: Path) -> None:
+def test_every_record_comes_back_and_no_hash_changes(filled: Vault) -> None:
     filled.sign(b"report")
     before = filled.audit_log()
     everything = [filled.keys(), filled.releases(), filled.cases(), filled.timestamps(), filled.identities()]
@@ -52,7 +52,7 @@ def test_every_record_comes_back_and_no_hash_changes(filled: Vault, home: Path) 
     done = filled.change_passphrase(PASSPHRASE, NEW, Cost(16, 1, 1))
     assert (done.records, done.damaged, done.entries) == (2 * len(RECORD_TABLES), (), ())
     assert filled.keys() == everything[0], "an unlocked session continues"
-    again = Vault.open(home)
+    again = Vault.open(filled.home)
     with pytest.raises(WrongPassphraseError):
         again.unlock(PASSPHRASE)
     again.unlock(NEW)
@@ -134,11 +134,11 @@ def test_failed_rekey_changes_nothing(filled: Vault) -> None:
     assert again.warnings == ()
 
 
-def test_rekey_locks_other_sessions_and_tasks(filled: Vault, home: Path) -> None:
-    idle, reader, writer = (Vault.open(home) for _ in range(3))
+def test_rekey_locks_other_sessions_and_tasks(filled: Vault) -> None:
+    idle, reader, writer = (Vault.open(filled.home) for _ in range(3))
     for each in (idle, reader, writer):
         each.unlock(PASSPHRASE)
-    task = Vault.take_over(home, filled.hand_over())
+    task = Vault.take_over(filled.home, filled.hand_over())
     assert len(reader.keys()) == 2, "its cached records were opened with the old key"
     filled.change_passphrase(PASSPHRASE, NEW)
     for each, use in (
@@ -157,7 +157,7 @@ def test_rekey_locks_other_sessions_and_tasks(filled: Vault, home: Path) -> None
     assert not idle.verify_audit().authenticated
     assert "late" not in [case.title for case in filled.cases()]
     with pytest.raises(VaultChangedError):
-        Vault.take_over(home, idle._use().data_key)
+        Vault.take_over(filled.home, idle._use().data_key)
 
 
 def test_session_locked_during_rekey_stays_locked(filled: Vault) -> None:
@@ -193,10 +193,10 @@ def test_session_can_be_read_during_its_own_rekey(vault: Vault) -> None:
     assert vault.check().ok
 
 
-def test_an_edited_header_is_noticed_at_unlock_and_not_written_to(vault: Vault, home: Path, sql: Sql) -> None:
+def test_an_edited_header_is_noticed_at_unlock_and_not_written_to(vault: Vault, sql: Sql) -> None:
     case = vault.add_case("a")
     sql("UPDATE vault SET created = '1999-01-01T00:00:00.000Z'")
-    again = unlocked(home, PASSPHRASE)
+    again = unlocked(vault.home, PASSPHRASE)
     assert again.cases() == [case], "a log that cannot be written does not prevent unlocking"
     assert any("header, was altered" in warning for warning in again.warnings)
     for use in (lambda: again.add_case("on top"), lambda: again.change_passphrase(PASSPHRASE, NEW)):
@@ -206,10 +206,10 @@ def test_an_edited_header_is_noticed_at_unlock_and_not_written_to(vault: Vault, 
 
 
 @pytest.fixture
-def changed(filled: Vault, home: Path) -> Path:
+def changed(filled: Vault) -> Path:
     """A copy of the home's files from before the passphrase was changed; one more key was added after that."""
-    old = home.parent / "old"
-    shutil.copytree(home, old)
+    old = filled.home.parent / "old"
+    shutil.copytree(filled.home, old)
     filled.change_passphrase(PASSPHRASE, NEW)
     add_key(filled, "added later")
     assert filled.check().ok
@@ -251,13 +251,11 @@ def test_old_copy_and_passphrase_do_not_open_later_records(filled: Vault, change
     ids=["header", "header and end", "header and end, and the log cut there"],
 )
 @pytest.mark.parametrize("with_witness", [False, True])
-def test_restored_old_header_is_refused(
-    filled: Vault, home: Path, changed: Path, statements: tuple[str, ...], with_witness: bool
-) -> None:
+def test_old_header_is_refused(filled: Vault, changed: Path, statements: tuple[str, ...], with_witness: bool) -> None:
     put_into(filled.path, changed / "vault.sqlite3", *statements)
     if with_witness:
-        shutil.copy(changed / WITNESS_NAME, home / WITNESS_NAME)
-    again = Vault.open(home)
+        shutil.copy(changed / WITNESS_NAME, filled.home / WITNESS_NAME)
+    again = Vault.open(filled.home)
     assert again.warnings or with_witness, "the witness names the key that the header does not"
     with pytest.raises(DatabaseDamagedError):
         again.unlock(PASSPHRASE)
@@ -269,10 +267,10 @@ def test_restored_old_header_is_refused(
 
 
 @pytest.mark.fault(70)
-def test_whole_old_log_with_its_header_opens_no_record_and_is_noticed(filled: Vault, home: Path, changed: Path) -> None:
+def test_whole_old_log_with_its_header_opens_no_record_and_is_noticed(filled: Vault, changed: Path) -> None:
     tables = ("vault", "audit_state", "audit")
     put_into(filled.path, changed / "vault.sqlite3", *itertools.chain(*map(taken_over, tables)))
-    again = Vault.open(home)
+    again = Vault.open(filled.home)
     assert "older state" in again.warnings[0]
     again.unlock(PASSPHRASE)
     check = again.check()
@@ -323,11 +321,11 @@ def opened_by_one_of(home: Path, passphrases: tuple[str, str]) -> tuple[str, Vau
 
 @pytest.mark.fault(70)
 @pytest.mark.parametrize("moment", KILLED)
-def test_killed_passphrase_change_is_complete_or_absent(filled: Vault, home: Path, spawn: Spawn, moment: str) -> None:
+def test_killed_passphrase_change_is_complete_or_absent(filled: Vault, spawn: Spawn, moment: str) -> None:
     child = spawn(CHANGES.format(how=KILLED[moment]), PASSPHRASE, NEW)
     out, err = child.communicate("go\n", timeout=PATIENCE)
     assert (child.returncode, out) == (-signal.SIGKILL, "ready\n"), err
-    which, vault = opened_by_one_of(home, (PASSPHRASE, NEW))
+    which, vault = opened_by_one_of(filled.home, (PASSPHRASE, NEW))
     assert which == (NEW if moment == "after the commit" else PASSPHRASE)
     assert len(vault.keys()) == 2
     vault.change_passphrase(which, "and once more")
@@ -339,8 +337,8 @@ KILLS, SLACK = 50, 1.5
 
 @pytest.mark.fault(70)
 @pytest.mark.slow
-def test_after_kill_9_at_50_random_moments_exactly_one_passphrase_opens_everything(
-    filled: Vault, home: Path, spawn: Spawn, seed: int
+def test_after_a_kill_at_50_random_moments_one_passphrase_opens_everything(
+    filled: Vault, spawn: Spawn, seed: int
 ) -> None:
     random = Random(seed)
     filled.add_keys(new_keys(1500, size=2000))
@@ -384,7 +382,7 @@ def test_after_kill_9_at_50_random_moments_exactly_one_passphrase_opens_everythi
             time.sleep(whole * SLACK * (turn + random.random()) / KILLS)
         os.kill(child.pid, signal.SIGKILL)
         child.communicate()
-        which, vault = opened_by_one_of(home, (present, other))
+        which, vault = opened_by_one_of(filled.home, (present, other))
         assert dict(vault.keys_bytes(vault.key_ids())) == contents
         assert vault.verify_audit(known_head=printed).ok
         assert vault.identity().public_key == public

@@ -10,13 +10,7 @@ from typing import Any
 
 import pytest
 
-from storage import (
-    DamagedRecordError,
-    DatabaseDamagedError,
-    RecordName,
-    Vault,
-    VaultChangedError,
-)
+from storage import DamagedRecordError, DatabaseDamagedError, RecordName, Vault, VaultChangedError
 from storage.backup import LONGEST_VALUE, back_up, inspect, restore
 from storage.canonical import json_bytes
 from storage.records import open_meta, place
@@ -30,16 +24,15 @@ from tests.storage.conftest import CHEAP, PASSPHRASE, Flip, Sql, add_key, new_ke
 def test_a_flipped_byte_is_named_and_the_others_stay_readable(vault: Vault, flip: Flip, column: str, at: int) -> None:
     a, (b, c) = add_key(vault, "a"), vault.add_keys(new_keys(2))
     flip("keys", column, "id", b.id, at)
-    again = unlocked(vault.home)
-    assert again.check().damaged == (RecordName("keys", b.id),)
-    assert again.key_bytes(a.id) == b"SECRET-KEY-a"
-    assert again.key_bytes(c.id) == b"SECRET-KEY-Recipient 2"
+    again, damaged = unlocked(vault.home), (RecordName("keys", b.id),)
+    assert again.check().damaged == damaged
+    assert [bytes for _, bytes in again.keys_bytes([a.id, c.id])] == [b"SECRET-KEY-a", b"SECRET-KEY-Recipient 2"]
     if column == "meta":
         assert again.keys() == [a, c]
-        assert again.keys().damaged == again.keys_for("ab" * 32).damaged == (RecordName("keys", b.id),)
+        assert again.keys().damaged == again.keys_for("ab" * 32).damaged == damaged
     else:
         assert again.keys() == [a, b, c]
-        with pytest.raises(DamagedRecordError, match=b.id) as caught:
+        with pytest.raises(DamagedRecordError) as caught:
             again.key_bytes(b.id)
         assert (caught.value.table, caught.value.record) == ("keys", b.id)
 
@@ -144,14 +137,14 @@ def test_another_seal_of_the_same_record_is_noticed(vault: Vault, added: str) ->
     assert vault.check().damaged == (RecordName("keys", key.id),)
 
 
-def test_replaced_vault_is_not_written_to(vault: Vault, home: Path, tmp_path: Path) -> None:
+def test_replaced_vault_is_not_written_to(vault: Vault, tmp_path: Path) -> None:
     other = Vault.create(tmp_path / "other", PASSPHRASE, CHEAP)
-    (home / "vault.sqlite3").write_bytes(other.path.read_bytes())
-    before = (home / "vault.sqlite3").read_bytes()
+    (vault.home / "vault.sqlite3").write_bytes(other.path.read_bytes())
+    before = (vault.home / "vault.sqlite3").read_bytes()
     with pytest.raises(VaultChangedError):
         vault.add_case("for the old one")
-    assert (home / "vault.sqlite3").read_bytes() == before
-    assert "Another vault was here before" in Vault.open(home).warnings[0]
+    assert (vault.home / "vault.sqlite3").read_bytes() == before
+    assert "Another vault was here before" in Vault.open(vault.home).warnings[0]
 
 
 BY_HAND = "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = '{}' WHERE name = 'keys'"
@@ -193,13 +186,13 @@ def redefined(old: str, new: str) -> str:
     ],
 )
 def test_foreign_or_missing_definition_is_refused_before_any_query(
-    home: Path, vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     """In the vault and in a backup, without a time limit: a query of an endless view would never return."""
     monkeypatch.setattr("storage.backup.LOOK_SECONDS", 1e9)
     monkeypatch.setattr("storage.backup.CHECK_SECONDS", 1e9)
     add_key(vault, "a")
-    copy = back_up(home, tmp_path / "copy.sqlite3")
+    copy = back_up(vault.home, tmp_path / "copy.sqlite3")
     vault.lock()
     for file in (vault.path, copy):
         before = file.read_bytes()
@@ -208,10 +201,10 @@ def test_foreign_or_missing_definition_is_refused_before_any_query(
         assert file.read_bytes() != before
     changed = vault.path.read_bytes()
     for use in (
-        lambda: Vault.open(home),
+        lambda: Vault.open(vault.home),
         lambda: vault.unlock(PASSPHRASE),  # a session that had it open before
         lambda: inspect(copy, PASSPHRASE),
-        lambda: restore(copy, home),
+        lambda: restore(copy, vault.home),
     ):
         with pytest.raises(DatabaseDamagedError):
             use()
@@ -219,10 +212,10 @@ def test_foreign_or_missing_definition_is_refused_before_any_query(
 
 
 @pytest.mark.fault(72)
-def test_long_texts_of_a_backup_are_not_read(home: Path, vault: Vault, tmp_path: Path) -> None:
+def test_long_texts_of_a_backup_are_not_read(vault: Vault, tmp_path: Path) -> None:
     """Python would take four bytes for each of their characters."""
     copy = tmp_path / "copy.sqlite3"
-    back_up(home, copy)
+    back_up(vault.home, copy)
     with contextlib.closing(sqlite3.connect(copy)) as db:
         db.execute("UPDATE vault SET created = ?", ["\N{GRINNING FACE}" + "x" * (LONGEST_VALUE + 1)])
         db.commit()
@@ -230,10 +223,10 @@ def test_long_texts_of_a_backup_are_not_read(home: Path, vault: Vault, tmp_path:
         inspect(copy, PASSPHRASE)
 
 
-def test_table_name_that_is_not_text_is_damage(home: Path, vault: Vault, tmp_path: Path) -> None:
+def test_table_name_that_is_not_text_is_damage(vault: Vault, tmp_path: Path) -> None:
     """SQLite's message quotes the name, and Python fails to read the message."""
     copy = tmp_path / "copy.sqlite3"
-    back_up(home, copy)
+    back_up(vault.home, copy)
     vault.lock()
     for file in (vault.path, copy):
         with contextlib.closing(sqlite3.connect(file)) as db:
@@ -245,7 +238,7 @@ def test_table_name_that_is_not_text_is_damage(home: Path, vault: Vault, tmp_pat
     for use in (
         lambda: inspect(copy, PASSPHRASE),
         lambda: restore(copy, tmp_path / "restored"),
-        lambda: Vault.open(home),
+        lambda: Vault.open(vault.home),
     ):
         with pytest.raises(DatabaseDamagedError):
             use()

@@ -23,22 +23,22 @@ def forged(home: Path, **changes: Any) -> None:
 
 
 @pytest.mark.fault(52)
-def test_restored_older_state_causes_warning_and_log_entry(vault: Vault, home: Path) -> None:
+def test_restored_older_state_causes_warning_and_log_entry(vault: Vault) -> None:
     vault.add_case("kept")
-    old = back_up(home)
+    old = back_up(vault.home)
     vault.add_case("lost")
-    aside = restore(old, home)
+    aside = restore(old, vault.home)
     assert aside is not None
     assert old.exists()
-    again = Vault.open(home)
+    again = Vault.open(vault.home)
     (warning,) = again.warnings
     assert "older state" in warning
     again.unlock(PASSPHRASE)
     assert [case.title for case in again.cases()] == ["kept"]
     assert [entry.event for entry in again.audit_log()][-2:] == ["exchange noticed", "vault unlocked"]
     assert again.check().ok
-    assert Vault.open(home).warnings == (), "one warning, then an entry in the log"
-    kept = home / "kept"
+    assert Vault.open(vault.home).warnings == (), "one warning, then an entry in the log"
+    kept = vault.home / "kept"
     kept.mkdir()
     aside.rename(kept / "vault.sqlite3")
     before = unlocked(kept, PASSPHRASE)
@@ -46,8 +46,8 @@ def test_restored_older_state_causes_warning_and_log_entry(vault: Vault, home: P
 
 
 @pytest.mark.fault(52)
-def test_diverged_vault_causes_warning(vault: Vault, home: Path, tmp_path: Path) -> None:
-    restore(back_up(home), tmp_path / "fork")
+def test_diverged_vault_causes_warning(vault: Vault, tmp_path: Path) -> None:
+    restore(back_up(vault.home), tmp_path / "fork")
     fork = unlocked(tmp_path / "fork", PASSPHRASE)
     fork.add_case("there")
     vault.add_case("here")
@@ -55,28 +55,28 @@ def test_diverged_vault_causes_warning(vault: Vault, home: Path, tmp_path: Path)
     shutil.copy(fork.path, vault.path)
     fork.add_case("a longer log")
     shutil.copy(fork.path, vault.path)
-    (warning,) = Vault.open(home).warnings
+    (warning,) = Vault.open(vault.home).warnings
     assert "not the one that was written here" in warning
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"\xff" * 500, b"[1]", b'{"vault": 1, "count": "x", "head": []}', b"[" * 5000]
 )
-def test_unreadable_witness_causes_warning_and_is_rewritten(vault: Vault, home: Path, content: bytes) -> None:
-    (home / "vault.witness.json").write_bytes(content)
-    assert "cannot be read" in Vault.open(home).warnings[0]
+def test_unreadable_witness_causes_warning_and_is_rewritten(vault: Vault, content: bytes) -> None:
+    (vault.home / "vault.witness.json").write_bytes(content)
+    assert "cannot be read" in Vault.open(vault.home).warnings[0]
     vault.add_case("next")
-    assert Vault.open(home).warnings == ()
+    assert Vault.open(vault.home).warnings == ()
 
 
 @pytest.mark.fault(71)
-def test_older_vault_without_witness_gives_a_warning(vault: Vault, home: Path) -> None:
+def test_older_vault_without_witness_gives_a_warning(vault: Vault) -> None:
     older = vault.path.read_bytes()
     add_key(vault, "lost")
     vault.lock()
     vault.path.write_bytes(older)
-    (home / WITNESS_NAME).unlink()
-    again = Vault.open(home)
+    (vault.home / WITNESS_NAME).unlink()
+    again = Vault.open(vault.home)
     (warning,) = again.warnings
     assert f"{WITNESS_NAME} is missing" in warning
     again.unlock(PASSPHRASE)
@@ -84,21 +84,21 @@ def test_older_vault_without_witness_gives_a_warning(vault: Vault, home: Path) -
     missed, unlocked = again.audit_log()[-2:]
     assert (missed.event, missed.details) == ("witness missing", {"warning": warning})
     assert unlocked.event == "vault unlocked"
-    assert Vault.open(home).warnings == (), "shown once, then in the log"
+    assert Vault.open(vault.home).warnings == (), "shown once, then in the log"
 
 
 @pytest.mark.fault(71)
 @pytest.mark.parametrize("locked_before", [False, True])
-def test_witness_forged_to_fit_an_older_vault_is_noticed(vault: Vault, home: Path, locked_before: bool) -> None:
+def test_witness_forged_to_fit_an_older_vault_is_noticed(vault: Vault, locked_before: bool) -> None:
     older, count, head = vault.path.read_bytes(), vault.audit_count, vault.audit_head
     add_key(vault, "lost")
     if locked_before:
         vault.lock()
     vault.path.write_bytes(older)
-    forged(home, count=count, head=head)
+    forged(vault.home, count=count, head=head)
     again = vault
     if locked_before:
-        again = Vault.open(home)
+        again = Vault.open(vault.home)
         assert again.warnings == (), "it cannot be noticed without the passphrase"
         again.unlock(PASSPHRASE)
     else:
@@ -106,16 +106,14 @@ def test_witness_forged_to_fit_an_older_vault_is_noticed(vault: Vault, home: Pat
     (warning,) = again.warnings
     assert "not written by this vault" in warning
     assert "witness not authentic" in [entry.event for entry in again.audit_log()]
-    assert Vault.open(home).warnings == ()
+    assert Vault.open(vault.home).warnings == ()
 
 
 @pytest.mark.fault(71)
 @pytest.mark.parametrize("tags", [{}, {"ab" * 16: "cd" * 32}, {"": ""}])
-def test_witness_without_this_vaults_code_is_noticed_before_and_after_unlocking(
-    vault: Vault, home: Path, tags: dict[str, str]
-) -> None:
-    forged(home, tags=tags)
-    again = Vault.open(home)
+def test_witness_with_another_code_is_noticed_before_and_after_unlocking(vault: Vault, tags: dict[str, str]) -> None:
+    forged(vault.home, tags=tags)
+    again = Vault.open(vault.home)
     (warning,) = again.warnings
     assert "another data key" in warning
     again.unlock(PASSPHRASE)

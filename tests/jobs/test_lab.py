@@ -175,24 +175,21 @@ def test_failing_library_or_full_disk_loses_one_row(
     [
         ({"trials": [{"attack": "magic", "value": 1}]}, "LabError"),
         ({"parameters": {}}, "LabError"),
-        ({"text": "/nowhere/text.txt"}, "LabError"),
         ({"original": "/nowhere"}, "NotACheckpointError"),
+        *(({"text": text}, "LabError") for text in ("/nowhere/text.txt", b"short", b"\xff\xfe\x00" * 200)),
     ],
 )
 def test_invalid_request_is_refused_before_writing(
-    vault: Vault, jobs: Jobs, changes: dict[str, Any], kind: str
+    vault: Vault, jobs: Jobs, tmp_path: Path, changes: dict[str, Any], kind: str
 ) -> None:
+    if isinstance(changes.get("text"), bytes):
+        text = tmp_path / "text.txt"
+        text.write_bytes(changes["text"])
+        changes = {"text": str(text)}
     job = run_here("lab", asked(PRUNED, **changes), vault, jobs)
     assert (job.state, job.error["type"]) == ("failed", kind)
+    assert job.error["file"] in (None, *changes.values())
     assert files_under(jobs.folder(job.id)) <= {"log.txt"}
-
-
-@pytest.mark.parametrize("content", [b"short", b"\xff\xfe\x00" * 200])
-def test_invalid_measurement_text_is_refused(vault: Vault, jobs: Jobs, tmp_path: Path, content: bytes) -> None:
-    text = tmp_path / "text.txt"
-    text.write_bytes(content)
-    job = run_here("lab", asked(PRUNED, text=str(text)), vault, jobs)
-    assert (job.state, job.error["type"], job.error["file"]) == ("failed", "LabError", str(text))
 
 
 @pytest.mark.parametrize(("free", "tokens"), [(10**6, 256), (200_000_000, 65_536)], ids=["copies", "outputs"])

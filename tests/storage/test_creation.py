@@ -39,7 +39,7 @@ def test_one_of_two_concurrent_creators_succeeds(home: Path, spawn: Spawn) -> No
 
 def test_missing_vault_is_reported(home: Path) -> None:
     assert not Vault.exists(home)
-    with pytest.raises(VaultMissingError, match="create one"):
+    with pytest.raises(VaultMissingError):
         Vault.open(home)
 
 

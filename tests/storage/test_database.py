@@ -115,7 +115,7 @@ def test_a_missing_file_is_an_error_and_not_a_new_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(4096), b"<html>" * 2000, None])
 def test_a_file_that_is_not_ours_is_refused_untouched(tmp_path: Path, content: bytes | None) -> None:
-    """None stands for the database of another program."""
+    """None means the database of another program."""
     path = tmp_path / "notes.sqlite3"
     if content is None:
         with closing(sqlite3.connect(path)) as conn, conn:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,8 @@ import pytest
 
 import app
 from storage.encryption import Cost
-from storage.job import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
-from tests.jobs.recipients import start_here
-from ui.jobs import runner
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PASSPHRASE = "umbrella-quartz-lantern-tide"
@@ -101,14 +98,8 @@ class Desk:
         finally:
             os.close(reading)
 
-    def here(
-        self,
-        capfd: pytest.CaptureFixture[str],
-        *words: str | Path,
-        passphrase: str = PASSPHRASE,
-        start: Callable[..., Job] = start_here,
-    ) -> Answered:
-        """The command and its job in this process, which saves the imports; `runner.start` gives the job its own."""
+    def here(self, capfd: pytest.CaptureFixture[str], *words: str | Path, passphrase: str = PASSPHRASE) -> Answered:
+        """The command in this process, which saves the imports; its job still has a process."""
         reading = piped(passphrase.encode() + b"\r\n")
         capfd.readouterr()
         with pytest.MonkeyPatch.context() as patch, signals_kept():
@@ -116,7 +107,6 @@ class Desk:
                 patch.setenv(name, value)
             patch.chdir(self.work)
             patch.setattr(tempfile, "tempdir", None)  # which remembers the first one
-            patch.setattr(runner, "start", start)
             status = app.main([*map(str, words), "--passphrase-fd", str(reading)])
         with contextlib.suppress(OSError):  # closed by the command, if it got that far
             os.close(reading)

@@ -25,7 +25,7 @@ from tools.waiting import PATIENCE, until, until_ended
 from ui.command import answers
 from ui.command.parser import COMMANDS, DEVICES, PRESETS, UTILITIES
 from ui.explore_settings import ExploreSettings
-from ui.jobs import requests, runner
+from ui.jobs import requests
 from ui.preset_names import TYPED
 from ui.presets import PRESETS as KNOWN_PRESETS
 from ui.settings import DEVICES as KNOWN_DEVICES
@@ -83,7 +83,7 @@ def test_receipts_are_copied_and_progress_has_no_names(tmp_path: Path, capfd: py
     words = ("protect", "model", "copies", "--owner", "Xylophonia", "--recipients", "names.txt", "--utility", "no")
     (desk.work / "settings.json").write_text(ExploreSettings(parameters=PARAMETERS, recipients=2).to_json())
     more = ("--parameters", "settings.json", "--report", "receipts")
-    written = desk.here(capfd, *words, *more, start=runner.start)  # so that there is progress to show
+    written = desk.here(capfd, *words, *more)
     assert written.status == 0, written.said
     (file,) = written.answer["files"]
     assert file == str(desk.work / "receipts" / "receipts.csv")
@@ -181,10 +181,10 @@ def test_refusal_before_the_start_has_no_job(desk: Desk, released: Answered, cap
     protect = ("protect", "model", "other", "--owner", "Example Labs")
     investigate = ("investigate", "release", "--original", "model")
     for arguments, kind in (
-        (("protect", "nowhere", "other", "--owner", "x"), "NotACheckpointError"),
+        (("protect", "nowhere", "other", "--owner", "x"), "IrwmError"),
         (("protect", "model", "release", "--owner", "x"), "OutputExistsError"),
         ((*protect, "--recipients", "names.csv"), "RecipientListError"),
-        ((*protect, "--parameters", "settings.json"), "IrwmError"),
+        ((*protect, "--parameters", "settings.json"), "SettingsTextError"),
         ((*protect, "--label", "x" * 501), "IrwmError"),
         ((*protect, "--report", "receipts"), "IrwmError"),
         ((*protect, "--recipients", "names.csv", "--report", "release"), "OutputExistsError"),

@@ -58,31 +58,21 @@ def run(tmp_path: Path, changes: dict[str, str]) -> Run:
 
 def test_the_approximation_is_strict(run: Run) -> None:
     run("""
-import errno, signal, subprocess
-from filelock import lock_descriptor
 def refused(error, call, *arguments):
     try:
         call(*arguments)
     except error:
         return True
-for name in ("fcntl", "resource", "pwd", "grp"):
-    assert refused(ImportError, __import__, name), name
-for name in "preadv pread O_NOFOLLOW O_NONBLOCK O_CLOEXEC O_DIRECTORY O_NOCTTY killpg getpgid geteuid getuid".split():
-    assert not hasattr(os, name), name
-assert not hasattr(os, "sched_getaffinity") and not hasattr(signal, "SIGKILL")
-assert not Path("/proc/self/stat").exists()
+assert refused(ImportError, __import__, "fcntl") and not hasattr(os, "killpg") and not Path("/proc/self/stat").exists()
 (folder / "a").mkdir()
-with open(folder / "a" / "b", "wb") as file:
+with open(folder / "a" / "b", "wb"):
     assert refused(PermissionError, os.unlink, folder / "a" / "b")
     assert refused(PermissionError, os.rename, folder / "a", folder / "c")
-os.rename(folder / "a", folder / "c")
-os.mkdir(folder / "a")
+(folder / "c").mkdir()
 assert refused(FileExistsError, os.rename, folder / "a", folder / "c")
 assert refused(PermissionError, os.open, folder, os.O_RDONLY | os.O_BINARY)
-assert refused(AssertionError, os.open, folder / "c" / "b", os.O_RDONLY)
-assert refused(AssertionError, (folder / "c" / "b").read_text)
-first, second = (os.open(folder / "c" / "b", os.O_RDWR | os.O_BINARY) for _ in range(2))
-assert lock_descriptor(first, blocking=False) and not lock_descriptor(second, blocking=False)
+assert refused(AssertionError, os.open, folder / "a" / "b", os.O_RDONLY)
+assert refused(AssertionError, (folder / "a" / "b").read_text)
 """)
 
 

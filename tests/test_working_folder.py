@@ -95,12 +95,9 @@ def run(received: tuple[Path, Path, Path], *command: str, **more: str) -> subpro
 
 MODELS = ("--suspect", "suspect", "--original", "original", "--key", "opened.key", "--audit-log", "log.jsonl")
 COMMANDS = {
-    "verify": (("verify", "report.json"), 2),
     "verify an archive": (("verify", "report.zip"), 2),
     "verify with everything": (("verify", "report.json", "--identity", Signatory().first, *MODELS), 0),
-    "inspect": (("inspect", "suspect"), 0),
     "inspect a PyTorch file": (("inspect", "torch suspect"), 0),
-    "detect": (("detect", "suspect", "--original", "original", "--key", "opened.key"), 0),
     "detect in a folder": (("detect", ".", "--original", "original", "--key", "opened.key"), 0),
 }
 

@@ -42,6 +42,7 @@ def verdict_of(path: Path, original: irwm.Checkpoint, key: irwm.Key) -> str:
 
 
 @pytest.mark.fault(100)
+@pytest.mark.sampled(2)  # of each kind either the release or the original; tests/checkpoint reads all of them
 @pytest.mark.parametrize("marked", [True, False], ids=["release", "original"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_entry_point_gives_one_verdict(

@@ -17,11 +17,9 @@ from pathlib import Path
 import pytest
 
 import irwm
-from irwm.report.verify import verify_report
 from storage.vault import Vault
 from tests.command.commands import PASSPHRASE, REPOSITORY, Answered, Desk
 from tests.jobs.recipients import PARAMETERS, averaged, make_keys, put_in_vault
-from tests.recording.answers import ENDPOINT, MODEL, write_recording
 from tools.small_models import write_llama
 from tools.waiting import PATIENCE, until, until_ended
 from ui.command import answers
@@ -78,15 +76,14 @@ def test_protect_writes_and_describes_the_release(desk: Desk, released: Answered
 
 
 @pytest.mark.slow
-def test_receipts_are_copied_on_request_and_progress_has_no_names(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_receipts_are_copied_and_progress_has_no_names(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     desk = Desk.made(tmp_path)
     write_llama(desk.work / "model", vocab_size=3000)
     (desk.work / "names.txt").write_text("Quuxholm\nWyvern\n")
     words = ("protect", "model", "copies", "--owner", "Xylophonia", "--recipients", "names.txt", "--utility", "no")
     (desk.work / "settings.json").write_text(ExploreSettings(parameters=PARAMETERS, recipients=2).to_json())
-    written = desk.here(capfd, *words, "--parameters", "settings.json", "--report", "receipts")
+    more = ("--parameters", "settings.json", "--report", "receipts")
+    written = desk.here(capfd, *words, *more)
     assert written.status == 0, written.said
     (file,) = written.answer["files"]
     assert file == str(desk.work / "receipts" / "receipts.csv")
@@ -106,25 +103,6 @@ def test_the_unmarked_original_is_not_found(desk: Desk, released: Answered, capf
     assert missed.said == "Not found: 1 of 1 key tried, none of them fits.\n"
 
 
-@pytest.mark.slow
-def test_recorded_answers_are_accepted_as_a_suspect(
-    desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
-) -> None:
-    original = irwm.open_checkpoint(desk.work / "model")
-    file = write_recording(irwm.open_checkpoint(desk.work / "release"), original, desk.work / "answers.safetensors")
-    words = ("investigate", file, "--original", "model", "--case", "Who serves this?", "--report", "on-answers")
-    found = desk.here(capfd, *words)
-    assert (found.status, found.answer["outcome"], found.answer["result"]["whose"]) == (0, "found", ["Åsa"])
-    document = json.loads((desk.work / "on-answers" / "report.json").read_bytes())
-    assert document["items"]["suspect"]["name"] == f"answers of {MODEL} at {ENDPOINT}"
-    verified = verify_report(desk.work / "on-answers" / "report.json", suspect=file, original=original)
-    assert {check.name: check.ok for check in verified.checks}["suspect"]
-    file.write_bytes(file.read_bytes()[:-1])
-    failed = desk.here(capfd, "investigate", file, "--original", "model")
-    assert (failed.status, failed.answer["error"]["type"]) == (2, "AnswersFileError")
-    assert "answers.safetensors" in failed.answer["error"]["file"]
-
-
 def test_garbage_is_an_error_in_parts(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
     (desk.work / "garbage.safetensors").write_bytes(b"\xff" * 64)
     failed = desk.here(capfd, "investigate", "garbage.safetensors", "--original", "model")
@@ -137,9 +115,7 @@ def test_garbage_is_an_error_in_parts(desk: Desk, released: Answered, capfd: pyt
 
 
 @pytest.mark.slow
-def test_unreadable_suspects_are_not_reported_as_not_found(
-    desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_suspects_are_not_cleared(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
     for name in ("torn", "torn-too"):
         (desk.work / "suspects" / name).mkdir(parents=True)
         (desk.work / "suspects" / name / "model.safetensors").write_bytes(b"\xff" * 64)
@@ -199,31 +175,26 @@ def test_only_init_makes_a_vault(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert not Vault.exists(bare.home)
 
 
-def test_refusals_before_the_start_have_problem_and_advice(
-    desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_refusal_before_the_start_has_no_job(desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]) -> None:
     (desk.work / "names.csv").write_text("a,b\nc,d\n")
     (desk.work / "settings.json").write_text("{}")
     protect = ("protect", "model", "other", "--owner", "Example Labs")
-    for arguments, problem in (
-        (("protect", "nowhere", "other", "--owner", "x"), "path does not exist"),
-        (("protect", "model", "other", "--owner", " "), "the owner is missing"),
-        (("protect", "model", "release", "--owner", "x"), "already"),
-        ((*protect, "--recipients", "names.csv"), "without a header for the column of names"),
-        ((*protect, "--parameters", "settings.json"), "not settings"),
-        ((*protect, "--label", "x" * 501), "the note is too long"),
-        ((*protect, "--report", "receipts"), "no table of receipts for one recipient"),
-        ((*protect, "--recipients", "names.csv", "--report", "release"), "folder is not empty"),
-        (("investigate", "release", "--original", "model", "--report", "release"), "folder is not empty"),
-        (("investigate", "release", "--original", "model", "--report", "names.csv"), "folder is not empty"),
-        (("investigate", "release", "--original", "model", "--keys", "0123"), "not a key of this original"),
-        (("investigate", "release", "--original", "model", "--matching", "nobody"), "no key matches"),
-        (("investigate", "release", "--original", "model", "--seed", "-1"), "seed is out of range"),
-        (("investigate", "release", "--original", "model", "--seen", "May"), "not a date"),
+    investigate = ("investigate", "release", "--original", "model")
+    for arguments, kind in (
+        (("protect", "nowhere", "other", "--owner", "x"), "IrwmError"),
+        (("protect", "model", "release", "--owner", "x"), "OutputExistsError"),
+        ((*protect, "--recipients", "names.csv"), "RecipientListError"),
+        ((*protect, "--parameters", "settings.json"), "SettingsTextError"),
+        ((*protect, "--label", "x" * 501), "IrwmError"),
+        ((*protect, "--report", "receipts"), "IrwmError"),
+        ((*protect, "--recipients", "names.csv", "--report", "release"), "OutputExistsError"),
+        ((*investigate, "--report", "release"), "OutputExistsError"),
+        ((*investigate, "--report", "names.csv"), "OutputExistsError"),
+        ((*investigate, "--keys", "0123"), "IrwmError"),
+        ((*investigate, "--seen", "May"), "IrwmError"),
     ):
         refused = desk.here(capfd, *arguments)
-        assert (refused.status, refused.answer["outcome"], refused.answer["job"]) == (2, "error", None), arguments
-        assert problem in refused.answer["error"]["problem"], arguments
+        assert (refused.status, refused.answer["error"]["type"], refused.answer["job"]) == (2, kind, None), arguments
         assert refused.said.startswith("Error: "), arguments
     assert not (desk.work / "other").exists()
 
@@ -239,9 +210,7 @@ def test_refusals_before_the_start_have_problem_and_advice(
         ["protect", "a", "b", "--own", "x"],
     ],
 )
-def test_bad_usage_is_an_error_like_any_other(
-    desk: Desk, capfd: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
+def test_bad_usage_is_a_usual_error(desk: Desk, capfd: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     refused = desk.here(capfd, *arguments)
     assert (refused.status, refused.answer["outcome"]) == (2, "error")
     assert refused.answer["error"]["problem"]
@@ -249,9 +218,7 @@ def test_bad_usage_is_an_error_like_any_other(
     assert refused.said.startswith("usage: python app.py")
 
 
-def test_unexpected_error_is_not_a_verdict(
-    desk: Desk, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crash_is_not_a_verdict(desk: Desk, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def burst(*_: object, **__: object) -> None:
         raise RuntimeError(f"a text that quotes {PASSPHRASE}")
 
@@ -262,7 +229,7 @@ def test_unexpected_error_is_not_a_verdict(
     assert "in burst" in failed.said
 
 
-def test_a_key_is_opened_for_an_expert_once_and_the_log_says_so(
+def test_key_is_opened_for_an_expert_and_logged(
     desk: Desk, released: Answered, capfd: pytest.CaptureFixture[str]
 ) -> None:
     vault = desk.vault()

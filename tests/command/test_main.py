@@ -15,7 +15,6 @@ from tests.command.commands import REPOSITORY, signals_kept
 from tools.waiting import PATIENCE
 from ui.command import main as main_module
 from ui.command.main import main
-from ui.command.parser import parse
 from ui.command.stop import Stop, Stopped
 from ui.command.streams import say
 
@@ -98,14 +97,6 @@ def test_failure_to_build_an_answer_is_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(main_module, "_answer", burst)
     with signals_kept():
         assert main(["init"]) == 2
-
-
-def test_help_exits_as_usual(capfd: pytest.CaptureFixture[str]) -> None:
-    with signals_kept(), pytest.raises(SystemExit) as left:
-        main(["trace", "--help"])
-    assert not left.value.code
-    assert '"found" if only the mark is found' in capfd.readouterr().out
-    assert parse(["init"]).command == "init"
 
 
 def test_signal_ends_the_command_only_without_a_running_job() -> None:

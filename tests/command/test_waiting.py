@@ -64,9 +64,7 @@ def test_stop_request_is_retried(progress: Progress, monkeypatch: pytest.MonkeyP
     assert running._ended(JOB, jobs, stop, progress).state == "stopped"
 
 
-def test_a_list_that_stays_busy_and_a_job_that_is_gone_are_errors(
-    progress: Progress, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_busy_list_and_missing_job_are_errors(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: Any = List([RecordNotFoundError("no such job")])
     with pytest.raises(RecordNotFoundError):
         running._ended(JOB, gone, Stop(), progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import shutil
@@ -48,3 +49,17 @@ def all_but(free: int) -> Iterator[None]:
         for descriptor in spare:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def failing(call: str, number: int, after: bool) -> tuple[Callable[..., object], list[object]]:
+    """A function of `os` whose call of this number fails, before or after it took effect; and the calls made so far."""
+    original, calls = getattr(os, call), []
+
+    def fail(*values: object, **named: object) -> object:
+        calls.append(values)
+        result = original(*values, **named) if after or len(calls) != number else None
+        if len(calls) == number:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return result
+
+    return fail, calls

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from irwm.checkpoint import open_checkpoint
 from irwm.errors import PublishError
 from irwm.release import Patch, publish, sweep_partials, verify_manifest
 from tests.checkpoint.builders import EMBEDDING, tree
+from tests.faults.helpers import failing
 
 CALLS = ("mkdir", "open", "write", "fsync", "close", "rename", "unlink")
 
@@ -66,11 +66,10 @@ def killed_at(folder: Path, out: Path, call: str, count: int) -> bool:
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.fault(41)
 @pytest.mark.sweep
 @pytest.mark.parametrize("call", CALLS)
-def test_fault_41_killed_before_any_system_call_the_target_is_absent_or_complete(
-    folder: Path, tmp_path: Path, call: str
-) -> None:
+def test_killed_before_any_call_the_target_is_absent_or_complete(folder: Path, tmp_path: Path, call: str) -> None:
     outcomes = []
     for count in range(1, 200):
         out = tmp_path / f"out{count}"
@@ -82,8 +81,9 @@ def test_fault_41_killed_before_any_system_call_the_target_is_absent_or_complete
     assert outcomes[0] is (call == "unlink")  # only a lock file is unlinked, after the release exists
 
 
+@pytest.mark.fault(41)
 @pytest.mark.quick("kills of a real process while it publishes")
-def test_fault_41_killed_at_random_moments(folder: Path, tmp_path: Path) -> None:
+def test_killed_at_random_moments(folder: Path, tmp_path: Path) -> None:
     model = open_checkpoint(folder)
     start = model.tensors[EMBEDDING].start
     patches = {model.shards[0]: [Patch(start, b"marked!!")]}
@@ -104,7 +104,8 @@ def test_fault_41_killed_at_random_moments(folder: Path, tmp_path: Path) -> None
             assert (out / "model.safetensors").read_bytes()[start : start + 8] == b"marked!!"
 
 
-def test_fault_41_partial_folder_of_a_dead_run_is_reused_by_the_next(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.fault(41)
+def test_partial_folder_of_a_dead_run_is_reused_by_the_next(folder: Path, tmp_path: Path) -> None:
     assert killed_at(folder, tmp_path / "out", "rename", 1)
     assert (tmp_path / "out.partial" / "SHA256SUMS").exists()
     publish(open_checkpoint(folder), tmp_path / "out", {})
@@ -112,36 +113,25 @@ def test_fault_41_partial_folder_of_a_dead_run_is_reused_by_the_next(folder: Pat
     assert sorted(os.listdir(tmp_path)) == ["model", "out"]
 
 
+@pytest.mark.fault(42)
 @pytest.mark.parametrize("call", ["fsync", "rename"])
 @pytest.mark.parametrize("after", [False, True])
-def test_fault_42_a_failure_at_each_fsync_and_rename_leaves_nothing(
+def test_failure_at_each_fsync_and_rename_leaves_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, after: bool
 ) -> None:
-    model, before = open_checkpoint(folder), tree(tmp_path)
-    original = getattr(os, call)
-    for count in range(1, 100):
-        seen = iter(range(1, 1000))
-
-        def failing(*args: object, seen: Iterator[int] = seen, count: int = count) -> object:
-            number = next(seen)
-            result = original(*args) if after or number != count else None
-            if number == count:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return result
-
-        monkeypatch.setattr(os, call, failing)
-        try:
-            publish(model, tmp_path / "out", {})
-            failed = False
-        except PublishError:
-            failed = True
-        monkeypatch.undo()
-        if not failed:
-            break
+    model, before, out = open_checkpoint(folder), tree(tmp_path), tmp_path / "out"
+    for number in range(1, 100):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing(call, number, after)[0])
+            try:
+                publish(model, out, {})
+                break
+            except PublishError:
+                pass
         if call == "rename" and after:
             # The rename took place and then reported failure, as a network disk may: complete or absent, never half.
-            assert not (tmp_path / "out").exists() or verify_manifest(tmp_path / "out").ok
-            shutil.rmtree(tmp_path / "out", ignore_errors=True)
+            assert not out.exists() or verify_manifest(out).ok
+            shutil.rmtree(out, ignore_errors=True)
         assert tree(tmp_path) == before
-    assert count >= (2 if call == "rename" else 6)
-    assert verify_manifest(tmp_path / "out").ok
+    assert number >= (2 if call == "rename" else 6)
+    assert verify_manifest(out).ok

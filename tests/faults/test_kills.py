@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,8 +25,6 @@ from storage import KeyRecord, Vault
 from storage.job import Job
 from tests.checkpoint.builders import tree
 from tests.jobs.recipients import jobs_of, new_vault, protect_request
-from tools.waiting import until, until_over
-from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
 from ui.settings import REPOSITORY
 
@@ -84,8 +81,9 @@ def killer(folder: Path, tmp_path: Path) -> Iterator[Killer]:
     killer.process.communicate()
 
 
+@pytest.mark.fault(41)
 @pytest.mark.slow
-def test_fault_41_an_insertion_killed_at_50_random_points(
+def test_insertion_killed_at_50_random_points(
     killer: Killer, seed: int, folder: Path, record_property: Callable[[str, object], None]
 ) -> None:
     random, before = Random(seed), tree(folder)
@@ -145,19 +143,3 @@ def what_is_left(killer: Killer, name: str, job: Job) -> str:
     if job.state == "done":
         return "done"
     return "filed" if filed else "published" if out.exists() else "key" if sealed else "nothing"
-
-
-@pytest.mark.slow
-def test_fault_41_a_jobs_own_process_killed_can_be_run_again(killer: Killer) -> None:
-    jobs, out = killer.jobs, killer.shelf / "copy"
-    job = runner.start("protect", "Protect tiny", killer.request("copy"), secrets_for(killer.vault), jobs)
-    until(lambda: (killer.shelf / "copy.partial").exists() or jobs.get(job.id).is_over, "the half-written release")
-    os.kill(jobs.get(job.id).pid or 0, signal.SIGKILL)
-    until_over(jobs, job.id)
-    assert jobs.get(job.id).state == "failed"
-    assert what_is_left(killer, "copy", jobs.get(job.id)) == "key"
-    assert list(killer.shelf.iterdir()) == [], "its partial files were removed without another run"
-    again = runner.again(jobs.get(job.id), killer.vault, jobs)
-    until_over(jobs, again.id)
-    assert what_is_left(killer, "copy", jobs.get(again.id)) == "done", jobs.log_tail(again.id)
-    assert list(killer.shelf.iterdir()) == [out]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,18 +116,23 @@ def given_out(jobs: Jobs, id: str, folder: Path) -> Path:
     return folder
 
 
-def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
-    """The finished job, run in this process, which is faster than starting another one."""
-    job = jobs.create(kind, kind.capitalize(), asked)
+def start_here(kind: str, title: str, asked: Mapping[str, Any], secrets: Mapping[str, Any] | None, jobs: Jobs) -> Job:
+    """As `runner.start`, but runs the job in this process, which is faster, and returns it when it is over."""
+    job = jobs.create(kind, title, asked)
     jobs.start(job.id, os.getpid())
     reporter = JobReporter(jobs, job.id)
     try:
-        result = task.run(kind, asked, secrets_for(vault), reporter)
+        result = task.run(kind, asked, secrets or {}, reporter)
     except IrwmError as error:
         jobs.finish(job.id, "failed", error=error_parts(error))
     else:
         jobs.finish(job.id, "done", result=result)
     return jobs.get(job.id)
+
+
+def run_here(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:
+    """The finished job, run in this process."""
+    return start_here(kind, kind.capitalize(), asked, secrets_for(vault), jobs)
 
 
 def run_job(kind: str, asked: dict[str, Any], vault: Vault, jobs: Jobs) -> Job:

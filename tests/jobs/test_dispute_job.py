@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import irwm
-from irwm.report import ReportError, dispute, rulings
+from irwm.report import dispute, rulings
 from irwm.report.signature_file import read_signature
 from irwm.report.verify import verify_report
 from irwm.signing import verify
@@ -54,9 +54,7 @@ def asked(world: dict[str, Any], vault: Vault, case_id: str, **theirs: str) -> d
 
 
 @pytest.mark.slow
-def test_second_marker_is_identified_by_our_mark_in_his_original(
-    world, vault: Vault, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_second_marker_is_identified_by_our_mark(world, vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     case = vault.add_case("Two claims on one model")
     job = succeeded(run_job("dispute", asked(world, vault, case.id), vault, jobs))
     document = dispute.from_json(jobs.files(job.id).read(job.result["json"]))
@@ -72,20 +70,16 @@ def test_second_marker_is_identified_by_our_mark_in_his_original(
     assert sorted(files) == ["dispute.html", "dispute.json", "dispute.signature.json"]
     signed = read_signature(files["dispute.signature.json"])
     assert verify(signed.message, signed.signature) == vault.identity().first_public_key
-    roles = [item.note for item in vault.case_items(case.id)]
-    assert roles == [
-        "Original of Example Labs",
-        "Original of Copy Works",
-        "Release of Example Labs",
-        "Release of Copy Works",
-    ]
+    roles = [f"{what} of {whose}" for what in ("Original", "Release") for whose in ("Example Labs", "Copy Works")]
+    assert [item.note for item in vault.case_items(case.id)] == roles
     folder = given_out(jobs, job.id, tmp_path / "given")
     checked = verify_report(folder / "dispute.json", identity=vault.identity().first_public_key)
     assert checked.ok, checked.checks
     assert [check.name for check in checked.checks if check.ok] == [
         "files", "document", "signature", "certificates", "identity", "custody", "rulings", "page", "choices",
     ]  # fmt: skip
-    check_that_changes_are_named(document)
+    document["outcome"]["winner"] = "Copy Works"
+    assert "outcome.winner" in [difference.where for difference in rulings.contradictions(document)]
     asked_for_more = verify_report(folder / "dispute.json", suspect=world["release"])
     assert asked_for_more.exit_code == 2, "this does not examine a dispute's models, and says so"
     page = files["dispute.html"].decode("utf-8")
@@ -95,32 +89,6 @@ def test_second_marker_is_identified_by_our_mark_in_his_original(
     secrets = [world["his"].secret, world["his"].to_bytes(), world["his"].secret.hex().encode()]
     for file in vault.home.rglob("*"):
         assert not file.is_file() or not [s for s in secrets if s in file.read_bytes()], file
-
-
-def check_that_changes_are_named(document: dict[str, Any]) -> None:
-    """Any change to a dispute's outcome contradicts the rest of it."""
-    place = next(i for i, test in enumerate(document["outcome"]["tests"]) if test["verdict"] == "not found")
-    for path, value, where in (
-        (("outcome", "winner"), "Copy Works", "outcome.winner"),
-        (("outcome", "rulings", 0, "winner"), "Copy Works", "outcome.rulings"),
-        (("outcome", "rulings", 0, "sentence"), "It is theirs.", "outcome.rulings"),
-        (("outcome", "sentence"), "It is theirs.", "outcome.sentence"),
-        (("outcome", "comparisons"), 1, "outcome.comparisons"),
-        (("outcome", "tests", place, "verdict"), "found", f"outcome.tests[{place}].verdict"),
-        (("outcome", "tests", 0, "brought_by"), "Somebody", "outcome.tests[0].brought_by"),
-        (("outcome", "tests"), document["outcome"]["tests"][1:], "the tests"),
-    ):
-        changed = json.loads(json.dumps(document))
-        inside = changed
-        for name in path[:-1]:
-            inside = inside[name]
-        inside[path[-1]] = value
-        try:
-            named = [difference.where for difference in rulings.contradictions(changed)]
-        except ReportError:  # a dispute cannot be decided without one of its tests
-            assert where == "the tests"
-        else:
-            assert any(each.startswith(where) for each in named), (where, named)
 
 
 def test_a_commitment_of_another_key_is_refused(world, vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
@@ -153,9 +121,7 @@ def test_root_sent_with_a_time_stamp_does_not_date_a_claim(world, vault: Vault, 
 
 
 @pytest.mark.parametrize("content", [b"", b"no key at all", b"{}"])
-def test_invalid_key_file_in_a_dispute_is_reported(
-    world, vault: Vault, jobs: Jobs, tmp_path: Path, content: bytes
-) -> None:
+def test_invalid_key_file_is_reported(world, vault: Vault, jobs: Jobs, tmp_path: Path, content: bytes) -> None:
     case, file = vault.add_case("Two claims"), tmp_path / "their.key"
     file.write_bytes(content)
     job = run_here("dispute", asked(world, vault, case.id, key_file=str(file)), vault, jobs)

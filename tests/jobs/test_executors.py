@@ -135,25 +135,18 @@ def test_wrong_scheduler_address_is_reported(report, monkeypatch, address: str) 
 
 
 @pytest.mark.slow
-def test_killed_worker_is_reported(report, monkeypatch) -> None:
+@pytest.mark.parametrize(("stopped", "error"), [(False, IrwmError), (True, CancelledError)])
+def test_killed_worker_is_an_error_or_a_stop(report, monkeypatch, stopped: bool, error: type[IrwmError]) -> None:
     monkeypatch.setattr(executors, "cores", lambda: 2)
-    with pytest.raises(IrwmError, match="ended without a result"):
-        submit_what_ends_its_worker(report, after_stop=False)
+    with pytest.raises(IrwmError) as caught, report.executor(10**12, "") as executor:
+        end_worker(report, executor, stopped)
+    assert type(caught.value) is error
 
 
-@pytest.mark.slow
-def test_worker_ending_after_stop_counts_as_stopped(report, monkeypatch) -> None:
-    monkeypatch.setattr(executors, "cores", lambda: 2)
-    with pytest.raises(CancelledError):
-        submit_what_ends_its_worker(report, after_stop=True)
-
-
-def submit_what_ends_its_worker(report: JobReporter, *, after_stop: bool) -> None:
-    with report.executor(10**12, "") as executor:
-        if after_stop:
-            report.cancel()
-        assert executor is not None
-        executor.submit(os._exit, 9).result()
+def end_worker(report: JobReporter, executor: Any, stopped: bool) -> None:
+    if stopped:
+        report.cancel()
+    executor.submit(os._exit, 9).result()
 
 
 POOL = """

@@ -79,9 +79,7 @@ def test_signature_names_the_log_head_after_earlier_entries(vault: Vault) -> Non
         (Filed(), "Untitled case"),
     ],
 )
-def test_a_case_without_a_title_is_named_after_its_suspect_and_opened_new(
-    vault: Vault, asked: Filed, title: str
-) -> None:
+def test_case_without_a_title_is_named_after_its_suspect_and_new(vault: Vault, asked: Filed, title: str) -> None:
     first, second = Filing.begin(vault, asked), Filing.begin(vault, asked)
     assert {case.title for case in vault.cases()} == {title}
     assert (first.case_id == second.case_id) == bool(asked.case_title), "only a typed title continues a case"

@@ -30,8 +30,8 @@ from tools.small_models import DEMO, write_llama
 from tools.waiting import until
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
-from ui.services import lab_resume
 from ui.services.kept import lab_of
+from ui.services.lab_resume import companions, comparable, known_rows
 
 ROBUST = irwm.Parameters().to_dict()
 FILES = {LAB_JSON, LAB_HTML, f"lab{ENDING}"}
@@ -67,6 +67,11 @@ def asked(*trials: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def rows_of(document: dict[str, Any], mark: int = 0) -> dict[str, Any]:
     return {row["attack"]: row for row in document["marks"][mark]["rows"]}
+
+
+def full(*_: Any) -> Any:
+    """A system call on a full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def files_under(folder: Path) -> set[str]:
@@ -152,9 +157,6 @@ def test_release_from_the_vault_is_read_even_if_it_cannot_run(vault: Vault, jobs
 def test_failing_library_or_full_disk_loses_one_row(
     vault: Vault, jobs: Jobs, small: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     def gives_up(*_: Any) -> Any:
         raise RuntimeError("shapes do not fit")
 
@@ -173,24 +175,21 @@ def test_failing_library_or_full_disk_loses_one_row(
     [
         ({"trials": [{"attack": "magic", "value": 1}]}, "LabError"),
         ({"parameters": {}}, "LabError"),
-        ({"text": "/nowhere/text.txt"}, "LabError"),
         ({"original": "/nowhere"}, "NotACheckpointError"),
+        *(({"text": text}, "LabError") for text in ("/nowhere/text.txt", b"short", b"\xff\xfe\x00" * 200)),
     ],
 )
-def test_invalid_lab_request_is_refused_before_writing(
-    vault: Vault, jobs: Jobs, changes: dict[str, Any], kind: str
+def test_invalid_request_is_refused_before_writing(
+    vault: Vault, jobs: Jobs, tmp_path: Path, changes: dict[str, Any], kind: str
 ) -> None:
+    if isinstance(changes.get("text"), bytes):
+        text = tmp_path / "text.txt"
+        text.write_bytes(changes["text"])
+        changes = {"text": str(text)}
     job = run_here("lab", asked(PRUNED, **changes), vault, jobs)
     assert (job.state, job.error["type"]) == ("failed", kind)
+    assert job.error["file"] in (None, *changes.values())
     assert files_under(jobs.folder(job.id)) <= {"log.txt"}
-
-
-@pytest.mark.parametrize("content", [b"short", b"\xff\xfe\x00" * 200])
-def test_invalid_measurement_text_is_refused(vault: Vault, jobs: Jobs, tmp_path: Path, content: bytes) -> None:
-    text = tmp_path / "text.txt"
-    text.write_bytes(content)
-    job = run_here("lab", asked(PRUNED, text=str(text)), vault, jobs)
-    assert (job.state, job.error["type"], job.error["file"]) == ("failed", "LabError", str(text))
 
 
 @pytest.mark.parametrize(("free", "tokens"), [(10**6, 256), (200_000_000, 65_536)], ids=["copies", "outputs"])
@@ -232,59 +231,66 @@ def test_stop_during_an_attack_keeps_rows_for_the_next_lab(vault: Vault, jobs: J
 
 
 @pytest.mark.slow
-def test_rows_with_other_settings_are_not_reused(
-    vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path
-) -> None:
+def test_rows_of_other_settings_are_not_used(vault: Vault, jobs: Jobs, small: dict[str, Any], tmp_path: Path) -> None:
     first = run_here("lab", asked(PRUNED, **small), vault, jobs)
-    files = jobs.files(first.id)
-    document = json.loads(files.read(LAB_JSON))
+    files, document = jobs.files(first.id), lab_of(jobs.files(first.id))
     for row in document["marks"][0]["rows"]:
         row["seconds"] = 12345.0
-    files.write(LAB_JSON, json.dumps(document).encode())
-    other = {"single": small["parameters"]["single"] | {"positions": 49}}
-    for changes, again in (({}, False), ({"seed": 1}, True), ({"tokens": 300}, True), ({"parameters": other}, True)):
+    files.write(LAB_JSON, to_json(document))
+    for changes, again in (({}, False), ({"seed": 1}, True)):
         job = succeeded(run_here("lab", asked(PRUNED, **small | changes, resume=first.id), vault, jobs))
-        seconds = rows_of(lab_of(jobs.files(job.id)))["prune"]["seconds"]
-        assert (seconds != 12345.0) is again, changes
-    # The config also decides what the model computes.
+        assert (rows_of(lab_of(jobs.files(job.id)))["prune"]["seconds"] != 12345.0) is again, changes
+
+    # The other settings that count, without another lab for each.
     copy = shutil.copytree(small["original"], tmp_path / "copy")
-    for eps, again in ((None, False), (0.5, True)):
-        config = json.loads((copy / "config.json").read_text())
-        if eps is not None:
-            (copy / "config.json").write_text(json.dumps(config | {"rms_norm_eps": eps}))
-        job = run_here("lab", asked(PRUNED, **small | {"original": str(copy)}, resume=first.id), vault, jobs)
-        seconds = rows_of(lab_of(jobs.files(job.id)))["prune"]["seconds"]
-        assert (seconds != 12345.0) is again, eps
+    digest = companions(Path(small["original"]), None)
+    assert document["settings"]["companions_sha256"] == digest == companions(copy, None)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.5}))  # also decides the model's outputs
+    assert comparable(first.id, jobs, document)[0] == document["marks"]
+    for part, name, value in (
+        ("settings", "tokens", 300),
+        ("settings", "companions_sha256", companions(copy, None)),
+        ("versions", "transformers", "0.0"),
+        ("extra", "Device", "cuda"),
+    ):
+        assert value != document[part][name]
+        marks, why = comparable(first.id, jobs, document | {part: document[part] | {name: value}})
+        assert not marks, name
+        assert why, name
+    (mark,) = document["marks"]
+    assert ("prune", PRUNED["value"]) in known_rows([mark], mark)
+    assert not known_rows([mark], mark | {"parameters": mark["parameters"] | {"positions": 49}})
 
 
 @pytest.mark.slow
-def test_damaged_or_different_earlier_lab_is_reported_and_not_reused(
-    vault: Vault, jobs: Jobs, small: dict[str, Any]
-) -> None:
+def test_damaged_earlier_lab_is_reported_and_not_reused(vault: Vault, jobs: Jobs, small: dict[str, Any]) -> None:
     first = run_here("lab", asked(PRUNED, **small), vault, jobs)
     files, path = jobs.files(first.id), jobs.folder(first.id) / f"{LAB_JSON}.sealed"
-    text = files.read(LAB_JSON).decode("utf-8")
-    for changed, said in (
-        (text[: len(text) // 2], "these bytes are not a lab"),
-        ("{}", "these bytes are not a lab"),
-        (text.replace('"versions": {', '"versions": [], "were": {'), "damaged"),
-        (text.replace('"ways": [', '"ways": [{}, '), "damaged"),
-        (text.replace('"seed": 0', '"seed": 7'), "another seed"),
-        ("sealed by another", "the results of this lab cannot be read"),
-        ("", "no results"),
+    begun, text, sealed = lab_of(files), files.read(LAB_JSON).decode("utf-8"), path.read_bytes()
+    reasons = set()
+    for changed in (
+        text[: len(text) // 2],
+        "{}",
+        text.replace('"versions": {', '"versions": [], "were": {'),
+        text.replace('"ways": [', '"ways": [{}, '),
     ):
         assert changed != text
         files.write(LAB_JSON, changed.encode("utf-8"))
-        if changed == "sealed by another":
-            sealed = path.read_bytes()
-            path.write_bytes(sealed[:-1] + bytes([sealed[-1] ^ 1]))
-        if not changed:
-            path.unlink()
-        job = succeeded(run_here("lab", asked(**small, resume=first.id), vault, jobs))
-        document = lab_of(jobs.files(job.id))
-        assert list(rows_of(document)) == ["none", "original"]
-        assert said in document["extra"]["Rows of the earlier lab"]
-        assert "none reused" in jobs.log_tail(job.id)
+        marks, why = comparable(first.id, jobs, begun)
+        assert not marks
+        reasons.add(why)
+    path.write_bytes(sealed[:-1] + bytes([sealed[-1] ^ 1]))
+    reasons.add(comparable(first.id, jobs, begun)[1])
+    path.unlink()
+    job = succeeded(run_here("lab", asked(**small, resume=first.id), vault, jobs))
+    document = lab_of(jobs.files(job.id))
+    assert list(rows_of(document)) == ["none", "original"]
+    said = document["extra"]["Rows of the earlier lab"]
+    assert said.startswith("none reused: ")
+    assert said in jobs.log_tail(job.id)
+    assert len({*reasons, said}) == 4, "not a lab, damaged, sealed with another key, and missing"
+    assert "" not in reasons
 
 
 def test_rows_survive_several_stops_and_are_counted(vault: Vault, jobs: Jobs, small: dict[str, Any]) -> None:
@@ -301,23 +307,8 @@ def test_rows_survive_several_stops_and_are_counted(vault: Vault, jobs: Jobs, sm
     assert document["extra"]["Rows of the earlier lab"] == "3 reused"
 
 
-def test_changed_program_between_labs_is_named(
-    vault: Vault, jobs: Jobs, small: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = run_here("lab", asked(PRUNED, **small), vault, jobs)
-    monkeypatch.setattr(lab_resume, "version", lambda _name: "0.0")
-    job = run_here("lab", asked(PRUNED, **small, resume=first.id), vault, jobs)
-    said = lab_of(jobs.files(job.id))["extra"]["Rows of the earlier lab"]
-    assert said.startswith("none reused: they were made with another transformers")
-
-
 @pytest.mark.slow
-def test_full_temporary_folder_loses_only_the_measurement(
-    vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+def test_full_temporary_folder_loses_the_measurement(vault: Vault, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OutputStore, "add", full)
     job = succeeded(run_here("lab", asked(PRUNED), vault, jobs))
     document = lab_of(jobs.files(job.id))
@@ -326,5 +317,5 @@ def test_full_temporary_folder_loses_only_the_measurement(
 
 
 def test_lab_folder_without_results_is_reported(jobs: Jobs) -> None:
-    with pytest.raises(ReportError, match="no results"):
+    with pytest.raises(ReportError):
         lab_of(jobs.files(jobs.create("lab", "Lab", {}).id))

@@ -40,9 +40,7 @@ def test_keys_of_the_other_original_are_left_out_and_counted(
 
 
 @pytest.mark.parametrize("chosen", [True, False], ids=["chosen", "the only one"])
-def test_a_key_of_the_other_original_is_an_error(
-    vault: Vault, jobs: Jobs, tiny_path: Path, tuned: Path, chosen: bool
-) -> None:
+def test_key_of_another_original_fails(vault: Vault, jobs: Jobs, tiny_path: Path, tuned: Path, chosen: bool) -> None:
     if chosen:
         put_in_vault(vault, make_keys(irwm.open_checkpoint(tiny_path), ["Ada"]))
     ids = put_in_vault(vault, make_keys(irwm.open_checkpoint(tuned), ["Bolt"]))

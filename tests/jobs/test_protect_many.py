@@ -1,7 +1,7 @@
 """One copy for each of many recipients: written and resumed; in real child processes killed, stopped, out of space.
 
-Tests that start a child process, with `Office.start`, cover what it adds; the others run the same task in this process,
-with `Office.here` or `Office.done`, which is faster.
+Tests that start a child process, with `Office.start`, cover what it adds, on a model that takes a while to copy; the
+others run the same task on a small model in this process, with `Office.here` or `Office.done`, which is faster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from irwm.scheme.parameters import Parameters, many_recipients
 from storage import Jobs, Vault
 from storage.job import Job
 from storage.paths import JOBS_NAME
-from tests.jobs.recipients import protect_request, run_here, succeeded
+from tests.jobs.recipients import PARAMETERS, protect_request, run_here, succeeded
 from tests.release.disks import reflink_disk
 from tools.small_models import write_llama
 from tools.waiting import until, until_over
@@ -52,11 +52,12 @@ class Office:
     jobs: Jobs
     model: Path
     copies: Path
+    parameters: Parameters
 
     def asked(self, names: tuple[str, ...] = NAMES, **changed: Any) -> dict[str, Any]:
         """The request for some names; keywords override its fields."""
         several: dict[str, Any] = {
-            "parameters": many_recipients(256).to_dict(),
+            "parameters": self.parameters.to_dict(),
             "recipients": [{"name": name, "note": f"note on {name}"} for name in names],
             "many": True,
         }
@@ -91,7 +92,7 @@ class Office:
             alone_in: the folder of a single copy that it was sealed for.
         """
         model = irwm.open_checkpoint(self.model)
-        key = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient=recipient)
+        key = irwm.generate_key(model, self.parameters, owner="Example Labs", recipient=recipient)
         if alone_in is not None:
             note_folder(self.vault.home, key.commitment, alone_in)
         seal(self.vault, model, key, "")
@@ -118,18 +119,29 @@ class Office:
             assert named == [other == at for other in range(len(names))]
 
 
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_llama(tmp_path_factory.mktemp("many") / "model", vocab_size=3000)
+
+
 @pytest.fixture
-def office(vault: Vault, jobs: Jobs, demo_path: Path, tmp_path: Path) -> Office:
-    return Office(vault, jobs, demo_path, tmp_path / "copies")
+def office(vault: Vault, jobs: Jobs, small_model: Path, tmp_path: Path) -> Office:
+    return Office(vault, jobs, small_model, tmp_path / "copies", PARAMETERS)
+
+
+@pytest.fixture
+def large(office: Office, demo_path: Path) -> Office:
+    """With a model of 12 MB, so that a process can be stopped in the middle of a copy."""
+    return replace(office, model=demo_path, parameters=many_recipients(256))
 
 
 @pytest.mark.fault(82)
 @pytest.mark.slow
-def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(office: Office) -> None:
-    names, jobs, vault = NAMES[:4], office.jobs, office.vault
-    job = succeeded(until_over(jobs, office.start(names).id))
-    office.check_complete(names)
-    rows = office.lines(job)
+def test_each_recipient_gets_a_key_a_copy_a_manifest_and_a_receipt(large: Office) -> None:
+    names, jobs, vault = NAMES[:4], large.jobs, large.vault
+    job = succeeded(until_over(jobs, large.start(names).id))
+    large.check_complete(names)
+    rows = large.lines(job)
     assert [row["state"] for row in rows] == ["written"] * 4
     assert rows[3]["recipient"] == "'=Dora"  # a spreadsheet must not evaluate it
     for line in jobs.files(job.id).read("receipts.csv").decode("utf-8-sig").splitlines():
@@ -163,20 +175,21 @@ def test_additional_recipient_leaves_other_copies_unchanged(office: Office) -> N
 
 @pytest.mark.slow
 @pytest.mark.fault(41)
-def test_same_list_after_a_kill_writes_the_remaining_copies(office: Office) -> None:
-    jobs, vault = office.jobs, office.vault
-    job = office.start(NAMES[:4])
+def test_same_request_after_a_kill_writes_the_remaining_copies(large: Office) -> None:
+    jobs, vault = large.jobs, large.vault
+    job = large.start(NAMES[:4])
     # In the middle of a copy: one more key than releases, and a partial folder.
-    office.wait_for(lambda: len(vault.releases()) >= 2 and list(office.copies.glob("*.partial")), job)
+    large.wait_for(lambda: len(vault.releases()) >= 2 and list(large.copies.glob("*.partial")), job)
     os.kill(jobs.get(job.id).pid or 0, signal.SIGKILL)
     assert until_over(jobs, job.id).state == "failed"
+    assert not list(large.copies.glob("*.partial")), "removed without another run"
     done, keys = len(vault.releases()), len(vault.keys())
     assert 2 <= done < 4
-    assert len(office.lines(job)) >= 2
-    again = office.done(NAMES[:4])
+    assert len(large.lines(job)) >= 2
+    again = succeeded(until_over(jobs, runner.again(jobs.get(job.id), vault, jobs).id))
     assert (again.result["skipped"], again.result["written"]) == (done, 4 - done)
     assert len(vault.keys()) == 4 >= keys
-    office.check_complete(NAMES[:4])
+    large.check_complete(NAMES[:4])
 
 
 @pytest.mark.slow
@@ -203,35 +216,26 @@ def test_key_sealed_for_a_single_copy_is_left_to_its_own_run(office: Office, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("corrupted", "said"),
-    [("another's files", "no manifest"), ("a changed copy", "config.json"), ("another key's copy", "not found")],
-)
-def test_damaged_folder_is_kept_and_other_copies_continue(
-    office: Office, tmp_path: Path, corrupted: str, said: str
-) -> None:
+@pytest.mark.parametrize("corrupted", ["another's files", "another key's copy"])
+def test_damaged_folder_is_kept_and_others_continue(office: Office, tmp_path: Path, corrupted: str, said: str) -> None:
     names = ("Bolt Ltd", "Late")
     model = irwm.open_checkpoint(office.model)
-    other = irwm.generate_key(model, many_recipients(256), owner="Example Labs", recipient="X")
-    key, folder = office.sealed("Bolt Ltd")
+    _, folder = office.sealed("Bolt Ltd")
     office.copies.mkdir()
     if corrupted == "another's files":
         folder.mkdir()
         (folder / "theirs.txt").write_text("keep me")
     else:
-        irwm.insert(model, key if corrupted == "a changed copy" else other, folder)
-        if corrupted == "a changed copy":
-            (folder / "config.json").write_text("{}")
+        other = irwm.generate_key(model, office.parameters, owner="Example Labs", recipient="X")
+        irwm.insert(model, other, folder)
     before = {path: path.read_bytes() for path in folder.iterdir()}
     job = office.done(names)
     assert [job.result[name] for name in ("written", "skipped", "failed")] == [1, 0, 1]
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     rows = office.lines(job)
     assert [row["state"] for row in rows] == ["failed", "written"]
-    for words in ("The folder for this copy contains something else", folder.name, said, "Move or delete it"):
-        assert words in rows[0]["why"]
+    assert folder.name in rows[0]["why"]
     assert "1 of 2 copies were written" in receipt_html(job.result)
-    assert "1 of 2 copies could not be written" in office.jobs.log_tail(job.id)
 
     folder.rename(tmp_path / "moved away")
     again = office.here(names)
@@ -246,17 +250,6 @@ def test_a_run_that_could_write_nothing_fails_and_says_what_to_do(office: Office
     assert (job.state, (job.error or {})["type"]) == ("failed", "OutputExistsError")
     assert "start again with the same list" in (job.error or {})["advice"]
     assert [row["state"] for row in office.lines(job)] == ["failed"]
-
-
-@pytest.mark.slow
-def test_stop_during_a_copy_keeps_finished_copies(office: Office) -> None:
-    job = office.start(NAMES[:4])
-    office.wait_for(lambda: len(office.vault.releases()) >= 1, job)
-    assert runner.stop(job.id, office.jobs).state == "stopped"
-    folders = [path for path in office.copies.iterdir() if not path.name.endswith(".partial")]
-    assert all(verify_manifest(folder).ok for folder in folders)
-    assert office.here(NAMES[:4]).state == "done"
-    office.check_complete(NAMES[:4])
 
 
 @pytest.fixture
@@ -275,28 +268,28 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.fault(40)
-def test_full_disk_keeps_finished_copies(office: Office, small_disk: Path) -> None:
-    office = replace(office, copies=small_disk / "copies")
-    job = office.start()
-    office.wait_for(lambda: len(office.vault.releases()) >= 2, job)
+def test_full_disk_keeps_finished_copies(large: Office, small_disk: Path) -> None:
+    large = replace(large, copies=small_disk / "copies")
+    job = large.start()
+    large.wait_for(lambda: len(large.vault.releases()) >= 2, job)
     filler = small_disk / "filler"
     with suppress(OSError):  # the task also writes, so this call may fill the disk
         filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - 4096 * 4))
-    failed = until_over(office.jobs, job.id)
+    failed = until_over(large.jobs, job.id)
     assert (failed.state, (failed.error or {})["type"]) == ("failed", "DiskSpaceError")
-    assert not list(office.copies.glob("*.partial"))
+    assert not list(large.copies.glob("*.partial"))
     filler.unlink()
-    assert office.here().state == "done"
-    office.check_complete(NAMES)
+    assert large.here().state == "done"
+    large.check_complete(NAMES)
 
 
-def test_too_little_disk_space_is_reported_before_keys_are_made(office: Office, small_disk: Path) -> None:
+def test_too_little_disk_space_is_reported_before_keys_are_made(large: Office, small_disk: Path) -> None:
     names = tuple(f"Customer {n}" for n in range(20))
-    job = office.here(names, out=str(small_disk / "copies"))
+    job = large.here(names, out=str(small_disk / "copies"))
     assert job.error
     assert job.error["type"] == "DiskSpaceError"
     assert "23" in job.error["expected"]  # 20 copies of 11.9 MB
-    assert not office.vault.keys()
+    assert not large.vault.keys()
     assert not list(small_disk.iterdir())
 
 
@@ -312,20 +305,18 @@ def test_identical_data_of_copies_is_written_once(office: Office, reflink_disk: 
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "kind"),
     [
-        ({"recipients": []}, "no recipients"),
-        ({"recipients": [{"name": "Acme"}, {"name": "ACME"}]}, "same recipient"),
-        ({"recipients": [{"name": "x" * 201}]}, "201 characters"),
-        ({"out": "/nonexistent/copies"}, "does not exist"),
-        ({"parameters": {"positions": 10_000}}, "too few usable rows"),
+        ({"recipients": []}, "RecipientListError"),
+        ({"recipients": [{"name": "Acme"}, {"name": "ACME"}]}, "RecipientListError"),
+        ({"recipients": [{"name": "x" * 201}]}, "RecipientListError"),
+        ({"out": "/nonexistent/copies"}, "PublishError"),
+        ({"parameters": {"positions": 10_000}}, "ParameterError"),
     ],
 )
-def test_a_bad_request_makes_no_key_and_no_folder(office: Office, changed: dict[str, Any], said: str) -> None:
+def test_a_bad_request_makes_no_key(office: Office, changed: dict[str, Any], kind: str) -> None:
     job = office.here(**changed)
-    assert job.state == "failed"
-    assert job.error
-    assert said in job.error["problem"] + (job.error["found"] or "")
+    assert (job.state, (job.error or {})["type"]) == ("failed", kind)
     assert not office.vault.keys()
 
 
@@ -363,15 +354,15 @@ def can_be_written(database: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_two_runs_at_once_do_not_make_two_keys_for_one_name(office: Office) -> None:
-    jobs, vault = office.jobs, office.vault
-    first = office.start(NAMES[:3])
-    office.wait_for(lambda: vault.keys(), first)
+def test_two_runs_at_once_do_not_make_two_keys_for_one_name(large: Office) -> None:
+    jobs, vault = large.jobs, large.vault
+    first = large.start(NAMES[:3])
+    large.wait_for(lambda: vault.keys(), first)
     pid = jobs.get(first.id).pid
     assert pid
     ended: list[Job] = []
     # Outside the queue, like a job on another device.
-    thread = threading.Thread(target=lambda: ended.append(office.here(NAMES[2::-1])))
+    thread = threading.Thread(target=lambda: ended.append(large.here(NAMES[2::-1])))
     hold(pid, vault)  # otherwise it may end before the second one begins
     try:
         thread.start()
@@ -388,7 +379,7 @@ def test_two_runs_at_once_do_not_make_two_keys_for_one_name(office: Office) -> N
 @pytest.mark.slow
 def test_single_noisy_copy_counts_among_many_recipients(office: Office, tmp_path: Path) -> None:
     office.here(NAMES[:2])
-    parameters = many_recipients(256).to_dict()
+    parameters = office.parameters.to_dict()
     asked = protect_request(office.model, tmp_path / "single", recipient="Solo", parameters=parameters)
     succeeded(run_here("protect", asked, office.vault, office.jobs))
     assert len({key.secret for key in office.keys().values()}) == 1
@@ -396,20 +387,14 @@ def test_single_noisy_copy_counts_among_many_recipients(office: Office, tmp_path
     assert again.result["skipped"] == 3
 
 
-def test_changes_name_every_tensor_that_holds_the_embedding(tied_with_head: Path, tmp_path: Path) -> None:
-    model = irwm.open_checkpoint(tied_with_head)
-    params = Parameters()
-    release = irwm.insert(model, irwm.generate_key(model, params), tmp_path / "out")
-    found = changes(model, irwm.open_checkpoint(release.path), release.changed_rows, release.head_rows, exact=True)
-    assert found["changed_tensors"] == ["model.embed_tokens.weight", "lm_head.weight"]
-    assert found["changed_values"] == 2 * params.positions * model.hidden_size
-
-
-@pytest.fixture
-def tied_with_head(tmp_path: Path) -> Path:
-    """A tied Llama whose head is stored as well as the embedding."""
+def test_changes_name_every_tensor_that_holds_the_embedding(tmp_path: Path) -> None:
+    """Of a tied Llama whose head is stored as well as the embedding."""
     folder = write_llama(tmp_path / "tied", tie_word_embeddings=True)
     tensors = load_file(folder / "model.safetensors")
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+    model, params = irwm.open_checkpoint(folder), Parameters()
+    release = irwm.insert(model, irwm.generate_key(model, params), tmp_path / "out")
+    found = changes(model, irwm.open_checkpoint(release.path), release.changed_rows, release.head_rows, exact=True)
+    assert found["changed_tensors"] == ["model.embed_tokens.weight", "lm_head.weight"]
+    assert found["changed_values"] == 2 * params.positions * model.hidden_size

@@ -75,7 +75,8 @@ def test_same_case_gives_equal_figures(documents: list[dict]) -> None:
     assert "figure-decoys" in one
 
 
-def test_fault_37_another_number_of_threads_gives_the_same_within_the_stated_tolerance(documents: list[dict]) -> None:
+@pytest.mark.fault(37)
+def test_another_number_of_threads_gives_the_same_within_the_stated_tolerance(documents: list[dict]) -> None:
     def differences(where: str, a, b) -> list[str]:
         if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
             return [found for name in a for found in differences(f"{where}.{name}", a[name], b[name])]

@@ -144,42 +144,35 @@ def test_stopped_sweep_is_resumed_by_the_next(world, vault, jobs) -> None:
 
 
 @pytest.mark.slow
-def test_changed_suspect_or_keys_are_examined_again(world, vault, jobs, tmp_path) -> None:
+def test_sweep_of_another_suspect_or_with_other_settings_is_not_resumed(world, vault, jobs, tmp_path) -> None:
     folder = tmp_path / "one"
     folder.mkdir()
-    target = folder / "a.safetensors"
-    target.write_bytes((world["copies"][0] / "model.safetensors").read_bytes())
-    first = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
-    target.write_bytes((world["copies"][1] / "model.safetensors").read_bytes())
-    second = run_here("sweep", asked(world, folder=str(folder), resume=first.id), vault, jobs)
-    assert [row["whose"] for row in second.result["rows"]] == [["Ben"]]
-    third = run_here("sweep", asked(world, folder=str(folder), resume=second.id, matching="cleo"), vault, jobs)
-    assert [row["verdict"] for row in third.result["rows"]] == ["not found"]
-
-
-@pytest.mark.slow
-def test_sweep_with_other_settings_is_not_resumed(world, vault, jobs, tmp_path) -> None:
-    folder = tmp_path / "one"
-    folder.mkdir()
-    shutil.copy(world["folder"] / "alone.safetensors", folder)
+    suspect = folder / "a.safetensors"
+    shutil.copy(world["copies"][0] / "model.safetensors", suspect)
     asking = asked(world, folder=str(folder))
     first = succeeded(run_here("sweep", asking, vault, jobs))
     assert first.result["settings"] == {"statistic": "joint", "invariant": "original", "seed": 0}
+    assert [row["whose"] for row in first.result["rows"]] == [["Ada"]]
     case_id, other = first.result["case_id"], vault.add_case("Another case").id
 
     job = succeeded(run_here("sweep", asking | {"resume": first.id, "case_id": case_id}, vault, jobs))
     assert len(vault.case_runs(case_id)) == 1, "an equal request examines no suspect again"
-    job = succeeded(run_here("sweep", asking | {"resume": first.id, "seed": 9, "case_id": other}, vault, jobs))
+    shutil.copy(world["copies"][1] / "model.safetensors", suspect)
+    job = succeeded(run_here("sweep", asking | {"resume": first.id, "case_id": case_id}, vault, jobs))
+    assert [row["whose"] for row in job.result["rows"]] == [["Ben"]]
+    assert len(vault.case_runs(case_id)) == 2, "another suspect with the same name is examined"
+    changes = {"resume": job.id, "seed": 9, "case_id": other, "matching": "cleo"}
+    job = succeeded(run_here("sweep", asking | changes, vault, jobs))
+    assert ([row["verdict"] for row in job.result["rows"]], job.result["keys"]) == (["not found"], 1)
     assert (job.result["settings"]["seed"], job.result["case_id"]) == (9, other)
-    assert len(vault.case_runs(other)) == 1, "another seed or another case needs new runs"
-    assert len(vault.case_runs(case_id)) == 1
+    assert (len(vault.case_runs(other)), len(vault.case_runs(case_id))) == (1, 2)
 
     original, tried = first.result["original"], first.result["keys_sha256"]
     same = SweepRequest.from_json(asking | {"resume": first.id})
     files = sweep._resumed(same, vault)
     assert sweep._earlier(same, files, original, tried)
-    changes = {"statistic": "sum", "invariant": "suspect", "seed": 9, "case_id": other, "folder": str(tmp_path)}
-    for name, value in changes.items():
+    each = {"statistic": "sum", "invariant": "suspect", "seed": 9, "case_id": other, "folder": str(tmp_path)}
+    for name, value in each.items():
         assert sweep._earlier(replace(same, **{name: value}), files, original, tried) is None, name
     assert sweep._earlier(same, files, "0" * 64, tried) is None
     assert sweep._earlier(same, files, original, "0" * 64) is None
@@ -204,14 +197,11 @@ def test_suspect_deleted_during_its_examination_is_an_error_row(world, vault, jo
     job = succeeded(run_here("sweep", asked(world, folder=str(folder)), vault, jobs))
     rows = by_path(overview_of(jobs.files(job.id)))
     error = rows["a.safetensors"]["error"]
-    assert error["type"] == "NotACheckpointError"
-    assert error["problem"] == "the suspect cannot be read"
-    assert error["file"] == str(gone)
+    assert (error["type"], error["file"]) == ("NotACheckpointError", str(gone))
     assert error["found"] == os.strerror(errno.ENOENT)
-    assert "sweep again" in error["advice"]
     assert rows["b.safetensors"]["verdict"] == "found"
-    assert table_row(rows["a.safetensors"])[1:3] == ["failed", "could not be examined: the suspect cannot be read"]
-    assert "the suspect cannot be read" in overview_html(overview_of(jobs.files(job.id)))
+    assert table_row(rows["a.safetensors"])[1:3] == ["failed", f"could not be examined: {error['problem']}"]
+    assert error["problem"] in overview_html(overview_of(jobs.files(job.id)))
     (case,) = vault.cases()
     assert [Path(run.suspect) for run in vault.case_runs(case.id)] == [stays]
 
@@ -282,40 +272,32 @@ def test_too_deep_folders_are_named_and_not_searched(tmp_path: Path) -> None:
 
 
 def test_unreadable_folder_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(SweepFolderError, match="cannot be read"):
+    with pytest.raises(SweepFolderError):
         find_checkpoints(tmp_path / "nowhere")
 
 
 @pytest.mark.slow
 def test_hidden_copies_are_found_and_unreadable_files_listed(world, vault, jobs, tmp_path) -> None:
     folder = tmp_path / "suspects"
-    for name in ("one", "two"):
-        shutil.copytree(world["folder"] / "other", folder / name)
+    shutil.copytree(world["folder"] / "other", folder / "one")
     shutil.copytree(world["copies"][0], folder / ".cache")
     (folder / "pipe.gguf").symlink_to(folder / "nowhere.gguf")
-    first = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
-    rows = by_path(overview_of(jobs.files(first.id)))
-    assert rows[".cache"]["verdict"] == outcome_of(first) == "found"
-    assert rows["pipe.gguf"]["error"]["problem"] == "No such file or folder"
-    shutil.rmtree(folder / ".cache")
-    last = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
-    assert outcome_of(last) == "inconclusive", "a suspect that could not be examined is not cleared"
+    job = run_here("sweep", asked(world, folder=str(folder)), vault, jobs)
+    rows = by_path(overview_of(jobs.files(job.id)))
+    assert rows[".cache"]["verdict"] == outcome_of(job) == "found"
+    assert rows["pipe.gguf"]["error"]["problem"]
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b"{}", b'{"schema": 1}', b'{"schema": {"name": "irwm-sweep", "version": 9}}']
 )
-def test_damaged_overview_is_reported(jobs: Jobs, data: bytes) -> None:
+def test_missing_or_damaged_overview_is_reported(jobs: Jobs, data: bytes) -> None:
     job = jobs.create("sweep", "Sweep", {})
-    files = jobs.files(job.id)
-    with pytest.raises(ReportError, match="missing"):
-        overview_of(files)
-    files.write(OVERVIEW_JSON, data)
-    with pytest.raises(ReportError, match="overview"):
-        overview_of(files)
-    (jobs.folder(job.id) / f"{OVERVIEW_JSON}.sealed").write_bytes(data)
-    with pytest.raises(ReportError, match="overview of this sweep cannot be read"):
-        overview_of(files)
+    files, path = jobs.files(job.id), jobs.folder(job.id) / f"{OVERVIEW_JSON}.sealed"
+    for damage in (lambda: None, lambda: files.write(OVERVIEW_JSON, data), lambda: path.write_bytes(data)):
+        damage()
+        with pytest.raises(ReportError):
+            overview_of(files)
 
 
 def test_hostile_names_are_inert_in_the_overview() -> None:

@@ -45,13 +45,10 @@ def asked(world: dict[str, Any], report: Path) -> dict[str, Any]:
     }
 
 
-def verify(world: dict[str, Any], report: Path) -> Any:
-    return run_job("verify", asked(world, report), world["vault"], jobs_of(world["vault"]))
-
-
 @pytest.mark.slow
 def test_verify_job_reproduces_every_number(world: dict[str, Any]) -> None:
-    job = verify(world, world["folder"] / "report" / "report.json")
+    report = world["folder"] / "report" / "report.json"
+    job = run_job("verify", asked(world, report), world["vault"], jobs_of(world["vault"]))
     assert job.state == "done", job.error
     assert job.result["ok"], job.result["checks"]
     checks = {check["name"]: check["ok"] for check in job.result["checks"]}
@@ -64,7 +61,7 @@ def test_edit_that_only_the_models_reveal_is_named(world: dict[str, Any], tmp_pa
     changed = json.loads(to_json(world["document"]))
     changed["lineage"]["decoy_similarity"] = 0.75
     (tmp_path / "report.json").write_bytes(to_json(changed))
-    job = verify(world, tmp_path / "report.json")
+    job = run_here("verify", asked(world, tmp_path / "report.json"), world["vault"], jobs_of(world["vault"]))
     assert job.state == "done", job.error
     assert not job.result["ok"]
     failed = {check["name"]: check["said"] for check in job.result["checks"] if check["ok"] is False}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -26,6 +27,9 @@ ROOT = Path(__file__).parents[2]
 PASSPHRASE = "correct horse battery staple"
 # The smallest cost that Argon2 accepts; passed as an argument, so that no setting can weaken a real vault.
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
+Sql = Callable[..., list[Any]]
+Flip = Callable[..., None]
+Spawn = Callable[..., subprocess.Popen[str]]
 
 # `irwm` itself pulls in torch, which takes seconds; a child needs `irwm.errors` alone.
 PREAMBLE = """
@@ -90,16 +94,6 @@ def derives(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 @pytest.fixture
-def passphrase() -> str:
-    return PASSPHRASE
-
-
-@pytest.fixture
-def cheap() -> Cost:
-    return CHEAP
-
-
-@pytest.fixture
 def clock() -> Clock:
     return Clock()
 
@@ -115,60 +109,35 @@ def vault(home: Path) -> Vault:
     return Vault.create(home, PASSPHRASE, CHEAP)
 
 
-@pytest.fixture
-def reopened(home: Path) -> Callable[[], Vault]:
-    """Opens another session of the same vault, unlocked."""
-    return functools.partial(unlocked, home)
-
-
-@pytest.fixture
-def add() -> Callable[..., KeyRecord]:
-    """Adds a key with a recipient's name and bytes made from it."""
-
-    def add_key(vault: Vault, recipient: str = "Brightwater Labs", model: str = "ab" * 32) -> KeyRecord:
-        return vault.add_key(
-            b"SECRET-KEY-" + recipient.encode(),
-            owner="Northwind Research AG",
-            recipient=recipient,
-            model_name="northwind-7b",
-            model_fingerprint=model,
-            family="llama-like",
-            commitment="cd" * 32,
-            parameters={"positions": 50, "scale": 1000.0},
-            label="early access",
-        )
-
-    return add_key
-
-
-@pytest.fixture
-def many() -> Callable[..., list[NewKey]]:
+def new_keys(count: int, name: str = "Recipient", model: str = "ab" * 32, size: int = 0) -> list[NewKey]:
     """Keys for one call of `add_keys`, with bytes made from the recipient's name."""
+    return [new_key(f"{name} {n}", model, size) for n in range(1, count + 1)]
 
-    def keys(count: int, name: str = "Recipient", model: str = "ab" * 32, size: int = 0) -> list[NewKey]:
-        return [
-            NewKey(
-                f"SECRET-KEY-{name} {n}".encode().ljust(size, b"."),
-                owner="Northwind Research AG",
-                recipient=f"{name} {n}",
-                model_name="northwind-7b",
-                model_fingerprint=model,
-                family="llama-like",
-                commitment=hashlib.sha256(f"{name} {n}".encode()).hexdigest(),
-                parameters={"positions": 50, "scale": 1000.0},
-                label="early access",
-            )
-            for n in range(1, count + 1)
-        ]
 
-    return keys
+def new_key(recipient: str, model: str = "ab" * 32, size: int = 0) -> NewKey:
+    return NewKey(
+        f"SECRET-KEY-{recipient}".encode().ljust(size, b"."),
+        owner="Northwind Research AG",
+        recipient=recipient,
+        model_name="northwind-7b",
+        model_fingerprint=model,
+        family="llama-like",
+        commitment=hashlib.sha256(recipient.encode()).hexdigest(),
+        parameters={"positions": 50, "scale": 1000.0},
+        label="early access",
+    )
+
+
+def add_key(vault: Vault, recipient: str = "Brightwater Labs", model: str = "ab" * 32) -> KeyRecord:
+    """Adds one key, not as part of a batch."""
+    return vault.add_key(**dataclasses.asdict(new_key(recipient, model)))
 
 
 @pytest.fixture
-def filled(vault: Vault, add: Callable[..., KeyRecord]) -> Vault:
+def filled(vault: Vault) -> Vault:
     """A vault with two records in each of its tables."""
     for number in range(2):
-        key, case = add(vault, f"Recipient {number}"), vault.add_case(f"Case {number}")
+        key, case = add_key(vault, f"Recipient {number}"), vault.add_case(f"Case {number}")
         vault.add_release(key.id, "/releases/copy", {"model.safetensors": "ab" * 32}, {})
         vault.add_run(case.id, {"verdict": "found"}, "suspect.gguf", "found", files={"report.html": b"<p>SEALED"})
         vault.add_item(case.id, "suspect.gguf", {"suspect.gguf": (7, "ab" * 32)}, received_from="a journalist")
@@ -182,7 +151,7 @@ def filled(vault: Vault, add: Callable[..., KeyRecord]) -> Vault:
 
 
 @pytest.fixture
-def sql(home: Path) -> Callable[..., list[Any]]:
+def sql(home: Path) -> Sql:
     """Edits the vault's file as an attacker would, with plain SQLite."""
 
     def run(statement: str, *values: Any, name: str = "vault.sqlite3") -> list[Any]:
@@ -193,7 +162,7 @@ def sql(home: Path) -> Callable[..., list[Any]]:
 
 
 @pytest.fixture
-def flip(sql: Callable[..., list[Any]]) -> Callable[..., None]:
+def flip(sql: Sql) -> Flip:
     """Flips one bit in a stored value."""
 
     def change(table: str, column: str, where: str, value: Any, at: int = -1) -> None:
@@ -205,7 +174,7 @@ def flip(sql: Callable[..., list[Any]]) -> Callable[..., None]:
 
 
 @pytest.fixture
-def spawn(home: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def spawn(home: Path) -> Iterator[Spawn]:
     """Starts a real process on the same home; ends running processes after the test."""
     children: list[subprocess.Popen[str]] = []
 
@@ -229,13 +198,32 @@ def spawn(home: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         child.communicate()
 
 
-@pytest.fixture
-def answer() -> Callable[[subprocess.Popen[str]], Any]:
+def answer(child: subprocess.Popen[str]) -> Any:
     """Waits for a child and returns the JSON it printed last."""
+    out, err = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 0, err
+    return json.loads(out.splitlines()[-1])
 
-    def wait(child: subprocess.Popen[str]) -> Any:
-        out, err = child.communicate(timeout=PATIENCE)
-        assert child.returncode == 0, err
-        return json.loads(out.splitlines()[-1])
 
-    return wait
+def documented_hashes(vault_id: str, entry: dict[str, Any]) -> tuple[str, str]:
+    """The digest of the details and the hash of a log entry, computed from their description in docs/security.md."""
+
+    def digest(value: dict[str, Any]) -> str:
+        return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    details = digest({"details": entry["details"], "salt": entry["salt"]})
+    message = {name: entry[name] for name in ("event", "previous", "sequence", "time", "version")}
+    return details, digest(message | {"details": details, "vault": vault_id})
+
+
+def put_into(target: Path, source: Path, *statements: str) -> None:
+    """Runs SQL on a vault's file, with another file attached as `other`."""
+    with contextlib.closing(sqlite3.connect(target)) as conn, conn:
+        conn.execute("ATTACH ? AS other", [str(source)])
+        for statement in statements:
+            conn.execute(statement)
+
+
+def taken_over(table: str, where: str = "") -> tuple[str, str]:
+    """Statements that replace a table's rows with those of the other file."""
+    return f"DELETE FROM main.{table} {where}", f"INSERT INTO main.{table} SELECT * FROM other.{table} {where}"

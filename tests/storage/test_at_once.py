@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from storage import KeyRecord, Vault
-from tests.storage.conftest import begin_together
-
-Add = Callable[..., KeyRecord]
-Spawn = Callable[..., subprocess.Popen[str]]
+from storage import StorageBusyError, Vault
+from tests.storage.conftest import Spawn, add_key, answer, begin_together
 
 
 def recipients(vault: Vault) -> list[str]:
-    keys = vault.keys()
-    return [key.recipient for key in keys]
+    return [key.recipient for key in vault.keys()]
 
 
 WRITE = """
@@ -39,7 +34,7 @@ print(number)
 
 
 @pytest.mark.fault(45)
-def test_two_processes_writing_at_once_lose_nothing(vault: Vault, spawn: Spawn, answer: Callable[..., Any]) -> None:
+def test_two_processes_writing_at_once_lose_nothing(vault: Vault, spawn: Spawn) -> None:
     children = [spawn(WRITE, name) for name in ("left", "right")]
     begin_together(*children)
     for child in children:
@@ -59,34 +54,21 @@ def test_two_processes_writing_at_once_lose_nothing(vault: Vault, spawn: Spawn, 
     assert vault.warnings == ()
 
 
-def test_threads_writing_at_once_lose_nothing(vault: Vault, add: Add) -> None:
-    failures: list[BaseException] = []
-
-    def write(name: str) -> None:
-        try:
-            for n in range(10):
-                add(vault, f"{name}-{n}")
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=write, args=[name]) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+def test_threads_writing_at_once_lose_nothing(vault: Vault) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda name: [add_key(vault, f"{name}-{n}") for n in range(10)], "abcd"))
     assert len(set(recipients(vault))) == 40
     assert vault.check().ok
     assert vault.warnings == ()
 
 
 @pytest.mark.fault(59)
-def test_order_is_by_sequence_despite_wrong_clock(vault: Vault, add: Add, clock: Any) -> None:
+def test_order_is_by_sequence_despite_wrong_clock(vault: Vault, clock: Any) -> None:
     vault._now = clock.now
     steps = [timedelta(0), timedelta(days=-9000), timedelta(days=36000), timedelta(hours=-1)]
     for name, step in zip("abcd", steps, strict=True):
         clock.wall += step
-        add(vault, name)
+        add_key(vault, name)
     clock.wall = clock.wall.replace(year=2099)
     case = vault.add_case("in 2099")
     clock.wall = clock.wall.replace(year=1971)
@@ -115,3 +97,31 @@ def test_the_idle_clock_counts_sleep_where_it_can(vault: Vault) -> None:
         assert before <= vault._monotonic() <= time.clock_gettime(time.CLOCK_BOOTTIME)
     first = vault._monotonic()
     assert vault._monotonic() >= first
+
+
+HOLDS_THE_LOCK = """
+from storage import Vault
+vault = Vault.open(home); vault.unlock(PASSPHRASE)
+with vault._file.writing() as db:
+    db.execute("DELETE FROM keys")
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.fault(45)
+def test_second_process_is_refused_and_a_killed_one_leaves_no_lock(vault: Vault, spawn: Spawn) -> None:
+    kept = add_key(vault, "before")
+    child = spawn(HOLDS_THE_LOCK)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    patient, vault._file = vault._file, replace(vault._file, busy_seconds=0.2)
+    with pytest.raises(StorageBusyError):
+        add_key(vault, "refused")
+    assert vault.keys() == [kept], "readers do not wait, and see no unfinished change"
+    vault._file = patient
+    child.kill()
+    child.wait()
+    after = add_key(vault, "after")
+    assert vault.keys() == [kept, after]
+    assert vault.check().ok

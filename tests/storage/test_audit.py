@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import itertools
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +9,8 @@ import pytest
 
 from storage import AuditBrokenError, RecordValueError, StorageError, Vault, audit
 from storage.vault import KEYS_PER_ENTRY
+from tests.storage.conftest import Sql, documented_hashes, new_keys
 
-Sql = Callable[..., list[Any]]
 ONE_MORE = (
     "INSERT INTO audit SELECT 7, version, time, event, details, details_sha256, sealed_sha256, hash, hash "
     "FROM audit WHERE seq = 6"
@@ -26,34 +25,17 @@ def logged(vault: Vault) -> Vault:
     return vault
 
 
-def test_entries_say_what_happened_in_order(logged: Vault) -> None:
-    log = logged.audit_log()
-    assert [entry.event for entry in log] == ["vault created", *(f"event {n}" for n in range(5))]
-    assert [entry.details for entry in log[1:]] == [{"number": n} for n in range(5)]
-    assert [entry.sequence for entry in log] == [1, 2, 3, 4, 5, 6]
-    assert all(later.previous == earlier.hash for earlier, later in itertools.pairwise(log))
-    assert logged.audit_head == log[-1].hash
-
-
 def test_the_chain_can_be_recomputed_from_its_description(logged: Vault) -> None:
     made = logged.log("report exported", {"sha256": "ab" * 32})
-    previous, entries = "0" * 64, logged.audit_log()
+    entries = logged.audit_log()
     assert entries[-1] == made
+    assert [entry.event for entry in entries] == ["vault created", *(f"event {n}" for n in range(5)), made.event]
+    assert [entry.details for entry in entries[1:6]] == [{"number": n} for n in range(5)]
+    previous = "0" * 64
     for number, entry in enumerate(entries, start=1):
-        said = json.dumps({"details": entry.details, "salt": entry.salt}, sort_keys=True, separators=(",", ":"))
-        assert entry.details_sha256 == hashlib.sha256(said.encode()).hexdigest()
-        message = {
-            "details": entry.details_sha256,
-            "event": entry.event,
-            "previous": previous,
-            "sequence": number,
-            "time": entry.time,
-            "vault": logged.id,
-            "version": entry.version,
-        }
-        assert entry.previous == previous
-        previous = hashlib.sha256(json.dumps(message, separators=(",", ":")).encode()).hexdigest()
-        assert entry.hash == previous
+        assert (entry.sequence, entry.previous) == (number, previous)
+        assert (entry.details_sha256, entry.hash) == documented_hashes(logged.id, dataclasses.asdict(entry))
+        previous = entry.hash
     assert previous == logged.audit_head
     logged.lock()
     assert [entry.hash for entry in logged.audit_log()] == [entry.hash for entry in entries]
@@ -135,18 +117,19 @@ def test_cut_tail_with_forged_end_is_detected_with_key(logged: Vault, sql: Sql) 
     check = logged.verify_audit()
     assert not check.ok
     assert check.broken == 5
-    assert "cut off" in check.reason
     logged.lock()
     assert logged.verify_audit().ok, "only the passphrase reveals it; the check says so"
     assert not logged.verify_audit().authenticated
 
 
-def test_altered_log_end_stops_writing(logged: Vault, sql: Sql) -> None:
-    cut_cleverly(sql)
-    with pytest.raises(AuditBrokenError, match="altered"):
+@pytest.mark.parametrize("alter", [cut_cleverly, lambda sql: sql(ONE_MORE)], ids=["two fewer", "one more"])
+def test_altered_log_end_stops_writing(logged: Vault, sql: Sql, alter: Callable[[Sql], Any]) -> None:
+    alter(sql)
+    before = logged.audit_log()
+    with pytest.raises(AuditBrokenError):
         logged.add_case("on top")
     assert logged.cases() == []
-    assert len(logged.audit_log()) == 4
+    assert logged.audit_log() == before
 
 
 def test_a_gap_stays_visible_after_more_writing(logged: Vault, sql: Sql) -> None:
@@ -158,16 +141,9 @@ def test_a_gap_stays_visible_after_more_writing(logged: Vault, sql: Sql) -> None
     assert check.broken == 6
 
 
-def test_row_with_next_sequence_number_stops_writing(logged: Vault, sql: Sql) -> None:
-    sql(ONE_MORE)
-    with pytest.raises(AuditBrokenError, match="did not write"):
-        logged.add_case("collides")
-    assert logged.cases() == []
-
-
 def test_a_lost_end_is_an_error(logged: Vault, sql: Sql) -> None:
     sql("DELETE FROM audit_state")
-    with pytest.raises(AuditBrokenError, match="missing"):
+    with pytest.raises(AuditBrokenError):
         logged.verify_audit()
 
 
@@ -181,7 +157,7 @@ def test_a_lost_end_is_an_error(logged: Vault, sql: Sql) -> None:
     ids=["a case", "an investigation with files", "keys with three entries"],
 )
 def test_change_and_audit_entry_are_one_transaction(
-    vault: Vault, many: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, failing: int, add: Callable[..., Any]
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, failing: int, add: Callable[..., Any]
 ) -> None:
     calls, append = itertools.count(1), audit.append
 
@@ -195,7 +171,7 @@ def test_change_and_audit_entry_are_one_transaction(
     with monkeypatch.context() as patch:
         patch.setattr(audit, "append", fail)
         with pytest.raises(StorageError, match="the log failed"):
-            add(vault, case, many)
+            add(vault, case, new_keys)
     assert next(calls) == failing + 1
     assert vault.audit_head == before
     assert (vault.check().ok, vault.check().records) == (True, 1)
@@ -215,9 +191,7 @@ def test_known_head_must_occur_in_log(logged: Vault) -> None:
     printed = logged.audit_head
     logged.log("later")
     assert logged.verify_audit(known_head=printed).ok
-    check = logged.verify_audit(known_head="ab" * 32)
-    assert not check.ok
-    assert "earlier report" in check.reason
+    assert not logged.verify_audit(known_head="ab" * 32).ok
 
 
 def test_details_that_are_not_json_are_refused(vault: Vault) -> None:

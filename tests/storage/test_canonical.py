@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -26,21 +27,18 @@ def test_canonical_form_is_fixed() -> None:
     assert json_bytes({"b": [1, 2.5, None], "a": "é\n"}) == b'{"a":"\\u00e9\\n","b":[1,2.5,null]}'
 
 
+LOOP: list[object] = []
+LOOP.append(LOOP)
+
+
 @pytest.mark.parametrize(
     "value",
-    [{"rank": float("nan")}, {"rank": float("inf")}, {1: "a"}, {"deep": [{True: 1}]}, {"bytes": b"x"}, {"set": {1}}],
+    [{"rank": math.nan}, {"rank": math.inf}, {1: "a"}, {"deep": [{True: 1}]}, {"bytes": b"x"}, {"set": {1}}, LOOP],
     ids=str,
 )
 def test_what_is_not_json_is_refused(value: object) -> None:
-    with pytest.raises(RecordValueError, match="the finding cannot be stored as JSON"):
+    with pytest.raises(RecordValueError, match="the finding"):
         json_bytes(value, "the finding")
-
-
-def test_self_referencing_value_is_refused() -> None:
-    loop: list[object] = []
-    loop.append(loop)
-    with pytest.raises(RecordValueError):
-        json_bytes(loop)
 
 
 def test_times_are_converted_to_utc() -> None:

@@ -10,16 +10,13 @@ import stat
 import subprocess
 import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from storage import (
-    AuditBrokenError,
     CaseRecord,
-    KeyRecord,
     RecordNotFoundError,
     StorageError,
     StorageFullError,
@@ -32,18 +29,18 @@ from storage.case_archive import export_case
 from storage.records import open_body
 from tests.faults.conftest import small_disk
 from tests.faults.helpers import empty, fill_up
+from tests.storage.conftest import PASSPHRASE, Flip, Sql, add_key, documented_hashes
 
 __all__ = ["small_disk"]
 
-Sql = Callable[..., list[Any]]
 FINDING = {"verdict": "found", "log10_p": -41.5}
 REPORT = {"report.html": b"<p>found</p>", "report.json": b"{}"}
 
 
 @pytest.fixture
-def case(vault: Vault, add: Callable[..., KeyRecord]) -> CaseRecord:
+def case(vault: Vault) -> CaseRecord:
     """A case with every kind of record, and another case."""
-    add(vault)
+    add_key(vault)
     vault.identity()
     made, other = vault.add_case("Leak of J\u00e4nner", "seen on a forum"), vault.add_case("ANOTHER-CASE")
     vault.add_item(made.id, "the forum's file", {"../süß.gguf": (7, "ab" * 32)}, seen_utc="2026-01-31T12:00Z")
@@ -67,15 +64,8 @@ def test_archive_has_the_whole_case_and_no_other(vault: Vault, case: CaseRecord,
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
-        assert archive.namelist() == [
-            "README.txt",
-            "case.json",
-            "run-1/finding.json",
-            "run-1/report.html",
-            "run-1/report.json",
-            "run-2/finding.json",
-            "SHA256SUMS",
-        ]
+        names = ["run-1/finding.json", "run-1/report.html", "run-1/report.json", "run-2/finding.json"]
+        assert archive.namelist() == ["README.txt", "case.json", *names, "SHA256SUMS"]
         assert archive.read("run-1/report.html") == REPORT["report.html"]
         assert json.loads(archive.read("run-2/finding.json")) == FINDING
     found = document(path)
@@ -123,20 +113,8 @@ def test_sha256sum_checks_unpacked_archive(vault: Vault, case: CaseRecord, tmp_p
 def test_entry_hashes_can_be_computed_from_archive(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
     found = document(export_case(vault, case.id, tmp_path / "case.zip"))
     for entry in found["audit_log"]["about_this_case"]:
-        said = {"details": entry["details"], "salt": entry["salt"]}
-        packed = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
-        assert hashlib.sha256(packed).hexdigest() == entry["details_sha256"]
-        message = {
-            "details": entry["details_sha256"],
-            "event": entry["event"],
-            "previous": entry["previous"],
-            "sequence": entry["sequence"],
-            "time": entry["time_utc"],
-            "vault": found["vault"],
-            "version": entry["version"],
-        }
-        packed = json.dumps(message, sort_keys=True, separators=(",", ":")).encode()
-        assert hashlib.sha256(packed).hexdigest() == entry["hash"]
+        hashes = documented_hashes(found["vault"], entry | {"time": entry["time_utc"]})
+        assert hashes == (entry["details_sha256"], entry["hash"])
 
 
 def test_export_is_logged_and_appears_in_next_archive(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
@@ -149,12 +127,10 @@ def test_export_is_logged_and_appears_in_next_archive(vault: Vault, case: CaseRe
     assert again["audit_log"]["about_this_case"][-1]["details"]["sha256sums"] == sums
 
 
-def test_equal_states_give_equal_archives(
-    vault: Vault, case: CaseRecord, home: Path, tmp_path: Path, clock: Any
-) -> None:
+def test_equal_states_give_equal_archives(vault: Vault, case: CaseRecord, tmp_path: Path, clock: Any) -> None:
     made = []
     for name, umask, zone in (("left", 0o077, "UTC"), ("right", 0o000, "Asia/Tokyo")):
-        shutil.copytree(home, tmp_path / name)
+        shutil.copytree(vault.home, tmp_path / name)
         copy = Vault.take_over(tmp_path / name, vault.hand_over(), now=clock.now)
         before, was = os.umask(umask), os.environ.get("TZ")
         os.environ["TZ"] = zone
@@ -169,14 +145,14 @@ def test_equal_states_give_equal_archives(
     assert document(tmp_path / "left.zip")["exported_utc"] == "2026-03-01T12:00:00.000Z"
 
 
-def test_archive_contains_no_secret(vault: Vault, case: CaseRecord, passphrase: str, tmp_path: Path) -> None:
+def test_archive_contains_no_secret(vault: Vault, case: CaseRecord, tmp_path: Path) -> None:
     vault.rotate_identity()
     vault.sign(b"report")
     content = export_case(vault, case.id, tmp_path / "case.zip").read_bytes()
     with vault._file.reading() as db:
         privates = [open_body(vault._use(), "identities", row) for row in db.query("SELECT * FROM identities")]
     assert len(privates) == 2
-    secrets = [*privates, vault.hand_over(), vault.key_bytes(vault.keys()[0].id), passphrase.encode()]
+    secrets = [*privates, vault.hand_over(), vault.key_bytes(vault.keys()[0].id), PASSPHRASE.encode()]
     for secret in secrets:
         assert secret not in content
         assert secret.hex().encode() not in content
@@ -216,7 +192,7 @@ def test_archive_never_overwrites(vault: Vault, case: CaseRecord, tmp_path: Path
     assert vault.audit_head == head
 
 
-def test_second_of_two_concurrent_exports_fails(
+def test_second_concurrent_export_fails(
     vault: Vault, case: CaseRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "case.zip"
@@ -253,14 +229,7 @@ def test_unwritable_archive_target_is_reported(vault: Vault, case: CaseRecord, t
             export_case(vault, case.id, target)
 
 
-def test_archive_is_removed_if_it_cannot_be_logged(vault: Vault, case: CaseRecord, tmp_path: Path, sql: Sql) -> None:
-    sql("UPDATE audit_state SET count = count + 1")
-    with pytest.raises(AuditBrokenError):
-        export_case(vault, case.id, tmp_path / "case.zip")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
-
-
-def test_failed_commit_removes_the_archive(
+def test_failed_commit_removes_archive(
     vault: Vault, case: CaseRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, calls = audit.state, []
@@ -303,7 +272,7 @@ def test_a_locked_vault_and_an_unknown_case_are_refused(vault: Vault, case: Case
 
 
 def test_archive_names_damaged_and_missing_records(
-    vault: Vault, case: CaseRecord, tmp_path: Path, sql: Sql, flip: Callable[..., None]
+    vault: Vault, case: CaseRecord, tmp_path: Path, sql: Sql, flip: Flip
 ) -> None:
     first, second = vault.case_runs(case.id)
     (item,), (note,) = vault.case_items(case.id), vault.case_notes(case.id)

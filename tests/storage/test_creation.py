@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from storage import Cost, KeyRecord, Vault, VaultExistsError, VaultMissingError
-from tests.storage.conftest import begin_together, unlocked
-
-Add = Callable[..., KeyRecord]
-Spawn = Callable[..., subprocess.Popen[str]]
+from storage import Vault, VaultExistsError, VaultMissingError
+from tests.storage.conftest import CHEAP, PASSPHRASE, Spawn, add_key, answer, begin_together, unlocked
 
 
-def test_a_vault_is_never_overwritten(home: Path, vault: Vault, add: Add, passphrase: str) -> None:
-    key = add(vault)
+def test_a_vault_is_never_overwritten(vault: Vault) -> None:
+    key = add_key(vault)
     with pytest.raises(VaultExistsError):
-        Vault.create(home, "another passphrase")
-    again = unlocked(home, passphrase)
+        Vault.create(vault.home, "another passphrase")
+    again = unlocked(vault.home, PASSPHRASE)
     assert again.keys() == [key]
 
 
@@ -34,7 +28,7 @@ except VaultExistsError:
 """
 
 
-def test_one_of_two_concurrent_creators_succeeds(home: Path, spawn: Spawn, answer: Callable[..., Any]) -> None:
+def test_one_of_two_concurrent_creators_succeeds(home: Path, spawn: Spawn) -> None:
     children = {name: spawn(CREATE, name) for name in ("first", "second")}
     begin_together(*children.values())
     won = [name for name, child in children.items() if answer(child)]
@@ -45,13 +39,13 @@ def test_one_of_two_concurrent_creators_succeeds(home: Path, spawn: Spawn, answe
 
 def test_missing_vault_is_reported(home: Path) -> None:
     assert not Vault.exists(home)
-    with pytest.raises(VaultMissingError, match="create one"):
+    with pytest.raises(VaultMissingError):
         Vault.open(home)
 
 
-def test_new_vault_logs_the_deleted_earlier_one(home: Path, vault: Vault, passphrase: str, cheap: Cost) -> None:
+def test_new_vault_logs_the_deleted_earlier_one(vault: Vault) -> None:
     assert vault.audit_log()[0].details == {"vault": vault.id, "previous vault": None}
     before = {"vault": vault.id, "count": 1, "head": vault.audit_head}
-    (home / "vault.sqlite3").unlink()
-    again = Vault.create(home, passphrase, cheap)
+    (vault.home / "vault.sqlite3").unlink()
+    again = Vault.create(vault.home, PASSPHRASE, CHEAP)
     assert again.audit_log()[0].details == {"vault": again.id, "previous vault": before}

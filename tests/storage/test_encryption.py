@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from storage import Cost, CostError, DamagedRecordError, PassphraseError, WrongPassphraseError, encryption
 from storage.encryption import DEFAULT_COST, Place, Sealer, WrappedKey, passphrase_bytes, unwrap, wrap
+from tests.storage.conftest import CHEAP
 
-CHEAP = Cost(8, 1, 1)
 DATA_KEY = bytes(range(32))
 PLACE = Place(1, "keys", "00ff", "meta", 7, "2026-01-01T00:00:00.000Z")
 
@@ -42,21 +42,17 @@ def test_spaces_and_capitals_count(other: str) -> None:
     assert unwrap(wrap(DATA_KEY, other, "v", CHEAP), other, "v") == DATA_KEY
 
 
-@pytest.mark.parametrize(
-    ("passphrase", "problem"), [("", "empty"), ("x" * 1025, "too long"), ("\ud800", "Unicode"), (None, "is text")]
-)
-def test_what_cannot_be_a_passphrase_is_refused(passphrase: str, problem: str) -> None:
-    with pytest.raises(PassphraseError, match=problem) as caught:
+@pytest.mark.parametrize("passphrase", ["", "x" * 1025, "\ud800", None])
+def test_what_cannot_be_a_passphrase_is_refused(passphrase: Any) -> None:
+    with pytest.raises(PassphraseError) as caught:
         passphrase_bytes(passphrase)
     assert caught.value.__context__ is None  # an encoder's exception would put the passphrase into a log
 
 
 @pytest.mark.fault(47)
-def test_megabyte_passphrase_is_refused_before_normalisation(
-    derives: list[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_megabyte_passphrase_is_refused_at_once(derives: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encryption, "unicodedata", None)  # normalising that much takes long
-    with pytest.raises(PassphraseError, match="1048576 characters"):
+    with pytest.raises(PassphraseError):
         wrap(DATA_KEY, "é" * 2**20, "v", DEFAULT_COST)
     assert not derives
 
@@ -70,20 +66,9 @@ def test_the_longest_passphrase_works_in_any_script() -> None:
 @pytest.mark.parametrize(
     "numbers",
     [
-        (2**32 - 1, 1, 1),
-        (2**70, 1, 1),
-        (encryption.MOST_MEMORY_KIB + 1, 1, 1),
-        (encryption.MOST_MEMORY_KIB, 9, 1),
-        (64, encryption.MOST_PASSES + 1, 1),
-        (64, 1, encryption.MOST_LANES + 1),
-        (8, 1, 2),
-        (0, 1, 1),
-        (64, 0, 1),
-        (64, 1, -1),
-        (64.0, 1, 1),
-        (True, 1, 1),
-        ("64", 1, 1),
-        (None, 1, 1),
+        *((2**32 - 1, 1, 1), (2**70, 1, 1), (encryption.MOST_MEMORY_KIB + 1, 1, 1), (encryption.MOST_MEMORY_KIB, 9, 1)),
+        *((64, encryption.MOST_PASSES + 1, 1), (64, 1, encryption.MOST_LANES + 1), (8, 1, 2)),
+        *((0, 1, 1), (64, 0, 1), (64, 1, -1), (64.0, 1, 1), (True, 1, 1), ("64", 1, 1), (None, 1, 1)),
     ],
 )
 def test_excessive_cost_is_refused_before_derivation(numbers: tuple[int, int, int], derives: list[bytes]) -> None:

@@ -7,29 +7,18 @@ import hashlib
 import json
 import logging
 import shutil
-import subprocess
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from irwm.signing import CERTIFICATE, REPORT, SCHEME, Certificate, public_hex, verify
-from storage import (
-    AuditBrokenError,
-    IdentityLostError,
-    RecordName,
-    Signature,
-    SignatureError,
-    Vault,
-    VaultLockedError,
-)
+from storage import AuditBrokenError, IdentityLostError, RecordName, Signature, SignatureError, Vault, VaultLockedError
 from storage.records import open_body
-from tests.storage.conftest import begin_together
+from tests.storage.conftest import Flip, Spawn, Sql, answer, begin_together, unlocked
 
-Sql = Callable[..., list[Any]]
 MESSAGE = b'{"verdict":"found"}'
 
 
@@ -38,27 +27,20 @@ def private_bytes(vault: Vault) -> list[bytes]:
         return [open_body(vault._use(), "identities", row) for row in db.query("SELECT * FROM identities")]
 
 
-def without_record(vault: Vault) -> Signature:
-    """A signature as known to someone who only has its JSON."""
-    return Signature.from_dict(json.loads(json.dumps(vault.sign(MESSAGE).to_dict())))
+def as_received(signature: Signature) -> Signature:
+    """A signature as it is known to someone who only has its JSON."""
+    return Signature.from_dict(json.loads(json.dumps(signature.to_dict())))
 
 
-def test_the_first_identity_is_made_at_first_use_and_stays(vault: Vault, reopened: Callable[[], Vault]) -> None:
+def test_the_first_identity_is_made_at_first_use_and_stays(vault: Vault) -> None:
     assert vault.identities() == []
     first = vault.identity()
     assert (first.number, first.certificates, first.first_public_key) == (1, (), first.public_key)
-    assert vault.identity() == reopened().identity() == first
+    assert vault.identity() == unlocked(vault.home).identity() == first
     made = [entry for entry in vault.audit_log() if entry.event == "identity made"]
     assert [(entry.details or {})["public_key"] for entry in made] == [first.public_key]
     assert vault.check().ok
     assert vault.check().records == 1
-
-
-def test_signature_verifies_without_the_vault(vault: Vault, home: Path) -> None:
-    signature = without_record(vault)
-    first = vault.identity().public_key
-    shutil.rmtree(home)
-    assert verify(MESSAGE, signature) == first
 
 
 def test_signed_message_matches_the_documentation(vault: Vault) -> None:
@@ -82,20 +64,16 @@ def test_signed_message_matches_the_documentation(vault: Vault) -> None:
 def test_each_signature_is_in_the_log_with_its_digest(vault: Vault) -> None:
     vault.sign(MESSAGE)
     entry = vault.audit_log()[-1]
-    assert entry.event == "signature made"
-    assert entry.details == {
-        "purpose": "irwm/v1/report",
-        "message_sha256": hashlib.sha256(MESSAGE).hexdigest(),
-        "identity": 1,
-        "public_key": vault.identity().public_key,
-    }
+    digest, public_key = hashlib.sha256(MESSAGE).hexdigest(), vault.identity().public_key
+    about = {"purpose": "irwm/v1/report", "message_sha256": digest, "identity": 1, "public_key": public_key}
+    assert (entry.event, entry.details) == ("signature made", about)
 
 
-def test_a_chain_of_rotations_leads_back_to_the_first(vault: Vault, reopened: Callable[[], Vault]) -> None:
+def test_a_chain_of_rotations_leads_back_to_the_first(vault: Vault) -> None:
     first = vault.identity()
     early = vault.sign(MESSAGE)
     others = [vault.rotate_identity() for _ in range(3)]
-    late = reopened().sign(MESSAGE)
+    late = unlocked(vault.home).sign(MESSAGE)
     assert [other.number for other in others] == [2, 3, 4]
     assert len({first.public_key, *(other.public_key for other in others)}) == 4
     assert late.public_key == others[-1].public_key
@@ -105,9 +83,11 @@ def test_a_chain_of_rotations_leads_back_to_the_first(vault: Vault, reopened: Ca
     assert list(vault.identities()) == [first, *others]
     assert [entry.event for entry in vault.audit_log()].count("identity rotated") == 3
     assert vault.check().ok
+    shutil.rmtree(vault.home)
+    assert verify(MESSAGE, as_received(late)) == first.public_key
 
 
-# What does not hold
+# Invalid signatures
 
 
 def changed(signature: Signature, /, **values: Any) -> Signature:
@@ -134,35 +114,37 @@ def signed(vault: Vault) -> Signature:
 
 
 @pytest.mark.parametrize(
-    ("tamper", "said"),
+    "tamper",
     [
-        (lambda s: changed(s, signature=flipped(s.signature)), "does not fit what was signed"),
-        (lambda s: changed(s, public_key=s.certificates[0].public_key), "does not fit what was signed"),
-        (lambda s: changed(s, public_key="ff" * 32), "does not fit what was signed"),
-        (lambda s: changed(s, public_key="FF" * 32), "public key is malformed"),
-        (lambda s: changed(s, signature=s.signature[:-2]), "signature is malformed"),
-        (lambda s: changed(s, certificates=s.certificates[:1]), "lead to another identity"),
-        (lambda s: changed(s, certificates=s.certificates[::-1]), "does not follow from the one before it"),
-        (lambda s: changed(s, certificates=s.certificates * 501), "not a list of at most"),
-        (lambda s: recertified(s, 0, signature=flipped(s.certificates[0].signature)), "identity 2 was not signed by"),
-        (lambda s: recertified(s, 1, created_utc="2001-01-01T00:00:00.000Z"), "identity 3 was not signed by"),
-        (lambda s: recertified(s, 1, number=9), "identity 9 was not signed by"),
-        (lambda s: recertified(s, 1, number=2), "out of order"),
-        (lambda s: recertified(s, 1, vault="another"), "of another vault"),
-        (lambda s: recertified(s, 1, number=True), "is malformed"),
-        (lambda s: recertified(s, 0, previous_public_key="00"), "previous_public_key is malformed"),
+        lambda s: changed(s, signature=flipped(s.signature)),
+        lambda s: changed(s, signature=s.signature[:-2]),
+        lambda s: changed(s, public_key=s.certificates[0].public_key),
+        lambda s: changed(s, public_key="ff" * 32),
+        lambda s: changed(s, public_key="FF" * 32),
+        lambda s: changed(s, certificates=s.certificates[:1]),
+        lambda s: changed(s, certificates=s.certificates[::-1]),
+        lambda s: changed(s, certificates=s.certificates * 501),
+        lambda s: recertified(s, 0, signature=flipped(s.certificates[0].signature)),
+        lambda s: recertified(s, 0, previous_public_key="00"),
+        lambda s: recertified(s, 1, created_utc="2001-01-01T00:00:00.000Z"),
+        lambda s: recertified(s, 1, vault="another"),
+        *(lambda s, number=number: recertified(s, 1, number=number) for number in (9, 2, True)),
     ],
 )
-def test_invalid_signature_part_is_named(
-    signed: Signature, tamper: Callable[[Signature], Signature], said: str
-) -> None:
-    with pytest.raises(SignatureError, match=said):
+def test_signature_with_an_invalid_part_is_refused(signed: Signature, tamper: Callable[[Signature], Signature]) -> None:
+    with pytest.raises(SignatureError):
         verify(MESSAGE, tamper(signed))
+
+
+def test_the_forged_certificate_is_named(signed: Signature) -> None:
+    forged = recertified(signed, 0, signature=flipped(signed.certificates[0].signature))
+    with pytest.raises(SignatureError, match="identity 2"):
+        verify(MESSAGE, forged)
 
 
 def test_another_message_or_purpose_does_not_fit(vault: Vault, signed: Signature) -> None:
     for message, purpose in ((MESSAGE + b" ", REPORT), (b"", REPORT), (MESSAGE, b"irwm/v1/other\0")):
-        with pytest.raises(SignatureError, match="does not fit what was signed"):
+        with pytest.raises(SignatureError):
             verify(message, signed, purpose)
     other = vault.sign(MESSAGE, b"irwm/v1/other\0")
     assert verify(MESSAGE, other, b"irwm/v1/other\0") == signed.certificates[0].previous_public_key
@@ -174,7 +156,7 @@ def test_another_message_or_purpose_does_not_fit(vault: Vault, signed: Signature
 def test_certificate_cannot_be_requested_as_signature(vault: Vault, purpose: Any) -> None:
     other = public_hex(Ed25519PrivateKey.generate())
     wanted = Certificate(vault.id, 2, other, vault.identity().public_key, "2026-03-01T12:00:00.000Z", "").signed_bytes()
-    with pytest.raises(SignatureError, match="not the purpose"):
+    with pytest.raises(SignatureError):
         vault.sign(wanted, purpose)
     assert vault.audit_log()[-1].event == "identity made"
 
@@ -189,13 +171,8 @@ def test_shortened_chain_has_another_first_key(signed: Signature) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"scheme": "RSA"},
-        {"public_key": None},
-        {"signature": 7},
-        {"certificates": None},
-        {"certificates": [{}]},
-        {"certificates": ["text"]},
-        {"comment": "more"},
+        *({"scheme": "RSA"}, {"public_key": None}, {"signature": 7}, {"comment": "more"}),
+        *({"certificates": value} for value in (None, [{}], ["text"])),
     ],
     ids=str,
 )
@@ -217,9 +194,7 @@ def lose(sql: Sql, flip: Callable[..., None], how: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["meta", "body", "removed"])
-def test_lost_identity_is_named_and_never_replaced_silently(
-    vault: Vault, sql: Sql, flip: Callable[..., None], how: str
-) -> None:
+def test_lost_identity_is_named_and_never_replaced_silently(vault: Vault, sql: Sql, flip: Flip, how: str) -> None:
     first = vault.identity()
     before = vault.sign(MESSAGE)
     lose(sql, flip, how, 1)
@@ -241,9 +216,7 @@ def test_lost_identity_is_named_and_never_replaced_silently(
 
 
 @pytest.mark.parametrize("how", ["meta", "body", "removed"])
-def test_lost_older_identity_leaves_the_chain_complete(
-    vault: Vault, sql: Sql, flip: Callable[..., None], how: str
-) -> None:
+def test_lost_older_identity_leaves_the_chain_complete(vault: Vault, sql: Sql, flip: Flip, how: str) -> None:
     first = vault.identity()
     vault.rotate_identity()
     lose(sql, flip, how, 1)
@@ -257,17 +230,16 @@ def test_altered_log_prevents_a_first_identity(vault: Vault, sql: Sql) -> None:
     vault.identity()
     sql("DELETE FROM identities")
     sql("DELETE FROM audit WHERE event = 'identity made'")
-    with pytest.raises(AuditBrokenError, match="may have been one"):
-        vault.identity()
-    with pytest.raises(AuditBrokenError, match="may have been one"):
-        vault.sign(MESSAGE)
+    for use in (vault.identity, lambda: vault.sign(MESSAGE)):
+        with pytest.raises(AuditBrokenError):
+            use()
     assert vault.rotate_identity().certificates == ()
 
 
 # Secrets and processes
 
 
-def test_private_key_is_never_in_clear(vault: Vault, home: Path, sql: Sql, caplog: pytest.LogCaptureFixture) -> None:
+def test_private_key_is_never_in_clear(vault: Vault, sql: Sql, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     shown: list[Any] = [vault.identity(), vault.rotate_identity(), vault.sign(MESSAGE), vault.sign(MESSAGE).to_dict()]
     secrets = private_bytes(vault)
@@ -277,7 +249,7 @@ def test_private_key_is_never_in_clear(vault: Vault, home: Path, sql: Sql, caplo
     with pytest.raises(IdentityLostError) as caught:
         vault.sign(MESSAGE)
     shown += [caught.value, "".join(traceback.format_exception(caught.value)), caplog.text]
-    files = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+    files = b"".join(path.read_bytes() for path in vault.home.rglob("*") if path.is_file())
     for secret in secrets:
         forms = (secret.hex(), repr(secret), str(list(secret)))
         assert not [form for form in forms for value in shown if form in f"{value!r} {value}"]
@@ -301,9 +273,7 @@ print(json.dumps(vault.identity().public_key))
 """
 
 
-def test_one_of_two_processes_creates_the_first_identity(
-    vault: Vault, spawn: Callable[..., subprocess.Popen[str]], answer: Callable[..., Any]
-) -> None:
+def test_one_of_two_processes_creates_the_first_identity(vault: Vault, spawn: Spawn) -> None:
     children = [spawn(ASK) for _ in range(2)]
     begin_together(*children)
     assert answer(children[0]) == answer(children[1]) == vault.identity().public_key

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +13,8 @@ from storage import DamagedRecordError, Jobs, RecordNotFoundError, RecordValueEr
 from storage.errors import JobSealedError
 from storage.job import Job, JobLine
 from storage.job_keys import JobKey
+from tests.storage.conftest import Sql, unlocked
 
-Sql = Callable[..., list[Any]]
 NAME = "Quuxholm Zebrawerke"
 
 
@@ -146,10 +144,10 @@ def test_library_output_is_kept_between_sealed_lines(jobs: Jobs) -> None:
     assert "changed after it was written" in lines[2]
 
 
-def test_jobs_keys_are_dropped_when_vault_locks(vault: Vault, reopened: Callable[[], Vault]) -> None:
+def test_jobs_keys_are_dropped_when_vault_locks(vault: Vault) -> None:
     assert vault.jobs_keys().newest is None
     keys = vault.jobs_keys_to_seal()
-    assert vault.jobs_keys_to_seal() == keys == reopened().jobs_keys() == vault.jobs_keys()
+    assert vault.jobs_keys_to_seal() == keys == unlocked(vault.home).jobs_keys() == vault.jobs_keys()
     assert vault.check().ok
     assert next(iter(keys.secrets.values())).hex() not in repr(keys)
     assert [entry.event for entry in vault.audit_log()].count("key of the job list made") == 1

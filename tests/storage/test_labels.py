@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,13 +7,12 @@ import pytest
 from storage import KeyRecord, RecordName, RecordNotFoundError, RecordValueError, Vault
 from storage import vault as vault_module
 from storage.vault import LONGEST_LABEL
-
-Add = Callable[..., KeyRecord]
+from tests.storage.conftest import Flip, add_key, unlocked
 
 
 @pytest.fixture
-def key(vault: Vault, add: Add) -> KeyRecord:
-    return add(vault, "Brightwater Labs")
+def key(vault: Vault) -> KeyRecord:
+    return add_key(vault, "Brightwater Labs")
 
 
 def labels(vault: Vault) -> list[str]:
@@ -22,22 +20,21 @@ def labels(vault: Vault) -> list[str]:
 
 
 def test_newest_label_is_shown_and_found_and_record_is_unchanged(vault: Vault, key: KeyRecord) -> None:
+    other = unlocked(vault.home)
+    assert labels(other) == [key.label]
     assert vault.find_keys(key.label).total == 1
-    vault.set_label("keys", key.id, "early access, third floor")
-    vault.set_label("keys", key.id, "left the company in March")
-    assert labels(vault) == ["left the company in March"]
+    texts = ["early access, third floor", "left the company in March"]
+    for text in texts:
+        vault.set_label("keys", key.id, text)
+    assert labels(vault) == labels(other) == labels(unlocked(vault.home)) == [texts[-1]]
     assert vault.find_keys("MARCH left").total == 1
     assert vault.find_keys("third floor").total == 0, "replaced words are not found"
-    assert vault.key_records([key.id])[0].label == "left the company in March"
-    assert vault.keys_for(key.model_fingerprint)[0].label == "left the company in March"
+    assert vault.key_records([key.id])[0].label == texts[-1]
+    assert vault.keys_for(key.model_fingerprint)[0].label == texts[-1]
     assert vault.keys()[0] == key, "the filed record never changes"
-
-
-def test_empty_label_removes_the_earlier_one(vault: Vault, key: KeyRecord) -> None:
-    vault.set_label("keys", key.id, "a slip of the pen")
     vault.set_label("keys", key.id, "")
     assert labels(vault) == [""]
-    assert [each.text for each in vault.labels("keys", key.id)] == ["a slip of the pen", ""]
+    assert [each.text for each in vault.labels("keys", key.id)] == [*texts, ""]
 
 
 def test_release_label_is_shown_and_found(vault: Vault, key: KeyRecord) -> None:
@@ -48,16 +45,6 @@ def test_release_label_is_shown_and_found(vault: Vault, key: KeyRecord) -> None:
     assert (found.path, found.label) == ("/releases/one", "shipped on a disk")
     assert [each.label for each in vault.find_releases().records] == ["", "shipped on a disk"]
     assert vault.releases()[0] == first
-
-
-def test_label_is_visible_in_other_and_later_sessions(
-    vault: Vault, key: KeyRecord, reopened: Callable[[], Vault]
-) -> None:
-    other = reopened()
-    assert labels(other) == [key.label]
-    vault.set_label("keys", key.id, "moved")
-    assert labels(other) == ["moved"]
-    assert labels(reopened()) == ["moved"]
 
 
 def test_label_changes_are_logged_and_pass_the_check(vault: Vault, key: KeyRecord) -> None:
@@ -80,21 +67,17 @@ def test_label_changes_are_logged_and_pass_the_check(vault: Vault, key: KeyRecor
         ("keys", None, RecordValueError),
     ],
 )
-def test_invalid_label_is_refused_and_not_filed(
-    vault: Vault, key: KeyRecord, table: str, text: str, error: type[Exception]
-) -> None:
+def test_invalid_label_is_refused(vault: Vault, key: KeyRecord, table: str, text: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         vault.set_label(table, key.id, text)
     vault.set_label("keys", key.id, "x" * LONGEST_LABEL)
     assert len(vault.labels("keys", key.id)) == 1
 
 
-def test_damaged_label_is_named_and_keys_are_still_shown(
-    vault: Vault, key: KeyRecord, flip: Callable[..., None], reopened: Callable[[], Vault]
-) -> None:
+def test_damaged_label_is_named_and_keys_are_still_shown(vault: Vault, key: KeyRecord, flip: Flip) -> None:
     label = vault.set_label("keys", key.id, "moved")
     flip("labels", "meta", "id", label.id)
-    other = reopened()
+    other = unlocked(vault.home)
     found = other.find_keys()
     assert [record.id for record in found.records] == [key.id]
     assert found.damaged == (RecordName("labels", label.id),)
@@ -102,8 +85,8 @@ def test_damaged_label_is_named_and_keys_are_still_shown(
     assert other.check().damaged == (RecordName("labels", label.id),)
 
 
-def test_a_page_of_many_keys_is_looked_up_once(vault: Vault, add: Add, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = [add(vault, f"Recipient {n}") for n in range(20)]
+def test_a_page_of_many_keys_is_looked_up_once(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [add_key(vault, f"Recipient {n}") for n in range(20)]
     vault.set_label("keys", keys[3].id, "moved")
     vault.find_keys()
     called: list[Any] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.kdf import argon2
 
 from storage import (
-    Cost,
     CostError,
     DatabaseDamagedError,
-    KeyRecord,
     PassphraseError,
     Vault,
     VaultChangedError,
@@ -30,19 +27,17 @@ from storage import tries as module
 from storage.encryption import wrap
 from storage.errors import TooManyTriesError
 from storage.tries import FREE, MOST_WAITING, Tries
+from tests.storage.conftest import CHEAP, PASSPHRASE, Sql, add_key, new_keys
 from tools.waiting import PATIENCE, until
 
-Add = Callable[..., KeyRecord]
-Sql = Callable[..., list[Any]]
-CHEAP = Cost(memory_kib=8, passes=1, lanes=1)
 MANIFEST = {"model.safetensors": "ab" * 32, "config.json": "cd" * 32}
 
 
 @pytest.mark.fault(46)
-def test_a_wrong_passphrase_always_reads_the_same(home: Path, vault: Vault, passphrase: str) -> None:
+def test_a_wrong_passphrase_always_reads_the_same(vault: Vault) -> None:
     minutes = itertools.count(step=100.0)  # each try waits until it may be made
-    locked = Vault.open(home, monotonic=lambda: next(minutes))
-    tries = ["wrong", passphrase + " ", passphrase.upper(), "x" * 1024, "語", *(f"guess {n}" for n in range(20))]
+    locked = Vault.open(vault.home, monotonic=lambda: next(minutes))
+    tries = ["wrong", PASSPHRASE + " ", PASSPHRASE.upper(), "x" * 1024, "語", *(f"guess {n}" for n in range(20))]
     messages, before = set(), vault.path.read_bytes()
     for attempt in tries:
         with pytest.raises(WrongPassphraseError) as caught:
@@ -51,107 +46,81 @@ def test_a_wrong_passphrase_always_reads_the_same(home: Path, vault: Vault, pass
         assert not locked.is_unlocked
     assert len(messages) == 1
     assert vault.path.read_bytes() == before
-    locked.unlock(passphrase)
+    locked.unlock(PASSPHRASE)
     assert locked.audit_log()[-1].details == {"failed tries before": len(tries), "tries not looked at": 0}
 
 
 @pytest.mark.fault(46)
-def test_wrong_passphrases_queue_and_leave_the_app_responsive(
-    home: Path, passphrase: str, cheap: Cost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_passphrases_queue_and_leave_the_app_responsive(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that reads the state does not wait for a derivation: here the first one ends only after the answer."""
-    Vault.create(home, passphrase, cheap)
+    Vault.create(home, PASSPHRASE, CHEAP)
     locked = Vault.open(home)
-    errors: list[type] = []
-    begun, may_end = threading.Event(), threading.Event()
-    at_work: list[int] = []
+    begun, may_end, at_work = threading.Event(), threading.Event(), threading.Lock()
 
     class Held:
         def __init__(self, **settings: Any) -> None:
             self._real = argon2.Argon2id(**settings)
 
         def derive(self, text: bytes) -> bytes:
-            at_work.append(threading.get_ident())
+            assert at_work.acquire(blocking=False), "one derivation at a time"
             try:
-                assert len(at_work) == 1, "one derivation at a time"
                 begun.set()
                 assert may_end.wait(PATIENCE)
                 return self._real.derive(text)
             finally:
-                at_work.remove(threading.get_ident())
+                at_work.release()
 
     monkeypatch.setattr(encryption, "Argon2id", Held)
-
-    def guess(n: int) -> None:
+    with ThreadPoolExecutor(2 + MOST_WAITING) as pool:
+        guesses = [pool.submit(locked.unlock, f"guess {n}") for n in range(1 + MOST_WAITING)]
         try:
-            locked.unlock(f"guess {n}")
-        except (WrongPassphraseError, TooManyTriesError) as error:
-            errors.append(type(error))
-
-    threads = [threading.Thread(target=guess, args=[n]) for n in range(1 + MOST_WAITING)]
-    for thread in threads:
-        thread.start()
-    assert begun.wait(PATIENCE)
-    with ThreadPoolExecutor(1) as page:
-        try:
-            assert page.submit(lambda: locked.is_unlocked).result(PATIENCE) is False
-            assert all(thread.is_alive() for thread in threads)
+            assert begun.wait(PATIENCE)
+            assert pool.submit(lambda: locked.is_unlocked).result(PATIENCE) is False
+            assert not any(guess.done() for guess in guesses)
         finally:
             may_end.set()
-    for thread in threads:
-        thread.join()
-    assert len(errors) == len(threads)
+    errors = [type(guess.exception()) for guess in guesses]
+    assert set(errors) == {WrongPassphraseError, TooManyTriesError}
     assert errors.count(WrongPassphraseError) == FREE, "of many tries sent at once by one caller, the first are checked"
 
 
-@pytest.mark.fault(79)
-def test_wrong_passphrases_delay_only_their_caller(home: Path, passphrase: str) -> None:
-    Vault.create(home, passphrase, CHEAP)
+@pytest.mark.fault(79, 92)
+def test_wrong_passphrases_delay_only_their_caller_and_count_for_the_vault(home: Path) -> None:
+    Vault.create(home, PASSPHRASE, CHEAP)
     now = 0.0
     tries = Tries(lambda: now)
-    attacker = Vault.open(home, tries=tries, caller="attacker")
-    owner = Vault.open(home, tries=tries, caller="owner")
+    attacker, owner = (Vault.open(home, tries=tries, caller=caller) for caller in ("attacker", "owner"))
     for _ in range(FREE):
         with pytest.raises(WrongPassphraseError):
             attacker.unlock("wrong")
     waits = []
     for _ in range(9):
         with pytest.raises(TooManyTriesError) as caught:
-            attacker.unlock(passphrase)  # the right one is not checked either
+            attacker.unlock(PASSPHRASE)  # the right one is not checked either
         waits.append(caught.value.seconds)
         now += caught.value.seconds
         with pytest.raises(WrongPassphraseError):
             attacker.unlock("wrong")
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    owner.unlock(passphrase)
-    assert owner.audit_log()[-1].details == {"failed tries before": 12, "tries not looked at": 9}
-    owner.unlock(passphrase)  # counted from the beginning again
-    assert owner.audit_log()[-1].details == {"failed tries before": 0, "tries not looked at": 0}
+    for n in range(12):
+        with pytest.raises(WrongPassphraseError):
+            Vault.open(home, tries=tries, caller=f"session {n}").unlock("wrong")
+    for failed, refused in ((FREE + 9 + 12, 9), (0, 0)):  # counted from the beginning again
+        owner.unlock(PASSPHRASE)
+        assert owner.audit_log()[-1].details == {"failed tries before": failed, "tries not looked at": refused}
     with pytest.raises(TooManyTriesError):
         attacker.unlock("wrong")
 
 
-@pytest.mark.fault(79, 92)
-def test_twelve_callers_count_as_twelve(home: Path, passphrase: str) -> None:
-    Vault.create(home, passphrase, CHEAP)
-    tries = Tries(lambda: 0.0)
-    for n in range(12):
-        with pytest.raises(WrongPassphraseError):
-            Vault.open(home, tries=tries, caller=f"session {n}").unlock("wrong")
-    owner = Vault.open(home, tries=tries, caller="owner")
-    owner.unlock(passphrase)
-    assert owner.audit_log()[-1].details == {"failed tries before": 12, "tries not looked at": 0}
-
-
 @pytest.mark.fault(92)
-def test_a_change_of_passphrase_counts_wrong_ones_too(home: Path, passphrase: str) -> None:
+def test_a_change_of_passphrase_counts_wrong_ones_too(home: Path) -> None:
     """On a page that the owner left open."""
-    vault = Vault.create(home, passphrase, CHEAP)
+    vault = Vault.create(home, PASSPHRASE, CHEAP)
     for n in range(FREE):
         with pytest.raises(WrongPassphraseError):
             vault.change_passphrase(f"guess {n}", "four other plain words")
     with pytest.raises(TooManyTriesError):
-        vault.change_passphrase(passphrase, "four other plain words")
+        vault.change_passphrase(PASSPHRASE, "four other plain words")
 
 
 class Queue:
@@ -226,13 +195,13 @@ def test_proved_callers_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.fault(47)
 @pytest.mark.parametrize("bad", ["", "x" * 2**20, "\ud800"])
-def test_invalid_passphrase_is_refused_everywhere(home: Path, tmp_path: Path, passphrase: str, bad: str) -> None:
+def test_invalid_passphrase_is_refused_everywhere(home: Path, tmp_path: Path, bad: str) -> None:
     with pytest.raises(PassphraseError):
         Vault.create(home, bad)
     assert not home.exists()
-    vault = Vault.create(tmp_path / "other", passphrase, CHEAP)
+    vault = Vault.create(tmp_path / "other", PASSPHRASE, CHEAP)
     before = vault.path.read_bytes()
-    for use in (lambda: vault.unlock(bad), lambda: vault.change_passphrase(passphrase, bad)):
+    for use in (lambda: vault.unlock(bad), lambda: vault.change_passphrase(PASSPHRASE, bad)):
         with pytest.raises(PassphraseError):
             use()
     assert vault.path.read_bytes() == before
@@ -240,70 +209,53 @@ def test_invalid_passphrase_is_refused_everywhere(home: Path, tmp_path: Path, pa
 
 @pytest.mark.fault(48)
 @pytest.mark.parametrize("column", ["memory_kib", "passes", "lanes"])
-def test_tampered_cost_is_refused_before_derivation(
-    vault: Vault, home: Path, sql: Sql, column: str, derives: list[bytes]
-) -> None:
+def test_tampered_cost_is_refused_before_derivation(vault: Vault, sql: Sql, column: str, derives: list[bytes]) -> None:
     for value in (2**31, 2**62, -1, 0, "many", None, b"\x01"):
         sql(f"UPDATE vault SET {column} = ?", value)
         with pytest.raises(CostError):
-            Vault.open(home).unlock("guess")
+            Vault.open(vault.home).unlock("guess")
     assert not derives
 
 
 @pytest.mark.parametrize("column", ["salt", "wrapped_key", "id"])
-def test_tampered_header_gives_wrong_passphrase_error(
-    vault: Vault, home: Path, sql: Sql, column: str, passphrase: str
-) -> None:
+def test_tampered_header_gives_wrong_passphrase_error(vault: Vault, sql: Sql, column: str) -> None:
     sql(f"UPDATE vault SET {column} = ?", "other" if column == "id" else b"\x01" * 60)
     with pytest.raises(WrongPassphraseError):
-        Vault.open(home).unlock(passphrase)
+        Vault.open(vault.home).unlock(PASSPHRASE)
 
 
-def test_missing_header_is_reported_as_damage(vault: Vault, home: Path, sql: Sql) -> None:
+def test_missing_header_is_reported_as_damage(vault: Vault, sql: Sql) -> None:
     sql("DELETE FROM vault")
-    with pytest.raises(DatabaseDamagedError, match="header"):
-        Vault.open(home)
+    with pytest.raises(DatabaseDamagedError):
+        Vault.open(vault.home)
 
 
-def test_locked_vault_refuses_reads_and_writes(vault: Vault, add: Add, many: Callable[..., Any]) -> None:
-    key, case = add(vault), vault.add_case("a")
+def test_locked_vault_refuses_reads_and_writes(vault: Vault) -> None:
+    key, case = add_key(vault), vault.add_case("a")
     run = vault.add_run(case.id, {}, "s", "found")
     vault.lock()
-    new = iter(many(3))
-    for action in (
-        vault.keys,
-        lambda: vault.key_bytes(key.id),
-        lambda: list(vault.keys_bytes([key.id])),
-        vault.find_keys,
-        vault.key_ids,
-        lambda: vault.key_records([key.id]),
-        lambda: vault.keys_for("ab" * 32),
-        lambda: vault.marks_on("ab" * 32),
-        lambda: add(vault),
-        lambda: vault.add_keys(new),
-        lambda: vault.set_label("keys", key.id, "x"),
-        lambda: vault.labels("keys", key.id),
-        vault.releases,
-        vault.find_releases,
-        lambda: vault.add_release(key.id, "/a", MANIFEST, {}),
-        vault.timestamps,
-        vault.cases,
-        lambda: vault.case_items(case.id),
-        lambda: vault.case_notes(case.id),
-        lambda: vault.case_runs(case.id),
-        lambda: vault.runs_of(case.id),
-        lambda: vault.run_files(run.id),
-        lambda: vault.run_finding(run.id),
-        lambda: vault.case_file(case.id),
-        lambda: vault.add_case("b"),
-        lambda: vault.add_item(case.id, "x", {"a": (1, "ab" * 32)}),
-        lambda: vault.add_note(case.id, "x"),
-        lambda: vault.add_run(case.id, {}, "s", "found"),
-        lambda: vault.log("event"),
-        vault.check,
+    new = iter(new_keys(3))
+    for names, arguments in (
+        ("keys find_keys key_ids releases find_releases timestamps cases check", ()),
+        ("case_items case_notes case_runs runs_of case_file", (case.id,)),
+        ("key_bytes", (key.id,)),
+        ("keys_bytes key_records", ([key.id],)),
+        ("keys_for marks_on", ("ab" * 32,)),
+        ("labels", ("keys", key.id)),
+        ("run_files run_finding", (run.id,)),
+        ("add_keys", (new,)),
+        ("add_case log", ("text",)),
+        ("add_note", (case.id, "text")),
+        ("add_item", (case.id, "x", {"a": (1, "ab" * 32)})),
+        ("add_run", (case.id, {}, "s", "found")),
+        ("add_release", (key.id, "/a", MANIFEST, {})),
+        ("set_label", ("keys", key.id, "x")),
     ):
-        with pytest.raises(VaultLockedError):
-            action()
+        for name in names.split():
+            with pytest.raises(VaultLockedError):
+                list(getattr(vault, name)(*arguments))
+    with pytest.raises(VaultLockedError):
+        add_key(vault)
     assert len(list(new)) == 3, "no key was generated"
     assert [entry.details for entry in vault.audit_log()] == [None] * 4
     assert vault.verify_audit().ok
@@ -311,11 +263,11 @@ def test_locked_vault_refuses_reads_and_writes(vault: Vault, add: Add, many: Cal
 
 
 @pytest.mark.fault(54)
-def test_an_idle_vault_locks_itself(home: Path, passphrase: str, cheap: Cost, clock: Any, add: Add) -> None:
-    vault = Vault.create(home, passphrase, cheap, idle_seconds=60, monotonic=clock.monotonic)
+def test_an_idle_vault_locks_itself(home: Path, clock: Any) -> None:
+    vault = Vault.create(home, PASSPHRASE, CHEAP, idle_seconds=60, monotonic=clock.monotonic)
     for _ in range(3):
         clock.ticks += 59
-        add(vault)  # use keeps it open
+        add_key(vault)  # use keeps it open
     clock.ticks += 59
     assert vault.is_unlocked
     clock.ticks += 1  # reading the state did not count as use
@@ -324,12 +276,12 @@ def test_an_idle_vault_locks_itself(home: Path, passphrase: str, cheap: Cost, cl
         vault.keys()
     clock.ticks -= 1000  # a clock that goes back unlocks nothing
     assert not vault.is_unlocked
-    vault.unlock(passphrase)
+    vault.unlock(PASSPHRASE)
     assert len(vault.keys()) == 3
 
 
-def test_pages_that_poll_do_not_keep_the_vault_open(home: Path, passphrase: str, cheap: Cost, clock: Any) -> None:
-    vault = Vault.create(home, passphrase, cheap, idle_seconds=60, monotonic=clock.monotonic)
+def test_pages_that_poll_do_not_keep_the_vault_open(home: Path, clock: Any) -> None:
+    vault = Vault.create(home, PASSPHRASE, CHEAP, idle_seconds=60, monotonic=clock.monotonic)
     for _ in range(6):
         clock.ticks += 10
         _ = vault.is_unlocked, vault.verify_audit(), vault.audit_log(), vault.warnings, vault.audit_head, vault.id
@@ -337,41 +289,39 @@ def test_pages_that_poll_do_not_keep_the_vault_open(home: Path, passphrase: str,
 
 
 @pytest.mark.fault(54)
-def test_a_second_session_is_locked(home: Path, vault: Vault, passphrase: str) -> None:
-    second = Vault.open(home)
+def test_a_second_session_is_locked(vault: Vault) -> None:
+    second = Vault.open(vault.home)
     assert vault.is_unlocked
     assert not second.is_unlocked
-    second.unlock(passphrase)
+    second.unlock(PASSPHRASE)
     vault.lock()
     assert second.is_unlocked
 
 
 @pytest.mark.fault(54)
-def test_locked_vault_object_holds_no_key(vault: Vault, add: Add) -> None:
-    add(vault)
+def test_locked_vault_object_holds_no_key(vault: Vault) -> None:
+    add_key(vault)
     vault.lock()
     assert vault._sealer is None
     assert not [value for value in vars(vault).values() if isinstance(value, (bytes, bytearray))]
     assert "SECRET" not in repr(vars(vault))
 
 
-def test_old_wrapped_key_is_removed_from_file(home: Path, vault: Vault, sql: Sql, passphrase: str) -> None:
+def test_old_wrapped_key_is_removed_from_file(vault: Vault, sql: Sql) -> None:
     old = sql("SELECT wrapped_key FROM vault")[0][0]
-    assert old in (home / "vault.sqlite3").read_bytes()
-    vault.change_passphrase(passphrase, "new words")
-    assert old not in (home / "vault.sqlite3").read_bytes()
+    assert old in (vault.home / "vault.sqlite3").read_bytes()
+    vault.change_passphrase(PASSPHRASE, "new words")
+    assert old not in (vault.home / "vault.sqlite3").read_bytes()
 
 
-def test_second_of_two_concurrent_passphrase_changes_fails(
-    vault: Vault, passphrase: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_of_two_concurrent_passphrase_changes_fails(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     def overtaken(*arguments: Any) -> Any:
         wrapped = wrap(*arguments)
         monkeypatch.setattr(session, "wrap", wrap)
-        vault.change_passphrase(passphrase, "theirs")
+        vault.change_passphrase(PASSPHRASE, "theirs")
         return wrapped
 
     monkeypatch.setattr(session, "wrap", overtaken)
     with pytest.raises(VaultChangedError):
-        vault.change_passphrase(passphrase, "ours")
+        vault.change_passphrase(PASSPHRASE, "ours")
     vault.unlock("theirs")

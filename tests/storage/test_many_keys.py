@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,10 +18,8 @@ from storage import (
     VaultLockedError,
 )
 from storage.vault import KEYS_PER_ENTRY, KEYS_PER_QUERY
+from tests.storage.conftest import Flip, Sql, add_key, new_keys, put_into, taken_over, unlocked
 
-Add = Callable[..., KeyRecord]
-Many = Callable[..., list[NewKey]]
-Sql = Callable[..., list[Any]]
 # Three entries of the log, the last one not full.
 ENOUGH = 2 * KEYS_PER_ENTRY + 5
 
@@ -34,24 +28,24 @@ def named(records: list[KeyRecord], *places: int) -> tuple[RecordName, ...]:
     return tuple(RecordName("keys", records[at].id) for at in places)
 
 
-def test_many_keys_come_back_as_if_they_had_been_added_one_by_one(
-    vault: Vault, add: Add, many: Many, reopened: Callable[[], Vault]
-) -> None:
-    first = add(vault, "first")
-    records = vault.add_keys(many(7))
-    last = add(vault, "last")
-    again = reopened()
+def test_many_keys_come_back_as_if_they_had_been_added_one_by_one(vault: Vault) -> None:
+    first = add_key(vault, "first")
+    records = vault.add_keys(new_keys(7))
+    head = vault.audit_head
+    assert vault.add_keys([]) == []
+    assert vault.audit_head == head
+    last = add_key(vault, "last")
+    again = unlocked(vault.home)
     assert again.keys() == [first, *records, last]
     assert [key.sequence for key in again.keys()] == list(range(1, 10))
     assert [record.recipient for record in records] == [f"Recipient {n}" for n in range(1, 8)]
     assert again.key_bytes(records[2].id) == b"SECRET-KEY-Recipient 3"
     assert len({key.id for key in again.keys()}) == 9
-    assert again.check().ok
-    assert again.check().records == 9
+    assert (again.check().ok, again.check().records) == (True, 9)
 
 
-def test_the_log_gets_bounded_entries_that_hold_each_records_digest(vault: Vault, many: Many, sql: Sql) -> None:
-    records = vault.add_keys(many(ENOUGH))
+def test_the_log_gets_bounded_entries_that_hold_each_records_digest(vault: Vault, sql: Sql) -> None:
+    records = vault.add_keys(new_keys(ENOUGH))
     entries = [entry for entry in vault.audit_log() if entry.event == "keys added"]
     held = [entry.details["records"] for entry in entries if entry.details]
     assert [len(part) for part in held] == [KEYS_PER_ENTRY, KEYS_PER_ENTRY, 5]
@@ -62,14 +56,8 @@ def test_the_log_gets_bounded_entries_that_hold_each_records_digest(vault: Vault
     assert vault.check().records == ENOUGH
 
 
-def test_adding_no_keys_logs_nothing(vault: Vault) -> None:
-    head = vault.audit_head
-    assert vault.add_keys([]) == []
-    assert vault.audit_head == head
-
-
-def test_one_invalid_key_rejects_the_whole_batch(vault: Vault, many: Many) -> None:
-    head, keys = vault.audit_head, many(5)
+def test_one_invalid_key_rejects_the_whole_batch(vault: Vault) -> None:
+    head, keys = vault.audit_head, new_keys(5)
     bad = NewKey(b"k", "o", "r", "m", "f", "llama", "c", {"scale": float("nan")})
     with pytest.raises(RecordValueError, match="key 4"):
         vault.add_keys([*keys[:3], bad, *keys[3:]])
@@ -77,13 +65,11 @@ def test_one_invalid_key_rejects_the_whole_batch(vault: Vault, many: Many) -> No
     assert vault.audit_head == head
 
 
-def test_key_generation_holds_no_lock_and_its_failure_adds_no_key(
-    vault: Vault, many: Many, reopened: Callable[[], Vault]
-) -> None:
-    other = reopened()
+def test_key_generation_holds_no_lock_and_its_failure_adds_no_key(vault: Vault) -> None:
+    other = unlocked(vault.home)
 
     def slowly() -> Iterator[NewKey]:
-        yield from many(2)
+        yield from new_keys(2)
         other.add_case("written meanwhile")
         raise RuntimeError("the third could not be made")
 
@@ -97,9 +83,9 @@ def test_key_generation_holds_no_lock_and_its_failure_adds_no_key(
 
 
 @pytest.fixture
-def added(vault: Vault, add: Add, many: Many) -> list[KeyRecord]:
+def added(vault: Vault) -> list[KeyRecord]:
     """The keys of a vault in which one was added alone before the batch, and one after."""
-    return [add(vault, "before"), *vault.add_keys(many(30)), add(vault, "after")]
+    return [add_key(vault, "before"), *vault.add_keys(new_keys(30)), add_key(vault, "after")]
 
 
 def test_removed_records_are_named(vault: Vault, added: list[KeyRecord], sql: Sql) -> None:
@@ -111,9 +97,7 @@ def test_removed_records_are_named(vault: Vault, added: list[KeyRecord], sql: Sq
     assert check.audit.ok
 
 
-def test_the_entry_of_many_keys_cannot_be_changed(
-    vault: Vault, added: list[KeyRecord], flip: Callable[..., None]
-) -> None:
+def test_the_entry_of_many_keys_cannot_be_changed(vault: Vault, added: list[KeyRecord], flip: Flip) -> None:
     number = next(entry.sequence for entry in vault.audit_log() if entry.event == "keys added")
     flip("audit", "details", "seq", number)
     check = vault.check()
@@ -131,18 +115,12 @@ def test_records_whose_entries_were_cut_off_are_named(vault: Vault, added: list[
     assert check.damaged == check.missing == ()
 
 
-def test_older_log_with_newer_records_is_detected(vault: Vault, many: Many, home: Path, tmp_path: Path) -> None:
+def test_older_log_with_newer_records_is_detected(vault: Vault, tmp_path: Path) -> None:
     """This log passes its check: only the records show that it was longer."""
-    vault.add_keys(many(3, name="old"))
-    older = tmp_path / "older.sqlite3"
-    shutil.copy(vault.backup(tmp_path / "copy.sqlite3"), older)
-    new = vault.add_keys(many(4, name="new"))
-    with closing(sqlite3.connect(home / "vault.sqlite3")) as conn:
-        conn.execute("ATTACH ? AS older", [str(older)])
-        with conn:
-            for table in ("audit", "audit_state"):
-                conn.execute(f"DELETE FROM {table}")
-                conn.execute(f"INSERT INTO {table} SELECT * FROM older.{table}")
+    vault.add_keys(new_keys(3, name="old"))
+    older = vault.backup(tmp_path / "older.sqlite3")
+    new = vault.add_keys(new_keys(4, name="new"))
+    put_into(vault.path, older, *taken_over("audit"), *taken_over("audit_state"))
     check = vault.check()
     assert check.audit.ok
     assert check.unlogged == named(new, *range(4))
@@ -152,9 +130,9 @@ def test_older_log_with_newer_records_is_detected(vault: Vault, many: Many, home
 # The bytes of many keys
 
 
-def test_the_bytes_of_many_keys_come_in_the_order_asked_for(vault: Vault, many: Many) -> None:
+def test_the_bytes_of_many_keys_come_in_the_order_asked_for(vault: Vault) -> None:
     count = 2 * KEYS_PER_QUERY + 3
-    keys = vault.add_keys(many(count))
+    keys = vault.add_keys(new_keys(count))
     ids = [key.id for key in reversed(keys)]
     assert list(vault.keys_bytes(iter(ids))) == [
         (key.id, f"SECRET-KEY-{key.recipient}".encode()) for key in reversed(keys)
@@ -163,8 +141,8 @@ def test_the_bytes_of_many_keys_come_in_the_order_asked_for(vault: Vault, many: 
     assert list(vault.keys_bytes([])) == []
 
 
-def test_an_unknown_or_damaged_one_among_many_is_named(vault: Vault, many: Many, flip: Callable[..., None]) -> None:
-    keys = vault.add_keys(many(5))
+def test_an_unknown_or_damaged_one_among_many_is_named(vault: Vault, flip: Flip) -> None:
+    keys = vault.add_keys(new_keys(5))
     ids = [key.id for key in keys]
     flip("keys", "body", "id", ids[2])
     with pytest.raises(RecordNotFoundError, match="no such"):
@@ -178,13 +156,11 @@ def test_an_unknown_or_damaged_one_among_many_is_named(vault: Vault, many: Many,
     assert damaged == [RecordName("keys", ids[2])]
 
 
-def test_reading_key_bytes_allows_writes_and_ends_at_lock(
-    vault: Vault, many: Many, reopened: Callable[[], Vault]
-) -> None:
-    keys = vault.add_keys(many(KEYS_PER_QUERY + 1))
+def test_reading_key_bytes_allows_writes_and_ends_at_lock(vault: Vault) -> None:
+    keys = vault.add_keys(new_keys(KEYS_PER_QUERY + 1))
     reading = vault.keys_bytes(key.id for key in keys)
     next(reading)
-    reopened().add_case("meanwhile")
+    unlocked(vault.home).add_case("meanwhile")
     vault.lock()
     with pytest.raises(VaultLockedError):
         list(reading)

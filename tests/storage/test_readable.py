@@ -11,7 +11,7 @@ from typing import Any
 
 from storage import Vault
 from storage.schema import RECORD_TABLES
-from tests.storage.conftest import ROOT
+from tests.storage.conftest import PASSPHRASE, ROOT
 
 OF_RECORDS = {"seq", "id", "version", "created"}
 IN_CLEAR = {
@@ -40,9 +40,9 @@ def everything(path: Path) -> dict[str, list[dict[str, Any]]]:
         return {table: [dict(row) for row in conn.execute(f"SELECT * FROM {table}")] for table in tables}
 
 
-def test_readable_data_is_what_the_docs_list(filled: Vault, passphrase: str) -> None:
+def test_readable_data_is_what_the_docs_list(filled: Vault) -> None:
     filled.sign(b"report")
-    filled.change_passphrase(passphrase, "another four plain words")
+    filled.change_passphrase(PASSPHRASE, "another four plain words")
     filled.lock()
     found = everything(filled.path)
     assert found.keys() == IN_CLEAR.keys()
@@ -78,8 +78,8 @@ def test_sealed_part_is_29_bytes_longer_than_content(filled: Vault) -> None:
         assert len(row["body"]) == 29 + len(bodies[row["id"]])
 
 
-def test_witness_content_equals_the_documented_list(filled: Vault, home: Path) -> None:
-    seen = json.loads((home / "vault.witness.json").read_text())
+def test_witness_content_equals_the_documented_list(filled: Vault) -> None:
+    seen = json.loads((filled.home / "vault.witness.json").read_text())
     assert seen.keys() == {"vault", "count", "head", "tags"}
     assert (seen["vault"], seen["count"], seen["head"]) == (filled.id, filled.audit_count, filled.audit_head)
     ((key, tag),) = seen["tags"].items()

@@ -5,50 +5,34 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from storage import (
-    Cost,
-    DamagedRecordError,
-    DatabaseDamagedError,
-    KeyRecord,
-    NewKey,
-    RecordName,
-    Vault,
-    VaultChangedError,
-)
+from storage import DamagedRecordError, DatabaseDamagedError, RecordName, Vault, VaultChangedError
 from storage.backup import LONGEST_VALUE, back_up, inspect, restore
 from storage.canonical import json_bytes
 from storage.records import open_meta, place
 from storage.schema import RECORD_TABLES
-
-Add = Callable[..., KeyRecord]
-Many = Callable[..., list[NewKey]]
-Sql = Callable[..., list[Any]]
+from tests.storage.conftest import CHEAP, PASSPHRASE, Flip, Sql, add_key, new_keys, unlocked
 
 
 @pytest.mark.fault(49)
 @pytest.mark.parametrize("column", ["meta", "body"])
 @pytest.mark.parametrize("at", [0, 5, 20, -1])
-def test_a_flipped_byte_is_named_and_the_others_stay_readable(
-    vault: Vault, add: Add, many: Many, flip: Callable[..., None], reopened: Callable[[], Vault], column: str, at: int
-) -> None:
-    a, (b, c) = add(vault, "a"), vault.add_keys(many(2))
+def test_a_flipped_byte_is_named_and_the_others_stay_readable(vault: Vault, flip: Flip, column: str, at: int) -> None:
+    a, (b, c) = add_key(vault, "a"), vault.add_keys(new_keys(2))
     flip("keys", column, "id", b.id, at)
-    again = reopened()
-    assert again.check().damaged == (RecordName("keys", b.id),)
-    assert again.key_bytes(a.id) == b"SECRET-KEY-a"
-    assert again.key_bytes(c.id) == b"SECRET-KEY-Recipient 2"
+    again, damaged = unlocked(vault.home), (RecordName("keys", b.id),)
+    assert again.check().damaged == damaged
+    assert [bytes for _, bytes in again.keys_bytes([a.id, c.id])] == [b"SECRET-KEY-a", b"SECRET-KEY-Recipient 2"]
     if column == "meta":
         assert again.keys() == [a, c]
-        assert again.keys().damaged == again.keys_for("ab" * 32).damaged == (RecordName("keys", b.id),)
+        assert again.keys().damaged == again.keys_for("ab" * 32).damaged == damaged
     else:
         assert again.keys() == [a, b, c]
-        with pytest.raises(DamagedRecordError, match=b.id) as caught:
+        with pytest.raises(DamagedRecordError) as caught:
             again.key_bytes(b.id)
         assert (caught.value.table, caught.value.record) == ("keys", b.id)
 
@@ -59,7 +43,7 @@ def identifiers(sql: Sql, table: str) -> list[str]:
 
 @pytest.mark.fault(49)
 @pytest.mark.parametrize("table", RECORD_TABLES)
-def test_change_in_every_table_is_named(filled: Vault, sql: Sql, flip: Callable[..., None], table: str) -> None:
+def test_change_in_every_table_is_named(filled: Vault, sql: Sql, flip: Flip, table: str) -> None:
     first, second = identifiers(sql, table)
     records = filled.check().records
     for column, id in (("meta", first), ("body", second)):
@@ -91,13 +75,11 @@ def test_a_record_moved_to_another_table_does_not_open(filled: Vault, sql: Sql) 
 
 @pytest.mark.fault(51)
 @pytest.mark.parametrize("columns", [["meta"], ["body"], ["meta", "body"], ["id"], ["created"]])
-def test_exchanged_records_are_noticed(
-    vault: Vault, add: Add, many: Many, sql: Sql, clock: Any, columns: list[str]
-) -> None:
+def test_exchanged_records_are_noticed(vault: Vault, sql: Sql, clock: Any, columns: list[str]) -> None:
     vault._now = clock.now
-    a = add(vault, "a")
+    a = add_key(vault, "a")
     clock.later(seconds=1)
-    (b,) = vault.add_keys(many(1))
+    (b,) = vault.add_keys(new_keys(1))
     rows = {row[0]: row[1:] for row in sql(f"SELECT seq, {', '.join(columns)} FROM keys")}
     if columns == ["id"]:
         sql("UPDATE keys SET id = 'aside' WHERE seq = 1")
@@ -108,46 +90,33 @@ def test_exchanged_records_are_noticed(
 
 
 @pytest.mark.parametrize(
-    ("change", "value"),
+    "change",
     [
-        ("meta = body", None),
-        ("body = meta", None),
-        ("created = '1999-01-01T00:00:00.000Z'", None),
-        ("version = 1", None),
-        ("seq = 77", None),
-        ("id = ?", "0123456789abcdef"),
-        ("id = NULL", None),
-        ("id = x'00ff'", None),
-        ("created = NULL", None),
-        ("version = 'one'", None),
-        ("meta = 'text', body = NULL", None),
-        ("meta = x''", None),
+        *("meta = body", "body = meta", "meta = 'text', body = NULL", "meta = x''"),
+        *("created = '1999-01-01T00:00:00.000Z'", "created = NULL", "version = 1", "version = 'one'", "seq = 77"),
+        *("id = '0123456789abcdef'", "id = NULL", "id = x'00ff'"),
     ],
 )
-def test_any_edited_column_is_noticed(vault: Vault, add: Add, sql: Sql, change: str, value: Any) -> None:
-    sound = add(vault, "sound")
-    edited = add(vault, "edited")
-    sql(f"UPDATE keys SET {change} WHERE id = '{edited.id}'", *([value] if value else []))
+def test_any_edited_column_is_noticed(vault: Vault, sql: Sql, change: str) -> None:
+    sound, edited = add_key(vault, "sound"), add_key(vault, "edited")
+    sql(f"UPDATE keys SET {change} WHERE id = '{edited.id}'")
     check = vault.check()
     assert not check.ok
-    assert len(check.damaged) == 1
-    assert check.records == 1
+    assert (len(check.damaged), check.records) == (1, 1)
     assert vault.key_bytes(sound.id) == b"SECRET-KEY-sound"
 
 
-def test_largest_sequence_number_stops_writing(vault: Vault, add: Add, sql: Sql) -> None:
-    add(vault)
+def test_largest_sequence_number_stops_writing(vault: Vault, sql: Sql) -> None:
+    add_key(vault)
     sql("UPDATE keys SET seq = ?", 2**63 - 1)
-    with pytest.raises(DatabaseDamagedError, match="sequence number"):
-        add(vault)
+    with pytest.raises(DatabaseDamagedError):
+        add_key(vault)
 
 
-def test_a_record_from_another_vault_is_noticed(
-    vault: Vault, add: Add, sql: Sql, tmp_path: Path, passphrase: str, cheap: Cost
-) -> None:
-    mine = add(vault, "mine")
-    foreign = Vault.create(tmp_path / "foreign", passphrase, cheap)
-    theirs = add(foreign, "theirs")
+def test_a_record_from_another_vault_is_noticed(vault: Vault, sql: Sql, tmp_path: Path) -> None:
+    mine = add_key(vault, "mine")
+    foreign = Vault.create(tmp_path / "foreign", PASSPHRASE, CHEAP)
+    theirs = add_key(foreign, "theirs")
     with foreign._file.reading() as db:
         row = next(iter(db.query("SELECT * FROM keys")))
     sql("INSERT INTO keys VALUES (2, ?, ?, ?, ?, ?)", *(row[c] for c in ("id", "version", "created", "meta", "body")))
@@ -156,9 +125,9 @@ def test_a_record_from_another_vault_is_noticed(
 
 
 @pytest.mark.parametrize("added", ["alone", "with others"])
-def test_another_seal_of_the_same_record_is_noticed(vault: Vault, add: Add, many: Many, added: str) -> None:
+def test_another_seal_of_the_same_record_is_noticed(vault: Vault, added: str) -> None:
     """Only an attacker with the key could make one; the audit log still has the digest of the first."""
-    key = add(vault) if added == "alone" else vault.add_keys(many(3))[0]
+    key = add_key(vault) if added == "alone" else vault.add_keys(new_keys(3))[0]
     with vault._file.writing() as db:
         row = next(iter(db.query("SELECT * FROM keys")))
         meta = open_meta(vault._use(), "keys", row) | {"owner": "someone else"}
@@ -168,16 +137,14 @@ def test_another_seal_of_the_same_record_is_noticed(vault: Vault, add: Add, many
     assert vault.check().damaged == (RecordName("keys", key.id),)
 
 
-def test_replaced_vault_is_not_written_to(
-    vault: Vault, home: Path, tmp_path: Path, passphrase: str, cheap: Cost
-) -> None:
-    other = Vault.create(tmp_path / "other", passphrase, cheap)
-    (home / "vault.sqlite3").write_bytes(other.path.read_bytes())
-    before = (home / "vault.sqlite3").read_bytes()
-    with pytest.raises(VaultChangedError, match="another vault"):
+def test_replaced_vault_is_not_written_to(vault: Vault, tmp_path: Path) -> None:
+    other = Vault.create(tmp_path / "other", PASSPHRASE, CHEAP)
+    (vault.home / "vault.sqlite3").write_bytes(other.path.read_bytes())
+    before = (vault.home / "vault.sqlite3").read_bytes()
+    with pytest.raises(VaultChangedError):
         vault.add_case("for the old one")
-    assert (home / "vault.sqlite3").read_bytes() == before
-    assert "Another vault was here before" in Vault.open(home).warnings[0]
+    assert (vault.home / "vault.sqlite3").read_bytes() == before
+    assert "Another vault was here before" in Vault.open(vault.home).warnings[0]
 
 
 BY_HAND = "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = '{}' WHERE name = 'keys'"
@@ -219,19 +186,13 @@ def redefined(old: str, new: str) -> str:
     ],
 )
 def test_foreign_or_missing_definition_is_refused_before_any_query(
-    home: Path,
-    vault: Vault,
-    add: Add,
-    passphrase: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    script: str,
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     """In the vault and in a backup, without a time limit: a query of an endless view would never return."""
     monkeypatch.setattr("storage.backup.LOOK_SECONDS", 1e9)
     monkeypatch.setattr("storage.backup.CHECK_SECONDS", 1e9)
-    add(vault, "a")
-    copy = back_up(home, tmp_path / "copy.sqlite3")
+    add_key(vault, "a")
+    copy = back_up(vault.home, tmp_path / "copy.sqlite3")
     vault.lock()
     for file in (vault.path, copy):
         before = file.read_bytes()
@@ -240,10 +201,10 @@ def test_foreign_or_missing_definition_is_refused_before_any_query(
         assert file.read_bytes() != before
     changed = vault.path.read_bytes()
     for use in (
-        lambda: Vault.open(home),
-        lambda: vault.unlock(passphrase),  # a session that had it open before
-        lambda: inspect(copy, passphrase),
-        lambda: restore(copy, home),
+        lambda: Vault.open(vault.home),
+        lambda: vault.unlock(PASSPHRASE),  # a session that had it open before
+        lambda: inspect(copy, PASSPHRASE),
+        lambda: restore(copy, vault.home),
     ):
         with pytest.raises(DatabaseDamagedError):
             use()
@@ -251,21 +212,21 @@ def test_foreign_or_missing_definition_is_refused_before_any_query(
 
 
 @pytest.mark.fault(72)
-def test_long_texts_of_a_backup_are_not_read(home: Path, vault: Vault, passphrase: str, tmp_path: Path) -> None:
+def test_long_texts_of_a_backup_are_not_read(vault: Vault, tmp_path: Path) -> None:
     """Python would take four bytes for each of their characters."""
     copy = tmp_path / "copy.sqlite3"
-    back_up(home, copy)
+    back_up(vault.home, copy)
     with contextlib.closing(sqlite3.connect(copy)) as db:
         db.execute("UPDATE vault SET created = ?", ["\N{GRINNING FACE}" + "x" * (LONGEST_VALUE + 1)])
         db.commit()
-    with pytest.raises(DatabaseDamagedError, match="too big"):
-        inspect(copy, passphrase)
+    with pytest.raises(DatabaseDamagedError):
+        inspect(copy, PASSPHRASE)
 
 
-def test_table_name_that_is_not_text_is_damage(home: Path, vault: Vault, passphrase: str, tmp_path: Path) -> None:
+def test_table_name_that_is_not_text_is_damage(vault: Vault, tmp_path: Path) -> None:
     """SQLite's message quotes the name, and Python fails to read the message."""
     copy = tmp_path / "copy.sqlite3"
-    back_up(home, copy)
+    back_up(vault.home, copy)
     vault.lock()
     for file in (vault.path, copy):
         with contextlib.closing(sqlite3.connect(file)) as db:
@@ -274,10 +235,11 @@ def test_table_name_that_is_not_text_is_damage(home: Path, vault: Vault, passphr
         assert b"tableaudit_state" in content
         content = content.replace(b"tableaudit_state", b"tableaudit\xb8state")
         file.write_bytes(re.sub(rb"CREATE TABLE (.)audit_state", rb"CREATE TABLE \1audit(state", content))
-    with pytest.raises(DatabaseDamagedError, match="UTF-8"):
-        inspect(copy, passphrase)
-    with pytest.raises(DatabaseDamagedError, match="UTF-8"):
-        restore(copy, tmp_path / "restored")
-    with pytest.raises(DatabaseDamagedError, match="UTF-8"):
-        Vault.open(home)
+    for use in (
+        lambda: inspect(copy, PASSPHRASE),
+        lambda: restore(copy, tmp_path / "restored"),
+        lambda: Vault.open(vault.home),
+    ):
+        with pytest.raises(DatabaseDamagedError):
+            use()
     assert not (tmp_path / "restored" / "vault.sqlite3").exists()

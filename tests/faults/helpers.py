@@ -7,7 +7,7 @@ import errno
 import os
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from irwm.errors import DiskSpaceError, PublishError

@@ -13,6 +13,7 @@ import gradio as gr
 import pytest
 
 import irwm
+from irwm.errors import IrwmError
 from irwm.ownership import Commitment
 from tests.jobs.recipients import put_in_vault
 from tests.ownership.authority import Authority, make_authority
@@ -154,6 +155,8 @@ def test_new_passphrase_reseals_all_locks_other_browsers_and_names_earlier_damag
     assert "Records sealed again: 1." in out["0"]
     assert [out[place] for place in ("1", "2", "3")] == ["", "", ""]
     assert pages.vault.key_bytes(id) == made.to_bytes(), "this browser stays unlocked"
+    with pytest.raises(IrwmError):
+        pages.context.sessions.vault("another browser").keys()
     assert not pages.context.sessions.is_open("another browser")
     pages.lock()
     pages.context.sessions.unlock(SESSION, NEW)

@@ -70,3 +70,9 @@ def test_rival_without_key_generates_one(tiny_path: Path, tmp_path: Path) -> Non
     once, again = (mark_again(tiny_path, tmp_path / name) for name in ("once", "again"))
     tensors = [load_file(folder / "model.safetensors")["model.embed_tokens.weight"] for folder in (once, again)]
     assert not torch.equal(*tensors)
+
+
+def test_the_mark_is_in_the_embedding_and_stays(release_of: Callable[[str], Marked], tmp_path: Path) -> None:
+    original, key, release = release_of("demo")
+    smaller = irwm.open_checkpoint(drop_layers(release, tmp_path / "smaller", [0, 2]))
+    assert irwm.detect(smaller, original, key).verdict == "found"

@@ -76,3 +76,14 @@ def test_protect_chooses_positions_and_states_survival() -> None:
     assert "σ" not in survival_sentence(irwm.Parameters(positions=2, required_positions=1))
     with pytest.raises(ParameterError):
         positions_for(3.0, irwm.Parameters(constraints=2))
+
+
+def test_stated_damage_equivalents_are_correct() -> None:
+    """Rounding to 4 bits by blocks of 32, and the smallest numbers set to zero, on normal numbers."""
+    numbers = np.random.default_rng(0).normal(size=(20_000, 32))
+    step = np.abs(numbers).max(axis=1, keepdims=True) / 7
+    assert round(float((np.round(numbers / step) * step - numbers).std()), 1) == 0.1
+    sizes = np.abs(numbers)
+    for share, said in ((0.5, 0.3), (0.9, 0.7)):
+        lost = np.where(sizes <= np.quantile(sizes, share), numbers, 0.0)
+        assert abs(float(lost.std()) - said) < 0.06

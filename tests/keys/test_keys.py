@@ -67,6 +67,24 @@ def test_permutations_do_not_depend_on_how_many_are_made_at_once(monkeypatch: py
     assert permutations.permutations(bytes(32), 2, 1).tolist() == [[0], [0]]
 
 
+# RFC 8439, appendix A.1, test vectors 1 and 2: blocks 0 and 1 of key and nonce zero.
+CHACHA20 = (
+    "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+    "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+    "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+    "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"
+)
+
+
+def test_keystream_follows_rfc_8439_and_rfc_5869() -> None:
+    words = np.frombuffer(bytes.fromhex(CHACHA20), dtype="<u8").tolist()
+    assert keystream.words(bytes(32), 16).tolist() == words
+    assert keystream.words(bytes(32), 6, 10).tolist() == words[10:]
+    # RFC 5869, test case 1, first 32 bytes of OKM.
+    okm = keystream.derive(bytes([11]) * 22, bytes(range(13)), bytes(range(0xF0, 0xFA)))
+    assert okm.hex() == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
+
+
 def documented_values(key: independent.PlaceKey) -> dict[str, np.ndarray]:
     """The values of tools/key_vectors.py, from the verifier that was written from docs/key-format.md alone."""
     query, reference, marked = key.tokens

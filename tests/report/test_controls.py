@@ -26,7 +26,7 @@ def test_a_control_that_fails_makes_the_verdict_inconclusive(doubtful: Examined)
     verdict = doubtful.document["verdict"]
     assert (verdict["word"], verdict["mark"]) == ("inconclusive", "found")
     assert "a key that was never inserted" in verdict["reason"]
-    assert "Without the controls it would have been: found." in verdict["reason"]
+    assert reproduce(doubtful.document, doubtful.suspect, doubtful.model, doubtful.key) == []
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,3 @@ def test_a_verdict_that_ignores_a_failed_control_is_a_contradiction(doubtful: Ex
     assert contradictions(document) == []
     for place, word in ((("verdict", "word"), "found"), (("self_tests", 0, "verdict"), "not found")):
         assert "verdict.word" in {each.where for each in contradictions(changed(document, place, word))}
-
-
-def test_a_failed_control_is_reproduced(doubtful: Examined) -> None:
-    assert reproduce(doubtful.document, doubtful.suspect, doubtful.model, doubtful.key) == []

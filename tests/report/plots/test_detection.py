@@ -127,11 +127,6 @@ def test_observed_is_accent_and_chance_is_grey(figure, dark):
             assert used in grey
 
 
-def test_the_same_template_serves_every_figure(dark):
-    templates = {json.dumps(FIGURES[name](dark).layout.template.to_plotly_json(), default=str) for name in FIGURES}
-    assert len(templates) == 1
-
-
 def test_plotly_version_matches_that_of_gradio():
     assert get_plotlyjs()[:200].find("plotly.js v3") > 0
 

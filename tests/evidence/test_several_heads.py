@@ -83,25 +83,19 @@ def corrected(found: Finding, log10_p: float, tensors: int) -> float:
     return min(0.0, log10_p + math.log10(tensors * 2 * 2 * 2))
 
 
-def test_fingerprint_is_corrected_for_all_tensors_that_it_was_tried_on(found: Finding) -> None:
+def test_each_form_of_evidence_is_corrected_for_the_tensors_of_its_place(
+    found: Finding, suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key
+) -> None:
     read = found.fingerprint
     assert read is not None
     assert (found.verdict, found.place, found.tensors_read) == ("found", "embedding", 1)
     assert (read.place, read.tensors_read) == ("head", HEADS)
     assert found.log10_risk == found.log10_risk_of(read) == pytest.approx(corrected(found, read.log10_p, HEADS))
-
-
-def test_mark_is_corrected_for_the_tensors_of_its_place(found: Finding) -> None:
+    (trace,) = irwm.trace(suspect, model, [key])
+    assert trace.log10_risk == pytest.approx(found.log10_risk)
     for each, (place, tensors) in zip(found.evidence[:2], (("embedding", 1), ("head", HEADS)), strict=True):
         assert (each.form, each.place, each.tensors_read) == ("mark", place, tensors)
         assert found.log10_risk_of(each) == pytest.approx(corrected(found, each.log10_p, tensors))
-
-
-def test_tracing_gives_the_same_odds(
-    found: Finding, suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key
-) -> None:
-    (trace,) = irwm.trace(suspect, model, [key])
-    assert trace.log10_risk == pytest.approx(found.log10_risk)
 
 
 @pytest.mark.parametrize(

@@ -136,17 +136,21 @@ def dated(authority: Authority, key: irwm.Key, log10_risk: float) -> dict[str, A
 
 def examine(world: dict[str, Any], suspect: str, key: str = "key", **changes: Any) -> Examined:
     s, model, k = world[suspect], world["model"], world[key]
-    finding = irwm.detect(s, model, k, seed=7, keys_tried=3)
+    item = ItemDescription.of(s, hashes=world["manifest"] if suspect == "copy" else None)
+    given = {"suspect": item, "original": ItemDescription.of(model), "extra": {"Device": "cpu", "Seconds": 3.25}}
+    return described(s, model, k, irwm.detect(s, model, k, seed=7, keys_tried=3), given | changes)
+
+
+def described(
+    suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key, finding: irwm.Finding, given: dict[str, Any]
+) -> Examined:
     particulars = {
-        "suspect": ItemDescription.of(s, hashes=world["manifest"] if suspect == "copy" else None),
-        "original": ItemDescription.of(model),
-        "key_info": KeyInfo.of(k),
+        "key_info": KeyInfo.of(key),
         "case": {"Case": "2026-014", "Examiner": "J. Doe"},
         "created_utc": "2026-11-21T02:00:00Z",
         "tool_versions": installed_versions(),
-        "extra": {"Device": "cpu", "Seconds": 3.25},
-    } | changes
-    return Examined(s, model, k, finding, particulars, finding_document(finding, **particulars))
+    } | given
+    return Examined(suspect, model, key, finding, particulars, finding_document(finding, **particulars))
 
 
 def hashed(model: irwm.Checkpoint) -> ItemDescription:
@@ -164,36 +168,23 @@ def complete(world: dict[str, Any], suspect: str = "copy", key: str = "key", **c
     with tempfile.TemporaryDirectory() as folder:
         controlled = Controls(examined.with_suspect(model), Path(folder)).run(examined, k, finding)
     rates = ErrorRates(decoys(examined, k, finding, 400), controlled.neutral)
-    particulars = {
+    given = {
         "suspect": hashed(s),
         "original": hashed(model),
-        "key_info": KeyInfo.of(k),
-        "case": {"Case": "2026-014", "Examiner": "J. Doe"},
-        "created_utc": "2026-11-21T02:00:00Z",
-        "tool_versions": installed_versions(),
         "extra": {"Device": "cpu"},
         "self_tests": controlled.tests,
         "error_rates": rates,
         "keys_held": 1,
-    } | changes
-    return Examined(s, model, k, finding, particulars, finding_document(finding, **particulars))
+    }
+    return described(s, model, k, finding, given | changes)
 
 
 def document_of(
     model: irwm.Checkpoint, key: irwm.Key, suspect: irwm.Checkpoint, finding: irwm.Finding, **more: Any
 ) -> dict[str, Any]:
     """The document of a finding, as a reader gets it."""
-    made = finding_document(
-        finding,
-        suspect=ItemDescription.of(suspect),
-        original=ItemDescription.of(model),
-        key_info=KeyInfo.of(key),
-        case={"Case": "2026-014"},
-        created_utc="2026-11-21T02:00:00Z",
-        tool_versions=installed_versions(),
-        **more,
-    )
-    return from_json(to_json(made))
+    given = {"suspect": ItemDescription.of(suspect), "original": ItemDescription.of(model)}
+    return from_json(to_json(described(suspect, model, key, finding, given | more).document))
 
 
 def dispute_of(claims: Sequence[Claim], suspect: irwm.Checkpoint) -> dict[str, Any]:

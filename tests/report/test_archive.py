@@ -15,7 +15,6 @@ import pytest
 from irwm.report import finding_document, from_json, to_json, wording
 from irwm.report.checks import Check
 from irwm.report.document import withheld
-from irwm.report.judged import judge_report
 from irwm.report.received import Received, receive
 from irwm.report.verify import verify_report
 from irwm.report.write import archive, for_outsiders, signed_files
@@ -64,15 +63,6 @@ def test_the_report_for_outsiders_has_no_marked_row(found: Examined, outside: di
     assert {row for row in rows if int(row) > 300} <= set(
         re.findall(r"(?<![\w.])\d+(?![\w.])", to_json(found.document).decode())
     ), "which the full report would not pass"
-
-
-@pytest.mark.slow
-def test_verify_takes_the_archive_of_outsiders(outside: dict[str, bytes], tmp_path: Path) -> None:
-    (path,) = (tmp_path / name for name in outside)
-    path.write_bytes(outside[path.name])
-    held = judge_report(path, Signatory().first)
-    assert held.ok, held.checks
-    assert held.exit_code == 2, "only the models show the rest, as for the files themselves"
 
 
 @pytest.mark.slow

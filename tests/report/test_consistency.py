@@ -14,7 +14,7 @@ from irwm.errors import ParameterError
 from irwm.evidence.decoys import decoys
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import COMBINATIONS
-from irwm.report import ReportError, from_json, to_json
+from irwm.report import ReportError, SelfTest, finding_document, from_json, reproduce, to_json
 from irwm.report.consistency import contradictions
 from irwm.report.error_rates import ErrorRates
 from irwm.report.reading_claims import fisher_bounds
@@ -216,3 +216,35 @@ def test_sums_over_an_absurd_number_of_positions_are_refused() -> None:
 def test_a_report_with_forbidden_parameters_is_refused(found: Examined) -> None:
     with pytest.raises(ReportError):
         contradictions(changed(found.document, ("parameters", "rank_threshold"), 0.9))
+
+
+# A failed control makes the verdict inconclusive in the document, in its check and when it is run again.
+
+
+def control(expected: str, verdict: str) -> SelfTest:
+    return SelfTest("a key that was never inserted", expected, verdict, 40, 50, -8.0)
+
+
+def test_a_failed_control_makes_the_verdict_inconclusive(world: dict[str, Any]) -> None:
+    doubtful = examine(world, "copy", self_tests=[control("not found", "found")])
+    document = from_json(to_json(doubtful.document))
+    assert (document["verdict"]["word"], document["verdict"]["mark"]) == ("inconclusive", "found")
+    assert where(document) == set()
+    for place, word in ((("verdict", "word"), "found"), (("self_tests", 0, "verdict"), "not found")):
+        assert "verdict.word" in where(changed(document, place, word))
+    assert reproduce(document, doubtful.suspect, doubtful.model, doubtful.key) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "came", "word"),
+    [
+        ("not found", "not found", "found"),
+        ("not found", "inconclusive", "found"),  # weak evidence: one unmarked key in a thousand gives it
+        ("inconclusive", "inconclusive", "found"),
+        ("inconclusive", "not found", "inconclusive"),
+        ("inconclusive", "found", "inconclusive"),
+    ],
+)
+def test_which_control_results_are_failures(found: Examined, expected: str, came: str, word: str) -> None:
+    document = finding_document(found.finding, **found.particulars | {"self_tests": [control(expected, came)]})
+    assert document["verdict"]["word"] == word

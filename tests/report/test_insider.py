@@ -105,13 +105,6 @@ def test_a_key_that_was_tried_but_not_mentioned_is_detected(
     assert [check.name for check in outcome.checks if check.ok is None] == ["choices"]
 
 
-def test_a_report_states_no_value_that_the_verifier_does_not_know(whole: Examined, tmp_path: Path) -> None:
-    folder = sign_alone(tmp_path / "r", {**whole.document, "acquitted": True})
-    outcome = checked(folder, {})
-    assert outcome.exit_code == 2
-    assert outcome.states.left[-1].fields == ("acquitted",)
-
-
 @pytest.mark.fault(89)
 def test_not_found_must_mention_weights_that_were_not_read(world: World, log: Path, tmp_path: Path) -> None:
     """A suspect's folder holds a file that is not read, so no key is ruled out; the insider omits it."""

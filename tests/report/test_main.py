@@ -70,11 +70,13 @@ def test_changed_report_exits_1_with_inert_text(signed, tmp_path):
     assert not {"\x1b", "\u202e"} & set(said.stdout + said.stderr)
 
 
-def test_uncheckable_report_exits_2(signed, tmp_path, capsys):
-    assert main(["verify", str(tmp_path / "none.json"), "--json"]) == 2
+def test_uncheckable_report_exits_2(tmp_path, capsys):
+    report = str(tmp_path / "none.json")
+    assert main(["verify", report, "--json"]) == 2
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["exit_code"], answer["checks"][0]["ok"]) == (False, 2, None)
-    assert main(["verify", str(signed), "--key", str(signed / "report.json")]) == 2
+    (tmp_path / "no.key").write_text("not a key")
+    assert main(["verify", report, "--key", str(tmp_path / "no.key")]) == 2
     assert "key" in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:
         main(["verify"])

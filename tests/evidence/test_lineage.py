@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import irwm
+from irwm.alignment import Alignment
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.attention import Attention, attention
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, lineage, with_mark
@@ -29,8 +30,15 @@ def read(suspect: irwm.Checkpoint, model: irwm.Checkpoint) -> irwm.Lineage:
     return irwm.Examination(suspect, model).aligned[0].lineage()
 
 
+@pytest.fixture(scope="module")
+def alignment(demo_path: Path) -> Alignment:
+    """A model compared with itself."""
+    model = irwm.open_checkpoint(demo_path)
+    return irwm.align(model, model)
+
+
 @pytest.mark.sweep
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("share", [0.1, 0.5])
 def test_descendants_under_noise_are_derived(trained_path: Path, tmp_path: Path, share: float) -> None:
     model = irwm.open_checkpoint(trained_path)
     kin = read(noisy(trained_path, tmp_path / "x", share), model)
@@ -39,34 +47,16 @@ def test_descendants_under_noise_are_derived(trained_path: Path, tmp_path: Path,
     assert kin.attention > 5 * kin.attention_decoy
 
 
-@pytest.mark.slow
-def test_unrelated_models_are_not_derived(gemma_path: Path, phi3_path: Path) -> None:
-    kin = read(irwm.open_checkpoint(gemma_path), irwm.open_checkpoint(phi3_path))
-    assert kin.status == NOT_DERIVED
-    assert kin.similarity < 0.1
-
-
-def test_suspect_without_fitted_map_is_inconclusive(demo_path: Path) -> None:
-    model = irwm.open_checkpoint(demo_path)
-    alignment = irwm.align(model, model)
+def test_suspect_unlike_the_original_is_not_derived_unless_it_has_a_mark(alignment: Alignment) -> None:
     cosines = np.random.default_rng(0).normal(0, 0.03, alignment.cosines.size)
     unlike = replace(alignment, aligned=False, exhausted=True, cosines=cosines)
-    assert lineage(unlike, fitted=lambda: 0.3).status == NOT_DERIVED
+    apart = lineage(unlike, fitted=lambda: 0.3)
+    assert apart.status == NOT_DERIVED
     assert lineage(unlike, fitted=lambda: 0.7).status == CANNOT_TELL
     none = lineage(unlike, fitted=lambda: float("nan"))
     assert none.status == lineage(unlike).status == CANNOT_TELL
-    assert "no affine map could be fitted" in none.reason
-
-
-def test_lineage_with_mark_does_not_deny_descent(demo_path: Path) -> None:
-    model = irwm.open_checkpoint(demo_path)
-    alignment = irwm.align(model, model)
-    cosines = np.random.default_rng(0).normal(0, 0.03, alignment.cosines.size)
-    unlike = lineage(replace(alignment, aligned=False, exhausted=True, cosines=cosines), fitted=lambda: 0.3)
-    marked = with_mark(unlike)
-    assert (unlike.status, marked.status) == (NOT_DERIVED, CANNOT_TELL)
-    assert marked.reason.startswith("a mark was found")
-    assert marked.reason.partition(": ")[2] == unlike.reason.partition(": ")[2]
+    marked = with_mark(apart)
+    assert marked.status == CANNOT_TELL
     assert with_mark(marked) == marked
 
 
@@ -89,10 +79,9 @@ def test_attention_does_not_depend_on_the_coordinates(phi3_path: Path, tmp_path:
     assert kin.attention > 0.999
 
 
-def test_wrong_tokens_agree_no_more_than_decoys(demo_path: Path) -> None:
+def test_wrong_tokens_agree_no_more_than_decoys(demo_path: Path, alignment: Alignment) -> None:
     """The calibration of the decoys: a model against itself with all rows shifted is one more decoy."""
     model = irwm.open_checkpoint(demo_path)
-    alignment = irwm.align(model, model)
     rows = np.arange(model.vocab_size)
     shifted = [replace(alignment, rows=np.roll(rows, k)) for k in (500, 1000, 1500)]
     found = [attention(model, model, each) for each in shifted]
@@ -110,10 +99,8 @@ def test_rows_decide_without_readable_attention(demo_path: Path, tmp_path: Path)
     assert np.isnan(kin.attention_decoy)
 
 
-def test_similar_rows_without_attention_are_not_enough(demo_path: Path) -> None:
+def test_similar_rows_without_attention_are_not_enough(alignment: Alignment) -> None:
     """Two models from one random start (benchmarks/lineage.py measures real ones): rows 0.46, attention 0.02."""
-    model = irwm.open_checkpoint(demo_path)
-    alignment = irwm.align(model, model)
     alike = replace(alignment, cosines=np.full_like(alignment.cosines, 0.46))
     decoys = np.linspace(-0.06, 0.06, 99)
     assert lineage(alike, Attention(0.02, decoys)).status == CANNOT_TELL

@@ -32,7 +32,11 @@ def test_results_come_in_order_from_more_than_one_thread() -> None:
         ended[number].set()
         return 2 * number
 
-    assert list(in_order(work, range(40), "cpu")) == [2 * number for number in range(40)]
+    found = []
+    for result in in_order(work, range(40), "cpu"):
+        assert torch.get_num_threads() == 2  # the consumer of a result has all threads
+        found.append(result)
+    assert found == [2 * number for number in range(40)]
     assert len(used) == 2
     assert torch.get_num_threads() == 2
 
@@ -58,16 +62,7 @@ def test_error_is_raised_at_its_item_and_stops_the_rest() -> None:
     with pytest.raises(ValueError, match="the fifth"):
         next(results)
     assert len(begun) < 20
+    abandoned = in_order(lambda number: number, range(1000), "cpu")
+    next(abandoned)
+    abandoned.close()
     assert torch.get_num_threads() == 2
-
-
-def test_abandoned_iteration_stops_all_work() -> None:
-    results = in_order(lambda number: number, range(1000), "cpu")
-    assert next(results) == 0
-    results.close()
-    assert torch.get_num_threads() == 2
-
-
-def test_consumer_of_a_result_has_all_threads() -> None:
-    for _ in in_order(lambda number: number, range(40), "cpu"):
-        assert torch.get_num_threads() == 2

@@ -15,19 +15,16 @@ import irwm
 from irwm.evidence.detection import detect_marks
 from irwm.evidence.finding import Finding
 from irwm.evidence.verdict import judge_both
-from irwm.ownership.dispute import Claim, resolve
+from irwm.ownership import Claim
 from irwm.ownership.key_search import standing
-from irwm.report import dispute, rulings
+from irwm.report import rulings
 from irwm.report.consistency import contradictions
-from irwm.report.dispute import ClaimInfo
-from irwm.report.document import to_json
 from irwm.report.html import render_html
-from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.reproduction import reproduce
 from irwm.report.tracing import Traced, summary
 from irwm.tracing import trace_each
-from tests.conftest import Marked
-from tests.evidence.test_head import EMBEDDING, HEAD, changed, document_of
+from tests.evidence.test_head import EMBEDDING, HEAD, changed
+from tests.report.conftest import dispute_of, document_of
 from tools.copies import keys_for
 from tools.small_models import write_llama
 
@@ -77,7 +74,7 @@ def found(suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key) -> Fi
 
 @pytest.fixture(scope="module")
 def document(suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key, found: Finding) -> dict[str, Any]:
-    return document_of(Marked(model, key, suspect.path), suspect, found)
+    return document_of(model, key, suspect, found)
 
 
 def corrected(found: Finding, log10_p: float, tensors: int) -> float:
@@ -86,25 +83,19 @@ def corrected(found: Finding, log10_p: float, tensors: int) -> float:
     return min(0.0, log10_p + math.log10(tensors * 2 * 2 * 2))
 
 
-def test_fingerprint_is_corrected_for_all_tensors_that_it_was_tried_on(found: Finding) -> None:
+def test_each_form_of_evidence_is_corrected_for_the_tensors_of_its_place(
+    found: Finding, suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key
+) -> None:
     read = found.fingerprint
     assert read is not None
     assert (found.verdict, found.place, found.tensors_read) == ("found", "embedding", 1)
     assert (read.place, read.tensors_read) == ("head", HEADS)
     assert found.log10_risk == found.log10_risk_of(read) == pytest.approx(corrected(found, read.log10_p, HEADS))
-
-
-def test_mark_is_corrected_for_the_tensors_of_its_place(found: Finding) -> None:
+    (trace,) = irwm.trace(suspect, model, [key])
+    assert trace.log10_risk == pytest.approx(found.log10_risk)
     for each, (place, tensors) in zip(found.evidence[:2], (("embedding", 1), ("head", HEADS)), strict=True):
         assert (each.form, each.place, each.tensors_read) == ("mark", place, tensors)
         assert found.log10_risk_of(each) == pytest.approx(corrected(found, each.log10_p, tensors))
-
-
-def test_tracing_gives_the_same_odds(
-    found: Finding, suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key
-) -> None:
-    (trace,) = irwm.trace(suspect, model, [key])
-    assert trace.log10_risk == pytest.approx(found.log10_risk)
 
 
 @pytest.mark.parametrize(
@@ -123,10 +114,7 @@ def test_report_states_and_reproduces_the_number_of_tensors(
     assert [each["tensors_read"] for each in document["evidence"]] == [1, HEADS, HEADS]
     assert contradictions(document) == []
     assert reproduce(document, suspect, model, key) == []
-    page = render_html(document)
-    number = f'<span class="n">{HEADS}</span>'
-    assert page.count(f"× {number} for the tensors read there") == 2
-    assert f"{number} tensors read" in page
+    assert f'× <span class="n">{HEADS}</span>' in render_html(document)
 
 
 def claiming(document: dict[str, Any], tensors: int, *numbers: int) -> dict[str, Any]:
@@ -173,7 +161,7 @@ def test_tracing_that_states_fewer_tensors_is_refused(
     examination = irwm.Examination(suspect, model)
     (marks,) = detect_marks(examination, [key])
     traced = Traced(trace_each(examination, [key], decoys=5), [key], {})
-    document = document_of(Marked(model, key, suspect.path), suspect, marks, traced)
+    document = document_of(model, key, suspect, marks, traced=traced)
     assert contradictions(document) == []
     section = document["tracing"]
     assert (section["place"], section["tensors_read"]) == ("head", HEADS)
@@ -191,21 +179,7 @@ def disputed(
     """The key's owner and another claimant about the suspect."""
     other = irwm.open_checkpoint(write_llama(tmp_path_factory.mktemp("other") / "model", vocab_size=2500, seed=5))
     theirs = irwm.generate_key(other, replace(PARAMETERS, noise_coordinates=0, spread=0.0), b"\x07" * 32, "Copy Works")
-    claims = [Claim("Owner", model, key), Claim("Copy Works", other, theirs)]
-    exhibits = [("model in dispute", suspect)]
-    document = dispute.dispute_document(
-        resolve(claims, exhibits),
-        claims=[
-            ClaimInfo.of(each.claimant, each.key, ItemDescription.of(each.original), None, ours=each.key is key)
-            for each in claims
-        ],
-        exhibits=[(name, ItemDescription.of(exhibit)) for name, exhibit in exhibits],
-        case={},
-        created_utc="2026-01-01T00:00:00Z",
-        tool_versions=installed_versions(),
-        seed=0,
-    )
-    return dispute.from_json(to_json(document))
+    return dispute_of([Claim("Owner", model, key), Claim("Copy Works", other, theirs)], suspect)
 
 
 def test_dispute_states_the_number_of_tensors_and_refuses_fewer(disputed: dict[str, Any]) -> None:

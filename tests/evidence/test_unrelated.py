@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import irwm
+from irwm.alignment import Alignment
 from irwm.evidence import unrelated
 from irwm.evidence.attention import Attention
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, lineage
@@ -28,15 +29,11 @@ def test_ties_favour_the_suspect_and_p_has_a_floor() -> None:
     assert [FEW.place(value).as_unlike for value in (0.7, 0.8, 2.0)] == [0, 1, 2]
 
 
-def test_file_holds_enough_kinds_of_unrelated_models() -> None:
+def test_file_holds_enough_models() -> None:
     kept = kept_models()
     assert len(kept.unrelated) >= 53
     assert len(kept.descendants) >= 50
     assert kept.table == hashlib.sha256(FILE.read_bytes()).hexdigest()
-    recipes = [each["recipe"] for each in json.loads(FILE.read_bytes())["compared"] if each["recipe"]]
-    assert {recipe["family"] for recipe in recipes} >= {"gemma", "phi3", "llama", "word vectors"}
-    assert {recipe["text"] for recipe in recipes} >= {"all", "even", "odd", "prose", "source"}
-    assert len({recipe["width"] for recipe in recipes}) >= 3
 
 
 def test_unrelated_models_not_derived_and_descendants_not_cleared() -> None:
@@ -84,10 +81,15 @@ def test_half_of_unrelated_models_ranked_among_other_half_is_calibrated() -> Non
         assert abs(share - math.floor(level * (values.size // 2 + 1)) / (values.size // 2 + 1)) < 0.05
 
 
-def test_derived_models_have_agreement_of_at_least_one(demo_path: Path) -> None:
-    """The statistic never contradicts the rule: 2000 combinations of similarity and attention on a real alignment."""
+@pytest.fixture(scope="module")
+def alignment(demo_path: Path) -> Alignment:
+    """A model compared with itself."""
     model = irwm.open_checkpoint(demo_path)
-    alignment = irwm.align(model, model)
+    return irwm.align(model, model)
+
+
+def test_derived_models_have_agreement_of_at_least_one(alignment: Alignment) -> None:
+    """The statistic never contradicts the rule: 2000 combinations of similarity and attention on a real alignment."""
     draw, decoys, derived = np.random.default_rng(1), np.linspace(-0.06, 0.06, 99), 0
     for similarity, attention in draw.uniform(0, 1, (2000, 2)):
         cosines = np.full_like(alignment.cosines, similarity)
@@ -109,23 +111,15 @@ def test_more_agreement_of_any_kind_never_raises_p() -> None:
         assert Agreement(more[0], 0.25, more[1], 0.05, more[2], more[3]).value >= first
 
 
-def test_the_affine_map_is_fitted_only_where_p_depends_on_it(demo_path: Path) -> None:
-    model = irwm.open_checkpoint(demo_path)
-    alignment = irwm.align(model, model)
-
-    def never() -> float:
-        raise AssertionError("fitted without need")
-
-    assert lineage(alignment, fitted=never, kept=FEW).p == 1 / 5
+def test_the_affine_map_is_fitted_only_where_p_depends_on_it(alignment: Alignment) -> None:
+    assert lineage(alignment, fitted=lambda: pytest.fail("fitted without need"), kept=FEW).p == 1 / 5
     somewhat = replace(alignment, cosines=np.full_like(alignment.cosines, 0.31))
     kin = lineage(somewhat, fitted=lambda: 0.7, kept=FEW)
     assert (kin.status, kin.fitted, kin.p) == (CANNOT_TELL, 0.7, 1 / 5)
     assert lineage(somewhat, fitted=lambda: 0.1, kept=FEW).p == 2 / 5
 
 
-def test_better_agreement_than_unrelated_models_is_inconclusive(demo_path: Path) -> None:
-    model = irwm.open_checkpoint(demo_path)
-    alignment = irwm.align(model, model)
+def test_better_agreement_than_unrelated_models_is_inconclusive(alignment: Alignment) -> None:
     unlike = replace(alignment, aligned=False, exhausted=True, cosines=np.full_like(alignment.cosines, 0.05))
     assert lineage(unlike, fitted=lambda: 0.5, kept=FEW).status == NOT_DERIVED
     assert lineage(unlike, fitted=lambda: 0.6, kept=FEW).status == CANNOT_TELL

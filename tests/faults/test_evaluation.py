@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 import irwm
 from irwm.evidence.finding import Finding
+from irwm.evidence.likelihood_ratio import likelihood_ratio_log10
 from irwm.evidence.verdict import COMBINATIONS, FOUND_LOG10_RISK, log10_risk
 from irwm.report import render_html
 from irwm.report.error_rates import clopper_pearson
@@ -18,7 +20,7 @@ from irwm.scheme.keystream import derive
 from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_floor_log10, fisher_log10
 from tests.conftest import Marked
-from tests.evidence.test_head import document_of
+from tests.report.conftest import document_of
 from tests.report.test_html import Page
 from tools.copies import write_embedding
 
@@ -27,11 +29,9 @@ ROUNDS = 1000
 
 
 @pytest.fixture(scope="module")
-def marked(demo_path: Path, tmp_path_factory: pytest.TempPathFactory):
-    model = irwm.open_checkpoint(demo_path)
-    key = irwm.generate_key(model, secret=bytes(32))
-    release = irwm.insert(model, key, tmp_path_factory.mktemp("r") / "release")
-    return model, key, irwm.open_checkpoint(release.path)
+def marked(release_of: Callable[[str], Marked]) -> tuple[irwm.Checkpoint, irwm.Key, irwm.Checkpoint]:
+    model, key, release = release_of("demo")
+    return model, key, irwm.open_checkpoint(release)
 
 
 def wrong_keys(model: irwm.Checkpoint, count: int) -> list[irwm.Key]:
@@ -50,19 +50,24 @@ def check_rate(name: str, risks: np.ndarray, alpha: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suspect", ["the unmarked original", "another key's release"])
-def test_fault_34_wrong_keys_are_found_no_more_often_than_stated(marked, suspect: str) -> None:
+def test_fault_34_wrong_keys_are_found_no_more_often_than_stated(marked) -> None:
+    """On another key's release; tests/test_calibration.py reads the unmarked original."""
     model, _, release = marked
     keys = wrong_keys(model, KEYS)
-    examined = model if suspect == "the unmarked original" else release
     found: list[Finding] = []
-    examination = irwm.Examination(examined, model)
+    examination = irwm.Examination(release, model)
     for start in range(0, KEYS, BATCH):
         found += irwm.detect_each(examination, keys[start : start + BATCH], seed=start, keys_tried=1)
     assert not [f for f in found if f.verdict == "found" or f.passes]
     risks = np.array([log10_risk(f.reading) for f in found])
     for alpha in (0.1, 0.01):
-        check_rate(suspect, risks, alpha)
+        check_rate("wrong keys", risks, alpha)
+    ratios = np.array([likelihood_ratio_log10(f.ranks) for f in found])
+    for c in (2.0, 10.0, 100.0):
+        # At most n / c are allowed on average; the values are far below Markov's bound.
+        assert (ratios >= math.log10(c)).sum() <= ratios.size / c
+    assert np.mean(10.0**ratios) <= 1.0
+    assert np.median(ratios) < 0  # most support the second proposition
 
 
 def test_fault_34_shuffled_labels_a_thousand_times_are_found_no_more_often_than_stated(marked) -> None:
@@ -89,7 +94,6 @@ def test_fault_35_too_few_permutations_are_reported_and_give_no_small_p(marked, 
     key = irwm.generate_key(model, irwm.Parameters(permutations=permutations), secret=bytes(32))
     found = irwm.detect(model, model, key)
     assert found.verdict == "inconclusive"
-    assert "Too few permutations" in found.reason
     assert np.nanmin(found.ranks) >= 1 / (1 + permutations)
     assert found.log10_p >= fisher_floor_log10(50, permutations)
 
@@ -108,33 +112,14 @@ def test_fault_36_correction_for_many_keys_is_applied_and_printed(marked) -> Non
     assert log10_risk(many.reading, many.comparisons) == pytest.approx(
         log10_risk(one.reading, one.maps * one.places) + 5
     )
-    document = document_of(Marked(model, key, release.path), release, many)
+    document = document_of(model, key, release, many)
     lr = document["evaluation"]
     assert lr["log10_lr_per_comparison"] == pytest.approx(
         lr["log10_lr"] - math.log10(100_000 * many.maps * many.places)
     )
     text = Page(render_html(document)).text
-    assert "100 000 for the keys tried on this suspect" in text
-    assert "divided by the 400 000 comparisons made" in text
-
-
-def test_fault_37_the_same_seed_gives_the_same_ranks_with_any_number_of_threads(marked) -> None:
-    """Stated tolerance: ranks and verdict equal, other numbers to one part in a million."""
-    model, key, release = marked
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 1):
-            torch.set_num_threads(threads)
-            found.append(irwm.detect(release, model, key))
-    finally:
-        torch.set_num_threads(before)
-    one, two, again = found
-    for other in (two, again):
-        assert other.verdict == one.verdict
-        np.testing.assert_array_equal(other.ranks, one.ranks)
-        np.testing.assert_allclose(other.observed, one.observed, rtol=1e-6)
-        np.testing.assert_allclose(other.null, one.null, rtol=1e-6, atol=1e-9)
-    np.testing.assert_array_equal(one.null, again.null)
+    for number in ("100 000", "400 000"):
+        assert number in text
 
 
 @pytest.mark.gpu

@@ -104,29 +104,18 @@ def make_authority(
     """
     folder.mkdir()
     starts = starts or datetime.now(UTC) - timedelta(days=1)
-    root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    root_name, own_name = _name(f"{name} Root"), _name(name)
-    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
-    root = _certificate(root_name, root_name, root_key, long_ago, YEAR * 80)
-    root = root.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    if root_usages:
-        root = root.add_extension(x509.ExtendedKeyUsage(root_usages), critical=False)
-    signed_root = root.sign(root_key, hashes.SHA256())
-    issuer_name, issuer_key = root_name, root_key
+    root = issuer = _Party.new(f"{name} Root")
+    root_certificate = _certificate(root, root, usages=root_usages)
     if between is not None:
-        issuer_name, issuer_key = _name(f"{name} Between"), ec.generate_private_key(ec.SECP256R1())
-        middle = _certificate(issuer_name, root_name, issuer_key, long_ago, YEAR * 80)
-        middle = middle.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        if between:
-            middle = middle.add_extension(x509.ExtendedKeyUsage(between), critical=False)
-        signed_middle = middle.sign(root_key, hashes.SHA256())
-        (folder / "between.pem").write_bytes(signed_middle.public_bytes(Encoding.PEM))
-    leaf = _certificate(own_name, issuer_name, key, starts, lasts)
-    leaf = leaf.add_extension(x509.ExtendedKeyUsage(usages), critical=critical)
+        issuer = _Party.new(f"{name} Between")
+        middle = _certificate(issuer, root, usages=between)
+        (folder / "between.pem").write_bytes(middle.public_bytes(Encoding.PEM))
+    own = _Party.new(name)
+    leaf = _certificate(own, issuer, usages=usages, critical=critical, valid=(starts, lasts))
     files = {
-        "root.pem": signed_root.public_bytes(Encoding.PEM),
-        "tsa.pem": leaf.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.PEM),
-        "tsa.key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        "root.pem": root_certificate.public_bytes(Encoding.PEM),
+        "tsa.pem": leaf.public_bytes(Encoding.PEM),
+        "tsa.key": own.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         "serial": b"01\n",
         "ts.cnf": CONFIG.format(folder=folder, chain=f"certs = {folder}/root.pem" if with_root else "").encode(),
     }
@@ -135,22 +124,38 @@ def make_authority(
     return Authority(folder)
 
 
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+@dataclass(frozen=True)
+class _Party:
+    """A name with a private key."""
+
+    name: x509.Name
+    key: ec.EllipticCurvePrivateKey
+
+    @staticmethod
+    def new(name: str) -> _Party:
+        named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        return _Party(named, ec.generate_private_key(ec.SECP256R1()))
 
 
 def _certificate(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    starts: datetime,
-    lasts: timedelta,
-) -> x509.CertificateBuilder:
-    return x509.CertificateBuilder(
-        issuer_name=issuer,
-        subject_name=subject,
-        public_key=key.public_key(),
+    subject: _Party,
+    issuer: _Party,
+    usages: tuple[x509.ObjectIdentifier, ...],
+    critical: bool = False,
+    valid: tuple[datetime, timedelta] | None = None,
+) -> x509.Certificate:
+    """A certificate; without a time of validity, that of an authority, valid for decades."""
+    starts, lasts = valid or (datetime(2000, 1, 1, tzinfo=UTC), YEAR * 80)
+    made = x509.CertificateBuilder(
+        issuer_name=issuer.name,
+        subject_name=subject.name,
+        public_key=subject.key.public_key(),
         serial_number=x509.random_serial_number(),
         not_valid_before=starts,
         not_valid_after=starts + lasts,
     )
+    if valid is None:
+        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    if usages:
+        made = made.add_extension(x509.ExtendedKeyUsage(usages), critical=critical)
+    return made.sign(issuer.key, hashes.SHA256())

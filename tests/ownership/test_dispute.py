@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.attacks.adaptive import drop_components
@@ -49,20 +47,11 @@ def one(outcome: Outcome) -> rules.Ruling:
     return ruling
 
 
-def made(folder: Path, path: Path) -> World:
-    original = irwm.open_checkpoint(path)
-    key = key_of(original, "Owner", 1)
-    return World(original, key, irwm.open_checkpoint(irwm.insert(original, key, folder / "M1").path), folder)
-
-
 @pytest.fixture(scope="module")
 def world(gemma_path: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
-    return made(tmp_path_factory.mktemp("gemma"), gemma_path)
-
-
-@pytest.fixture(scope="module")
-def demo_world(demo_path: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
-    return made(tmp_path_factory.mktemp("demo"), demo_path)
+    original, folder = irwm.open_checkpoint(gemma_path), tmp_path_factory.mktemp("gemma")
+    key = key_of(original, "Owner", 1)
+    return World(original, key, irwm.open_checkpoint(irwm.insert(original, key, folder / "M1").path), folder)
 
 
 @pytest.fixture(scope="module")
@@ -111,31 +100,24 @@ def test_second_mark_on_release_shows_our_mark_in_its_original(
     assert outcome.test("Attacker", "leak").found
     assert outcome.test("Owner", "original of Attacker").found
     assert not outcome.test("Attacker", "original of Owner").found
-    assert "The claimed original of Attacker carries the mark of Owner" in outcome.sentence
-    assert outcome.remarks == (
-        "The leak equals a model of Attacker bit for bit, so it shows nothing as model in dispute.",
-    )
-
-
-def computed_back(world: World, noise: float) -> Outcome:
-    """The paper's second attack: subtracting the attacker's own mark gives Mo', marking that gives M1'."""
-    key = key_of(world.release, "Attacker", 2)
-    choices = key.choices()
-    embedding, rows = world.release.embedding(), torch.from_numpy(choices.marked_rows)
-    embedding[rows] = 2 * embedding[rows] - marked_rows(world.release, key, choices).float()
-    back = write_embedding(world.release, with_noise(embedding, noise), world.folder / "Mo-back")
-    with pytest.raises(KeyMismatchError):  # the key of the removed mark was made for another model
-        irwm.detect(world.release, back, key)
-    key = key_of(back, "Attacker", 4)
-    return resolve([world.claim(), Claim("Attacker", back, key, world.marked(back, key, "M1-back"))])
+    assert len(outcome.remarks) == 1  # the leak equals a model of the attacker, so it shows nothing
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "noise"), [("world", 0.0), ("demo_world", 0.1)], ids=["gemma", "demo, with noise"])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_original_derived_from_our_release_carries_our_mark(
-    request: pytest.FixtureRequest, model: str, noise: float
+    world: World, attacker_key: irwm.Key, tmp_path: Path, noise: float
 ) -> None:
-    outcome = computed_back(request.getfixturevalue(model), noise)
+    """The paper's second attack: subtracting the attacker's own mark gives Mo', marking that gives M1'."""
+    choices = attacker_key.choices()
+    embedding, rows = world.release.embedding(), torch.from_numpy(choices.marked_rows)
+    embedding[rows] = 2 * embedding[rows] - marked_rows(world.release, attacker_key, choices).float()
+    back = write_embedding(world.release, with_noise(embedding, noise), tmp_path / "Mo-back")
+    with pytest.raises(KeyMismatchError):  # the key of the removed mark was made for another model
+        irwm.detect(world.release, back, attacker_key)
+    key = key_of(back, "Attacker", 4)
+    marked = irwm.open_checkpoint(irwm.insert(back, key, tmp_path / "M1-back").path)
+    outcome = resolve([world.claim(), Claim("Attacker", back, key, marked)])
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ORIGINAL_MARKED)
     assert outcome.test("Owner", "original of Attacker").found
     assert outcome.test("Owner", "release of Attacker").found
@@ -169,25 +151,20 @@ def dated(claims: Sequence[Claim], tested: Outcome, ours: str | None, theirs: st
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "winner"),
-    [(EARLY, LATE, "Owner"), (LATE, EARLY, "Attacker"), (EARLY, None, None), (None, EARLY, None)],
+    [
+        (EARLY, LATE, "Owner"),
+        (LATE, EARLY, "Attacker"),
+        (EARLY, None, None),
+        (None, EARLY, None),
+        (None, None, None),
+        (EARLY, EARLY, None),
+    ],
 )
 def test_earlier_commitment_decides_if_one_model_has_both_marks(
     undated: tuple[list[Claim], Outcome], ours: str | None, theirs: str | None, winner: str | None
 ) -> None:
     outcome = dated(*undated, ours, theirs)
     assert (outcome.winner, one(outcome).rule) == (winner, rules.EARLIER if winner else rules.UNDECIDED)
-    assert ("does not show who trained the model" in outcome.sentence) == (winner is not None)
-    assert ("has a date; that does not show that" in outcome.sentence) == (winner is None)
-
-
-@pytest.mark.parametrize("date", [None, EARLY])
-def test_dispute_without_two_different_dates_is_undecided(
-    undated: tuple[list[Claim], Outcome], date: str | None
-) -> None:
-    outcome = dated(*undated, date, date)
-    assert (outcome.winner, one(outcome).rule) == (None, rules.UNDECIDED)
-    assert "carries both marks" in outcome.sentence
-    assert "time-stamped before" in one(outcome).would_decide
 
 
 @pytest.fixture(scope="module")
@@ -222,9 +199,6 @@ def test_a_rival_s_key_is_not_in_our_release(
     assert not outcome.test("Owner", "release of Rival").found
     assert outcome.test("Owner", "leak").found
     assert outcome.winner == winner
-    if winner is None:
-        assert "The mark of Owner is in the leak; that of Rival is not." in outcome.sentence
-        assert "no mark shows which of them came first" in outcome.sentence
 
 
 @pytest.mark.slow
@@ -238,8 +212,6 @@ def test_rival_with_incomparable_model_is_not_called_unrelated(
     assert not outcome.test("Owner", "original of Rival").related
     assert not outcome.test("Owner", "original of Rival").unrelated
     assert (outcome.winner, one(outcome).rule) == (None, rules.UNDECIDED)
-    assert "The mark of Owner is in the leak; that of Rival is not." in outcome.sentence
-    assert "Whether the two originals are related is unknown." in outcome.sentence
 
 
 @pytest.mark.slow
@@ -249,8 +221,7 @@ def test_a_key_that_does_not_fit_its_own_original_is_named(
     """The attacker shows the true original, to hide that the key was made for our release."""
     outcome = resolve([world.claim(), Claim("Attacker", world.original, attacker_key, twice)])
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
-    (remark,) = outcome.remarks
-    assert "The key of Attacker does not fit the original of Attacker" in remark
+    assert len(outcome.remarks) == 1
     assert outcome.test("Attacker", "release of Owner").finding is None
 
 
@@ -263,13 +234,12 @@ def test_original_with_implausible_row_is_refused(
     embedding = world.release.embedding()
     embedding[300] *= factor
     corrupted = write_embedding(world.release, embedding, world.folder / f"corrupted {factor}")
-    with pytest.raises(CorruptCheckpointError, match=r"cannot result from training|not finite"):
+    with pytest.raises(CorruptCheckpointError):
         key_of(corrupted, "Attacker", 4)
     outcome = resolve([world.claim(), Claim("Attacker", corrupted, attacker_key, None, EARLY)], [("leak", leak)])
     assert outcome.test("Owner", "leak").found
     assert outcome.test("Owner", "original of Attacker").found
     assert (outcome.winner, one(outcome).rule) == ("Owner", rules.UNFIT)
-    assert "rows that cannot result from training" in outcome.remarks[0] or "not finite" in outcome.remarks[0]
 
 
 @pytest.mark.fault(87)
@@ -295,17 +265,9 @@ def test_two_keys_without_their_originals_are_undecided(world: World, attacker_k
     assert len(outcome.remarks) == 2
 
 
-@pytest.mark.slow
-def test_an_altered_key_is_refused_on_its_own_original(world: World) -> None:
-    for change in ({"attempt": world.key.attempt + 1}, {"scale": 1.0}, {"layer0_digest": "0" * 64}):
-        outcome = resolve([world.claim(), Claim("Attacker", world.original, replace(world.key, **change))])
-        assert one(outcome).rule == rules.UNFIT
-        assert not outcome.test("Owner", "release of Owner").refused
-
-
 def test_a_release_without_its_owner_s_mark_is_named(world: World, rival: Claim) -> None:
     outcome = resolve([world.claim(), replace(rival, released=world.original)])
-    assert outcome.remarks == ("The mark of Rival is not in the release of Rival.",)
+    assert len(outcome.remarks) == 1
 
 
 def test_findings_are_corrected_for_every_key_on_every_model(contested: tuple[list[Claim], Outcome]) -> None:
@@ -362,19 +324,10 @@ def test_commitment_after_the_suspect_appeared_is_too_late(
     assert dated(*contested, stamp.time_utc, (at + day).isoformat()).winner == "Owner"
 
 
-def _with_head(model: irwm.Checkpoint, other: irwm.Checkpoint, folder: Path) -> irwm.Checkpoint:
-    """The model with another one's output head."""
-    shutil.copytree(model.path, folder)
-    (file,) = folder.glob("*.safetensors")
-    tensors = load_file(file) | {"lm_head.weight": load_file(other.shards[0])["lm_head.weight"]}
-    save_file(tensors, file, metadata={"format": "pt"})
-    return irwm.open_checkpoint(folder)
-
-
 @pytest.mark.slow
-def test_original_without_mark_is_found_by_fingerprint(demo_path: Path, tmp_path: Path) -> None:
-    """The attacker restores the head, redraws the marked rows, and presents the result as an original."""
-    original = irwm.open_checkpoint(demo_path)
+def test_original_without_mark_is_found_by_fingerprint(world: World, tmp_path: Path) -> None:
+    """The attacker redraws the marked rows, and presents the result as an original."""
+    original = world.original
     key = irwm.generate_key(original, irwm.one_owner(original.hidden_size), bytes([1]) * 32, "Owner")
     release = irwm.open_checkpoint(irwm.insert(original, key, tmp_path / "release").path)
     embedding = release.embedding()
@@ -382,14 +335,12 @@ def test_original_without_mark_is_found_by_fingerprint(demo_path: Path, tmp_path
     lengths = embedding[rows].norm(dim=1, keepdim=True)
     drawn = torch.randn(len(rows), original.hidden_size, generator=torch.Generator().manual_seed(3))
     embedding[rows] = drawn / drawn.norm(dim=1, keepdim=True) * lengths
-    written = write_embedding(release, embedding, tmp_path / "written")
-    his = _with_head(written, original, tmp_path / "his")
+    his = write_embedding(release, embedding, tmp_path / "his")
     theirs = irwm.generate_key(his, irwm.one_owner(his.hidden_size), bytes([2]) * 32, "Attacker")
     outcome = resolve([Claim("Owner", original, key, release), Claim("Attacker", his, theirs)])
     tested = outcome.test("Owner", "original of Attacker")
     assert tested.finding is not None
     assert tested.finding.evidence[0].log10_p > -3  # the mark is gone
     assert tested.log10_risk < -30
-    ruling = one(outcome)
-    assert (ruling.winner, ruling.rule) == ("Owner", rules.ORIGINAL_MARKED)
+    assert (outcome.winner, one(outcome).rule) == ("Owner", rules.ORIGINAL_MARKED)
     assert not outcome.test("Attacker", "original of Owner").found

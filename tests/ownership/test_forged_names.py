@@ -28,20 +28,32 @@ from irwm.scheme.probabilities import LN10, binomial_tail_log
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("positions", [50, 400])
-def test_removed_names_do_not_remove_positions(demo_path: Path, tmp_path: Path, positions: int) -> None:
+def test_removed_names_do_not_remove_positions(demo_path: Path, tmp_path: Path) -> None:
     victim = irwm.open_checkpoint(demo_path)
-    params = irwm.Parameters.paper(positions=positions, required_positions=positions // 2, permutations=299)
+    params = irwm.Parameters.paper(positions=400, required_positions=200, permutations=299)
     key = irwm.generate_key(victim, params, secret=bytes(32), owner="False accuser")
     honest = irwm.detect(victim, victim, key)
     unfit = honest.marked_rows[honest.ranks >= 0.2]
-    kept = positions - unfit.size
-    if positions == 400:
-        assert kept * np.log10(0.2) < -40  # the evidence if the names were trusted
+    assert (400 - unfit.size) * np.log10(0.2) < -40  # the evidence if the names were trusted
     forged = irwm.detect(victim, renamed(victim, unfit, tmp_path / "model"), key)
-    assert forged.present == positions
+    assert forged.present == 400
     assert forged.verdict != "found"
     assert forged.count == honest.count
+
+
+def weights_of(model: irwm.Checkpoint, key: irwm.Key) -> NDArray[np.float64]:
+    """The equations that a marked row fits."""
+    choices = key.choices()
+    a_m = invariant(model, choices.query_tokens, choices.reference_tokens).cpu().numpy()
+    return stat.joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
+
+
+def misfits(model: irwm.Checkpoint, key: irwm.Key, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How badly each of the rows fits each position of a key; a small value fits."""
+    weights, shuffled = weights_of(model, key), stat.normalised(rows)
+    return np.stack(
+        [np.linalg.norm(weights @ shuffled[:, order].T, axis=0) for order in key.choices().row_permutations]
+    )
 
 
 def exchanged(model: irwm.Checkpoint, key: irwm.Key) -> dict[int, int]:
@@ -50,18 +62,14 @@ def exchanged(model: irwm.Checkpoint, key: irwm.Key) -> dict[int, int]:
     Moved rows are recognised by their low resemblance, but the reference is the key's own rows: if most of the rows of
     a long key were moved, low resemblance is usual.
     """
-    choices = key.choices()
-    a_m = invariant(model, choices.query_tokens, choices.reference_tokens).cpu().numpy()
-    weights = stat.joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
-    rows = model.embedding(choices.marked_rows).double().numpy()
-    shuffled = stat.normalised(rows)
-    cost = np.stack([np.linalg.norm(weights @ shuffled[:, order].T, axis=0) for order in choices.row_permutations])
+    tokens = key.choices().marked_rows
+    rows = model.embedding(tokens).double().numpy()
+    cost = misfits(model, key, rows)
     centred = rows - np.median(model.embedding(range(0, model.vocab_size, 7)).double().numpy(), axis=0)
     centred /= np.linalg.norm(centred, axis=1, keepdims=True)
     cosines = centred @ centred.T
     cost[(cosines < 0.08) | (cosines > 0.184)] = 1e6
     ours, theirs = linear_sum_assignment(cost**2)
-    tokens = choices.marked_rows
     return dict(zip(tokens[ours].tolist(), tokens[theirs].tolist(), strict=True))
 
 
@@ -79,9 +87,7 @@ def with_names(model: irwm.Checkpoint, moved: dict[int, int], folder: Path) -> i
 
 def count_where(model: irwm.Checkpoint, key: irwm.Key, rows: NDArray[np.int64]) -> int:
     """Positions below .2 if the names are trusted: the plain arithmetic on the rows to which they lead."""
-    choices = key.choices()
-    a_m = invariant(model, choices.query_tokens, choices.reference_tokens).cpu().numpy()
-    weights = stat.joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
+    choices, weights = key.choices(), weights_of(model, key)
     read = model.embedding(rows[choices.marked_rows]).double().numpy()
     shuffled = stat.normalised(np.take_along_axis(read, choices.row_permutations, axis=1))
     null = stat.null_lengths(weights, shuffled, NullOrders.of(0, 299, *shuffled.shape))
@@ -113,15 +119,12 @@ def test_names_do_not_select_rows_of_unrelated_model(demo_path: Path, tmp_path: 
     key = irwm.generate_key(original, irwm.Parameters.paper(scale="auto"), secret=secret, owner="False accuser")
     write_neutral(original, tmp_path / "victim")
     shutil.copyfile(demo_path / "tokenizer.json", tmp_path / "victim" / "tokenizer.json")
-    victim, choices = irwm.open_checkpoint(tmp_path / "victim"), key.choices()
-    a_m = invariant(original, choices.query_tokens, choices.reference_tokens).cpu().numpy()
-    weights = stat.joint_map(permute_rows(a_m, choices.constraint_permutations), key.scale)
-    shuffled = stat.normalised(victim.embedding().double().numpy())
-    cost = np.stack([np.linalg.norm(weights @ shuffled[:, order].T, axis=0) for order in choices.row_permutations])
+    victim = irwm.open_checkpoint(tmp_path / "victim")
+    cost = misfits(original, key, victim.embedding().double().numpy())
     _, fitting = linear_sum_assignment(np.nan_to_num(cost, nan=1e6))
     # Each marked token and the row that fits it exchange their names, in the order of the positions.
     rows = np.arange(original.vocab_size)
-    for token, row in zip(choices.marked_rows.tolist(), fitting.tolist(), strict=True):
+    for token, row in zip(key.choices().marked_rows.tolist(), fitting.tolist(), strict=True):
         here = int(np.flatnonzero(rows == row)[0])
         rows[token], rows[here] = rows[here], rows[token]
     assert count_where(victim, key, rows) > 40  # the evidence if the names were trusted

@@ -111,13 +111,11 @@ def test_finding_explained_by_search_is_undecided_for_any_dates() -> None:
     for date in DATES:
         ruling = rules.rule(("A", date), ("B", DATES[2]), table_of(A_original_B=WEAK, A_release_A=STRONG))
         assert (ruling.rule, ruling.winner) == (rules.UNDECIDED, None)
-        assert "a key searched for after the fact could show as much" in ruling.sentence
 
 
 def test_two_originals_that_carry_each_other_s_mark_are_called_impossible() -> None:
     ruling = rules.rule(("A", DATES[1]), ("B", None), table_of(A_original_B=STRONG, B_original_A=STRONG))
     assert ruling.winner is None
-    assert "Both cannot be" in ruling.sentence
 
 
 def test_early_date_without_mark_does_not_decide() -> None:
@@ -131,13 +129,10 @@ TWO_MARKS = {"A_release_A": STRONG, "B_release_B": STRONG, "A_exhibit": STRONG, 
 
 def test_date_does_not_decide_against_claimant_without_date() -> None:
     """An attacker can have a key stamped after the dispute began; the honest release is older than any stamp."""
-    ruling = rules.rule(("A", None), ("B", DATES[2]), table_of(**TWO_MARKS))
-    assert (ruling.rule, ruling.winner) == (rules.UNDECIDED, None)
-    assert "Only B has a date; that does not show that A came later." in ruling.sentence
     one_mark = {name: risk for name, risk in TWO_MARKS.items() if name != "A_exhibit"}
-    ruling = rules.rule(("A", None), ("B", DATES[2]), table_of(**one_mark))
-    assert (ruling.rule, ruling.winner) == (rules.UNDECIDED, None)
-    assert "Only B has a date; that does not show that A came later." in ruling.sentence
+    for marks in (TWO_MARKS, one_mark):
+        ruling = rules.rule(("A", None), ("B", DATES[2]), table_of(**marks))
+        assert (ruling.rule, ruling.winner) == (rules.UNDECIDED, None)
     assert rules.rule(("A", DATES[1]), ("B", DATES[2]), table_of(**TWO_MARKS)).winner == "A"
 
 
@@ -155,8 +150,6 @@ def test_originals_are_unrelated_only_if_known() -> None:
         )
         assert (known.rule, known.winner) == (rules.ONLY_ONE, "B")
         assert (unknown.rule, unknown.winner) == (rules.UNDECIDED, None)
-        assert "unrelated" not in unknown.sentence
-        assert "is unknown" in unknown.sentence
 
 
 def test_inconclusive_exhibit_does_not_count_as_unmarked() -> None:
@@ -188,4 +181,3 @@ def test_key_that_does_not_fit_is_undecided_by_mark_in_exhibit() -> None:
         for dates in product(DATES, DATES):
             ruling = rules.rule(("A", dates[0]), ("B", dates[1]), table)
             assert (ruling.rule, ruling.winner) == (rules.UNFIT, winner)
-            assert ("the original that the key of A was made for" in ruling.would_decide) == (winner is None)

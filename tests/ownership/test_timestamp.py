@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat import asn1
 from cryptography.x509 import ObjectIdentifier
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from irwm.ownership import TimestampError, cms, read_response, request
 from tests.ownership.authority import (
@@ -53,17 +51,14 @@ def test_time_stamp_states_time_and_authority(authority: Authority, answer: byte
     assert abs(datetime.fromisoformat(stamp.time_utc) - datetime.now(UTC)) < timedelta(hours=1)
 
 
-def test_authority_without_a_root_is_unproven(answer: bytes) -> None:
-    assert not read_response(QUERY, answer, DIGEST).trusted
-
-
-def test_another_root_of_the_same_name_is_not_trusted(answer: bytes, tmp_path: Path) -> None:
-    assert not read_response(QUERY, answer, DIGEST, make_authority(tmp_path / "namesake").root).trusted
-
-
-def test_one_matching_root_is_enough(authority: Authority, answer: bytes, tmp_path: Path) -> None:
-    roots = make_authority(tmp_path / "other", "Another").root + authority.root + authority.root
-    assert read_response(QUERY, answer, DIGEST, roots).trusted
+def test_only_a_matching_root_makes_an_authority_trusted(authority: Authority, answer: bytes, tmp_path: Path) -> None:
+    other, namesake = make_authority(tmp_path / "other", "Another"), make_authority(tmp_path / "namesake")
+    for roots, trusted in (
+        (None, False),
+        (namesake.root, False),
+        (other.root + authority.root + authority.root, True),
+    ):
+        assert read_response(QUERY, answer, DIGEST, roots).trusted == trusted
 
 
 def test_an_answer_with_its_chain_in_any_order_is_read(tmp_path: Path) -> None:
@@ -78,40 +73,28 @@ def test_an_answer_with_its_chain_in_any_order_is_read(tmp_path: Path) -> None:
         assert read_response(QUERY, with_token(token), DIGEST, authority.root).trusted
 
 
-def test_two_requests_differ_by_their_nonce() -> None:
-    assert request(DIGEST) != request(DIGEST)
-    assert request(DIGEST, nonce=5) == request(DIGEST, nonce=5)
+DIGESTS = ("", "ab", DIGEST.upper(), DIGEST + "00", "zz" * 32, " " + DIGEST, None)
 
 
-@pytest.mark.parametrize("nonce", [0, 1, 127, 128, 255, 256, 2**63, 2**64 - 1, 2**160 - 1])
+@pytest.mark.parametrize(("digest", "nonce"), [*((digest, 1) for digest in DIGESTS), (DIGEST, -1), (DIGEST, 2**160)])
+def test_request_with_invalid_digest_or_nonce_is_refused(digest: str, nonce: int) -> None:
+    with pytest.raises(TimestampError):
+        request(digest, nonce)
+
+
+@pytest.mark.parametrize("nonce", [0, 127, 128, 255, 256, 2**64 - 1, 2**160 - 1])
 def test_every_nonce_is_returned(authority: Authority, nonce: int) -> None:
     query = request(DIGEST, nonce=nonce)
     assert read_response(query, authority.answer(query), DIGEST, authority.root).trusted
 
 
-@pytest.mark.parametrize("digest", ["", "ab", DIGEST.upper(), DIGEST + "00", "zz" * 32, " " + DIGEST, None])
-def test_request_with_invalid_digest_is_refused(digest: str) -> None:
-    with pytest.raises(TimestampError, match="not a digest"):
-        request(digest)
-
-
-@pytest.mark.parametrize("nonce", [-1, 2**160])
-def test_a_nonce_out_of_range_is_refused(nonce: int) -> None:
-    with pytest.raises(TimestampError, match="nonce"):
-        request(DIGEST, nonce)
-
-
-def test_an_answer_does_not_date_another_document(authority: Authority, answer: bytes) -> None:
-    with pytest.raises(TimestampError, match="made for another document"):
+def test_an_answer_fits_only_its_document_and_its_request(authority: Authority, answer: bytes) -> None:
+    with pytest.raises(TimestampError):
         read_response(QUERY, answer, OTHER, authority.root)
-    with pytest.raises(TimestampError, match="it dates another document") as caught:
+    with pytest.raises(TimestampError) as caught:
         read_response(request(OTHER), answer, OTHER, authority.root)
-    assert caught.value.expected == f"SHA-256 {OTHER}"
-    assert caught.value.found == DIGEST
-
-
-def test_an_answer_to_another_request_is_refused(authority: Authority, answer: bytes) -> None:
-    with pytest.raises(TimestampError, match="another request") as caught:
+    assert (caught.value.expected, caught.value.found) == (f"SHA-256 {OTHER}", DIGEST)
+    with pytest.raises(TimestampError) as caught:
         read_response(request(DIGEST, nonce=99), answer, DIGEST, authority.root)
     assert caught.value.expected == "nonce 63"
 
@@ -138,29 +121,23 @@ def test_a_moved_time_is_refused(authority: Authority, answer: bytes) -> None:
     content = token_of(answer).signed.content.octets
     forged = content.replace(b"\x18\x0f" + year, b"\x18\x0f2001")
     assert forged != content
-    with pytest.raises(TimestampError, match="changed after it was signed"):
+    with pytest.raises(TimestampError):
         read_response(QUERY, answer.replace(content, forged), DIGEST, authority.root)
 
 
-def test_an_answer_without_its_certificate_is_refused(authority: Authority, answer: bytes) -> None:
-    stripped = token_of(answer)
-    stripped.signed.certificates = None
-    with pytest.raises(TimestampError, match="certificate of the signer is missing"):
-        read_response(QUERY, with_token(stripped), DIGEST, authority.root)
-
-
-def test_certificate_of_another_signer_is_refused(authority: Authority, answer: bytes, tmp_path: Path) -> None:
+def test_an_answer_without_its_certificate_is_refused(authority: Authority, answer: bytes, tmp_path: Path) -> None:
     other = make_authority(tmp_path / "other")
-    swapped = token_of(answer)
-    swapped.signed.certificates = token_of(other.answer(QUERY)).signed.certificates
-    with pytest.raises(TimestampError, match="certificate of the signer is missing"):
-        read_response(QUERY, with_token(swapped), DIGEST, other.root)
+    for certificates in (None, token_of(other.answer(QUERY)).signed.certificates):
+        token = token_of(answer)
+        token.signed.certificates = certificates
+        with pytest.raises(TimestampError):
+            read_response(QUERY, with_token(token), DIGEST, authority.root + other.root)
 
 
 @pytest.mark.parametrize("starts", [datetime.now(UTC) - 3 * YEAR, datetime.now(UTC) + YEAR], ids=["past", "future"])
 def test_certificate_not_valid_at_the_time_is_rejected(tmp_path: Path, starts: datetime) -> None:
     authority = make_authority(tmp_path / "tsa", starts=starts)
-    with pytest.raises(TimestampError, match="is valid from"):
+    with pytest.raises(TimestampError):
         read_response(QUERY, authority.answer(QUERY), DIGEST, authority.root)
 
 
@@ -174,7 +151,7 @@ def test_certificate_for_another_usage_is_rejected(
 ) -> None:
     content = token_of(answer).signed.content.octets
     wrong = make_authority(tmp_path / "wrong", usages=usages, critical=critical)
-    with pytest.raises(TimestampError, match="not for time-stamping"):
+    with pytest.raises(TimestampError):
         read_response(QUERY, wrong.sign(content), DIGEST, wrong.root)
     right = make_authority(tmp_path / "right")  # signs in the same way, so only the certificate can be the cause
     assert read_response(QUERY, right.sign(content), DIGEST, right.root).trusted
@@ -201,7 +178,7 @@ def test_a_refusal_is_named_with_the_authority_s_words(authority: Authority) -> 
     sha1 = cms.Algorithm(oid=ObjectIdentifier("1.3.14.3.2.26"), parameters=asn1.Null())
     query = cms.Request(version=1, imprint=cms.Imprint(algorithm=sha1, digest=bytes(20)))
     refused = authority.answer(asn1.encode_der(query))
-    with pytest.raises(TimestampError, match="did not grant it") as caught:
+    with pytest.raises(TimestampError) as caught:
         read_response(QUERY, refused, DIGEST, authority.root)
     assert caught.value.found is not None
     assert caught.value.found.startswith("rejected; Message digest algorithm")
@@ -211,53 +188,25 @@ def test_a_refusal_is_named_with_the_authority_s_words(authority: Authority) -> 
 def test_anything_but_granted_is_refused(answer: bytes, status: int) -> None:
     token = asn1.decode_der(asn1.TLV, asn1.encode_der(token_of(answer)))
     other = response(token, status)
-    with pytest.raises(TimestampError, match="did not grant it"):
+    with pytest.raises(TimestampError):
         read_response(QUERY, other, DIGEST)
 
 
-@pytest.mark.parametrize("response", [b"", b"0", b"\x30\x80\x00\x00", b"<html>502</html>", b"0\x84\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "response", [b"", b"0", b"\x30\x80\x00\x00", b"<html>502</html>", b"0\x84\xff\xff\xff\xff", bytes(1 << 20)]
+)
 def test_invalid_response_is_refused(response: bytes) -> None:
-    with pytest.raises(TimestampError, match="cannot be used"):
+    with pytest.raises(TimestampError):
         read_response(QUERY, response, DIGEST)
-
-
-def test_oversized_response_is_refused() -> None:
-    with pytest.raises(TimestampError, match="too large"):
-        read_response(QUERY, bytes(1 << 20), DIGEST)
 
 
 @pytest.mark.parametrize("query", [b"", b"hello", QUERY[:-1], QUERY + b"\0", b"\x30\x03\x02\x01\x01", bytes(5000)])
 def test_invalid_request_is_refused(answer: bytes, query: bytes) -> None:
-    with pytest.raises(TimestampError, match="not a time-stamp request"):
+    with pytest.raises(TimestampError):
         read_response(query, answer, DIGEST)
 
 
 @pytest.mark.parametrize("roots", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", b"\0"])
 def test_invalid_root_is_refused(answer: bytes, roots: bytes) -> None:
-    with pytest.raises(TimestampError, match="no certificates found"):
-        read_response(QUERY, answer, DIGEST, roots)
-
-
-@given(st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_hostile_bytes_end_in_one_kind_of_error(answer: bytes, authority: Authority, data: st.DataObject) -> None:
-    """Arbitrary bytes, and real answers with a piece cut out, doubled or overwritten."""
-    kind = data.draw(st.sampled_from(["bytes", "cut", "insert", "overwrite"]))
-    if kind == "bytes":
-        hostile = data.draw(st.binary(max_size=300))
-    else:
-        start = data.draw(st.integers(0, len(answer)))
-        piece = data.draw(st.binary(max_size=40))
-        stop = start if kind == "insert" else min(len(answer), start + data.draw(st.integers(1, 40)))
-        hostile = answer[:start] + (b"" if kind == "cut" else piece) + answer[stop:]
-    try:
-        stamp = read_response(QUERY, hostile, DIGEST, authority.root)
-    except TimestampError:
-        return
-    assert stamp.time_utc == read_response(QUERY, answer, DIGEST, authority.root).time_utc
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_as_a_request_end_in_one_kind_of_error(query: bytes) -> None:
     with pytest.raises(TimestampError):
-        read_response(query, b"", DIGEST)
+        read_response(QUERY, answer, DIGEST, roots)

@@ -6,9 +6,10 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -17,15 +18,29 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.evidence.decoys import decoys
 from irwm.evidence.detection import detect_marks
-from irwm.ownership import Commitment
+from irwm.ownership import Claim, Commitment, resolve
 from irwm.ownership.key_search import standing
 from irwm.ownership.timestamp import request
-from irwm.report import ItemDescription, KeyInfo, SelfTest, finding_document, installed_versions
+from irwm.report import (
+    ItemDescription,
+    KeyInfo,
+    SelfTest,
+    dispute,
+    finding_document,
+    from_json,
+    installed_versions,
+    to_json,
+)
 from irwm.report.controls import WAY, Controls
+from irwm.report.dispute import ClaimInfo
 from irwm.report.error_rates import ErrorRates
 from irwm.report.stamps import StampedCommitment
+from irwm.report.verify import Verification
 from tests.ownership.authority import Authority, make_authority
 from tools.small_models import write_llama
+
+if TYPE_CHECKING:
+    from tests.report.of_jobs import Desk
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
+def failed(outcome: Verification) -> dict[str, str]:
+    """The checks that fail, with what they say."""
+    return {check.name: check.said for check in outcome.checks if check.ok is False}
+
+
+def held(outcome: Verification) -> set[str]:
+    """The names of the checks that hold."""
+    return {check.name for check in outcome.checks if check.ok}
+
+
 # A day after any time-stamp that a test has made.
 SEEN = "2099-02-01T00:00:00Z"
 
@@ -111,17 +136,21 @@ def dated(authority: Authority, key: irwm.Key, log10_risk: float) -> dict[str, A
 
 def examine(world: dict[str, Any], suspect: str, key: str = "key", **changes: Any) -> Examined:
     s, model, k = world[suspect], world["model"], world[key]
-    finding = irwm.detect(s, model, k, seed=7, keys_tried=3)
+    item = ItemDescription.of(s, hashes=world["manifest"] if suspect == "copy" else None)
+    given = {"suspect": item, "original": ItemDescription.of(model), "extra": {"Device": "cpu", "Seconds": 3.25}}
+    return described(s, model, k, irwm.detect(s, model, k, seed=7, keys_tried=3), given | changes)
+
+
+def described(
+    suspect: irwm.Checkpoint, model: irwm.Checkpoint, key: irwm.Key, finding: irwm.Finding, given: dict[str, Any]
+) -> Examined:
     particulars = {
-        "suspect": ItemDescription.of(s, hashes=world["manifest"] if suspect == "copy" else None),
-        "original": ItemDescription.of(model),
-        "key_info": KeyInfo.of(k),
+        "key_info": KeyInfo.of(key),
         "case": {"Case": "2026-014", "Examiner": "J. Doe"},
         "created_utc": "2026-11-21T02:00:00Z",
         "tool_versions": installed_versions(),
-        "extra": {"Device": "cpu", "Seconds": 3.25},
-    } | changes
-    return Examined(s, model, k, finding, particulars, finding_document(finding, **particulars))
+    } | given
+    return Examined(suspect, model, key, finding, particulars, finding_document(finding, **particulars))
 
 
 def hashed(model: irwm.Checkpoint) -> ItemDescription:
@@ -139,19 +168,42 @@ def complete(world: dict[str, Any], suspect: str = "copy", key: str = "key", **c
     with tempfile.TemporaryDirectory() as folder:
         controlled = Controls(examined.with_suspect(model), Path(folder)).run(examined, k, finding)
     rates = ErrorRates(decoys(examined, k, finding, 400), controlled.neutral)
-    particulars = {
+    given = {
         "suspect": hashed(s),
         "original": hashed(model),
-        "key_info": KeyInfo.of(k),
-        "case": {"Case": "2026-014", "Examiner": "J. Doe"},
-        "created_utc": "2026-11-21T02:00:00Z",
-        "tool_versions": installed_versions(),
         "extra": {"Device": "cpu"},
         "self_tests": controlled.tests,
         "error_rates": rates,
         "keys_held": 1,
-    } | changes
-    return Examined(s, model, k, finding, particulars, finding_document(finding, **particulars))
+    }
+    return described(s, model, k, finding, given | changes)
+
+
+def document_of(
+    model: irwm.Checkpoint, key: irwm.Key, suspect: irwm.Checkpoint, finding: irwm.Finding, **more: Any
+) -> dict[str, Any]:
+    """The document of a finding, as a reader gets it."""
+    given = {"suspect": ItemDescription.of(suspect), "original": ItemDescription.of(model)}
+    return from_json(to_json(described(suspect, model, key, finding, given | more).document))
+
+
+def dispute_of(claims: Sequence[Claim], suspect: irwm.Checkpoint) -> dict[str, Any]:
+    """The document of a dispute about one model; the first claim is that of its maker."""
+    described = [
+        ClaimInfo.of(claim.claimant, claim.key, ItemDescription.of(claim.original), None, ours=claim is claims[0])
+        for claim in claims
+    ]
+    name = "model in dispute"
+    made = dispute.dispute_document(
+        resolve(claims, [(name, suspect)]),
+        claims=described,
+        exhibits=[(name, ItemDescription.of(suspect))],
+        case={"Case": "Two"},
+        created_utc="2026-11-21T02:00:00Z",
+        tool_versions=installed_versions(),
+        seed=0,
+    )
+    return dispute.from_json(to_json(made))
 
 
 @pytest.fixture(scope="session")
@@ -198,3 +250,16 @@ def two_tensors(world: dict[str, Any]) -> Examined:
 @pytest.fixture(params=["found", "not_found", "gone", "inconclusive", "disguised", "two_tensors"])
 def any_case(request: pytest.FixtureRequest) -> Examined:
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    from tests.report.of_jobs import Desk  # imports the app, which few of these tests need
+
+    return Desk(tmp_path_factory.mktemp("desk"))
+
+
+@pytest.fixture(scope="session")
+def files(desk: Desk) -> dict[str, Path]:
+    """The JSON of a signed report of every kind, as the app's tasks wrote it. Shared: copy it before any change."""
+    return {"report": desk.traced(), "sweep": desk.sweep(), "lab": desk.lab(), "dispute": desk.dispute()}

@@ -1,23 +1,20 @@
 """Reports that a person with the signing identity has altered.
 
 An insider changes an input of a report (a name, a control, a reading), computes with this program all values that
-follow from it, draws every page again and signs. Only the models, the keys and the log can show the change.
+follow from it, and signs. Only the models, the keys and the log can show the change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import irwm
 from irwm.evidence.unrelated import agreement_of, kept_models
 from irwm.report import SelfTest, finding_document
 from irwm.report.error_rates import ErrorRates
-from irwm.report.write import write_document
 from tests.report.conftest import Examined, hashed
-from tests.report.signers import Signatory
 
 World = dict[str, Any]
 
@@ -116,10 +113,3 @@ BENDS: dict[str, tuple[Callable[[Examined, World], dict[str, Any]], int]] = {
     ),
     "another neutral model": (_other_neutral, 1),
 }
-
-
-def sign(folder: Path, document: dict[str, Any], head: str = "") -> Path:
-    """The report's files, signed with the real identity; with an invented head of the audit log."""
-    signer = Signatory().signer()
-    write_document(folder, document, signer=replace(signer, audit_head=head) if head else signer)
-    return folder

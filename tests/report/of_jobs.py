@@ -116,12 +116,8 @@ class Desk:
         self.brought["lab"] = ["--original", DEMO]
         return self.run("lab", asked) / "lab.json"
 
-    def dispute(self, *, trusting: bool = False, **theirs: str) -> Path:
-        """Our release, which another claimant calls an original and marks again.
-
-        Args:
-            trusting: we also trust the authority that dated their claim.
-        """
+    def dispute(self) -> Path:
+        """Our release, which another claimant calls an original and marks again; both claims are dated."""
         folder = self.root / "dispute"
         original = irwm.open_checkpoint(write_llama(folder / "ours"))
         params = irwm.Parameters(constraints=5)
@@ -140,9 +136,9 @@ class Desk:
             "ours": {"original": str(folder / "ours"), "release": str(release), "key": id},
             "theirs": {
                 "name": "Copy Works", "original": str(release), "key_file": str(folder / "their.key"),
-                "release": str(marked), "stamp": str(self._their_stamp(his, folder / "stamp")), **theirs,
+                "release": str(marked), "stamp": str(self._their_stamp(his, folder / "stamp")),
             },
-            "exhibit": str(marked), "device": "cpu", "roots": str(self._root_file()) if trusting else "",
+            "exhibit": str(marked), "device": "cpu", "roots": str(self._root_file()),
         }  # fmt: skip
         return self.run("dispute", asked) / "dispute.json"
 

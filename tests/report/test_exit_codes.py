@@ -1,4 +1,4 @@
-"""The exit code of `irwm verify`, as a process, for every kind of file that a person may receive (docs/verifying.md).
+"""The exit code of `irwm verify` for every kind of file that a person may receive (docs/verifying.md).
 
 0: signed by the given identity, and every number was computed again. 2: not established. 1: a check fails.
 """
@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from irwm.report import from_json, wording
+from irwm.__main__ import main
+from irwm.errors import path_from
+from irwm.report import from_json, judged, wording
+from irwm.report.brought import Brought
+from irwm.report.checks import Verification
+from irwm.report.verify import verified
 from irwm.report.write import write_document
 from storage.backup import back_up
 from storage.case_archive import export_case
 from tests.ownership.authority import make_authority
 from tests.report.of_jobs import SEEN, Desk
-from tests.report.test_main import run
 from ui.components.commitment_box import commitment_of
 from ui.services.stamps import own_request
 
 pytestmark = pytest.mark.slow
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 OTHER = "ab" * 32
 IDENTITY, ROOT, EVERYTHING = "identity", "root", "everything"
 
@@ -34,27 +38,25 @@ IDENTITY, ROOT, EVERYTHING = "identity", "root", "everything"
 class Made:
     """One file of every kind, by its kind, and the other inputs of the reader."""
 
-    folder: Path
     files: dict[str, Path]
     identity: str
     root: Path
     brought: dict[str, list[object]]
 
-    def options(self, kind: str, given: Sequence[str]) -> list[object]:
-        """The command's options for the given inputs."""
+    def code(self, kind: str, given: Sequence[str], path: Path | None = None) -> int:
+        """The command's exit code for a file of this kind and these inputs."""
         known: dict[str, list[object]] = {
             IDENTITY: ["--identity", self.identity],
             ROOT: ["--tsa-root", self.root],
             EVERYTHING: self.brought.get(kind, []),
         }
-        return [option for each in given for option in known.get(each, ["--identity", each])]
+        options = [option for each in given for option in known.get(each, ["--identity", each])]
+        return main(["verify", *map(str, [path or self.files[kind], *options])])
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """All files, made by real tasks with a real vault and a real authority."""
-    desk = Desk(tmp_path_factory.mktemp("desk"))
-    files = {"report": desk.traced(), "sweep": desk.sweep(), "lab": desk.lab(), "dispute": desk.dispute(trusting=True)}
+def made(desk: Desk, files: dict[str, Path]) -> Made:
+    files = dict(files)
     files["outsiders"] = files["report"].with_name("report-without-rows.zip")
     others = desk.root / "others"
     others.mkdir()
@@ -85,20 +87,27 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     common += ["--audit-log", desk.exported_log()]
     brought = {kind: [*common, *options] for kind, options in desk.brought.items()}
     brought["outsiders"] = brought["report"]
-    return Made(desk.root, files, desk.identity, files["root.pem"], brought)
+    return Made(files, desk.identity, files["root.pem"], brought)
 
 
-def _unsigned(path: Path) -> dict:
+def _unsigned(path: Path) -> dict[str, Any]:
     document = from_json(path.read_bytes())
     status = {name: value for name, value in document["status"].items() if name != "custody"}
     return document | {"status": status | {"signed": False, "note": wording.STATUS}}
 
 
-def flip(path: Path) -> None:
-    """Change one byte in the middle."""
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(bytes(data))
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verifies here; tests/report/test_main.py starts the child process."""
+
+    def answer(asked: Mapping[str, Any], seconds: int | None) -> Verification:
+        roots = asked["roots_pem"]
+        brought = Brought(asked["identity"], roots and roots.encode("ascii"))
+        if asked["brought"] is not None:
+            brought = Brought.from_dict(asked["brought"])
+        return verified(path_from(asked["path"]), brought)
+
+    monkeypatch.setattr(judged, "_answer_of_child", answer)
 
 
 # Kind, other inputs, and the exit code.
@@ -138,78 +147,78 @@ AS_MADE = [
 
 
 @pytest.mark.parametrize(("kind", "given", "code"), AS_MADE, ids=lambda value: str(value))
-def test_every_kind_of_file_has_its_exit_code(made: Made, kind: str, given: tuple[str, ...], code: int) -> None:
-    said = run("verify", made.files[kind], *made.options(kind, given))
-    assert said.returncode == code, said.stdout + said.stderr
-    assert said.stderr == ""
-    assert said.stdout.rstrip().endswith(".")
+def test_every_kind_of_file_has_its_exit_code(
+    made: Made, capsys: pytest.CaptureFixture[str], kind: str, given: tuple[str, ...], code: int
+) -> None:
+    assert made.code(kind, given) == code
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.rstrip().endswith(".")
 
 
-CHANGED = [
-    ("report", ".json"),
-    ("report", ".html"),
-    ("report", ".pdf"),
-    ("report", ".signature.json"),
-    ("lab", ".json"),
-    ("lab", ".signature.json"),
-    ("sweep", ".json"),
-    ("sweep", ".html"),
-    ("dispute", ".json"),
-    ("dispute", ".signature.json"),
+def flip(path: Path) -> None:
+    """Change one byte in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def first_report(path: Path, ending: str = ".json") -> Path:
+    """A file of the first report of a sweep."""
+    row = next(row for row in json.loads(path.read_bytes())["rows"] if row["error"] is None)
+    return path.with_name(row["json"].replace(".json", ending))
+
+
+def flipped(ending: str) -> Callable[[Path], object]:
+    return lambda path: flip(path.with_suffix(ending))
+
+
+def replaced(ending: str) -> Callable[[Path], object]:
+    """Another file in the place of one of the sweep's, which nobody signed."""
+    return lambda path: first_report(path, ending).write_bytes(b"%PDF-1.7 acquitted")
+
+
+# Kind, what is changed in a copy of its folder, and the exit code.
+CHANGED: list[tuple[str, Callable[[Path], object], int]] = [
+    ("report", flipped(".json"), 1),
+    ("report", flipped(".html"), 1),
+    ("report", flipped(".pdf"), 1),
+    ("report", flipped(".signature.json"), 1),
+    ("report", lambda path: path.with_suffix(".signature.json").unlink(), 1),
+    ("lab", flipped(".json"), 1),
+    ("lab", flipped(".signature.json"), 1),
+    ("sweep", flipped(".json"), 1),
+    ("sweep", flipped(".html"), 1),
+    ("sweep", lambda path: flip(first_report(path)), 1),
+    ("sweep", lambda path: first_report(path).unlink(), 2),
+    ("sweep", replaced(".pdf"), 1),
+    ("sweep", replaced(".html"), 1),
+    ("sweep", replaced(".signature.json"), 1),
+    ("dispute", flipped(".json"), 1),
+    ("dispute", flipped(".signature.json"), 1),
 ]
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(("kind", "ending"), CHANGED)
-def test_changed_byte_exits_1(made: Made, tmp_path: Path, kind: str, ending: str) -> None:
-    folder = shutil.copytree(made.files[kind].parent, tmp_path / "copy")
-    path = folder / made.files[kind].name
-    flip(path.with_suffix(ending))
-    said = run("verify", path, "--identity", made.identity, "--tsa-root", made.root)
-    assert said.returncode == 1, said.stdout + said.stderr
-    assert said.stdout.splitlines()[-1].startswith("Verification failed: ")
+@pytest.mark.parametrize(("kind", "change", "code"), CHANGED)
+def test_changed_file_has_its_exit_code(
+    made: Made, tmp_path: Path, kind: str, change: Callable[[Path], object], code: int
+) -> None:
+    path = shutil.copytree(made.files[kind].parent, tmp_path / "copy") / made.files[kind].name
+    change(path)
+    assert made.code(kind, (IDENTITY, ROOT), path) == code
 
 
-def test_changed_sweep_report_exits_1_and_missing_one_2(made: Made, tmp_path) -> None:
-    folder = shutil.copytree(made.files["sweep"].parent, tmp_path / "copy")
-    row = next(row for row in json.loads((folder / "sweep.json").read_bytes())["rows"] if row["error"] is None)
-    flip(folder / row["json"])
-    changed = run("verify", folder / "sweep.json", "--identity", made.identity, "--tsa-root", made.root)
-    assert changed.returncode == 1, changed.stdout
-    (folder / row["json"]).unlink()
-    missing = run("verify", folder / "sweep.json", "--identity", made.identity, "--tsa-root", made.root)
-    assert missing.returncode == 2, missing.stdout
-    assert "numbers could not be checked" in missing.stdout.splitlines()[-1]
+def test_a_page_of_another_name_in_a_reports_folder_is_noticed(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in made.files["report"].parent.glob("report.*"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "report 2.pdf").write_bytes(b"%PDF-1.7 acquitted")
+    assert made.code("report", (IDENTITY, ROOT), tmp_path) == 2
+    assert "report 2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("ending", [".pdf", ".html", ".signature.json"])
-def test_unsigned_files_next_to_a_sweeps_report_end_with_1(made: Made, tmp_path: Path, ending: str) -> None:
-    folder = shutil.copytree(made.files["sweep"].parent, tmp_path / "copy")
-    row = next(row for row in json.loads((folder / "sweep.json").read_bytes())["rows"] if row["error"] is None)
-    name = folder / row["json"].replace(".json", ending)
-    (folder / name).write_bytes(b"%PDF-1.7 acquitted")
-    said = run("verify", folder / "sweep.json", "--identity", made.identity, "--tsa-root", made.root)
-    assert said.returncode == 1, said.stdout
-
-
-def test_a_page_of_another_name_in_a_reports_folder_is_noticed(made: Made, tmp_path: Path) -> None:
-    folder = shutil.copytree(made.files["report"].parent, tmp_path / "copy")
-    for path in folder.iterdir():
-        if not path.name.startswith("report."):
-            path.unlink()
-    (folder / "report 2.pdf").write_bytes(b"%PDF-1.7 acquitted")
-    said = run("verify", folder, "--identity", made.identity, "--tsa-root", made.root)
-    assert said.returncode == 2, said.stdout
-    assert "report 2" in said.stdout
-
-
-def test_a_removed_signature_and_a_foreign_root_end_with_1(made: Made, tmp_path) -> None:
-    folder = shutil.copytree(made.files["report"].parent, tmp_path / "copy")
-    signature = folder / "report.signature.json"
-    kept = signature.read_bytes()
-    signature.unlink()
-    assert run("verify", folder / "report.json").returncode == 1
-    signature.write_bytes(kept)
+def test_a_foreign_root_ends_with_1(made: Made, tmp_path: Path) -> None:
     (tmp_path / "other.pem").write_bytes(make_authority(tmp_path / "authority").root)
-    said = run("verify", folder / "report.json", "--identity", made.identity, "--tsa-root", tmp_path / "other.pem")
-    assert said.returncode == 1, said.stdout
+    command = ["verify", made.files["report"], "--identity", made.identity, "--tsa-root", tmp_path / "other.pem"]
+    assert main(list(map(str, command))) == 1

@@ -10,10 +10,11 @@ from html.parser import HTMLParser
 import pytest
 from playwright.sync_api import sync_playwright
 
-from irwm.report import from_json, render_html, to_json
+from irwm.report import render_html, to_json
 from irwm.report.answer import log10_risk
 from irwm.report.html import _probability, environment
 from irwm.report.numbers import WHY_CAPPED, number, sure
+from irwm.report.wording import NOT_INNOCENCE
 from tests.report.conftest import examine
 from ui.components.finding_card import finding_card
 from ui.components.verdict_card import verdict_html
@@ -61,11 +62,8 @@ def html(found) -> str:
     return render_html(found.document, "report.json")
 
 
-def test_the_page_is_one_file_of_limited_size(html):
+def test_the_page_is_one_file_of_limited_size_and_loads_no_resources(html):
     assert len(html.encode("utf-8")) < 8_000_000
-
-
-def test_the_page_loads_no_resources(html):
     page = Page(html)
     for tag, attributes in page.tags:
         for name in ("src", "href", "srcset", "action", "data", "poster", "background", "ping"):
@@ -101,11 +99,8 @@ def test_verdict_propositions_limits_and_status_are_printed(any_case):
     assert "Not signed. Not ready for a court." in text
     for sentence in (*d["propositions"], *d["limitations"], d["reproduce"]["tolerance"]):
         assert sentence in text
-    assert "transposed conditional" in text
-    assert "not the probability of innocence" in text
+    assert NOT_INNOCENCE in text
     assert d["verdict"]["word"] in text
-    assert "probability of theft" not in text.lower()
-    assert "guilt" not in text.lower()
     assert d["key"]["commitment"] in text
     for item in d["items"].values():
         assert item["fingerprint"] in text
@@ -127,29 +122,20 @@ def test_steps_confidences_measures_and_attention_are_printed(disguised):
         assert step["measure"].replace("'", "’") in text
     lineage = disguised.document["lineage"]
     assert f"{printed(lineage['attention'])}; wrong tokens reach {printed(lineage['attention_decoy'])}" in text
-    assert "in minor components" in text
-    assert "None of the original’s 600" in text or "none of the original’s 600" in text
 
 
 @pytest.mark.parametrize(
     ("case", "there", "missing"),
     [
-        ("found", ("No change had to be undone.",), "Confidence"),
-        ("gone", ("60 of the original’s 600 are gone from the suspect",), "none of this key’s"),
-        (
-            "inconclusive",
-            ("“Cannot be aligned” does not mean “not ours”", "cannot be counted"),
-            "No change had to be undone",
-        ),
+        ("found", "No change had to be undone.", "Confidence"),
+        ("gone", "60 of the original’s 600 are gone from the suspect", "none of this key’s"),
+        ("inconclusive", "“Cannot be aligned” does not mean “not ours”", "No change had to be undone"),
     ],
 )
 def test_alignment_of_each_case_is_printed(request, case, there, missing):
-    examined = request.getfixturevalue(case)
-    text = Page(render_html(examined.document)).text
-    assert [words for words in there if words not in text] == []
+    text = Page(render_html(request.getfixturevalue(case).document)).text
+    assert there in text
     assert missing not in text
-    if case == "gone":
-        assert f"{50 - examined.finding.present} of this key’s 50 are gone from the suspect" in text
 
 
 def test_small_odds_are_capped_with_their_value_on_hover_and_one_explanation(found, not_found):
@@ -161,7 +147,6 @@ def test_small_odds_are_capped_with_their_value_on_hover_and_one_explanation(fou
         assert f"log10 = {printed(risk)}" in [attrs["title"] for _, attrs in page.tags if "title" in attrs]
         text = page.text.replace("10³⁰", "1030")  # the report raises digits by tags
         assert "less than 1 in 1030" in text
-        assert "fewer than one in 1030 models" in text
         assert printed(risk) not in text
         assert text.count(WHY_CAPPED.replace("10³⁰", "1030")) == 1
     assert log10_risk(not_found.document) > -30.0
@@ -197,20 +182,6 @@ def test_every_number_of_the_document_is_printed(gone):
                 assert printed(p["rank"]) in text
                 assert printed(p["observed"]) in text or f"{round(p['observed']):,}".replace(",", " ") in text
     assert f"{d['verdict']['count']} of {d['verdict']['present']} positions count" in text
-
-
-def test_missing_positions_are_hollow_in_the_figures(gone):
-    page = Page(render_html(gone.document))
-    data = json.loads(next(text for attributes, text in page.scripts if attributes.get("type")))
-    for name in ("figure-positions", "figure-ranks"):
-        hollow = [t for t in data["figures"][name]["data"] if t.get("marker", {}).get("symbol") == "circle-open"]
-        assert len(hollow) == 1
-        assert len(hollow[0]["x"]) == gone.document["reading"]["gone"]
-
-
-def test_the_report_is_drawn_again_from_its_json(any_case):
-    document = from_json(to_json(any_case.document))
-    assert render_html(document, "x.json") == render_html(any_case.document, "x.json")
 
 
 def hostile(examined) -> dict:

@@ -35,14 +35,14 @@ def edited(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes() + b"\n")
 
 
+# A change of the folder, with the file that it concerns.
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "config changed": (edited("config.json"), "config.json is not the file examined"),
-    "tokenizer changed": (edited("tokenizer.json"), "tokenizer.json is not the file examined"),
-    "tokenizer gone": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is not there"),
-    "generation settings changed": (edited("generation_config.json"), "generation_config.json is not the file that"),
-    "code added": (lambda folder: (folder / "modeling_own.py").write_text("x = 1"), "modeling_own.py was not there"),
-    "a file below changed": (edited("extra/notes.txt"), "extra/notes.txt is not the file that"),
-    "a file below gone": (lambda folder: (folder / "extra" / "notes.txt").unlink(), "extra/notes.txt is not there"),
+    "config changed": (edited("config.json"), "config.json"),
+    "tokenizer changed": (edited("tokenizer.json"), "tokenizer.json"),
+    "tokenizer gone": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json"),
+    "code added": (lambda folder: (folder / "modeling_own.py").write_text("x = 1"), "modeling_own.py"),
+    "a file below changed": (edited("extra/notes.txt"), "extra/notes.txt"),
+    "a file below gone": (lambda folder: (folder / "extra" / "notes.txt").unlink(), "extra/notes.txt"),
 }
 
 
@@ -51,11 +51,11 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_different_items_have_different_descriptions(suspect: Path, change: str) -> None:
     before = described(suspect)
     assert plain(asdict(described(suspect))) == plain(asdict(before))
-    act, said = CHANGES[change]
+    act, name = CHANGES[change]
     act(suspect)
     assert described(suspect) != before
-    recorded = plain(asdict(before))
-    assert any(said in wrong for wrong in wrong_in_item(recorded, irwm.open_checkpoint(suspect)))
+    wrong = wrong_in_item(plain(asdict(before)), irwm.open_checkpoint(suspect))
+    assert [each for each in wrong if each.startswith(name)]
 
 
 @pytest.mark.fault(93)

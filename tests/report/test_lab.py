@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from dataclasses import replace
@@ -21,7 +20,6 @@ from irwm.report.document import ReportError, schema_of, to_json
 from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.lab import figures, from_json, lab_document, lab_html, mark_section
 from irwm.report.lab_rows import HELD, LOST, UNMEASURED, headline, remarks, word
-from irwm.report.plots.lab import curved
 from irwm.running import default_text, reference
 from irwm.tracing.result import Trace, Tracing
 from tests.ui.lab_documents import crafted, row
@@ -87,12 +85,7 @@ def test_the_page_is_drawn_from_the_json_alone_and_runs_only_its_own_scripts(
     assert page == lab_html(document, "lab.json")
     assert "<img" not in page
     assert "default-src &#39;none&#39;" in page
-    for words in (
-        "Rotated",
-        "proved",
-        "The mark was found in the one trial",
-        document["marks"][0]["key"]["commitment"],
-    ):
+    for words in ("Rotated", "proved", headline(document), document["marks"][0]["key"]["commitment"]):
         assert words in page
 
 
@@ -130,25 +123,16 @@ def test_lab_table_has_no_empty_column_and_readable_numbers() -> None:
     assert "0 / 0" not in page
 
 
-def test_one_curve_for_each_attack_of_several_strengths() -> None:
-    rows = [row("prune", 0.1), row("prune", 0.5), row("round", 4), row("noise", 0.1), row("noise", 0.3, ran=False)]
-    document = crafted(rows)
-    assert curved(document["marks"][0]["rows"]) == ["prune"]
-    assert list(figures(document)) == ["trials-1", "curve-1-prune"]
-
-
-@pytest.mark.parametrize(("rows", "expected", "said"), [
-    ([row("prune", 0.1), row("prune", 0.9, verdict="not found", change=40.0)], HELD, "in the one trial"),
-    ([row("prune", 0.1), row("noise", 0.1, verdict="not found")], LOST, "Of 2 trials that left the model usable"),
-    ([row("prune", 0.1, verdict="inconclusive", change=0.249)], LOST, "one trial"),
-    ([row("prune", 0.1, change=0.251)], UNMEASURED, "No attack that was tried left"),
-    ([row("prune", 0.1, change=None)], UNMEASURED, "found in 1 of one trial whose perplexity is not known"),
-    ([row("none", 0, role="release")], UNMEASURED, "No attack has been tried yet"),
+@pytest.mark.parametrize(("rows", "expected"), [
+    ([row("prune", 0.1), row("prune", 0.9, verdict="not found", change=40.0)], HELD),
+    ([row("prune", 0.1), row("noise", 0.1, verdict="not found")], LOST),
+    ([row("prune", 0.1, verdict="inconclusive", change=0.249)], LOST),
+    ([row("prune", 0.1, change=0.251)], UNMEASURED),
+    ([row("prune", 0.1, change=None)], UNMEASURED),
+    ([row("none", 0, role="release")], UNMEASURED),
 ])  # fmt: skip
-def test_the_outcome_follows_from_the_rows(rows: list[dict[str, Any]], expected: str, said: str) -> None:
-    document = crafted(rows)
-    assert word(document) == expected
-    assert said in headline(document)
+def test_the_outcome_follows_from_the_rows(rows: list[dict[str, Any]], expected: str) -> None:
+    assert word(crafted(rows)) == expected
 
 
 def test_an_unmarked_release_and_a_marked_original_are_reported() -> None:
@@ -158,19 +142,15 @@ def test_an_unmarked_release_and_a_marked_original_are_reported() -> None:
     assert any("mean nothing" in text for text in remarks(worse))
 
 
-def _without(document: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
-    changed = copy.deepcopy(document)
-    part = changed
+@pytest.mark.parametrize("path", [("settings",), ("marks", 0, "key"), ("marks", 0, "rows", 0, "ways"), ("schema",)])
+def test_incomplete_lab_document_is_refused(path: tuple[Any, ...]) -> None:
+    document = crafted([row("prune", 0.1)])
+    part: Any = document
     for name in path[:-1]:
         part = part[name]
     del part[path[-1]]
-    return changed
-
-
-@pytest.mark.parametrize("path", [("settings",), ("marks", 0, "key"), ("marks", 0, "rows", 0, "ways"), ("schema",)])
-def test_incomplete_lab_document_is_refused(path: tuple[Any, ...]) -> None:
     with pytest.raises(ReportError):
-        from_json(to_json(_without(crafted([row("prune", 0.1)]), path)))
+        from_json(to_json(document))
 
 
 @pytest.mark.parametrize("data", [

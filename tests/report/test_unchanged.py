@@ -3,10 +3,7 @@
 `data/reports.json` holds every word and number of each document; of the null distributions, which would take megabytes,
 it holds the sums. Words, counts and verdicts are compared exactly, other numbers to five digits, since another
 processor, or another number of threads, may sum in another order. The digests of the null distributions and the key's
-commitment change with the last bit of a sum, so they are not compared. The documents were written again on purpose when
-the agreement in attention left out directions that are only rounding, when every position got its own null orders,
-when marks were hidden by default, when forms of evidence became separate, and when lineage got its place among the
-kept models. The documents change with every new table of these models.
+commitment change with the last bit of a sum, so they are not compared.
 
 After a deliberate change of the text of reports, write the file again and review the difference:
 
@@ -78,11 +75,3 @@ def without_commitment(document: dict[str, Any]) -> dict[str, Any]:
 def write(kept: dict[str, Any]) -> None:
     lines = (f"{json.dumps(case)}: {json.dumps(kept[case], sort_keys=True)}" for case in sorted(kept))
     KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-
-
-def test_changed_stored_number_is_detected() -> None:
-    kept = json.loads(KEPT.read_text(encoding="utf-8"))["found"]
-    now = json.loads(json.dumps(kept))
-    now["evaluation"]["log10_p"] *= 1.001
-    now["verdict"]["word"] = "inconclusive"
-    assert len(list(differences(kept, now))) == 2

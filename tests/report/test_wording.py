@@ -75,18 +75,6 @@ def test_no_verdict_mentions_guilt() -> None:
     assert [name for name, text in said.items() if re.search(r"\bguilt", text, re.IGNORECASE)] == []
 
 
-def test_the_list_matches_forbidden_statements() -> None:
-    for sentence in (
-        "The probability of theft is 99 %.",
-        "The suspect was probably stolen by them: they probably leaked it.",
-        "This is the probability of innocence.",
-        "The chance that the suspect is innocent is small.",
-        "An error rate of zero.",
-    ):
-        assert any(re.search(pattern, sentence, re.IGNORECASE) for pattern in FORBIDDEN), sentence
-    assert not any(re.search(pattern, wording.NOT_INNOCENCE, re.IGNORECASE) for pattern in FORBIDDEN)
-
-
 def test_every_ratio_names_both_propositions() -> None:
     assert "transposed conditional" in wording.NOT_INNOCENCE
     for ratio in (-9.0, -0.5, 0.0, 0.5, 85.0):
@@ -125,34 +113,13 @@ def test_every_standing_has_a_sentence(times, word: str) -> None:
     found: Standing = standing(-88.0, committed, seen)
     said = wording.standing_sentence(found, "Example Time" if committed else "", word)
     assert said.endswith(".")
-    assert ("292" in said) == (word == "found")
+    assert ("292" in said) == (word == "found")  # bits of evidence, of which a search could have gained 80
+    assert ("212" in said) == (word == "found")
     assert ("Example Time" in said) == (committed is not None)
-    if word == "found" and found.status != "committed before":
-        assert "less 80 bits for a search" in said
-        assert "leaves 212" in said
-    if word == "found" and found.status == "committed before":
-        assert "According to the examiner, the suspect has been known since" in said
-        assert "If the claimant had no access to the suspect before the commitment" in said
-        assert "all 292 bits count. If the claimant had access, the evidence of 292 bits less 80 bits for a" in said
-        assert said.endswith("leaves 212.")
-    assert "obody could have searched" not in said
 
 
-@pytest.mark.parametrize(
-    ("risk", "times", "parts"),
-    [
-        (-7.0, TIMES[2], ("all 23 bits count", "less 80 bits for a search leaves none.")),
-        (-7.0, (), ("No commitment", "leaves none", "A search of that size alone explains the finding")),
-        (
-            -88.0,
-            ("2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"),
-            ("not before the suspect is known to have existed", "less 80 bits"),
-        ),
-    ],
-    ids=["weak, dated before", "weak, without a date", "dated too late"],
-)
-def test_standing_against_a_search_is_explained(
-    risk: float, times: tuple[str | None, ...], parts: tuple[str, ...]
-) -> None:
-    said = wording.standing_sentence(standing(risk, *times), "Example Time" if times else "", "found")
-    assert [part for part in parts if part not in said] == []
+@pytest.mark.parametrize("times", [(), TIMES[2]], ids=["without a date", "dated before"])
+def test_evidence_within_reach_of_a_search_leaves_none(times: tuple[str | None, ...]) -> None:
+    said = wording.standing_sentence(standing(-7.0, *times), "Example Time" if times else "", "found")
+    assert "23 bits" in said
+    assert "leaves none" in said

@@ -48,7 +48,7 @@ def test_full_disk_leaves_no_partial_file(found, tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(write_module.os, "fsync", full)
-    with pytest.raises(ReportError, match="No space left"):
+    with pytest.raises(ReportError):
         write_report(tmp_path, found.finding, **found.particulars)
     assert list(tmp_path.iterdir()) == []
 

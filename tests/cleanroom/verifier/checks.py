@@ -30,7 +30,7 @@ from .written import Original
 
 TOLERANCE = 1e-9
 OF_OBSERVED = 1e-4  # of the position's threshold; below it the tolerance is absolute
-OF_Z = 1.0  # z and share within 1e-9 of themselves or of one: see GUESSES.md, 2
+OF_Z = 1.0  # z and share within 1e-9 of themselves or of one
 
 
 class Place:
@@ -87,9 +87,8 @@ class Place:
 def check_key(ledger: Ledger, key: Key, model: Checkpoint, report: dict[str, Any]) -> dict[str, Original]:
     """The key's bindings to the original, and what the report says about the key."""
     said, originals = report["key"], {}
-    ledger.check("key: commitment", key.commitment, said["commitment"])
-    for name in ("owner", "recipient", "scale", "model_fingerprint"):
-        ledger.check(f"key: {name}", key.fields[name], said[name])
+    names = ("owner", "recipient", "scale", "model_fingerprint")
+    ledger.fields("key", said, commitment=key.commitment, **{name: key.fields[name] for name in names})
     ledger.check("key: parameters", key.fields["parameters"], report["parameters"])
     ledger.check("key: settings out of range", key.out_of_range(), [])
     ledger.check("key: layer-0 digest of the original", Layer0(model).digest(), key.fields["layer0_digest"])
@@ -108,12 +107,9 @@ def check_items(ledger: Ledger, report: dict[str, Any], suspect: Checkpoint, mod
     """The models that the report names."""
     for name, checkpoint in (("suspect", suspect), ("original", model)):
         item = report["items"][name]
-        ledger.check(f"{name}: fingerprint", checkpoint.fingerprint(checkpoint.embedding), item["fingerprint"])
-        ledger.check(
-            f"{name}: shape",
-            list(checkpoint.tensors[checkpoint.embedding][2]),
-            [item["vocab_size"], item["hidden_size"]],
-        )
+        s, d = checkpoint.tensors[checkpoint.embedding][2]
+        fingerprint = checkpoint.fingerprint(checkpoint.embedding)
+        ledger.fields(name, item, fingerprint=fingerprint, vocab_size=s, hidden_size=d)
         for file in item["files"]:
             if file["sha256"]:
                 path = checkpoint.folder / file["name"]
@@ -142,19 +138,12 @@ def check_reading(ledger: Ledger, name: str, mine: Reading, said: dict[str, Any]
     ledger.check(f"{name}: thresholds", mine.thresholds(), [r["threshold"] for r in rows], TOLERANCE)
     ledger.check(f"{name}: null quantiles", mine.quantiles(levels), [r["null_quantiles"] for r in rows], TOLERANCE)
     ledger.check(f"{name}: shape of the null", [key.l, n], said["null"]["shape"])
-    ledger.check(
-        f"{name}: count, present, gone",
-        [mine.count, int(ranked.sum()), int((~ranked).sum())],
-        [said["count"], said["present"], said["gone"]],
-    )
-    ledger.check(f"{name}: rule met", mine.count >= key.parameters["required_positions"], said["rule_met"])
-    ledger.check(f"{name}: chance of counting", chance_of_counting(n, mine.beta), said["chance_of_counting"], TOLERANCE)
-    ledger.check(
-        f"{name}: log10 p, Fisher and count",
-        list(log10_p(mine, n)),
-        [said["log10_p"], said["log10_p_count"]],
-        TOLERANCE,
-    )
+    rule_met = mine.count >= key.parameters["required_positions"]
+    present = int(ranked.sum())
+    ledger.fields(name, said, count=mine.count, present=present, gone=key.l - present, rule_met=rule_met)
+    fisher, counted = log10_p(mine, n)
+    chance = chance_of_counting(n, mine.beta)
+    ledger.fields(name, said, TOLERANCE, chance_of_counting=chance, log10_p=fisher, log10_p_count=counted)
 
 
 def check_alignment(ledger: Ledger, place: Place, said: dict[str, Any]) -> None:
@@ -166,32 +155,19 @@ def check_alignment(ledger: Ledger, place: Place, said: dict[str, Any]) -> None:
         not any("rows" in s for s in steps) and place.in_place(),
         "rows were moved or must be placed by content, which this verifier does not do",
     )
-    ledger.check("alignment: tensor", place.tensor, said["embedding_tensor"])
-    ledger.check("alignment: aligned", mine.aligned, said["aligned"])
     ledger.check("alignment: steps but for the scale", sorted(mine.steps()), sorted(steps - {"scale"}))
-    ledger.check("alignment: row scale", mine.row_scale, said["row_scale"], TOLERANCE)
-    ledger.check("alignment: median cosine", mine.median_cosine, said["median_cosine"], TOLERANCE)
-    ledger.check("alignment: rows compared", mine.compared, said["rows_compared"])
     turned = mine.kind == "turned"
-    ledger.check(
-        "alignment: needed cosine, minor components",
-        [0.25 if turned else 0.3, turned],
-        [said["needed_median_cosine"], said["minor_components"]],
-    )
-    ledger.check("alignment: cosine in all components", mine.whole, said["whole"], TOLERANCE)
-    ledger.check(
-        "alignment: rows of the original, gone, marked rows gone",
-        [place.key.s, int(place.gone.sum()), int(place.gone[place.key.tokens[2]].sum())],
-        [said["rows_of_original"], said["rows_of_original_gone"], said["marked_rows_gone"]],
-    )
+    ledger.fields(
+        "alignment", said, embedding_tensor=place.tensor, aligned=mine.aligned, rows_compared=mine.compared,
+        needed_median_cosine=0.25 if turned else 0.3, minor_components=turned, rows_of_original=place.key.s,
+        rows_of_original_gone=int(place.gone.sum()), marked_rows_gone=int(place.gone[place.key.tokens[2]].sum()),
+    )  # fmt: skip
+    near = {"row_scale": mine.row_scale, "median_cosine": mine.median_cosine, "whole": mine.whole}
     if mine.kind == "columns":
         moved = int((mine.columns != np.arange(len(mine.columns))).sum())
-        ledger.check(
-            "alignment: columns, moved, mutual share",
-            [len(mine.columns), moved, mine.share],
-            [said["columns"], said["columns_moved"], said["columns_mutual_share"]],
-            TOLERANCE,
-        )
+        ledger.fields("alignment", said, columns=len(mine.columns), columns_moved=moved)
+        near["columns_mutual_share"] = mine.share
+    ledger.fields("alignment", said, TOLERANCE, **near)
 
 
 def read_places(
@@ -248,11 +224,8 @@ def check_fingerprint(ledger: Ledger, report: dict[str, Any], places: dict[str, 
         z, _ = noise.score()
         lowest = min(0.0, log10_of_z(z) + math.log10(c[said["place"]]))
         ledger.check(f"{title}: z", z, said["z"], TOLERANCE, OF_Z)
-        ledger.check(
-            f"{title}: log10 p and risk", [log10_of_z(z), lowest], [said["log10_p"], said["log10_risk"]], TOLERANCE
-        )
-        ledger.check(f"{title}: rows", noise.rows, said["rows"])
-        ledger.check(f"{title}: tensors read, as for the mark there", tensors.get(said["place"]), said["tensors_read"])
+        ledger.fields(title, said, TOLERANCE, log10_p=log10_of_z(z), log10_risk=lowest)
+        ledger.fields(title, said, rows=noise.rows, tensors_read=tensors.get(said["place"]))
     return lowest
 
 
@@ -260,59 +233,41 @@ def check_evaluation(ledger: Ledger, report: dict[str, Any], key: Key, reading: 
     """The chances and counts of the reading, with the c of its place."""
     e, n = report["evaluation"], int(key.fields["parameters"]["permutations"])
     both = log10_p(reading, n)
-    low = floors(len(reading.ranked), n, reading.beta)
-    ledger.check("evaluation: log10 p, both", list(both), [e["log10_p"], e["log10_p_count"]], TOLERANCE)
-    ledger.check("evaluation: floors of both", list(low), [e["log10_p_floor"], e["log10_p_count_floor"]], TOLERANCE)
-    ledger.check("evaluation: smallest rank", 1 / (n + 1), e["smallest_rank"], TOLERANCE)
-    ledger.check("evaluation: log10 risk", risk(both, c), e["log10_risk"], TOLERANCE)
-    ledger.check("evaluation: bounds", [-6.0, -3.0], [e["found_at_log10_risk"], e["dismissed_above_log10_risk"]])
+    p_floor, count_floor = floors(len(reading.ranked), n, reading.beta)
+    ledger.fields(
+        "evaluation", e, TOLERANCE, log10_p=both[0], log10_p_count=both[1], log10_p_floor=p_floor,
+        log10_p_count_floor=count_floor, smallest_rank=1 / (n + 1), log10_risk=risk(both, c),
+        evidence_bits=-risk(both, c) / math.log10(2) + 0.0,
+    )  # fmt: skip
+    ledger.fields(
+        "evaluation", e, found_at_log10_risk=-6.0, dismissed_above_log10_risk=-3.0, combinations=2,
+        keys_tried=report["keys"]["tried"],
+    )  # fmt: skip
     if e["log10_lr"] is not None:
         ratio = likelihood_ratio(reading.ranked)
-        ledger.check(
-            "evaluation: likelihood ratio, and per comparison",
-            [ratio, ratio - math.log10(c)],
-            [e["log10_lr"], e["log10_lr_per_comparison"]],
-            TOLERANCE,
-        )
-        ledger.check("evaluation: verbal", verbal(ratio - math.log10(c)), e["verbal"])
-    bits = -risk(both, c) / math.log10(2) + 0.0
-    ledger.check("evaluation: evidence bits", bits, e["evidence_bits"], TOLERANCE)
+        each = ratio - math.log10(c)
+        ledger.fields("evaluation", e, TOLERANCE, log10_lr=ratio, log10_lr_per_comparison=each, verbal=verbal(each))
     v, p = report["verdict"], key.fields["parameters"]
-    ledger.check(
-        "verdict: counts",
-        [reading.count, len(reading.ranked), p["positions"], p["required_positions"]],
-        [v["count"], v["present"], v["positions"], v["required"]],
-    )
-    ledger.check("verdict: rule met", reading.count >= p["required_positions"], v["rule_met"])
-    ledger.check(
-        "evaluation: keys tried, combinations", [report["keys"]["tried"], 2], [e["keys_tried"], e["combinations"]]
-    )
-    ledger.check(
-        "verdict: expected by chance",
-        len(reading.ranked) * chance_of_counting(n, reading.beta),
-        v["expected_by_chance"],
-        TOLERANCE,
-    )
+    ledger.fields(
+        "verdict", v, count=reading.count, present=len(reading.ranked), positions=p["positions"],
+        required=p["required_positions"], rule_met=reading.count >= p["required_positions"],
+    )  # fmt: skip
+    expected = len(reading.ranked) * chance_of_counting(n, reading.beta)
+    ledger.fields("verdict", v, TOLERANCE, expected_by_chance=expected)
 
 
 def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[str, Place], suspect: Checkpoint) -> str:
     """Readings, corrections and the mark's own verdict."""
     e, seed = report["evaluation"], report["seed"]
     number = len([p for p in places if p in key.places])
-    ledger.check("evaluation: maps, places", [2, number], [e["maps"], e["places"]])
-    ledger.check("evaluation: forms", forms_of(key), e["forms"])
+    ledger.fields("evaluation", e, maps=2, places=number, forms=forms_of(key))
     factors, n = factors_of(report, key, places), int(key.fields["parameters"]["permutations"])
     made, words, chosen = read_places(places, n, factors, seed)
     ledger.check("place", chosen, report["place"])
     others = [p for p in made if p != chosen]
     ledger.holds("elsewhere: present or absent as expected", bool(others) == (report["elsewhere"] is not None))
     for title, name in [("reading", chosen)] + [("elsewhere", p) for p in others if report["elsewhere"]]:
-        ledger.check(f"{title}: map", made[name][0], report[title]["by"])
-        ledger.check(
-            f"{title}: statistic, invariant",
-            ["joint", "original"],
-            [report[title]["statistic"], report[title]["invariant"]],
-        )
+        ledger.fields(title, report[title], by=made[name][0], statistic="joint", invariant="original")
         mine = made[name][1]
         if report[title]["by"] != made[name][0]:
             mine = places[name].reading(report[title]["by"], seed)
@@ -323,28 +278,16 @@ def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[s
         query, reference, _ = own.key.tokens
         rows = embedding.stored.astype(np.float64)
         a = Layer0(suspect).invariant(rows[query], rows[reference])
-        ledger.check(
-            "paper: map, statistic, invariant",
-            [report["reading"]["by"], "sum", "suspect"],
-            [report["paper"][x] for x in ("by", "statistic", "invariant")],
-        )
+        ledger.fields("paper", report["paper"], by=report["reading"]["by"], statistic="sum", invariant="suspect")
         check_reading(ledger, "paper", own.reading(report["paper"]["by"], seed, "sum", a), report["paper"], own.key)
     check_evaluation(ledger, report, key, made[chosen][1], factors[chosen])
     evidence = [x for x in report["evidence"] if x["form"] == "mark"]
     ledger.check("evidence: tensors read in the place", [x["tensors_read"] for x in evidence[:1]], [e["tensors_read"]])
     for said, name in zip(evidence, [chosen, *others], strict=False):
         p = log10_p(made[name][1], n)
-        ledger.check(
-            f"evidence: mark in the {name}",
-            [name, made[name][0], len(made[name][1].ranked)],
-            [said["place"], said["by"], said["rows"]],
-        )
-        ledger.check(
-            f"evidence: log10 p and risk in the {name}",
-            [risk(p, 1), risk(p, factors[name])],
-            [said["log10_p"], said["log10_risk"]],
-            TOLERANCE,
-        )
+        title = f"evidence: mark in the {name}"
+        ledger.fields(title, said, place=name, by=made[name][0], rows=len(made[name][1].ranked))
+        ledger.fields(title, said, TOLERANCE, log10_p=risk(p, 1), log10_risk=risk(p, factors[name]))
     ledger.check("evidence: how many of the mark", len(made), len(evidence))
     word, own_risk = words[chosen], check_fingerprint(ledger, report, places, factors)
     word = "found" if own_risk <= -6 else "inconclusive" if own_risk <= -3 and word == "not found" else word
@@ -352,18 +295,15 @@ def check_marks(ledger: Ledger, report: dict[str, Any], key: Key, places: dict[s
     return word
 
 
+STEPS = {
+    "": math.log10(2), "weak": 1, "moderate": 2, "moderately strong": 3, "strong": 4, "very strong": 6,
+    "extremely strong": math.inf,
+}  # fmt: skip
+
+
 def verbal(ratio: float) -> str:
-    """The word for a likelihood ratio (log10)."""
-    steps = (
-        (math.log10(2), ""),
-        (1, "weak"),
-        (2, "moderate"),
-        (3, "moderately strong"),
-        (4, "strong"),
-        (6, "very strong"),
-        (math.inf, "extremely strong"),
-    )
-    word = next(w for limit, w in steps if abs(ratio) < limit)
+    """The words for a likelihood ratio (log10)."""
+    word = next(word for word, limit in STEPS.items() if abs(ratio) < limit)
     side = "first" if ratio > 0 else "second"
     return f"{word} support for the {side} proposition" if word else "no support for one proposition over the other"
 
@@ -381,9 +321,10 @@ def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Plac
     noise = place.noise(t["by"], scale)
     z, share = noise.score()
     product = math.log10(of_tracing(t))
-    ledger.check("tracing: rows", noise.rows, t["rows"])
-    ledger.check("tracing: keys tried", report["evaluation"]["keys_tried"], t["keys_tried"])
-    ledger.check("tracing: forms", 2, t["forms"])
+    ledger.fields(
+        "tracing", t, rows=noise.rows, keys_tried=report["evaluation"]["keys_tried"], forms=2,
+        aligned=place.aligned.aligned,
+    )  # fmt: skip
     tensors = [x["tensors_read"] for x in report["evidence"] if (x["form"], x["place"]) == ("mark", t["place"])]
     ledger.holds("tracing: tensors read, as for the mark there", all(n == t["tensors_read"] for n in tensors))
     whole = (t["recipients"] + len(t["decoys"])) * place.key.s * place.key.m
@@ -394,62 +335,36 @@ def check_tracing(ledger: Ledger, report: dict[str, Any], places: dict[str, Plac
         [t["rows"] if t["looks"] == 1 else t["first_pass_rows"], t["recipients"] - len(t["ranked"])],
         [t["first_pass_rows"], t["others"]["count"]],
     )
-    ledger.check("tracing: aligned", place.aligned.aligned, t["aligned"])
     ledger.check("tracing: places in the list", list(range(1, len(t["ranked"]) + 1)), [r["place"] for r in t["ranked"]])
     for said in t["ranked"]:
         title = f"tracing: {said['recipient']}"
         if said["commitment"] == key.commitment:
             ledger.check(f"{title}: z", z, said["z"], TOLERANCE, OF_Z)
             ledger.check(f"{title}: share", share, said["share"], TOLERANCE, OF_Z)
-            ledger.check(f"{title}: rows", noise.rows, said["rows"])
-            ledger.check(
-                f"{title}: names", [key.fields["owner"], key.fields["recipient"]], [said["owner"], said["recipient"]]
-            )
+            names = {name: key.fields[name] for name in ("owner", "recipient")}
+            ledger.fields(title, said, rows=noise.rows, **names)
             v, e, paper = report["verdict"], report["evaluation"], report["paper"] or {"count": None, "present": None}
             if said["mark"]:
-                ledger.check(
-                    f"{title}: its mark, as elsewhere in the report",
-                    [
-                        v["mark"],
-                        v["count"],
-                        v["present"],
-                        v["rule_met"],
-                        e["log10_risk"],
-                        paper["count"],
-                        paper["present"],
-                    ],
-                    [
-                        said["mark"][x]
-                        for x in (
-                            "verdict",
-                            "count",
-                            "present",
-                            "rule_met",
-                            "log10_risk",
-                            "paper_count",
-                            "paper_present",
-                        )
-                    ],
-                )
+                ledger.fields(
+                    f"{title}: its mark, as elsewhere in the report", said["mark"], verdict=v["mark"], count=v["count"],
+                    present=v["present"], rule_met=v["rule_met"], log10_risk=e["log10_risk"],
+                    paper_count=paper["count"], paper_present=paper["present"],
+                )  # fmt: skip
         else:
             ledger.note(f"{title}: another key's; z is taken as it stands")
         its = math.nan if said["z"] is None else said["z"]
         its_risk = min(0.0, log10_of_z(its) + product)
-        ledger.check(
-            f"{title}: log10 p and risk", [log10_of_z(its), its_risk], [said["log10_p"], said["log10_risk"]], TOLERANCE
-        )
-        ledger.check(f"{title}: named", its_risk <= math.log10(t["risk"]), said["named"])
+        ledger.fields(title, said, TOLERANCE, log10_p=log10_of_z(its), log10_risk=its_risk)
+        ledger.fields(title, said, named=its_risk <= math.log10(t["risk"]))
     decoys = sorted((noise.score(f"decoy-noise/{k}")[0] for k in range(1, len(t["decoys"]) + 1)), reverse=True)
     ledger.check("tracing: z of decoys", decoys, t["decoys"], TOLERANCE, OF_Z)
     ledger.check("tracing: largest z of decoys", decoys[0] if decoys else None, t["z_of_decoys"], TOLERANCE, OF_Z)
     named = [r for r in t["ranked"] if r["named"]]
-    ledger.check("tracing: named", len(named), t["named"])
-    ledger.check("tracing: z needed", z_needed(math.log10(t["risk"]) - product), t["z_needed"], TOLERANCE)
-    ledger.check(
-        "tracing: log10 risk", max(r["log10_risk"] for r in named) if named else None, t["log10_risk"], TOLERANCE
-    )
-    copies = len(named) / sum(r["share"] for r in named) if named else None
-    ledger.check("tracing: copies", copies, t["copies_estimated"], TOLERANCE)
+    ledger.fields(
+        "tracing", t, TOLERANCE, named=len(named), z_needed=z_needed(math.log10(t["risk"]) - product),
+        log10_risk=max(r["log10_risk"] for r in named) if named else None,
+        copies_estimated=len(named) / sum(r["share"] for r in named) if named else None,
+    )  # fmt: skip
     if named:
         return "found"
     close = min(r["log10_risk"] for r in t["ranked"]) <= -3
@@ -463,10 +378,9 @@ def check_odds(ledger: Ledger, report: dict[str, Any]) -> None:
         ledger.check(f"odds: equation 1 at {said['p']}", 10 ** odds(p, said["p"]), said["probability"], TOLERANCE)
     user = odds(p, p["rank_threshold"])
     wrong = math.log10(-math.expm1(o["keys"] * math.log1p(-(10**user))))
-    ledger.check("odds: equations 2 and 3", [user, wrong], [o["log10_random_user"], o["log10_wrong_user"]], TOLERANCE)
     v = report["verdict"]
     share = v["count"] / v["present"] if v["present"] else None
-    ledger.check("odds: observed share", share, o["observed_share"], TOLERANCE)
+    ledger.fields("odds", o, TOLERANCE, log10_random_user=user, log10_wrong_user=wrong, observed_share=share)
 
 
 def check_standing(ledger: Ledger, report: dict[str, Any]) -> None:
@@ -474,12 +388,7 @@ def check_standing(ledger: Ledger, report: dict[str, Any]) -> None:
     s, on_tracing = report["standing"], report["verdict"]["rests_on"] == "tracing"
     rests = report["tracing"]["log10_risk"] if on_tracing else min(x["log10_risk"] for x in report["evidence"])
     bits = -(rests or 0.0) / math.log10(2) + 0.0
-    ledger.check(
-        "standing: bits of evidence and margin",
-        [bits, bits - s["search_bits"]],
-        [s["evidence_bits"], s["margin_bits"]],
-        TOLERANCE,
-    )
+    ledger.fields("standing", s, TOLERANCE, evidence_bits=bits, margin_bits=bits - s["search_bits"])
 
 
 def check_controls(ledger: Ledger, report: dict[str, Any], originals: dict[str, Original], key: Key) -> None:
@@ -501,5 +410,6 @@ def check_controls(ledger: Ledger, report: dict[str, Any], originals: dict[str, 
         else:
             ledger.note(f"control {said['name']!r}: the pages do not say how it is made; not checked")
             continue
-        ledger.check(f"control: {said['name']}", result, [said["verdict"], said["count"], said["present"]])
+        verdict, count, present = result
+        ledger.fields(f"control: {said['name']}", said, verdict=verdict, count=count, present=present)
         ledger.check(f"control: risk of {said['name']}", low, said["log10_risk"], TOLERANCE)

@@ -76,7 +76,6 @@ class Key:
     """A key as read from its bytes."""
 
     def __init__(self, data: bytes) -> None:
-        self.bytes = data
         self.fields: dict[str, Any] = strict_json(data)
         if canonical(self.fields) != data:
             raise ValueError("the key is not in canonical form")

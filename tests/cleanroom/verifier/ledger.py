@@ -56,6 +56,11 @@ class Ledger:
         print(f"DIFFERS  {name}: {text}")
         return False
 
+    def fields(self, name: str, said: dict[str, Any], tolerance: float = 0.0, **mine: Any) -> None:
+        """One comparison for each of these fields of a part of the report."""
+        for field, value in mine.items():
+            self.check(f"{name}: {field}", value, said[field], tolerance)
+
     def holds(self, name: str, true: bool, said: str = "") -> bool:
         """One fact that is true or false."""
         self.made += 1

@@ -148,17 +148,9 @@ def by_columns(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map | N
     if np.sqrt((offsets**2).mean()) < 0.1 * np.sqrt((restored**2).mean()):
         offsets = np.zeros(d)
     median = float(np.median(cosines(restored, own_rows)))
-    return Map(
-        "columns",
-        median >= 0.3 and share >= 0.9,
-        scale * their_length / our_length,
-        median,
-        columns,
-        signs,
-        offsets * their_length,
-        share,
-        compared=len(restored),
-    )
+    aligned, scale = median >= 0.3 and share >= 0.9, scale * their_length / our_length
+    offsets = offsets * their_length
+    return Map("columns", aligned, scale, median, columns, signs, offsets, share, compared=len(restored))
 
 
 def procrustes(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
@@ -182,15 +174,8 @@ def by_turning(theirs: np.ndarray, ours: np.ndarray, constants: bool) -> Map | N
     check = turn if wide else procrustes(*fitted)
     minor = components(ours, constants)[:, int(0.75 * ours.shape[1]) :]
     median = float(np.median(cosines(a @ check @ minor, b @ minor)))
-    return Map(
-        "turned",
-        median >= 0.25,
-        factor(x @ turn, y) * their_length / our_length,
-        median,
-        turn=turn,
-        compared=int(rest.sum()),
-        whole=float(np.median(cosines(a @ check, b))),
-    )
+    scale, whole = factor(x @ turn, y) * their_length / our_length, float(np.median(cosines(a @ check, b)))
+    return Map("turned", median >= 0.25, scale, median, turn=turn, compared=int(rest.sum()), whole=whole)
 
 
 def components(ours: np.ndarray, constants: bool) -> np.ndarray:

@@ -81,13 +81,8 @@ class Checkpoint:
             for name, entry in header.items():
                 if name != "__metadata__":
                     start, stop = entry["data_offsets"]
-                    self.tensors[name] = (
-                        path,
-                        entry["dtype"],
-                        tuple(entry["shape"]),
-                        start + 8 + size,
-                        stop + 8 + size,
-                    )
+                    begin = 8 + size
+                    self.tensors[name] = path, entry["dtype"], tuple(entry["shape"]), begin + start, begin + stop
 
     def raw(self, name: str) -> bytes:
         """A tensor's bytes as stored in the file."""
@@ -192,15 +187,8 @@ class Layer0:
     def __init__(self, model: Checkpoint) -> None:
         family, body = model.family[0], model.prefix["body"]
         p, absent = family["projections"], ("position", "token_type", "embedding_projection", "clip")
-        if (
-            p is None
-            or p["fused"]
-            or p["transposed"]
-            or p["kv_heads"]
-            or family["variants"]
-            or family["embedding_scale"] != "one"
-            or any(family[n] for n in absent)
-        ):
+        other = p is None or p["fused"] or p["transposed"] or p["kv_heads"] or family["variants"]
+        if other or family["embedding_scale"] != "one" or any(family[n] for n in absent):
             raise NotImplementedError("this verifier does not read this family's layer 0")
         width = int(model.value(family["hidden_size"]) or model.tensors[model.embedding][2][1])
         self.heads = int(model.value(family["heads"]))
@@ -230,17 +218,9 @@ class Layer0:
         """The digest of layer 0."""
         value: dict[str, Any] = {n: None if x is None else tensor_digest(x) for n, x in self.tensors.items()}
         value.update({n: None if x is None else x.digest() for n, x in self.norms.items()})
-        value.update(
-            scores="attention",
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=self.head_dim,
-            embedding_scale=1.0,
-            clip=None,
-            position=None,
-            token_type=None,
-            embedding_projection=None,
-        )
+        value |= {"scores": "attention", "embedding_scale": 1.0}
+        value |= {"heads": self.heads, "kv_heads": self.kv_heads, "head_dim": self.head_dim}
+        value |= dict.fromkeys(("clip", "position", "token_type", "embedding_projection"))
         return hashlib.sha256(b"irwm/v3/layer0\0" + canonical(value)).hexdigest()
 
     def _through(self, x: np.ndarray, role: str) -> np.ndarray:

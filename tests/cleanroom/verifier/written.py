@@ -22,20 +22,11 @@ class Original:
         self.layer0 = Layer0(model)
         query, reference, marked = key.tokens
         self.a = self.layer0.invariant(self._for_a(query), self._for_a(reference))
-        self.a_plain = self.layer0.invariant(self.embedding[query], self.embedding[reference])
-        self.attempt, self.conditions = self._attempt()
+        self.attempt = self._attempt()
         self.scale, self.solutions, self.turned = self._solve()
-        self.rows_digest = hashlib.sha256(
-            b"irwm/v3/rows\0"
-            + b"".join(
-                np.ascontiguousarray(x, "<f4").tobytes()
-                for x in (
-                    model.array(model.embedding)[query],
-                    model.array(model.embedding)[reference],
-                    self.single[marked],
-                )
-            )
-        )
+        read = (model.array(model.embedding)[query], model.array(model.embedding)[reference], self.single[marked])
+        rows = b"".join(np.ascontiguousarray(x, "<f4").tobytes() for x in read)
+        self.rows_digest = hashlib.sha256(b"irwm/v3/rows\0" + rows)
 
     def _for_a(self, tokens: np.ndarray) -> np.ndarray:
         if self.key.name == "embedding" and self.key.m:
@@ -71,11 +62,11 @@ class Original:
         """A' of an attempt."""
         return np.take_along_axis(self.a if a is None else a, self.key.constraint_permutations(attempt), axis=1)
 
-    def _attempt(self) -> tuple[int, float]:
+    def _attempt(self) -> int:
         for attempt in range(1001):
             condition = float(np.linalg.cond(self.permuted(attempt)[:, -self.key.t :]))
             if condition < self.key.parameters["condition_limit"]:
-                return attempt, condition
+                return attempt
         raise ValueError("no attempt has a condition below the limit")
 
     def _solve(self) -> tuple[float, np.ndarray, np.ndarray]:

@@ -92,7 +92,7 @@ def named(figure, start: str):
     return next(trace for trace in figure.data if (trace.name or "").startswith(start))
 
 
-def test_a_figure_has_title_axes_height_and_no_logo(figure):
+def test_a_figure_has_titles_and_a_hover_with_numbers_for_every_shown_value(figure):
     assert figure.layout.title.text
     assert figure.layout.title.subtitle.text
     assert figure.layout.height
@@ -100,9 +100,6 @@ def test_a_figure_has_title_axes_height_and_no_logo(figure):
     # Panels that share an x axis have its title only once, at the bottom.
     assert sum(bool(axis.title.text) for axis in axes) >= 2
     assert all(axis.title.text for axis in figure.select_yaxes())
-
-
-def test_every_shown_value_has_a_hover_with_numbers(figure):
     shown = [trace for trace in figure.data if trace.hoverinfo != "skip"]
     assert shown
     for trace in shown:
@@ -125,11 +122,6 @@ def test_observed_is_accent_and_chance_is_grey(figure, dark):
             assert used != colours.accent
         if any(word in (trace.name or "") for word in ("chance", "wrong row", "never inserted", "such keys")):
             assert used in grey
-
-
-def test_the_same_template_serves_every_figure(dark):
-    templates = {json.dumps(FIGURES[name](dark).layout.template.to_plotly_json(), default=str) for name in FIGURES}
-    assert len(templates) == 1
 
 
 def test_plotly_version_matches_that_of_gradio():
@@ -176,11 +168,6 @@ def test_positions_hover_shows_rank_observed_and_the_null():
     assert f"50 %: {np.quantile(reading.null[0], 0.5):.4g}" in text
     assert "<script" not in text
     assert "\u202e" not in text
-
-
-def test_withheld_rows_are_in_no_hover():
-    figure = detection.position_ranks(a_summary(), PARAMETERS)
-    assert "token" not in figure.to_json()
 
 
 def test_a_position_counts_exactly_when_it_is_below_its_tick():

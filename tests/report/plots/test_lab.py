@@ -48,15 +48,7 @@ def test_every_trial_is_a_point_of_cost_and_remaining_mark(dark: bool) -> None:
     assert fig.layout.xaxis.type == "log"
     assert 1.25 in [shape.x0 for shape in fig.layout.shapes]
     assert fig.layout.yaxis.range[0] > fig.layout.yaxis.range[1]  # stronger is higher
-    assert "found after 1 of 1 such trials" in fig.layout.title.subtitle.text
-    assert "after 1 of 2 right of it" in fig.layout.title.subtitle.text
-    for text in (
-        "Pruned, 10 %",
-        "48 of 50 positions",
-        "less than 1 in 10<sup>30</sup> (log10 = −39.7)",
-        "901 times as high",
-        "KL 0.02 nats",
-    ):
+    for text in ("Pruned, 10 %", "48 of 50", "log10 = −39.7", "901 times", "KL 0.02 nats"):
         assert text in hovers(fig)
 
 
@@ -74,9 +66,6 @@ def test_a_curve_shows_the_mark_and_the_model_over_the_strength(dark: bool) -> N
     assert len([trace for trace in fig.data if trace.name in {short for short, _ in WAY_WORDS.values()}]) == 4
     (chance,) = [shape for shape in fig.layout.shapes if shape.yref == "y"]
     assert chance.y0 == 0.2
-    assert (
-        fig.layout.title.subtitle.text == "The mark is no longer found from 90 % on; the model is ruined from 50 % on."
-    )
     assert fig.layout.xaxis.title.text == "Strength (share of weights)"
     assert list(fig.layout.xaxis.ticktext) == ["none", "10 %", "50 %", "90 %"]
 
@@ -114,13 +103,13 @@ def test_an_encoder_is_drawn_by_hidden_state_similarity() -> None:
     fig = trials(mark(*rows) | {"rows": rows})
     assert named(fig, "mark found").x == (0.9, 0.2)
     assert "cosine" in fig.layout.xaxis.title.text
-    assert "Mark found after 2 of 2" in fig.layout.title.subtitle.text
     over = curve({**mark(), "rows": rows}, "prune")
     assert list(named(over, "hidden states alike (right)").y) == [0.9, 0.2]
 
 
 def test_only_attacks_of_several_strengths_have_a_curve() -> None:
-    assert curved(mark(*PRUNED, row("round", 4))["rows"]) == ["prune"]
+    rows = mark(*PRUNED, row("round", 4), row("noise", 0.1), row("noise", 0.3, ran=False))["rows"]
+    assert curved(rows) == ["prune"]
 
 
 @pytest.mark.parametrize(("change", "words"), [

@@ -48,7 +48,7 @@ def test_observed_is_accent_decoys_are_grey_and_everything_has_a_hover(dark: boo
     assert json.loads(figure.to_json())
 
 
-def test_every_recipient_is_a_point_at_their_rank() -> None:
+def test_every_recipient_is_a_point_at_their_rank_and_the_threshold_separates_named_ones() -> None:
     found = a_tracing()
     figure = ranking(found)
     places = [*named(figure, "named (observed)").x, *named(figure, "not named").x]
@@ -56,10 +56,6 @@ def test_every_recipient_is_a_point_at_their_rank() -> None:
     assert len(named(figure, "decoys").x) == 200
     assert "Customer 0" in named(figure, "named (observed)").hovertext[0]
     assert "52" in named(figure, "named (observed)").hovertext[0]
-
-
-def test_the_threshold_separates_named_recipients() -> None:
-    figure = ranking(a_tracing())
     (bar,) = [shape.y0 for shape in figure.layout.shapes]
     assert min(named(figure, "named (observed)").y) > bar > max(named(figure, "not named").y)
     assert f"named from z = {z_needed(1e-6, 40):.2f}" in {note.text for note in figure.layout.annotations}

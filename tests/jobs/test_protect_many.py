@@ -217,7 +217,7 @@ def test_key_sealed_for_a_single_copy_is_left_to_its_own_run(office: Office, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("corrupted", ["another's files", "another key's copy"])
-def test_damaged_folder_is_kept_and_others_continue(office: Office, tmp_path: Path, corrupted: str, said: str) -> None:
+def test_damaged_folder_is_kept_and_others_continue(office: Office, tmp_path: Path, corrupted: str) -> None:
     names = ("Bolt Ltd", "Late")
     model = irwm.open_checkpoint(office.model)
     _, folder = office.sealed("Bolt Ltd")

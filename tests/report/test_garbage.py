@@ -46,7 +46,7 @@ def test_garbage_report_ends_with_a_sentence_and_takes_little_memory(shape: str,
     else:
         assert code in (1, 2)
         assert len(printed.splitlines()) == 1, printed
-    assert most_of_a_process < MOST_BYTES
+        assert most_of_a_process < MOST_BYTES
 
 
 def test_oversized_report_is_refused_unread(tmp_path: Path) -> None:

@@ -70,6 +70,14 @@ def test_fast_noise_equals_algorithm_4(model: irwm.Checkpoint, level: float | st
     assert np.abs(noise.over(embedding, np.arange(600)) - expected).max() < 1e-12
 
 
+def test_marked_rows_and_rows_of_zeros_are_left_alone(model: irwm.Checkpoint) -> None:
+    embedding = model.embedding().double().numpy()
+    embedding[[3, 599]] = 0.0
+    noise = noise_for(model)
+    unchanged = np.flatnonzero((noise.over(embedding, np.arange(600)) == embedding).all(axis=1))
+    assert unchanged.tolist() == sorted({3, 599, *noise.untouched.tolist()})
+
+
 def test_noise_of_rows_does_not_depend_on_selection(model: irwm.Checkpoint) -> None:
     embedding = model.embedding().double().numpy()
     noise = noise_for(model)

@@ -40,6 +40,8 @@ def first_step(page: Page) -> None:
     open_tab(page, "protect")
     # A reload restores the wizard's state a moment after the page is loaded.
     expect(page.locator("body[data-protect]")).to_be_attached()
+    if not page.locator("#protect-steps").is_visible():  # the last release replaces the wizard
+        page.click("#protect-another")
     # Each step has its own button, which identifies the visible step. While the tab is being drawn there is no button.
     shown = page.locator(", ".join(f"#{step}:visible" for step in STEPS))
     expect(shown).to_have_count(1)

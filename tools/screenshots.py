@@ -19,6 +19,7 @@ from tools.copies import DISGUISES
 from tools.officer import (
     choose_original,
     fill_path,
+    first_step,
     open_tab,
     place,
     protect,
@@ -61,7 +62,7 @@ def walk(page: Page, model: Path, release: Path, suspect: Path, scheme: str) -> 
         disguise(release, suspect, DISGUISES, seed=1)
         page.reload()
         expect(page.locator("#pages")).to_be_visible()
-    open_tab(page, "protect")
+    first_step(page)
     choose_original(page, model)
     keep(page, f"protect-original-{scheme}")
     page.click("#to-names")

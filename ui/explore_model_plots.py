@@ -410,9 +410,9 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
     enough = next((size for size, z in zip(sizes, weakest, strict=True) if z >= naming), None)
     copies = f"{case.colluders} averaged copies" if case.colluders > 1 else "one copy"
     fig = figure(
-        f"From β = {enough:.2g} on, every one of {copies} is named" if enough else f"No size names all of {copies}",
+        f"From α = {enough:.2g} on, every one of {copies} is named" if enough else f"No size names all of {copies}",
         f"On average, with noise of {case.noise:g} σ on top; s = {number(case.rows)}, d = {number(case.hidden_size)}. "
-        f"At β = {chosen:g} every row changes by {100 * chosen * each:.2g} % of its length.",
+        f"At α = {chosen:g} every row changes by {100 * chosen * each:.2g} % of its length.",
         dark=dark,
         height=TALL,
     )
@@ -424,25 +424,25 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
         fig.add_scatter(
             x=sizes, y=[v if v > 0.3 else None for v in z], mode="lines", name=name, hoverinfo="text", row=1, col=1,
             line={"color": c.null, "width": 2.5, "dash": dash},
-            hovertext=[f"<b>β = {size:.3g}</b><br>{name}: z = {v:.2f}" for size, v in zip(sizes, z, strict=True)],
+            hovertext=[f"<b>α = {size:.3g}</b><br>{name}: z = {v:.2f}" for size, v in zip(sizes, z, strict=True)],
         )  # fmt: skip
     changes = [100 * size * each for size in sizes]
     fig.add_scatter(
         x=sizes, y=changes, mode="lines", showlegend=False, hoverinfo="text", row=2, col=1,
         line={"color": c.null, "width": 2.5},
-        hovertext=[f"<b>β = {size:.3g}</b><br>every row changes by {change:.2g} % of its length"
+        hovertext=[f"<b>α = {size:.3g}</b><br>every row changes by {change:.2g} % of its length"
                    for size, change in zip(sizes, changes, strict=True)],
     )  # fmt: skip
     here = case.weakest_z
     named = "named" if here >= naming else "not named"
     for row, y, text in ((1, max(here, 0.3), f"the weakest: z = {here:.2f}, {named}"),
                          (2, 100 * chosen * each, f"every row changes by {100 * chosen * each:.2g} %")):  # fmt: skip
-        add_chosen(fig, c, chosen, y, f"<b>chosen: β = {chosen:g}</b><br>{text}", row)
+        add_chosen(fig, c, chosen, y, f"<b>chosen: α = {chosen:g}</b><br>{text}", row)
     fig.add_hline(y=naming, line=dashed(c), row=1, col=1)
     add_aside(fig, c, math.log10(naming), f"named from z = {naming:.1f} (1 of {number(recipients)})")
     ends = math.log10(SPREADS[0]), math.log10(SPREADS[1])
     ticks = round_ticks(*SPREADS)
-    fig.update_xaxes(title_text="Size of the fingerprint (β, in row deviations; log scale)", type="log",
+    fig.update_xaxes(title_text="Size of the fingerprint (α, in row deviations; log scale)", type="log",
                      range=list(ends), **ticks)  # fmt: skip
     top = max(alone) * 1.6
     fig.update_yaxes(title_text="Score of the noise<br>(z; log scale)", type="log", row=1, col=1,

@@ -18,14 +18,20 @@ TEXTS = ("Example Labs", "", "Ada\nBen\n", "for the spring release", SEVERAL)
 
 
 def keep(
-    pages: Pages, *texts: str, source: str | None = None, step: int = 1, name: str = "keep_draft", **set_to: Any
+    pages: Pages,
+    *texts: str,
+    source: str | None = None,
+    step: int = 1,
+    name: str = "keep_draft",
+    replaced: bool = False,
+    **set_to: Any,
 ) -> None:
     """Calls the handler with the fields' values on a new page, except for those that are given."""
     function = pages.handler(name)
-    _, _, filled_for, *fields = function.inputs
+    _, _, _, filled_for, *fields = function.inputs
     known = {"path-target": "", "release-name": ""} | set_to
     settings = [known.get(field.elem_id, field.value) for field in fields[len(EMPTY) :]]
-    function.fn(pages.request, source, step, filled_for.value, *texts, *settings)
+    function.fn(pages.request, replaced, source, step, filled_for.value, *texts, *settings)
 
 
 def after_reload(pages: Pages, *texts: str, source: str | None = None, session: str = "tests") -> dict[str, Any] | None:

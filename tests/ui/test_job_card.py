@@ -7,7 +7,7 @@ import pytest
 
 from storage.job import Job
 from tests.jobs.recipients import JOB as OF_THE_LIST
-from ui.components.job_card import SpeedMeter, duration_text, job_html, newest
+from ui.components.job_card import Speed, SpeedMeter, duration_text, job_html, newest
 
 STARTED = "2026-01-01T00:00:00.000Z"
 NOW = datetime(2026, 1, 1, 0, 1, 5, tzinfo=UTC)
@@ -17,7 +17,10 @@ JOB = replace(
 )  # fmt: skip
 
 
-def html(job: Job, speed: float | None = 412e6, unit: str = "bytes") -> str:
+FAST = Speed(412e6, steady=True)
+
+
+def html(job: Job, speed: Speed | None = FAST, unit: str = "bytes") -> str:
     return job_html(job, speed=speed, unit=unit, now=NOW)
 
 
@@ -25,12 +28,29 @@ def test_speed_uses_recent_seconds_and_resets_with_each_step() -> None:
     meter = SpeedMeter()
     assert meter.speed(JOB, 0.0) is None
     at = lambda done: replace(JOB, done=done)  # noqa: E731
-    assert meter.speed(at(JOB.done + 100), 1.0) == pytest.approx(100)
+    assert value(meter.speed(at(JOB.done + 100), 1.0)) == pytest.approx(100)
     for second in range(2, 40):
         speed = meter.speed(at(JOB.done + 100 + 10 * (second - 1)), float(second))
-    assert speed == pytest.approx(10), "old progress is forgotten"
+    assert value(speed) == pytest.approx(10), "old progress is forgotten"
     assert meter.speed(at(5), 41.0) is None
-    assert meter.speed(at(25), 42.0) == pytest.approx(20)
+    assert value(meter.speed(at(25), 42.0)) == pytest.approx(20)
+
+
+def value(speed: Speed | None) -> float:
+    assert speed is not None
+    return speed.value
+
+
+def test_remaining_time_is_shown_while_the_speed_is_steady() -> None:
+    meter = SpeedMeter()
+
+    def shown(at: float, done: int) -> bool:
+        job = replace(JOB, done=done)
+        return "left" in html(job, meter.speed(job, at))
+
+    assert [shown(second, 100 * second) for second in range(6)] == [False] * 4 + [True] * 2
+    assert not shown(6, 2000), "much faster than before"
+    assert [shown(second, 2000 + 1500 * (second - 6)) for second in range(7, 15)][-1]
 
 
 def test_page_shows_running_or_recently_ended_job() -> None:

@@ -1,4 +1,4 @@
-"""The page Protect before it starts: names, the place of the release, and the files that it would leave out."""
+"""The page Protect: names, the place of the release, files that it leaves out, and the release in its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from gradio.helpers import EventData, special_args
 import irwm
 from tests.ui.handlers import Pages, value
 from tools.officer import place
-from ui.pages.protect import ONE, SEVERAL
+from ui.drafts import Draft
+from ui.pages.protect import ANOTHER, BACK, ONE, SEVERAL, replaced_by
+from ui.services.request import SMALL
 
 
 def check_place(pages: Pages, model: Path, offered: list[str], chosen: list[str] | None) -> Any:
@@ -86,3 +88,37 @@ def test_headers_are_shown_before_the_embedding_is_read(
         seen.append("reading …" if "reading …" in card else "complete")
         assert start.interactive
     assert (seen[0], seen[-1], "read" in seen) == ("reading …", "complete", True)
+
+
+def test_newest_release_replaces_the_wizard_until_another_is_begun(pages: Pages) -> None:
+    job = pages.jobs.create("protect", "Protect tiny", {})
+    pages.jobs.finish(job.id, "failed", error={"problem": "no space"})
+    give_back = pages.handler("give_back")
+    replaced, wizard = give_back.fn(pages.request, None, "", "", "", "", ONE)[-2:]
+    assert (replaced, wizard.visible) == (True, "hidden")
+    again, *_ = pages.handler("show", "receipt").fn(job.id, pages.request)
+    assert (again.value, again.visible) == (BACK, True)
+    assert pages.handler("start_again").fn(pages.request, job.id) == (None, gr.skip()), (
+        "at the step where it was started"
+    )
+    assert replaced_by(None)[1].visible is True
+    pages.context.drafts.keep(
+        pages.context.session(pages.request), Draft(("Example Labs", "", "", "", ONE), place=("", "", SMALL))
+    )
+    assert give_back.fn(pages.request, None, "", "", "", "", ONE)[-2:] == (gr.skip(), gr.skip())
+
+
+def test_finished_release_offers_another(pages: Pages) -> None:
+    job = pages.jobs.create("protect", "Protect tiny", {})
+    pages.jobs.finish(job.id, "done")
+    again, *_ = pages.handler("show", "receipt").fn(job.id, pages.request)
+    assert again.value == ANOTHER
+    none, steps = pages.handler("start_again").fn(pages.request, job.id)
+    assert (none, steps.selected) == (None, 1)
+
+
+def test_fields_of_a_replaced_wizard_are_no_draft(pages: Pages) -> None:
+    keep = pages.handler("keep_draft")
+    values = [each.value for each in keep.inputs]
+    keep.fn(pages.request, True, "/models/tiny", *values[2:])
+    assert pages.context.drafts.of(pages.context.session(pages.request)) is None

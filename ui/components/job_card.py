@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 from markupsafe import Markup
@@ -23,9 +23,13 @@ from ui.components.markup import each
 from ui.context import Context
 from ui.jobs import runner
 
+AnyJob = TypeVar("AnyJob", bound=JobLine)
+
 POLL_SECONDS = 1.0
 # A speed over the last few seconds follows a disk that slows down; over one second it would flicker.
 SPEED_WINDOW_SECONDS = 8.0
+# The remaining time is shown once the speed was measured this long, and both halves of that time agree to this factor.
+STEADY_SECONDS, STEADY_FACTOR = 4.0, 1.5
 # Jobs whose speed is remembered at once; usually one or two run.
 METERS = 32
 # After a reload the newest job of a page is shown again, running or not, if it is younger than this.
@@ -45,14 +49,22 @@ STATES = {
 ICONS = {"done": "done", "failed": "fault", "interrupted": "fault", "stopped": "stopped"}
 
 
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Units per second, and whether they were steady enough to predict the remaining time."""
+
+    value: float
+    steady: bool = False
+
+
 class SpeedMeter:
     """The speed of a job, from its recent progress on the page."""
 
     def __init__(self) -> None:
         self._seen: dict[str, deque[tuple[float, int]]] = {}
 
-    def speed(self, job: JobLine, now: float) -> float | None:
-        """Units per second; None until two readings differ. A step that starts over at 0 resets the meter."""
+    def speed(self, job: JobLine, now: float) -> Speed | None:
+        """The recent speed; None until two readings differ. A step that starts over at 0 resets the meter."""
         seen = self._seen.setdefault(job.id, deque())
         if len(self._seen) > METERS:
             self._seen.pop(next(iter(self._seen)))
@@ -61,8 +73,17 @@ class SpeedMeter:
         seen.append((now, job.done))
         while len(seen) > 2 and seen[0][0] < now - SPEED_WINDOW_SECONDS:
             seen.popleft()
-        (first, before), (last, after) = seen[0], seen[-1]
-        return (after - before) / (last - first) if last > first and after > before else None
+        whole = _slope(seen[0], seen[-1])
+        if not whole:
+            return None
+        middle = min(seen, key=lambda reading: abs(reading[0] - (seen[0][0] + now) / 2))
+        slow, fast = sorted((_slope(seen[0], middle), _slope(middle, seen[-1])))
+        return Speed(whole, now - seen[0][0] >= STEADY_SECONDS and 0 < fast <= STEADY_FACTOR * slow)
+
+
+def _slope(first: tuple[float, int], last: tuple[float, int]) -> float:
+    """Units per second between two readings; 0 if there was no progress."""
+    return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +97,23 @@ class JobCard:
         box: the column around the card.
         step: a `gr.State` with the current step of the shown job, "" while none runs. A page shows a job's findings so
             far on its `change` event.
+        restored: the job that a request sees again after a reload, or None.
     """
 
     job_id: gr.State
     ended: gr.State
     box: gr.Column
     step: gr.State
+    restored: Callable[[gr.Request], Job | None]
 
 
 def job_card(
-    context: Context, kinds: Sequence[str], *, unit: str | Mapping[str, str] = "bytes", log_open: bool = False
+    context: Context,
+    kinds: Sequence[str],
+    *,
+    unit: str | Mapping[str, str] = "bytes",
+    log_open: bool = False,
+    running_only: Callable[[gr.Request], bool] = lambda request: False,
 ) -> JobCard:
     """Builds the card, its timer and its events at this place of the page.
 
@@ -95,6 +123,7 @@ def job_card(
         unit: the unit of progress: "bytes", or a plural such as "recipients"; a mapping by kind if the card shows jobs
             of several kinds, with bytes for kinds that are not in it.
         log_open: show the end of the log unfolded.
+        running_only: whether a job that is over is not shown again after a reload, because the user began a new one.
     """
     kinds = tuple(kinds)
     job_id = gr.State(None)
@@ -109,7 +138,7 @@ def job_card(
             log = gr.HTML(autoscroll=True, max_height=LOG_HEIGHT)
     seen_log = gr.State("")
 
-    handlers = Handlers(context, kinds, unit)
+    handlers = Handlers(context, kinds, unit, running_only)
     look = handlers.look
     about, shown = [job_id, seen_log], [box, card, stop, log, seen_log, timer, ended, step]
     turn = in_turn(f"job {kinds[0]}")
@@ -120,7 +149,7 @@ def job_card(
     ).then(lambda: gr.Button("Stop", interactive=True), None, stop, **turn)
     # Refreshed in any case: the same job may have been shown here before the page was locked.
     context.opened.change(handlers.restore, job_id, job_id, **turn).then(look, about, shown, **turn)
-    return JobCard(job_id, ended, box, step)
+    return JobCard(job_id, ended, box, step, handlers.restored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +159,7 @@ class Handlers:
     context: Context
     kinds: tuple[str, ...]
     unit: str | Mapping[str, str]
+    running_only: Callable[[gr.Request], bool]
     meter: SpeedMeter = field(default_factory=SpeedMeter)
 
     def look(self, id: str | None, seen: str, request: gr.Request) -> Any:
@@ -161,12 +191,16 @@ class Handlers:
 
         A job that is already shown stays: an officer may have started or chosen it before this event arrived.
         """
-        if present is not None or not self.context.is_open(request):
-            return gr.skip()
+        job = self.restored(request) if present is None else None
+        return job.id if job else gr.skip()
+
+    def restored(self, request: gr.Request) -> Job | None:
+        if not self.context.is_open(request):
+            return None
         # A job that another vault sealed cannot be shown.
         jobs = [job for job in self.context.jobs_of(request).recent(LOOK_BACK) if isinstance(job, Job)]
         job = newest(jobs, self.kinds, datetime.now(UTC))
-        return job.id if job else gr.skip()
+        return None if job is None or (job.is_over and self.running_only(request)) else job
 
     def end(self, id: str | None, seen: str, request: gr.Request) -> Any:
         self.context.require(request)
@@ -175,7 +209,7 @@ class Handlers:
         return self.look(id, seen, request)
 
 
-def newest(jobs: Sequence[JobLine], kinds: Sequence[str], now: datetime) -> JobLine | None:
+def newest(jobs: Sequence[AnyJob], kinds: Sequence[str], now: datetime) -> AnyJob | None:
     """The job that a page shows when it is opened: a running one, else the latest if it is not old."""
     own = [job for job in jobs if job.kind in kinds]
     running = next((job for job in own if not job.is_over), None)
@@ -187,7 +221,7 @@ def newest(jobs: Sequence[JobLine], kinds: Sequence[str], now: datetime) -> JobL
     return latest
 
 
-def job_html(job: Job, *, speed: float | None, unit: str, now: datetime, ahead: Sequence[Ahead] = ()) -> str:
+def job_html(job: Job, *, speed: Speed | None, unit: str, now: datetime, ahead: Sequence[Ahead] = ()) -> str:
     """The card as HTML: title and state, bar, step, numbers; for a failed job its error.
 
     Args:
@@ -252,16 +286,16 @@ def _step(job: Job, ahead: Sequence[Ahead]) -> str:
     return job.what or ("Waiting for its turn" if job.state == "queued" else "Getting ready")
 
 
-def _numbers(job: Job, part: float | None, speed: float | None, unit: str, now: datetime) -> Markup:
+def _numbers(job: Job, part: float | None, speed: Speed | None, unit: str, now: datetime) -> Markup:
     texts = []
     if job.state == "running":
         if job.total > 0 and part is not None:
             texts.append(f"{part:.0%}")
             texts.append(f"{_amount(job.done, unit)} of {_amount(job.total, unit)}")
         if speed:
-            texts.append(f"{size_text(speed)}/s" if unit == "bytes" else f"{speed:.1f} {unit}/s")
-            if job.total > job.done:
-                texts.append(f"about {duration_text((job.total - job.done) / speed)} left")
+            texts.append(f"{size_text(speed.value)}/s" if unit == "bytes" else f"{speed.value:.1f} {unit}/s")
+            if job.total > job.done and speed.steady:
+                texts.append(f"about {duration_text((job.total - job.done) / speed.value)} left")
     if job.lane:
         texts.append("on the GPU" if job.lane == "cuda" else "on the processor")
     if job.memory:

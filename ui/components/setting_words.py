@@ -15,7 +15,7 @@ LABELS: Mapping[str, str] = {
     "condition_limit": "Condition limit (τ)",
     "permutations": "Permutations (numit)",
     "noise_coordinates": "Noise coordinates (num_noise)",
-    "spread": "Size of the fingerprint (β)",
+    "spread": "Size of the fingerprint (α)",
     "survival": "Survival (p)",
     "recipients": "Recipients (num_u)",
     "risk": "Risk accepted",

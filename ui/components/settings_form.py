@@ -239,7 +239,7 @@ def _noise(usual: Parameters) -> tuple[Any, ...]:
             ),
             gr.Number(
                 size,
-                label="Size of the fingerprint (β)",
+                label="Size of the fingerprint (α)",
                 info="In standard deviations of a row, where it is added",
                 step=0.01,
                 elem_id="spread",
@@ -273,7 +273,7 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
     m, t, notes = params.noise_coordinates, params.constraints, []
     if params.spread and hidden_size:
         text = (
-            f"Fingerprint: every row changes by about {change_text(params, hidden_size)}: β·√({m}/{hidden_size}), and "
+            f"Fingerprint: every row changes by about {change_text(params, hidden_size)}: α·√({m}/{hidden_size}), and "
             f"half of it in the head. It distinguishes this copy from every other, and a leak names its recipient."
         )
         if copies > 1:

@@ -214,7 +214,7 @@ class Layout:
             info="Overwriting costs the model far more",
             elem_id="explore-level",
         )
-        spread = _slider(0.01, RANGES["spread"][1], size, "Size of the fingerprint (β)", "Where it is added", "spread")
+        spread = _slider(0.01, RANGES["spread"][1], size, "Size of the fingerprint (α)", "Where it is added", "spread")
         hidden = gr.Checkbox(
             p.hidden, label="In secret coordinates (B_i)", info="Noise needs them", elem_id="explore-hidden"
         )

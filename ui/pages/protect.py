@@ -17,6 +17,8 @@ from irwm.errors import IrwmError, shown_path
 from irwm.keys.key import MAX_NAME
 from irwm.release import Preflight, preflight
 from irwm.report.numbers import number
+from storage.job import Job
+from storage.job_files import JobFiles
 from ui.amounts import size_text
 from ui.components import notices
 from ui.components.backup_reminder import backup_reminder
@@ -59,6 +61,7 @@ ALREADY_MARKED = (
     "release, the first against its own original; both stay readable. To mark a copy for someone else, choose the "
     "unmarked original."
 )
+ANOTHER, BACK = "Protect another model", "Back to the form"
 # Tells programs that drive the page that the wizard is back at this browser's last step and will not move on its own.
 NOW_AS_LEFT = "() => document.body.dataset.protect = 'as left'"
 LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
@@ -81,6 +84,31 @@ class Layout:
         # The original that a reload restored together with its target folder. A state, like `chosen`: both change at
         # once on the server, while the page's fields change one after the other, and each change stores a draft.
         self.given_back = gr.State(None)
+        # A release that is being written, or its receipt, replaces the wizard.
+        self.replaced = gr.State(False)
+        with gr.Column(elem_id="protect-form") as self.wizard:
+            self._wizard(context)
+        self.job = job_card(context, ("protect",), log_open=True, running_only=partial(_has_draft, context))
+        self.another = gr.Button(ANOTHER, visible=False, elem_id="protect-another", scale=0, min_width=200)
+        self._results(context)
+        # The choice of recipients comes last: it has a value from the start.
+        self.written: list[Any] = [self.owner, self.recipient, self.names, self.label, self.whom]
+        self.place = [self.folder.field, self.name, self.cost]
+        # The components that `keep_draft` takes, and those that `give_back` gives values for.
+        source, settings = self.original, self.form.inputs
+        self.draft = [
+            self.replaced,
+            source.chosen,
+            self.at_step,
+            self.filled_for,
+            *self.written,
+            *self.place,
+            *settings,
+        ]
+        self.returned = [*self.written, source.field, source.chosen, self.steps, self.filled_for, self.folder.field]
+        self.returned += [self.given_back, self.cost, self.list_box, self.name, self.start, *settings]
+
+    def _wizard(self, context: Context) -> None:
         with gr.Walkthrough(selected=1, elem_id="protect-steps") as self.steps:
             with gr.Step("Original", id=1) as first:
                 self._original(context)
@@ -92,16 +120,6 @@ class Layout:
             with gr.Step("Where", id=4) as fourth:
                 self._where(context)
         self.each_step = first, second, third, fourth
-        self.job = job_card(context, ("protect",), log_open=True)
-        self._results(context)
-        # The choice of recipients comes last: it has a value from the start.
-        self.written: list[Any] = [self.owner, self.recipient, self.names, self.label, self.whom]
-        self.place = [self.folder.field, self.name, self.cost]
-        # The components that `keep_draft` takes, and those that `give_back` gives values for.
-        source, settings = self.original, self.form.inputs
-        self.draft = [source.chosen, self.at_step, self.filled_for, *self.written, *self.place, *settings]
-        self.returned = [*self.written, source.field, source.chosen, self.steps, self.filled_for, self.folder.field]
-        self.returned += [self.given_back, self.cost, self.list_box, self.name, self.start, *settings]
 
     def _original(self, context: Context) -> None:
         self.original = path_picker(
@@ -200,8 +218,8 @@ class Protect:
         filled = [page.at_step.change, page.filled_for.change, page.cost.change]
         gr.on(filled, keep_filled, draft, None, **LAST)
         page.form.drawn.then(keep_filled, draft, None, **LAST)
-        read = [source.chosen, *page.written]
-        self.context.opened.change(self.give_back, read, page.returned, **PRIVATE).then(None, js=NOW_AS_LEFT)
+        read, given = [source.chosen, *page.written], [*page.returned, page.replaced, page.wizard]
+        self.context.opened.change(self.give_back, read, given, **PRIVATE).then(None, js=NOW_AS_LEFT)
 
     def _connect_original(self) -> None:
         page, original = self.page, self.page.original
@@ -238,11 +256,16 @@ class Protect:
         begun = [job.job_id, *page.results, *page.of_place.outputs]
         page.start.click(None, js=AWAIT_RECEIPT)
         page.start.click(page.of_place.told(self.begin, 1 + len(page.results)), inputs, begun, **PRIVATE)
-        job.ended.change(self.show, job.ended, page.results, **PRIVATE).then(None, js=TO_RECEIPT)
+        job.job_id.change(replaced_by, job.job_id, [page.replaced, page.wizard], **PRIVATE)
+        shown = [page.another, *page.results]
+        job.ended.change(self.show, job.ended, shown, **PRIVATE).then(None, js=TO_RECEIPT)
+        page.another.click(self.start_again, job.ended, [job.job_id, page.steps], **PRIVATE)
 
-    def keep_draft(self, request: gr.Request, source: str | None, step: int, d: int | None, *rest: Any) -> None:
+    def keep_draft(
+        self, request: gr.Request, replaced: bool, source: str | None, step: int, d: int | None, *rest: Any
+    ) -> None:
         """Stores the wizard's fields for this browser, for after a reload."""
-        if not self.context.is_open(request):
+        if replaced or not self.context.is_open(request):
             return
         end = len(self.page.written)
         texts, (parent, name, cost), settings = rest[:end], rest[end : end + 3], rest[end + 3 :]
@@ -250,13 +273,19 @@ class Protect:
         draft = Draft(tuple(text or "" for text in texts), source, step, place, d, settings)
         self.context.drafts.keep(self.context.session(request), draft)
 
-    def keep_filled(self, request: gr.Request, source: str | None, *rest: Any) -> None:
+    def keep_filled(self, request: gr.Request, replaced: bool, source: str | None, *rest: Any) -> None:
         """Stores fields that the page fills in, but only once a model is chosen, not while the page is drawn."""
         if source:
-            self.keep_draft(request, source, *rest)
+            self.keep_draft(request, replaced, source, *rest)
 
     def give_back(self, request: gr.Request, source: str | None, *texts: str | None) -> Any:
-        """The wizard as this browser left it before a reload, unless a field was filled in since then."""
+        """The wizard as this browser left it before a reload, unless a field was filled in since then; or hidden, if
+        the newest release replaces it."""
+        job = self.page.job.restored(request)
+        wizard = replaced_by(job.id) if job else (gr.skip(), gr.skip())
+        return *self._left(request, source, *texts), *wizard
+
+    def _left(self, request: gr.Request, source: str | None, *texts: str | None) -> Any:
         left = self.context.drafts.of(self.context.session(request)) if self.context.is_open(request) else None
         *typed, _ = texts
         if left is None or source or any(typed):
@@ -435,12 +464,23 @@ class Protect:
         return new_folder(parent or "", name or "", Limits.of(self.context.settings))
 
     def show(self, ended: str | None, request: gr.Request) -> Any:
-        """The output of a job that is over."""
-        no_table = gr.Dataframe(visible=False), gr.DownloadButton(visible=False)
+        """The way back to the wizard, and the output of a job that is over."""
         if ended is None or not self.context.is_open(request):
-            return nothing_yet()
+            return gr.Button(visible=False), *nothing_yet()
         jobs = self.context.jobs_of(request)
-        job, files = jobs.get(ended), jobs.files(ended)
+        job = jobs.get(ended)
+        again = gr.Button(ANOTHER if job.state == "done" else BACK, visible=True)
+        return again, *self._output(job, jobs.files(ended))
+
+    @guarded
+    def start_again(self, request: gr.Request, ended: str | None) -> Any:
+        """Back to the wizard: to its first step, or to where a job that failed was started."""
+        self.context.require(request)
+        done = ended is not None and self.context.jobs_of(request).get(ended).state == "done"
+        return None, gr.Walkthrough(selected=1) if done else gr.skip()
+
+    def _output(self, job: Job, files: JobFiles) -> tuple[Any, ...]:
+        no_table = gr.Dataframe(visible=False), gr.DownloadButton(visible=False)
         if job.result and not job.result.get("many"):
             return gr.HTML(receipt_html(job.result), visible=True), *no_table, *NextSteps.shown(job.result)
         if not job.result and CSV_NAME not in files:
@@ -459,6 +499,15 @@ def for_many(several: bool, name: str) -> Any:
         gr.Textbox(label="Name of the folder for all copies" if several else "Name of the release folder", value=name),
         gr.Button("Write the copies" if several else "Write the release"),
     )
+
+
+def replaced_by(job_id: str | None) -> tuple[bool, gr.Column]:
+    """Whether a job replaces the wizard, and the wizard; hidden, it keeps its fields."""
+    return job_id is not None, gr.Column(visible=True if job_id is None else "hidden")
+
+
+def _has_draft(context: Context, request: gr.Request) -> bool:
+    return context.drafts.of(context.session(request)) is not None
 
 
 def nothing_yet() -> tuple[Any, ...]:

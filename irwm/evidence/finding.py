@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from irwm.alignment import Alignment
 from irwm.evidence.lineage import Lineage
 from irwm.scheme.parameters import EMBEDDING, HEAD, Parameters
 
-FOUND, NOT_FOUND, INCONCLUSIVE = "found", "not found", "inconclusive"
+FOUND: Final = "found"
+NOT_FOUND: Final = "not found"
+INCONCLUSIVE: Final = "inconclusive"
 # The smaller of two p-values is used, Fisher's combination and the binomial count, so it is doubled (Bonferroni).
 COMBINATIONS = 2
 # Forms of evidence. Every p of a key with noise is corrected for both, in every examination, so that one suspect and

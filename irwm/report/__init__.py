@@ -7,6 +7,7 @@
     likelihood      likelihood ratio, and the claim against a search
     tracing         whose copy it was; tracing_words: the sentences about it
     two_findings    the two findings of a report: whose weights, and which copy
+    schema          the types of all documents; structure checks a received document against them
     document        the finding as a versioned JSON document (docs/report-schema.md)
     dispute, lab, sweep  the documents of a dispute, a lab and a folder of suspects, each with its page; lab_rows
     plots           every figure, as plotly draws it

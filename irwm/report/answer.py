@@ -7,14 +7,12 @@ were left out are reported here, above the figures.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, MARK, NOT_FOUND
 from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.ownership.key_search import LATE
-from irwm.report import tracing, tracing_words, wording
+from irwm.report import schema, tracing, tracing_words, wording
 from irwm.report.items import SETTINGS, failed
 from irwm.report.numbers import number
 
@@ -51,11 +49,9 @@ class Answer:
         return WORDS[self.kind]
 
 
-def answer(document: Mapping[str, Any]) -> Answer:
+def answer(document: schema.Report) -> Answer:
     """The answer of a whole document."""
     word = document["verdict"]["word"]
-    if word not in WORDS:  # a document that was edited
-        return Answer(INCONCLUSIVE, wording.headline(word, document["key"]["recipient"]))
     said, broken = _sentence(document), [test for test in document["self_tests"] if failed(test)]
     if broken:
         return Answer(word, said, fault=_broken(broken))
@@ -69,56 +65,55 @@ def answer(document: Mapping[str, Any]) -> Answer:
     return Answer(word, said, caution=conflict)
 
 
-def _conflict(document: Mapping[str, Any]) -> str:
+def _conflict(document: schema.Report) -> str:
     """The contradiction between the days of suspect and key; "" if they agree or are not given."""
     standing, made = document["standing"], document["case"].get(MADE)
     seen = standing["suspect_seen_utc"]
     if seen is None:
         return ""
-    if wording.is_day(made) and made > wording.day(seen):
+    if made is not None and wording.is_day(made) and made > wording.day(seen):
         return wording.made_later(seen, made)
     # On the same day the time-stamp is late too, but contradicts nothing.
-    if standing["status"] == LATE and wording.day(standing["committed_utc"]) > wording.day(seen):
-        return wording.stamped_later(seen, standing["committed_utc"])
+    committed = standing["committed_utc"]
+    if standing["status"] == LATE and committed is not None and wording.day(committed) > wording.day(seen):
+        return wording.stamped_later(seen, committed)
     return ""
 
 
-def word_of(document: Mapping[str, Any]) -> str:
+def word_of(document: schema.Report) -> str:
     """The answer's word as used in lists: "found", "found, not yet proof", "not found", "inconclusive"."""
     return answer(document).word.lower()
 
 
-def is_original(document: Mapping[str, Any]) -> bool:
+def is_original(document: schema.Report) -> bool:
     """Whether the suspect is the original itself: the same weight files, under any file names."""
-    suspect, original = (
-        {file["sha256"] for file in item["files"] if file["name"] not in SETTINGS} for item in _items(document)
-    )
+    items = document["items"]["suspect"], document["items"]["original"]
+    suspect, original = ({file["sha256"] for file in item["files"] if file["name"] not in SETTINGS} for item in items)
     return bool(suspect) and "" not in suspect and suspect == original
 
 
-def keys_tried(document: Mapping[str, Any]) -> str:
+def keys_tried(document: schema.Report) -> str:
     """How many keys were tried, and of how many: "1 of 6"; "3" if their number is not known."""
     tried, held = document["keys"]["tried"], document["keys"]["held"]
     return number(tried) if held is None else f"{number(tried)} of {number(held)}"
 
 
-def whose(key: Mapping[str, Any]) -> str:
+def whose(key: schema.Key) -> str:
     """Whose a key is, for a figure or a table: its recipient, else its owner, else the beginning of its fingerprint."""
-    return str(key["recipient"] or key["owner"] or f"key {key['commitment'][:12]}")
+    return key["recipient"] or key["owner"] or f"key {key['commitment'][:12]}"
 
 
-def log10_risk(document: Mapping[str, Any]) -> float:
+def log10_risk(document: schema.Report) -> float:
     """The corrected log10 chance of the strongest evidence for or against the key that the report is about."""
-    return float(strongest(document)["log10_risk"])
+    return strongest(document)["log10_risk"]
 
 
-def strongest(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def strongest(document: schema.Report) -> schema.Evidence:
     """The evidence of the smallest corrected chance; of equal ones the first."""
-    evidence: Mapping[str, Any] = min(document["evidence"], key=lambda each: each["log10_risk"])
-    return evidence
+    return min(document["evidence"], key=lambda each: each["log10_risk"])
 
 
-def named(text: str, document: Mapping[str, Any]) -> str:
+def named(text: str, document: schema.Report) -> str:
     """A sentence of the examination, with the key's name instead of "this key" if something was found."""
     key = document["key"]
     mark = wording.whose_mark(key["recipient"], key["owner"])
@@ -133,17 +128,13 @@ def named(text: str, document: Mapping[str, Any]) -> str:
     return re.sub(r"\b[Tt]his key(?:['’]s (?P<thing>mark|fingerprint))?\b(?!['’]s)", put, text)
 
 
-def _items(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    return document["items"]["suspect"], document["items"]["original"]
-
-
-def _sentence(document: Mapping[str, Any]) -> str:
-    verdict, key = document["verdict"], document["key"]
+def _sentence(document: schema.Report) -> str:
+    verdict, key, found = document["verdict"], document["key"], document["tracing"]
     if verdict["rests_on"] == tracing.TRACING:
-        if verdict["word"] == FOUND:
-            return tracing_words.sentence(document["tracing"])
+        if verdict["word"] == FOUND and found is not None:
+            return tracing_words.sentence(found)
         return "This examination cannot tell whether any recipient’s copy had a part in the suspect."
-    suspect, original = _items(document)
+    suspect, original = document["items"]["suspect"], document["items"]["original"]
     if verdict["word"] == NOT_FOUND and suspect["fingerprint"] == original["fingerprint"]:
         if is_original(document):
             return "This is your unmarked original itself. It carries no mark."
@@ -163,13 +154,13 @@ def _sentence(document: Mapping[str, Any]) -> str:
     return wording.headline(verdict["word"], key["recipient"], key["owner"])
 
 
-def _broken(tests: list[Mapping[str, Any]]) -> str:
+def _broken(tests: list[schema.SelfTest]) -> str:
     listed = "; ".join(f"{test['name']} reads “{test['verdict']}” and not “{test['expected']}”" for test in tests)
     one = "A control" if len(tests) == 1 else f"{len(tests)} controls"
     return f"Do not rely on this examination. {one} failed: {listed}."
 
 
-def _left_out(document: Mapping[str, Any]) -> str:
+def _left_out(document: schema.Report) -> str:
     tried, held = document["keys"]["tried"], document["keys"]["held"]
     if held is None or tried >= held:
         return ""

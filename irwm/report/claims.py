@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from irwm.errors import IrwmError
+from irwm.report import schema
 from irwm.report.checks import IDENTITY, LOG
-from irwm.report.document import ReportError, plain
+from irwm.report.document import ReportError
 from irwm.report.reproduction import RELATIVE, Difference
 from irwm.report.states import Stated
+from irwm.report.structure import plain
 
 # The place of a value, the value, and what it should be: a value, or in words what it must be.
 Claim = tuple[str, Any, Any]
@@ -127,23 +129,36 @@ def one_of(where: str, value: Any, known: Collection[str]) -> Iterator[Claim]:
     yield from must(value in known, where, value, f"one of {', '.join(known)}")
 
 
-def present_and_count(where: str, read: Mapping[str, Any], most: float = float("inf")) -> Iterator[Claim]:
+def present_and_count(where: str, present: int, count: int, most: float = math.inf) -> Iterator[Claim]:
     """Claims about the positions that could be ranked, of at most this many, and those of them that count."""
-    yield from whole(f"{where}.present", read["present"], 0, most)
-    yield from whole(f"{where}.count", read["count"], 0, read["present"])
+    yield from within(f"{where}.present", present, 0, most)
+    yield from within(f"{where}.count", count, 0, present)
 
 
-def whole(where: str, value: Any, least: int = 0, most: float = float("inf")) -> Iterator[Claim]:
-    """A claim that a value is a whole number in a range."""
-    to = "on" if most == float("inf") else f"to {most}"
-    yield from must(type(value) is int and least <= value <= most, where, value, f"a whole number from {least} {to}")
+def within(where: str, value: float, least: float = 0, most: float = math.inf) -> Iterator[Claim]:
+    """A claim that a number is in a range."""
+    to = "on" if most == math.inf else f"to {most}"
+    yield from must(least <= value <= most, where, value, f"a number from {least} {to}")
 
 
-def digest(where: str, value: Any) -> Iterator[Claim]:
-    yield from must(isinstance(value, str) and bool(_DIGEST.fullmatch(value)), where, value, "a SHA-256 in hex")
+def at_least(least: int, where: str, recorded: Mapping[str, object], *names: str) -> Iterator[Claim]:
+    """Claims that these parts of an object are numbers of at least this size."""
+    for name in names:
+        value = recorded[name]
+        yield from must(isinstance(value, int) and value >= least, f"{where}.{name}", value, f"at least {least}")
 
 
-def item(where: str, recorded: Mapping[str, Any], *, answers: bool = False) -> Iterator[Claim]:
+def equal(where: str, recorded: Mapping[str, object], expected: Mapping[str, object], *names: str) -> Iterator[Claim]:
+    """Claims that these parts of two objects are equal; without names all parts of `expected`."""
+    for name in names or expected:
+        yield f"{where}.{name}", recorded[name], expected[name]
+
+
+def digest(where: str, value: str) -> Iterator[Claim]:
+    yield from must(_DIGEST.fullmatch(value) is not None, where, value, "a SHA-256 in hex")
+
+
+def item(where: str, recorded: schema.Item, *, answers: bool = False) -> Iterator[Claim]:
     """An item: its numbers are possible, and the sizes of its files add up to its total.
 
     Args:
@@ -151,10 +166,8 @@ def item(where: str, recorded: Mapping[str, Any], *, answers: bool = False) -> I
     """
     if not answers:
         yield f"{where}.answers", recorded["answers"], None
-    for name in ("vocab_size", "hidden_size"):
-        yield from whole(f"{where}.{name}", recorded[name], 1)
-    for name in ("heads", "kv_heads", "head_dim", "bytes_total"):
-        yield from whole(f"{where}.{name}", recorded[name])
+    yield from at_least(1, where, recorded, "vocab_size", "hidden_size")
+    yield from at_least(0, where, recorded, "heads", "kv_heads", "head_dim", "bytes_total")
     yield from digest(f"{where}.fingerprint", recorded["fingerprint"])
     names = [file["name"] for file in recorded["files"]]
     if names:
@@ -162,8 +175,8 @@ def item(where: str, recorded: Mapping[str, Any], *, answers: bool = False) -> I
         yield f"{where}.bytes_total", recorded["bytes_total"], size
     every = [*names, *(file["name"] for file in recorded["other_files"])]
     yield from must(len(set(every)) == len(every), f"{where}.files", every, "files of different names")
-    for among in ("files", "other_files"):
-        for i, file in enumerate(recorded[among]):
-            yield from whole(f"{where}.{among}[{i}].bytes", file["bytes"])
+    for among, files in (("files", recorded["files"]), ("other_files", recorded["other_files"])):
+        for i, file in enumerate(files):
+            yield from within(f"{where}.{among}[{i}].bytes", file["bytes"])
             if file["sha256"] != "":
                 yield from digest(f"{where}.{among}[{i}].sha256", file["sha256"])

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
 
 from irwm import Parameters
 from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import COMBINATIONS
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.key_search import standing
-from irwm.report import examined_claims, reading_claims, sentences, tracing_claims
+from irwm.report import examined_claims, reading_claims, schema, sentences, tracing_claims
 from irwm.report.checks import (
     CHOICES,
     CONTROLS,
@@ -41,13 +40,15 @@ from irwm.report.claims import (
     SIGNER,
     VERSIONS,
     Claim,
+    at_least,
     contradicted,
     each,
+    equal,
     item_fields,
     must,
-    whole,
+    within,
 )
-from irwm.report.document import ALWAYS_THERE, PAID_FOR, SCHEMA, VERSION, paid_for
+from irwm.report.document import SCHEMA, VERSION, paid_for
 from irwm.report.likelihood import claimed_log10_risk, likelihood
 from irwm.report.recorded import finding_of
 from irwm.report.reproduction import ABSOLUTE, Difference
@@ -195,35 +196,37 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def inputs(document: Mapping[str, Any]) -> tuple[Stated, ...]:
+def inputs(document: schema.Report) -> tuple[Stated, ...]:
     """`STATED` for this report."""
-    if document.get("time_stamp") is not None:
+    if document["time_stamp"] is not None:
         return STATED
     return tuple(replace(each, carries=False) if each in _DATED else each for each in STATED)
 
 
-def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
+def contradictions(document: schema.Report, assigned: set[str] | None = None) -> list[Difference]:
     """The values that do not follow from the rest of the document: their place, the value, and what it should be.
 
     Raises:
-        ReportError: the document lacks a value that this needs, or has one of another type.
+        ReportError: a value cannot be computed from the document's.
     """
     return contradicted(claims(document), "the report's numbers cannot be computed", assigned)
 
 
-def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
+def claims(document: schema.Report) -> Iterator[Claim]:
     """The places of a report whose values follow from the rest of it, with the recorded and the expected value."""
-    yield from _sections(document)
     yield from each("schema", document["schema"], {"name": SCHEMA, "version": VERSION})
     yield from sentences.status(document)
     p = Parameters.from_dict(document["parameters"])
     reading, evaluation = document["reading"], document["evaluation"]
-    for name in ("reading", "elsewhere", "paper"):
-        if document[name] is not None:
-            yield from reading_claims.reading(name, document[name], p)
+    for name, each_reading in (
+        ("reading", reading),
+        ("elsewhere", document["elsewhere"]),
+        ("paper", document["paper"]),
+    ):
+        if each_reading is not None:
+            yield from reading_claims.reading(name, each_reading, p)
     yield from reading_claims.rows(document)
-    for name in PAID_FOR:
-        yield from whole(f"evaluation.{name}", evaluation[name], 1)
+    yield from at_least(1, "evaluation", evaluation, "keys_tried", "tensors_read", "maps", "forms", "places")
     comparisons = paid_for(evaluation)
     best = min(reading["log10_p"], reading["log10_p_count"])
     yield from _evaluation(document, p, best, comparisons)
@@ -235,7 +238,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from examined_claims.alignment(document)
     yield from examined_claims.lineage(document)
     if document["tracing"] is not None:
-        yield from tracing_claims.claims(document)
+        yield from tracing_claims.claims(document, document["tracing"])
     yield from examined_claims.controls(document)
     yield from sentences.verdict(document)
     yield from _likelihood(document)
@@ -245,24 +248,14 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from _keys(document)
 
 
-def _sections(document: Mapping[str, Any]) -> Iterator[Claim]:
-    for section, names in ALWAYS_THERE.items():
-        part = document[section] if section else document
-        for name in names:
-            if name not in part:
-                yield f"{section}.{name}".lstrip("."), "missing", "part of every report"
-
-
-def _evaluation(document: Mapping[str, Any], p: Parameters, best: float, comparisons: int) -> Iterator[Claim]:
+def _evaluation(document: schema.Report, p: Parameters, best: float, comparisons: int) -> Iterator[Claim]:
     reading, verdict, evaluation = document["reading"], document["verdict"], document["evaluation"]
     chance, present = chance_of_counting(p), reading["present"]
-    for name in ("count", "present", "rule_met"):
-        yield f"verdict.{name}", verdict[name], reading[name]
+    yield from equal("verdict", verdict, reading, "count", "present", "rule_met")
     yield "verdict.positions", verdict["positions"], p.positions
     yield "verdict.required", verdict["required"], p.required_positions
     yield "verdict.expected_by_chance", verdict["expected_by_chance"], chance * present
-    for name in ("log10_p", "log10_p_count"):
-        yield f"evaluation.{name}", evaluation[name], reading[name]
+    yield from equal("evaluation", evaluation, reading, "log10_p", "log10_p_count")
     yield "evaluation.smallest_rank", evaluation["smallest_rank"], 1 / (1 + p.permutations)
     yield "evaluation.combinations", evaluation["combinations"], COMBINATIONS
     yield "evaluation.maps", evaluation["maps"], len(MAPS)
@@ -278,29 +271,28 @@ def _evaluation(document: Mapping[str, Any], p: Parameters, best: float, compari
     yield "evaluation.dismissed_above_log10_risk", evaluation["dismissed_above_log10_risk"], DISMISSED_LOG10_RISK
 
 
-def _likelihood(document: Mapping[str, Any]) -> Iterator[Claim]:
+def _likelihood(document: schema.Report) -> Iterator[Claim]:
     """The likelihood ratio and the bits of evidence; the ratio is null only if the suspect could not be judged."""
-    for name, value in likelihood(finding_of(document)).items():
-        yield f"evaluation.{name}", document["evaluation"][name], value
+    yield from equal("evaluation", document["evaluation"], likelihood(finding_of(document)))
 
 
-def _standing(document: Mapping[str, Any]) -> Iterator[Claim]:
+def _standing(document: schema.Report) -> Iterator[Claim]:
     """From the claimed odds and the two dates, one of which comes from the time-stamp."""
     recorded = document["standing"]
     found = standing(claimed_log10_risk(document), recorded["committed_utc"], recorded["suspect_seen_utc"])
     # `irwm.report.stamps` checks what the time-stamp proves.
-    stamp = document["time_stamp"] or {"time_utc": None, "authority": ""}
-    yield "standing.committed_utc", recorded["committed_utc"], stamp["time_utc"]
-    yield "standing.authority", recorded["authority"], stamp["authority"]
-    for name in ("status", "evidence_bits", "search_bits", "margin_bits"):
-        yield f"standing.{name}", recorded[name], getattr(found, name)
+    stamp = document["time_stamp"]
+    yield "standing.committed_utc", recorded["committed_utc"], None if stamp is None else stamp["time_utc"]
+    yield "standing.authority", recorded["authority"], "" if stamp is None else stamp["authority"]
+    expected = {**asdict(found), "margin_bits": found.margin_bits}
+    yield from equal("standing", recorded, expected, "status", "evidence_bits", "search_bits", "margin_bits")
 
 
-def _keys(document: Mapping[str, Any]) -> Iterator[Claim]:
+def _keys(document: schema.Report) -> Iterator[Claim]:
     """No more keys can have been tried than there are, and all traced keys were tried."""
     keys, found, tried = document["keys"], document["tracing"], document["evaluation"]["keys_tried"]
     yield "keys.tried", keys["tried"], tried
     if keys["held"] is not None:
-        yield from whole("keys.held", keys["held"], tried)
+        yield from within("keys.held", keys["held"], tried)
     if found is not None:
         yield from must(found["recipients"] <= tried, "tracing.recipients", found["recipients"], f"at most {tried}")

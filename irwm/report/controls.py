@@ -13,22 +13,21 @@ public seed an attacker could write a control's mark into a suspect and make eve
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import irwm
 from irwm import Examination, Finding, Key
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import detect_marks
 from irwm.evidence.neutral import write_neutral
-from irwm.report import tracing
+from irwm.report import schema, tracing
 from irwm.report.checks import CONTROLS, Check, listed
-from irwm.report.document import plain
 from irwm.report.error_rates import NeutralModel
 from irwm.report.items import SelfTest, control_of_neutral
 from irwm.report.reproduction import differences, should_be
+from irwm.report.structure import plain
 from irwm.scheme.invariant import Layer0
 from irwm.tracing.recognition import DECOYS
 
@@ -39,7 +38,7 @@ DECOY_KEYS = 3
 NEUTRAL_NUMBERS = 64 << 20
 NEUTRAL = "a neutral model, made of the original’s numbers in another order"
 # The way of reading for the verdict; it is fixed, so a reader can tell that nobody searched for a better one.
-WAY: Mapping[str, Any] = {"statistic": "joint", "invariant": "original", "seed": 0}
+WAY: schema.SeededWay = {"statistic": "joint", "invariant": "original", "seed": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class Controls:
 
 
 def check_controls(
-    document: Mapping[str, Any], examined: Examination, key: Key, finding: Finding, traced: Mapping[str, Any] | None
+    document: schema.Report, examined: Examination, key: Key, finding: Finding, traced: schema.Tracing | None
 ) -> Check:
     """Whether all controls are in the report and, run again, read as recorded.
 
@@ -121,13 +120,13 @@ def check_controls(
     """
     with tempfile.TemporaryDirectory() as folder:  # mode 0700
         again = Controls(examined.with_suspect(examined.original), Path(folder)).run(examined, key, finding)
-    tests = [asdict(test) for test in again.tests]
+    tests: list[schema.SelfTest] = plain([asdict(test) for test in again.tests])
     if traced is not None and any(z is not None for z in traced["decoys"]):
         tests.append(tracing.control(traced))
-    recorded = {str(test["name"]): test for test in document["self_tests"]}
-    expected = {str(test["name"]): test for test in plain(tests)}
-    rates = document["error_rates"] or {"neutral": [], "decoys": None}
-    models = {str(model["name"]): model for model in rates["neutral"]}
+    recorded = {test["name"]: test for test in document["self_tests"]}
+    expected = {test["name"]: test for test in tests}
+    rates: schema.ErrorRates = document["error_rates"] or {"neutral": [], "decoys": None, "method": ""}
+    models = {model["name"]: model for model in rates["neutral"]}
     neutral = {model.name: plain(asdict(model)) for model in again.neutral}
     wrong = [
         difference

@@ -5,21 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from irwm import Key
 from irwm.ownership.dispute import Outcome
 from irwm.ownership.rules import UNDECIDED
-from irwm.report.document import opening, plain, read_document
+from irwm.report import schema
+from irwm.report.document import opening, read_document
 from irwm.report.html import page
 from irwm.report.items import ItemDescription
 from irwm.report.numbers import power_text
+from irwm.report.structure import plain
 
 SCHEMA, VERSION = "irwm-dispute", 3
 NAME = "dispute"
 DECIDED, OPEN = "decided", "undecided"
-_SECTIONS = {"created_utc", "status", "case", "claims", "exhibits", "outcome", "seed", "versions", "limitations"}
-_OUTCOME = {"tests", "comparisons", "rulings", "remarks", "winner", "sentence"}
 _POWER = re.compile(r"10\^(-?\d+(?:\.\d+)?)")
 LIMITATIONS = (
     "A mark shows whose key marked a model. It does not show who collected the data or trained the weights; dated "
@@ -51,12 +50,12 @@ class ClaimInfo:
     commitment: str
     owner: str
     recipient: str
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, object]
     original: ItemDescription
     release: ItemDescription | None
     committed_utc: str | None
     stamp: str
-    time_stamp: Mapping[str, Any] | None
+    time_stamp: schema.TimeStamp | None
 
     @classmethod
     def of(
@@ -68,14 +67,14 @@ class ClaimInfo:
         *,
         ours: bool,
         committed_utc: str | None = None,
-        time_stamp: Mapping[str, Any] | None = None,
+        time_stamp: schema.TimeStamp | None = None,
     ) -> ClaimInfo:
         of_key = key.commitment, key.owner, key.recipient, key.parameters.to_dict()
         stamp = stamp_in_words(time_stamp, relied_on=committed_utc is not None)
         return cls(claimant, ours, *of_key, original, release, committed_utc, stamp, time_stamp)
 
 
-def stamp_in_words(time_stamp: Mapping[str, Any] | None, *, relied_on: bool) -> str:
+def stamp_in_words(time_stamp: schema.TimeStamp | None, *, relied_on: bool) -> str:
     """When a commitment was dated and by whom, and whether that counts; "" for no time-stamp."""
     if time_stamp is None:
         return ""
@@ -92,7 +91,7 @@ def dispute_document(
     created_utc: str,
     tool_versions: Mapping[str, str],
     seed: int,
-) -> dict[str, Any]:
+) -> schema.Dispute:
     """Everything the page says, as strict JSON values.
 
     Args:
@@ -102,7 +101,7 @@ def dispute_document(
         case, created_utc, tool_versions: as for `irwm.report.finding_document`.
         seed: of the permutations.
     """
-    document: dict[str, Any] = plain(
+    document: schema.Dispute = plain(
         {
             **opening((SCHEMA, VERSION), created_utc, case),
             "claims": [asdict(claim) for claim in claims],
@@ -116,27 +115,27 @@ def dispute_document(
     return document
 
 
-def from_json(data: bytes) -> dict[str, Any]:
+def from_json(data: bytes) -> schema.Dispute:
     """The document that `to_json` wrote.
 
     Raises:
-        ReportError: not a dispute's document, of another version, or incomplete.
+        ReportError: not a dispute's document, of another version, or of another structure.
     """
     return read_document(
         data,
         (SCHEMA, VERSION),
+        schema.Dispute,
         "these bytes are not a dispute’s JSON",
         "the dispute’s document has another schema",
-        lambda document: document.keys() >= _SECTIONS and document["outcome"].keys() >= _OUTCOME,
     )
 
 
-def word(document: Mapping[str, Any]) -> str:
+def word(document: schema.Dispute) -> str:
     """The outcome in one word."""
     return DECIDED if document["outcome"]["winner"] is not None else OPEN
 
 
-def headline(document: Mapping[str, Any]) -> str:
+def headline(document: schema.Dispute) -> str:
     """The outcome in one sentence, for a card and for the page's title."""
     winner = document["outcome"]["winner"]
     if winner is None:
@@ -144,7 +143,7 @@ def headline(document: Mapping[str, Any]) -> str:
     return f"The evidence supports “{winner}”."
 
 
-def rulings(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def rulings(document: schema.Dispute) -> list[schema.Ruling]:
     """The rulings with typeset powers of ten."""
     return [{**each, "sentence": _POWER.sub(_power, each["sentence"])} for each in document["outcome"]["rulings"]]
 
@@ -153,12 +152,12 @@ def _power(found: re.Match[str]) -> str:
     return power_text(float(found[1]))
 
 
-def models(document: Mapping[str, Any]) -> list[str]:
+def models(document: schema.Dispute) -> list[str]:
     """The models of the table, in the order of the claims."""
     return list(dict.fromkeys(test["model"] for test in document["outcome"]["tests"]))
 
 
-def cells(document: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any] | None]]]:
+def cells(document: schema.Dispute) -> list[tuple[str, list[schema.Test | None]]]:
     """The table: each claimant with the tests of that key, one for each of `models`."""
     tests = {(test["claimant"], test["model"]): test for test in document["outcome"]["tests"]}
     names = models(document)
@@ -167,7 +166,7 @@ def cells(document: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]
     ]
 
 
-def dispute_html(document: Mapping[str, Any], json_name: str = "") -> str:
+def dispute_html(document: schema.Dispute, json_name: str = "") -> str:
     """The document as one self-contained file without scripts.
 
     Args:

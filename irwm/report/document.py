@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,11 @@ from irwm.evidence.lineage import with_mark
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK, log10_risk
 from irwm.ownership.key_search import Standing
 from irwm.report import error_rates as rates
-from irwm.report import likelihood, tracing, wording
+from irwm.report import likelihood, schema, tracing, wording
 from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
 from irwm.report.plots.summaries import LEVELS, CosineHistogram, ReadingSummary, cosine_histogram, summarise
+from irwm.report.structure import fault, plain
 from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import (
     fisher_floor_log10,
@@ -37,30 +38,11 @@ from irwm.scheme.probabilities import (
 )
 
 SCHEMA, VERSION = "irwm-report", 12
-# Fields that every document has, also if they are empty, by section; "" for the document itself.
-ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
-    "": (
-        "place",
-        "elsewhere",
-        "evidence",
-        "tracing",
-        "supporting",
-        "standing",
-        "time_stamp",
-        "error_rates",
-        "keys",
-    ),
-    "verdict": ("rests_on", "mark", "mark_reason"),
-    "evaluation": ("log10_lr", "log10_lr_per_comparison", "verbal", "evidence_bits"),
-}
-# The factors of every p, from the section "evaluation".
-PAID_FOR = ("keys_tried", "tensors_read", "maps", "forms", "places")
 # Particulars that differ from run to run of the same case.
 TIMINGS = ("Seconds",)
-# Sentences of a finding are far shorter; the limit keeps a name from a file from filling the page.
-LONGEST_TEXT = 2000
 # Most rows with NaN that are listed; their total number is given too.
 ROWS_LISTED = 20
+_Kind = TypeVar("_Kind")
 
 
 class ReportError(IrwmError):
@@ -76,17 +58,17 @@ def finding_document(
     case: Mapping[str, str],
     created_utc: str,
     tool_versions: Mapping[str, str],
-    extra: Mapping[str, Any] | None = None,
+    extra: Mapping[str, schema.Detail] | None = None,
     tokens: Mapping[int, str] | None = None,
     self_tests: Sequence[SelfTest] = (),
     disclose_rows: bool = True,
     traced: tracing.Traced | None = None,
     supporting: Sequence[Finding] = (),
     standing: Standing | None = None,
-    time_stamp: Mapping[str, Any] | None = None,
+    time_stamp: schema.TimeStamp | None = None,
     error_rates: rates.ErrorRates | None = None,
     keys_held: int | None = None,
-) -> dict[str, Any]:
+) -> schema.Report:
     """Everything a report says, as strict JSON values.
 
     Args:
@@ -121,56 +103,55 @@ def finding_document(
     rows = finding.marked_rows.tolist() if disclose_rows else None
     found = None if traced is None else tracing.section(traced)
     computed = examination(finding, rows, tokens, found, supporting)
-    controls = [asdict(test) for test in self_tests]
-    computed["verdict"] = after_controls(computed["verdict"], controls)
-    document = {
-        **opening((SCHEMA, VERSION), created_utc, case),
-        "key": {"commitment": finding.commitment, **asdict(key_info)},
-        "keys": {"tried": finding.keys_tried, "held": keys_held},
-        "rows_disclosed": disclose_rows,
-        **computed,
-        "error_rates": None if error_rates is None else rates.section(error_rates, finding),
-        "standing": likelihood.standing_section(standing, time_stamp, computed),
-        "time_stamp": None if time_stamp is None else dict(time_stamp),
-        "propositions": wording.propositions(computed, finding.commitment, key_info.recipient),
-        "self_tests": controls,
-        "items": {"suspect": asdict(suspect), "original": asdict(original)},
-        "versions": dict(tool_versions),
-        "extra": dict(extra or {}),
-        "limitations": wording.limitations(
-            finding, (suspect, original), self_tests, disclose_rows, found, error_rates is not None
-        ),
-        "reproduce": wording.reproduction(finding, suspect, original, found),
-    }
-    strict: dict[str, Any] = plain(document)
-    return strict
+    controls: list[schema.SelfTest] = plain([asdict(test) for test in self_tests])
+    computed["verdict"] = {**computed["verdict"], **after_controls(computed["verdict"], controls)}
+    document: schema.Report = plain(
+        {
+            **opening((SCHEMA, VERSION), created_utc, case),
+            "key": {"commitment": finding.commitment, **asdict(key_info)},
+            "keys": {"tried": finding.keys_tried, "held": keys_held},
+            "rows_disclosed": disclose_rows,
+            **computed,
+            "error_rates": None if error_rates is None else rates.section(error_rates, finding),
+            "standing": likelihood.standing_section(standing, time_stamp, computed),
+            "time_stamp": time_stamp,
+            "propositions": wording.propositions(computed, finding.commitment, key_info.recipient),
+            "self_tests": controls,
+            "items": {"suspect": asdict(suspect), "original": asdict(original)},
+            "versions": dict(tool_versions),
+            "extra": dict(extra or {}),
+            "limitations": wording.limitations(
+                finding, (suspect, original), self_tests, disclose_rows, found, error_rates is not None
+            ),
+            "reproduce": wording.reproduction(finding, suspect, original, found),
+        }
+    )
+    return document
 
 
-def opening(schema: tuple[str, int], created_utc: str, case: Mapping[str, str]) -> dict[str, Any]:
+def opening(form: tuple[str, int], created_utc: str, case: Mapping[str, str]) -> dict[str, object]:
     """The first sections of a document, which is not signed yet."""
     return {
-        "schema": {"name": schema[0], "version": schema[1]},
+        "schema": {"name": form[0], "version": form[1]},
         "created_utc": created_utc,
         "status": {"signed": False, "court_ready": False, "note": wording.STATUS},
         "case": dict(case),
     }
 
 
-def withheld(document: Mapping[str, Any]) -> dict[str, Any]:
+def withheld(document: schema.Report) -> schema.Report:
     """The same report for outsiders: what `finding_document` gives with `disclose_rows` False."""
 
-    def unnamed(reading: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        if reading is None:
-            return None
+    def unnamed(reading: schema.Reading) -> schema.Reading:
         return {**reading, "positions": [{**each, "token": None, "text": None} for each in reading["positions"]]}
 
     if not document["rows_disclosed"]:
-        return dict(document)
+        return document
     return {
         **document,
         "rows_disclosed": False,
         "reading": unnamed(document["reading"]),
-        "paper": unnamed(document["paper"]),
+        "paper": document["paper"] and unnamed(document["paper"]),
         "limitations": [*document["limitations"], wording.ROWS_WITHHELD],
     }
 
@@ -179,64 +160,67 @@ def examination(
     finding: Finding,
     rows: Sequence[int] | None = None,
     tokens: Mapping[int, str] | None = None,
-    found: Mapping[str, Any] | None = None,
+    found: schema.Tracing | None = None,
     supporting: Sequence[Finding] = (),
-) -> dict[str, Any]:
+) -> schema.Examination:
     """The computed part, which must be the same when the examination is run again; `found` is the tracing's section."""
     p, reading = finding.parameters, finding.reading
     verdict = tracing.verdict(finding, found)
-    return {
-        "verdict": {
-            **verdict,
-            "mark": finding.verdict,
-            "mark_reason": finding.reason,
-            "count": reading.count,
-            "present": reading.present,
-            "positions": p.positions,
-            "expected_by_chance": chance_of_counting(p) * reading.present,
-            "required": p.required_positions,
-            "rule_met": reading.passes,
-        },
-        "evaluation": {
-            "log10_p": reading.log10_p,
-            "log10_p_count": reading.log10_p_count,
-            "log10_p_floor": fisher_floor_log10(reading.present, p.permutations),
-            "log10_p_count_floor": _smallest_count_log10(p, reading.present),
-            "smallest_rank": 1 / (1 + p.permutations),
-            "combinations": COMBINATIONS,
-            "keys_tried": finding.keys_tried,
-            "tensors_read": finding.tensors_read,
-            "maps": finding.maps,
-            "forms": finding.forms,
-            "places": finding.places,
-            "log10_risk": log10_risk(reading, finding.comparisons),
-            "found_at_log10_risk": FOUND_LOG10_RISK,
-            "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
-            **likelihood.likelihood(finding),
-        },
-        "place": finding.place,
-        "reading": _reading(reading, p, rows, tokens),
-        "elsewhere": None if finding.elsewhere is None else _reading(finding.elsewhere, p, None, None),
-        "evidence": [asdict(each) | {"log10_risk": finding.log10_risk_of(each)} for each in finding.evidence],
-        "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),
-        "supporting": [_supporting(each) for each in supporting],
-        "tracing": found,
-        "odds": _odds(p, reading, finding.keys_tried * finding.tensors_read),
-        "alignment": _alignment(finding),
-        "lineage": asdict(with_mark(finding.lineage) if verdict["word"] == FOUND else finding.lineage),
-        "parameters": p.to_dict(),
-        "seed": finding.seed,
-    }
+    computed: schema.Examination = plain(
+        {
+            "verdict": {
+                **verdict,
+                "mark": finding.verdict,
+                "mark_reason": finding.reason,
+                "count": reading.count,
+                "present": reading.present,
+                "positions": p.positions,
+                "expected_by_chance": chance_of_counting(p) * reading.present,
+                "required": p.required_positions,
+                "rule_met": reading.passes,
+            },
+            "evaluation": {
+                "log10_p": reading.log10_p,
+                "log10_p_count": reading.log10_p_count,
+                "log10_p_floor": fisher_floor_log10(reading.present, p.permutations),
+                "log10_p_count_floor": _smallest_count_log10(p, reading.present),
+                "smallest_rank": 1 / (1 + p.permutations),
+                "combinations": COMBINATIONS,
+                "keys_tried": finding.keys_tried,
+                "tensors_read": finding.tensors_read,
+                "maps": finding.maps,
+                "forms": finding.forms,
+                "places": finding.places,
+                "log10_risk": log10_risk(reading, finding.comparisons),
+                "found_at_log10_risk": FOUND_LOG10_RISK,
+                "dismissed_above_log10_risk": DISMISSED_LOG10_RISK,
+                **likelihood.likelihood(finding),
+            },
+            "place": finding.place,
+            "reading": _reading(reading, p, rows, tokens),
+            "elsewhere": None if finding.elsewhere is None else _reading(finding.elsewhere, p, None, None),
+            "evidence": [asdict(each) | {"log10_risk": finding.log10_risk_of(each)} for each in finding.evidence],
+            "paper": None if finding.paper is None else _reading(finding.paper, p, rows, tokens),
+            "supporting": [_supporting(each) for each in supporting],
+            "tracing": found,
+            "odds": _odds(p, reading, finding.keys_tried * finding.tensors_read),
+            "alignment": _alignment(finding),
+            "lineage": asdict(with_mark(finding.lineage) if verdict["word"] == FOUND else finding.lineage),
+            "parameters": p.to_dict(),
+            "seed": finding.seed,
+        }
+    )
+    return computed
 
 
-def paid_for(evaluation: Mapping[str, Any], tensors_read: int | None = None) -> int:
+def paid_for(evaluation: schema.Evaluation, tensors_read: int | None = None) -> int:
     """The factor of every p in a document's "evaluation": `Finding.comparisons`.
 
     Args:
         tensors_read: of a place; None for the place of the document's reading.
     """
-    factors = {name: evaluation[name] for name in PAID_FOR}
-    return math.prod(factors.values() if tensors_read is None else {**factors, "tensors_read": tensors_read}.values())
+    others = evaluation["keys_tried"] * evaluation["maps"] * evaluation["forms"] * evaluation["places"]
+    return others * (evaluation["tensors_read"] if tensors_read is None else tensors_read)
 
 
 def without_times(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,7 +245,7 @@ def _smallest_count_log10(p: Parameters, present: int) -> float:
 
 def _reading(
     reading: Reading, parameters: Parameters, rows: Sequence[int] | None, tokens: Mapping[int, str] | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     s = summarise(reading, parameters)
     positions = [
         {
@@ -297,7 +281,7 @@ def _reading(
     }
 
 
-def _supporting(finding: Finding) -> dict[str, Any]:
+def _supporting(finding: Finding) -> dict[str, object]:
     """Another reading of the same key as a few numbers without a verdict: it accuses nobody on its own."""
     reading = finding.reading
     return {
@@ -319,7 +303,7 @@ def null_digest(reading: Reading) -> str:
     return hashlib.sha256(null.tobytes()).hexdigest()
 
 
-def _odds(p: Parameters, reading: Reading, keys: int) -> dict[str, Any]:
+def _odds(p: Parameters, reading: Reading, keys: int) -> dict[str, object]:
     l, rho, beta = p.positions, p.required_positions, p.rank_threshold
     share = reading.count / reading.present if reading.present else math.nan
     return {
@@ -331,7 +315,7 @@ def _odds(p: Parameters, reading: Reading, keys: int) -> dict[str, Any]:
     }
 
 
-def _alignment(finding: Finding) -> dict[str, Any]:
+def _alignment(finding: Finding) -> dict[str, object]:
     alignment = finding.alignment
     histogram = cosine_histogram(alignment)
     return {
@@ -359,10 +343,9 @@ def _alignment(finding: Finding) -> dict[str, Any]:
     }
 
 
-def reading_summary(reading: Mapping[str, Any]) -> ReadingSummary:
+def reading_summary(reading: schema.Reading) -> ReadingSummary:
     """The summary for figures, from a document's "reading" or "paper"."""
     positions = reading["positions"]
-
     return ReadingSummary(
         statistic=reading["statistic"],
         invariant=reading["invariant"],
@@ -377,66 +360,49 @@ def reading_summary(reading: Mapping[str, Any]) -> ReadingSummary:
     )
 
 
-def column(positions: Sequence[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
+def column(positions: Sequence[Mapping[str, object]], name: str) -> NDArray[np.float64]:
     """One value of each position, NaN for null."""
     return np.array([position[name] for position in positions], dtype=np.float64)
 
 
-def document_histogram(document: Mapping[str, Any]) -> CosineHistogram:
+def document_histogram(document: schema.Report) -> CosineHistogram:
     """The histogram of cosines of a document."""
     a = document["alignment"]
-    medians = [math.nan if a[name] is None else a[name] for name in ("median_cosine", "median_decoy_cosine")]
+    median, decoys = (math.nan if each is None else each for each in (a["median_cosine"], a["median_decoy_cosine"]))
     return CosineHistogram(
         edges=np.array(a["histogram"]["edges"]),
         rows=np.array(a["histogram"]["rows"], int),
         decoys=np.array(a["histogram"]["decoys"], int),
-        median=medians[0],
-        decoy_median=medians[1],
+        median=median,
+        decoy_median=decoys,
         needed=a["needed_median_cosine"],
         minor_components=a["minor_components"],
         reason=a["reason"],
     )
 
 
-def plain(value: Any) -> Any:
-    """`value` in strict JSON types: arrays as lists, NaN and infinity as null, text without control or direction
-    characters, so that a hostile name is inert in the JSON and in the report."""
-    if isinstance(value, Mapping):
-        return {printable(str(name), LONGEST_TEXT): plain(part) for name, part in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
-    if isinstance(value, (bool, np.bool_)) or value is None:
-        return None if value is None else bool(value)
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else None
-    return printable(str(value), LONGEST_TEXT)
-
-
-def to_json(document: Mapping[str, Any]) -> bytes:
+def to_json(document: Mapping[str, object]) -> bytes:
     """The document as strict JSON in ASCII, the same bytes for the same document."""
     return b"".join(json_pieces(document))
 
 
-def json_pieces(document: Mapping[str, Any]) -> Iterator[bytes]:
+def json_pieces(document: Mapping[str, object]) -> Iterator[bytes]:
     """The bytes of `to_json`, piece by piece."""
     for piece in json.JSONEncoder(ensure_ascii=True, allow_nan=False, indent=1).iterencode(document):
         yield piece.encode("ascii")
     yield b"\n"
 
 
-def from_json(data: bytes) -> dict[str, Any]:
+def from_json(data: bytes) -> schema.Report:
     """The document that `to_json` wrote.
 
     Raises:
-        ReportError: not a report's document, or of another version.
+        ReportError: not a report's document, of another version, or of another structure.
     """
     return read_document(
         data,
         (SCHEMA, VERSION),
+        schema.Report,
         "these bytes are not a report's JSON",
         "the report has another schema",
         advice="Use the program version that wrote it",
@@ -453,35 +419,33 @@ def schema_of(data: bytes) -> str:
 
 def read_document(
     data: bytes,
-    schema: tuple[str, int],
+    form: tuple[str, int],
+    kind: type[_Kind],
     unreadable: str,
     other: str,
-    complete: Callable[[dict[str, Any]], bool] = lambda document: True,
     advice: str = "",
-) -> dict[str, Any]:
+) -> _Kind:
     """A document of one kind from its JSON.
 
     Args:
-        schema: name and version.
+        form: name and version.
+        kind: its structure, a type of `irwm.report.schema`.
         unreadable, other: the problems of bytes that are no document, and of a document of another kind.
-        complete: whether the document has all its parts; may raise what reading a missing part raises.
 
     Raises:
-        ReportError: not a document of this kind and version, or incomplete.
+        ReportError: not a document of this kind, version and structure.
     """
     try:
-        document: dict[str, Any] = strict_json(data)
+        document = strict_json(data)
         name, version = document["schema"]["name"], document["schema"]["version"]
-        same = (name, version) == schema and type(version) is int
-        whole = same and complete(document)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = printable(f"{type(error).__name__}: {error}", 120)
         raise ReportError(unreadable, found=what, advice=advice) from error
-    if not whole:
-        raise ReportError(
-            other,
-            expected=f"{schema[0]}, version {schema[1]}, with all its parts",
-            found=f"{str(name)[:40]}, version {str(version)[:40]}",
-            advice=advice,
-        )
-    return document
+    if (name, version) != form:
+        found = f"{str(name)[:40]}, version {str(version)[:40]}"
+        raise ReportError(other, expected=f"{form[0]}, version {form[1]}", found=found, advice=advice)
+    if (wrong := fault(document, kind)) is not None:
+        problem = f"{wrong.place} is not as in every document of this kind"
+        raise ReportError(problem, expected=wrong.expected, found=wrong.found, advice=advice)
+    checked: _Kind = document
+    return checked

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv
@@ -13,7 +11,7 @@ from scipy.special import betaincinv
 from irwm import Finding
 from irwm.evidence.decoys import Decoys
 from irwm.evidence.verdict import FOUND_LOG10_RISK, log10_risk
-from irwm.report import wording
+from irwm.report import schema, wording
 from irwm.report.plots.summaries import DecoyHistogram, decoy_histogram
 
 # Chances at which the share of decoys is given: the powers of ten down to that of the verdict "found".
@@ -71,7 +69,7 @@ class ErrorRates:
     neutral: Sequence[NeutralModel] = ()
 
 
-def section(rates: ErrorRates, finding: Finding) -> dict[str, Any]:
+def section(rates: ErrorRates, finding: Finding) -> dict[str, object]:
     """The section of a document."""
     return {
         "decoys": None if rates.decoys is None else decoy_section(rates.decoys, finding),
@@ -84,7 +82,7 @@ def _method(decoys: Decoys | None, finding: Finding) -> str:
     return wording.measured(None if decoys is None else (decoys.positions, decoys.permutations), finding.parameters)
 
 
-def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, Any]:
+def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, object]:
     """The part about wrong keys, with the suspect's own reading computed in the same way: as one key on one tensor."""
     risks, own = decoys.log10_risk, log10_risk(finding.reading)
     histogram = decoy_histogram(risks, own)
@@ -105,7 +103,7 @@ def decoy_section(decoys: Decoys, finding: Finding) -> dict[str, Any]:
     }
 
 
-def share_below(risks: np.ndarray, level: float) -> dict[str, Any]:
+def share_below(risks: np.ndarray, level: float) -> dict[str, float]:
     """How many of the risks are at or below 10**level, and the share's central 95 % interval (Clopper-Pearson)."""
     n, k = int(risks.size), int((risks <= level).sum())
     low, high = clopper_pearson(k, n)
@@ -120,16 +118,16 @@ def clopper_pearson(k: int, n: int) -> tuple[float, float]:
     return low, high
 
 
-def document_decoys(document: Mapping[str, Any]) -> DecoyHistogram | None:
-    """The decoys of a document for a figure; None if it has none, as in versions 2 and 3."""
-    rates = document.get("error_rates")
-    if not rates or not rates["decoys"]:
+def document_decoys(document: schema.Report) -> DecoyHistogram | None:
+    """The decoys of a document for a figure; None if it has none."""
+    rates = document["error_rates"]
+    if rates is None or rates["decoys"] is None:
         return None
     found = rates["decoys"]
     return DecoyHistogram(
         edges=np.array(found["histogram"]["edges"], dtype=np.float64),
         counts=np.array(found["histogram"]["counts"], dtype=np.int64),
-        smallest=math.nan if found["smallest_log10_risk"] is None else found["smallest_log10_risk"],
+        smallest=found["smallest_log10_risk"],
         suspect=found["suspect_log10_risk"],
         found_at=document["evaluation"]["found_at_log10_risk"],
         dismissed_above=document["evaluation"]["dismissed_above_log10_risk"],

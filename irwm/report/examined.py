@@ -8,11 +8,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from irwm import Checkpoint, Key, open_suspect
-from irwm.errors import IrwmError, printable
+from irwm.errors import IrwmError, printable, shown_path
 from irwm.release.manifest import MANIFEST_NAME, verify_manifest
+from irwm.report import schema
 from irwm.report.brought import Brought
 from irwm.report.checks import (
     CHOICES,
@@ -31,9 +31,9 @@ from irwm.report.checks import (
     said,
 )
 from irwm.report.controls import WAY, check_controls
-from irwm.report.document import plain
 from irwm.report.items import FileRecord, ItemDescription, KeyInfo
 from irwm.report.reproduction import Again, examine_again, not_as_recorded, same
+from irwm.report.structure import plain
 from irwm.tracing.recognition import RISK
 
 
@@ -51,18 +51,19 @@ def opened(
         return None, Check(role, None, f"the {role} could not be opened: {error.strerror}", asked=True)
 
 
-def examined_again(document: Mapping[str, Any], brought: Brought) -> list[Check]:
+def examined_again(document: schema.Report, brought: Brought) -> list[Check]:
     """The checks of a report that need the reader's inputs: models, keys and dates."""
-    checks = [_choices(document, brought.keys)]
+    checks = [check_choices(document, brought.keys)]
     if brought.seen_utc is not None:
         checks.append(of_document(SEEN, partial(check_seen, document, brought.seen_utc)))
     original, no_original = opened(ORIGINAL, brought.original)
     suspect, no_suspect = opened(SUSPECT, brought.suspect, base=original)
+    items = {SUSPECT: document["items"]["suspect"], ORIGINAL: document["items"]["original"]}
     for role, item, failed in ((SUSPECT, suspect, no_suspect), (ORIGINAL, original, no_original)):
         if failed is not None:
             checks.append(failed)
         elif item is not None:
-            checks.append(guarded(role, partial(check_item, document, role, item), asked=True))
+            checks.append(guarded(role, partial(check_item, items[role], role, item), asked=True))
     key = _own_key(document, brought.keys)
     if key is not None:
         checks.append(guarded(KEY, partial(check_key, document, key), asked=True))
@@ -76,20 +77,13 @@ def examined_again(document: Mapping[str, Any], brought: Brought) -> list[Check]
     return [*checks, *_again(document, run, key, brought.keys)]
 
 
-def _choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
-    try:
-        return check_choices(document, keys)
-    except (LookupError, TypeError, AttributeError):  # the check of its numbers reports this
-        return Check(CHOICES, None, "the document does not say what was chosen")
-
-
-def _own_key(document: Mapping[str, Any], keys: Sequence[Key]) -> Key | None:
+def _own_key(document: schema.Report, keys: Sequence[Key]) -> Key | None:
     """The report's own key, or the first of others, which then fails the check of the key."""
-    about = document["key"]["commitment"] if isinstance(document.get("key"), Mapping) else None
+    about = document["key"]["commitment"]
     return next((key for key in keys if key.commitment == about), keys[0] if keys else None)
 
 
-def _again(document: Mapping[str, Any], run: Callable[[], Again], key: Key, keys: Sequence[Key]) -> Iterator[Check]:
+def _again(document: schema.Report, run: Callable[[], Again], key: Key, keys: Sequence[Key]) -> Iterator[Check]:
     """The examination, its controls and its tracing, run again."""
     found: list[Again] = []
 
@@ -109,12 +103,11 @@ def _again(document: Mapping[str, Any], run: Callable[[], Again], key: Key, keys
     yield guarded(RECIPIENTS, lambda: check_recipients(document, again, keys))
 
 
-def check_item(document: Mapping[str, Any], role: str, item: Checkpoint) -> Check:
+def check_item(recorded: schema.Item, role: str, item: Checkpoint) -> Check:
     """Whether a model is the one that was examined: every file by its SHA-256, and the embedding by its fingerprint.
 
     A release has its own list of hashes (SHA256SUMS); a file that no longer matches it is reported too.
     """
-    recorded = document["items"][role]
     wrong = wrong_in_item(recorded, item)
     if wrong:
         return Check(role, False, f"the {role} given is not the one examined: {listed(wrong)}")
@@ -128,10 +121,10 @@ def check_item(document: Mapping[str, Any], role: str, item: Checkpoint) -> Chec
     return Check(role, True, f"every file has the SHA-256 that the report names: {listed(names)}{rest}")
 
 
-def wrong_in_item(recorded: Mapping[str, Any], item: Checkpoint) -> list[str]:
+def wrong_in_item(recorded: schema.Item, item: Checkpoint) -> list[str]:
     """The differences between a model and its description in a report, each as a part of a sentence."""
     wrong = []
-    shards = {shard.name: shard for shard in item.shards}
+    shards = {shown_path(shard.name): shard for shard in item.shards}
     described = ItemDescription.of(item)
     # Descriptions always hash the settings, but hash the weights only on request.
     here = {file.name: file for file in described.files}
@@ -154,7 +147,7 @@ def wrong_in_item(recorded: Mapping[str, Any], item: Checkpoint) -> list[str]:
     return wrong or _other_form(recorded, described)
 
 
-def _wrong_others(recorded: Sequence[Mapping[str, Any]], here: Mapping[str, FileRecord]) -> Iterator[str]:
+def _wrong_others(recorded: Sequence[schema.File], here: Mapping[str, FileRecord]) -> Iterator[str]:
     """The differences of the files that were not examined, each as a part of a sentence."""
     then = {file["name"]: FileRecord(**file) for file in recorded}
     for name in sorted({*then, *here}):
@@ -166,7 +159,7 @@ def _wrong_others(recorded: Sequence[Mapping[str, Any]], here: Mapping[str, File
             yield f"{printable(name)} is not the file that was in the folder when it was examined"
 
 
-def _other_form(recorded: Mapping[str, Any], described: ItemDescription) -> list[str]:
+def _other_form(recorded: schema.Item, described: ItemDescription) -> list[str]:
     """Where the report describes a model differently from its files, apart from names and hashes."""
     found = plain(asdict(described))
     of_files = {file["name"]: file["bytes"] for file in found["files"]}
@@ -176,7 +169,7 @@ def _other_form(recorded: Mapping[str, Any], described: ItemDescription) -> list
     return wrong + (["the report gives other sizes of its files"] if recorded["files"] and of_files != said_of else [])
 
 
-def not_as_described(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def not_as_described(recorded: Mapping[str, object], found: Mapping[str, object]) -> list[str]:
     """The values of a model or a key that a report gives differently, each as a part of a sentence."""
     return [
         f"its {name.replace('_', ' ')} is {printable(str(value), 80)}, the report says "
@@ -201,11 +194,11 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_key(document: Mapping[str, Any], key: Key) -> Check:
+def check_key(document: schema.Report, key: Key) -> Check:
     """Whether the key is the one that the report is about, and has the names and settings that the report gives."""
     recorded = document["key"]
     if key.commitment != recorded["commitment"]:
-        found = f"{key.commitment[:16]}…, the report’s is {printable(str(recorded['commitment']), 16)}"
+        found = f"{key.commitment[:16]}…, the report’s is {printable(recorded['commitment'], 16)}"
         return Check(KEY, False, f"it is not the key that the report is about: its commitment is {found}")
     wrong = not_as_described(recorded, plain(asdict(KeyInfo.of(key))))
     wrong += not_as_described(document["parameters"], plain(key.parameters.to_dict()))
@@ -215,7 +208,7 @@ def check_key(document: Mapping[str, Any], key: Key) -> Check:
     return Check(KEY, True, f"it is the key that the report is about, commitment {key.commitment[:16]}…, {said_of}")
 
 
-def check_recipients(document: Mapping[str, Any], again: Again, keys: Sequence[Key]) -> Check:
+def check_recipients(document: schema.Report, again: Again, keys: Sequence[Key]) -> Check:
     """Whether an examination that was run again traced every recipient.
 
     There is no tracing if no key has noise, or if the fingerprint was read together with the mark of one key.
@@ -244,7 +237,7 @@ def check_examination(again: Again) -> Check:
     return Check(EXAMINATION, False, not_as_recorded(again.differences))
 
 
-def check_choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
+def check_choices(document: schema.Report, keys: Sequence[Key]) -> Check:
     """Whether the signer had no choice that allows a search for a better reading.
 
     The chances are corrected for the number of keys that were tried, and depend on a seed and a way of reading that the
@@ -254,9 +247,11 @@ def check_choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
         keys: the opened keys that are given.
     """
     tried, reading = document["evaluation"]["keys_tried"], document["reading"]
-    here = {"seed": document["seed"], **{name: reading[name] for name in ("statistic", "invariant")}}
+    here = {"statistic": reading["statistic"], "invariant": reading["invariant"], "seed": document["seed"]}
     chosen = [
-        f"{name} {printable(str(here[name]), 40)} instead of {WAY[name]}" for name in WAY if here[name] != WAY[name]
+        f"{name} {printable(str(here[name]), 40)} instead of {value}"
+        for name, value in WAY.items()
+        if here[name] != value
     ]
     found, rates = document["tracing"], document["error_rates"]
     if found is not None and found["risk"] != RISK:
@@ -275,7 +270,7 @@ def check_choices(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
     return Check(CHOICES, True, f"{settings}, and the chances are corrected for {number}")
 
 
-def check_seen(document: Mapping[str, Any], seen_utc: str) -> Check:
+def check_seen(document: schema.Report, seen_utc: str) -> Check:
     """Whether the report and its reader have known the suspect since the same time.
 
     Args:

@@ -9,27 +9,26 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 
 from irwm import Parameters
 from irwm.checkpoint.answers import ANSWERS
 from irwm.checkpoint.heard import utc_text
-from irwm.checkpoint.recorded import SCALES
 from irwm.errors import printable
 from irwm.evidence import lineage as lineages
 from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, NUMBER, PER_MAP
 from irwm.evidence.examination import BORROWED
-from irwm.evidence.finding import FOUND
+from irwm.evidence.finding import FOUND, INCONCLUSIVE
 from irwm.evidence.unrelated import Agreement, agreement_of, kept_models
-from irwm.report import tracing
-from irwm.report.claims import Claim, digest, each, item, must, one_of, present_and_count, whole
-from irwm.report.document import LONGEST_TEXT, ROWS_LISTED
+from irwm.report import schema, tracing
+from irwm.report.claims import Claim, at_least, digest, each, equal, item, must, one_of, present_and_count, within
+from irwm.report.document import ROWS_LISTED
 from irwm.report.error_rates import LEVELS, clopper_pearson
-from irwm.report.items import control_of_neutral, name_of_answers
+from irwm.report.items import answers_of, control_of_neutral
 from irwm.report.plots.summaries import BINS, DECOY_BIN
-from irwm.report.recorded import finding_of, heard_of
+from irwm.report.recorded import finding_of
+from irwm.report.structure import LONGEST_TEXT
 from irwm.report.tracing_claims import allowed
 from irwm.report.wording import measured
 from irwm.scheme.parameters import EMBEDDING, PLACES
@@ -39,14 +38,14 @@ _SLACK = 1e-9
 MOST_MAPS = 10 * NUMBER // PER_MAP
 
 
-def items(document: Mapping[str, Any]) -> Iterator[Claim]:
+def items(document: schema.Report) -> Iterator[Claim]:
     """Suspect and original; the original is the one that the key was made for and that the rows were aligned with."""
     found = document["items"]
-    for role in ("suspect", "original"):
-        yield from item(f"items.{role}", found[role], answers=role == "suspect")
+    yield from item("items.suspect", found["suspect"], answers=True)
+    yield from item("items.original", found["original"])
     original = found["original"]
     if found["suspect"]["answers"] is not None:
-        yield from answers(found["suspect"], original)
+        yield from answers(found["suspect"], found["suspect"]["answers"], original)
     yield "key.model_fingerprint", document["key"]["model_fingerprint"], original["fingerprint"]
     scale = document["parameters"]["scale"]
     if not isinstance(scale, str):
@@ -55,57 +54,48 @@ def items(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from must(document["key"]["scale"] > 0.0, "key.scale", document["key"]["scale"], "above 0")
 
 
-def answers(suspect: Mapping[str, Any], original: Mapping[str, Any]) -> Iterator[Claim]:
+def answers(suspect: schema.Item, heard: schema.Answers, original: schema.Item) -> Iterator[Claim]:
     """A suspect that only answers: its name is that of the model and the endpoint, its rows are the tokens in its
     answers, and they are enough for a head as wide as the original's."""
-    where, heard = "items.suspect", heard_of(suspect["answers"])
-    assert heard is not None
-    width = original["hidden_size"]
+    where, width = "items.suspect", original["hidden_size"]
     yield f"{where}.hidden_size", suspect["hidden_size"], width
-    yield f"{where}.vocab_size", suspect["vocab_size"], heard.tokens
-    for name in ("family", "dtype"):
-        yield f"{where}.{name}", suspect[name], ANSWERS
-    yield f"{where}.tied", suspect["tied"], False
-    for name in ("heads", "kv_heads", "head_dim"):
-        yield f"{where}.{name}", suspect[name], 0
+    yield f"{where}.vocab_size", suspect["vocab_size"], heard["tokens"]
+    yield from equal(where, suspect, {"family": ANSWERS, "dtype": ANSWERS, "tied": False})
+    yield from equal(where, suspect, {"heads": 0, "kv_heads": 0, "head_dim": 0})
     yield from must(len(suspect["files"]) <= 1, f"{where}.files", len(suspect["files"]), "one file of answers at most")
-    yield from whole(f"{where}.answers.used", heard.used, width + 1)
-    yield from whole(f"{where}.answers.given", heard.given, heard.used)
-    yield from whole(f"{where}.answers.tokens", heard.tokens, 2 * width, original["vocab_size"])
-    if heard.directions is not None:
-        yield from whole(f"{where}.answers.directions", heard.directions, 1, heard.used)
-    who = heard.recording
+    yield from within(f"{where}.answers.used", heard["used"], width + 1)
+    yield from within(f"{where}.answers.given", heard["given"], heard["used"])
+    yield from within(f"{where}.answers.tokens", heard["tokens"], 2 * width, original["vocab_size"])
+    if heard["directions"] is not None:
+        yield from within(f"{where}.answers.directions", heard["directions"], 1, heard["used"])
+    who = heard["recording"]
     if who is None:
         return
-    yield f"{where}.name", suspect["name"], printable(name_of_answers(heard), LONGEST_TEXT)
-    for name in ("endpoint", "model", "api", "original"):
-        yield from must(isinstance(getattr(who, name), str), f"{where}.answers.recording.{name}", None, "a text")
-    yield from one_of(f"{where}.answers.recording.scale", who.scale, SCALES)
-    yield from whole(f"{where}.answers.recording.prompt_seed", who.prompt_seed)
-    yield from whole(f"{where}.answers.recording.requests", who.requests, 1)
-    yield from whole(f"{where}.answers.recording.prompts", who.prompts, 1)
-    for name in ("requests_sha256", "responses_sha256"):
-        yield from digest(f"{where}.answers.recording.{name}", getattr(who, name))
-    times = [datetime.fromisoformat(time) for time in (who.began, who.ended)]
-    for name, time in zip(("began", "ended"), times, strict=True):
-        yield f"{where}.answers.recording.{name}", getattr(who, name), utc_text(time)
-    yield from must(times[0] <= times[1], f"{where}.answers.recording.ended", who.ended, f"not before {who.began}")
+    yield f"{where}.name", suspect["name"], printable(answers_of(who["model"], who["endpoint"]), LONGEST_TEXT)
+    at = f"{where}.answers.recording"
+    yield from at_least(0, at, who, "prompt_seed")
+    yield from at_least(1, at, who, "requests", "prompts")
+    yield from digest(f"{at}.requests_sha256", who["requests_sha256"])
+    yield from digest(f"{at}.responses_sha256", who["responses_sha256"])
+    began, ended = datetime.fromisoformat(who["began"]), datetime.fromisoformat(who["ended"])
+    yield from equal(at, who, {"began": utc_text(began), "ended": utc_text(ended)})
+    yield from must(began <= ended, f"{at}.ended", who["ended"], f"not before {who['began']}")
 
 
-def alignment(document: Mapping[str, Any]) -> Iterator[Claim]:
+def alignment(document: schema.Report) -> Iterator[Claim]:
     """Similarities agree with their histogram, and counts add up."""
     a, original = document["alignment"], document["items"]["original"]
     positions = document["parameters"]["positions"]
-    needed = lineages.NEEDED[bool(a["minor_components"])]
+    needed = lineages.NEEDED[a["minor_components"]]
     yield "alignment.needed_median_cosine", a["needed_median_cosine"], needed
     yield "alignment.rows_of_original", a["rows_of_original"], original["vocab_size"]
     yield "alignment.columns", a["columns"], original["hidden_size"]
     turned = a["aligned"] and a["minor_components"]  # a rotation leaves no columns to reorder
-    yield from whole("alignment.columns_moved", a["columns_moved"], 0, 0 if turned else a["columns"])
-    yield from whole("alignment.rows_of_original_gone", a["rows_of_original_gone"], 0, a["rows_of_original"])
+    yield from within("alignment.columns_moved", a["columns_moved"], 0, 0 if turned else a["columns"])
+    yield from within("alignment.rows_of_original_gone", a["rows_of_original_gone"], 0, a["rows_of_original"])
     most = min(positions, a["rows_of_original_gone"])
-    yield from whole("alignment.marked_rows_gone", a["marked_rows_gone"], 0, most)
-    yield from whole("alignment.broken_rows", a["broken_rows"])
+    yield from within("alignment.marked_rows_gone", a["marked_rows_gone"], 0, most)
+    yield from at_least(0, "alignment", a, "broken_rows", "rows_compared")
     listed = min(a["broken_rows"], ROWS_LISTED)
     yield "alignment.first_broken_rows", len(a["first_broken_rows"]), listed
     yield from must(-1.001 <= a["whole"] <= 1.001, "alignment.whole", a["whole"], "a similarity")
@@ -118,13 +108,13 @@ def alignment(document: Mapping[str, Any]) -> Iterator[Claim]:
     for i, step in enumerate(a["steps"]):
         sure = step["confidence"]
         yield from must(0 <= sure <= 1, f"alignment.steps[{i}].confidence", sure, "in [0, 1]")
-    yield from whole("alignment.rows_compared", a["rows_compared"])
     yield from each("alignment.histogram.edges", a["histogram"]["edges"], np.linspace(-1.0, 1.0, BINS + 1))
-    for name, median in (("rows", "median_cosine"), ("decoys", "median_decoy_cosine")):
-        yield from _histogram(f"alignment.histogram.{name}", a, name, median)
+    histogram = a["histogram"]
+    yield from _histogram("rows", histogram["rows"], a, "median_cosine", a["median_cosine"])
+    yield from _histogram("decoys", histogram["decoys"], a, "median_decoy_cosine", a["median_decoy_cosine"])
 
 
-def _lost(a: Mapping[str, Any]) -> Iterator[Claim]:
+def _lost(a: schema.Alignment) -> Iterator[Claim]:
     """A step of the alignment gives the number of rows that are gone."""
     said = [step["said"] for step in a["steps"] if step["name"] == "rows" and step["said"].endswith(" rows are gone")]
     gone, s = a["rows_of_original_gone"], a["rows_of_original"]
@@ -132,13 +122,15 @@ def _lost(a: Mapping[str, Any]) -> Iterator[Claim]:
     yield from each("alignment.steps", said, expected)
 
 
-def _histogram(where: str, a: Mapping[str, Any], name: str, median: str) -> Iterator[Claim]:
-    counts, edges, value = a["histogram"][name], a["histogram"]["edges"], a[median]
+def _histogram(
+    name: str, counts: Sequence[int], a: schema.Alignment, median: str, value: float | None
+) -> Iterator[Claim]:
+    where, edges = f"alignment.histogram.{name}", a["histogram"]["edges"]
     if len(counts) != len(edges) - 1:
         yield where, f"{len(counts)} entries", f"{len(edges) - 1} entries"
         return
     for i, count in enumerate(counts):
-        yield from whole(f"{where}[{i}]", count, 0, a["rows_compared"])
+        yield from within(f"{where}[{i}]", count, 0, a["rows_compared"])
     if value is None:  # no rows were compared, or the median is not finite
         return
     yield where, sum(counts), a["rows_compared"]
@@ -153,18 +145,18 @@ def _histogram(where: str, a: Mapping[str, Any], name: str, median: str) -> Iter
     yield from must(inside, f"alignment.{median}", value, f"from {edges[first]:.2f} to {edges[last + 1]:.2f}")
 
 
-def lineage(document: Mapping[str, Any]) -> Iterator[Claim]:
+def lineage(document: schema.Report) -> Iterator[Claim]:
     """Status and reason follow from the similarities, which are the alignment's if both are of the same place."""
     found, place, number = document["lineage"], document["place"], document["evaluation"]["places"]
     status, said = found["status"], found["reason"]
-    yield from one_of("lineage.status", status, (lineages.DERIVED, lineages.NOT_DERIVED, lineages.CANNOT_TELL))
     places = (place,) if number == 1 or document["elsewhere"] is None else PLACES
     yield from one_of("lineage.place", found["place"], places)
     if said == BORROWED.reason:
         yield from each("lineage", found, asdict(BORROWED))
         return
-    for name in ("attention", "attention_decoy", "fitted", "similarity", "decoy_similarity"):
-        value = found[name]
+    for name, value in (("attention", found["attention"]), ("attention_decoy", found["attention_decoy"]),
+                        ("fitted", found["fitted"]), ("similarity", found["similarity"]),
+                        ("decoy_similarity", found["decoy_similarity"])):  # fmt: skip
         yield from must(value is None or -1.001 <= value <= 1.001, f"lineage.{name}", value, "a similarity")
     yield from must((found["attention"] is None) == (found["attention_decoy"] is None), "lineage.attention",
                     found["attention"], "present exactly where the decoys' is")  # fmt: skip
@@ -180,7 +172,8 @@ def lineage(document: Mapping[str, Any]) -> Iterator[Claim]:
             yield "lineage.reason", said, here["reason"]
         return
     turned = (False, True) if here is None else (here["minor_components"],)
-    ends = [lineages.compared(found["similarity"], found["decoy_similarity"], minor=minor) for minor in turned]
+    wrong = math.nan if found["decoy_similarity"] is None else found["decoy_similarity"]
+    ends = [lineages.compared(found["similarity"], wrong, minor=minor) for minor in turned]
     # Neither is the end of the other, so at most one fits.
     end = next((end for end in ends if said.endswith(f": {end}")), ends[-1])
     yield from must(said.endswith(f": {end}"), "lineage.reason", said, f"… {end}")
@@ -201,11 +194,11 @@ def lineage(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from must(may, "lineage.status", status, "a status that these similarities allow")
 
 
-def _agreement(found: Mapping[str, Any], here: Mapping[str, Any]) -> Agreement:
+def _agreement(found: schema.Lineage, here: schema.Alignment) -> Agreement:
     return agreement_of({**found, "needed": here["needed_median_cosine"], "whole": here["whole"]})
 
 
-def _among(found: Mapping[str, Any], here: Mapping[str, Any] | None) -> Iterator[Claim]:
+def _among(found: schema.Lineage, here: schema.Alignment | None) -> Iterator[Claim]:
     """The place among the models that this program keeps, which are compared only by their embeddings.
 
     Args:
@@ -224,35 +217,30 @@ def _among(found: Mapping[str, Any], here: Mapping[str, Any] | None) -> Iterator
     yield from each("lineage.among", recorded, asdict(kept_models().place(value)))
 
 
-def controls(document: Mapping[str, Any]) -> Iterator[Claim]:
+def controls(document: schema.Report) -> Iterator[Claim]:
     """Self-tests: a verdict that its odds allow; those of neutral models and of a tracing's decoys are given twice."""
-    words = ("found", "not found", "inconclusive")
     again = _stated_elsewhere(document)
     for i, test in enumerate(document["self_tests"]):
         where = f"self_tests[{i}]"
-        yield from present_and_count(where, test)
-        yield from must(test["expected"] in words, f"{where}.expected", test["expected"], "a verdict")
-        yield from must(test["verdict"] in words, f"{where}.verdict", test["verdict"], "a verdict")
-        if test["name"] in again:
-            known = again[test["name"]]
-            yield from each(where, {name: test.get(name) for name in known}, known)
+        yield from present_and_count(where, test["present"], test["count"])
+        yield from equal(where, test, again.get(test["name"], {}))
         if test["name"] != tracing.control_name(test["present"]):
-            yield from allowed(where, test)
+            yield from allowed(where, test["verdict"], test["log10_risk"])
 
 
-def _stated_elsewhere(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _stated_elsewhere(document: schema.Report) -> dict[str, Mapping[str, object]]:
     """The expected values of controls, by name, as far as another place of the document gives them."""
-    found = {}
-    for model in (document["error_rates"] or {"neutral": ()})["neutral"]:
-        names = ("verdict", "log10_risk")
-        found[control_of_neutral(model["name"])] = {name: model[name] for name in names} | {"expected": "inconclusive"}
+    found: dict[str, Mapping[str, object]] = {}
+    for model in document["error_rates"]["neutral"] if document["error_rates"] else ():
+        same = {"verdict": model["verdict"], "log10_risk": model["log10_risk"], "expected": INCONCLUSIVE}
+        found[control_of_neutral(model["name"])] = same
     if document["tracing"] is not None and any(z is not None for z in document["tracing"]["decoys"]):
         control = tracing.control(document["tracing"])
         found[control["name"]] = control
     return found
 
 
-def error_rates(document: Mapping[str, Any], p: Parameters, best: float) -> Iterator[Claim]:
+def error_rates(document: schema.Report, p: Parameters, best: float) -> Iterator[Claim]:
     """Counts of wrong keys; the readings of each key can only be found by ranking them again."""
     rates = document["error_rates"]
     if rates is None:
@@ -262,14 +250,14 @@ def error_rates(document: Mapping[str, Any], p: Parameters, best: float) -> Iter
     yield "error_rates.method", rates["method"], measured(sizes, p)
     for i, model in enumerate(rates["neutral"]):
         where = f"error_rates.neutral[{i}]"
-        yield from whole(f"{where}.rows", model["rows"], 1)
-        yield from allowed(where, model)
+        yield from within(f"{where}.rows", model["rows"], 1)
+        yield from allowed(where, model["verdict"], model["log10_risk"])
         needed, similar = model["needed_similarity"], model["similarity"]
         known = tuple(lineages.NEEDED.values())
         yield from must(needed in known, f"{where}.needed_similarity", needed, " or ".join(map(str, known)))
-        sound = similar is not None and -1.0 <= similar <= 1.0
-        yield from must(similar is None or sound, f"{where}.similarity", similar, "a similarity")
-        yield from must(not model["aligned"] or (sound and similar >= needed), f"{where}.aligned", True, "not aligned")
+        yield from must(similar is None or -1.0 <= similar <= 1.0, f"{where}.similarity", similar, "a similarity")
+        reached = similar is not None and similar >= needed
+        yield from must(reached or not model["aligned"], f"{where}.aligned", True, "not aligned")
     if decoys is not None:
         yield from must(
             finding_of(document).judgeable, "error_rates.decoys", "there", "none, as the suspect cannot be judged"
@@ -277,13 +265,12 @@ def error_rates(document: Mapping[str, Any], p: Parameters, best: float) -> Iter
         yield from _decoys(decoys, p, best)
 
 
-def _decoys(decoys: Mapping[str, Any], p: Parameters, best: float) -> Iterator[Claim]:
+def _decoys(decoys: schema.Decoys, p: Parameters, best: float) -> Iterator[Claim]:
     number, where = decoys["number"], "error_rates.decoys"
     # Bounded, because a verifier ranks the same number again.
-    yield from whole(f"{where}.maps", decoys["maps"], 1, MOST_MAPS)
+    yield from within(f"{where}.maps", decoys["maps"], 1, MOST_MAPS)
     yield f"{where}.number", number, decoys["maps"] * PER_MAP
-    yield from must(type(decoys["seed"]) is int, f"{where}.seed", decoys["seed"], "a whole number")
-    yield from whole(f"{where}.bank_rows", decoys["bank_rows"], decoys["positions"], BANK_ROWS)
+    yield from within(f"{where}.bank_rows", decoys["bank_rows"], decoys["positions"], BANK_ROWS)
     yield f"{where}.positions", decoys["positions"], min(p.positions, MOST_POSITIONS)
     yield f"{where}.permutations", decoys["permutations"], min(p.permutations, MOST_PERMUTATIONS)
     own = min(0.0, best + math.log10(2.0))
@@ -291,7 +278,7 @@ def _decoys(decoys: Mapping[str, Any], p: Parameters, best: float) -> Iterator[C
     edges, counts = decoys["histogram"]["edges"], decoys["histogram"]["counts"]
     yield from each(f"{where}.histogram.edges", edges, -DECOY_BIN * np.arange(len(counts), -1, -1))
     for i, count in enumerate(counts):
-        yield from whole(f"{where}.histogram.counts[{i}]", count, 0, number)
+        yield from within(f"{where}.histogram.counts[{i}]", count, 0, number)
     yield f"{where}.number", number, sum(counts)
     smallest = decoys["smallest_log10_risk"]
     # The lowest bin is the one that holds the smallest.
@@ -299,8 +286,8 @@ def _decoys(decoys: Mapping[str, Any], p: Parameters, best: float) -> Iterator[C
                     f"{where}.smallest_log10_risk", smallest, f"from {edges[0]} to {edges[1]}")  # fmt: skip
     yield from _shares(f"{where}.shares", decoys["shares"], number, edges, counts)
     least, most = _below(own, edges, counts)
-    yield from whole(f"{where}.as_low_as_suspect", decoys["as_low_as_suspect"], least, most)
-    yield from whole(f"{where}.largest_count", decoys["largest_count"], 0, decoys["positions"])
+    yield from within(f"{where}.as_low_as_suspect", decoys["as_low_as_suspect"], least, most)
+    yield from within(f"{where}.largest_count", decoys["largest_count"], 0, decoys["positions"])
     mean, largest = decoys["mean_count"], decoys["largest_count"]
     counted = math.isclose(mean * number, round(mean * number), abs_tol=1e-6) and 0.0 <= mean <= largest
     counted = counted and (mean == 0.0) == (largest == 0) and mean * number >= largest
@@ -308,7 +295,7 @@ def _decoys(decoys: Mapping[str, Any], p: Parameters, best: float) -> Iterator[C
 
 
 def _shares(
-    where: str, shares: Sequence[Mapping[str, Any]], number: int, edges: Sequence[float], counts: Sequence[int]
+    where: str, shares: Sequence[schema.Share], number: int, edges: Sequence[float], counts: Sequence[int]
 ) -> Iterator[Claim]:
     """The share at each level is that of the bins up to this level; every level is the upper edge of a bin."""
     expected = []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import plotly.graph_objects as go
 
 from irwm import Parameters
-from irwm.report import tracing_words
+from irwm.report import schema, tracing_words
 from irwm.report.answer import whose
 from irwm.report.document import document_histogram, reading_summary
 from irwm.report.error_rates import document_decoys
@@ -80,7 +78,7 @@ FIGURES = (
 )
 
 
-def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict[str, go.Figure]:
+def document_figures(document: schema.Report, *, dark: bool = False) -> dict[str, go.Figure]:
     """The figures of a document by name, in the order of `FIGURES`.
 
     `figure-recipients` only if recipients were traced, `figure-paper` only if it says more, `figure-decoys` only if
@@ -88,11 +86,12 @@ def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict
     """
     parameters = Parameters.from_dict(document["parameters"])
     positions = document["reading"]["positions"]
-    rows = [p["token"] for p in positions] if document["rows_disclosed"] else None
-    texts = {p["token"]: p["text"] for p in positions if p["text"] is not None}
+    tokens = [p["token"] for p in positions if p["token"] is not None]
+    rows = tokens if document["rows_disclosed"] else None
+    texts = {p["token"]: p["text"] for p in positions if p["token"] is not None and p["text"] is not None}
     reading = reading_summary(document["reading"])
     drawn = {}
-    if document.get("tracing") is not None:
+    if document["tracing"] is not None:
         drawn["figure-recipients"] = ranking(document["tracing"], dark=dark, accuses=tracing_words.accuses(document))
     of_key = {
         "figure-positions": detection.position_ranks(reading, parameters, rows, texts, dark=dark),
@@ -113,7 +112,7 @@ def document_figures(document: Mapping[str, Any], *, dark: bool = False) -> dict
     return drawn
 
 
-def same_reading(document: Mapping[str, Any]) -> bool:
+def same_reading(document: schema.Report) -> bool:
     """Whether the verdict rests on the paper's own reading, so that it needs no second figure."""
     reading = document["reading"]
     return (reading["statistic"], reading["invariant"]) == ("sum", "suspect")

@@ -22,9 +22,9 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from irwm.errors import printable
-from irwm.report import tracing, tracing_words, two_findings, wording
+from irwm.report import schema, tracing, tracing_words, two_findings, wording
 from irwm.report.answer import answer, keys_tried, log10_risk, named, strongest, whose
-from irwm.report.document import LONGEST_TEXT, to_json
+from irwm.report.document import to_json
 from irwm.report.figures import FIGURES, document_figures, same_reading
 from irwm.report.items import failed
 from irwm.report.numbers import (
@@ -38,6 +38,7 @@ from irwm.report.numbers import (
     why_capped,
 )
 from irwm.report.plots.theme import CONFIG
+from irwm.report.structure import LONGEST_TEXT
 from irwm.report.typefaces import FONTS
 
 # The templates put this where the explanation of capped chances belongs.
@@ -66,7 +67,7 @@ _PARAMETERS = (
 )
 
 
-def _settings(parameters: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+def _settings(parameters: Mapping[str, object]) -> Iterator[tuple[object, ...]]:
     """The rows of the table of settings; a document has no settings of noise if there is no noise."""
     for name, *words in _PARAMETERS:
         if name in parameters:
@@ -74,7 +75,7 @@ def _settings(parameters: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
             yield name, *words, ("no", "yes")[value] if isinstance(value, bool) else value
 
 
-def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
+def render_html(document: schema.Report, json_name: str = "") -> str:
     """The report of a document.
 
     Args:
@@ -92,19 +93,19 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
         w=wording,
         r=two_findings,
         answer=answered,
-        named=lambda text: named(str(text), document),
+        named=lambda text: named(text, document),
         whose=whose(document["key"]),
         keys_tried=keys_tried(document),
         question=wording.question(document),
         tw=tracing_words,
-        tracing=document.get("tracing"),
-        recipients=tracing.shown(document["tracing"]) if document.get("tracing") else [],
-        supporting=document.get("supporting", []),
-        by_tracing=document["verdict"].get("rests_on") == tracing.TRACING,
+        tracing=document["tracing"],
+        recipients=tracing.shown(document["tracing"]) if document["tracing"] else [],
+        supporting=document["supporting"],
+        by_tracing=document["verdict"]["rests_on"] == tracing.TRACING,
         short_odds=short_odds(document),
         strongest=strongest(document),
-        error_rates=document.get("error_rates"),
-        standing=document.get("standing"),
+        error_rates=document["error_rates"],
+        standing=document["standing"],
         failed=failed,
         parameters=list(_settings(document["parameters"])),
         figures=figures,
@@ -114,9 +115,9 @@ def render_html(document: Mapping[str, Any], json_name: str = "") -> str:
 
 def page(
     template: str,
-    document: Mapping[str, Any],
+    document: Mapping[str, object],
     json_name: str = "",
-    drawn: Mapping[str, Any] | None = None,
+    drawn: Mapping[str, object] | None = None,
     **values: Any,
 ) -> str:
     """A document of any kind as one self-contained file.
@@ -148,7 +149,7 @@ def page(
     return drawn_page.replace(_SMALL_ODDS, Markup('<p class="why">{}</p>').format(_raise(why)) if why else "")
 
 
-def _figures(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _figures(document: schema.Report) -> dict[str, dict[str, Any]]:
     """Every figure of the report by element id: plotly's data and layout, caption, height, number."""
     captions = {text.name: text.caption for text in FIGURES}
     return {
@@ -157,7 +158,7 @@ def _figures(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def short_odds(document: Mapping[str, Any]) -> Markup:
+def short_odds(document: schema.Report) -> Markup:
     """The corrected chance in a few characters, for the verdict card."""
     risk = log10_risk(document)
     if not document["verdict"]["present"] and len(document["evidence"]) == 1:

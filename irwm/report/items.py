@@ -10,7 +10,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import irwm
 from irwm import Checkpoint, Finding, Key, Manifest
@@ -24,6 +23,7 @@ from irwm.checkpoint.weight_sets import ADAPTER_CONFIG
 from irwm.errors import CheckpointError, shown_path
 from irwm.evidence.finding import FOUND, INCONCLUSIVE
 from irwm.evidence.verdict import log10_risk
+from irwm.report import schema
 
 # Libraries whose versions can change a number of a finding or the drawing of a report.
 _LIBRARIES = ("torch", "numpy", "scipy", "safetensors", "cryptography", "plotly", "matplotlib", "typst")
@@ -241,20 +241,20 @@ def control_of_neutral(name: str) -> str:
     return f"this key on {name}"
 
 
-def failed(test: Mapping[str, Any]) -> bool:
+def failed(test: schema.SelfTest) -> bool:
     """Whether a control of a document's `self_tests` shows that readings of this examination mean nothing: it found a
     mark that was never written, or gave a verdict on a suspect that cannot be judged. Evidence between found and not
     found is not a failure: one unmarked key in a thousand gives it.
     """
     found, must = test["verdict"], test["expected"]
-    return bool(found != must and (found == FOUND or must == INCONCLUSIVE))
+    return found != must and (found == FOUND or must == INCONCLUSIVE)
 
 
-def after_controls(verdict: Mapping[str, Any], tests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def after_controls(verdict: schema.Said, tests: Sequence[schema.SelfTest]) -> schema.Said:
     """A document's verdict; "inconclusive" if a control failed, and then it does not rest on tracing."""
     names = [test["name"] for test in tests if failed(test)]
     if not names:
-        return dict(verdict)
+        return verdict
     reason = (
         f"A control that was run in the same way did not have the required result ({'; '.join(names)}), so no verdict "
         f"can rest on this examination. Without the controls it would have been: {verdict['word']}."

@@ -6,19 +6,19 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
+import plotly.graph_objects as go
 from markupsafe import Markup
 
 from irwm import Key
-from irwm.report.document import opening, plain, read_document
+from irwm.report import schema
+from irwm.report.document import opening, read_document
 from irwm.report.html import page
 from irwm.report.items import ItemDescription
 from irwm.report.lab_rows import (
     MODES,
     USABLE,
     WAY_WORDS,
-    all_rows,
     headline,
     is_usable,
     largest_difference,
@@ -30,19 +30,11 @@ from irwm.report.lab_rows import (
 )
 from irwm.report.numbers import decimal, power_of_ten
 from irwm.report.plots import lab as lab_plots
+from irwm.report.structure import plain
 
 SCHEMA, VERSION = "irwm-lab", 2
 NAME = "lab"
 LAB_JSON, LAB_HTML = f"{NAME}.json", f"{NAME}.html"
-_SECTIONS = {
-    "created_utc", "status", "case", "rehearsal", "complete", "trials", "settings", "original", "marks", "versions",
-    "extra", "limitations",
-}  # fmt: skip
-_MARK = {"mode", "key", "parameters", "release", "unmeasured", "rows"}
-_ROW = {
-    "role", "attack", "value", "label", "strength", "group", "symbol", "keeps_function", "verdict", "log10_risk",
-    "ways", "traced", "utility", "proof", "reason", "seconds", "rests_on",
-}  # fmt: skip
 LIMITATIONS = (
     "Each attack was tried once, with the seed named here, as this program implements it. An attacker may do it "
     "better, longer, or in another order.",
@@ -65,12 +57,12 @@ def lab_document(
     original: ItemDescription,
     rehearsal: bool,
     trials: int,
-    settings: Mapping[str, Any],
+    settings: schema.LabSettings,
     case: Mapping[str, str],
     created_utc: str,
     tool_versions: Mapping[str, str],
-    extra: Mapping[str, Any],
-) -> dict[str, Any]:
+    extra: Mapping[str, schema.Detail],
+) -> schema.Lab:
     """The document of a lab that has just begun; `mark_section`s are added to "marks", and trials to their "rows".
 
     Args:
@@ -80,7 +72,7 @@ def lab_document(
         settings: text, tokens and seed.
         case, created_utc, tool_versions, extra: as for `irwm.report.finding_document`.
     """
-    document: dict[str, Any] = plain(
+    document: schema.Lab = plain(
         {
             **opening((SCHEMA, VERSION), created_utc, case),
             "rehearsal": rehearsal,
@@ -97,14 +89,14 @@ def lab_document(
     return document
 
 
-def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str) -> dict[str, Any]:
+def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str) -> schema.LabMark:
     """One marked copy under attack.
 
     Args:
         mode: one of `MODES`.
         unmeasured: why it cannot be run; "" if it can.
     """
-    section: dict[str, Any] = plain(
+    section: schema.LabMark = plain(
         {
             "mode": mode,
             "key": {
@@ -123,32 +115,24 @@ def mark_section(mode: str, key: Key, release: ItemDescription, unmeasured: str)
     return section
 
 
-def from_json(data: bytes) -> dict[str, Any]:
+def from_json(data: bytes) -> schema.Lab:
     """The document that `to_json` wrote.
 
     Raises:
-        ReportError: not a lab's document, of another version, or incomplete.
+        ReportError: not a lab's document, of another version, or of another structure.
     """
     return read_document(
         data,
         (SCHEMA, VERSION),
+        schema.Lab,
         "these bytes are not a lab’s JSON",
         "the lab’s document has another schema",
-        _is_complete,
     )
 
 
-def _is_complete(document: Mapping[str, Any]) -> bool:
-    return (
-        document.keys() >= _SECTIONS
-        and all(mark.keys() >= _MARK for mark in document["marks"])
-        and all(row.keys() >= _ROW for row in all_rows(document))
-    )
-
-
-def figures(document: Mapping[str, Any]) -> dict[str, Any]:
+def figures(document: schema.Lab) -> dict[str, go.Figure]:
     """The page's figures by element id: for each mark all trials, then a curve for each attack of several strengths."""
-    found: dict[str, Any] = {}
+    found: dict[str, go.Figure] = {}
     for number, mark in enumerate(document["marks"], 1):
         found[f"trials-{number}"] = lab_plots.trials(mark)
         for attack in lab_plots.curved(mark["rows"]):
@@ -156,7 +140,7 @@ def figures(document: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def lab_html(document: Mapping[str, Any], json_name: str = "") -> str:
+def lab_html(document: schema.Lab, json_name: str = "") -> str:
     """The document as one self-contained file.
 
     Args:
@@ -185,7 +169,7 @@ def lab_html(document: Mapping[str, Any], json_name: str = "") -> str:
     )
 
 
-def _changed(change: float | str) -> str:
+def _changed(change: schema.Extended) -> str:
     """A change of perplexity in few characters; the JSON has it in full."""
     value = number_of(change)
     if math.isinf(value):
@@ -195,7 +179,7 @@ def _changed(change: float | str) -> str:
     return f"{100 * value:+.3g} %".replace("-", "\u2212") if value < 9 else f"× {decimal(1 + value, 0)}"
 
 
-def _nats(kl: float | str) -> str:
+def _nats(kl: schema.Extended) -> str:
     value = number_of(kl)
     if math.isinf(value):
         return "infinite"

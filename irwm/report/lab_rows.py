@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from irwm.report import schema
 
 # A model whose perplexity rose by more than this share counts as unusable.
 USABLE = 0.25
@@ -46,7 +47,7 @@ class Tally:
     failed: int = 0
 
     @classmethod
-    def of(cls, rows: Iterable[Mapping[str, Any]]) -> Tally:
+    def of(cls, rows: Iterable[schema.LabRow]) -> Tally:
         counts = dict.fromkeys(cls.__slots__, 0)
         for row in rows:
             if row["role"] == ATTACK:
@@ -54,7 +55,7 @@ class Tally:
         return cls(**counts)
 
 
-def _kind(row: Mapping[str, Any]) -> str:
+def _kind(row: schema.LabRow) -> str:
     if not row["ways"]:
         return "failed"
     usable = is_usable(row)
@@ -66,51 +67,51 @@ def _kind(row: Mapping[str, Any]) -> str:
     return "outlived" if found else "died"
 
 
-def is_usable(row: Mapping[str, Any]) -> bool | None:
+def is_usable(row: schema.LabRow) -> bool | None:
     """Whether the model is still usable; None if its perplexity is not known."""
     change = change_of(row)
     return None if change is None else change <= USABLE
 
 
-def change_of(row: Mapping[str, Any]) -> float | None:
+def change_of(row: schema.LabRow) -> float | None:
     """The change of perplexity; infinite if the model gives no numbers any more, None if it is not known."""
     if row["utility"] is None or row["utility"]["change"] is None:
         return None
     return number_of(row["utility"]["change"])
 
 
-def number_of(value: float | str) -> float:
+def number_of(value: schema.Extended) -> float:
     """A number of a document, which writes infinity as a word."""
     return float(value)  # "infinity" too
 
 
-def largest_difference(row: Mapping[str, Any]) -> float:
+def largest_difference(row: schema.LabRow) -> float:
     """The largest difference of a logit behind a row's proof, as its log10."""
-    largest = number_of(row["proof"]["largest"])
+    largest = 0.0 if row["proof"] is None else number_of(row["proof"]["largest"])
     return math.log10(largest) if largest > 0 else -math.inf
 
 
-def lost_tokens(row: Mapping[str, Any]) -> bool:
+def lost_tokens(row: schema.LabRow) -> bool:
     """Whether tokens of the text are gone, so that comparison and proof only cover the remaining tokens."""
     return row["utility"] is not None and row["utility"]["compared"] < row["utility"]["tokens"]
 
 
-def way_of(row: Mapping[str, Any], statistic: str, invariant: str) -> Mapping[str, Any] | None:
+def way_of(row: schema.LabRow, statistic: str, invariant: str) -> schema.LabReading | None:
     """The row's reading in one way."""
     ways = (way for way in row["ways"] if (way["statistic"], way["invariant"]) == (statistic, invariant))
     return next(ways, None)
 
 
-def verdict_way(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def verdict_way(row: schema.LabRow) -> schema.LabReading | None:
     """The reading that the row's verdict rests on."""
     return row["ways"][0] if row["ways"] else None
 
 
-def all_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def all_rows(document: schema.Lab) -> list[schema.LabRow]:
     return [row for mark in document["marks"] for row in mark["rows"]]
 
 
-def word(document: Mapping[str, Any]) -> str:
+def word(document: schema.Lab) -> str:
     """The result of a lab, in a word or two."""
     tally = Tally.of(all_rows(document))
     if tally.taken:
@@ -118,7 +119,7 @@ def word(document: Mapping[str, Any]) -> str:
     return HELD if tally.kept else UNMEASURED
 
 
-def headline(document: Mapping[str, Any]) -> str:
+def headline(document: schema.Lab) -> str:
     """The result of a lab so far, in one sentence."""
     rows = all_rows(document)
     tally = Tally.of(rows)
@@ -139,7 +140,7 @@ def headline(document: Mapping[str, Any]) -> str:
     return f"Of {_trials(usable).lower()} that {left}, {tally.taken} removed the mark."
 
 
-def remarks(document: Mapping[str, Any]) -> list[str]:
+def remarks(document: schema.Lab) -> list[str]:
     """Further remarks, as sentences."""
     tally = Tally.of(all_rows(document))
     died, said = tally.outlived + tally.died, []
@@ -158,7 +159,7 @@ def remarks(document: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _control(mark: Mapping[str, Any]) -> str:
+def _control(mark: schema.LabMark) -> str:
     """A remark if the unmarked original or the release does not read as required."""
     control = next((row for row in mark["rows"] if row["role"] == CONTROL and row["ways"]), None)
     release = next((row for row in mark["rows"] if row["role"] == RELEASE and row["ways"]), None)

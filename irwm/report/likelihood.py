@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 from irwm import Finding
 from irwm.evidence.likelihood_ratio import likelihood_ratio_log10, per_comparison_log10, verbal_step
 from irwm.evidence.verdict import log10_risk
 from irwm.ownership.key_search import Standing, evidence_bits
 from irwm.ownership.key_search import standing as standing_of
-from irwm.report import tracing, wording
+from irwm.report import schema, tracing, wording
 
 
-def likelihood(finding: Finding) -> dict[str, Any]:
+def likelihood(finding: Finding) -> schema.Likelihood:
     """The likelihood ratio and its step; None if the suspect cannot be judged, because its rows then mean nothing."""
     bits = evidence_bits(log10_risk(finding.reading, finding.comparisons))
     if not finding.judgeable:
@@ -29,22 +27,22 @@ def likelihood(finding: Finding) -> dict[str, Any]:
     }
 
 
-def claimed_log10_risk(computed: Mapping[str, Any]) -> float:
+def claimed_log10_risk(computed: schema.Examination) -> float:
     """log10 of the corrected odds that a document's verdict rests on: tracing, or the stronger form of evidence.
 
     Args:
         computed: a document, or what `examination` returned.
     """
-    found = computed.get("tracing")
-    by_noise = computed["verdict"].get("rests_on") == tracing.TRACING
+    found = computed["tracing"]
+    by_noise = computed["verdict"]["rests_on"] == tracing.TRACING
     if by_noise and found is not None and found["log10_risk"] is not None:
-        return float(found["log10_risk"])
-    return min(float(each["log10_risk"]) for each in computed["evidence"])
+        return found["log10_risk"]
+    return min(each["log10_risk"] for each in computed["evidence"])
 
 
 def standing_section(
-    standing: Standing | None, time_stamp: Mapping[str, Any] | None, computed: Mapping[str, Any]
-) -> dict[str, Any]:
+    standing: Standing | None, time_stamp: schema.TimeStamp | None, computed: schema.Examination
+) -> dict[str, object]:
     """The section "standing": how strong the claim is against a search for a key.
 
     Args:

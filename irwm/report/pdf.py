@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from irwm.errors import printable
+from irwm.report import schema
 from irwm.report.blocks import blocks_of, figures_of
 from irwm.report.document import ReportError, to_json
 from irwm.report.html import render_html
@@ -33,7 +34,7 @@ SPELLED = (
 ID_DIGITS = 12
 
 
-def render_pdf(document: Mapping[str, Any], json_name: str = "") -> bytes:
+def render_pdf(document: schema.Report, json_name: str = "") -> bytes:
     """The report of a document as PDF/A.
 
     Args:
@@ -46,17 +47,17 @@ def render_pdf(document: Mapping[str, Any], json_name: str = "") -> bytes:
     return set_pages(document, render_html(document, json_name))
 
 
-def set_pages(document: Mapping[str, Any], html: str) -> bytes:
+def set_pages(document: schema.Report, html: str) -> bytes:
     """Like `render_pdf`, from the document's existing HTML."""
-    return _compiled(page_data(document, html), _moment(document.get("created_utc")))
+    return _compiled(page_data(document, html), _moment(document["created_utc"]))
 
 
-def page_data(document: Mapping[str, Any], html: str) -> dict[str, Any]:
+def page_data(document: schema.Report, html: str) -> dict[str, Any]:
     """The input of typst, as JSON values."""
     from irwm.report.drawings import drawn  # matplotlib takes a second to import; only PDFs need it
 
-    signed = bool(document.get("status", {}).get("signed"))
-    suspect = printable(str(document["items"]["suspect"]["name"]), 200)
+    signed = document["status"]["signed"]
+    suspect = printable(document["items"]["suspect"]["name"], 200)
     return {
         "title": settable(f"Examination report: {suspect}"),
         "id": report_id(document),
@@ -80,7 +81,7 @@ def _spelled(html: str) -> list[dict[str, Any]]:
     return [{"kind": "par", "class": "handling", "runs": [{"text": SPELLED, "styles": []}]}]
 
 
-def report_id(document: Mapping[str, Any]) -> str:
+def report_id(document: schema.Report) -> str:
     """The short name of a report: the first digits of its JSON's SHA-256, which the report prints in full."""
     return sha256(to_json(document)).hexdigest()[:ID_DIGITS]
 
@@ -108,10 +109,10 @@ def _compiled(data: Mapping[str, Any], moment: datetime) -> bytes:
         ) from error
 
 
-def _moment(text: Any) -> datetime:
+def _moment(text: str) -> datetime:
     """The document's own time, in UTC; the beginning of 1970 if it cannot be parsed."""
     try:
-        moment = datetime.fromisoformat(str(text))
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return datetime.fromtimestamp(0, UTC)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).replace(microsecond=0)

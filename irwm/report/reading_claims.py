@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from irwm import Parameters
-from irwm.evidence.detection import ENOUGH_LOG10_RISK, INVARIANTS, WAYS
-from irwm.evidence.examination import MAPS
+from irwm.evidence.detection import ENOUGH_LOG10_RISK, WAYS
 from irwm.evidence.finding import COMBINATIONS, FINGERPRINT, FORMS, MARK, other_place
-from irwm.report.claims import Claim, digest, each, must, one_of, present_and_count, whole
+from irwm.report import schema
+from irwm.report.claims import Claim, digest, each, equal, must, one_of, present_and_count, within
 from irwm.report.document import paid_for
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
 from irwm.report.plots.summaries import LEVELS
 from irwm.report.reproduction import ABSOLUTE
-from irwm.scheme.parameters import PLACES, chance_of_counting
+from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import (
     LN10,
     binomial_tail_log,
@@ -26,7 +25,6 @@ from irwm.scheme.probabilities import (
     rademacher_tail_log10,
     success_probability,
 )
-from irwm.scheme.statistic import STATISTICS
 
 # A rank is a whole number of steps 1 / (N + 1), to the rounding of one division.
 _RANK_RELATIVE = 1e-9
@@ -35,12 +33,10 @@ _QUANTILE_RELATIVE = 1e-9
 PAPERS_WAY = WAYS[1]
 
 
-def reading(where: str, recorded: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+def reading(where: str, recorded: schema.Reading, p: Parameters) -> Iterator[Claim]:
     """Counts and chances of a reading follow from its ranks, and the observed values can have these ranks."""
     positions = recorded["positions"]
     yield f"{where}.positions", len(positions), p.positions
-    yield from way(where, recorded)
-    yield from one_of(f"{where}.by", recorded["by"], MAPS)
     yield from each(f"{where}.null.shape", recorded["null"]["shape"], [p.positions, p.permutations])
     yield from each(f"{where}.null.quantile_levels", recorded["null"]["quantile_levels"], list(LEVELS))
     yield from digest(f"{where}.null.sha256", recorded["null"]["sha256"])
@@ -71,10 +67,10 @@ def fisher_bounds(count: int, present: int, p: Parameters) -> tuple[float, float
     return least, most
 
 
-def counted(where: str, read: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+def counted(where: str, read: schema.Counted, p: Parameters) -> Iterator[Claim]:
     """The counts of a reading whose ranks are not in the document, and its p, as far as the counts determine it."""
-    yield from present_and_count(where, read, p.positions)
     count, present = read["count"], read["present"]
+    yield from present_and_count(where, present, count, p.positions)
     chance = binomial_tail_log(count, present, chance_of_counting(p)) / LN10
     yield f"{where}.log10_p_count", read["log10_p_count"], chance
     least, most = fisher_bounds(count, present, p)
@@ -82,15 +78,16 @@ def counted(where: str, read: Mapping[str, Any], p: Parameters) -> Iterator[Clai
     yield from must(inside, f"{where}.log10_p", read["log10_p"], f"from {least} to {most}, according to its count")
 
 
-def _position(where: str, position: Mapping[str, Any], i: int, p: Parameters) -> Iterator[Claim]:
+def _position(where: str, position: schema.Position, i: int, p: Parameters) -> Iterator[Claim]:
     rank, observed, threshold = position["rank"], position["observed"], position["threshold"]
     quantiles = position["null_quantiles"]
+    known_quantiles = [value for value in quantiles if value is not None]
     yield f"{where}.position", position["position"], i + 1
     yield f"{where}.state", position["state"], "gone" if rank is None else "ranked"
     counts = rank is not None and rank < p.rank_threshold
     yield f"{where}.counts", position["counts"], counts
-    if len(quantiles) != len(LEVELS):
-        yield f"{where}.null_quantiles", f"{len(quantiles)} entries", f"{len(LEVELS)} entries"
+    if len(quantiles) != len(LEVELS) or 0 < len(known_quantiles) < len(LEVELS):
+        yield f"{where}.null_quantiles", f"{len(known_quantiles)} numbers", f"{len(LEVELS)} numbers, or as many nulls"
     if rank is None:  # only a row without a statistic has no rank
         yield f"{where}.observed", observed, None
         yield f"{where}.threshold", threshold, None
@@ -99,20 +96,23 @@ def _position(where: str, position: Mapping[str, Any], i: int, p: Parameters) ->
     # A rank is a share of the permutations; it counts exactly if the observed value is small.
     steps = 1 + p.permutations
     step = round(rank * steps)
+    if observed is None:
+        yield f"{where}.observed", None, "a number"
+        return
     if not 1 <= step <= steps or not math.isclose(rank, step / steps, rel_tol=_RANK_RELATIVE):
         yield f"{where}.rank", rank, f"a whole number from 1 to {steps}, over {steps}"
     # The k-th smallest value of the null decides: above it a position does not count.
     k = math.ceil(p.rank_threshold * steps) - 1
-    unread = all(value is None for value in quantiles)
+    unread = not known_quantiles
     if (threshold is None) != (unread or k < 1):
         yield f"{where}.threshold", threshold, None if unread or k < 1 else "the null value that decides"
     if threshold is not None:
         below = observed < threshold
         yield f"{where}.observed", observed, observed if below == counts else None
-    if not unread:
+    if len(known_quantiles) == len(LEVELS):
         known = [(step - 2, observed, True), (step - 1, observed, False)]
         known += [] if threshold is None else [(k - 1, threshold, True), (k - 1, threshold, False)]
-        yield from _quantiles(f"{where}.null_quantiles", quantiles, p.permutations, known)
+        yield from _quantiles(f"{where}.null_quantiles", known_quantiles, p.permutations, known)
 
 
 def _quantiles(
@@ -136,13 +136,7 @@ def _quantiles(
         yield from must(sound, f"{where}[{i}]", value, "in order with the other quantiles, the threshold and the rank")
 
 
-def way(where: str, recorded: Mapping[str, Any]) -> Iterator[Claim]:
-    """Statistic and invariant exist."""
-    for name, known in (("statistic", STATISTICS), ("invariant", INVARIANTS)):
-        yield from one_of(f"{where}.{name}", recorded[name], known)
-
-
-def rows(document: Mapping[str, Any]) -> Iterator[Claim]:
+def rows(document: schema.Report) -> Iterator[Claim]:
     """The marked rows are rows of the original, each once; both readings have them, or both withhold them."""
     positions = document["reading"]["positions"]
     tokens = [position["token"] for position in positions]
@@ -151,9 +145,8 @@ def rows(document: Mapping[str, Any]) -> Iterator[Claim]:
     for i, position in enumerate(positions):
         where, token, text = f"reading.positions[{i}]", position["token"], position["text"]
         if document["rows_disclosed"]:
-            yield from whole(f"{where}.token", token, 0, most)
-            yield from must(tokens.count(token) == 1, f"{where}.token", token, "a row that occurs once")
-            yield from must(text is None or isinstance(text, str), f"{where}.text", text, "a text")
+            sound = token is not None and 0 <= token <= most and tokens.count(token) == 1
+            yield from must(sound, f"{where}.token", token, f"a row from 0 to {most} that occurs once")
         else:
             yield f"{where}.token", token, None
             yield f"{where}.text", text, None
@@ -164,31 +157,29 @@ def rows(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield "paper.invariant", paper["invariant"], PAPERS_WAY[1]
     yield "paper.by", paper["by"], document["reading"]["by"]
     for i, (one, other) in enumerate(zip(paper["positions"], positions, strict=True)):
-        for name in ("token", "text"):
-            yield f"paper.positions[{i}].{name}", one[name], other[name]
+        yield from equal(f"paper.positions[{i}]", one, other, "token", "text")
 
 
-def places(document: Mapping[str, Any], p: Parameters, best: float, comparisons: int) -> Iterator[Claim]:
+def places(document: schema.Report, p: Parameters, best: float, comparisons: int) -> Iterator[Claim]:
     """Where the mark was read: in the other place too, unless there is none or the first showed enough."""
     place, elsewhere, number = document["place"], document["elsewhere"], document["evaluation"]["places"]
-    yield from one_of("place", place, PLACES)
     yield from must(place in p.places, "place", place, "a place that the key marks")
-    yield from whole("evaluation.places", number, 1 if elsewhere is None else 2, len(p.places))
+    yield from within("evaluation.places", number, 1 if elsewhere is None else 2, len(p.places))
     if elsewhere is None:
         enough = min(0.0, best + math.log10(COMBINATIONS * comparisons)) <= ENOUGH_LOG10_RISK
         yield from must(number == 1 or enough, "elsewhere", None, "the reading in the other place")
         return
-    for name in ("statistic", "invariant"):
-        yield f"elsewhere.{name}", elsewhere[name], document["reading"][name]
+    yield from equal("elsewhere", elsewhere, document["reading"], "statistic", "invariant")
     for i, position in enumerate(elsewhere["positions"]):
-        for name in ("token", "text"):
-            yield f"elsewhere.positions[{i}].{name}", position[name], None
+        yield from equal(f"elsewhere.positions[{i}]", position, {"token": None, "text": None})
 
 
-def evidence(document: Mapping[str, Any]) -> Iterator[Claim]:
+def evidence(document: schema.Report) -> Iterator[Claim]:
     """A mark's p is that of its ranks, in each place where it was read; a fingerprint's p follows from its z. Each is
     corrected for the tensors that were read in its place."""
-    forms, evaluation, place, elsewhere = (document[name] for name in ("evidence", "evaluation", "place", "elsewhere"))
+    forms, evaluation, place, elsewhere = (
+        document["evidence"], document["evaluation"], document["place"], document["elsewhere"]
+    )  # fmt: skip
     tensors: dict[str, int] = {}  # read in each place, according to the marks
     read = [document["reading"]] if elsewhere is None else [document["reading"], elsewhere]
     yield "evidence", len(forms), len(read) + max(0, min(len(forms) - len(read), 1))
@@ -206,26 +197,26 @@ def evidence(document: Mapping[str, Any]) -> Iterator[Claim]:
             if i == 0:
                 yield f"{where}.tensors_read", one["tensors_read"], evaluation["tensors_read"]
             else:
-                yield from whole(f"{where}.tensors_read", one["tensors_read"], 1)
+                yield from within(f"{where}.tensors_read", one["tensors_read"], 1)
             tensors[here] = one["tensors_read"]
             yield f"{where}.place", one["place"], here
             yield f"{where}.by", one["by"], read[i]["by"]
             yield f"{where}.z", one["z"], None
             yield f"{where}.rows", one["rows"], read[i]["present"]
         else:
-            bound = float(rademacher_tail_log10(one["z"]))
+            bound = float(rademacher_tail_log10(math.nan if one["z"] is None else one["z"]))
+            yield from must(one["z"] is not None, f"{where}.z", None, "the sum of its signs")
             # A fingerprint is looked for only after the mark was read in every place, on the same tensors.
             yield from one_of(f"{where}.place", one["place"], tuple(tensors))
             here = one["place"]
             yield f"{where}.tensors_read", one["tensors_read"], tensors[here]
-            yield from one_of(f"{where}.by", one["by"], MAPS)
-            yield from whole(f"{where}.rows", one["rows"], 1, document["items"]["original"]["vocab_size"])
+            yield from within(f"{where}.rows", one["rows"], 1, document["items"]["original"]["vocab_size"])
         paid = math.log10(paid_for(evaluation, tensors[here]))
         yield f"{where}.log10_p", one["log10_p"], min(0.0, bound)
         yield f"{where}.log10_risk", one["log10_risk"], min(0.0, min(0.0, bound) + paid)
 
 
-def odds(document: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+def odds(document: schema.Report, p: Parameters) -> Iterator[Claim]:
     """Equations 1 to 3 at this setting."""
     recorded, read, evaluation = document["odds"], document["reading"], document["evaluation"]
     l, rho, beta = p.positions, p.required_positions, p.rank_threshold
@@ -238,15 +229,13 @@ def odds(document: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
     yield "odds.log10_wrong_user", recorded["log10_wrong_user"], log10_wrong_user(l, rho, beta, recorded["keys"])
 
 
-def supporting(document: Mapping[str, Any], p: Parameters) -> Iterator[Claim]:
+def supporting(document: schema.Report, p: Parameters) -> Iterator[Claim]:
     """Other readings of the key: what follows from their counts, and odds that the counts allow."""
     chance, evaluation = chance_of_counting(p), document["evaluation"]
     paid = paid_for(evaluation)
     for i, one in enumerate(document["supporting"]):
         where = f"supporting[{i}]"
-        yield from way(where, one)
-        yield from present_and_count(where, one, p.positions)
-        yield from must(type(one["seed"]) is int, f"{where}.seed", one["seed"], "a whole number")
+        yield from present_and_count(where, one["present"], one["count"], p.positions)
         yield f"{where}.expected_by_chance", one["expected_by_chance"], chance * one["present"]
         yield f"{where}.rule_met", one["rule_met"], one["count"] >= p.required_positions
         least = binomial_tail_log(one["count"], one["present"], chance) / LN10 + math.log10(COMBINATIONS * paid)

@@ -7,7 +7,7 @@ are empty: the null itself, the suspect's rows and columns, and the warnings.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from irwm.evidence.examination import BORROWED
 from irwm.evidence.finding import FINGERPRINT, MARK, Evidence
 from irwm.evidence.lineage import Lineage
 from irwm.evidence.unrelated import AmongUnrelated
+from irwm.report import schema
 from irwm.report.document import column
 from irwm.report.items import FileRecord, ItemDescription, SelfTest
 from irwm.scheme.parameters import EMBEDDING
@@ -30,7 +31,7 @@ _NO_ROWS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 ALIGNED_SOMEHOW = Alignment.recorded(True, "", math.nan, math.nan, "")
 
 
-def finding_of(document: Mapping[str, Any]) -> Finding:
+def finding_of(document: schema.Report) -> Finding:
     """The finding that a document records."""
     evaluation, verdict = document["evaluation"], document["verdict"]
     marks, others = ([each for each in document["evidence"] if each["form"] == form] for form in (MARK, FINGERPRINT))
@@ -58,16 +59,16 @@ def finding_of(document: Mapping[str, Any]) -> Finding:
     )
 
 
-def _borrowed(document: Mapping[str, Any]) -> bool:
+def _borrowed(document: schema.Report) -> bool:
     """Whether the suspect has the only fault that exists; its lineage gives it as the reason, unless the lineage is
     that of the output head."""
     lineage = document["lineage"]
     if lineage["place"] == document["place"] or document["place"] != EMBEDDING:
-        return bool(lineage["reason"] == BORROWED.reason)
-    return NO_EMBEDDING in str(document["verdict"]["mark_reason"])
+        return lineage["reason"] == BORROWED.reason
+    return NO_EMBEDDING in document["verdict"]["mark_reason"]
 
 
-def reading_of(recorded: Mapping[str, Any]) -> Reading:
+def reading_of(recorded: schema.Reading) -> Reading:
     """A document's "reading" or "paper", with an empty null."""
     positions = recorded["positions"]
 
@@ -86,44 +87,45 @@ def reading_of(recorded: Mapping[str, Any]) -> Reading:
     )
 
 
-def item_of(recorded: Mapping[str, Any]) -> ItemDescription:
+def item_of(recorded: schema.Item) -> ItemDescription:
     """An item of a document."""
     lists = {
         "files": tuple(FileRecord(**file) for file in recorded["files"]),
         "other_files": tuple(FileRecord(**file) for file in recorded["other_files"]),
         "notes": tuple(recorded["notes"]),
     }
-    return ItemDescription(**{**recorded, **lists, "answers": heard_of(recorded["answers"])})
+    values: Any = {**recorded, **lists, "answers": heard_of(recorded["answers"])}
+    return ItemDescription(**values)
 
 
-def heard_of(recorded: Mapping[str, Any] | None) -> Heard | None:
+def heard_of(recorded: schema.Answers | None) -> Heard | None:
     """The answers in a document."""
     if recorded is None:
         return None
     who = recorded["recording"]
-    return Heard(**{**recorded, "recording": None if who is None else Recording(**who)})
+    values: Any = {**recorded, "recording": None if who is None else Recording(**who)}
+    return Heard(**values)
 
 
-def controls_of(document: Mapping[str, Any]) -> Sequence[SelfTest]:
+def controls_of(document: schema.Report) -> Sequence[SelfTest]:
     """A document's self-tests."""
     return [SelfTest(**test) for test in document["self_tests"]]
 
 
-def _lineage(recorded: Mapping[str, Any]) -> Lineage:
+def _lineage(recorded: schema.Lineage) -> Lineage:
     among = recorded["among"]
     values = {name: _number(value) for name, value in recorded.items() if name != "among"}
     return Lineage(**values, among=None if among is None else AmongUnrelated(**among))
 
 
-def _alignment(recorded: Mapping[str, Any]) -> Alignment:
+def _alignment(recorded: schema.Alignment) -> Alignment:
     """The values of an alignment that verdicts and sentences use: whether the suspect is aligned, and why."""
     scale, uniqueness = _number(recorded["row_scale"]), _number(recorded["columns_mutual_share"])
     return Alignment.recorded(recorded["aligned"], recorded["embedding_tensor"], scale, uniqueness, recorded["reason"])
 
 
-def _evidence(recorded: Mapping[str, Any]) -> Evidence:
-    names = ("form", "place", "log10_p", "by", "tensors_read", "z", "rows")
-    return Evidence(**{name: _number(recorded[name]) for name in names})
+def _evidence(recorded: schema.Evidence) -> Evidence:
+    return Evidence(**{name: _number(value) for name, value in recorded.items() if name != "log10_risk"})
 
 
 def _number(value: Any) -> Any:

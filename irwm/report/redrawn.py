@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import html as html_text
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TypeVar
 
 from irwm.errors import printable
+from irwm.report import schema
 from irwm.report.blocks import figures_of
 from irwm.report.checks import Check, listed
 from irwm.report.document import from_json, to_json
@@ -19,15 +20,16 @@ from irwm.report.html import render_html
 from irwm.report.items import LAYOUT, installed_versions
 from irwm.report.pdf import set_pages
 
+_Kind = TypeVar("_Kind", bound=schema.Document)
 # What determines the bytes of a page, and of a PDF, apart from the document.
 _OF_PAGE, _OF_PDF = ("irwm", LAYOUT, "plotly"), ("irwm", LAYOUT, "plotly", "matplotlib", "typst")
 
 
 def check_page(
-    document: Mapping[str, Any],
+    document: _Kind,
     data: bytes | None,
     json_name: str,
-    draw: Callable[[Mapping[str, Any], str], str] | None = None,
+    draw: Callable[[_Kind, str], str] | None = None,
 ) -> Check:
     """Whether the HTML is drawn from the document; names the figures or the line that differ.
 
@@ -46,7 +48,7 @@ def check_page(
     return Check("page", False, f"the HTML differs from the page drawn from the JSON’s numbers: {where}")
 
 
-def check_pdf(document: Mapping[str, Any], data: bytes | None, json_name: str) -> Check:
+def check_pdf(document: schema.Report, data: bytes | None, json_name: str) -> Check:
     """Whether the PDF is drawn from the document."""
     if data is None:
         return Check("pdf", None, "there is no PDF next to the JSON")
@@ -72,11 +74,11 @@ def _pdf(json_bytes: bytes, json_name: str) -> bytes:
     return set_pages(from_json(json_bytes), _page(json_bytes, json_name))
 
 
-def _other_versions(document: Mapping[str, Any], names: Sequence[str]) -> str:
+def _other_versions(document: schema.Document, names: Sequence[str]) -> str:
     """The programs that drew the report in other versions than those here; "" for the same versions."""
     recorded, here = document["versions"], installed_versions()
     other = [
-        f"{name} {printable(str(recorded.get(name, 'of unknown version')), 40)}; here: {here.get(name, 'none')}"
+        f"{name} {printable(recorded.get(name, 'of unknown version'), 40)}; here: {here.get(name, 'none')}"
         for name in names
         if recorded.get(name) != here.get(name)
     ]

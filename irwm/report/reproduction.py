@@ -12,11 +12,12 @@ from irwm.checkpoint.files import listed
 from irwm.errors import printable
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import NOT_READ, detect_marks, judge_opened
-from irwm.report import tracing
+from irwm.report import schema, tracing
 from irwm.report.checks import listed as in_words
-from irwm.report.document import ReportError, examination, plain
+from irwm.report.document import examination
 from irwm.report.error_rates import decoy_section
 from irwm.report.items import after_controls
+from irwm.report.structure import plain
 from irwm.tracing import trace_each
 
 # One part in a million, and the same as an absolute bound for values below one: far above the rounding of float64 sums
@@ -51,13 +52,13 @@ class Again:
     differences: tuple[Difference, ...]
     examined: Examination | None = None
     finding: Finding | None = None
-    tracing: Mapping[str, Any] | None = None
+    tracing: schema.Tracing | None = None
     complete: bool = False
     not_there: str = ""
 
 
 def reproduce(
-    document: Mapping[str, Any],
+    document: schema.Report,
     suspect: Checkpoint,
     model: Checkpoint,
     key: Key,
@@ -70,7 +71,7 @@ def reproduce(
 
 
 def examine_again(
-    document: Mapping[str, Any],
+    document: schema.Report,
     suspect: Checkpoint,
     model: Checkpoint,
     key: Key,
@@ -92,24 +93,18 @@ def examine_again(
         decoys: also rank the recorded number of decoy keys again, if the report has any; this takes longest.
 
     Raises:
-        ReportError: the document lacks what a detection needs.
         IrwmError: as `irwm.detect`.
     """
-    try:
-        recorded = {
-            "items.suspect.fingerprint": document["items"]["suspect"]["fingerprint"],
-            "items.original.fingerprint": document["items"]["original"]["fingerprint"],
-            "key.commitment": document["key"]["commitment"],
-        }
-        how = {name: document["reading"][name] for name in ("statistic", "invariant")}
-        seed, tried = document["seed"], document["evaluation"]["keys_tried"]
-        rows_disclosed = document["rows_disclosed"]
-        said = (text for text in document["verdict"]["warnings"] if text.startswith(NOT_READ))
-        recorded_unread = next(said, NOT_READ).removeprefix(NOT_READ)
-        recorded_tracing, others = document.get("tracing"), document.get("supporting", [])
-        ways = [{name: each[name] for name in ("statistic", "invariant", "seed")} for each in others]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ReportError("the report lacks what a detection needs", found=f"no {error}") from error
+    recorded = {
+        "items.suspect.fingerprint": document["items"]["suspect"]["fingerprint"],
+        "items.original.fingerprint": document["items"]["original"]["fingerprint"],
+        "key.commitment": document["key"]["commitment"],
+    }
+    reading, seed, tried = document["reading"], document["seed"], document["evaluation"]["keys_tried"]
+    how = seed, reading["statistic"], reading["invariant"]
+    said = (text for text in document["verdict"]["warnings"] if text.startswith(NOT_READ))
+    recorded_unread = next(said, NOT_READ).removeprefix(NOT_READ)
+    recorded_tracing = document["tracing"]
     found = (suspect.fingerprint, model.fingerprint, key.commitment)
     wrong = [Difference(w, r, f) for (w, r), f in zip(recorded.items(), found, strict=True) if r != f]
     if wrong:
@@ -119,34 +114,40 @@ def examine_again(
     unread, not_there = unread_here or recorded_unread, "" if unread_here else recorded_unread
     examined = Examination(replace(suspect, given=None, unread_tensors=()), model, device)
     read = detect_each if recorded_tracing is None else detect_marks
-    (finding,) = (judge_opened(each, unread) for each in read(examined, [key], seed=seed, keys_tried=tried, **how))
-    supporting = [found for way in ways for found in detect_marks(examined, [key], keys_tried=tried, **way)]
-    section, complete = None, False
+    (finding,) = (judge_opened(each, unread) for each in read(examined, [key], *how, keys_tried=tried))
+    supporting = [
+        found
+        for way in document["supporting"]
+        for found in detect_marks(examined, [key], way["seed"], way["statistic"], way["invariant"], keys_tried=tried)
+    ]
+    section: schema.Tracing | None = None
+    complete = False
     if recorded_tracing is not None:
         known = {each.commitment: each for each in (key, *keys) if each.parameters.noise_coordinates}
         complete = _are_all(recorded_tracing, known)
         trace_again = _all_traced if complete else _some_traced
         section = trace_again(recorded_tracing, examined, known, finding)
-    rows = finding.marked_rows.tolist() if rows_disclosed else None
-    again = plain(examination(finding, rows, None, section, supporting))
-    again["verdict"] = after_controls(again["verdict"], document["self_tests"])
-    recorded_decoys = (document.get("error_rates") or {}).get("decoys")
+    rows = finding.marked_rows.tolist() if document["rows_disclosed"] else None
+    again = examination(finding, rows, None, section, supporting)
+    again["verdict"] = {**again["verdict"], **after_controls(again["verdict"], document["self_tests"])}
+    whole: Mapping[str, object] = document
+    differing = [each for part, value in again.items() for each in differences(part, whole[part], value)]
+    recorded_decoys = document["error_rates"] and document["error_rates"]["decoys"]
     if decoys and recorded_decoys:
         ranked = rank_decoys(examined, key, finding, recorded_decoys["number"], recorded_decoys["seed"])
-        again["error_rates"] = plain({"decoys": None if ranked is None else decoy_section(ranked, finding)})
-        document = {**document, "error_rates": {"decoys": recorded_decoys}}
-    differing = tuple(each for part in again for each in differences(part, document.get(part), again[part]))
-    return Again(differing, examined, finding, again["tracing"], complete, not_there)
+        section_of_decoys = None if ranked is None else plain(decoy_section(ranked, finding))
+        differing += differences("error_rates.decoys", recorded_decoys, section_of_decoys)
+    return Again(tuple(differing), examined, finding, again["tracing"], complete, not_there)
 
 
-def _are_all(recorded: Mapping[str, Any], known: Mapping[str, Key]) -> bool:
+def _are_all(recorded: schema.Tracing, known: Mapping[str, Key]) -> bool:
     """Whether these are the keys of all recipients in a section "tracing"."""
     return len(known) == recorded["recipients"] and all(row["commitment"] in known for row in recorded["ranked"])
 
 
 def _all_traced(
-    recorded: Mapping[str, Any], examined: Examination, known: Mapping[str, Key], finding: Finding
-) -> dict[str, Any]:
+    recorded: schema.Tracing, examined: Examination, known: Mapping[str, Key], finding: Finding
+) -> schema.Tracing:
     """The section "tracing" computed again, the marks of the listed recipients included.
 
     The number of other recipients that the rank rule was applied to stays as recorded: their marks are in no report.
@@ -163,12 +164,12 @@ def _all_traced(
     section = tracing.section(
         tracing.Traced(found, keys, {place[c]: mark for c, mark in zip(read, marks, strict=True)})
     )
-    return section | {"read_by_rank_rule": recorded["read_by_rank_rule"]}
+    return {**section, "read_by_rank_rule": recorded["read_by_rank_rule"]}
 
 
 def _some_traced(
-    recorded: Mapping[str, Any], examined: Examination, known: Mapping[str, Key], finding: Finding
-) -> dict[str, Any]:
+    recorded: schema.Tracing, examined: Examination, known: Mapping[str, Key], finding: Finding
+) -> schema.Tracing:
     """The section "tracing": every recipient whose key is given is traced and read again, the others are as recorded.
 
     A z does not depend on which other recipients are traced on the same rows; the odds are corrected for the recorded
@@ -181,7 +182,7 @@ def _some_traced(
     ]
     chosen = [known[recorded["ranked"][place]["commitment"]] for place in places]
     if not chosen:
-        return dict(recorded)
+        return recorded
     # Another map or place is used only if the first one names nobody, which depends on all keys together.
     found = trace_each(
         examined,
@@ -195,14 +196,15 @@ def _some_traced(
     marked = [i for i, place in enumerate(places) if recorded["ranked"][place]["mark"] is not None]
     marks = dict(zip(marked, _marks(examined, [chosen[i] for i in marked], finding), strict=True))
     rows = list(recorded["ranked"])
-    paid = math.log10(tracing.comparisons({**recorded, "tensors_read": found.tensors_read, "maps": found.maps}))
+    read = {"tensors_read": found.tensors_read, "maps": found.maps, "by": found.by}
+    section: schema.Tracing = plain({**recorded, **read, "aligned": found.alignment.aligned})
+    paid = math.log10(tracing.comparisons(section))
     for i, place in enumerate(places):
         again = tracing.row(place + 1, found.traces[i], chosen[i], marks.get(i))
         risk = min(0.0, again["log10_p"] + paid)
-        rows[place] = again | {"log10_risk": risk, "named": risk <= math.log10(recorded["risk"])}
-    section = {**recorded, "ranked": rows, "tensors_read": found.tensors_read, "aligned": found.alignment.aligned}
-    section |= {"maps": found.maps, "by": found.by}
-    return section | tracing.summary(section)
+        rows[place] = {**again, "log10_risk": risk, "named": risk <= math.log10(recorded["risk"])}
+    section["ranked"] = rows
+    return {**section, **tracing.summary(section)}
 
 
 def _marks(examined: Examination, keys: Sequence[Key], finding: Finding) -> list[Finding]:

@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import irwm
 from irwm import Checkpoint, Key
 from irwm.errors import IrwmError, printable
 from irwm.ownership.dispute import Claim, resolve
+from irwm.report import schema
 from irwm.report.brought import Brought, Model
 from irwm.report.checks import CHOICES, CLAIMANTS, EXAMINATION, KEY, MODELS, Check, guarded, listed, of_document, said
 from irwm.report.controls import WAY
-from irwm.report.document import plain
 from irwm.report.examined import not_as_described, wrong_in_item
 from irwm.report.reproduction import differences, not_as_recorded
+from irwm.report.structure import plain
 
 
-def resolved_again(document: Mapping[str, Any], brought: Brought) -> list[Check]:
+def resolved_again(document: schema.Dispute, brought: Brought) -> list[Check]:
     """The checks of a dispute that need its models and keys."""
     settled = of_document(CHOICES, lambda: _check_choices(document))
     given = [model for model in (brought.suspect, brought.original, *brought.models) if model is not None]
     opened, unopened = _opened(given)
-    try:
-        models = _matched(document, opened)
-    except (LookupError, TypeError, AttributeError):  # the checks below report it
-        models = {}
+    models = _matched(document, opened)
     keys = {key.commitment: key for key in brought.keys}
     checks = [settled, *unopened]
     if not brought.examines:
@@ -61,7 +58,7 @@ def _opened(given: Sequence[Model]) -> tuple[list[Checkpoint], list[Check]]:
     return found, failed
 
 
-def _check_choices(document: Mapping[str, Any]) -> Check:
+def _check_choices(document: schema.Dispute) -> Check:
     """Whether the seed is the one that the method fixes."""
     if document["seed"] != WAY["seed"]:
         seed = printable(str(document["seed"]), 40)
@@ -71,7 +68,7 @@ def _check_choices(document: Mapping[str, Any]) -> Check:
     return Check(CHOICES, True, "the seed is the one that the method fixes")
 
 
-def _items(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _items(document: schema.Dispute) -> Iterator[tuple[str, schema.Item]]:
     """Every model of a dispute with its place in the document."""
     for i, claim in enumerate(document["claims"]):
         yield f"claims[{i}].original", claim["original"]
@@ -81,7 +78,7 @@ def _items(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
         yield f"exhibits[{i}].item", exhibit["item"]
 
 
-def _matched(document: Mapping[str, Any], opened: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
+def _matched(document: schema.Dispute, opened: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
     """The model for each place of the document: one with the item's files, else one with its embedding."""
     found: dict[str, Checkpoint] = {}
     for where, item in _items(document):
@@ -91,7 +88,7 @@ def _matched(document: Mapping[str, Any], opened: Sequence[Checkpoint]) -> dict[
     return found
 
 
-def _check_models(document: Mapping[str, Any], models: Mapping[str, Checkpoint]) -> Check:
+def _check_models(document: schema.Dispute, models: Mapping[str, Checkpoint]) -> Check:
     items = list(_items(document))
     missing = [where for where, _ in items if where not in models]
     wrong = [
@@ -104,7 +101,7 @@ def _check_models(document: Mapping[str, Any], models: Mapping[str, Checkpoint])
     return Check(MODELS, True, f"all {len(items)} models are those that were examined")
 
 
-def _check_keys(document: Mapping[str, Any], keys: Mapping[str, Key]) -> Check:
+def _check_keys(document: schema.Dispute, keys: Mapping[str, Key]) -> Check:
     """Whether the keys have the names and settings that the claims give."""
     wrong, missing = [], []
     for i, claim in enumerate(document["claims"]):
@@ -122,23 +119,23 @@ def _check_keys(document: Mapping[str, Any], keys: Mapping[str, Key]) -> Check:
     return Check(KEY, True, "the keys are those that the report is about, with the same names and settings")
 
 
-def _check_claimants(document: Mapping[str, Any], keys: Mapping[str, Key]) -> Check:
+def _check_claimants(document: schema.Dispute, keys: Mapping[str, Key]) -> Check:
     """Whether each claimant opened a key that names the claimant as its owner; a key shows no more about who it is."""
     others = []
     for claim in document["claims"]:
         key = keys.get(claim["commitment"])
-        if key is None or printable(key.owner) != printable(str(claim["claimant"])):
+        if key is None or printable(key.owner) != printable(claim["claimant"]):
             owner = (
                 "no key of theirs is given" if key is None else f"their key names {printable(key.owner) or 'nobody'}"
             )
-            others.append(f"{printable(str(claim['claimant']), 80)}: {owner}")
+            others.append(f"{printable(claim['claimant'], 80)}: {owner}")
     if others:
         return Check(CLAIMANTS, None, f"the signer states who the claimants are: {listed(others)}")
     return Check(CLAIMANTS, True, "each claimant opened a key that names the claimant as its owner")
 
 
 def _check_tests(
-    document: Mapping[str, Any], models: Mapping[str, Checkpoint], keys: Mapping[str, Key], device: str
+    document: schema.Dispute, models: Mapping[str, Checkpoint], keys: Mapping[str, Key], device: str
 ) -> Check:
     """Whether every test, run again, has the recorded result, and whether the rulings are the same."""
     missing = [where for where, _ in _items(document) if where not in models]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.dispute import EXHIBIT, ORIGINAL, RELEASE, remarks
 from irwm.ownership.key_search import Standing, standing
 from irwm.ownership.rules import rule, winner_of
-from irwm.report import sentences
+from irwm.report import schema, sentences
 from irwm.report.checks import CHOICES, CLAIMANTS, EXAMINATION, KEY, MODELS, ROOT, TIME_STAMP
 from irwm.report.claims import (
     CASE,
@@ -33,14 +33,16 @@ from irwm.report.claims import (
     SIGNER,
     VERSIONS,
     Claim,
+    at_least,
     contradicted,
     digest,
     each,
+    equal,
     item,
     item_fields,
     must,
     one_of,
-    whole,
+    within,
 )
 from irwm.report.dispute import LIMITATIONS, SCHEMA, VERSION, stamp_in_words
 from irwm.report.reading_claims import counted
@@ -49,9 +51,7 @@ from irwm.report.reproduction import Difference
 from irwm.report.states import Stated
 from irwm.scheme.probabilities import rademacher_tail_log10
 
-REFUSED = "refused"
-_WORDS = (FOUND, NOT_FOUND, INCONCLUSIVE)
-_LINEAGES = (DERIVED, NOT_DERIVED, CANNOT_TELL)
+REFUSED: Final = "refused"
 _NONE: NDArray[np.float64] = np.empty(0)
 _NO_ROWS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 _OF_A_FINDING = (
@@ -128,10 +128,9 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def inputs(document: Mapping[str, Any]) -> tuple[Stated, ...]:
+def inputs(document: schema.Dispute) -> tuple[Stated, ...]:
     """`STATED` for this dispute: dates matter only if a claim has one."""
-    claims = document["claims"] if isinstance(document["claims"], list) else ()
-    if any(isinstance(claim, Mapping) and claim.get("time_stamp") for claim in claims):
+    if any(claim["time_stamp"] for claim in document["claims"]):
         return STATED
     return tuple(replace(each, carries=False) if each is _DATED else each for each in STATED)
 
@@ -150,9 +149,11 @@ class RecordedTest:
     lineage: str | None
 
     @classmethod
-    def of(cls, recorded: Mapping[str, Any]) -> RecordedTest:
-        names = ("claimant", "model", "kind", "brought_by", "verdict", "reason", "log10_risk", "lineage")
-        return cls(*(recorded[name] for name in names))
+    def of(cls, recorded: schema.Test) -> RecordedTest:
+        return cls(
+            recorded["claimant"], recorded["model"], recorded["kind"], recorded["brought_by"],
+            recorded["verdict"], recorded["reason"], recorded["log10_risk"], recorded["lineage"],
+        )  # fmt: skip
 
     @property
     def refused(self) -> str:
@@ -178,19 +179,18 @@ class RecordedTest:
         return standing(self.log10_risk, committed_utc, seen_utc)
 
 
-def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
+def contradictions(document: schema.Dispute, assigned: set[str] | None = None) -> list[Difference]:
     """The values that do not follow from the document's tests and dates.
 
     Raises:
-        ReportError: the document lacks a value that this needs, or has one of another type.
+        ReportError: a value cannot be computed from the document's.
     """
     return contradicted(claims(document), "the dispute’s tests are incomplete", assigned)
 
 
-def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
+def claims(document: schema.Dispute) -> Iterator[Claim]:
     """The values of a dispute's document that follow from its tests and dates, recorded and expected."""
     yield from sentences.frame(document, SCHEMA, VERSION, LIMITATIONS)
-    yield from must(type(document["seed"]) is int, "seed", document["seed"], "a whole number")
     by_claimant = {claim["claimant"]: claim for claim in document["claims"]}
     yield "claims", len(by_claimant), len(document["claims"])
     for i, claim in enumerate(document["claims"]):
@@ -205,8 +205,8 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from must([(t.claimant, t.model) for t in tests] == due, "the tests", "others", "every key on every model")
     for i, (test, recorded) in enumerate(zip(tests, outcome["tests"], strict=True)):
         where = f"outcome.tests[{i}]"
-        for name, value in zip(("kind", "brought_by"), models[test.model], strict=True):
-            yield f"{where}.{name}", recorded[name], value
+        kind, brought_by = models[test.model]
+        yield from equal(where, recorded, {"kind": kind, "brought_by": brought_by})
         yield from _test(where, recorded, by_claimant[test.claimant]["parameters"], len(tests))
     yield from _refused(outcome["tests"])
     dates = sorted((claim["claimant"], claim["committed_utc"]) for claim in document["claims"])
@@ -218,7 +218,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from each("outcome.remarks", outcome["remarks"], list(remarks(names, tests)))
 
 
-def _claim(where: str, claim: Mapping[str, Any]) -> Iterator[Claim]:
+def _claim(where: str, claim: schema.Claim) -> Iterator[Claim]:
     """The values of a claim are possible."""
     Parameters.from_dict(claim["parameters"])
     stamp, date = claim["time_stamp"], claim["committed_utc"]
@@ -229,19 +229,16 @@ def _claim(where: str, claim: Mapping[str, Any]) -> Iterator[Claim]:
     yield from item(f"{where}.original", claim["original"])
     if claim["release"] is not None:
         yield from item(f"{where}.release", claim["release"])
-    for name in ("claimant", "owner", "recipient"):
-        yield from must(isinstance(claim[name], str), f"{where}.{name}", claim[name], "a text")
-    yield from must(isinstance(claim["ours"], bool), f"{where}.ours", claim["ours"], "true or false")
 
 
-def _models(document: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def _models(document: schema.Dispute) -> dict[str, tuple[str, str]]:
     """Every model's name in the tests, in their order, with its kind and the claimant who brings it.
 
     An exhibit that a claimant also brings is recognised by its embedding.
     """
     models: dict[str, tuple[str, str]] = {}
     brought: dict[str, str] = {}
-    for claim in sorted(document["claims"], key=lambda claim: str(claim["claimant"])):
+    for claim in sorted(document["claims"], key=lambda claim: claim["claimant"]):
         who = claim["claimant"]
         models[f"original of {printable(who)}"] = ORIGINAL, who
         brought.setdefault(claim["original"]["fingerprint"], who)
@@ -253,7 +250,7 @@ def _models(document: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     return models
 
 
-def _due(document: Mapping[str, Any], models: Mapping[str, tuple[str, str]]) -> list[tuple[str, str]]:
+def _due(document: schema.Dispute, models: Mapping[str, tuple[str, str]]) -> list[tuple[str, str]]:
     """Every claimant's key on every model, on the claimant's own original first."""
     found = []
     for who in sorted(claim["claimant"] for claim in document["claims"]):
@@ -262,34 +259,31 @@ def _due(document: Mapping[str, Any], models: Mapping[str, tuple[str, str]]) -> 
     return found
 
 
-def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], comparisons: int) -> Iterator[Claim]:
+def _test(where: str, test: schema.Test, parameters: schema.Parameters, comparisons: int) -> Iterator[Claim]:
     """A test's odds follow from its p and z, and its verdict and reason from the odds if they decide them."""
     p = Parameters.from_dict(parameters)
-    word = test["verdict"]
-    if word == REFUSED:
-        for name in _OF_A_FINDING:
-            yield f"{where}.{name}", test[name], None
+    if test["verdict"] == REFUSED:
+        yield from equal(where, test, dict.fromkeys(_OF_A_FINDING))
         yield f"{where}.log10_risk", test["log10_risk"], 0.0
         return
-    yield from must(word in _WORDS, f"{where}.verdict", word, INCONCLUSIVE)
-    yield from one_of(f"{where}.lineage", test["lineage"], _LINEAGES)
-    yield from whole(f"{where}.tensors_read", test["tensors_read"], 1)
+    word = test["verdict"]
+    yield from at_least(1, where, test, "tensors_read")
     yield from one_of(f"{where}.place", test["place"], p.places)
     least = 1 if test["elsewhere"] is None else 2
-    yield from whole(f"{where}.places", test["places"], least, len(p.places))
+    yield from within(f"{where}.places", test["places"], least, len(p.places))
     yield f"{where}.forms", test["forms"], FORMS if p.noise_coordinates else 1
     yield from counted(where, test, p)
-    tensors = {test["place"]: test["tensors_read"]}
+    tensors: dict[str, int] = {test["place"]: test["tensors_read"]}
     if test["elsewhere"] is not None:
         yield from counted(f"{where}.elsewhere", test["elsewhere"], p)
-        yield from whole(f"{where}.elsewhere.tensors_read", test["elsewhere"]["tensors_read"], 1)
+        yield from at_least(1, f"{where}.elsewhere", test["elsewhere"], "tensors_read")
         tensors[other_place(test["place"])] = test["elsewhere"]["tensors_read"]
     read = test["fingerprint"]
     if read is not None:
         # A fingerprint is looked for only after the mark was read in every place, on the same tensors.
         yield from one_of(f"{where}.fingerprint.place", read["place"], tuple(tensors))
         yield f"{where}.fingerprint.tensors_read", read["tensors_read"], tensors[read["place"]]
-        yield from whole(f"{where}.fingerprint.rows", read["rows"], 1)
+        yield from at_least(1, f"{where}.fingerprint", read, "rows")
     finding = _finding(test, p, comparisons)
     yield f"{where}.log10_risk", test["log10_risk"], finding.log10_risk
     yield f"{where}.verdict", word, _allowed(word, test["log10_risk"])
@@ -302,7 +296,7 @@ def _test(where: str, test: Mapping[str, Any], parameters: Mapping[str, Any], co
         yield f"{where}.reason", test["reason"], made.reason
 
 
-def _finding(test: Mapping[str, Any], p: Parameters, comparisons: int) -> Finding:
+def _finding(test: schema.Read, p: Parameters, comparisons: int) -> Finding:
     """The finding of a test, as far as it is in the document, for a suspect that could be aligned."""
     read, elsewhere = test["fingerprint"], test["elsewhere"]
     return Finding(
@@ -328,12 +322,12 @@ def _finding(test: Mapping[str, Any], p: Parameters, comparisons: int) -> Findin
     )
 
 
-def _fingerprint(read: Mapping[str, Any]) -> Evidence:
+def _fingerprint(read: schema.Fingerprint) -> Evidence:
     log10_p = float(rademacher_tail_log10(read["z"]))
     return Evidence(FINGERPRINT, read["place"], log10_p, MAPS[0], read["tensors_read"], read["z"], read["rows"])
 
 
-def _reading(read: Mapping[str, Any], p: Parameters) -> Reading:
+def _reading(read: schema.Counted, p: Parameters) -> Reading:
     """A reading, as far as it is in a test."""
     return Reading(
         statistic=WAYS[0][0],
@@ -349,9 +343,9 @@ def _reading(read: Mapping[str, Any], p: Parameters) -> Reading:
     )
 
 
-def _refused(tests: Sequence[Mapping[str, Any]]) -> Iterator[Claim]:
+def _refused(tests: Sequence[schema.Test]) -> Iterator[Claim]:
     """A key that is refused on its claimant's own original is refused everywhere, for the same reason."""
-    first: dict[str, Mapping[str, Any]] = {}
+    first: dict[str, schema.Test] = {}
     for i, test in enumerate(tests):
         before = first.setdefault(test["claimant"], test)
         if REFUSED in (test["verdict"], before["verdict"]):

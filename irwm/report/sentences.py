@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from irwm import Finding
 from irwm.evidence.detection import NOT_ALL_OPENED, NOT_ALL_READ, not_all_read
-from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
+from irwm.evidence.finding import NOT_FOUND
 from irwm.evidence.verdict import judge, judge_both
 from irwm.ownership.key_search import Standing
-from irwm.report import tracing, wording
+from irwm.report import schema, tracing, wording
 from irwm.report.claims import Claim, each, must
 from irwm.report.items import after_controls
 from irwm.report.recorded import controls_of, finding_of, item_of
 
-_WORDS = (FOUND, NOT_FOUND, INCONCLUSIVE)
 
-
-def status(document: Mapping[str, Any]) -> Iterator[Claim]:
+def status(document: schema.Framed) -> Iterator[Claim]:
     """Claims about the report's own signature; `irwm.report.verify` compares them with the signature."""
-    found, signed = document["status"], document["status"].get("signed")
-    yield "status.signed", signed, bool(signed)
+    found, signed = document["status"], document["status"]["signed"]
+    yield "status.signed", signed, signed
     yield "status.court_ready", found["court_ready"], False
     yield "status.note", found["note"], wording.SIGNED if signed else wording.STATUS
     names = {"signed", "court_ready", "note"} | ({"custody"} if signed else set())
     yield from must(set(found) == names, "status", sorted(found), ", ".join(sorted(names)))
 
 
-def frame(document: Mapping[str, Any], name: str, version: int, limits: Any) -> Iterator[Claim]:
+def frame(document: schema.Dispute | schema.Lab, name: str, version: int, limits: Sequence[str]) -> Iterator[Claim]:
     """Claims about the schema, the signature and the limitations of a document."""
     yield from each("schema", document["schema"], {"name": name, "version": version})
     yield from status(document)
     yield from each("limitations", document["limitations"], limits)
 
 
-def verdict(document: Mapping[str, Any]) -> Iterator[Claim]:
+def verdict(document: schema.Report) -> Iterator[Claim]:
     """The mark's word and reason by the rules of a verdict, then as changed by tracing and controls."""
     recorded, finding = document["verdict"], finding_of(document)
-    yield from must(recorded["mark"] in _WORDS, "verdict.mark", recorded["mark"], INCONCLUSIVE)
     said = judged(finding, document["verdict"]["mark_reason"])
     yield "verdict.mark", recorded["mark"], said.verdict
     yield "verdict.mark_reason", recorded["mark_reason"], said.reason
@@ -72,12 +68,12 @@ def judged(finding: Finding, reason: str) -> Finding:
     return judged_finding
 
 
-def others(document: Mapping[str, Any]) -> Iterator[Claim]:
+def others(document: schema.Report) -> Iterator[Claim]:
     """The two propositions, the limitations, how to run it again, and how strong the claim is against a search."""
     key, finding, found = document["key"], finding_of(document), document["tracing"]
     said = wording.propositions(document, key["commitment"], key["recipient"])
     yield from each("propositions", document["propositions"], said)
-    suspect, original = (item_of(document["items"][role]) for role in ("suspect", "original"))
+    suspect, original = item_of(document["items"]["suspect"]), item_of(document["items"]["original"])
     limits = wording.limitations(
         finding,
         (suspect, original),
@@ -89,7 +85,7 @@ def others(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from each("limitations", document["limitations"], limits)
     yield from each("reproduce", document["reproduce"], wording.reproduction(finding, suspect, original, found))
     recorded = document["standing"]
-    names = ("status", "evidence_bits", "search_bits", "committed_utc", "suspect_seen_utc")
-    standing = Standing(*(recorded[name] for name in names))
+    dates = recorded["committed_utc"], recorded["suspect_seen_utc"]
+    standing = Standing(recorded["status"], recorded["evidence_bits"], recorded["search_bits"], *dates)
     sentence = wording.standing_sentence(standing, recorded["authority"], document["verdict"]["word"])
     yield "standing.sentence", recorded["sentence"], sentence

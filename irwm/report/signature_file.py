@@ -16,12 +16,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from irwm.canonical import canonical_json, strict_json
 from irwm.errors import printable
-from irwm.report import wording
+from irwm.report import schema, wording
 from irwm.report.document import ReportError
 from irwm.report.received import SIGNATURE
 from irwm.signing import Signature, verify
@@ -30,6 +31,10 @@ SCHEMA, VERSION = "irwm-report-signature", 1
 ENDING = SIGNATURE
 _FIELDS = {"schema", "files", "signed_utc", "audit", "signature"}
 _DIGEST = re.compile("[0-9a-f]{64}")
+
+
+# A document that can be signed.
+_Signed = TypeVar("_Signed", bound=schema.Framed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +83,19 @@ class SignedReport:
         return verify(self.message, self.signature)
 
 
-def announced(document: Mapping[str, Any], signer: Signer) -> dict[str, Any]:
+def announced(document: _Signed, signer: Signer) -> _Signed:
     """The document of a report that will be signed: its status names the signer and the audit log's head.
 
     So a report contradicts itself if its signature file is removed or replaced with another vault's.
     """
-    custody = {"identity": signer.identity, "audit_head": signer.audit_head, "audit_entries": signer.audit_count}
-    status = {**document["status"], "signed": True, "note": wording.SIGNED, "custody": custody}
-    return {**document, "status": status}
+    custody: schema.Custody = {
+        "identity": signer.identity,
+        "audit_head": signer.audit_head,
+        "audit_entries": signer.audit_count,
+    }
+    signed = copy(document)
+    signed["status"] = {**document["status"], "signed": True, "note": wording.SIGNED, "custody": custody}
+    return signed
 
 
 def sign_report(

@@ -10,12 +10,10 @@ The response holds the certificate that signed it, and the intermediate certific
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from irwm.checkpoint.files import read_small
 from irwm.errors import printable
@@ -28,13 +26,17 @@ from irwm.ownership.timestamp import (
     read_response,
     root_certificates,
 )
+from irwm.report import schema
 from irwm.report.checks import TIME_STAMP, Check, listed
 from irwm.report.claims import Claim, contradicted, each
-from irwm.report.document import ReportError, plain
+from irwm.report.document import ReportError
 from irwm.report.reproduction import Difference, should_be
+from irwm.report.structure import plain
 
 _LINE = 76
 _MOST = {"commitment": MAX_BYTES, "request": MAX_REQUEST_BYTES, "response": MAX_RESPONSE_BYTES}
+# The fields of a report's key and original that the commitment repeats.
+_OF_KEY, _OF_ORIGINAL = ("commitment", "owner", "model_fingerprint"), ("vocab_size", "hidden_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,14 @@ class StampedCommitment:
     response: bytes
 
     @classmethod
-    def of(cls, section: Mapping[str, Any]) -> StampedCommitment:
+    def of(cls, section: schema.TimeStamp) -> StampedCommitment:
         """The files in a document's section.
 
         Raises:
             ReportError: a part is not canonical base64, or is too large.
         """
-        return cls(*(_decoded(name, section[name]) for name in _MOST))
+        files = section["commitment"], section["request"], section["response"]
+        return cls(*(_decoded(name, lines) for name, lines in zip(_MOST, files, strict=True)))
 
     def read(self, roots_pem: bytes | None = None) -> Timestamp:
         """The time-stamp that the files prove.
@@ -63,7 +66,7 @@ class StampedCommitment:
         digest = Commitment.from_bytes(self.commitment).digest
         return read_response(self.request, self.response, digest, roots_pem)
 
-    def section(self) -> dict[str, Any]:
+    def section(self) -> schema.TimeStamp:
         """The section of a document.
 
         Raises:
@@ -77,11 +80,13 @@ class StampedCommitment:
             "serial": f"{stamp.serial:x}",
             "accuracy_s": stamp.accuracy_s,
             "sha256": hashlib.sha256(self.response).hexdigest(),
-            **{name: _lines(getattr(self, name)) for name in _MOST},
+            "commitment": _lines(self.commitment),
+            "request": _lines(self.request),
+            "response": _lines(self.response),
         }
 
 
-def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
+def contradictions(document: schema.Report, assigned: set[str] | None = None) -> list[Difference]:
     """Where a report contradicts the files of its time-stamp; empty if it holds no time-stamp.
 
     Raises:
@@ -89,28 +94,25 @@ def contradictions(document: Mapping[str, Any], assigned: set[str] | None = None
     """
     if document["time_stamp"] is None:
         return []
-    original = document["items"]["original"]
-    said_of = {
-        **{f"key.{name}": document["key"][name] for name in ("commitment", "owner", "model_fingerprint")},
-        **{f"items.original.{name}": original[name] for name in ("vocab_size", "hidden_size")},
-    }
+    original, key = document["items"]["original"], document["key"]
+    said_of: dict[str, object] = {f"key.{name}": value for name, value in key.items() if name in _OF_KEY}
+    said_of |= {f"items.original.{name}": value for name, value in original.items() if name in _OF_ORIGINAL}
     claims = _claims("time_stamp", document["time_stamp"], said_of, document["parameters"], "parameters")
     return contradicted(claims, "the time-stamp proves nothing", assigned)
 
 
-def contradictions_of_claims(document: Mapping[str, Any], assigned: set[str] | None = None) -> list[Difference]:
+def contradictions_of_claims(document: schema.Dispute, assigned: set[str] | None = None) -> list[Difference]:
     """The same for every claim of a dispute."""
     found: list[Difference] = []
     for i, claim in enumerate(document["claims"]):
         if claim["time_stamp"] is not None:
             where = f"claims[{i}]"
-            said_of = {
-                **{f"{where}.{name}": claim[name] for name in ("commitment", "owner")},
-                **{f"{where}.original.{name}": claim["original"][name] for name in ("vocab_size", "hidden_size")},
-            }
+            original = claim["original"]
+            said_of: dict[str, object] = {f"{where}.commitment": claim["commitment"], f"{where}.owner": claim["owner"]}
+            said_of |= {f"{where}.original.{n}": value for n, value in original.items() if n in _OF_ORIGINAL}
             at, settings = f"{where}.time_stamp", f"{where}.parameters"
             claims = _claims(at, claim["time_stamp"], said_of, claim["parameters"], settings)
-            problem = f"the time-stamp of {printable(str(claim['claimant']))} proves nothing"
+            problem = f"the time-stamp of {printable(claim['claimant'])} proves nothing"
             found += contradicted(claims, problem, assigned)
     return found
 
@@ -128,9 +130,9 @@ def trusted_roots(names: Sequence[str | Path]) -> bytes | None:
 
 def check(
     wrong: Sequence[Difference],
-    relied_on: Sequence[Mapping[str, Any]],
+    relied_on: Sequence[schema.TimeStamp],
     roots_pem: bytes | None,
-    passed_over: Sequence[Mapping[str, Any]] = (),
+    passed_over: Sequence[schema.TimeStamp] = (),
 ) -> Check:
     """The answer for all time-stamps that a document relies on.
 
@@ -168,12 +170,12 @@ def check(
     return Check(TIME_STAMP, True, f"{fits}; its certificate leads to a root that was given")
 
 
-def _read(sections: Sequence[Mapping[str, Any]], roots_pem: bytes | None) -> list[Timestamp]:
+def _read(sections: Sequence[schema.TimeStamp], roots_pem: bytes | None) -> list[Timestamp]:
     return [StampedCommitment.of(section).read(roots_pem) for section in sections]
 
 
 def _claims(
-    where: str, section: Mapping[str, Any], said_of: Mapping[str, Any], settings: Mapping[str, Any], settings_at: str
+    where: str, section: schema.TimeStamp, said_of: Mapping[str, object], settings: schema.Parameters, settings_at: str
 ) -> Iterator[Claim]:
     """Claims that compare the section and the document with the files."""
     files = StampedCommitment.of(section)
@@ -191,14 +193,14 @@ def _lines(data: bytes) -> list[str]:
     return [text[at : at + _LINE] for at in range(0, len(text), _LINE)]
 
 
-def _decoded(name: str, lines: Any) -> bytes:
+def _decoded(name: str, lines: Sequence[str]) -> bytes:
     most = _MOST[name]
     try:
         # Check the size first: four characters encode three bytes.
-        if not isinstance(lines, list) or len(lines) > most // 57 + 1:
-            raise ValueError(f"not a list of at most {most // 57 + 1} lines")
+        if len(lines) > most // 57 + 1:
+            raise ValueError(f"more than {most // 57 + 1} lines")
         data = base64.b64decode("".join(lines), validate=True)
-    except (TypeError, ValueError, binascii.Error) as error:
+    except ValueError as error:
         raise ReportError(f"the time-stamp's {name} is not base64", found=printable(str(error), 120)) from error
     if len(data) > most or _lines(data) != lines:
         raise ReportError(f"the time-stamp's {name} is too large or not canonical", expected=f"{most} bytes")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from irwm.evidence.finding import FOUND
+from irwm.report import schema
 from irwm.report.answer import log10_risk, word_of
 from irwm.report.document import read_document, to_json
 from irwm.report.html import page
 from irwm.report.received import SIGNATURE
+from irwm.report.structure import plain
 from irwm.report.tracing import TRACING
 from irwm.report.tracing_words import is_one_copy
 from irwm.report.two_findings import origin
@@ -20,11 +21,6 @@ NAME = "sweep"
 OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE = (f"{NAME}{ending}" for ending in (".html", ".json", SIGNATURE))
 # The particular of a suspect's report that names the row of the overview.
 FOUND_AT = "Found at"
-_ROW = {"path", "stamp", "json", "error"}
-_SECTIONS = {
-    "folder", "original", "keys", "keys_sha256", "case_id", "settings", "suspects", "refused", "too_deep", "cut",
-    "complete", "versions", "rows",
-}  # fmt: skip
 
 
 def overview(
@@ -35,13 +31,13 @@ def overview(
     keys_held: int,
     keys_sha256: str,
     case_id: str,
-    settings: Mapping[str, Any],
+    settings: schema.SeededWay,
     suspects: int,
     refused: Sequence[str],
     too_deep: Sequence[str],
     cut: bool,
     tool_versions: Mapping[str, str],
-) -> dict[str, Any]:
+) -> schema.Sweep:
     """The overview of a sweep that has just begun; rows are added to "rows".
 
     Args:
@@ -57,37 +53,40 @@ def overview(
         cut: whether the folder was too large to be searched completely.
         tool_versions: as for `irwm.report.finding_document`.
     """
-    return {
-        "schema": {"name": SCHEMA, "version": VERSION},
-        "folder": folder,
-        "original": original,
-        "keys": keys,
-        "keys_held": keys_held,
-        "keys_sha256": keys_sha256,
-        "case_id": case_id,
-        "settings": dict(settings),
-        "suspects": suspects,
-        "refused": list(refused),
-        "too_deep": list(too_deep),
-        "cut": cut,
-        "versions": dict(tool_versions),
-        "complete": False,
-        "rows": [],
-    }
+    document: schema.Sweep = plain(
+        {
+            "schema": {"name": SCHEMA, "version": VERSION},
+            "folder": folder,
+            "original": original,
+            "keys": keys,
+            "keys_held": keys_held,
+            "keys_sha256": keys_sha256,
+            "case_id": case_id,
+            "settings": dict(settings),
+            "suspects": suspects,
+            "refused": list(refused),
+            "too_deep": list(too_deep),
+            "cut": cut,
+            "versions": dict(tool_versions),
+            "complete": False,
+            "rows": [],
+        }
+    )
+    return document
 
 
-def from_json(data: bytes) -> dict[str, Any]:
+def from_json(data: bytes) -> schema.Sweep:
     """The overview that a sweep wrote.
 
     Raises:
-        ReportError: not a sweep's overview, or of another version.
+        ReportError: not a sweep's overview, of another version, or of another structure.
     """
     return read_document(
         data,
         (SCHEMA, VERSION),
+        schema.Sweep,
         "the overview of this sweep cannot be read",
         "the overview of this sweep is of another version",
-        lambda found: found.keys() >= _SECTIONS and all(row.keys() >= _ROW for row in found["rows"]),
         advice="Run it again",
     )
 
@@ -102,18 +101,19 @@ def keys_digest(commitments: Iterable[str]) -> str:
     return hashlib.sha256("".join(sorted(commitments)).encode("ascii")).hexdigest()
 
 
-def summary(document: Mapping[str, Any]) -> dict[str, Any]:
+def summary(document: schema.Report) -> schema.SweptSummary:
     """The table's values for one suspect, from its report."""
     found = document["tracing"]
     named = [] if found is None else [row["recipient"] or row["owner"] for row in found["ranked"] if row["named"]]
     by_tracing = document["verdict"]["rests_on"] == TRACING
+    risk = found["log10_risk"] if by_tracing and found is not None else None
     whose = named if by_tracing else [document["key"]["recipient"] or document["key"]["owner"]]
     return {
         "verdict": document["verdict"]["word"],
         "word": word_of(document),
         "rests_on": document["verdict"]["rests_on"],
         "whose": whose if document["verdict"]["word"] == FOUND else [],
-        "log10_risk": found["log10_risk"] if by_tracing and found else log10_risk(document),
+        "log10_risk": log10_risk(document) if risk is None else risk,
         "copies_estimated": found["copies_estimated"] if found else None,
         "lineage": document["lineage"]["status"],
         "fingerprint": document["items"]["suspect"]["fingerprint"],
@@ -122,12 +122,12 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def outcome(row: Mapping[str, Any]) -> str:
+def outcome(row: schema.SweepRow) -> str:
     """The result for one suspect, in a few words; with names only if found."""
     if row["error"] is not None:
         return f"could not be examined: {row['error']['problem']}"
     if row["verdict"] != "found":
-        return str(row["verdict"])
+        return row["verdict"]
     names = row["whose"]
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     if row["rests_on"] == "tracing":
@@ -136,7 +136,7 @@ def outcome(row: Mapping[str, Any]) -> str:
     return f"carries the mark of {shown}"
 
 
-def overview_html(found: Mapping[str, Any], _json_name: str = "") -> str:
+def overview_html(found: schema.Sweep, _json_name: str = "") -> str:
     """The overview as one self-contained file without scripts."""
     return page(
         "sweep.html.j2",

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import irwm
 from irwm import Key
@@ -16,7 +15,7 @@ from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.candidates import Candidates
 from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, SignatureError, printable
-from irwm.report import consistency, stamps
+from irwm.report import consistency, schema, stamps
 from irwm.report.audit_log import check_log
 from irwm.report.brought import Brought, Model
 from irwm.report.checks import (
@@ -43,8 +42,8 @@ from irwm.report.sweep import keys_digest
 class SweepReports(Mapping[str, bytes]):
     """The reports next to an overview, by name. Each is read on access: together they may be of any size."""
 
-    def __init__(self, document: Mapping[str, Any], folder: Path) -> None:
-        names = [row["json"] for row in document["rows"] if row["error"] is None and isinstance(row["json"], str)]
+    def __init__(self, rows: Sequence[schema.SweepRow], folder: Path) -> None:
+        names = [row["json"] for row in rows if row["error"] is None]
         self.folder = folder
         self._files = {name: folder / name for name in names if Path(name).name == name and (folder / name).is_file()}
 
@@ -70,7 +69,7 @@ def check_sweep(reports: SweepReports, signed: SignedReport | None, roots_pem: b
 
     yield of_document("report_files", lambda: _files_of_reports(reports, signed))
     relied_on = []
-    with contextlib.suppress(LookupError, TypeError, IrwmError):  # the check of the numbers reports it
+    with contextlib.suppress(IrwmError):  # the check of the numbers reports it
         given = (from_json(data)["time_stamp"] for data in reports.values())
         relied_on = [stamp for stamp in given if stamp is not None]
     if relied_on or roots_pem is not None:
@@ -107,7 +106,7 @@ def _files_of_reports(reports: SweepReports, signed: SignedReport | None) -> Che
 
 
 def swept_again(
-    document: Mapping[str, Any], reports: SweepReports, brought: Brought, hold: Collection[str]
+    document: schema.Sweep, reports: SweepReports, brought: Brought, hold: Collection[str]
 ) -> tuple[list[Check], States]:
     """Each report of a sweep, examined again in the folder that was swept, and the values that are merely stated.
 
@@ -138,7 +137,7 @@ def swept_again(
             open_states = open_states.and_of(
                 states(report, assigned, consistency.inputs(report), consistency.SHOWN, shown)
             )
-        except (LookupError, TypeError, AttributeError, IrwmError) as error:
+        except IrwmError as error:
             what = f"a report could not be examined again: {printable(str(error), 200)}"
             found.append(Check(EXAMINATION, None, what, asked=True))
     return [*checks, *_summed_up(found)], open_states
@@ -163,15 +162,16 @@ class _Swept:
         found = irwm.find_checkpoints(folder)
         return cls(found, {found.name_of(path): path for path in found.paths})
 
-    def check(self, document: Mapping[str, Any], original: Checkpoint | None) -> Check:
+    def check(self, document: schema.Sweep, original: Checkpoint | None) -> Check:
         """Whether the folder holds the suspects of an overview and no others, and those that could not be examined
         cannot be opened now either."""
         rows = {row["path"]: row["error"] for row in document["rows"]}
         wrong = [f"{printable(name)} is not there" for name in rows if name not in self.places]
         wrong += [f"{printable(name)} is not in the overview" for name in self.places if name not in rows]
-        for name in ("refused", "too_deep"):
-            if sorted(document[name]) != sorted(getattr(self.found, name)):
-                wrong.append(f"its skipped folders and links ({name.replace('_', ' ')}) differ")
+        if sorted(document["refused"]) != sorted(self.found.refused):
+            wrong.append("the links that were not followed differ")
+        if sorted(document["too_deep"]) != sorted(self.found.too_deep):
+            wrong.append("the folders that are too deep differ")
         if document["cut"] != self.found.cut:
             wrong.append("it was not searched as far as the overview says")
         if wrong:
@@ -181,16 +181,16 @@ class _Swept:
             return Check(FOLDER, None, f"these open now or fail for another reason: {listed(unclear)}", asked=True)
         return Check(FOLDER, True, f"it holds the {len(rows)} suspects of the overview and no others")
 
-    def _fails(self, name: str, error: Mapping[str, Any], original: Checkpoint | None) -> bool:
+    def _fails(self, name: str, error: schema.SweptError, original: Checkpoint | None) -> bool:
         """Whether opening a suspect fails for the reason that the overview gives."""
         try:
             irwm.open_suspect(self.places[name], original)
         except IrwmError as again:
-            return bool(printable(again.problem) == error["problem"])
+            return printable(again.problem) == error["problem"]
         return False
 
 
-def _check_keys(document: Mapping[str, Any], keys: Sequence[Key]) -> Check:
+def _check_keys(document: schema.Sweep, keys: Sequence[Key]) -> Check:
     """Whether the keys given are all that a sweep tried."""
     if keys_digest(each.commitment for each in keys) != document["keys_sha256"]:
         return Check(KEYS, None, f"the {len(keys)} keys given are not the {document['keys']} that were tried")

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Final
 
 import numpy as np
 
 from irwm import Finding, Key, Trace, Tracing
 from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, log10_risk
+from irwm.report import schema
 from irwm.report import tracing_words as words
+from irwm.report.structure import plain
 from irwm.scheme.probabilities import rademacher_tail_log10
 
 # A document lists up to this many recipients one by one.
@@ -24,9 +26,8 @@ LISTED = 500
 # If there are more, it lists this many and all that are named; the others are counted. Tables have the same limit.
 SHOWN = 50
 BIN_WIDTH = 0.25
-TRACING, MARK = "tracing", "mark"
-# The factors of every p of a section.
-PAID_FOR = ("keys_tried", "tensors_read", "maps", "places", "forms", "looks")
+TRACING: Final = "tracing"
+MARK: Final = "mark"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,55 +45,60 @@ class Traced:
     marks: Mapping[int, Finding]
 
 
-def section(traced: Traced) -> dict[str, Any]:
+def section(traced: Traced) -> schema.Tracing:
     """The section "tracing" of a document."""
     tracing = traced.tracing
     order = sorted(range(len(tracing.traces)), key=lambda i: _strength(tracing.traces[i].z))
     named = sum(trace.named for trace in tracing.traces)
     listed = order if len(order) <= LISTED else order[: max(SHOWN, named)]
-    found = {
-        "recipients": len(order),
-        "keys_tried": tracing.keys_tried,
-        "risk": tracing.risk,
-        "tensors_read": tracing.tensors_read,
-        "maps": tracing.maps,
-        "by": tracing.by,
-        "places": tracing.places,
-        "place": tracing.place,
-        "forms": FORMS,
-        "looks": tracing.looks,
-        "aligned": tracing.alignment.aligned,
-        "rows": tracing.rows,
-        "first_pass_rows": tracing.first_pass_rows,
-        "reason": tracing.reason,
-        "read_by_rank_rule": len(traced.marks),
-        "ranked": [
-            row(place, tracing.traces[i], traced.keys[i], traced.marks.get(i)) for place, i in enumerate(listed, 1)
-        ],
-        "others": _others([tracing.traces[i].z for i in order[len(listed) :]]),
-        "decoys": sorted((float(z) for z in tracing.decoys), reverse=True),
-    }
-    return found | summary(found)
+    found: schema.Traced = plain(
+        {
+            "recipients": len(order),
+            "keys_tried": tracing.keys_tried,
+            "risk": tracing.risk,
+            "tensors_read": tracing.tensors_read,
+            "maps": tracing.maps,
+            "by": tracing.by,
+            "places": tracing.places,
+            "place": tracing.place,
+            "forms": FORMS,
+            "looks": tracing.looks,
+            "aligned": tracing.alignment.aligned,
+            "rows": tracing.rows,
+            "first_pass_rows": tracing.first_pass_rows,
+            "reason": tracing.reason,
+            "read_by_rank_rule": len(traced.marks),
+            "ranked": [
+                row(place, tracing.traces[i], traced.keys[i], traced.marks.get(i)) for place, i in enumerate(listed, 1)
+            ],
+            "others": _others([tracing.traces[i].z for i in order[len(listed) :]]),
+            "decoys": sorted((float(z) for z in tracing.decoys), reverse=True),
+        }
+    )
+    return {**found, **summary(found)}
 
 
-def row(place: int, trace: Trace, key: Key, mark: Finding | None) -> dict[str, Any]:
+def row(place: int, trace: Trace, key: Key, mark: Finding | None) -> schema.Recipient:
     """One recipient of the section."""
-    return {
-        "place": place,
-        "recipient": trace.recipient,
-        "owner": trace.owner,
-        "commitment": key.commitment,
-        "z": trace.z,
-        "log10_p": trace.log10_p,
-        "log10_risk": trace.log10_risk,
-        "named": trace.named,
-        "share": trace.share,
-        "rows": trace.rows,
-        "mark": None if mark is None else mark_of(mark),
-    }
+    made: schema.Recipient = plain(
+        {
+            "place": place,
+            "recipient": trace.recipient,
+            "owner": trace.owner,
+            "commitment": key.commitment,
+            "z": trace.z,
+            "log10_p": trace.log10_p,
+            "log10_risk": trace.log10_risk,
+            "named": trace.named,
+            "share": trace.share,
+            "rows": trace.rows,
+            "mark": None if mark is None else mark_of(mark),
+        }
+    )
+    return made
 
 
-def mark_of(mark: Finding) -> dict[str, Any]:
+def mark_of(mark: Finding) -> dict[str, object]:
     """The result of the rank rule for one key, as a few numbers."""
     return {
         "verdict": mark.verdict,
@@ -105,21 +111,20 @@ def mark_of(mark: Finding) -> dict[str, Any]:
     }
 
 
-def summary(found: Mapping[str, Any]) -> dict[str, Any]:
+def summary(found: schema.Traced) -> schema.TracingSummary:
     """Values that follow from a section's rows: the estimated copies, the risk of the names, and the z required."""
     named = [each for each in found["ranked"] if each["named"]]
-    shares = sum(each["share"] for each in named)
+    shares = sum(math.nan if each["share"] is None else each["share"] for each in named)
     return {
         "named": len(named),
         "log10_risk": max((each["log10_risk"] for each in named), default=None),
         "copies_estimated": len(named) / shares if shares > 0 else None,
         "z_needed": z_needed(found["risk"], comparisons(found)),
-        # If a suspect cannot be aligned, no decoy has a z either: NaN here, null in a document that was read.
-        "z_of_decoys": max((z for z in found["decoys"] if z is not None and not math.isnan(z)), default=None),
+        "z_of_decoys": max((z for z in found["decoys"] if z is not None), default=None),
     }
 
 
-def control(found: Mapping[str, Any]) -> dict[str, Any]:
+def control(found: schema.Compared) -> schema.SelfTest:
     """The control of a tracing, as in `irwm.report.items.SelfTest`: no recipient who was never issued a copy may be
     named. The section's decoys must have a z."""
     z = np.array([math.nan if each is None else each for each in found["decoys"]], dtype=np.float64)
@@ -140,9 +145,10 @@ def control_name(decoys: int) -> str:
     return f"{decoys} recipients who were never issued a copy, traced in the suspect"
 
 
-def comparisons(found: Mapping[str, Any]) -> int:
+def comparisons(found: schema.Compared) -> int:
     """The factor of every p of a section."""
-    return math.prod(found[name] for name in PAID_FOR)
+    read = found["keys_tried"] * found["tensors_read"] * found["maps"]
+    return read * found["places"] * found["forms"] * found["looks"]
 
 
 def z_needed(risk: float, comparisons: int) -> float:
@@ -154,16 +160,16 @@ def z_needed(risk: float, comparisons: int) -> float:
     return high
 
 
-def verdict(finding: Finding, found: Mapping[str, Any] | None) -> dict[str, Any]:
+def verdict(finding: Finding, found: schema.Tracing | None) -> schema.Said:
     """The verdict of the whole examination: the word, its reason, warnings, and what it rests on.
 
     The finding is that of the likeliest key. A fault of the suspect stays inconclusive for any noise; a tracing that
     neither names nor dismisses recipients turns "not found" into "inconclusive".
     """
-    mark = {"word": finding.verdict, "reason": finding.reason, "warnings": list(finding.warnings), "rests_on": MARK}
-    if found is None:
-        return mark
-    if finding.faults:
+    mark: schema.Said = plain(
+        {"word": finding.verdict, "reason": finding.reason, "warnings": finding.warnings, "rests_on": MARK}
+    )
+    if found is None or finding.faults:
         return mark
     if found["named"]:
         said = [] if finding.verdict == FOUND else [words.mark_by_itself(finding)]
@@ -175,16 +181,16 @@ def verdict(finding: Finding, found: Mapping[str, Any] | None) -> dict[str, Any]
         }
     strongest = min((each["log10_risk"] for each in found["ranked"]), default=0.0)
     if finding.verdict == NOT_FOUND and strongest <= DISMISSED_LOG10_RISK:
-        return mark | {"word": INCONCLUSIVE, "reason": words.in_between(strongest), "rests_on": TRACING}
-    return mark | {"warnings": [*finding.warnings, words.nobody_named(found)]}
+        return {**mark, "word": INCONCLUSIVE, "reason": words.in_between(strongest), "rests_on": TRACING}
+    return {**mark, "warnings": [*finding.warnings, words.nobody_named(found)]}
 
 
-def shown(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def shown(found: schema.Tracing) -> list[schema.Recipient]:
     """The rows that a table shows: the first `SHOWN`, and all that are named."""
-    return list(found["ranked"][: max(SHOWN, found["named"])])
+    return found["ranked"][: max(SHOWN, found["named"])]
 
 
-def _others(z: Sequence[float]) -> dict[str, Any]:
+def _others(z: Sequence[float]) -> dict[str, object]:
     """The recipients that are not listed, counted in equal bins of z."""
     values = np.array([value for value in z if math.isfinite(value)])
     if not values.size:

@@ -3,53 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, MARK, NOT_FOUND
+from irwm.evidence.finding import FORMS, FOUND, MARK, NOT_FOUND
 from irwm.evidence.verdict import FOUND_LOG10_RISK
-from irwm.report import tracing
-from irwm.report.claims import Claim, digest, each, must, one_of, present_and_count, whole
+from irwm.report import schema, tracing
+from irwm.report.claims import Claim, at_least, digest, each, equal, must, one_of, present_and_count, within
 from irwm.scheme.parameters import PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.recognition import DECOYS, NOBODY, recognised
 
 
-def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
+def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     """All claims about a document's tracing."""
-    found = document["tracing"]
     yield "tracing.keys_tried", found["keys_tried"], document["evaluation"]["keys_tried"]
     yield "tracing.forms", found["forms"], FORMS
-    for name in ("recipients", "tensors_read", "maps"):
-        yield from whole(f"tracing.{name}", found[name], 1)
+    yield from at_least(1, "tracing", found, "recipients", "tensors_read")
     # The noise is read in the same tensors as the mark; a place where the mark was clear enough may be the only one.
     for mark in document["evidence"]:
         if (mark["form"], mark["place"]) == (MARK, found["place"]):
             yield "tracing.tensors_read", found["tensors_read"], mark["tensors_read"]
-    yield from whole("tracing.keys_tried", found["keys_tried"], found["recipients"])
-    yield from whole("tracing.looks", found["looks"], 1, 2)
+    yield from within("tracing.keys_tried", found["keys_tried"], found["recipients"])
+    yield from within("tracing.looks", found["looks"], 1, 2)
     # The report's key may have no noise. Then it is not traced, and the traced keys may mark fewer places.
     traced = document["key"]["commitment"] in {row["commitment"] for row in found["ranked"]}
     least = document["evaluation"]["places"] if traced else 1
-    yield from whole("tracing.places", found["places"], least, len(PLACES))
+    yield from within("tracing.places", found["places"], least, len(PLACES))
     only = found["places"] == document["evaluation"]["places"] == 1
     known = (document["place"],) if only else PLACES
     yield from one_of("tracing.place", found["place"], known)
     yield from must(0.0 < found["risk"] < 1.0, "tracing.risk", found["risk"], "between 0 and 1")
     yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
-    if found["by"] not in MAPS or found["maps"] != len(MAPS):
-        yield "tracing.by", found["by"], f"one of {', '.join(MAPS)}, with a correction for all"
+    yield "tracing.maps", found["maps"], len(MAPS)
     paid = math.log10(tracing.comparisons(found))
     for i, row in enumerate(found["ranked"]):
         yield from _row(f"tracing.ranked[{i}]", row, i, found, paid)
-    for name, value in tracing.summary(found).items():
-        yield f"tracing.{name}", found[name], value
+    yield from equal("tracing", found, tracing.summary(found))
     yield from _order(found)
-    yield from _rows(document)
+    yield from _rows(found, document["items"]["original"]["vocab_size"])
     yield from _others(found)
-    yield from _marks(document)
+    yield from _marks(document, found)
     alone = found["tensors_read"] == document["evaluation"]["tensors_read"] == 1 and found["place"] == document["place"]
     if alone:  # then both use the only alignment
         yield "tracing.aligned", found["aligned"], document["alignment"]["aligned"]
@@ -64,7 +59,7 @@ def claims(document: Mapping[str, Any]) -> Iterator[Claim]:
     yield from must(fits, "tracing.reason", found["reason"], reasons[0])
 
 
-def _row(where: str, row: Mapping[str, Any], i: int, found: Mapping[str, Any], paid: float) -> Iterator[Claim]:
+def _row(where: str, row: schema.Recipient, i: int, found: schema.Tracing, paid: float) -> Iterator[Claim]:
     log10_p = float(rademacher_tail_log10(math.nan if row["z"] is None else row["z"]))
     risk = min(0.0, log10_p + paid)
     yield f"{where}.place", row["place"], i + 1
@@ -72,13 +67,10 @@ def _row(where: str, row: Mapping[str, Any], i: int, found: Mapping[str, Any], p
     yield f"{where}.log10_risk", row["log10_risk"], risk
     yield f"{where}.named", row["named"], risk <= math.log10(found["risk"])
     yield from digest(f"{where}.commitment", row["commitment"])
-    for name in ("recipient", "owner"):
-        yield from must(isinstance(row[name], str), f"{where}.{name}", row[name], "a text")
-    if row["share"] is not None:
-        yield from must(isinstance(row["share"], float), f"{where}.share", row["share"], "a number")
+    yield from must(row["share"] is not None or not row["named"], f"{where}.share", None, "the weight of the copy")
 
 
-def _order(found: Mapping[str, Any]) -> Iterator[Claim]:
+def _order(found: schema.Tracing) -> Iterator[Claim]:
     """The strongest first, recipients without a z last; every key once."""
     strength = [math.inf if row["z"] is None else -row["z"] for row in found["ranked"]]
     for i, (one, other) in enumerate(pairwise(strength), 1):
@@ -92,43 +84,41 @@ def _order(found: Mapping[str, Any]) -> Iterator[Claim]:
         yield from must(one >= other, f"tracing.decoys[{i}]", other, "not above the one before it")
 
 
-def _rows(document: Mapping[str, Any]) -> Iterator[Claim]:
+def _rows(found: schema.Tracing, most: int) -> Iterator[Claim]:
     """The number of rows compared: all rows for the likeliest recipients, the rows of the first pass for the others."""
-    found, most = document["tracing"], document["items"]["original"]["vocab_size"]
     listed = [row["rows"] for row in found["ranked"]]
     for i, count in enumerate(listed):
-        yield from whole(f"tracing.ranked[{i}].rows", count, 0, most)
+        yield from within(f"tracing.ranked[{i}].rows", count, 0, most)
     yield "tracing.rows", found["rows"], max(listed)
     if found["looks"] == 1:
         yield "tracing.first_pass_rows", found["first_pass_rows"], found["rows"]
     else:
-        yield from whole("tracing.first_pass_rows", found["first_pass_rows"], 1, found["rows"])
+        yield from within("tracing.first_pass_rows", found["first_pass_rows"], 1, found["rows"])
 
 
-def _others(found: Mapping[str, Any]) -> Iterator[Claim]:
+def _others(found: schema.Tracing) -> Iterator[Claim]:
     others = found["others"]
     counts, edges = others["counts"], others["edges"]
-    yield from whole("tracing.others.count", others["count"])
+    yield from within("tracing.others.count", others["count"])
     for i, count in enumerate(counts):
-        yield from whole(f"tracing.others.counts[{i}]", count, 0, others["count"])
+        yield from within(f"tracing.others.counts[{i}]", count, 0, others["count"])
     yield from must(sum(counts) <= others["count"], "tracing.others.counts", sum(counts), f"at most {others['count']}")
     yield "tracing.others.edges", len(edges), len(counts) + 1 if counts else 0
     for i, (one, other) in enumerate(pairwise(edges), 1):
         yield f"tracing.others.edges[{i}]", other, one + tracing.BIN_WIDTH
 
 
-def _marks(document: Mapping[str, Any]) -> Iterator[Claim]:
+def _marks(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     """The rank rule's results for recipients; for the recipient of the report's key they equal the report's."""
-    found, key, verdict = document["tracing"], document["key"], document["verdict"]
+    key, verdict = document["key"], document["verdict"]
     read = [row for row in found["ranked"] if row["mark"] is not None]
     least = len(read)
     most = least if not found["others"]["count"] else found["recipients"]
-    yield from whole("tracing.read_by_rank_rule", found["read_by_rank_rule"], least, most)
+    yield from within("tracing.read_by_rank_rule", found["read_by_rank_rule"], least, most)
     for i, row in enumerate(found["ranked"]):
         where, mark = f"tracing.ranked[{i}]", row["mark"]
         if row["commitment"] == key["commitment"]:
-            for name in ("recipient", "owner"):
-                yield f"{where}.{name}", row[name], key[name]
+            yield from equal(where, row, key, "recipient", "owner")
             paper = document["paper"]
             own = {
                 "verdict": verdict["mark"],
@@ -145,21 +135,19 @@ def _marks(document: Mapping[str, Any]) -> Iterator[Claim]:
             yield from _mark(f"{where}.mark", mark)
 
 
-def _mark(where: str, mark: Mapping[str, Any]) -> Iterator[Claim]:
+def _mark(where: str, mark: schema.Mark) -> Iterator[Claim]:
     """A recipient's mark; its ranks are not in the document."""
-    yield from present_and_count(where, mark)
+    yield from present_and_count(where, mark["present"], mark["count"])
     if mark["paper_count"] is None or mark["paper_present"] is None:
         yield f"{where}.paper_count", mark["paper_count"], mark["paper_present"]
     else:
-        yield from whole(f"{where}.paper_present", mark["paper_present"])
-        yield from whole(f"{where}.paper_count", mark["paper_count"], 0, mark["paper_present"])
-    yield from allowed(where, mark)
+        yield from within(f"{where}.paper_present", mark["paper_present"])
+        yield from within(f"{where}.paper_count", mark["paper_count"], 0, mark["paper_present"])
+    yield from allowed(where, mark["verdict"], mark["log10_risk"])
 
 
-def allowed(where: str, read: Mapping[str, Any]) -> Iterator[Claim]:
+def allowed(where: str, word: schema.Word, risk: float) -> Iterator[Claim]:
     """A verdict by the rank rule, and the odds that it requires; "inconclusive" has other reasons too."""
-    word, risk = read["verdict"], read["log10_risk"]
-    yield from must(word in (FOUND, NOT_FOUND, INCONCLUSIVE), f"{where}.verdict", word, "a verdict")
     yield from must(risk <= 0.0, f"{where}.log10_risk", risk, "at most 0")
     if word == FOUND:
         yield from must(risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"not found at 10^{risk:.1f}")

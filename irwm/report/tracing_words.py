@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from irwm import Finding
-from irwm.report import numbers
+from irwm.report import numbers, schema
 from irwm.report.numbers import counted, number, one_in
 
 # Most names in a sentence; the table has them all.
@@ -54,7 +53,7 @@ def is_one_copy(copies: float) -> bool:
     return 2 - ONE_COPY < copies < ONE_COPY
 
 
-def whose_copies(found: Mapping[str, Any]) -> str:
+def whose_copies(found: schema.Tracing) -> str:
     """The copies of those named, strongest first: 'the copy of “A”', or an owner's own release."""
     named = [each for each in found["ranked"] if each["named"]]
     names = [each["recipient"] or each["owner"] for each in named]
@@ -63,7 +62,7 @@ def whose_copies(found: Mapping[str, Any]) -> str:
     return f"the {'copy' if named[0]['recipient'] else 'release'} of {listed(names)}"
 
 
-def made_from(found: Mapping[str, Any]) -> str:
+def made_from(found: schema.Tracing) -> str:
     """The estimate of the copies in the suspect; "" without one."""
     copies = found["copies_estimated"]
     if copies is None:
@@ -73,14 +72,14 @@ def made_from(found: Mapping[str, Any]) -> str:
     return f"Made from about {copies:.1f} copies, if they were averaged"
 
 
-def sentence(found: Mapping[str, Any]) -> str:
+def sentence(found: schema.Tracing) -> str:
     """The answer in one sentence: who is named, how many copies there may be, and the odds of a wrong name."""
     copies = found["copies_estimated"]
     alone = found["named"] == 1 and copies is not None and is_one_copy(copies)
     made = whose_copies(found)
     if not alone and copies is not None:
         made = f"at least {made} (about {max(found['named'], round(copies))} copies in all)"
-    return f"The suspect was made from {made}. {wrong_name(found['log10_risk'])}"
+    return f"The suspect was made from {made}. {wrong_name(found['log10_risk'] or 0.0)}"
 
 
 def wrong_name(log10_risk: float) -> str:
@@ -100,10 +99,10 @@ def listed(names: Sequence[str]) -> str:
     return numbers.listed([f"“{name}”" for name in names], MOST_NAMES)
 
 
-def named_reason(found: Mapping[str, Any]) -> str:
+def named_reason(found: schema.Tracing) -> str:
     """Why the verdict is "found" where it rests on tracing."""
     named = [each for each in found["ranked"] if each["named"]]
-    weakest = min(each["z"] for each in named)
+    weakest = min(each["z"] for each in named if each["z"] is not None)
     whose = "one recipient’s copy is" if len(named) == 1 else f"{len(named)} recipients’ copies is"
     return (
         f"Noise of {whose} in the suspect: the weakest has z = {weakest:.1f} where {found['z_needed']:.1f} is needed"
@@ -133,21 +132,21 @@ def points_to(named: int) -> str:
     return f"tracing by noise points to {whom}, but an inconclusive examination accuses nobody"
 
 
-def accuses(document: Mapping[str, Any]) -> bool:
+def accuses(document: schema.Report) -> bool:
     """Whether the recipients that tracing points to are named; not if the suspect cannot be judged."""
-    return bool(document["verdict"]["rests_on"] == "tracing" and document["verdict"]["word"] == "found")
+    return document["verdict"]["rests_on"] == "tracing" and document["verdict"]["word"] == "found"
 
 
-def nobody_named(found: Mapping[str, Any]) -> str:
+def nobody_named(found: schema.Tracing) -> str:
     """The sentence that tracing names nobody, with the number of keys tried."""
-    if all(each["z"] is None or math.isnan(each["z"]) for each in found["ranked"]):
+    if all(each["z"] is None for each in found["ranked"]):
         if not found["aligned"]:
             return "tracing by noise names nobody: no row could be compared"
         return "tracing by noise names nobody: the suspect’s embedding equals the original’s"
     return f"tracing by noise names nobody: {counted(found['keys_tried'], 'key')} tried"
 
 
-def read_by_rule(found: Mapping[str, Any]) -> str:
+def read_by_rule(found: schema.Tracing) -> str:
     """How many of several recipients the rank rule was applied to."""
     read, all_of = found["read_by_rank_rule"], found["recipients"]
     if all_of == 1:
@@ -160,7 +159,7 @@ def read_by_rule(found: Mapping[str, Any]) -> str:
     )
 
 
-def corrections(found: Mapping[str, Any]) -> str:
+def corrections(found: schema.Tracing) -> str:
     """The corrections of the odds of tracing."""
     paid = f"× {number(found['keys_tried'])} for the keys tried"
     if found["tensors_read"] > 1:
@@ -174,14 +173,14 @@ def corrections(found: Mapping[str, Any]) -> str:
     return f"{paid} (Bonferroni)"
 
 
-def rows_compared(found: Mapping[str, Any]) -> str:
+def rows_compared(found: schema.Tracing) -> str:
     """How many rows each z was computed from."""
     if found["first_pass_rows"] >= found["rows"]:
         return f"{number(found['rows'])} for every recipient"
     return f"{number(found['first_pass_rows'])} for all, {number(found['rows'])} for the likeliest"
 
 
-def propositions(found: Mapping[str, Any]) -> list[str]:
+def propositions(found: schema.Tracing) -> list[str]:
     """The two propositions between which a tracing is weighed."""
     which = whose_copies(found)
     each = " each" if found["named"] > 1 else ""
@@ -192,12 +191,13 @@ def propositions(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _decoys(found: Mapping[str, Any]) -> str:
-    if not found["decoys"]:
-        return ""
-    return f" and {number(len(found['decoys']))} decoys reach {found['z_of_decoys']:.1f} at most".replace("-", "−")
+def _decoys(found: schema.Tracing) -> str:
+    most = found["z_of_decoys"]
+    return (
+        "" if most is None else f" and {number(len(found['decoys']))} decoys reach {most:.1f} at most".replace("-", "−")
+    )
 
 
-def _paid(found: Mapping[str, Any]) -> str:
+def _paid(found: schema.Tracing) -> str:
     among = f"over all {number(found['keys_tried'])} keys " if found["keys_tried"] > 1 else ""
-    return f"{among}a wrong name is given less than once in {power(found['log10_risk'])} such examinations."
+    return f"{among}a wrong name is given less than once in {power(found['log10_risk'] or 0.0)} such examinations."

@@ -5,18 +5,18 @@ Every text is `Markup`: text from files is escaped here, and its control and dir
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
 from irwm.errors import printable
 from irwm.evidence.examination import LEAST_SQUARES
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
-from irwm.report.document import LONGEST_TEXT
+from irwm.report import schema
 from irwm.report.numbers import decimal, number, rounded_up, sure
+from irwm.report.structure import LONGEST_TEXT
 from irwm.report.wording import as_sentence
 from irwm.scheme.parameters import HEAD
 
@@ -88,7 +88,7 @@ class Undone:
     measure: Markup
 
 
-def undone(document: Mapping[str, Any]) -> list[Undone]:
+def undone(document: schema.Report) -> list[Undone]:
     """The disguises that were undone, in order. Rotating and scaling the rows of answers is not one of them."""
     own = _OF_ANSWERS if document["items"]["suspect"]["answers"] else ()
     return [
@@ -98,34 +98,33 @@ def undone(document: Mapping[str, Any]) -> list[Undone]:
     ]
 
 
-def in_place(document: Mapping[str, Any]) -> Markup:
+def in_place(document: schema.Report) -> Markup:
     """The sentence for a suspect in which no change had to be undone."""
     return OWN_COORDINATES if document["items"]["suspect"]["answers"] else IN_PLACE
 
 
-def of_answers(item: Mapping[str, Any]) -> Markup:
+def of_answers(heard: schema.Answers) -> Markup:
     """The amount of answers of a suspect that only answers."""
-    heard = item["answers"]
     left = heard["given"] - heard["used"]
     more = f"; {number(left)} more contain too little" if left else ""
     return _say("{} answers, each with the log-probabilities of {} tokens{}", number(heard["used"]),
                 number(heard["tokens"]), more)  # fmt: skip
 
 
-def directions(item: Mapping[str, Any]) -> Markup:
+def directions(heard: schema.Answers, hidden_size: int) -> Markup:
     """In how many directions its answers vary, compared with the width of the original's head."""
-    found, width = item["answers"]["directions"], number(item["hidden_size"])
+    found, width = heard["directions"], number(hidden_size)
     if found is None:
         return _say("unknown: the spectrum has no clear drop; the original’s head has {}", width)
     return _say("{}; the original’s head has {}", number(found), width)
 
 
-def recognised(document: Mapping[str, Any]) -> list[tuple[Markup, Markup]]:
+def recognised(document: schema.Report) -> list[tuple[Markup, Markup]]:
     """The recognised form of the suspect, and the parts of the original that it has lost: label and text."""
     item, alignment = document["items"]["suspect"], document["alignment"]
     if item["answers"]:
         head = _say("{} rows, recovered in {} directions", number(item["vocab_size"]), number(item["hidden_size"]))
-        facts = [(Markup("Model"), of_answers(item)), (Markup("Output head"), head)]
+        facts = [(Markup("Model"), of_answers(item["answers"])), (Markup("Output head"), head)]
     else:
         embedding = _say(
             "{} tokens × {} coordinates, {}, in {}",
@@ -144,7 +143,7 @@ def recognised(document: Mapping[str, Any]) -> list[tuple[Markup, Markup]]:
     return facts
 
 
-def unaligned(document: Mapping[str, Any]) -> list[Markup]:
+def unaligned(document: schema.Report) -> list[Markup]:
     """Why the suspect cannot be aligned and what that means; empty if it is aligned."""
     alignment = document["alignment"]
     if alignment["aligned"]:
@@ -165,31 +164,32 @@ def read_under(by: str, aligned: bool) -> str:
     return "through the alignment" if aligned else "through the best alignment tried, which is not confirmed"
 
 
-def descent(document: Mapping[str, Any]) -> tuple[Markup, list[tuple[Markup, Markup]]]:
+def descent(document: schema.Report) -> tuple[Markup, list[tuple[Markup, Markup]]]:
     """The finding on lineage as a sentence, and its numbers: label and text."""
     alignment, lineage = document["alignment"], document["lineage"]
     if lineage["similarity"] is None:
         return sentence(lineage["reason"]), [(Markup("Attention"), attention(document)), *_among(lineage)]
     where = ", in minor components" if alignment["minor_components"] else ""
+    wrong = math.nan if lineage["decoy_similarity"] is None else lineage["decoy_similarity"]
     similarity, needed = decimal(lineage["similarity"], 3), f"{alignment['needed_median_cosine']:g}"
     facts = [
         (Markup("Matched rows"), _say("{}{}", similarity, where)),
         (Markup("Needed to align"), _say("{}", needed)),
-        (Markup("Wrong rows"), _say("{}", decimal(lineage["decoy_similarity"], 3))),
+        (Markup("Wrong rows"), _say("{}", decimal(wrong, 3))),
         (Markup("Attention"), attention(document)),
     ]
-    if lineage["attention"] is not None:
+    if lineage["attention_decoy"] is not None:
         facts.append((Markup("Wrong tokens"), _say("{} at most", decimal(lineage["attention_decoy"], 3))))
     said = COMMON if lineage["status"] == DERIVED else sentence(clause(lineage["reason"]))
     return said, [*facts, *_among(lineage)]
 
 
-def _among(lineage: Mapping[str, Any]) -> list[tuple[Markup, Markup]]:
+def _among(lineage: schema.Lineage) -> list[tuple[Markup, Markup]]:
     said = chance(lineage)
     return [(Markup("Chance"), sentence(said))] if said else []
 
 
-def chance(lineage: Mapping[str, Any]) -> str:
+def chance(lineage: schema.Lineage) -> str:
     """How many of the kept models agree as well, or as little, as a sentence without its full stop; "" if the suspect
     was not compared with them."""
     among = lineage["among"]
@@ -215,12 +215,12 @@ def clause(reason: str) -> str:
     return reason.partition(": the median row has cosine")[0]
 
 
-def caveat(document: Mapping[str, Any]) -> Markup:
+def caveat(document: schema.Report) -> Markup:
     """The limits of the finding on lineage."""
     return EMBEDDING_ALONE if document["lineage"]["status"] == NOT_DERIVED else OWN_FINDING
 
 
-def attention(document: Mapping[str, Any]) -> Markup:
+def attention(document: schema.Report) -> Markup:
     """How well layer 0's attention agrees, or why that is not known."""
     if document["lineage"]["attention"] is not None:
         return _say("{} in layer 0", decimal(document["lineage"]["attention"], 3))
@@ -233,10 +233,10 @@ def attention(document: Mapping[str, Any]) -> Markup:
 
 def sentence(text: str) -> Markup:
     """Text from a finding with a capital at its start and a full stop at its end."""
-    return _text(as_sentence(str(text).strip()))
+    return _text(as_sentence(text.strip()))
 
 
-def _model(item: Mapping[str, Any], alignment: Mapping[str, Any]) -> Markup:
+def _model(item: schema.Item, alignment: schema.Alignment) -> Markup:
     if item["heads"]:
         return _say(
             "{}, by its tensors’ names; {} query and {} key heads of {}",
@@ -256,10 +256,10 @@ def _lost(count: int, total: int, of: str) -> Markup:
     return _say("{} {} {} are gone from the suspect", number(count), of, number(total))
 
 
-def _say(template: str, *parts: Any) -> Markup:
+def _say(template: str, *parts: str) -> Markup:
     """`template` with its parts filled in; a part that is not `Markup` is text."""
     return Markup(template).format(*(part if isinstance(part, Markup) else _text(part) for part in parts))
 
 
-def _text(text: Any) -> Markup:
-    return Markup.escape(re.sub(r"(?<=\w)'", "’", printable(str(text), LONGEST_TEXT)))
+def _text(text: str) -> Markup:
+    return Markup.escape(re.sub(r"(?<=\w)'", "’", printable(text, LONGEST_TEXT)))

@@ -1,7 +1,8 @@
 """Verifies a report. Each question about it is a `Check` with an answer in words; no vault and no network is needed.
 
     files           every file that the signature names is there and has the SHA-256 that was signed
-    document        the JSON is strict, of a known schema, and byte for byte as the program writes it
+    document        the JSON is strict, has the structure of its kind (`irwm.report.structure`), and is byte for byte as
+                    the program writes it
     signature       made by the key that it names, over the hashes that it lists
     certificates    that key's chain back to the signer's first one
     identity        the first key is the expected one
@@ -38,7 +39,7 @@ from typing import Any
 
 from irwm import Key
 from irwm.errors import IrwmError, SignatureError, printable
-from irwm.report import consistency, dispute, lab, redrawn, rulings, stamps, sweep, sweep_claims
+from irwm.report import consistency, dispute, lab, redrawn, rulings, schema, stamps, sweep, sweep_claims
 from irwm.report.audit_log import check_log
 from irwm.report.brought import Brought, Model
 from irwm.report.checks import EXAMINATION, TIME_STAMP, Check, Verification, held, listed, of_document, said
@@ -53,14 +54,14 @@ from irwm.report.swept import SweepReports, check_sweep, swept_again
 
 __all__ = ["Check", "Verification", "verify_report"]
 
-_READ: Mapping[str, Callable[[bytes], dict[str, Any]]] = {
+_READ: Mapping[str, Callable[[bytes], schema.Document]] = {
     SCHEMA: from_json,
     dispute.SCHEMA: dispute.from_json,
     lab.SCHEMA: lab.from_json,
     sweep.SCHEMA: sweep.from_json,
 }
 # The pages of other kinds than a report's.
-_DRAWN: Mapping[str, Callable[[Mapping[str, Any], str], str]] = {
+_DRAWN: Mapping[str, Callable[[Any, str], str]] = {
     dispute.SCHEMA: dispute.dispute_html,
     lab.SCHEMA: lab.lab_html,
     sweep.SCHEMA: sweep.overview_html,
@@ -117,7 +118,7 @@ def verified(path: str | Path | Received, brought: Brought) -> Verification:
         # Files that are no report and are not signed need no further check.
         return Verification((of_json,) if not of_json.ok and SIGNATURE not in report.parts else tuple(checks))
     kind, assigned = document["schema"]["name"], set[str]()
-    reports = SweepReports(document if kind == sweep.SCHEMA else {"rows": ()}, report.folder)
+    reports = SweepReports(document["rows"] if kind == sweep.SCHEMA else (), report.folder)
     checks += _own(report, document, kind, reports, assigned)
     open_states: States | None = None
     if kind == sweep.SCHEMA:
@@ -131,7 +132,7 @@ def verified(path: str | Path | Received, brought: Brought) -> Verification:
     return Verification(tuple(checks), found if open_states is None else found.and_of(open_states))
 
 
-def _inputs(kind: str, document: Mapping[str, Any]) -> tuple[tuple[Stated, ...], Mapping[str, Sequence[str]]]:
+def _inputs(kind: str, document: Any) -> tuple[tuple[Stated, ...], Mapping[str, Sequence[str]]]:
     """The inputs of a kind of document in groups, and which check computes which of its values again."""
     if kind == lab.SCHEMA:
         from irwm.report import lab_claims
@@ -144,9 +145,7 @@ def _inputs(kind: str, document: Mapping[str, Any]) -> tuple[tuple[Stated, ...],
     return consistency.inputs(document), consistency.SHOWN
 
 
-def _own(
-    report: Received, document: dict[str, Any], kind: str, reports: Mapping[str, bytes], assigned: set[str]
-) -> list[Check]:
+def _own(report: Received, document: Any, kind: str, reports: Mapping[str, bytes], assigned: set[str]) -> list[Check]:
     """The checks that need only the report's files: whether its numbers agree, and whether its pages show them.
 
     Args:
@@ -171,39 +170,39 @@ def _own(
     return checks
 
 
-def _time_stamp(document: Mapping[str, Any], kind: str, roots_pem: bytes | None, assigned: set[str]) -> Iterator[Check]:
+def _time_stamp(document: Any, kind: str, roots_pem: bytes | None, assigned: set[str]) -> Iterator[Check]:
     """The check of the time-stamps, if there are any or if the reader gave a root for them."""
 
     def check() -> Check:
         if kind == dispute.SCHEMA:
             wrong = stamps.contradictions_of_claims(document, assigned)
-            stamped = [claim for claim in document["claims"] if claim["time_stamp"] is not None]
             relied_on = [claim["time_stamp"] for claim in stamped if claim["committed_utc"] is not None]
             passed_over = [claim["time_stamp"] for claim in stamped if claim["committed_utc"] is None]
         else:
-            given = document["time_stamp"] if kind == SCHEMA else None
-            wrong = stamps.contradictions(document, assigned) if given is not None else []
-            relied_on, passed_over = [] if given is None else [given], []
+            wrong = stamps.contradictions(document, assigned) if stamped else []
+            relied_on, passed_over = [part["time_stamp"] for part in stamped], []
         return stamps.check(wrong, relied_on, roots_pem, passed_over)
 
-    holds = [document] if kind == SCHEMA else document.get("claims", ())
-    if roots_pem is not None or any(isinstance(part, Mapping) and part.get("time_stamp") for part in holds):
+    parts = [document] if kind == SCHEMA else document["claims"] if kind == dispute.SCHEMA else ()
+    stamped = [part for part in parts if part["time_stamp"] is not None]
+    if roots_pem is not None or stamped:
         yield of_document(TIME_STAMP, check)
 
 
-def _lab_again(document: Mapping[str, Any], brought: Brought) -> list[Check]:
+def _lab_again(document: schema.Lab, brought: Brought) -> list[Check]:
     return [Check(EXAMINATION, None, lab.NOT_AGAIN, asked=True)] if brought.examines else []
 
 
 # What computes the values of a kind of report again.
-_AGAIN: Mapping[str, Callable[[Mapping[str, Any], Brought], list[Check]]] = {
+_AGAIN: Mapping[str, Callable[[Any, Brought], list[Check]]] = {
     SCHEMA: examined_again,
     dispute.SCHEMA: resolved_again,
     lab.SCHEMA: _lab_again,
 }
 
 
-def _document(report: Received) -> tuple[dict[str, Any] | None, Check]:
+def _document(report: Received) -> tuple[Any, Check]:
+    """The document, of the type of its kind, or None, and the check of its form."""
     name = printable(report.file(".json"))
     if ".json" not in report.parts:
         why = report.unread.get(".json", "it is not there")
@@ -227,16 +226,13 @@ def _document(report: Received) -> tuple[dict[str, Any] | None, Check]:
     )
 
 
-def _as_written(document: Mapping[str, Any], data: bytes) -> bool:
+def _as_written(document: schema.Document, data: bytes) -> bool:
     """Whether these are the bytes that the program writes for the document: others could be read in another way."""
     at = 0
-    try:
-        for piece in json_pieces(document):
-            if not data.startswith(piece, at):
-                return False
-            at += len(piece)
-    except (ValueError, RecursionError):  # a number beyond float64, which is read as an infinity
-        return False
+    for piece in json_pieces(document):
+        if not data.startswith(piece, at):
+            return False
+        at += len(piece)
     return at == len(data)
 
 
@@ -269,14 +265,10 @@ def _files(report: Received, signed: SignedReport | None, of_signature: Sequence
     return Check("files", True, f"{listed(sorted(signed.files))}: each has the SHA-256 that the signature names")
 
 
-def _signed(
-    report: Received, document: Mapping[str, Any] | None, identity: str | None
-) -> tuple[SignedReport | None, list[Check]]:
+def _signed(report: Received, document: Any, identity: str | None) -> tuple[SignedReport | None, list[Check]]:
     """The signature, if it can be read, and the checks of the signature, its chain and the signer."""
-    status = document.get("status") if document else None
-    status = status if isinstance(status, Mapping) else {}
-    custody = status.get("custody")
-    custody = custody if isinstance(custody, Mapping) else {}
+    status = (document or {}).get("status", {})  # a sweep has none
+    custody = status.get("custody", {})
     if SIGNATURE not in report.parts:
         if SIGNATURE in report.unread:
             return None, [Check("signature", False, f"the signature cannot be read: {report.unread[SIGNATURE]}")]
@@ -341,7 +333,7 @@ def _identity(
         yield Check("custody", True, f"report and signature name the same audit log, {signed.audit_count} entries")
 
 
-def _numbers(document: dict[str, Any], kind: str, reports: Mapping[str, bytes], assigned: set[str]) -> Check:
+def _numbers(document: Any, kind: str, reports: Mapping[str, bytes], assigned: set[str]) -> Check:
     """Whether the values of a document follow from one another, and those of an overview from its reports."""
     if kind == dispute.SCHEMA:
         wrong = rulings.contradictions(document, assigned)

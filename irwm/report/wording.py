@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from irwm import Finding, Parameters
 from irwm.errors import printable
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import odds
 from irwm.ownership.key_search import COMMITTED, LATE, SEARCH_BITS, UNCOMMITTED, UNDATED, Standing
-from irwm.report import tracing, tracing_words
+from irwm.report import schema, tracing, tracing_words
 from irwm.report.items import ItemDescription, SelfTest
 from irwm.report.numbers import is_stated, number, one_in
 from irwm.scheme.parameters import HEAD
@@ -151,9 +150,9 @@ def by_fingerprint(recipient: str, owner: str = "") -> str:
     return f"The suspect carries the fingerprint of {f'the copy issued to “{recipient}”' if recipient else release}."
 
 
-def question(document: Mapping[str, Any]) -> str:
+def question(document: schema.Report) -> str:
     """The question that the report answers, as a heading after the suspect’s name."""
-    if document.get("tracing") is not None:
+    if document["tracing"] is not None:
         return "whose copy was it made from?"
     return "whose mark does it carry?"
 
@@ -244,7 +243,7 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
     return f"{said}none. A search of that size alone explains the finding, and the report shows no more than that."
 
 
-def not_yet_proof(standing: Mapping[str, Any]) -> str:
+def not_yet_proof(standing: schema.Standing) -> str:
     """Why a finding that a search for a key could explain is not yet proof, and what would make it proof.
 
     Args:
@@ -288,25 +287,25 @@ def stamped_later(seen_utc: str, committed_utc: str) -> str:
     )
 
 
-def is_day(text: Any) -> bool:
+def is_day(text: str) -> bool:
     """Whether this is a day such as "2024-01-28"."""
-    return isinstance(text, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) is not None
+    return re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) is not None
 
 
-def day(utc: Any) -> str:
+def day(utc: str | None) -> str:
     """The day in UTC of a time in ISO 8601: "2024-01-28". Such days are ordered like dates. The beginning of anything
     else, which a received report may contain."""
     try:
-        return datetime.fromisoformat(utc).astimezone(UTC).date().isoformat()
-    except (TypeError, ValueError, OverflowError):
+        return datetime.fromisoformat(str(utc)).astimezone(UTC).date().isoformat()
+    except (ValueError, OverflowError):
         return str(utc)[:10]
 
 
-def propositions(computed: Mapping[str, Any], commitment: str, recipient: str) -> list[str]:
+def propositions(computed: schema.Examination, commitment: str, recipient: str) -> list[str]:
     """The two propositions that the findings are weighed between."""
-    verdict = computed["verdict"]
-    if verdict["rests_on"] == tracing.TRACING and verdict["word"] == FOUND:
-        return tracing_words.propositions(computed["tracing"])
+    verdict, found = computed["verdict"], computed["tracing"]
+    if found is not None and verdict["rests_on"] == tracing.TRACING and verdict["word"] == FOUND:
+        return tracing_words.propositions(found)
     issued = f", issued to “{recipient}”," if recipient else ""
     what = "output head" if computed["place"] == HEAD else "embedding"
     return [
@@ -325,7 +324,7 @@ def limitations(
     items: Sequence[ItemDescription],
     self_tests: Sequence[SelfTest],
     disclose_rows: bool,
-    found: Mapping[str, Any] | None = None,
+    found: schema.Tracing | None = None,
     measured: bool = False,
 ) -> list[str]:
     """What the examination cannot show: first the general limits, then those of this examination."""
@@ -384,8 +383,8 @@ def limitations(
 
 
 def reproduction(
-    finding: Finding, suspect: ItemDescription, original: ItemDescription, found: Mapping[str, Any] | None = None
-) -> dict[str, object]:
+    finding: Finding, suspect: ItemDescription, original: ItemDescription, found: schema.Tracing | None = None
+) -> schema.Reproduce:
     """Python lines that run the same detection, and the output that they must print."""
     ours, theirs = (json.dumps(printable(item.name)) for item in (original, suspect))
     reading = finding.reading

@@ -12,6 +12,7 @@ from typing import Any
 
 from irwm import Finding
 from irwm.errors import OutputExistsError
+from irwm.report import schema
 from irwm.report.document import ReportError, finding_document, to_json, withheld
 from irwm.report.html import render_html
 from irwm.report.pdf import set_pages
@@ -48,7 +49,7 @@ def write_report(
 
 
 def write_document(
-    folder: str | Path, document: Mapping[str, Any], *, name: str = "report", signer: Signer | None = None
+    folder: str | Path, document: schema.Report, *, name: str = "report", signer: Signer | None = None
 ) -> tuple[Path, Path]:
     """Write an existing document, and with a signer its signature, NAME.signature.json; see `write_report`.
 
@@ -62,7 +63,7 @@ def write_document(
 
 
 def signed_files(
-    document: Mapping[str, Any], signer: Signer, name: str = "report", *, without: Collection[str] = ()
+    document: schema.Report, signer: Signer, name: str = "report", *, without: Collection[str] = ()
 ) -> dict[str, bytes]:
     """The files of a signed report by name: as `report_files`, and the signature over them.
 
@@ -75,7 +76,7 @@ def signed_files(
     return files
 
 
-def report_files(document: Mapping[str, Any], name: str = "report") -> dict[str, bytes]:
+def report_files(document: schema.Report, name: str = "report") -> dict[str, bytes]:
     """The files of a report by name, from its document alone: JSON, HTML and PDF."""
     html = render_html(document, f"{name}.json")
     return {
@@ -85,7 +86,7 @@ def report_files(document: Mapping[str, Any], name: str = "report") -> dict[str,
     }
 
 
-def for_outsiders(document: Mapping[str, Any], signer: Signer, name: str = "report") -> dict[str, bytes]:
+def for_outsiders(document: schema.Report, signer: Signer, name: str = "report") -> dict[str, bytes]:
     """The report without the marked rows as one signed archive, by its name: JSON, PDF and signature."""
     stem = f"{name}{WITHOUT_ROWS}"
     return {f"{stem}.zip": archive(signed_files(withheld(document), signer, stem, without=(".html",)))}

@@ -89,7 +89,6 @@ ALTERED: list[tuple[str, Place, Any, set[str]]] = [
     ("found", ("reading", "positions", 3, "observed"), 1e9, set()),
     ("found", ("evaluation", "keys_tried"), 1, {"evaluation.log10_risk"}),
     ("found", ("evaluation", "keys_tried"), 1e-60, set()),
-    ("found", ("evaluation", "keys_tried"), True, set()),
     ("found", ("evaluation", "tensors_read"), 3.0, set()),
     ("found", ("evaluation", "maps"), -1, set()),
     ("found", ("odds", "log10_wrong_user"), -50.0, set()),
@@ -156,7 +155,7 @@ def test_likelihood_ratio_fields_are_null_only_if_not_judgeable(found: Examined,
 def test_a_verdict_on_tracing_needs_a_named_recipient(not_found: Examined) -> None:
     document = copy.deepcopy(not_found.document)
     document["verdict"] |= {"word": "found", "rests_on": "tracing"}
-    assert where(document) == {"verdict.word", "verdict.rests_on"}
+    assert where(document) == {"verdict.word", "verdict.rests_on", "standing.sentence"}
 
 
 def test_traced_keys_mark_as_many_places_as_the_reports_key_if_it_is_one_of_them(traced: dict[str, Any]) -> None:
@@ -172,7 +171,8 @@ def test_traced_keys_mark_as_many_places_as_the_reports_key_if_it_is_one_of_them
 def test_required_sections_cannot_be_left_out(found: Examined, section: str, name: str) -> None:
     document = copy.deepcopy(found.document)
     del (document[section] if section else document)[name]
-    assert f"{section}.{name}".lstrip(".") in where(document)
+    with pytest.raises(ReportError, match=f"{section}.{name}".lstrip(".")):
+        from_json(to_json(document))
 
 
 def test_place_among_unrelated_models_follows_from_the_agreement(found: Examined) -> None:

@@ -24,6 +24,7 @@ from irwm.report import (
     lab,
     lab_claims,
     rulings,
+    schema,
     stamps,
     sweep,
     sweep_claims,
@@ -33,6 +34,7 @@ from irwm.report.claims import IMPOSSIBLE, contradicted, item_fields, wrong
 from irwm.report.error_rates import ErrorRates, NeutralModel
 from irwm.report.reproduction import Difference
 from irwm.report.states import Stated, field_of, leaves, text_of
+from irwm.report.structure import fault
 from irwm.report.tracing import Traced
 from irwm.scheme.parameters import many_recipients
 from irwm.tracing import recognition, trace_each
@@ -51,6 +53,7 @@ class Case:
     claims: Callable[[dict[str, Any]], Iterable[tuple[str, Any, Any]]]
     stamped: Callable[..., list[Difference]]
     stated: Sequence[Stated]
+    kind: type = schema.Report
 
     def contradicted(self, assigned: set[str] | None = None) -> list[Difference]:
         found = contradicted(self.claims(self.document), "impossible", assigned)
@@ -59,7 +62,8 @@ class Case:
     def noticed(self, forged: dict[str, Any]) -> bool:
         """Whether there is any contradiction; stops at the first one."""
         try:
-            return any(True for _ in wrong(self.claims(forged))) or bool(self.stamped(forged))
+            contradicts = any(True for _ in wrong(self.claims(forged))) or bool(self.stamped(forged))
+            return contradicts or fault(forged, self.kind) is not None
         except IMPOSSIBLE:
             return True
 
@@ -86,11 +90,11 @@ def cases(request: pytest.FixtureRequest, world: dict[str, Any], files: dict[str
     found["traced"] = report(from_json(read["report"]))
     ours = dispute.from_json(read["dispute"])
     for name, document in (("dispute", ours), ("rival", rival(world))):
-        found[name] = Case(document, rulings.claims, stamps.contradictions_of_claims, rulings.STATED)
-    found["lab"] = Case(lab.from_json(read["lab"]), lab_claims.claims, no_stamps, lab_claims.STATED)
+        found[name] = Case(document, rulings.claims, stamps.contradictions_of_claims, rulings.STATED, schema.Dispute)
+    found["lab"] = Case(lab.from_json(read["lab"]), lab_claims.claims, no_stamps, lab_claims.STATED, schema.Lab)
     reports = {path.name: path.read_bytes() for path in files["sweep"].parent.glob("suspect-*.json")}
     claims = partial(sweep_claims.claims, reports=reports)
-    found["sweep"] = Case(sweep.from_json(read["sweep"]), claims, no_stamps, sweep_claims.STATED)
+    found["sweep"] = Case(sweep.from_json(read["sweep"]), claims, no_stamps, sweep_claims.STATED, schema.Sweep)
     return found
 
 

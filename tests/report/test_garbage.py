@@ -103,8 +103,8 @@ def test_reports_of_an_overview_are_read_lazily_from_their_folder_only(tmp_path:
             file.truncate(1 << 40)
     (tmp_path / "folder").mkdir()
 
-    def naming(*names: str) -> dict[str, Any]:
-        return {"rows": [{"json": name, "error": None} for name in names]}
+    def naming(*names: str) -> list[dict[str, Any]]:
+        return [{"json": name, "error": None} for name in names]
 
     reports = SweepReports(naming("../a.json", "a.json"), tmp_path / "folder")
     assert list(reports) == []

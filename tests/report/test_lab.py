@@ -39,7 +39,8 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Tri
     tried = try_attack(setup, ATTACKS["rotate"], 1, reference(release, default_text(), 128))
     document = lab_document(
         original=ItemDescription.of(original), rehearsal=False, trials=1,
-        settings={"text": {"name": "bundled", "characters": 10, "sha256": "00"}, "tokens": 128, "seed": 0},
+        settings={"text": {"name": "bundled", "characters": 10, "sha256": "00"}, "tokens": 128, "seed": 0,
+                  "companions_sha256": "00"},
         case={"Case": "<img src=x onerror=alert(1)>"}, created_utc="2026-01-02T03:04:05+00:00",
         tool_versions=installed_versions(), extra={"Device": "cpu"},
     )  # fmt: skip

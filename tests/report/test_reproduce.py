@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from irwm.report import ReportError, from_json, reproduce, to_json, tracing
+from irwm.report import from_json, reproduce, to_json, tracing
 from irwm.report.states import text_of
 from tests.report.conftest import examine
 from tests.report.leaves import changed
@@ -82,10 +82,3 @@ def test_different_items_and_keys_are_named_first(found, world):
     assert [d.where for d in differences] == ["items.suspect.fingerprint"]
     differences = reproduce(found.document, found.suspect, found.model, world["other"])
     assert [d.where for d in differences] == ["key.commitment"]
-
-
-def test_a_document_without_a_seed_cannot_be_reproduced(found):
-    document = copy.deepcopy(found.document)
-    del document["seed"]
-    with pytest.raises(ReportError):
-        reproduce(document, found.suspect, found.model, found.key)

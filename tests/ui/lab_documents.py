@@ -13,6 +13,7 @@ from irwm.report.lab_rows import WAY_WORDS
 ITEM = {
     "name": "demo", "family": "llama", "dtype": "BF16", "vocab_size": 4096, "hidden_size": 256, "tied": True,
     "heads": 4, "kv_heads": 2, "head_dim": 64, "fingerprint": "ab" * 32, "bytes_total": 10, "notes": [],
+    "other_files": [], "answers": None,
     "files": [{"name": "model.safetensors", "bytes": 10, "sha256": "cd" * 32}],
 }  # fmt: skip
 
@@ -66,7 +67,10 @@ def crafted(rows: list[dict[str, Any]], *, complete: bool = True, noise: int = 0
             "schema": {"name": SCHEMA, "version": VERSION}, "created_utc": "2026-01-02T03:04:05+00:00",
             "status": {"signed": False, "court_ready": False, "note": "Not signed."}, "case": {"Case": "Trials"},
             "rehearsal": True, "complete": complete, "trials": len(rows) + 3,
-            "settings": {"text": {"name": "t.txt", "characters": 9, "sha256": "00" * 32}, "tokens": 1024, "seed": 0},
+            "settings": {
+                "text": {"name": "t.txt", "characters": 9, "sha256": "00" * 32}, "tokens": 1024, "seed": 0,
+                "companions_sha256": "00" * 32,
+            },
             "original": ITEM, "marks": [mark], "versions": {"irwm": "1"}, "extra": {"Device": "cpu"},
             "limitations": LIMITATIONS,
         }

@@ -16,10 +16,11 @@ from tests.ui.lab_documents import crafted, row
 from ui.components.lab_table import summary_html, table_html
 from ui.jobs import runner
 
+TRACED = {"tensors_read": 1, "places": 1}
 ROWS = [
     row("none", 0, role="release", change=0.0),
-    row("prune", 0.3, traced={"z": 12.3, "named": True}),
-    row("prune", 0.9, change=700.0, verdict="not found", traced={"z": None, "named": False}),
+    row("prune", 0.3, traced=TRACED | {"z": 12.3, "named": True}),
+    row("prune", 0.9, change=700.0, verdict="not found", traced=TRACED | {"z": None, "named": False}),
     row("shift-tables", 1, ran=False, reason="its embedding does not go through a <LayerNorm>"),
 ]
 

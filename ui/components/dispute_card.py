@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.report import schema
 from irwm.report.dispute import DECIDED, cells, headline, models, rulings, word
 from irwm.report.numbers import power_html, why_capped
 from ui.components.icons import icon
@@ -15,7 +13,7 @@ from ui.components.markup import beneath, table, verdict_word
 from ui.components.verdict_card import why_html
 
 
-def dispute_html(document: Mapping[str, Any]) -> str:
+def dispute_html(document: schema.Dispute) -> str:
     """The card of a document of `irwm.report.dispute`."""
     outcome, decided = document["outcome"], word(document) == DECIDED
     ruled = rulings(document)
@@ -47,7 +45,7 @@ def dispute_html(document: Mapping[str, Any]) -> str:
     )
 
 
-def _cell(test: Mapping[str, Any] | None) -> Markup:
+def _cell(test: schema.Test | None) -> Markup:
     if test is None:
         return Markup("<td>–</td>")
     numbers = Markup("")

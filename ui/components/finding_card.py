@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
 from irwm.evidence.finding import FOUND
-from irwm.report import tracing_words, two_findings, wording
+from irwm.report import schema, tracing_words, two_findings, wording
 from irwm.report.answer import answer, is_original, keys_tried, log10_risk, named, strongest, whose
 from irwm.report.numbers import number, power_html, why_capped
 from irwm.report.tracing import TRACING
@@ -22,12 +21,12 @@ _LINEAGE = {
 }
 
 
-def finding_card(document: Mapping[str, Any]) -> VerdictCard:
+def finding_card(document: schema.Report) -> VerdictCard:
     """The card for a document of `irwm.report`."""
-    found, verdict = document.get("tracing"), document["verdict"]
-    by_tracing = found is not None and found["named"] and verdict.get("rests_on") == TRACING
-    figures = _figures_of_tracing(document["tracing"]) if by_tracing else _figures_of_mark(document)
-    said, names = answer(document), (document["items"][which]["name"] for which in ("suspect", "original"))
+    found, items = document["tracing"], document["items"]
+    by_tracing = found is not None and found["named"] and document["verdict"]["rests_on"] == TRACING
+    figures = _figures_of_tracing(found) if found is not None and by_tracing else _figures_of_mark(document)
+    said, names = answer(document), (items["suspect"]["name"], items["original"]["name"])
     why = _why(document, told=bool(said.fault))
     ranked = () if found is None else (power_html(row["log10_risk"]) for row in found["ranked"])
     small = why_capped(said.sentence, *(figure.value for figure in figures), *why, *ranked)
@@ -42,7 +41,7 @@ def finding_card(document: Mapping[str, Any]) -> VerdictCard:
     )
 
 
-def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
+def _figures_of_tracing(found: schema.Tracing) -> tuple[Figure, Figure]:
     copies = found["copies_estimated"]
     names = tracing_words.listed([row["recipient"] or row["owner"] for row in found["ranked"] if row["named"]])
     one = found["named"] == 1 and copies is not None and tracing_words.is_one_copy(copies)
@@ -55,14 +54,14 @@ def _figures_of_tracing(found: Mapping[str, Any]) -> tuple[Figure, Figure]:
             f"{number(found['keys_tried'])}",
         ),
         Figure(
-            power_html(found["log10_risk"]),
+            power_html(found["log10_risk"] or 0.0),
             "Odds of a wrong name",
             "Chance that any recipient who took no part is named, corrected for all keys tried",
         ),
     )
 
 
-def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
+def _figures_of_mark(document: schema.Report) -> tuple[Figure, Figure]:
     verdict = document["verdict"]
     who = whose(document["key"]) if verdict["word"] == FOUND else ""  # otherwise the card names nobody
     key, mark = (f"Key of “{who}”. ", f" of “{who}”") if who else ("", "")
@@ -83,7 +82,7 @@ def _figures_of_mark(document: Mapping[str, Any]) -> tuple[Figure, Figure]:
     )
 
 
-def _lineage(document: Mapping[str, Any]) -> str:
+def _lineage(document: schema.Report) -> str:
     """The meaning of the finding on lineage, or the reason why it is undecided."""
     lineage = document["lineage"]
     if is_original(document):
@@ -94,14 +93,14 @@ def _lineage(document: Mapping[str, Any]) -> str:
     return f"{said}. {chance(lineage)}".removesuffix(". ")
 
 
-def _keys(document: Mapping[str, Any]) -> str:
+def _keys(document: schema.Report) -> str:
     tried, tensors = document["evaluation"]["keys_tried"], strongest(document)["tensors_read"]
     paid = [f"{tried} keys tried"] if tried > 1 else []
     paid += [f"{tensors} tensors read"] if tensors > 1 else []
     return " and ".join(paid) or "two ways of combining the ranks"
 
 
-def _why(document: Mapping[str, Any], *, told: bool) -> list[str]:
+def _why(document: schema.Report, *, told: bool) -> list[str]:
     """Paragraphs below the figures.
 
     Args:
@@ -138,7 +137,7 @@ def _why(document: Mapping[str, Any], *, told: bool) -> list[str]:
     return [line if isinstance(line, Markup) else named(line, document) for line in lines]
 
 
-def _controls(tests: Sequence[Mapping[str, Any]]) -> str:
+def _controls(tests: Sequence[schema.SelfTest]) -> str:
     """States that no control failed; weak evidence is not a failure."""
     weak = sum(test["verdict"] != test["expected"] for test in tests)
     run = f"{number(len(tests))} controls were run" if len(tests) > 1 else "One control was run"
@@ -149,13 +148,13 @@ def _controls(tests: Sequence[Mapping[str, Any]]) -> str:
     return f"{run} in the same way. None failed: {what}."
 
 
-def _weight(document: Mapping[str, Any]) -> list[str]:
+def _weight(document: schema.Report) -> list[str]:
     """Likelihood ratio, decoys and standing."""
     evaluation, rates, standing = document["evaluation"], document["error_rates"], document["standing"]
     lines: list[str] = []
-    if evaluation["log10_lr"] is not None:
-        ratio = evaluation["log10_lr_per_comparison"]
-        lines.append(f"{wording.likelihood(ratio)} ENFSI scale: {wording.verbal(evaluation['verbal'])}.")
+    ratio, step = evaluation["log10_lr_per_comparison"], evaluation["verbal"]
+    if ratio is not None and step is not None:
+        lines.append(f"{wording.likelihood(ratio)} ENFSI scale: {wording.verbal(step)}.")
     if rates and rates["decoys"]:
         found = rates["decoys"]
         lines.append(
@@ -173,7 +172,7 @@ def _weight(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _supporting(reading: Mapping[str, Any]) -> str:
+def _supporting(reading: schema.Supporting) -> str:
     return Markup(
         "Supporting reading, not enough for an accusation ({}, A of the {}, seed {}): {} of {} positions where chance "
         "gives {:.0f}; odds {}."

@@ -10,6 +10,7 @@ import gradio as gr
 
 from irwm.canonical import strict_json
 from irwm.errors import IrwmError, printable
+from irwm.report import schema
 from irwm.report.answer import whose
 from irwm.report.document import ReportError, from_json
 from irwm.report.figures import FIGURES, FigureText, document_figures
@@ -156,7 +157,7 @@ class Drawn:
         ReportError: a field is missing or has the wrong type, as in a file that was damaged or edited.
     """
 
-    def __init__(self, document: Mapping[str, Any], dark: bool) -> None:
+    def __init__(self, document: schema.Report, dark: bool) -> None:
         with notices.damaged("the report’s numbers are damaged", AGAIN):
             self.card = verdict_html(finding_card(document))
             self.ranking = ranking_html(document)
@@ -175,7 +176,7 @@ def first_html(files: JobFiles, name: str) -> str:
     return verdict_html(replace(card, why=(), caution=f"{STILL_RUNNING} {card.caution}".strip()))
 
 
-def read_document(files: JobFiles, name: str) -> dict[str, Any]:
+def read_document(files: JobFiles, name: str) -> schema.Report:
     """The document in a file of a job.
 
     Raises:
@@ -192,7 +193,7 @@ def read_document(files: JobFiles, name: str) -> dict[str, Any]:
         ) from error
 
 
-def read_others(files: JobFiles, name: str | None) -> list[dict[str, Any]]:
+def read_others(files: JobFiles, name: str | None) -> list[schema.OtherKey]:
     """The readings of the keys that the report is not about; empty if the file is missing or damaged."""
     try:
         found = strict_json(files.read(name))["keys"] if name is not None else []
@@ -201,10 +202,10 @@ def read_others(files: JobFiles, name: str | None) -> list[dict[str, Any]]:
         return []
 
 
-def key_picker(document: Mapping[str, Any], others: list[dict[str, Any]]) -> Any:
+def key_picker(document: schema.Report, others: list[schema.OtherKey]) -> Any:
     """The choice of the key that figures are about: the report's own first, then the others, most likely first."""
-    found = document.get("tracing") or {"ranked": []}
-    named = {row["commitment"] for row in found["ranked"] if row["named"]} if accuses(document) else set()
+    ranked = document["tracing"]["ranked"] if document["tracing"] and accuses(document) else []
+    named = {row["commitment"] for row in ranked if row["named"]}
     keys = [document["key"], *(other["key"] for other in others)]
     choices = [(f"{printable(whose(key), 120)} · {key['commitment'][:12]}", key["commitment"]) for key in keys]
     choices = [(f"{label} · named" if id in named else label, id) for label, id in choices]

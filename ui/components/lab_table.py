@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, cast
 
 from markupsafe import Markup
 
 from irwm.errors import printable
+from irwm.report import schema
 from irwm.report.lab import REHEARSAL
 from irwm.report.lab_rows import (
     ATTACK,
@@ -24,7 +23,6 @@ from irwm.report.lab_rows import (
     lost_tokens,
     number_of,
     remarks,
-    verdict_way,
     word,
 )
 from irwm.report.numbers import decimal, number, power_html, power_text, why_capped
@@ -35,7 +33,7 @@ from ui.components.markup import beneath, each, paragraphs, verdict_word
 _STATES = {HELD: "found", LOST: "fault"}
 
 
-def summary_html(document: Mapping[str, Any], *, running: bool) -> str:
+def summary_html(document: schema.Lab, *, running: bool) -> str:
     """The results of a lab so far."""
     done, total = len(all_rows(document)), document["trials"]
     said = remarks(document)
@@ -54,14 +52,14 @@ def summary_html(document: Mapping[str, Any], *, running: bool) -> str:
     )
 
 
-def table_html(document: Mapping[str, Any]) -> str:
+def table_html(document: schema.Lab) -> str:
     """Every row, the marks one below the other."""
     parts = [_mark(mark, several=len(document["marks"]) > 1) for mark in document["marks"] if mark["rows"]]
     why = why_capped(*parts)
     return str(Markup("").join([*parts, Markup('<p class="note">{}</p>').format(why) if why else ""]))
 
 
-def _mark(mark: Mapping[str, Any], *, several: bool) -> Markup:
+def _mark(mark: schema.LabMark, *, several: bool) -> Markup:
     noise = bool(mark["parameters"]["noise_coordinates"])
     beta = mark["parameters"]["rank_threshold"]
     ways = each('<th scope="col" class="number">{}</th>', ((head,) for head, _ in WAY_WORDS.values()))
@@ -83,7 +81,7 @@ def _mark(mark: Mapping[str, Any], *, several: bool) -> Markup:
     ).format(title, note, f"Attacks: {MODES[mark['mode']]}", heads, rows)
 
 
-def _row(row: Mapping[str, Any], noise: bool, columns: int) -> Markup:
+def _row(row: schema.LabRow, noise: bool, columns: int) -> Markup:
     strength = row["strength"] if row["strength"] not in ("", "once") else ""
     name = Markup('<th scope="row">{}{}</th>').format(
         printable(row["label"], 80), beneath(strength + _proof(row, bool(strength)))
@@ -98,14 +96,13 @@ def _row(row: Mapping[str, Any], noise: bool, columns: int) -> Markup:
         '<td class="number">{}</td>',
         ((f"{way['count']} / {way['present']}" if way["present"] else "–",) for way in row["ways"]),
     )
-    rested = cast("Mapping[str, Any]", verdict_way(row))
+    rested = row["ways"][0]
     odds = Markup('<td class="number">{}</td>').format(power_html(rested["log10_risk"]) if rested["present"] else "–")
-    return Markup("<tr{}>{}<td>{}</td>{}{}{}{}</tr>").format(
-        kind, name, verdict_word(row["verdict"]), counts, odds, _recipient(row) if noise else "", _utility(row)
-    )
+    found, recipient = verdict_word(row["verdict"] or rested["verdict"]), _recipient(row) if noise else ""
+    return Markup("<tr{}>{}<td>{}</td>{}{}{}{}</tr>").format(kind, name, found, counts, odds, recipient, _utility(row))
 
 
-def _proof(row: Mapping[str, Any], more: bool) -> str:
+def _proof(row: schema.LabRow, more: bool) -> str:
     """Whether the model computes the same, where the attack claims it."""
     lead = ", " if more else ""
     if row["proof"] is not None:
@@ -116,7 +113,7 @@ def _proof(row: Mapping[str, Any], more: bool) -> str:
     return f"{lead}same function not proved" if row["keeps_function"] and row["ways"] else ""
 
 
-def _recipient(row: Mapping[str, Any]) -> Markup:
+def _recipient(row: schema.LabRow) -> Markup:
     traced = row["traced"]
     if traced is None:
         return Markup("<td>–</td>")
@@ -124,7 +121,7 @@ def _recipient(row: Mapping[str, Any]) -> Markup:
     return Markup("<td>{}{}</td>").format("Named" if traced["named"] else "Not named", z)
 
 
-def _utility(row: Mapping[str, Any]) -> Markup:
+def _utility(row: schema.LabRow) -> Markup:
     u, change = row["utility"], change_of(row)
     if u is None:
         return Markup('<td colspan="2">Not measured{}</td>').format(beneath(printable(row["reason"], 200)))
@@ -133,9 +130,9 @@ def _utility(row: Mapping[str, Any]) -> Markup:
         kl = "" if u["kl"] is None else _nats(number_of(u["kl"]))
         same = Markup("{}{}").format(f"{100 * u['top1']:.1f}\u00a0%", beneath(kl))
     if change is None:
-        alike = f"similarity of hidden states {u['similarity']:.4f}" if u.get("similarity") is not None else ""
+        alike = "" if u["similarity"] is None else f"similarity of hidden states {number_of(u['similarity']):.4f}"
         return Markup("<td>–{}</td><td>{}</td>").format(beneath(alike or printable(u["reason"], 200)), same)
-    value = number_of(u["perplexity"])
+    value = math.inf if u["perplexity"] is None else number_of(u["perplexity"])
     text = "beyond measure" if math.isinf(value) else f"{value:.2f}" if value < 1000 else _large(value)
     ruined = Markup('<span class="lab-ruined">ruined</span>') if not is_usable(row) else ""
     return Markup('<td class="lab-utility">{}{}{}</td><td>{}</td>').format(

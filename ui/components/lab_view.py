@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import gradio as gr
 
 from irwm.errors import IrwmError, printable
+from irwm.report import schema
 from irwm.report.lab import LAB_HTML, LAB_JSON, NAME
 from irwm.report.lab_rows import MODES, WAY_WORDS, all_rows
 from irwm.report.plots import lab as lab_plots
@@ -170,7 +171,7 @@ def _files(files: JobFiles, *, complete: bool) -> tuple[Any, ...]:
 
 
 def _figures(
-    document: Mapping[str, Any], dark: bool, mode: str | None, attack: str | None, ways: Sequence[str] | None
+    document: schema.Lab, dark: bool, mode: str | None, attack: str | None, ways: Sequence[str] | None
 ) -> tuple[Any, ...]:
     """Values for mode, attack and both figures; chosen values stay if they still exist."""
     marks = {mark["mode"]: mark for mark in document["marks"]}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
 
 from irwm.errors import printable
-from irwm.report import tracing_words
+from irwm.report import schema, tracing_words
 from irwm.report.numbers import decimal, number, power_html
 from irwm.report.tracing import shown
 from ui.components.icons import icon
@@ -33,9 +32,9 @@ COLUMNS = (
 )
 
 
-def ranking_html(document: Mapping[str, Any]) -> str:
+def ranking_html(document: schema.Report) -> str:
     """The section as HTML; "" if no recipient was traced."""
-    found = document.get("tracing")
+    found = document["tracing"]
     if found is None:
         return ""
     rows = shown(found)
@@ -64,7 +63,7 @@ def ranking_html(document: Mapping[str, Any]) -> str:
     )
 
 
-def _risk(found: Mapping[str, Any], accuses: bool) -> str:
+def _risk(found: schema.Tracing, accuses: bool) -> str:
     needed = f"A recipient is named at z = {decimal(found['z_needed'], 2)} or more. This limit"
     if not found["named"]:
         return f"No one is named: no one reached z = {decimal(found['z_needed'], 2)}. {tracing_words.COMPARED}"
@@ -73,7 +72,7 @@ def _risk(found: Mapping[str, Any], accuses: bool) -> str:
     return f"{needed} keeps the odds of naming anyone who took no part at one in a million over all keys together."
 
 
-def _row(row: Mapping[str, Any], accuses: bool) -> Markup:
+def _row(row: schema.Recipient, accuses: bool) -> Markup:
     mark = row["mark"]
     count = f"{mark['paper_count']} of {mark['paper_present']}" if mark and mark["paper_count"] is not None else "–"
     named: Any = "pointed to" if row["named"] else "not named"

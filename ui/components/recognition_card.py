@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from markupsafe import Markup
 
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
-from irwm.report import two_findings
+from irwm.report import schema, two_findings
 from ui.components.icons import icon
 from ui.components.markup import each, facts, paragraphs
 
@@ -16,7 +13,7 @@ from ui.components.markup import each, facts, paragraphs
 _SHAPES = {DERIVED: "found", NOT_DERIVED: "not found", CANNOT_TELL: "inconclusive"}
 
 
-def recognition_html(document: Mapping[str, Any]) -> str:
+def recognition_html(document: schema.Report) -> str:
     """Both findings of a document of `irwm.report` as HTML; the classes are in style.css."""
     return str(
         Markup(
@@ -31,7 +28,7 @@ def recognition_html(document: Mapping[str, Any]) -> str:
     )
 
 
-def _undone(document: Mapping[str, Any]) -> Markup:
+def _undone(document: schema.Report) -> Markup:
     steps = two_findings.undone(document)
     if not steps:
         return Markup('<div class="undone-nothing">{}<div><h3>{}</h3><p>{}</p></div></div>').format(
@@ -48,7 +45,7 @@ def _undone(document: Mapping[str, Any]) -> Markup:
     ).format(items)
 
 
-def _unaligned(document: Mapping[str, Any]) -> Markup:
+def _unaligned(document: schema.Report) -> Markup:
     said = two_findings.unaligned(document)
     if not said:
         return Markup("")
@@ -57,7 +54,7 @@ def _unaligned(document: Mapping[str, Any]) -> Markup:
     )
 
 
-def _lineage(document: Mapping[str, Any]) -> Markup:
+def _lineage(document: schema.Report) -> Markup:
     lineage = document["lineage"]
     said, rows = two_findings.descent(document)
     shape, word = _SHAPES.get(lineage["status"], "inconclusive"), two_findings.origin(lineage["status"]).capitalize()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from irwm.errors import IrwmError
-from irwm.report import dispute, lab
+from irwm.report import dispute, lab, schema
 from irwm.report.document import from_json, schema_of, to_json
 from irwm.report.html import render_html
 from storage.vault import Vault
@@ -90,14 +90,17 @@ def _ending(files: Mapping[str, bytes], ending: str) -> str | None:
     return next((n for n in files if n.endswith(ending) and not (longer and n.endswith(longer))), None)
 
 
-def _document(vault: Vault, run_id: str, files: Mapping[str, bytes], name: str | None) -> dict[str, Any]:
-    """The run's document: the signed one, or the finding itself if no files were filed with it."""
+def _document(vault: Vault, run_id: str, files: Mapping[str, bytes], name: str | None) -> Any:
+    """The run's document, of any kind: the signed one, or the finding itself if no files were filed with it."""
     data = files[name] if name is not None else vault.run_finding(run_id)
-    read = {dispute.SCHEMA: dispute.from_json, lab.SCHEMA: lab.from_json}
+    read: dict[str, Callable[[bytes], schema.Document]] = {
+        dispute.SCHEMA: dispute.from_json,
+        lab.SCHEMA: lab.from_json,
+    }
     return read.get(schema_of(data), from_json)(data)
 
 
-def _card(document: Mapping[str, Any]) -> str:
+def _card(document: Any) -> str:
     with notices.damaged("the report’s numbers are damaged"):
         if document["schema"]["name"] == dispute.SCHEMA:
             return dispute_html(document)
@@ -106,7 +109,7 @@ def _card(document: Mapping[str, Any]) -> str:
         return verdict_html(finding_card(document))
 
 
-def _about(document: Mapping[str, Any]) -> str:
+def _about(document: Any) -> str:
     if document["schema"]["name"] == dispute.SCHEMA:
         return "dispute"
     if document["schema"]["name"] == lab.SCHEMA:

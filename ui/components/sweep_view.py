@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from markupsafe import Markup
 
 from irwm.checkpoint.candidates import Candidates
 from irwm.errors import IrwmError, printable, shown_path
+from irwm.report import schema
 from irwm.report.numbers import number, power_text, why_capped
 from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE, outcome
 from irwm.report.two_findings import origin
@@ -122,7 +122,7 @@ def folder_html(found: Candidates) -> str:
     )
 
 
-def summary_html(found: Mapping[str, Any]) -> str:
+def summary_html(found: schema.Sweep) -> str:
     """The progress and the findings of the sweep, in one or two sentences."""
     rows = found["rows"]
     hits = sum(row["error"] is None and row["verdict"] == "found" for row in rows)
@@ -147,7 +147,7 @@ def summary_html(found: Mapping[str, Any]) -> str:
     )
 
 
-def table_row(row: Mapping[str, Any]) -> list[str]:
+def table_row(row: schema.SweepRow) -> list[str]:
     """One suspect as a row of the table."""
     if row["error"] is not None:
         return [row["path"], "failed", outcome(row), "–", "–"]

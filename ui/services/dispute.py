@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,10 +11,12 @@ from irwm.checkpoint import Checkpoint
 from irwm.errors import IrwmError, path_from, shown_path
 from irwm.ownership import Commitment
 from irwm.ownership.dispute import Claim, resolve
+from irwm.report import schema
 from irwm.report.brought import opened_key
 from irwm.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html, word
 from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.stamps import StampedCommitment
+from irwm.report.structure import plain
 from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import described, hashes, time_stamp
@@ -64,7 +65,7 @@ def run(request: DisputeRequest, vault: Vault, work: Work) -> dict[str, Any]:
     )
     filing = Filing.begin(vault, request)
     for role, item in _items(claims, exhibits):
-        filing.item(asdict(item), note=role)
+        filing.item(plain(asdict(item)), note=role)
     document, files = filing.signed(document, NAME, dispute_html)
     for name, content in files.items():
         work.files.write(name, content)
@@ -79,7 +80,7 @@ def run(request: DisputeRequest, vault: Vault, work: Work) -> dict[str, Any]:
     }
 
 
-def _ours(vault: Vault, shown: OurClaim) -> tuple[Claim, dict[str, Any] | None]:
+def _ours(vault: Vault, shown: OurClaim) -> tuple[Claim, schema.TimeStamp | None]:
     """Our claim, and its time-stamp."""
     key = irwm.Key.from_bytes(vault.key_bytes(shown.key))
     stamp = earliest_timestamp(vault, shown.key)
@@ -93,7 +94,7 @@ def _ours(vault: Vault, shown: OurClaim) -> tuple[Claim, dict[str, Any] | None]:
     return claim, time_stamp(stamp)
 
 
-def _theirs(shown: TheirClaim, roots: str) -> tuple[Claim, dict[str, Any] | None]:
+def _theirs(shown: TheirClaim, roots: str) -> tuple[Claim, schema.TimeStamp | None]:
     """The other claim, and its time-stamp, proven by our roots alone."""
     key = opened_key(path_from(shown.key_file))
     committed, given = None, None
@@ -128,7 +129,7 @@ def _theirs(shown: TheirClaim, roots: str) -> tuple[Claim, dict[str, Any] | None
 
 
 def _described(
-    claim: Claim, stamp: Mapping[str, Any] | None, work: Work, original: Checkpoint, *, ours: bool
+    claim: Claim, stamp: schema.TimeStamp | None, work: Work, original: Checkpoint, *, ours: bool
 ) -> ClaimInfo:
     released = None if claim.released is None else _item(claim.released, work, original)
     return ClaimInfo.of(

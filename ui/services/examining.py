@@ -21,13 +21,14 @@ from irwm.evidence.finding import FORMS
 from irwm.evidence.verdict import log10_risk
 from irwm.keys.check_original import check_original
 from irwm.ownership.key_search import Standing, standing
-from irwm.report import wording
+from irwm.report import schema, wording
 from irwm.report.answer import MADE
 from irwm.report.controls import WAY, Controls
-from irwm.report.document import examination, finding_document, plain
+from irwm.report.document import examination, finding_document
 from irwm.report.error_rates import ErrorRates
 from irwm.report.items import ItemDescription, KeyInfo, SelfTest, after_controls, installed_versions
 from irwm.report.stamps import StampedCommitment
+from irwm.report.structure import plain
 from irwm.report.tracing import SHOWN, TRACING, Traced, mark_of
 from irwm.report.tracing import control as tracing_control
 from irwm.report.tracing import section as tracing_section
@@ -174,7 +175,7 @@ class Examined:
         stamp_of: Callable[[str], TimestampRecord | None] | None = None,
         seen_of: Callable[[Mapping[str, str]], str] | None = None,
         hashed: bool = True,
-    ) -> dict[str, Any]:
+    ) -> schema.Report:
         """The results as a report's document; the items are hashed for it.
 
         Args:
@@ -217,21 +218,21 @@ class Examined:
             keys_held=self.keys.held,
         )
 
-    def _standing(self, traced: Traced | None, stamp: Mapping[str, Any] | None, seen_utc: str) -> Standing:
+    def _standing(self, traced: Traced | None, stamp: schema.TimeStamp | None, seen_utc: str) -> Standing:
         """The standing of the claim, by the odds behind the verdict."""
         finding = self.findings[self.best]
         risk = finding.log10_risk  # of the strongest form of evidence, in any place
         if traced is not None:
             section = tracing_section(traced)
-            verdict = after_controls(verdict_of(finding, section), [asdict(test) for test in self.controls])
+            verdict = after_controls(verdict_of(finding, section), plain([asdict(test) for test in self.controls]))
             if verdict["rests_on"] == TRACING and section["log10_risk"] is not None:
                 risk = section["log10_risk"]
         return standing(risk, stamp["time_utc"] if stamp is not None else None, seen_utc or None)
 
-    def others(self) -> list[dict[str, Any]]:
+    def others(self) -> list[schema.OtherKey]:
         """The readings of all keys but the report's own, most likely first, so that a page can draw their figures: the
         parts of a document that are about one key, up to `MOST_POSITIONS` in total."""
-        found: list[dict[str, Any]] = []
+        found: list[schema.OtherKey] = []
         left = MOST_POSITIONS
         for place in self._order():
             finding = self.findings.get(place)
@@ -241,7 +242,7 @@ class Examined:
             if left < 0:
                 break
             key = self.keys.keys[place]
-            parts = examination(finding, finding.marked_rows.tolist())
+            parts: Mapping[str, object] = examination(finding, finding.marked_rows.tolist())
             info = {"commitment": key.commitment, **asdict(KeyInfo.of(key))}
             found.append(plain({"key": info} | {name: parts[name] for name in OF_ONE_KEY}))
         return found
@@ -407,12 +408,12 @@ def _best(findings: Mapping[int, irwm.Finding], traced: Sequence[int], tracing: 
 
 def decoy_test(tracing: Tracing) -> SelfTest:
     """The control of a tracing: no recipient who was never issued a copy may be named."""
-    found = {"forms": FORMS, "decoys": tracing.decoys.tolist()}
-    names = ("keys_tried", "tensors_read", "maps", "places", "looks", "risk")
-    return SelfTest(**tracing_control(found | {name: getattr(tracing, name) for name in names}))
+    names = ("keys_tried", "tensors_read", "maps", "places", "looks", "risk", "decoys")
+    found: schema.Compared = plain({"forms": FORMS} | {name: getattr(tracing, name) for name in names})
+    return SelfTest(**tracing_control(found))
 
 
-def time_stamp(stamp: TimestampRecord | None) -> dict[str, Any] | None:
+def time_stamp(stamp: TimestampRecord | None) -> schema.TimeStamp | None:
     """The section of a document about a time-stamp, read again from its files; None if there is none."""
     if stamp is None:
         return None

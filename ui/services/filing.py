@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from irwm.errors import printable
+from irwm.report import schema
 from irwm.report.document import to_json
 from irwm.report.received import ARCHIVE, ENDINGS
 from irwm.report.signature_file import ENDING, Signer, announced, sign_report
@@ -22,6 +23,8 @@ from storage.job_files import JobFiles
 from storage.records import TimestampRecord
 from storage.vault import Vault
 from ui.services.request import Filed
+
+_Signed = TypeVar("_Signed", schema.Dispute, schema.Lab)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Filing:
         id = known or vault.add_case(title or named_after(request.about), request.note).id
         return cls(vault, id, examiner, request.seen_utc)
 
-    def item(self, described: Mapping[str, Any], *, note: str, received_from: str = "", seen_utc: str = "") -> None:
+    def item(self, described: schema.Item, *, note: str, received_from: str = "", seen_utc: str = "") -> None:
         """Files an item of a report's document; only once, even if it is examined several times.
 
         Args:
@@ -92,7 +95,7 @@ class Filing:
         )
         return True
 
-    def items(self, document: Mapping[str, Any]) -> None:
+    def items(self, document: schema.Report) -> None:
         """Files the suspect and the original of a report's document."""
         self.item(document["items"]["original"], note="Original")
         self.item(document["items"]["suspect"], note="Suspect", seen_utc=self.seen_utc)
@@ -109,8 +112,8 @@ class Filing:
         )
 
     def signed(
-        self, document: Mapping[str, Any], name: str, page: Callable[[Mapping[str, Any], str], str]
-    ) -> tuple[dict[str, Any], dict[str, bytes]]:
+        self, document: _Signed, name: str, page: Callable[[_Signed, str], str]
+    ) -> tuple[_Signed, dict[str, bytes]]:
         """The signed document, and its files: numbers, page and the signature over both.
 
         Args:
@@ -124,9 +127,7 @@ class Filing:
         signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
         return signed, files | {f"{name}{ENDING}": signature}
 
-    def run(
-        self, document: Mapping[str, Any], files: Mapping[str, bytes], suspect: str, verdict: str, note: str
-    ) -> str:
+    def run(self, document: schema.Document, files: Mapping[str, bytes], suspect: str, verdict: str, note: str) -> str:
         """Files the whole document with its report's files, so that the evidence survives the job's folder.
 
         Returns:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from irwm.report import lab, sweep
+from irwm.report import lab, schema, sweep
 from irwm.report.document import ReportError
 from storage.errors import RecordNotFoundError, StorageError
 from storage.job_files import JobFiles
@@ -20,7 +18,7 @@ def jobs_of(vault: Vault) -> Jobs:
     return Jobs(vault.home).opened(vault.jobs_keys())
 
 
-def overview_of(files: JobFiles) -> dict[str, Any]:
+def overview_of(files: JobFiles) -> schema.Sweep:
     """The overview of a sweep.
 
     Raises:
@@ -31,7 +29,7 @@ def overview_of(files: JobFiles) -> dict[str, Any]:
     )
 
 
-def lab_of(files: JobFiles) -> dict[str, Any]:
+def lab_of(files: JobFiles) -> schema.Lab:
     """The document of a lab.
 
     Raises:

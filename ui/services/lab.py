@@ -22,6 +22,7 @@ from irwm.attacks.attack import Attack, Attacked, Setup, Strength
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.errors import CancelledError, DiskSpaceError, IrwmError, KeyMismatchError
+from irwm.report import schema
 from irwm.report.document import to_json
 from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.lab import LAB_HTML, LAB_JSON, NAME, lab_document, lab_html, mark_section
@@ -133,7 +134,7 @@ def run(request: LabRequest, vault: Vault, work: Work) -> dict[str, Any]:
 class _Lab:
     """The results so far, which are always on the disk."""
 
-    def __init__(self, work: Work, request: LabRequest, vault: Vault, begun: dict[str, Any]) -> None:
+    def __init__(self, work: Work, request: LabRequest, vault: Vault, begun: schema.Lab) -> None:
         self._work = work
         self._document = begun
         self._earlier, why = comparable(request.resume, jobs_of(vault), begun)
@@ -199,7 +200,7 @@ class _Lab:
 
     def _tried(
         self, setup: Setup, attack: Attack, value: float | str, role: str, against: Reference | None
-    ) -> dict[str, Any]:
+    ) -> schema.LabRow:
         began = time.monotonic()
         private_folder(setup.scratch)
         try:
@@ -278,7 +279,7 @@ def _attack(trial: TrialOf) -> tuple[Attack, float | str]:
     return attack, value
 
 
-def _text(path: str) -> tuple[tuple[str, str], dict[str, Any]]:
+def _text(path: str) -> tuple[tuple[str, str], schema.Text]:
     """The half of a text for measuring and the half for training attacks, and a document's section about it.
 
     An attacker does not have the text for measuring. Measuring on the training text would give too good results.

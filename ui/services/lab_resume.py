@@ -6,11 +6,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from irwm.attacks.rewrite import COMPANIONS
 from irwm.errors import IrwmError
-from irwm.report.document import plain
+from irwm.report import schema
 from irwm.report.items import LAYOUT
 from irwm.report.lab import lab_html
 from storage.jobs import Jobs
@@ -50,15 +49,15 @@ def companions(*models: Path | None) -> str:
     return digest.hexdigest()
 
 
-def comparable(resume: str, jobs: Jobs, begun: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
+def comparable(resume: str, jobs: Jobs, begun: schema.Lab) -> tuple[list[schema.LabMark], str]:
     """The marks of earlier labs, oldest first, with the same settings, models, programs and device: the lab with
     the id `resume`, the lab that it continued, and so on. If there are none, also the reason, in the form that follows
     a colon; "" if `resume` is ""."""
-    marks: list[dict[str, Any]] = []
+    marks: list[schema.LabMark] = []
     why = ""
     for id in _line(resume, jobs):
         try:
-            earlier = plain(lab_of(jobs.files(id)))
+            earlier = lab_of(jobs.files(id))
             lab_html(earlier)  # rows that cannot be drawn now could not be filed at the end either
             different = _different(_asked(earlier), _asked(begun))
         except IrwmError as error:
@@ -83,7 +82,7 @@ def _line(resume: str, jobs: Jobs) -> list[str]:
     return ids
 
 
-def _asked(document: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(document: schema.Lab) -> dict[str, object]:
     """The settings that decide a lab's numbers, in addition to the marked copy, by their readable names."""
     original = document["original"]["fingerprint"], document["original"]["files"]
     programs = {name: each for name, each in document["versions"].items() if name not in _DRAWING}
@@ -96,16 +95,18 @@ def _asked(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _different(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def _different(one: Mapping[str, object], other: Mapping[str, object]) -> str:
     """The names of the settings that differ; "" if there are none."""
     names = dict.fromkeys((*one, *other))
     return ", ".join(name for name in names if one.get(name) != other.get(name))
 
 
-def known_rows(marks: Sequence[Mapping[str, Any]], section: Mapping[str, Any]) -> dict[tuple[str, Any], dict[str, Any]]:
+def known_rows(
+    marks: Sequence[schema.LabMark], section: schema.LabMark
+) -> dict[tuple[str, float | str], schema.LabRow]:
     """Rows of exactly the same copy and key, by attack and value; failed trials are run again."""
 
-    def copy_of(mark: Mapping[str, Any]) -> tuple[Any, ...]:
+    def copy_of(mark: schema.LabMark) -> tuple[object, ...]:
         files = [each["sha256"] for each in mark["release"]["files"]]
         return mark["mode"], mark["parameters"], mark["unmeasured"], mark["key"]["commitment"], files
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from irwm.attacks.attack import Attack
 from irwm.attacks.trial import Trial
 from irwm.evidence.finding import FOUND, Finding
 from irwm.evidence.verdict import log10_risk
-from irwm.report.document import plain
+from irwm.report import schema
+from irwm.report.structure import plain
 from irwm.report.tracing import MARK, TRACING
 from irwm.tracing import Tracing
 
 
-def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str, Any]:
+def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> schema.LabRow:
     """All numbers of one attack at one strength."""
     ways = [
         {"statistic": statistic, "invariant": invariant} | _read(finding)
@@ -22,7 +21,7 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
     rested = trial.finding if trial.ran else None
     # As in an investigation (`irwm.report.tracing.verdict`): a recipient named by the noise had this copy.
     named = rested is not None and not rested.faults and trial.traced is not None and bool(trial.traced.named)
-    row: dict[str, Any] = plain(
+    row: schema.LabRow = plain(
         {
             "role": role,
             "attack": attack.name,
@@ -46,7 +45,7 @@ def row_of(trial: Trial, attack: Attack, role: str, seconds: float) -> dict[str,
     return row
 
 
-def _read(finding: Finding) -> dict[str, Any]:
+def _read(finding: Finding) -> dict[str, object]:
     reading = finding.reading
     return {
         "verdict": finding.verdict,
@@ -62,7 +61,7 @@ def _read(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _traced(tracing: Tracing) -> dict[str, Any]:
+def _traced(tracing: Tracing) -> dict[str, object]:
     """The tracing of the copy's own recipient, and the number of comparisons that its odds are corrected for."""
     (trace,) = tracing.traces
     places = {"tensors_read": tracing.tensors_read, "places": tracing.places}

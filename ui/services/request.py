@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import irwm
 from irwm.errors import IrwmError
 from irwm.evidence.detection import INVARIANTS
 from irwm.scheme.statistic import STATISTICS
 from ui.services.recipients import Recipient
+
+if TYPE_CHECKING:
+    from irwm.report.schema import SeededWay
 
 # Whether the cost of a mark is measured: never, of models that are small enough, or always.
 NEVER, SMALL, ALWAYS = "no", "small", "yes"
@@ -132,9 +135,9 @@ class ExamineRequest(Filed):
     scheduler: str = ""
 
     @property
-    def way(self) -> dict[str, Any]:
+    def way(self) -> SeededWay:
         """Statistic, invariant and seed of the additional reading."""
-        return {"statistic": self.statistic, "invariant": self.invariant, "seed": self.seed}
+        return cast("SeededWay", {"statistic": self.statistic, "invariant": self.invariant, "seed": self.seed})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

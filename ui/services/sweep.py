@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,12 @@ import irwm
 from irwm.checkpoint.candidates import Candidates, SweepFolderError, find_checkpoints
 from irwm.errors import CancelledError, IrwmError, NotACheckpointError, path_from, printable, shown_path
 from irwm.evidence.devices import on_device
+from irwm.report import schema
 from irwm.report.answer import word_of
-from irwm.report.document import ReportError, from_json, plain, to_json
+from irwm.report.document import ReportError, from_json, to_json
 from irwm.report.items import SETTINGS, installed_versions
 from irwm.report.signature_file import Signer, sign_report
+from irwm.report.structure import plain
 from irwm.report.sweep import (
     FOUND_AT,
     OVERVIEW_HTML,
@@ -64,7 +66,7 @@ def run(request: SweepRequest, vault: Vault, work: Work) -> dict[str, Any]:
     tried = keys_digest(key.commitment for key in keys.keys)
     resumed = _resumed(request, vault)
     earlier = _earlier(request, resumed, original.fingerprint, tried)
-    filing = Filing.begin(vault, request, request.case_id or (earlier or {}).get("case_id") or "")
+    filing = Filing.begin(vault, request, request.case_id or (earlier["case_id"] if earlier else ""))
     sweep = _Sweep(
         resumed,
         work,
@@ -83,7 +85,7 @@ def run(request: SweepRequest, vault: Vault, work: Work) -> dict[str, Any]:
             tool_versions=installed_versions(),
         ),
     )
-    done = {row["path"]: row for row in (earlier or {}).get("rows", []) if row["error"] is None}
+    done = {row["path"]: row for row in earlier["rows"] if row["error"] is None} if earlier else {}
     with work.executor(keys.places, request.scheduler) as executor:
         examiner = Examiner(original, keys, request, executor, work.folder)
         of_suspects = _SuspectExaminer(request, original, examiner, filing, device)
@@ -101,13 +103,14 @@ def run(request: SweepRequest, vault: Vault, work: Work) -> dict[str, Any]:
             except (IrwmError, OSError) as caught:
                 error = caught if isinstance(caught, IrwmError) else _unreadable(path, caught)
                 work.log(f"{printable(name, 80)}: {error}")
-                sweep.add(row | {"error": error_parts(error)})
+                failed: schema.SweptError = plain(error_parts(error))
+                sweep.add({**row, "error": failed})
                 continue
             filing.items(document)
             document, files = sweep.publish(row, document, filing.signer())
             # Filed before it is listed: after a crash between the two, a resumed sweep files it twice instead of never.
             filing.run(document, files, shown_path(path), word_of(document), request.note)
-            sweep.add(row | summary(document))
+            sweep.add({**row, "error": None, **summary(document)})
     work.progress(len(found.paths), len(found.paths), "Writing the overview")
     return sweep.close(filing.signer())
 
@@ -139,7 +142,7 @@ class _SuspectExaminer:
     filing: Filing
     device: str
 
-    def document(self, path: Path, name: str, work: Work) -> dict[str, Any]:
+    def document(self, path: Path, name: str, work: Work) -> schema.Report:
         """The document on one suspect.
 
         Raises:
@@ -163,18 +166,18 @@ class _SuspectExaminer:
 class _Sweep:
     """The results so far, which are always on the disk."""
 
-    def __init__(self, resumed: JobFiles | None, work: Work, begun: dict[str, Any]) -> None:
+    def __init__(self, resumed: JobFiles | None, work: Work, begun: schema.Sweep) -> None:
         self._files, self._resumed = work.files, resumed
         self._overview = begun
         self._write()
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: schema.SweepRow) -> None:
         self._overview["rows"].append(row)
         self._write()
 
     def publish(
-        self, row: Mapping[str, Any], document: Mapping[str, Any], signer: Signer
-    ) -> tuple[dict[str, Any], dict[str, bytes]]:
+        self, row: schema.Suspect, document: schema.Report, signer: Signer
+    ) -> tuple[schema.Report, dict[str, bytes]]:
         """Writes a suspect's report next to the overview: numbers, PDF and the signature over both.
 
         Not the HTML, which a page draws from the numbers and which has five megabytes for each suspect.
@@ -182,13 +185,13 @@ class _Sweep:
         Returns:
             The document as written, and the files.
         """
-        stem = str(row["json"]).removesuffix(".json")
+        stem = row["json"].removesuffix(".json")
         files = signed_files(document, signer, stem, without=(".html",))
         for name, content in files.items():
             self._files.write(name, content)
         return from_json(files[f"{stem}.json"]), files
 
-    def take_over(self, before: dict[str, Any], row: dict[str, Any]) -> bool:
+    def take_over(self, before: schema.Swept, row: schema.Suspect) -> bool:
         """Adds a suspect from an earlier sweep with its report; False if that is missing or another suspect's."""
         if self._resumed is None or before["json"] != row["json"]:
             return False
@@ -200,7 +203,7 @@ class _Sweep:
                 self._files.write(name, self._resumed.read(name))
         except (StorageError, ReportError):
             return False
-        self.add(before | row)
+        self.add({**before, **row})
         return True
 
     def close(self, signer: Signer) -> dict[str, Any]:
@@ -232,8 +235,8 @@ class _Inner:
         self._outer.progress(self._done, self._total, f"{self._prefix}: {what[:1].lower()}{what[1:]}")
 
 
-def _row(name: str, stamp: str) -> dict[str, Any]:
-    return {"path": name, "stamp": stamp, "json": json_name(name), "error": None}
+def _row(name: str, stamp: str) -> schema.Suspect:
+    return {"path": name, "stamp": stamp, "json": json_name(name)}
 
 
 def _resumed(request: SweepRequest, vault: Vault) -> JobFiles | None:
@@ -245,7 +248,7 @@ def _resumed(request: SweepRequest, vault: Vault) -> JobFiles | None:
     return None
 
 
-def _earlier(request: SweepRequest, resumed: JobFiles | None, original: str, tried: str) -> dict[str, Any] | None:
+def _earlier(request: SweepRequest, resumed: JobFiles | None, original: str, tried: str) -> schema.Sweep | None:
     """The overview of the sweep to continue, if it has the same settings, folder, original and keys."""
     if resumed is None:
         return None

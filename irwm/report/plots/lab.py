@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import plotly.graph_objects as go
 
 from irwm.evidence.verdict import FOUND_LOG10_RISK
+from irwm.report import schema
 from irwm.report.lab_rows import (
     ATTACK,
     CONTROL,
@@ -25,7 +26,7 @@ from irwm.report.numbers import decimal, minus, number, percent, power_hover
 from irwm.report.plots.theme import TALL, Colours, add_line, colours, dashed, figure, label, note, power_ticks
 
 Way = tuple[str, str]
-Cost = Callable[[Mapping[str, Any]], float | None]
+Cost = Callable[[schema.LabRow], float | None]
 VERDICT_WAY: Way = next(iter(WAY_WORDS))
 # The verdict's way of reading and the paper's.
 USUAL_WAYS: tuple[Way, ...] = tuple(WAY_WORDS)[:2]
@@ -37,7 +38,7 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 _LEAST_RATIO, _MOST_RATIO = 2.0, 1e8
 
 
-def curved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def curved(rows: Sequence[schema.LabRow]) -> list[str]:
     """Names of the attacks that were carried out at two strengths or more, in their order."""
     counts: dict[str, int] = {}
     for row in rows:
@@ -46,7 +47,7 @@ def curved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name, count in counts.items() if count > 1]
 
 
-def trials(mark: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
+def trials(mark: schema.LabMark, *, dark: bool = False) -> go.Figure:
     """Every trial as a point: the loss of the model against the odds of the mark's reading."""
     c, rows = colours(dark), [row for row in mark["rows"] if row["ways"]]
     cost = _cost_of(rows)
@@ -91,7 +92,7 @@ def trials(mark: Mapping[str, Any], *, dark: bool = False) -> go.Figure:
     return fig
 
 
-def curve(mark: Mapping[str, Any], attack: str, *, ways: Sequence[Way] = USUAL_WAYS, dark: bool = False) -> go.Figure:
+def curve(mark: schema.LabMark, attack: str, *, ways: Sequence[Way] = USUAL_WAYS, dark: bool = False) -> go.Figure:
     """One attack over its strengths: the share of positions that count on the left, perplexity on the right.
 
     Args:
@@ -141,7 +142,7 @@ def curve(mark: Mapping[str, Any], attack: str, *, ways: Sequence[Way] = USUAL_W
                 name=f"{percent(USABLE)} higher (right)", line={"color": c.null, "width": 1.5, "dash": "dash"},
             )  # fmt: skip
     _level(fig, c, beta, f"chance: β = {beta:g}")
-    for word in dict.fromkeys(row["verdict"] for row in points):
+    for word in dict.fromkeys(row["verdict"] for row in points if row["verdict"] is not None):
         # An entry of the legend for each shape in the figure.
         marker = _marker(c, word, 10) | {"color": c.ink}
         fig.add_scatter(x=[None], y=[None], mode="markers", name=_WORDS[word], marker=marker)
@@ -155,23 +156,23 @@ def curve(mark: Mapping[str, Any], attack: str, *, ways: Sequence[Way] = USUAL_W
     return fig
 
 
-def _as_numbers(rows: Sequence[Mapping[str, Any]]) -> bool:
+def _as_numbers(rows: Sequence[schema.LabRow]) -> bool:
     """Whether the strengths are shares, whose distances have a meaning; bits and steps are evenly spaced."""
-    values = [row["value"] for row in rows]
-    return all(isinstance(v, float) for v in values) and all(a < b for a, b in itertools.pairwise(values))
+    values = [row["value"] for row in rows if isinstance(row["value"], float)]
+    return len(values) == len(rows) and all(a < b for a, b in itertools.pairwise(values))
 
 
-def _place(row: Mapping[str, Any], share: bool, is_start: bool) -> float | str:
+def _place(row: schema.LabRow, share: bool, is_start: bool) -> float | str:
     if is_start:
         return 0.0 if share else "not attacked"
     return row["value"] if share else label(row["strength"])
 
 
-def _ticks(points: Sequence[Mapping[str, Any]], start: Mapping[str, Any] | None) -> list[str]:
+def _ticks(points: Sequence[schema.LabRow], start: schema.LabRow | None) -> list[str]:
     return ["none" if row is start else label(row["strength"], 20) for row in points]
 
 
-def _ends(rows: Sequence[Mapping[str, Any]]) -> str:
+def _ends(rows: Sequence[schema.LabRow]) -> str:
     """The sentence under a curve's title: whether mark or model is lost first."""
     lost = next((row for row in rows if row["verdict"] != "found"), None)
     ruined = next((row for row in rows if (ratio := _ratio(row)) is not None and ratio > 1 + USABLE), None)
@@ -189,24 +190,25 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{mark}; {said}."
 
 
-def _ratio(row: Mapping[str, Any]) -> float | None:
+def _ratio(row: schema.LabRow) -> float | None:
     """Perplexity as a multiple of the release's, bounded; None if it was not measured."""
     change = change_of(row)
     return None if change is None else min(1 + change, _MOST_RATIO)
 
 
-def _alike(row: Mapping[str, Any]) -> float | None:
+def _alike(row: schema.LabRow) -> float | None:
     """The similarity of hidden states, for an encoder that predicts no tokens; None if it was not measured."""
-    return None if row["utility"] is None else row["utility"]["similarity"]
+    alike = None if row["utility"] is None else row["utility"]["similarity"]
+    return None if alike is None else number_of(alike)
 
 
-def _cost_of(rows: Sequence[Mapping[str, Any]]) -> Cost:
+def _cost_of(rows: Sequence[schema.LabRow]) -> Cost:
     """The measure of these models' loss: perplexity if they have one, else the similarity of hidden states."""
     has_none = all(_ratio(row) is None for row in rows)
     return _alike if has_none and any(_alike(row) is not None for row in rows) else _ratio
 
 
-def _cost_axis(cost: Cost, rows: Sequence[Mapping[str, Any]], join: str) -> dict[str, Any]:
+def _cost_axis(cost: Cost, rows: Sequence[schema.LabRow], join: str) -> dict[str, Any]:
     values = [value for row in rows if (value := cost(row)) is not None]
     if cost is _alike:
         return {
@@ -219,7 +221,7 @@ def _cost_axis(cost: Cost, rows: Sequence[Mapping[str, Any]], join: str) -> dict
     return {"type": "log", "range": [math.log10(low), math.log10(most)], "title_text": title} | _ratio_ticks(low, most)
 
 
-def _tally(rows: Sequence[Mapping[str, Any]], cost: Cost) -> str:
+def _tally(rows: Sequence[schema.LabRow], cost: Cost) -> str:
     """The sentence under the title: how many were found on either side of the line."""
     attacks = [row for row in rows if row["role"] == ATTACK]
     left_out = sum(cost(row) is None for row in rows)
@@ -272,20 +274,20 @@ def _level(fig: go.Figure, c: Colours, y: float, text: str) -> None:
     )  # fmt: skip
 
 
-def name_of(row: Mapping[str, Any]) -> str:
+def name_of(row: schema.Attacked) -> str:
     """A row in a few words: the attack and its strength."""
     return row["label"] if row["strength"] in ("", "once") else f"{row['label']}, {row['strength']}"
 
 
-def _way(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _way(row: schema.LabRow) -> schema.LabReading:
     """The reading that the verdict rests on, of a row that has readings."""
-    return cast("Mapping[str, Any]", verdict_way(row))
+    return cast(schema.LabReading, verdict_way(row))
 
 
-def _said(row: Mapping[str, Any]) -> str:
+def _said(row: schema.LabRow) -> str:
     """The text of a trial's hover."""
     way = _way(row)
-    lines = [f"<b>{label(name_of(row), 80)}</b>", _WORDS[row["verdict"]]]
+    lines = [f"<b>{label(name_of(row), 80)}</b>", _WORDS[row["verdict"] or way["verdict"]]]
     lines.append(f"{way['count']} of {way['present']} positions count")
     lines.append(f"probability by chance {power_hover(way['log10_risk'])}")
     if row["traced"] is not None:
@@ -298,12 +300,12 @@ def _said(row: Mapping[str, Any]) -> str:
             lines.append(f"KL {number_of(u['kl']):.4g} nats")
         if u["top1"] is not None:
             lines.append(f"same likeliest token {100 * u['top1']:.1f} %")
-        if u.get("similarity") is not None:
-            lines.append(f"hidden states alike by {u['similarity']:.4f} (cosine)")
+        if (alike := _alike(row)) is not None:
+            lines.append(f"hidden states alike by {alike:.4f} (cosine)")
     return "<br>".join(lines)
 
 
-def _read(row: Mapping[str, Any], reading: Mapping[str, Any] | None, way: Way) -> str:
+def _read(row: schema.LabRow, reading: schema.LabReading | None, way: Way) -> str:
     if reading is None:
         return ""
     return (
@@ -324,11 +326,11 @@ def change_text(change: float) -> str:
     return "over a million times as high" if change > 1e6 else f"{number(round(1 + change))} times as high"
 
 
-def _number(value: float | str) -> str:
+def _number(value: schema.Extended) -> str:
     found = number_of(value)
     return "beyond measure" if math.isinf(found) else f"{found:.4g}"
 
 
-def _z(row: Mapping[str, Any]) -> str:
-    z = row["traced"]["z"]
+def _z(row: schema.LabRow) -> str:
+    z = None if row["traced"] is None else row["traced"]["z"]
     return "unknown" if z is None else decimal(z, 1)

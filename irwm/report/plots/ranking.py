@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from irwm.report import schema
 from irwm.report.numbers import counted, decimal, minus, number, power_hover
 from irwm.report.plots.theme import HEIGHT, TALL, Colours, colours, dashed, figure, label, note
 
@@ -19,7 +20,7 @@ _PLAIN_UP_TO = 30.0
 _MOST_NAMES = 4
 
 
-def ranking(found: Mapping[str, Any], *, dark: bool = False, accuses: bool = True) -> go.Figure:
+def ranking(found: schema.Tracing, *, dark: bool = False, accuses: bool = True) -> go.Figure:
     """z over rank for the recipients of a document's section "tracing"; if there are very many, with a histogram of
     the others below.
 
@@ -27,7 +28,7 @@ def ranking(found: Mapping[str, Any], *, dark: bool = False, accuses: bool = Tru
     """
     c = colours(dark)
     word = "named" if accuses else "pointed to"
-    rows = [row for row in found["ranked"] if row["z"] is not None]
+    rows = [(row, row["z"]) for row in found["ranked"] if row["z"] is not None]
     named, others = found["named"], found["others"]
     # Keys, not recipients: among them may be the owner's, and keys whose copy was never written.
     keys = counted(found["recipients"], "key")
@@ -45,17 +46,18 @@ def ranking(found: Mapping[str, Any], *, dark: bool = False, accuses: bool = Tru
         return fig
     if others["count"]:
         make_subplots(rows=2, cols=1, vertical_spacing=0.2, row_heights=[0.62, 0.38], figure=fig)
-    z = [row["z"] for row in rows]
-    scale = _scale(z, found["decoys"], found["z_needed"])
-    _add_decoys(fig, c, found["decoys"], len(rows), scale)
+    z = [z for _, z in rows]
+    decoys = [z for z in found["decoys"] if z is not None]
+    scale = _scale(z, decoys, found["z_needed"])
+    _add_decoys(fig, c, decoys, len(rows), scale)
     for chosen, name, filled in ((False, "not named (observed)", False), (True, f"{word} (observed)", True)):
-        here = [(place, row) for place, row in enumerate(rows, 1) if row["named"] == chosen]
+        here = [(place, row, z) for place, (row, z) in enumerate(rows, 1) if row["named"] == chosen]
         if here:
             _add_recipients(fig, c, here, name, filled, scale, word)
     if accuses and 0 < named <= _MOST_NAMES and named <= len(rows) / 2:
-        said = ", ".join(label(row["recipient"] or row["owner"], 28) for row in rows if row["named"])
+        said = ", ".join(label(row["recipient"] or row["owner"], 28) for row, _ in rows if row["named"])
         fig.add_annotation(
-            text=said, x=named, y=scale(rows[named - 1]["z"]), xanchor="left", xshift=12, showarrow=False,
+            text=said, x=named, y=scale(z[named - 1]), xanchor="left", xshift=12, showarrow=False,
             font={"size": 12, "color": c.ink}, xref="x", yref="y",
         )  # fmt: skip
     ends = 0.5, len(rows) + 0.5
@@ -70,24 +72,24 @@ def ranking(found: Mapping[str, Any], *, dark: bool = False, accuses: bool = Tru
     of = number(found["recipients"])
     what = f"Keys by rank (the first {len(rows)} of {of})" if others["count"] else f"Keys by rank (of {of})"
     fig.update_xaxes(title_text=what, range=list(ends), showgrid=False, **_whole(len(rows)), **first)
-    fig.update_yaxes(title_text=_axis_title(scale), **_ticks(scale, [*z, *found["decoys"], found["z_needed"]]), **first)
+    fig.update_yaxes(title_text=_axis_title(scale), **_ticks(scale, [*z, *decoys, found["z_needed"]]), **first)
     if others["count"]:
-        _add_others(fig, c, others, found["decoys"])
+        _add_others(fig, c, others, decoys)
     return fig
 
 
 def _add_recipients(
     fig: go.Figure,
     c: Colours,
-    here: Sequence[tuple[int, Mapping[str, Any]]],
+    here: Sequence[tuple[int, schema.Recipient, float]],
     name: str,
     filled: bool,
     scale: _Scale,
     word: str,
 ) -> None:
     fig.add_scatter(
-        x=[place for place, _ in here],
-        y=[scale(row["z"]) for _, row in here],
+        x=[place for place, _, _ in here],
+        y=[scale(z) for _, _, z in here],
         mode="markers",
         cliponaxis=False,
         marker={
@@ -96,17 +98,17 @@ def _add_recipients(
             "size": 10 if filled else 7,
             "line": {"width": 1 if filled else 1.5, "color": c.paper if filled else c.accent},
         },
-        hovertext=[_hover(row, word) for _, row in here],
+        hovertext=[_hover(row, z, word) for _, row, z in here],
         hoverinfo="text",
         name=name,
     )
 
 
-def _hover(row: Mapping[str, Any], word: str) -> str:
+def _hover(row: schema.Recipient, z: float, word: str) -> str:
     weight = "" if row["share"] is None else f"<br>weight {row['share']:.4g}"
     return (
         f"<b>{label(row['recipient'] or row['owner'])}</b>, {word if row['named'] else 'not named'}"
-        f"<br>z = {row['z']:.6g}, rank {number(row['place'])}"
+        f"<br>z = {z:.6g}, rank {number(row['place'])}"
         f"<br>odds, corrected for all recipients {power_hover(row['log10_risk'])}{weight}"
         f"<br>{number(row['rows'])} rows compared"
     )
@@ -131,7 +133,7 @@ def _add_decoys(fig: go.Figure, c: Colours, decoys: Sequence[float], places: int
     )
 
 
-def _add_others(fig: go.Figure, c: Colours, others: Mapping[str, Any], decoys: Sequence[float]) -> None:
+def _add_others(fig: go.Figure, c: Colours, others: schema.Others, decoys: Sequence[float]) -> None:
     edges = np.array(others["edges"], float)
     centres = (edges[:-1] + edges[1:]) / 2
     counted = np.array(others["counts"], int)

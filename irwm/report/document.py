@@ -441,7 +441,7 @@ def read_document(
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = printable(f"{type(error).__name__}: {error}", 120)
         raise ReportError(unreadable, found=what, advice=advice) from error
-    if (name, version) != form:
+    if (name, version) != form or type(version) is not int:  # 12.0 equals 12
         found = f"{str(name)[:40]}, version {str(version)[:40]}"
         raise ReportError(other, expected=f"{form[0]}, version {form[1]}", found=found, advice=advice)
     if (wrong := fault(document, kind)) is not None:

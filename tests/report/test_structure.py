@@ -48,6 +48,13 @@ def test_document_of_wrong_structure_names_the_place(
     assert error.value.found.startswith(written)
 
 
+@pytest.mark.parametrize("version", [12.0, 11, "12", True])
+def test_another_version_is_refused(found: Examined, version: Any) -> None:
+    with pytest.raises(ReportError) as error:
+        from_json(to_json(changed(found.document, ("schema", "version"), version)))
+    assert error.value.found == f"irwm-report, version {version}"
+
+
 def test_deeply_nested_value_is_refused(found: Examined) -> None:
     deep: Any = []
     for _ in range(400):

@@ -147,3 +147,14 @@ for name in irwm.__all__:
 print(len(irwm.running.default_text()))
 """
     assert int(told(installed / "python", "-c", code, cwd=tmp_path)) > 10_000
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-cuda.lock"])
+def test_every_line_of_a_lock_is_one_version_with_hashes(name: str) -> None:
+    entries = [line for line in re.sub(r"\\\n", " ", (ROOT / name).read_text("utf-8")).splitlines() if line[0] != "#"]
+    assert entries
+    for entry in entries:
+        assert re.match(r"[A-Za-z0-9_.-]+==[A-Za-z0-9.]+ ", entry), entry
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}( |$)", entry), entry
+    if name == "requirements-cuda.lock":
+        assert all("sys_platform == 'linux'" in entry for entry in entries)

@@ -5,8 +5,8 @@ and sizes sigma as in tracing of weights (`irwm.tracing`),
 
     a_ij = w_i (G_i B_i)[n_ij],    z_u = sum_ij eps_ij a_ij / sqrt(sum_ij a_ij^2).
 
-For a recipient whose copy had no part in the answers, the signs are fair coins and independent of the a_ij, whatever
-the answers are. docs/method.md has the proof.
+For a recipient whose copy had no part in the answers, the signs are fair coins and independent of the a_ij, for any
+answers. docs/method.md has the proof.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -149,3 +150,10 @@ def test_too_many_constraints_are_refused(demo_path: Path, rows_of_demo: Sample)
     for refused in (lambda: rows_of_demo.invariant_of(21), lambda: sample(irwm.open_checkpoint(demo_path), 256)):
         with pytest.raises(ParameterError):
             refused()
+
+
+def test_more_colluders_or_noise_lower_z() -> None:
+    for m, k in ((2, 0.0), (10, 0.3), (256, 1.0)):
+        z = [Collusion(4096, 256, m, c, k).weakest_z for c in range(1, 400)]
+        assert all(a > b for a, b in itertools.pairwise(z))
+    assert Collusion(4096, 256, 8, 4, 0.6).expected_z < Collusion(4096, 256, 8, 4, 0.3).expected_z

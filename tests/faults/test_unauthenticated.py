@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import socket
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -300,3 +301,52 @@ def test_invalid_calls_do_not_fill_the_log(app: RunningApp, client: httpx.Client
                     assert any("process_completed" in line for line in stream.iter_lines())
     # Calls that Gradio does not accept, and calls that its handlers do not accept.
     assert app.log.read_text().count("A call could not be answered") == 2 * errors_seen.MOST
+
+
+@pytest.mark.fault(96)
+@pytest.mark.slow
+def test_the_right_passphrase_opens_while_six_callers_enter_wrong_ones(app: RunningApp, client: httpx.Client) -> None:
+    call(client, "do_unlock", [PASSPHRASE, 0])
+    call(client, "do_lock", [0])
+    client.get("/")  # a reload, which gives a new cookie
+    over, answered = threading.Event(), threading.Semaphore(0)
+
+    def attack() -> None:
+        while not over.is_set():
+            with app.client() as attacker, contextlib.suppress(httpx.HTTPError, AssertionError):
+                attacker.get("/")
+                call(attacker, "do_unlock", ["a guess", 0])
+                answered.release()
+
+    threads = [threading.Thread(target=attack) for _ in range(6)]
+    for each in threads:
+        each.start()
+    try:
+        for _ in range(6):
+            assert answered.acquire(timeout=PATIENCE)
+        call(client, "do_unlock", [PASSPHRASE, 0])
+        assert is_open(client), "a browser unlocked before gets in at the first try"
+
+        def opened() -> bool:
+            call(owner, "do_unlock", [PASSPHRASE, 0])
+            return is_open(owner)
+
+        with app.client() as owner:
+            owner.get("/")
+            until(opened, "a turn among six others", app.log)
+    finally:
+        over.set()
+        for each in threads:
+            each.join()
+
+
+@pytest.mark.fault(91)
+@pytest.mark.slow
+def test_session_names_take_little_memory(app: RunningApp, client: httpx.Client) -> None:
+    process = psutil.Process(app.process.pid)
+    number = handler(client, "arrive")
+    before = process.memory_info().rss
+    for n in range(100):
+        body = {"data": [False], "fn_index": number, "session_hash": f"{n}" * MIB}
+        assert client.post("/gradio_api/queue/join", json=body).status_code in (400, 413)
+    assert process.memory_info().rss - before < 100 * MIB

@@ -111,3 +111,21 @@ def test_non_http_is_refused_without_log_entries(serve: Serve, caplog: pytest.Lo
             connection.sendall(b"\x16\x03\x01 what is no request\r\n\r\n")
             assert b"400 Bad Request" in read_to_end(connection)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.fault(96)
+def test_excess_connections_end_the_longest_silent_one(serve: Serve) -> None:
+    served = serve(MOST=3)
+    with served.connect() as answered:
+        answered.sendall(ASK)
+        assert answered.recv(4096)
+        silent = [served.connect() for _ in range(4)]
+        try:
+            assert read_to_end(silent[0]) == read_to_end(silent[1]) == b""
+            silent[3].sendall(ASK)
+            assert b"200 OK" in silent[3].recv(4096)
+        finally:
+            for each in silent:
+                each.close()
+        served.may_end.set()
+        assert read_to_end(answered).endswith(b"z")

@@ -438,3 +438,28 @@ def test_only_latest_sessions_of_locked_browsers_are_kept() -> None:
         streams.claim(f"caller {number}", f"cookie {number}")
     assert gone == ["caller 0", "caller 1", "caller 2"]
     assert "officer" in streams._owners
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:3000", "https://127.0.0.1:7860", ""]
+)
+@pytest.mark.parametrize(("method", "path"), [("POST", "/gradio_api/queue/join"), ("GET", "/config"), ("GET", "/")])
+def test_other_origin_does_not_reach_the_app(harness: Harness, method: str, path: str, origin: str) -> None:
+    assert harness.ask(method, path, origin=origin).status_code == 403
+    assert harness.inner.reached == []
+
+
+@pytest.mark.fault(63)
+def test_large_bodies_are_refused_before_they_are_read(harness: Harness) -> None:
+    too_large = str(module.BODY_BYTES + 1)
+    assert harness.ask("POST", "/gradio_api/queue/join", content_length=too_large).status_code == 413
+    upload = str(module.UPLOAD_BYTES + 2 * module.MIB)
+    assert harness.ask("POST", "/gradio_api/upload", content_length=upload).status_code == 413
+    assert harness.inner.reached == []
+
+
+def test_a_body_of_unknown_length_is_refused(harness: Harness) -> None:
+    scope = {"type": "http", "method": "POST", "path": "/gradio_api/upload", "headers": [(b"host", HOST.encode())]}
+    with pytest.raises(Refusal) as caught:
+        harness.guard._check(scope)
+    assert caught.value.status == 411

@@ -7,11 +7,12 @@ all rows. `irwm.tracing` determines which of many recipients were involved.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from irwm.evidence.differences import Differences
-from irwm.evidence.examination import LEAST_SQUARES, MAPS, Aligned, Examination
+from irwm.evidence.examination import ALIGNED, LEAST_SQUARES, MAPS, Aligned, Examination
 from irwm.evidence.finding import FINGERPRINT, Evidence
 from irwm.evidence.sign_sums import Source, Span, Task, score
 from irwm.keys.key import Key
@@ -52,6 +53,17 @@ def fingerprint(examination: Examination, key: Key, enough: float) -> Evidence |
         if best is not None and best.log10_p_of_all <= enough:
             break
     return best
+
+
+def sampled_log10_p(suspect: Aligned, key: Key) -> float:
+    """log10 of the p-value of the noise of `key` in the rows of the first pass alone, as they are; 0 if none differs.
+
+    In a copy that was just written, some thousand rows show its noise as clearly as all of them.
+    """
+    task = task_of(differences_of(suspect, ALIGNED, key.derivation), [key.derivation.noise_key()], key.parameters)
+    spans = first_pass_spans(suspect.model.vocab_size, key.derivation.basis_key())
+    (z,) = score(replace(task, spans=spans)).z.tolist()
+    return float(rademacher_tail_log10(z)) if z == z else 0.0
 
 
 def _strength(evidence: Evidence) -> tuple[float, float]:

@@ -14,7 +14,11 @@ from numpy.typing import NDArray
 from irwm.checkpoint.dtypes import TORCH
 from irwm.checkpoint.model import Checkpoint
 from irwm.errors import ParameterError
+from irwm.evidence.parallel import in_order
 from irwm.scheme.noise import Noise
+
+# Numbers of a block of rows, 1 MB as float64: a core keeps them in its cache while it transforms them.
+BLOCK_NUMBERS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,8 @@ class NoisyRows:
         order = np.argsort(marked_rows)
         self._marked_rows, self._rows = marked_rows[order], rows[torch.from_numpy(order)]
         self._changed = np.zeros(model.vocab_size, dtype=bool)
+        self._height = max(1, BLOCK_NUMBERS // model.hidden_size)
+        self._blocks: dict[int, torch.Tensor] = {}
 
     @property
     def changed_rows(self) -> NDArray[np.int64]:
@@ -153,7 +159,17 @@ class NoisyRows:
         return patches
 
     def values(self, first: int, last: int) -> torch.Tensor:
-        """(n, d) the copy's rows from `first` up to `last`, in the embedding's dtype."""
+        """(n, d) the copy's rows from `first` up to `last`, in the embedding's dtype; each core computes a block."""
+        numbers = range(first // self._height, -(-last // self._height))
+        missing = [number for number in numbers if number not in self._blocks]
+        made = dict(zip(missing, in_order(self._block, missing, "cpu"), strict=True))
+        # The next piece begins in the last of these blocks.
+        self._blocks = {number: made[number] if number in made else self._blocks[number] for number in numbers}
+        begin = numbers[0] * self._height
+        return torch.cat(list(self._blocks.values()))[first - begin : last - begin]
+
+    def _block(self, number: int) -> torch.Tensor:
+        first, last = number * self._height, min((number + 1) * self._height, self._model.vocab_size)
         original = self._model.embedding(slice(first, last))
         tokens = np.arange(first, last)
         noisy = torch.from_numpy(self._noise.over(original.double().numpy(), tokens)).to(self._rows.dtype)

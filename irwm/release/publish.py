@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -186,10 +186,10 @@ def publish(
             needed = _needed(to_copy)
             _require_room(partial.path, out, needed)
             written = dict(cloned)
-            with ThreadPoolExecutor(1, "irwm-sha256") as hasher:
+            with ThreadPoolExecutor(1, "irwm-write") as writing:
                 for file in to_copy:
                     target = _place(partial.path, file)
-                    written[file.name] = _copy(file, target, overlays.get(file.path, ()), meter, hasher, search)
+                    written[file.name] = _copy(file, target, overlays.get(file.path, ()), meter, writing, search)
             _require_unchanged(selection.files)
             digests = {file.name: written[file.name].digest for file in selection.files}
             for folder in _folders(partial.path, digests):
@@ -313,19 +313,24 @@ def _copy(
     target: Path,
     patches: Sequence[Replacement],
     meter: _Meter,
-    hasher: Executor,
+    writing: Executor,
     search: RowSearch | None,
 ) -> _Written:
     """Copies one file with its patches applied, fsynced.
 
-    `hasher` computes the SHA-256 of one piece while that piece is written and the next is read.
+    `writing` hashes and writes one piece while the next one is read or computed.
     """
     digest = hashlib.sha256()
     buffers = [bytearray(min(CHUNK, file.seen.size)) for _ in range(2)]
-    hashing: Future[None] | None = None
+    last: Future[None] | None = None
     first = 0
     with open_seen(file.path, file.seen) as reader:
         writer = os.open(target, WRITE_FLAGS, 0o666)
+
+        def store(piece: memoryview) -> None:
+            digest.update(piece)
+            _write_all(writer, piece)
+
         try:
             meter.poll()
             for number, begin in enumerate(range(0, file.seen.size, CHUNK)):
@@ -334,18 +339,19 @@ def _copy(
                 piece = memoryview(buffers[number % 2])[: min(CHUNK, file.seen.size - begin)]
                 read_into(reader, file.path, begin, piece)
                 first = overlay(piece, begin, patches, first)
-                if hashing is not None:  # in order, and before the other buffer is reused
-                    hashing.result()
-                hashing = hasher.submit(digest.update, piece)
+                if last is not None:  # in order, and before the other buffer is reused
+                    last.result()
+                last = writing.submit(store, piece)
                 if search is not None:
                     search.check(buffers[number % 2], len(piece), begin == 0, file.path)
-                _write_all(writer, piece)
                 meter.advance(len(piece), file.name)
+            if last is not None:
+                last.result()
             os.fsync(writer)
             seen = FileState.of(os.fstat(writer))
         finally:
-            if hashing is not None:
-                hashing.result()
+            if last is not None:
+                wait([last])  # the file must not be closed while it is written
             os.close(writer)
     return _Written(digest.hexdigest(), seen)
 

@@ -21,6 +21,10 @@ from numpy.typing import NDArray
 
 from irwm.scheme import keystream
 
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+# Of each byte its 8 signs as one number: 1 for a bit 0, -1 for a bit 1, the lowest bit first.
+_SIGNS_OF_BYTE = (1 - 2 * _BITS.view(np.int8)).view(np.uint64)[:, 0]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Basis:
@@ -47,19 +51,21 @@ class Basis:
         outer, inner = self.signs(tokens)
         from scipy.fft import dct  # takes a quarter of a second to import, and is not needed for marks in the open
 
-        mixed = dct(rows * outer, norm="ortho", axis=1)
-        return np.asarray(dct(mixed[:, self.order] * inner, norm="ortho", axis=1))
+        mixed = np.take(dct(rows * outer, norm="ortho", axis=1, overwrite_x=True), self.order, axis=1)
+        mixed *= inner
+        return np.asarray(dct(mixed, norm="ortho", axis=1, overwrite_x=True))
 
     def out_of(self, rows: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n, d) rows e_i B_i^T: converted back from the basis."""
         if self.order is None:
             return rows
         outer, inner = self.signs(tokens)
-        mixed = np.empty(rows.shape)
+        back = np.empty_like(self.order)
+        back[self.order] = np.arange(self.order.size)
         from scipy.fft import idct
 
-        mixed[:, self.order] = idct(rows, norm="ortho", axis=1) * inner
-        return np.asarray(idct(mixed, norm="ortho", axis=1)) * outer
+        mixed = np.take(idct(rows, norm="ortho", axis=1) * inner, back, axis=1)
+        return np.asarray(idct(mixed, norm="ortho", axis=1, overwrite_x=True)) * outer
 
     def signs(self, tokens: NDArray[np.int64]) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
         """(n, d) 1 or -1 twice, the diagonals of D_i and D'_i of the tokens i (n,)."""
@@ -73,6 +79,5 @@ class Basis:
             count = (stop - start) * 2 * each
             run = keystream.words32(self.sign_key, int(tokens[start]) * 2 * each, count)
             words[start:stop] = run.reshape(stop - start, -1)
-        bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(np.int8)
-        signs = 1 - 2 * bits.reshape(tokens.size, 2, 32 * each)
+        signs = np.take(_SIGNS_OF_BYTE, words.view(np.uint8)).view(np.int8).reshape(tokens.size, 2, 32 * each)
         return signs[:, 0, :d], signs[:, 1, :d]

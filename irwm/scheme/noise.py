@@ -64,19 +64,20 @@ class Noise:
 
         A row of zeros stays zero: its deviation is 0, and noise of size sigma_E would turn padding into words.
         """
-        noisy = rows.copy()
-        lengths = np.linalg.norm(rows, axis=1)
-        chosen = np.flatnonzero(~np.isin(tokens, self.untouched) & (lengths > 0))
-        if not self.coordinates or not chosen.size:
-            return noisy
+        if not self.coordinates or not len(rows):
+            return rows.copy()
         d = rows.shape[1]
-        positions, signs = places(self.stream_key, tokens[chosen], self.coordinates, d, adds=adds(self.size))
-        noise = signs * self._sizes(lengths[chosen] / np.sqrt(d), tokens[chosen])[:, None]
-        inside = self.basis.into(rows[chosen], tokens[chosen])
-        if adds(self.size):
-            noise += np.take_along_axis(inside, positions, axis=1)
+        deviations = np.linalg.norm(rows, axis=1) / np.sqrt(d)
+        kept = np.isin(tokens, self.untouched) | ~(deviations > 0)
+        positions, signs = places(self.stream_key, tokens, self.coordinates, d, adds=adds(self.size))
+        noise = signs * self._sizes(deviations, tokens)[:, None]
+        # Added noise is converted alone, which takes half as long as converting the rows to the basis and back.
+        inside = np.zeros(rows.shape) if adds(self.size) else self.basis.into(rows.copy(), tokens)
         np.put_along_axis(inside, positions, noise, axis=1)
-        noisy[chosen] = self.basis.out_of(inside, tokens[chosen])
+        noisy = self.basis.out_of(inside, tokens)
+        if adds(self.size):
+            noisy += rows
+        noisy[kept] = rows[kept]
         return noisy
 
     def _sizes(self, deviations: NDArray[np.float64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:

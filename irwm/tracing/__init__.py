@@ -7,7 +7,7 @@ Algorithm 6 recognises a user by the mark (`irwm.evidence.detect_each`). This go
     result        the results of a tracing
 """
 
-from irwm.tracing.recognition import trace, trace_each
+from irwm.tracing.recognition import RISK, trace, trace_each
 from irwm.tracing.result import Trace, Tracing
 
-__all__ = ["Trace", "Tracing", "trace", "trace_each"]
+__all__ = ["RISK", "Trace", "Tracing", "trace", "trace_each"]

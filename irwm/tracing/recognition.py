@@ -20,6 +20,7 @@ from irwm.evidence.detection import ENOUGH_LOG10_RISK
 from irwm.evidence.examination import MAPS, Aligned, Examination
 from irwm.evidence.finding import FORMS
 from irwm.evidence.fingerprint import differences_of, first_pass_spans, task_of
+from irwm.evidence.parallel import in_order
 from irwm.evidence.sign_sums import Sums, Task, score
 from irwm.keys.check_original import check_geometry, check_original
 from irwm.keys.key import Key
@@ -289,8 +290,8 @@ class _Search:
         say(0, len(tasks), what)
         if self.executor is None:
             results = []
-            for task in tasks:
-                results.append(score(task))
+            for sums in in_order(score, tasks, "cpu"):
+                results.append(sums)
                 say(len(results), len(tasks), what)
             return results
         futures = [self.executor.submit(score, task) for task in tasks]

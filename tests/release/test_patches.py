@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from irwm.errors import ParameterError
+import irwm
+from irwm.errors import MarginError, ParameterError
 from irwm.release import Patch, publish
-from irwm.release.patches import checked_patches, overlay
+from irwm.release.patches import NoisyRows, checked_patches, overlay
+from irwm.scheme.parameters import many_recipients
 from tests.checkpoint.builders import EMBEDDING
+from tools.copies import keys_for
 
 
 def test_patches_are_sorted_by_position(model) -> None:
@@ -64,3 +69,40 @@ def test_a_stream_of_any_piece_size_gets_every_patched_byte(gaps: list[tuple[int
         first = overlay(piece, begin, patches, first)
         out += bytes(piece)
     assert out == bytes(expected)
+
+
+def test_noisy_rows_do_not_depend_on_the_pieces_they_are_written_in(tiny_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("irwm.release.patches.BLOCK_NUMBERS", 64 * 37)  # 17 blocks, the last one shorter
+    model = irwm.open_checkpoint(tiny_path)
+    (key,) = keys_for(model, ["Ann"], many_recipients(model.hidden_size))
+    marked, rows = np.array([400, 3, 36, 37]), torch.randn(4, 64).to(getattr(torch, model.dtype))
+    noise = key.noise(model, key.choices())
+    expected = torch.from_numpy(noise.over(model.embedding().double().numpy(), np.arange(600))).to(rows.dtype)
+    expected[marked] = rows
+    raw = expected.view(torch.uint8).numpy().tobytes()
+    for size in (len(raw), 64 * 37 * 4, 7919):
+        noisy = NoisyRows(model, noise, marked, rows)
+        ((patch,),) = noisy.patches([EMBEDDING]).values()
+        ends = [*range(patch.start, patch.stop, size), patch.stop]
+        assert b"".join(map(patch.read, ends, ends[1:])) == raw
+        differs = (expected.float() != model.embedding()).any(dim=1).numpy()
+        assert np.array_equal(noisy.changed_rows, np.flatnonzero(differs))
+
+
+@pytest.mark.parametrize("further", [False, True])
+def test_copy_with_another_recipients_noise_is_not_published(
+    demo_path: Path, tmp_path: Path, monkeypatch, further: bool
+) -> None:
+    model = irwm.open_checkpoint(demo_path)
+    ann, bob = keys_for(model, ["Ann", "Bob"], many_recipients(model.hidden_size))
+    shared = irwm.insert(model, ann, tmp_path / "ann").shared if further else None
+    theirs, prepare = ann.noise(model, ann.choices()), NoisyRows.__init__
+    monkeypatch.setattr(
+        NoisyRows,
+        "__init__",
+        lambda self, model, noise, *rows: prepare(self, model, replace(noise, stream_key=theirs.stream_key), *rows),
+    )
+    with pytest.raises(MarginError) as caught:
+        irwm.insert(model, bob, tmp_path / "bob", shared=shared)
+    assert caught.value.tensor == EMBEDDING
+    assert not (tmp_path / "bob").exists()

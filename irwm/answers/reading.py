@@ -13,7 +13,7 @@ from irwm.answers.weights import weightings
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.evidence.finding import FINGERPRINT, Evidence
-from irwm.evidence.fingerprint import task_of
+from irwm.evidence.fingerprint import Group, task_of
 from irwm.evidence.sign_sums import score
 from irwm.keys.check_original import check_geometry, check_original
 from irwm.keys.key import Key
@@ -22,7 +22,6 @@ from irwm.running.opened import open_weights
 from irwm.scheme.basis import Basis
 from irwm.scheme.parameters import EMBEDDING, HEAD, PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
-from irwm.tracing.recognition import Group
 
 Progress = Callable[[int, int, str], None]
 

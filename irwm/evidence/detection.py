@@ -21,7 +21,7 @@ from irwm.errors import CheckpointError, KeyMismatchError, ParameterError
 from irwm.evidence.devices import NOT_ENOUGH, on_device
 from irwm.evidence.examination import ALIGNED, MAPS, Aligned, Examination
 from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND, Finding, Reading
-from irwm.evidence.fingerprint import fingerprint
+from irwm.evidence.fingerprint import Fingerprints
 from irwm.evidence.lineage import with_mark
 from irwm.evidence.parallel import in_order
 from irwm.evidence.verdict import judge, judge_both, log10_risk, of_both_places
@@ -135,12 +135,13 @@ def _detect(
     first, parts = examination.places[0], [key.at(_places(examination, key)[0]) or key for key in keys]
     _, place = on_device(lambda device: examination.on(device).at(first).check(parts), examination.device)
     question = _Question(seed, _null_orders(examination, keys, seed), tried)
+    fingerprints = Fingerprints(keys)
 
     def found(key: Key) -> Finding:
         def read(device: str) -> Finding:
             here = examination.on(device)
             finding = _read(here, key, question, way)
-            return _with_fingerprint(here, key, finding) if both else finding
+            return _with_fingerprint(here, key, finding, fingerprints) if both else finding
 
         finding, used = on_device(read, place)
         if used == examination.device:
@@ -152,12 +153,12 @@ def _detect(
     yield from in_order(found, keys[1:], place)
 
 
-def _with_fingerprint(examination: Examination, key: Key, finding: Finding) -> Finding:
+def _with_fingerprint(examination: Examination, key: Key, finding: Finding, fingerprints: Fingerprints) -> Finding:
     """The finding with the key's fingerprint, if it has one and the mark is not clear enough."""
     if finding.forms == 1 or log10_risk(finding.reading, finding.comparisons) <= ENOUGH_LOG10_RISK:
         return finding
     enough = ENOUGH_LOG10_RISK - math.log10(finding.comparisons_of_a_tensor)
-    return judge_both(replace(finding, fingerprint=fingerprint(examination, key, enough)))
+    return judge_both(replace(finding, fingerprint=fingerprints.of(examination, key, enough)))
 
 
 def detect_ways(

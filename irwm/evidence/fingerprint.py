@@ -1,4 +1,4 @@
-"""The fingerprint of one key in a suspect: a separate form of evidence, in addition to the mark's ranks.
+"""The fingerprint of a key in a suspect: a separate form of evidence, in addition to the mark's ranks.
 
 Both depend only on the key, and one can survive without the other: a mark is in a few rows, the noise of Algorithm 4 in
 all rows. `irwm.tracing` determines which of many recipients were involved.
@@ -6,15 +6,21 @@ all rows. `irwm.tracing` determines which of many recipients were involved.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from threading import Lock
 
 import numpy as np
+from numpy.typing import NDArray
 
 from irwm.evidence.differences import Differences
 from irwm.evidence.examination import ALIGNED, LEAST_SQUARES, MAPS, Aligned, Examination
 from irwm.evidence.finding import FINGERPRINT, Evidence
-from irwm.evidence.sign_sums import Source, Span, Task, score
+from irwm.evidence.parallel import in_order
+from irwm.evidence.sign_sums import Source, Span, Task, by_rows, score
 from irwm.keys.key import Key
 from irwm.scheme.basis import Basis
 from irwm.scheme.derivation import Derivation
@@ -27,32 +33,115 @@ from irwm.scheme.probabilities import rademacher_tail_log10
 FIRST_PASS_RUNS, FIRST_PASS_RUN = 8, 256
 
 
-def fingerprint(examination: Examination, key: Key, enough: float) -> Evidence | None:
-    """The evidence for the noise of `key` in the suspect; None if no row can be read.
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Recipients of one release: one basis, one number of noise coordinates.
 
-    The best over all places, all tensors that may be in each place, and all maps of `MAPS`, until its p for all tensors
-    of its place is low enough. The caller corrects for these tensors, and for all places and maps.
+    Attributes:
+        numbers: (r,) their places among the keys.
+        stream_keys: their noise keys.
+        derivation: that of any of them; basis and decoys are the same for all.
+        parameters: those of all of them, since the basis depends on them.
+    """
+
+    numbers: NDArray[np.int64]
+    stream_keys: tuple[bytes, ...]
+    derivation: Derivation
+    parameters: Parameters
+
+    @classmethod
+    def all_of(cls, keys: Sequence[Key], place: str) -> list[Group]:
+        members: dict[bytes, list[tuple[int, Derivation, Parameters]]] = {}
+        for number, key in enumerate(keys):
+            part = key.at(place)
+            if part is not None and part.parameters.noise_coordinates:
+                derivation = part.derivation
+                members.setdefault(derivation.basis_key(), []).append((number, derivation, part.parameters))
+        return [
+            cls(
+                numbers=np.array([number for number, _, _ in group]),
+                stream_keys=tuple(derivation.noise_key() for _, derivation, _ in group),
+                derivation=group[0][1],
+                parameters=group[0][2],
+            )
+            # In an order independent of the keys' own order: it decides which group gets the last decoys.
+            for _, group in sorted(members.items(), key=lambda each: each[0])
+        ]
+
+
+class Fingerprints:
+    """The evidence for the noise of each of many keys in a suspect, whose rows are converted once for all keys of a
+    release.
 
     Args:
-        key: a key with noise.
-        enough: the `Evidence.log10_p_of_all` at which the search stops.
-
-    Raises:
-        CheckpointError: a file cannot be read.
+        keys: all keys; those without noise have no evidence.
     """
-    best: Evidence | None = None
-    for place in examination.places:
-        part = key.at(place)
-        if part is None:
-            continue
-        found = _in_place(examination.at(place), part, enough, place)
-        # The best of two places is chosen after each is corrected for its own tensors: a place with many tensors may
-        # have the larger z and still show less.
-        if found is not None and (best is None or _strength(found) > _strength(best)):
-            best = found
-        if best is not None and best.log10_p_of_all <= enough:
-            break
-    return best
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self._keys = keys
+        # By device, place, tensor and map: z and the rows compared, by noise key.
+        self._read: dict[tuple[str, str, int, str], dict[bytes, tuple[float, int]]] = {}
+        self._reading = Lock()  # several keys are read at the same time
+
+    def of(self, examination: Examination, key: Key, enough: float) -> Evidence | None:
+        """The evidence for one of the keys; None if no row can be read.
+
+        The best over all places, all tensors that may be in each place, and all maps of `MAPS`, until its p for all
+        tensors of its place is low enough. The caller corrects for these tensors, and for all places and maps.
+
+        Args:
+            examination: the suspect; the same for every call, on any device.
+            enough: the `Evidence.log10_p_of_all` at which the search stops.
+
+        Raises:
+            CheckpointError: a file cannot be read.
+        """
+        best: Evidence | None = None
+        for place in examination.places:
+            part = key.at(place)
+            if part is None:
+                continue
+            found = self._in_place(examination, part, enough, place)
+            # The best of two places is chosen after each is corrected for its own tensors: a place with many tensors
+            # may have the larger z and still show less.
+            if found is not None and (best is None or _strength(found) > _strength(best)):
+                best = found
+            if best is not None and best.log10_p_of_all <= enough:
+                break
+        return best
+
+    def _in_place(self, examination: Examination, key: Key, enough: float, place: str) -> Evidence | None:
+        best: Evidence | None = None
+        stream_key, aligned = key.derivation.noise_key(), examination.at(place).aligned
+        for by in MAPS:
+            for number in range(len(aligned)):
+                z, rows = self._of_tensor(examination, place, number, by).get(stream_key, (math.nan, 0))
+                if z == z and (best is None or z > best.z):
+                    log10_p = float(rademacher_tail_log10(z))
+                    best = Evidence(FINGERPRINT, place, log10_p, by, len(aligned), z, rows)
+            if best is not None and best.log10_p_of_all <= enough:
+                break
+        return best
+
+    def _of_tensor(self, examination: Examination, place: str, number: int, by: str) -> dict[bytes, tuple[float, int]]:
+        """z and the rows compared of all keys, by noise key."""
+        which = examination.device, place, number, by
+        with self._reading:
+            if which not in self._read:
+                suspect = examination.at(place).aligned[number].checked_by_content
+                self._read[which] = self._sums(suspect, place, by) if suspect.holds_embedding else {}
+            return self._read[which]
+
+    def _sums(self, suspect: Aligned, place: str, by: str) -> dict[bytes, tuple[float, int]]:
+        found: dict[bytes, tuple[float, int]] = {}
+        for group in Group.all_of(self._keys, place):
+            if not suspect.readable(by, group.derivation.sample_key()):
+                continue
+            differences = differences_of(suspect, by, group.derivation)
+            task = task_of(differences, group.stream_keys, group.parameters)
+            sums = reduce(add, in_order(score, list(by_rows(task)), "cpu"))
+            found |= {key: (z, sums.rows) for key, z in zip(group.stream_keys, sums.z.tolist(), strict=True)}
+        return found
 
 
 def sampled_log10_p(suspect: Aligned, key: Key) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -13,11 +13,11 @@ from irwm.checkpoint import Checkpoint
 from irwm.evidence.differences import Difference
 from irwm.scheme.noise import MEAN_SIZE, adds, place_words, placed
 
-# Numbers of a block of differences, 16 MB as float64, and its rows: all places of one recipient in them fit into a
-# core's nearest cache.
-_BLOCK_NUMBERS, _BLOCK_ROWS = 2 << 20, 512
+# Numbers of a block of differences, 16 MB as float64, and its rows: as float32 they fit into a core's cache.
+_BLOCK_NUMBERS, _BLOCK_ROWS = 2 << 20, 128
 # Rows of places computed at once, for several recipients if a block has few rows: one call costs as much as 100 rows.
-_ROWS_AT_ONCE = 2048
+_ROWS_AT_ONCE = 1024
+_ROWS_PER_TASK = 8192
 
 Span = tuple[int, int]
 
@@ -133,6 +133,13 @@ def _block(task: Task, first: int, last: int) -> Sums:
         sizes = np.where(difference.units > 0, task.deviation, 0.0)
     whole = task.coordinates * float(difference.gauges @ sizes)
     return Sums(signed, squares, gauged, whole, int((difference.units > 0).sum()))
+
+
+def by_rows(task: Task) -> Iterator[Task]:
+    """The task cut into tasks over fewer rows, whose sums add up to its own."""
+    for first, last in task.spans:
+        for start in range(first, last, _ROWS_PER_TASK):
+            yield replace(task, spans=((start, min(start + _ROWS_PER_TASK, last)),))
 
 
 def blocks(spans: Sequence[Span], d: int) -> Iterator[Span]:

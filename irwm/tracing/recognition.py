@@ -19,13 +19,11 @@ from irwm.errors import ParameterError
 from irwm.evidence.detection import ENOUGH_LOG10_RISK
 from irwm.evidence.examination import MAPS, Aligned, Examination
 from irwm.evidence.finding import FORMS
-from irwm.evidence.fingerprint import differences_of, first_pass_spans, task_of
+from irwm.evidence.fingerprint import Group, differences_of, first_pass_spans, task_of
 from irwm.evidence.parallel import in_order
-from irwm.evidence.sign_sums import Sums, Task, score
+from irwm.evidence.sign_sums import Sums, Task, by_rows, score
 from irwm.keys.check_original import check_geometry, check_original
 from irwm.keys.key import Key
-from irwm.scheme.derivation import Derivation
-from irwm.scheme.parameters import Parameters
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.result import Trace, Tracing
 
@@ -39,7 +37,6 @@ MOST_PLACES = 2_000_000_000
 FINALISTS = 1000
 # Recipients in one task: long enough to outweigh sending it, short enough to show progress.
 _RECIPIENTS_PER_TASK = 5000
-_ROWS_PER_TASK = 8192
 NOBODY = "No recipient is recognised: the suspect"
 _NO_EMBEDDING = "No recipient can be traced: the suspect is an adapter without its own embedding."
 _NO_NOISE = "These keys carry no noise, so they cannot be used for tracing; their marks can still be searched for."
@@ -137,42 +134,6 @@ def _strength(tracing: Tracing) -> tuple[int, float, float]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """Recipients of one release: one basis, one number of noise coordinates.
-
-    Attributes:
-        numbers: (r,) their places among the keys.
-        stream_keys: their noise keys.
-        derivation: that of any of them; basis and decoys are the same for all.
-        parameters: those of all of them, since the basis depends on them.
-    """
-
-    numbers: NDArray[np.int64]
-    stream_keys: tuple[bytes, ...]
-    derivation: Derivation
-    parameters: Parameters
-
-    @classmethod
-    def all_of(cls, keys: Sequence[Key], place: str) -> list[Group]:
-        members: dict[bytes, list[tuple[int, Derivation, Parameters]]] = {}
-        for number, key in enumerate(keys):
-            part = key.at(place)
-            if part is not None and part.parameters.noise_coordinates:
-                derivation = part.derivation
-                members.setdefault(derivation.basis_key(), []).append((number, derivation, part.parameters))
-        return [
-            cls(
-                numbers=np.array([number for number, _, _ in group]),
-                stream_keys=tuple(derivation.noise_key() for _, derivation, _ in group),
-                derivation=group[0][1],
-                parameters=group[0][2],
-            )
-            # In an order independent of the keys' own order: it decides which group gets the last decoys.
-            for _, group in sorted(members.items(), key=lambda each: each[0])
-        ]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Scored:
     z: NDArray[np.float64]
     share: NDArray[np.float64]
@@ -263,7 +224,7 @@ class _Search:
         some = first_pass_spans(model.vocab_size, group.derivation.basis_key())
         whole = task_of(differences_of(suspect, by, group.derivation), everyone, group.parameters)
         if len(everyone) * model.vocab_size * whole.coordinates <= MOST_PLACES:
-            sums = self._sum(_by_rows(whole), "Comparing recipients' noise")
+            sums = self._sum(by_rows(whole), "Comparing recipients' noise")
             return _Scored(sums.z, sums.share, np.full(len(everyone), sums.rows), sums.rows, looks=1)
         parts = list(_by_recipients(replace(whole, spans=some)))
         passes = self._results(parts, f"First pass over {len(everyone)} recipients")
@@ -274,7 +235,7 @@ class _Search:
         likeliest = np.argsort(-np.nan_to_num(z[: len(group.stream_keys)], nan=-np.inf), kind="stable")[:FINALISTS]
         finalists = np.concatenate([likeliest, np.arange(len(group.stream_keys), len(everyone))])
         last = replace(whole, stream_keys=tuple(everyone[i] for i in finalists))
-        sums = self._sum(_by_rows(last), f"All rows for the {len(finalists)} likeliest")
+        sums = self._sum(by_rows(last), f"All rows for the {len(finalists)} likeliest")
         z[finalists], share[finalists], rows[finalists] = sums.z, sums.share, sums.rows
         return _Scored(z, share, rows, passes[0].rows, looks=2)
 
@@ -298,12 +259,6 @@ class _Search:
         for done, _ in enumerate(as_completed(futures), start=1):
             say(done, len(tasks), what)
         return [future.result() for future in futures]
-
-
-def _by_rows(task: Task) -> Iterator[Task]:
-    ((first, last),) = task.spans
-    for start in range(first, last, _ROWS_PER_TASK):
-        yield replace(task, spans=((start, min(start + _ROWS_PER_TASK, last)),))
 
 
 def _by_recipients(task: Task) -> Iterator[Task]:

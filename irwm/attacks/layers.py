@@ -15,6 +15,7 @@ from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
 from irwm.checkpoint import Checkpoint
 from irwm.checkpoint.layout import CONFIG_NAME, INDEX_NAME, WHOLE_NAME
 from irwm.errors import ParameterError, UnsupportedCheckpointError
+from irwm.families.configvalues import ConfigJson
 from irwm.families.family import layer_counts, layer_words
 
 
@@ -70,7 +71,7 @@ def count_layers(model: Checkpoint) -> int:
     return int(count)
 
 
-def _shortened(config: Mapping[str, Any], stays: list[int], count: int) -> dict[str, Any]:
+def _shortened(config: ConfigJson, stays: list[int], count: int) -> ConfigJson:
     """The config with fewer layers; lists with an entry for each layer lose the entries of the dropped layers."""
 
     def cut(name: str, value: Any) -> Any:

@@ -7,10 +7,10 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from irwm.checkpoint.files import read_json_object, resolved, unreadable
 from irwm.checkpoint.formats import GGUF, SAFETENSORS, Format, Reading
+from irwm.checkpoint.formats.content import Metadata
 from irwm.checkpoint.formats.gguf_file import require_one_split
 from irwm.checkpoint.formats.gguf_translation import translated
 from irwm.checkpoint.magic import SAVE_ADVICE
@@ -18,6 +18,7 @@ from irwm.checkpoint.quantised import assembled
 from irwm.checkpoint.shards import joined, rival_tensors, shards_of_folder, shards_of_path
 from irwm.checkpoint.tensors import Tensor
 from irwm.errors import CheckpointError, NotACheckpointError, UnsupportedCheckpointError
+from irwm.families.configvalues import ConfigJson
 
 INDEX_NAME = str(SAFETENSORS.index)
 WHOLE_NAME = str(SAFETENSORS.whole)
@@ -48,10 +49,10 @@ class CheckpointFiles:
     folder: Path
     shards: tuple[Path, ...]
     tensors: Mapping[str, Tensor]
-    config: Mapping[str, Any]
+    config: ConfigJson
     notes: tuple[str, ...]
     format: Format
-    metadata: Mapping[str, Any]
+    metadata: Metadata
     refused: Mapping[str, CheckpointError] = field(default_factory=dict)
     rival: Path | None = None
     rivals: Mapping[str, Tensor] = field(default_factory=dict)
@@ -113,7 +114,7 @@ def find_files(path: str | Path) -> CheckpointFiles:
     )
 
 
-def read_config(folder: Path, notes: list[str]) -> dict[str, Any]:
+def read_config(folder: Path, notes: list[str]) -> ConfigJson:
     path = folder / CONFIG_NAME
     if not os.path.lexists(path):
         notes.append("There is no config.json; the model's family follows from its tensors alone.")

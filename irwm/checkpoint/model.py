@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from irwm.checkpoint.candidates import others_in
 from irwm.checkpoint.dtypes import BITS, BLOCK_FORMATS, VIEW, torch_name
 from irwm.checkpoint.files import listed
 from irwm.checkpoint.formats import SAFETENSORS, Format
+from irwm.checkpoint.formats.content import Metadata
 from irwm.checkpoint.heard import Heard
 from irwm.checkpoint.layout import require_safetensors
 from irwm.checkpoint.remembered import fingerprint_of
@@ -33,6 +33,7 @@ from irwm.errors import (
     printable,
 )
 from irwm.families import Layout, TensorRef
+from irwm.families.configvalues import ConfigJson
 
 # The embedding is marked in its own dtype. A mark is known to survive in these.
 EMBEDDING_DTYPES = ("F32", "F16", "BF16")
@@ -78,14 +79,14 @@ class Checkpoint:
     """
 
     path: Path
-    config: Mapping[str, Any]
+    config: ConfigJson
     tensors: Mapping[str, Tensor]
     shards: tuple[Path, ...]
     notes: tuple[str, ...]
     layout: Layout
     bytes_total: int
     format: Format = SAFETENSORS
-    metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    metadata: Metadata = field(default_factory=dict, repr=False)
     base: Checkpoint | None = field(default=None, repr=False)
     tokens: NDArray[np.int64] | None = field(default=None, repr=False)
     whole: Checkpoint | None = field(default=None, repr=False)

@@ -6,10 +6,8 @@ Only headers and the config are read; a model larger than memory opens in millis
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from irwm.checkpoint.adapter import adapted, is_adapter
 from irwm.checkpoint.candidates import SweepFolderError, find_checkpoints
@@ -30,6 +28,7 @@ from irwm.errors import (
     printable,
 )
 from irwm.families import Layout, names_an_embedding, recognise, unnamed
+from irwm.families.configvalues import ConfigJson
 from irwm.families.schema import Shapes
 
 
@@ -176,7 +175,7 @@ def _recognise(files: CheckpointFiles) -> tuple[Layout, CheckpointError | None]:
     except CorruptCheckpointError as error:
         refusal: CheckpointError = files.refused.get(error.tensor or "", error)
         contradiction: CheckpointError | None = _about(files, refusal)
-        config: Mapping[str, Any] = {}
+        config: ConfigJson = {}
     except UnknownFamilyError as error:
         refusal, contradiction, config = error, None, files.config
     try:

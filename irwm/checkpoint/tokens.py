@@ -15,9 +15,11 @@ from typing import Any
 
 from irwm.checkpoint.files import read_json_object, read_small
 from irwm.checkpoint.formats import GGUF
+from irwm.checkpoint.formats.content import Metadata
 from irwm.checkpoint.model import Checkpoint, folder_of
 from irwm.errors import CorruptCheckpointError
 from irwm.families.building import MOST_ROWS
+from irwm.families.configvalues import ConfigJson
 from irwm.families.identification import language_sections
 
 # File names of tokenizers, in the order in which transformers prefers them.
@@ -33,6 +35,9 @@ TOKENIZER_FILES = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
+
+# The content of tokenizer.json, or of another JSON file of a tokenizer.
+TokenizerJson = Mapping[str, Any]
 
 # The largest real tokenizer.json files have about 35 MB.
 _MAX_TOKENIZER_BYTES = 128 * 1024 * 1024
@@ -84,7 +89,7 @@ def tokenizer_files(folder: Path) -> tuple[str, ...]:
     return tuple(name for name in TOKENIZER_FILES if os.path.lexists(folder / name))
 
 
-def _config_ids(config: Mapping[str, Any]) -> Iterator[int]:
+def _config_ids(config: ConfigJson) -> Iterator[int]:
     """Ids under keys such as bos_token_id, in the config and in the section of a multimodal model's language model."""
     for section in language_sections(config):
         for key, value in section.items():
@@ -96,7 +101,7 @@ def _whole(values: Iterable[Any]) -> Iterator[int]:
     return (value for value in values if type(value) is int)
 
 
-def _added(tokenizer: Mapping[str, Any]) -> Iterator[tuple[Any, int]]:
+def _added(tokenizer: TokenizerJson) -> Iterator[tuple[Any, int]]:
     """Content, which may be anything, and id of tokenizer.json's added_tokens, special or not.
 
     The vocabulary's training created none of them.
@@ -133,7 +138,7 @@ def _lines(folder: Path) -> Iterator[tuple[str, int]]:
     yield from ((line.rstrip("\r"), i) for i, line in enumerate(text.split("\n")))
 
 
-def _gguf(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+def _gguf(metadata: Metadata) -> Iterator[tuple[str, int, int]]:
     """Token, id and GGUF's kind of token. The token is spelt as in tokenizer.json.
 
     Only WordPiece is spelt differently in GGUF: the beginning of a word has SentencePiece's mark in front, and a
@@ -156,7 +161,7 @@ def _without_text(vocabulary: Iterable[tuple[str, int]]) -> Iterator[int]:
     return (i for token, i in vocabulary if _NO_TEXT.fullmatch(token))
 
 
-def _json(folder: Path, name: str) -> dict[str, Any]:
+def _json(folder: Path, name: str) -> TokenizerJson:
     path = folder / name
     if not os.path.lexists(path):
         return {}

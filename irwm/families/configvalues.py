@@ -10,6 +10,9 @@ from typing import Any
 from irwm.errors import CorruptCheckpointError
 from irwm.families.family import Condition, ConfigValue
 
+# The content of a config.json, or of a section in it.
+ConfigJson = Mapping[str, Any]
+
 # Vocabularies are the largest counts and stay below a few million; anything above this is an error or an attack.
 LARGEST_COUNT = 1 << 24
 # Norms use 1e-12 to 1e-5. A disguise that scales the residual stream by c multiplies eps by c²; above this limit, its
@@ -33,8 +36,8 @@ class Config:
         spellings: for a key, all names that files use for it; the first stated one is used.
     """
 
-    values: Mapping[str, Any]
-    outer: Mapping[str, Any]
+    values: ConfigJson
+    outer: ConfigJson
     defaults: Mapping[str, ConfigValue]
     spellings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

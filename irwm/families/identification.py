@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from irwm.errors import CheckpointError, UnknownFamilyError, printable
 from irwm.families.building import MOST_ROWS, build, present, tried
-from irwm.families.configvalues import Config, shown
+from irwm.families.configvalues import Config, ConfigJson, shown
 from irwm.families.family import Family, embedding_names, families, family_of, head_names, inner_type
 from irwm.families.schema import UNKNOWN_FAMILY, Layout, Shapes, TensorRef
 
@@ -37,13 +36,13 @@ LEAST_TALLNESS = 1.5
 LONGEST_REASON = 500
 
 
-def language_sections(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+def language_sections(config: ConfigJson) -> tuple[ConfigJson, ...]:
     """The parts of a config that may describe the language model: the whole, then a multimodal model's section."""
     readers = [config, *(config[key] for key in _READERS if isinstance(config.get(key), Mapping))]
     return (*readers, *(part[key] for part in readers for key in _SECTIONS if isinstance(part.get(key), Mapping)))
 
 
-def recognise(config: Mapping[str, Any], shapes: Shapes) -> Layout:
+def recognise(config: ConfigJson, shapes: Shapes) -> Layout:
     """The layout of a checkpoint.
 
     The family comes from `model_type`; in a multimodal model, from the language model's section. If it is missing or
@@ -81,7 +80,7 @@ def names_an_embedding(name: str, *, or_a_piece: bool = False) -> bool:
     return name.endswith(endings) or (or_a_piece and any(ending in name for ending in endings))
 
 
-def unnamed(shapes: Shapes, refusal: CheckpointError, config: Mapping[str, Any] = MappingProxyType({})) -> Layout:
+def unnamed(shapes: Shapes, refusal: CheckpointError, config: ConfigJson = MappingProxyType({})) -> Layout:
     """A layout in which only the embedding is known, and perhaps the output head, by its name.
 
     An embedding is among the largest matrices of a model, and the verdict's own reading needs only this. Shapes alone
@@ -129,9 +128,7 @@ def unnamed(shapes: Shapes, refusal: CheckpointError, config: Mapping[str, Any] 
     )
 
 
-def _new_family(
-    config: Mapping[str, Any], tall: Mapping[str, tuple[int, ...]], candidates: Sequence[str]
-) -> str | None:
+def _new_family(config: ConfigJson, tall: Mapping[str, tuple[int, ...]], candidates: Sequence[str]) -> str | None:
     """The tensor that is the embedding of a model of an unknown type; None if names do not show it."""
     sections = language_sections(config)
     types = [kind for section in sections if isinstance(kind := section.get("model_type"), str)]
@@ -151,7 +148,7 @@ def _ends(name: str, endings: Sequence[str]) -> bool:
 
 
 def _of_new_family(
-    config: Mapping[str, Any], tall: Mapping[str, tuple[int, ...]], own: str, candidates: Sequence[str]
+    config: ConfigJson, tall: Mapping[str, tuple[int, ...]], own: str, candidates: Sequence[str]
 ) -> Layout:
     section = language_sections(config)[-1]
     vocab_size, hidden_size = tall[own]
@@ -174,7 +171,7 @@ def _of_new_family(
     )
 
 
-def _by_names(config: Mapping[str, Any], section: Mapping[str, Any], shapes: Shapes) -> Layout:
+def _by_names(config: ConfigJson, section: ConfigJson, shapes: Shapes) -> Layout:
     """The layout if no model type is known."""
     model_type = section.get("model_type", config.get("model_type"))
     fitting = [family for family in families() if _names_fit(family, shapes)]
@@ -207,7 +204,7 @@ def _names_fit(family: Family, shapes: Shapes) -> bool:
     return False
 
 
-def _unknown(model_type: object, config: Mapping[str, Any], shapes: Shapes) -> UnknownFamilyError:
+def _unknown(model_type: object, config: ConfigJson, shapes: Shapes) -> UnknownFamilyError:
     served = ", ".join(sorted(t for f in families() for t in f.model_types))
     if not config:
         return UnknownFamilyError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -13,6 +12,7 @@ from irwm.attacks.equivalence.head import untied
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.structure import Linear, Structure, structure_of
 from irwm.attacks.equivalence.transform import no_head_norms, no_post_norms, rms_norms, transform
+from irwm.families.configvalues import ConfigJson
 
 # The family that the attack writes, and its class in transformers.
 _TARGET, _CLASS = "llama", "LlamaForCausalLM"
@@ -125,7 +125,7 @@ def _biases(structure: Structure) -> tuple[bool, bool]:
     return attention, mlp
 
 
-def _config(state: State, structure: Structure, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+def _config(state: State, structure: Structure, tensors: dict[str, torch.Tensor]) -> ConfigJson:
     # For missing config keys transformers would use Llama's defaults instead of the family's.
     old = {**structure.family.model_types[structure.model_type], **state.config}
     config = {key: old[key] for key in _CARRIED if key in old}

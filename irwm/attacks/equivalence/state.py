@@ -17,6 +17,7 @@ from irwm.attacks.rewrite import COMPANIONS
 from irwm.checkpoint import find_files
 from irwm.checkpoint.layout import CONFIG_NAME, INDEX_NAME, WHOLE_NAME, require_safetensors
 from irwm.errors import ParameterError, PublishError, UnsupportedCheckpointError
+from irwm.families.configvalues import ConfigJson
 from irwm.release.partial import partial_folder, require_absent
 
 DTYPES = {
@@ -44,7 +45,7 @@ class State:
             where it was trimmed; None until a transform moves rows. Tests compare alignments with it.
     """
 
-    config: Mapping[str, Any]
+    config: ConfigJson
     tensors: Mapping[str, torch.Tensor]
     dtypes: Mapping[str, torch.dtype]
     files: Mapping[str, bytes]

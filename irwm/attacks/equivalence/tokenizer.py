@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from irwm.attacks.equivalence.state import State
-from irwm.checkpoint.tokens import TOKENIZER_FILES
+from irwm.checkpoint.tokens import TOKENIZER_FILES, TokenizerJson
+from irwm.families.configvalues import ConfigJson
 
 _CHAT_TEMPLATES = ("chat_template.jinja", "chat_template.json")
 BINARY_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
@@ -39,7 +40,7 @@ def alphabet_ids(state: State) -> frozenset[int]:
     return frozenset(i for token, i in _vocabulary(model) if len(token) == 1 or token.startswith("<0x"))
 
 
-def renumbered(state: State, new_ids: Sequence[int]) -> tuple[dict[str, Any], dict[str, bytes]]:
+def renumbered(state: State, new_ids: Sequence[int]) -> tuple[ConfigJson, dict[str, bytes]]:
     """Config and companion files under new token ids.
 
     Args:
@@ -86,7 +87,7 @@ def without_tokenizer(state: State) -> dict[str, bytes]:
     return {name: content for name, content in state.files.items() if name not in {*TOKENIZER_FILES, *_CHAT_TEMPLATES}}
 
 
-def _tokenizer(tokenizer: dict[str, Any], new_ids: Sequence[int], tokens: set[str]) -> dict[str, Any]:
+def _tokenizer(tokenizer: TokenizerJson, new_ids: Sequence[int], tokens: set[str]) -> TokenizerJson:
     """tokenizer.json under new ids; the names of the remaining tokens are added to `tokens`."""
     model = dict(tokenizer["model"])
     table = _mapped(dict(_vocabulary(model)), new_ids)
@@ -116,7 +117,7 @@ def _tokenizer(tokenizer: dict[str, Any], new_ids: Sequence[int], tokens: set[st
     return result
 
 
-def _vocabulary(model: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _vocabulary(model: TokenizerJson) -> Iterator[tuple[str, int]]:
     """Token and id: a mapping for BPE and WordPiece, a list of pairs in the order of their ids for Unigram."""
     vocab = model.get("vocab") or {}
     if isinstance(vocab, dict):
@@ -125,7 +126,7 @@ def _vocabulary(model: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         yield from ((pair[0], i) for i, pair in enumerate(vocab))
 
 
-def _processors(processor: Any) -> Iterator[dict[str, Any]]:
+def _processors(processor: Any) -> Iterator[Any]:
     if isinstance(processor, dict):
         yield processor
         for inner in processor.get("processors") or ():
@@ -147,13 +148,13 @@ def _map_pairs(processor: Any, new_ids: Sequence[int]) -> None:
                 one[key] = [one[key][0], _new(one[key][1], new_ids)]
 
 
-def _config_ids(config: Mapping[str, Any]) -> Iterator[int]:
+def _config_ids(config: ConfigJson) -> Iterator[int]:
     for key, value in config.items():
         if key.endswith(("_token_id", "_token_ids")):
             yield from (i for i in (value if isinstance(value, list) else [value]) if type(i) is int)
 
 
-def _with_ids(config: Mapping[str, Any], new_ids: Sequence[int]) -> dict[str, Any]:
+def _with_ids(config: ConfigJson, new_ids: Sequence[int]) -> ConfigJson:
     def mapped(value: Any) -> Any:
         if isinstance(value, list):
             return [new for new in map(mapped, value) if new is not None]

@@ -8,14 +8,13 @@ converts the whole model, in both directions.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from irwm.checkpoint import Checkpoint, TensorEntry
 from irwm.errors import UnsupportedCheckpointError, printable
+from irwm.families.configvalues import ConfigJson
 from irwm.families.family import Anatomy, Family, Writing, anatomy_of, dissected, family_of
 
 
@@ -144,7 +143,7 @@ def _order(name: str) -> tuple[int, str]:
     return (int(layer[1]) if layer else 1_000_000 if name.startswith("output") else -1, name)
 
 
-def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def rope_of(config: ConfigJson) -> ConfigJson:
     """The settings of the rotary embedding, as any version of transformers states them."""
     found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     if "type" in found:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from irwm.attacks.rewrite import new_folder, open_safetensors
 from irwm.checkpoint import Checkpoint, read_tensor
 from irwm.checkpoint.model import folder_of
 from irwm.errors import ParameterError, UnsupportedCheckpointError
+from irwm.families.configvalues import ConfigJson
 
 if TYPE_CHECKING:
     import gguf
@@ -101,7 +101,7 @@ def _announce(writer: gguf.GGUFWriter, name: str, shape: tuple[int, ...], chosen
     writer.add_tensor_info(name, shape, np.dtype(np.float32), size, gguf.GGMLQuantizationType[chosen])
 
 
-def _write_settings(writer: gguf.GGUFWriter, rules: Convention, config: Mapping[str, Any], rows: int) -> None:
+def _write_settings(writer: gguf.GGUFWriter, rules: Convention, config: ConfigJson, rows: int) -> None:
     """The hyperparameters that llama.cpp uses."""
     writer.add_vocab_size(rows)
     writer.add_block_count(int(config["num_hidden_layers"]))
@@ -122,7 +122,7 @@ def _write_settings(writer: gguf.GGUFWriter, rules: Convention, config: Mapping[
             writer.add_float32(name, float(value))
 
 
-def _write_attention(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+def _write_attention(writer: gguf.GGUFWriter, config: ConfigJson) -> None:
     """The settings that a model with RMS norms and rotary positions needs."""
     heads, head_dim = int(config["num_attention_heads"]), config.get("head_dim")
     writer.add_head_count_kv(int(config.get("num_key_value_heads") or heads))
@@ -136,7 +136,7 @@ def _write_attention(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None
         writer.add_value_length(int(head_dim))
 
 
-def _rope_factors(config: Mapping[str, Any]) -> np.ndarray | None:
+def _rope_factors(config: ConfigJson) -> np.ndarray | None:
     """The divisors of Llama 3.1's rotary frequencies, (head_dim / 2,) float32; None for models without them."""
     rope = rope_of(config)
     if rope.get("rope_type") != "llama3":

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irwm.checkpoint.tokens import TokenizerJson
+from irwm.families.configvalues import ConfigJson
 from irwm.families.family import Writing
 
 if TYPE_CHECKING:
@@ -21,9 +23,7 @@ _SPECIAL = ("bos", "eos", "unk", "sep", "pad", "mask")
 _NO_SCORE = -1000.0
 
 
-def write_vocabulary(
-    writer: gguf.GGUFWriter, rules: Writing, folder: Path, config: Mapping[str, Any], rows: int
-) -> None:
+def write_vocabulary(writer: gguf.GGUFWriter, rules: Writing, folder: Path, config: ConfigJson, rows: int) -> None:
     """Write the tokens' texts, kinds and merges, as far as a tokenizer.json has them.
 
     Args:
@@ -62,7 +62,7 @@ def write_vocabulary(
     _write_special(writer, rules, config, {text: number for number, text in texts.items()}, model)
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read(folder: Path) -> TokenizerJson:
     try:
         found = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -70,7 +70,7 @@ def _read(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _kind(text: str | None, added: Mapping[str, Any] | None, unknown: str | None, *, bytes_too: bool) -> int:
+def _kind(text: str | None, added: TokenizerJson | None, unknown: str | None, *, bytes_too: bool) -> int:
     if text is None:
         return _UNUSED
     if bytes_too and text == unknown:
@@ -96,9 +96,9 @@ def _merges(merges: Iterable[Any]) -> Iterable[str]:
 def _write_special(
     writer: gguf.GGUFWriter,
     rules: Writing,
-    config: Mapping[str, Any],
+    config: ConfigJson,
     ids: Mapping[str, int],
-    model: Mapping[str, Any],
+    model: TokenizerJson,
 ) -> None:
     named = {"unk": ids.get(model.get("unk_token") or ""), "sep": ids.get("[SEP]"), "mask": ids.get("[MASK]")}
     if rules.first_token is not None:

@@ -18,6 +18,9 @@ from irwm.errors import (
     printable,
 )
 
+# Other data in the header of a weight file; in GGUF, the model's settings and vocabulary.
+Metadata = Mapping[str, Any]
+
 # The largest real models have some 100 000 tensors (a mixture of experts of a trillion parameters).
 MAX_TENSORS = 200_000
 # torch counts elements and strides in signed 64-bit integers, and allows at most 64 dimensions.
@@ -36,7 +39,7 @@ class Content:
     """
 
     tensors: Mapping[str, Tensor]
-    metadata: Mapping[str, Any]
+    metadata: Metadata
     notes: tuple[str, ...] = ()
 
 

@@ -23,8 +23,10 @@ from typing import Any
 import torch
 
 from irwm.checkpoint.dtypes import BLOCK_FORMATS
+from irwm.checkpoint.formats.content import Metadata
 from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
+from irwm.families.configvalues import ConfigJson
 from irwm.families.family import Architecture, Family, NormRole, Projections, Sign, families
 
 # By `general.type`: files that belong to a model but are not models themselves.
@@ -43,9 +45,7 @@ _MAX_ROWS = 1 << 22
 _TURNED = "the transposition of q's, k's and v's common matrix"
 
 
-def translated(
-    tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
-) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
+def translated(tensors: Mapping[str, Tensor], metadata: Metadata) -> tuple[dict[str, Tensor], ConfigJson, list[str]]:
     """Tensors under transformers' names, a config as transformers would write it, and notes for the user.
 
     Args:
@@ -73,12 +73,12 @@ def translated(
         )
     switches = settings.switches(family, stored_as.model_type)
     variant = family.under(switches)
-    config = settings.config(variant, stored_as.model_type, tied=_tied(settings, stored_as)) | switches
+    config = {**settings.config(variant, stored_as.model_type, tied=_tied(settings, stored_as)), **switches}
     done = _Translation(variant, settings, paired=stored_as.paired)
     return done.tensors(), config, done.notes()
 
 
-def _require_model(stored: Mapping[str, TensorEntry], metadata: Mapping[str, Any]) -> None:
+def _require_model(stored: Mapping[str, TensorEntry], metadata: Metadata) -> None:
     kind = metadata.get("general.type")
     if isinstance(kind, str) and kind in _COMPANIONS:
         what, advice = _COMPANIONS[kind]
@@ -112,7 +112,7 @@ def _tied(settings: Settings, stored_as: Architecture) -> bool | None:
     return None if stored_as.doubled else False
 
 
-def _unknown(settings: Settings, said: str) -> tuple[dict[str, Tensor], dict[str, Any], list[str]]:
+def _unknown(settings: Settings, said: str) -> tuple[dict[str, Tensor], ConfigJson, list[str]]:
     """Keeps all names except the embedding's, which every architecture has."""
     tensors: dict[str, Tensor] = dict(settings.stored)
     name = "embed_tokens.weight"
@@ -227,12 +227,12 @@ class Settings:
     """
 
     architecture: str
-    metadata: Mapping[str, Any]
+    metadata: Metadata
     stored: Mapping[str, TensorEntry]
     layer: str
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any], stored: Mapping[str, TensorEntry]) -> Settings:
+    def of(cls, metadata: Metadata, stored: Mapping[str, TensorEntry]) -> Settings:
         architecture = metadata.get("general.architecture")
         layer = "enc.blk.0." if any(name.startswith("enc.blk.0.") for name in stored) else "blk.0."
         return cls(architecture if isinstance(architecture, str) else "", metadata, stored, layer)
@@ -284,7 +284,7 @@ class Settings:
             case "experts other than 128":  # Llama 4 Scout normalises q and k, Maverick does not
                 return self.count("expert_count") != 128
 
-    def config(self, family: Family, model_type: str, *, tied: bool | None) -> dict[str, Any]:
+    def config(self, family: Family, model_type: str, *, tied: bool | None) -> ConfigJson:
         """The settings for recognition, and little more. Settings that the file lacks are left out, which means the
         default.
 
@@ -307,7 +307,7 @@ class Settings:
                 _set(config, key, value)
         return config
 
-    def _of_family(self, family: Family) -> dict[str, Any]:
+    def _of_family(self, family: Family) -> ConfigJson:
         """The settings whose names depend on the family."""
         found: dict[str, Any] = {}
         if family.kv_heads is not None:
@@ -329,7 +329,7 @@ class Settings:
             found[family.projections.bias_key] = self.has("attn_q.bias") or self.has("attn_qkv.bias")
         return found
 
-    def _special_tokens(self) -> dict[str, Any]:
+    def _special_tokens(self) -> dict[str, int]:
         """The ids, such as eos_token_id."""
         ids = {_SPELT.get(name, name): self.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in _SPECIAL}
         return {f"{name}_token_id": i for name, i in ids.items() if type(i) is int}

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -34,6 +33,7 @@ from irwm.checkpoint.quantised.siblings import HARMLESS, unknown_piece, unread, 
 from irwm.checkpoint.quantised.torchao import plainly_named
 from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
 from irwm.errors import CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError, printable
+from irwm.families.configvalues import ConfigJson
 from irwm.families.family import family_of
 from irwm.families.identification import language_sections
 
@@ -71,7 +71,7 @@ class Assembled:
     refused: Mapping[str, CheckpointError]
 
 
-def assembled(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Assembled:
+def assembled(tensors: Mapping[str, Tensor], config: ConfigJson) -> Assembled:
     """The same tensors with every quantised weight assembled.
 
     Pieces of an unknown kind stay as they are, and so do pieces that contradict each other: a valid model is read even
@@ -178,7 +178,7 @@ def _deeper(name: str, stems: Mapping[str, Parts]) -> Iterator[TensorEntry]:
         yield from stems.get(module + below, {}).values()
 
 
-def _crosswise(config: Mapping[str, Any]) -> tuple[str, ...]:
+def _crosswise(config: ConfigJson) -> tuple[str, ...]:
     """Names of the projections that a plain file of this family stores as (in, out)."""
     kinds = [family_of(section.get("model_type")) for section in language_sections(config)]
     specs = [family.projections for family in kinds if family is not None]

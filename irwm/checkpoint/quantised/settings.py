@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from irwm.errors import CorruptCheckpointError
-from irwm.families.configvalues import LARGEST_COUNT, shown
+from irwm.families.configvalues import LARGEST_COUNT, ConfigJson, shown
 from irwm.families.identification import language_sections
 
 # The keys of transformers, of MLX, and of early compressed-tensors.
@@ -29,7 +29,7 @@ class Settings:
         file: the config, for messages.
     """
 
-    sections: tuple[Mapping[str, Any], ...]
+    sections: tuple[ConfigJson, ...]
     file: Path
 
     def get(self, key: str) -> Any:
@@ -96,7 +96,7 @@ class Settings:
         )
 
 
-def settings_of(config: Mapping[str, Any], file: Path) -> Settings:
+def settings_of(config: ConfigJson, file: Path) -> Settings:
     """The settings for quantisation in `config`, or in the section of a multimodal model's language part."""
     found = (section.get(key) for section in language_sections(config) for key in _KEYS)
     return Settings(tuple(value for value in found if isinstance(value, Mapping)), file)

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import irwm
 from irwm.errors import IrwmError, path_from, printable, shown_path
@@ -102,7 +102,30 @@ def _path(text: str | None) -> Path | None:
     return None if text is None else path_from(text)
 
 
-def _as_json(found: Verification) -> dict[str, Any]:
+class _Reading(TypedDict):
+    """The result of one key in a suspect."""
+
+    key: str
+    owner: str
+    recipient: str
+    verdict: str
+    reason: str
+    count: int
+    present: int
+    log10_p: float
+    log10_risk: float
+    warnings: list[str]
+
+
+class _Suspect(TypedDict):
+    """The result of one suspect in a folder of several."""
+
+    suspect: str
+    error: str | None
+    keys: list[_Reading]
+
+
+def _as_json(found: Verification) -> dict[str, object]:
     return {
         "ok": found.ok,
         "exit_code": found.exit_code,
@@ -182,7 +205,7 @@ def _detect(given: argparse.Namespace) -> int:
 
 def _suspect(
     given: argparse.Namespace, name: str, path: Path, original: irwm.Checkpoint, keys: Sequence[irwm.Key]
-) -> dict[str, Any]:
+) -> _Suspect:
     """One suspect in a folder of several."""
     try:
         return {"suspect": name, "error": None, "keys": _read(given, path, original, keys)}
@@ -192,7 +215,7 @@ def _suspect(
 
 def _read(
     given: argparse.Namespace, path: str | Path, original: irwm.Checkpoint, keys: Sequence[irwm.Key]
-) -> list[dict[str, Any]]:
+) -> list[_Reading]:
     """The result of each key in a suspect."""
     examination = irwm.Examination(irwm.open_suspect(path, original), original, given.device)
     findings = irwm.detect_each(examination, keys, given.seed)
@@ -218,7 +241,7 @@ def _code(verdicts: Iterable[str]) -> int:
     return next(code for verdict, code in _CODES.items() if verdict in there)
 
 
-def _print_findings(found: Sequence[dict[str, Any]], indent: str = "") -> None:
+def _print_findings(found: Sequence[_Reading], indent: str = "") -> None:
     for each in found:
         print(f"{indent}{_inert(each['key'])}: {each['verdict']}")
         for line in (each["reason"], *each["warnings"]):

@@ -75,7 +75,7 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(pairs) > MOST_NAMES:
         raise ValueError(f"an object of {len(pairs):,} names; a report’s objects have at most {MOST_NAMES:,}")
     found = dict(pairs)

@@ -68,7 +68,7 @@ class Certificate:
         del values["signature"]
         return canonical_json(values)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """As plain JSON values."""
         return asdict(self)
 
@@ -104,7 +104,7 @@ class Signature:
     signature: str
     certificates: tuple[Certificate, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """As plain JSON values."""
         return {"scheme": SCHEME, **asdict(self), "certificates": [each.to_dict() for each in self.certificates]}
 

@@ -17,7 +17,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -451,7 +450,7 @@ def _of_usual_length(stream: str) -> str:
 def _session_in(body: bytes) -> str | None:
     """The session hash in a call's content; None if there is none, which Gradio refuses itself."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if sum(name == "session_hash" for name, _ in pairs) > 1:
             raise Refusal(400, "Name one session.")
         return dict(pairs)

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from irwm.checkpoint.files import listed, open_regular, read_json_object, require_inside, resolved
 from irwm.checkpoint.formats import PYTORCH, SAFETENSORS, Format, Reading
@@ -260,7 +259,7 @@ def _kept_heads(base: Checkpoint, pieces: Iterable[str], places: Mapping[str, st
     return [target for target in pieces if target not in places and target.endswith(base.layout.embedding.name)]
 
 
-def _notes(config: _Config, base: Checkpoint, pieces: Mapping[str, Any], places: Mapping[str, str]) -> list[str]:
+def _notes(config: _Config, base: Checkpoint, pieces: Mapping[str, object], places: Mapping[str, str]) -> list[str]:
     layout = base.layout
     roles = (("the embedding", layout.embedding), ("q", layout.q), ("k", layout.k))
     touched = [role for role, ref in roles if ref is not None and ref.name in places.values()]
@@ -347,7 +346,7 @@ class _Config:
         )
 
     @classmethod
-    def _of_mlx(cls, file: Path, found: Mapping[str, Any]) -> _Config:
+    def _of_mlx(cls, file: Path, found: Mapping[str, object]) -> _Config:
         kind, given = found.get("fine_tune_type", "lora"), found.get("lora_parameters") or {}
         if kind not in _MLX_KINDS:
             raise _unread(file, "This type of adapter is not supported", ", ".join(_MLX_KINDS), shown(kind))

@@ -243,7 +243,7 @@ class DuplicateNameError(ValueError):
     """A JSON object with a duplicate name; raised and caught in this module only."""
 
 
-def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()

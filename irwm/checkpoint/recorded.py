@@ -284,7 +284,7 @@ def _content(file: Path) -> tuple[dict[str, Tensor], Source]:
     return dict(content.tensors), _source(file, about)
 
 
-def _source(file: Path, about: Mapping[str, Any]) -> Source:
+def _source(file: Path, about: Mapping[str, object]) -> Source:
     values: dict[str, Any] = {}
     for each in fields(Source):
         text = about.get(each.name)

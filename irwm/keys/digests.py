@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ def layer0_digest(model: Checkpoint) -> str:
         CheckpointError: a tensor cannot be read.
     """
     layout = model.layout
-    facts: dict[str, Any] = {"scores": layout.scores}
+    facts: dict[str, object] = {"scores": layout.scores}
     if layout.scores == "attention":
         facts |= {
             "heads": layout.heads,
@@ -79,7 +79,7 @@ def layer0_digest(model: Checkpoint) -> str:
     return hashlib.sha256(b"irwm/v3/layer0\0" + canonical(facts)).hexdigest()
 
 
-def _norm(model: Checkpoint, norm: Norm | None) -> dict[str, Any] | None:
+def _norm(model: Checkpoint, norm: Norm | None) -> dict[str, object] | None:
     if norm is None:
         return None
     return {

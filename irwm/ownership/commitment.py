@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -122,7 +123,7 @@ def _malformed(found: str, expected: str | None = None) -> CommitmentError:
     )
 
 
-def _check_kind(values: dict[str, Any]) -> None:
+def _check_kind(values: Mapping[str, object]) -> None:
     if values["format"] != FORMAT:
         raise _malformed(f"format {values['format']!r}"[:80], expected=f"format {FORMAT!r}")
     if type(values["version"]) is not int or values["version"] != VERSION or values["scheme"] != SCHEME:

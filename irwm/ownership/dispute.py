@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CancelledError, CorruptCheckpointError, KeyMismatchError, ParameterError, printable
@@ -101,7 +100,7 @@ class Test:
         """The value of this test against a claimant who searched for the key."""
         return standing(self.log10_risk, committed_utc, seen_utc)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         finding = self.finding
         return {
             "claimant": self.claimant,
@@ -119,14 +118,14 @@ class Test:
         }
 
 
-def _elsewhere(finding: Finding) -> dict[str, Any] | None:
+def _elsewhere(finding: Finding) -> dict[str, object] | None:
     """The mark in the other place, in short."""
     if finding.elsewhere is None:
         return None
     return _fields(finding.elsewhere, _OF_READING) | {"tensors_read": finding.tensors_read_elsewhere}
 
 
-def _fields(read: Reading | Evidence, names: Sequence[str]) -> dict[str, Any]:
+def _fields(read: Reading | Evidence, names: Sequence[str]) -> dict[str, object]:
     return {name: getattr(read, name) for name in names}
 
 
@@ -154,7 +153,7 @@ class Outcome:
         """The test of a claimant's key on a model, by their names."""
         return next(each for each in self.tests if (each.claimant, each.model) == (claimant, model))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain JSON values."""
         return {
             "tests": [each.to_dict() for each in self.tests],

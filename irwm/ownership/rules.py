@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from irwm.errors import printable
 from irwm.ownership.key_search import Standing
@@ -78,7 +78,7 @@ class Ruling:
     would_decide: str = ""
     margin_bits: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return asdict(self) | {"claimants": list(self.claimants)}
 
 

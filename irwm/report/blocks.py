@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, TypedDict
 
 from irwm.canonical import strict_json
 from irwm.report.typefaces import settable
@@ -37,6 +37,13 @@ _HEADINGS = {"h1": 1, "h2": 2, "h3": 3, "h4": 3, "summary": 3}
 _LONGEST_WORD = 24
 _HASH = re.compile(r"[0-9a-f]{64}|[0-9a-f]{128}")
 _BREAK_HERE = "\u200b"
+
+
+class Run(TypedDict):
+    """Text in one combination of styles."""
+
+    text: str
+    styles: list[str]
 
 
 @dataclass(slots=True)
@@ -196,7 +203,7 @@ def _figure(figure: _Node) -> Block:
 
 
 def _card(section: _Node) -> Block:
-    said: dict[str, list[dict[str, Any]]] = {name: [] for name in ("word", "sentence")}
+    said: dict[str, list[Run]] = {name: [] for name in ("word", "sentence")}
     figures: list[list[Block]] = []
     first: list[Block] = []
     rest: list[Block] = []
@@ -215,10 +222,10 @@ def _card(section: _Node) -> Block:
     return card | {"first": first, "figures": figures, "rest": rest}
 
 
-def _runs(children: list[_Node | str], styles: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+def _runs(children: list[_Node | str], styles: tuple[str, ...] = ()) -> list[Run]:
     """Text with its styles; runs of blanks become one, as in HTML, and blanks at both ends are removed."""
     runs = [run for run in _raw_runs(children, styles) if run["text"]]
-    joined: list[dict[str, Any]] = []
+    joined: list[Run] = []
     for run in runs:
         text = re.sub(r"[ \t\r\n]+", " ", run["text"])
         if (not joined or joined[-1]["text"].endswith((" ", "\n"))) and text.startswith(" "):
@@ -227,10 +234,10 @@ def _runs(children: list[_Node | str], styles: tuple[str, ...] = ()) -> list[dic
             joined.append({"text": text, "styles": run["styles"]})
     if joined:
         joined[-1]["text"] = joined[-1]["text"].rstrip(" ")
-    return [run | {"text": _breakable(settable(run["text"]), _LONGEST_WORD)} for run in joined]
+    return [{**run, "text": _breakable(settable(run["text"]), _LONGEST_WORD)} for run in joined]
 
 
-def _raw_runs(children: list[_Node | str], styles: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _raw_runs(children: list[_Node | str], styles: tuple[str, ...]) -> Iterator[Run]:
     for child in children:
         if isinstance(child, str):
             yield {"text": child, "styles": list(styles)}

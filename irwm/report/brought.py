@@ -53,7 +53,7 @@ class Brought:
         """Whether any part was given that needs an examination."""
         return self.suspect is not None or self.original is not None or bool(self.models) or bool(self.keys)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain JSON values, for another process. Models must be paths."""
         paths = {name: getattr(self, name) for name in ("suspect", "original", "audit_log")}
         return {

@@ -33,7 +33,7 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from irwm.report.document import ReportError
 from irwm.report.numbers import RAISED
-from irwm.report.plots.theme import HEIGHT, LIGHT
+from irwm.report.plots.theme import HEIGHT, LIGHT, PlotlyJson
 from irwm.report.typefaces import FALLBACK, SANS, files, settable
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ _SETTINGS: dict[RcKeyType, Any] = {
 _registered: list[str] = []
 
 
-def drawn(spec: Mapping[str, Any]) -> str:
+def drawn(spec: PlotlyJson) -> str:
     """A figure as SVG; the last few are cached, because a report is often verified right after it was written.
 
     Args:
@@ -144,7 +144,7 @@ def _axis(letter: str, number: int) -> str:
     return f"{letter}axis{'' if number == 1 else number}"
 
 
-def _axes(figure: Figure, layout: Mapping[str, Any]) -> dict[int, Axes]:
+def _axes(figure: Figure, layout: PlotlyJson) -> dict[int, Axes]:
     """The axes by plotly's number, from the top down, with the heights of their domains."""
     numbers = sorted(_number(name) for name in layout if re.fullmatch(r"yaxis\d*", name)) or [1]
     domains = [layout.get(_axis("y", n), {}).get("domain", [0, 1]) for n in numbers]
@@ -162,7 +162,7 @@ def _share(axes: Mapping[int, Axes], number: int) -> float:
     return float(ratios[place.rowspan.start] / sum(ratios))
 
 
-def _titles(figure: Figure, layout: Mapping[str, Any]) -> None:
+def _titles(figure: Figure, layout: PlotlyJson) -> None:
     """Title and subtitle at the left edge, in a separate band at the top."""
     title = layout.get("title", {})
     height = figure.get_figheight()
@@ -192,7 +192,7 @@ def _values(values: Any) -> np.ndarray:
     return np.array([math.nan if v is None else v for v in values], dtype=float)
 
 
-def _trace(ax: Axes, trace: Mapping[str, Any], legend: list[tuple[Any, str]]) -> None:
+def _trace(ax: Axes, trace: PlotlyJson, legend: list[tuple[Any, str]]) -> None:
     kind = trace.get("type", "scatter")
     if kind == "bar":
         handle = _bars(ax, trace)
@@ -204,7 +204,7 @@ def _trace(ax: Axes, trace: Mapping[str, Any], legend: list[tuple[Any, str]]) ->
         legend.append((handle, words(trace["name"])))
 
 
-def _bars(ax: Axes, trace: Mapping[str, Any]) -> Patch:
+def _bars(ax: Axes, trace: PlotlyJson) -> Patch:
     x, y = _values(trace["x"]), _values(trace["y"])
     base, width = trace.get("base", 0.0), trace.get("width", 0.8)
     colour, alpha = trace.get("marker", {}).get("color", LIGHT.accent), trace.get("opacity", 1.0)
@@ -215,7 +215,7 @@ def _bars(ax: Axes, trace: Mapping[str, Any]) -> Patch:
     return Patch(color=colour, alpha=alpha, linewidth=0)
 
 
-def _points(ax: Axes, trace: Mapping[str, Any]) -> Any:
+def _points(ax: Axes, trace: PlotlyJson) -> Any:
     x, y = _values(trace["x"]), _values(trace["y"])
     mode, line, marker = trace.get("mode", "lines"), trace.get("line", {}), trace.get("marker", {})
     handle: Any = Line2D([], [])
@@ -235,7 +235,7 @@ def _points(ax: Axes, trace: Mapping[str, Any]) -> Any:
     return handle
 
 
-def _markers(ax: Axes, x: np.ndarray, y: np.ndarray, marker: Mapping[str, Any], trace: Mapping[str, Any]) -> Any:
+def _markers(ax: Axes, x: np.ndarray, y: np.ndarray, marker: PlotlyJson, trace: PlotlyJson) -> Any:
     symbols = marker.get("symbol", "circle")
     each = [symbols] * x.size if isinstance(symbols, str) else list(symbols)
     colour, edge = marker.get("color", LIGHT.accent), marker.get("line", {})
@@ -259,7 +259,7 @@ def _wrapped(text: str, letters: int) -> str:
     return "\n".join(part for line in text.split("\n") for part in textwrap.wrap(line, letters, break_long_words=False))
 
 
-def _scales(ax: Axes, x: Mapping[str, Any], y: Mapping[str, Any], letters: int) -> None:
+def _scales(ax: Axes, x: PlotlyJson, y: PlotlyJson, letters: int) -> None:
     name: Literal["x", "y"]
     for axis, name, grid in ((x, "x", False), (y, "y", True)):
         if axis.get("visible") is False:
@@ -300,13 +300,13 @@ def _place(axes: Mapping[int, Axes], reference: str) -> tuple[Axes, Any]:
     return ax, ax.transAxes if "domain" in reference else ax.transData
 
 
-def _both(axes: Mapping[int, Axes], it: Mapping[str, Any]) -> tuple[Axes, Any]:
+def _both(axes: Mapping[int, Axes], it: PlotlyJson) -> tuple[Axes, Any]:
     ax, x = _place(axes, it.get("xref", "x"))
     _, y = _place(axes, it.get("yref", "y"))
     return ax, blended_transform_factory(x, y)
 
 
-def _shape(axes: Mapping[int, Axes], shape: Mapping[str, Any]) -> None:
+def _shape(axes: Mapping[int, Axes], shape: PlotlyJson) -> None:
     ax, transform = _both(axes, shape)
     line = shape.get("line", {})
     below = 0.5 if shape.get("layer") == "below" else 3.5
@@ -325,7 +325,7 @@ def _shape(axes: Mapping[int, Axes], shape: Mapping[str, Any]) -> None:
     )  # fmt: skip
 
 
-def _annotation(axes: Mapping[int, Axes], layout: Mapping[str, Any], it: Mapping[str, Any]) -> None:
+def _annotation(axes: Mapping[int, Axes], layout: PlotlyJson, it: PlotlyJson) -> None:
     ax, transform = _both(axes, it)
     place = []
     for letter in ("x", "y"):

@@ -149,7 +149,7 @@ def page(
     return drawn_page.replace(_SMALL_ODDS, Markup('<p class="why">{}</p>').format(_raise(why)) if why else "")
 
 
-def _figures(document: schema.Report) -> dict[str, dict[str, Any]]:
+def _figures(document: schema.Report) -> dict[str, dict[str, object]]:
     """Every figure of the report by element id: plotly's data and layout, caption, height, number."""
     captions = {text.name: text.caption for text in FIGURES}
     return {

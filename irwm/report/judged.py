@@ -60,7 +60,7 @@ def judge_report(
         identity, roots_pem: see `Brought`; they may be given there instead.
         brought: what else the reader brings, models as paths.
     """
-    asked: dict[str, Any] = {"path": shown_path(path), "limits": asdict(limits), "identity": identity}
+    asked: dict[str, object] = {"path": shown_path(path), "limits": asdict(limits), "identity": identity}
     asked |= {"roots_pem": None if roots_pem is None else roots_pem.decode("ascii"), "brought": None}
     if brought is not None:
         given = brought.to_dict()
@@ -85,7 +85,7 @@ class _EndedError(Exception):
     """Why a child gave no answer, as a part of a sentence."""
 
 
-def _answer_of_child(asked: Mapping[str, Any], seconds: int | None) -> Verification:
+def _answer_of_child(asked: Mapping[str, object], seconds: int | None) -> Verification:
     """The verification of a child process.
 
     Raises:
@@ -113,7 +113,7 @@ def _answer_of_child(asked: Mapping[str, Any], seconds: int | None) -> Verificat
         raise _EndedError("it kept the verifier from answering") from error
 
 
-def to_json(found: Verification) -> dict[str, Any]:
+def to_json(found: Verification) -> dict[str, object]:
     """A verification as plain JSON values."""
     return {
         "checks": [asdict(check) for check in found.checks],

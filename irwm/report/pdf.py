@@ -13,11 +13,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from irwm.errors import printable
 from irwm.report import schema
-from irwm.report.blocks import blocks_of, figures_of
+from irwm.report.blocks import Block, blocks_of, figures_of
 from irwm.report.document import ReportError, to_json
 from irwm.report.html import render_html
 from irwm.report.plots.theme import LIGHT
@@ -52,7 +52,7 @@ def set_pages(document: schema.Report, html: str) -> bytes:
     return _compiled(page_data(document, html), _moment(document["created_utc"]))
 
 
-def page_data(document: schema.Report, html: str) -> dict[str, Any]:
+def page_data(document: schema.Report, html: str) -> dict[str, object]:
     """The input of typst, as JSON values."""
     from irwm.report.drawings import drawn  # matplotlib takes a second to import; only PDFs need it
 
@@ -73,7 +73,7 @@ def page_data(document: schema.Report, html: str) -> dict[str, Any]:
     }
 
 
-def _spelled(html: str) -> list[dict[str, Any]]:
+def _spelled(html: str) -> list[Block]:
     """A note under a report that shows some characters as numbers."""
     main = html[html.index("<main>") : html.index("</main>")]
     if settable(main) == main:
@@ -86,7 +86,7 @@ def report_id(document: schema.Report) -> str:
     return sha256(to_json(document)).hexdigest()[:ID_DIGITS]
 
 
-def _compiled(data: Mapping[str, Any], moment: datetime) -> bytes:
+def _compiled(data: Mapping[str, object], moment: datetime) -> bytes:
     import typst
 
     places = [str(folder) for folder in folders()]

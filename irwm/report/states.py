@@ -72,7 +72,7 @@ class States:
 
 
 def states(
-    document: Mapping[str, Any],
+    document: Mapping[str, object],
     assigned: Collection[str],
     groups: Sequence[Stated],
     shown: Mapping[str, Sequence[str]],

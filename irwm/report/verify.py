@@ -309,7 +309,7 @@ def _chain(signed: SignedReport) -> Check:
 
 
 def _identity(
-    first: str, expected: str | None, custody: Mapping[str, Any], signed: SignedReport, announced: bool | None
+    first: str, expected: str | None, custody: Mapping[str, object], signed: SignedReport, announced: bool | None
 ) -> Iterator[Check]:
     if expected is not None and expected.strip().lower() != first:
         yield Check("identity", False, f"signed by {first}, not by {printable(expected, 80)}, which was expected")

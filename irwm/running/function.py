@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -53,7 +52,7 @@ class SameFunction:
     positions: int
     dtype: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain JSON values; an infinite number, which JSON lacks, is the word "infinity"."""
         return {name: "infinity" if value == math.inf else value for name, value in asdict(self).items()}
 

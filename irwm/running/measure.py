@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -58,7 +57,7 @@ class Utility:
     similarity: float | None = None
     reason: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain JSON values; an infinite number, which JSON lacks, is the word "infinity"."""
         return {name: "infinity" if value == math.inf else value for name, value in asdict(self).items()}
 

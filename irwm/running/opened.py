@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
 # No downloads, and code in a model's folder is never run; by default transformers asks on standard input.
-OURS: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+OURS: dict[str, bool] = {"local_files_only": True, "trust_remote_code": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
 
 
 def save_quantised(
-    model_dir: str | Path, out_dir: str | Path, settings: Mapping[str, Any], device: str = "cpu"
+    model_dir: str | Path, out_dir: str | Path, settings: Mapping[str, object], device: str = "cpu"
 ) -> None:
     """Load a local model with a `quantization_config` and save it: weights and config, no tokenizer.
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +98,7 @@ def binding(params: Parameters, pool: RowPool, hidden_size: int, layer0_digest: 
     return hashlib.sha256(b"irwm/v3/binding\0" + canonical(facts)).digest()
 
 
-def canonical(values: dict[str, Any]) -> bytes:
+def canonical(values: dict[str, object]) -> bytes:
     """JSON in UTF-8 with sorted names and no spaces, so that equal values give equal bytes."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8")

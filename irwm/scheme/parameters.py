@@ -158,7 +158,7 @@ class Parameters:
         _real(name, value, *RANGES[name])
         object.__setattr__(self, name, float(value))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The parameters as plain JSON values, except those without effect: the size of noise without noise, the level
         of noise that is added."""
         values = asdict(self) | {"places": list(self.places)}

@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from irwm.attacks.rewrite import open_safetensors
 from irwm.checkpoint.child_process import module_command, module_environment
@@ -98,7 +97,7 @@ def autoround_obstacle(model_dir: str | Path) -> str | None:
     return None
 
 
-def run_autoround(request: Mapping[str, Any], out_dir: Path, progress: Progress | None = None) -> Path:
+def run_autoround(request: Mapping[str, object], out_dir: Path, progress: Progress | None = None) -> Path:
     """Run the tool's process, and move the model folder that it writes to `out_dir`.
 
     Args:

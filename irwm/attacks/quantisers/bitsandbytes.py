@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
 from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.running.opened import save_quantised
 
 PACKAGE = "bitsandbytes"
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
+SETTINGS: Mapping[str, Mapping[str, object]] = {
     "int8": {"quant_method": "bitsandbytes", "load_in_8bit": True},
     "nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
     "nf4 twice": {

@@ -40,7 +40,7 @@ _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _UINT32, _FLOAT32, _TEXT, _LIST = 4, 6, 8, 9
 
 
-def parse(path: str) -> dict[str, Any]:
+def parse(path: str) -> dict[str, object]:
     """The header as plain values.
 
     Returns:
@@ -59,7 +59,7 @@ def parse(path: str) -> dict[str, Any]:
         if magic != b"GGUF" or version not in (2, 3):
             raise UnsupportedCheckpointError("The header is not GGUF version 2 or 3", found=f"{version}")
         header.require_room("settings", setting_count, LEAST_SETTING_BYTES)
-        metadata: dict[str, Any] = {}
+        metadata: dict[str, object] = {}
         kinds: dict[str, int] = {}
         for _ in range(setting_count):
             name = header.name("setting")
@@ -69,7 +69,7 @@ def parse(path: str) -> dict[str, Any]:
             value = header.value(name, kinds[name])
             if value is not None:
                 metadata[name] = value
-        alignment = _alignment(metadata, kinds)
+        alignment = _alignment(metadata.get(ALIGNMENT), kinds)
         header.require_room("tensors", tensor_count, LEAST_TENSOR_BYTES)
         entries = [_tensor(header) for _ in range(tensor_count)]
         data = -(-header.done // alignment) * alignment
@@ -180,8 +180,8 @@ def _tensor(header: _Header) -> tuple[str, int, list[int], int]:
     return name, kind, shape[::-1], offset
 
 
-def _alignment(metadata: dict[str, Any], kinds: dict[str, int]) -> int:
-    alignment = metadata.get(ALIGNMENT, _DEFAULT_ALIGNMENT)
+def _alignment(stated: Any, kinds: dict[str, int]) -> int:
+    alignment = _DEFAULT_ALIGNMENT if stated is None else stated
     if kinds.get(ALIGNMENT, _UINT32) != _UINT32 or alignment < 1 or alignment & (alignment - 1):
         raise _corrupt("The alignment cannot be used", "a power of two, as an unsigned 32-bit number", alignment)
     return int(alignment)

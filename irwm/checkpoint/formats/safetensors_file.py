@@ -65,7 +65,7 @@ def read_metadata(path: Path) -> dict[str, str]:
     return _metadata(path, fields.get("__metadata__", {}))
 
 
-def _header(path: Path, reading: Reading) -> tuple[dict[str, Any], FileState, int]:
+def _header(path: Path, reading: Reading) -> tuple[dict[str, object], FileState, int]:
     """The header's JSON object, the file's state, and where the tensors' bytes begin."""
     with reading.opened(path) as (descriptor, seen):
         start = bytearray(min(seen.size, MAGIC_BYTES))
@@ -113,7 +113,7 @@ def _too_many(path: Path, found: str) -> CorruptCheckpointError:
     )
 
 
-def _parse(path: Path, raw: bytes) -> dict[str, Any]:
+def _parse(path: Path, raw: bytes) -> dict[str, object]:
     """The header's JSON object, with its size limited before Python objects are created.
 
     32 MB of empty lists would become a gigabyte of objects. An entry has one brace and two brackets, the header and

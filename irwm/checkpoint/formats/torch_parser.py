@@ -63,7 +63,7 @@ class Archive:
     storages: Mapping[str, tuple[int, int]]
 
 
-def parse(path: str) -> dict[str, Any]:
+def parse(path: str) -> dict[str, object]:
     """The file's tensors.
 
     Returns:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import plotly.graph_objects as go
 
 from irwm.report.numbers import minus, number, power_of_ten
@@ -66,7 +64,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
     return fig
 
 
-def _line(fig: go.Figure, x: float, text: str, line: dict[str, Any], low: float, height: float) -> None:
+def _line(fig: go.Figure, x: float, text: str, line: dict[str, object], low: float, height: float) -> None:
     """A vertical line with its label, on the side with free space."""
     side, shift = ("right", -6) if x > 0.45 * low else ("left", 6)
     vertical_line(fig, x, line, text, height=height, yanchor="top", xanchor=side, xshift=shift)

@@ -282,9 +282,9 @@ def _y_range(s: ReadingSummary, seen: NDArray[np.bool_]) -> tuple[bool, float, f
     return False, low - 1.5 * margin, high + margin
 
 
-def _dots(c: Colours, l: int, *, gone: bool = False, symbols: list[str] | str = "circle") -> dict[str, Any]:
+def _dots(c: Colours, l: int, *, gone: bool = False, symbols: list[str] | str = "circle") -> dict[str, object]:
     """How positions are drawn: filled and in the accent colour when observed, hollow when gone."""
-    marker: dict[str, Any] = {"color": c.accent, "symbol": symbols, "line": {"width": 1, "color": c.paper}}
+    marker: dict[str, object] = {"color": c.accent, "symbol": symbols, "line": {"width": 1, "color": c.paper}}
     if gone:
         marker = {"color": c.quiet, "symbol": "circle-open", "line": {"width": 1.5}}
     return {"mode": "markers", "hoverinfo": "text", "marker": marker | {"size": 9 if l <= 80 else 6}}

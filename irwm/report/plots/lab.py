@@ -208,7 +208,7 @@ def _cost_of(rows: Sequence[schema.LabRow]) -> Cost:
     return _alike if has_none and any(_alike(row) is not None for row in rows) else _ratio
 
 
-def _cost_axis(cost: Cost, rows: Sequence[schema.LabRow], join: str) -> dict[str, Any]:
+def _cost_axis(cost: Cost, rows: Sequence[schema.LabRow], join: str) -> dict[str, object]:
     values = [value for row in rows if (value := cost(row)) is not None]
     if cost is _alike:
         return {
@@ -218,7 +218,8 @@ def _cost_axis(cost: Cost, rows: Sequence[schema.LabRow], join: str) -> dict[str
     low, most = min([0.95, *values]) / 1.03, max([_LEAST_RATIO, *values]) * 1.3
     what = "as a multiple" if join == "as" else ", multiple"
     title = f"Perplexity {what} of the release’s (log scale)".replace(" ,", ",")
-    return {"type": "log", "range": [math.log10(low), math.log10(most)], "title_text": title} | _ratio_ticks(low, most)
+    ends = [math.log10(low), math.log10(most)]
+    return {"type": "log", "range": ends, "title_text": title, **_ratio_ticks(low, most)}
 
 
 def _tally(rows: Sequence[schema.LabRow], cost: Cost) -> str:
@@ -244,7 +245,7 @@ def _ratio_ticks(low: float, high: float) -> dict[str, list[Any]]:
     return {"tickvals": values, "ticktext": [f"{v:g}×" for v in values]}
 
 
-def _marker(c: Colours, word: str, size: int) -> dict[str, Any]:
+def _marker(c: Colours, word: str, size: int) -> dict[str, object]:
     found = word == "found"
     colour = c.accent if found else c.ink
     width = 1 if found else 2.5 if word == "not found" else 2
@@ -252,7 +253,7 @@ def _marker(c: Colours, word: str, size: int) -> dict[str, Any]:
             "line": {"width": width, "color": c.paper if found else colour}}  # fmt: skip
 
 
-def _markers(c: Colours, words: Sequence[str], accent: bool) -> dict[str, Any]:
+def _markers(c: Colours, words: Sequence[str], accent: bool) -> dict[str, object]:
     colour = c.accent if accent else c.ink
     # A ring, so that the verdict's marker stays visible if two readings agree.
     found = SHAPES["found"] if accent else "circle-open"

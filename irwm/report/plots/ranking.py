@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -177,7 +176,7 @@ def _axis_title(scale: _Scale) -> str:
     return "Sum over the recipient’s signs<br>(z, in deviations" + ("; square-root scale)" if scale is _root else ")")
 
 
-def _ticks(scale: _Scale, values: Sequence[float]) -> dict[str, Any]:
+def _ticks(scale: _Scale, values: Sequence[float]) -> dict[str, object]:
     """Ticks at round z for the square-root scale; plotly's own otherwise."""
     if scale is _plain:
         return {}
@@ -192,5 +191,5 @@ def _ticks(scale: _Scale, values: Sequence[float]) -> dict[str, Any]:
     return {"tickvals": [scale(v) for v in kept], "ticktext": [minus(v) if v < 0 else number(v) for v in kept]}
 
 
-def _whole(places: int) -> dict[str, Any]:
+def _whole(places: int) -> dict[str, object]:
     return {"tickvals": list(range(1, places + 1))} if places <= 12 else {}

@@ -17,6 +17,9 @@ import plotly.graph_objects as go
 from irwm.errors import printable
 from irwm.report.numbers import minus
 
+# A part of a figure as plotly's JSON: a layout, an axis, a trace, a marker.
+PlotlyJson = Mapping[str, Any]
+
 # Families without quotes or commas inside names, so that the same text serves SVG, CSS and plotly.
 FONT_STACK = "IBM Plex Sans, Segoe UI, Helvetica Neue, Arial, sans-serif"
 # Pixels. Gradio sets no height, and a figure that grows with its content makes the page jump while a job runs.
@@ -191,7 +194,7 @@ def add_line(fig: go.Figure, c: Colours, x: float, text: str = "", *, of: float 
 def vertical_line(
     fig: go.Figure,
     x: float,
-    line: Mapping[str, Any],
+    line: PlotlyJson,
     text: str = "",
     *,
     height: float = 1.0,
@@ -207,11 +210,15 @@ def vertical_line(
     place = {"xref": f"x{axis}", "yref": f"y{axis} domain"}
     fig.add_shape(type="line", x0=x, x1=x, y0=0, y1=height, line=line, **place)
     if text:
-        usual: dict[str, Any] = {"yanchor": "bottom", "showarrow": False, "font": {"size": 12, "color": line["color"]}}
+        usual = {
+            "yanchor": "bottom",
+            "showarrow": False,
+            "font": {"size": 12, "color": line["color"]},
+        }
         fig.add_annotation(text=text, x=x, y=height, **usual | place | more)
 
 
-def dashed(c: Colours) -> dict[str, Any]:
+def dashed(c: Colours) -> dict[str, object]:
     return {"color": c.ink, "width": 1.5, "dash": "dash"}
 
 

@@ -36,6 +36,7 @@ import sqlite_utils
 from irwm.signing import GENESIS, LogEntry, entry_hash, log_lines
 from storage import header
 from storage.canonical import json_bytes
+from storage.database import Row
 from storage.encryption import Place, Sealer
 from storage.errors import AuditBrokenError, DamagedRecordError, DatabaseDamagedError
 from storage.schema import VAULT_SCHEMA_VERSION
@@ -142,7 +143,9 @@ def begin(db: sqlite_utils.Database, sealer: Sealer) -> None:
     db.table("audit_state").insert({"one": 1, **_state_row(sealer, 0, GENESIS, header.digest(db))})
 
 
-def append(db: sqlite_utils.Database, sealer: Sealer, time: str, event: str, details: Mapping[str, Any]) -> AuditEntry:
+def append(
+    db: sqlite_utils.Database, sealer: Sealer, time: str, event: str, details: Mapping[str, object]
+) -> AuditEntry:
     """Adds an entry within the caller's transaction.
 
     Raises:
@@ -262,7 +265,7 @@ def _place(version: int, sequence: int, time: str) -> Place:
     return Place(version, TABLE, str(sequence), "details", sequence, time)
 
 
-def _opened(row: Mapping[str, Any], sealer: Sealer) -> bytes | None:
+def _opened(row: Row, sealer: Sealer) -> bytes | None:
     """The canonical JSON of an entry's details and salt; None if the chain does not cover it."""
     if type(row["version"]) is not int or type(row["time"]) is not str:
         return None
@@ -302,9 +305,7 @@ def verify(db: sqlite_utils.Database, vault: str, sealer: Sealer | None, known_h
     return AuditCheck(broken is None, total, recorded.head, number, reason, sealer is not None)
 
 
-def _entry_fault(
-    row: Mapping[str, Any], vault: str, sealer: Sealer | None, expected: int, previous: str
-) -> tuple[int, str] | None:
+def _entry_fault(row: Row, vault: str, sealer: Sealer | None, expected: int, previous: str) -> tuple[int, str] | None:
     if row["seq"] != expected:
         return expected, f"entry {expected} is missing"
     if row["previous"] != previous:
@@ -333,7 +334,7 @@ def _end_fault(recorded: AuditState, sealer: Sealer | None, last: int, head: str
     return None
 
 
-def _state_row(sealer: Sealer, count: int, head: str, header: str) -> dict[str, Any]:
+def _state_row(sealer: Sealer, count: int, head: str, header: str) -> dict[str, object]:
     return {"count": count, "head": head, "tag": sealer.tag(_state_message(sealer.vault, count, head, header))}
 
 

@@ -220,7 +220,7 @@ def _document(case: CaseFile, contents: list[list[str]], damaged: list[RecordNam
     return json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
 
 
-def _files(files: dict[str, FileDigest]) -> list[dict[str, Any]]:
+def _files(files: dict[str, FileDigest]) -> list[dict[str, object]]:
     return [{"name": name, "bytes": file.bytes, "sha256": file.sha256} for name, file in sorted(files.items())]
 
 

@@ -13,6 +13,7 @@ from storage.encryption import Sealer
 from storage.records import (
     CaseRecord,
     ItemRecord,
+    Meta,
     NoteRecord,
     RecordName,
     Records,
@@ -77,7 +78,7 @@ def read_case(db: sqlite_utils.Database, sealer: Sealer, case_id: str) -> CaseFi
     """
     row = row_of(db, CASES, case_id, "meta")
 
-    def of_case(meta: dict[str, Any]) -> bool:
+    def of_case(meta: Meta) -> bool:
         return bool(meta.get("case_id") == case_id)
 
     case: CaseRecord = build(CASES, row, open_meta(sealer, CASES, row))

@@ -152,7 +152,7 @@ class CaseFiles(Filing):
     def add_run(
         self,
         case_id: str,
-        finding_json: Mapping[str, Any],
+        finding_json: Mapping[str, object],
         suspect: str | Path,
         verdict: str,
         note: str = "",
@@ -191,7 +191,7 @@ class CaseFiles(Filing):
                 sealed = sealed_row(sealer, RUN_FILES, number, created, part, content, file_ids[name])
                 db.table(RUN_FILES).insert(sealed)
                 parts[sealed["id"]] = content_digest(part, content)
-            noted: dict[str, Any] = {"case": case_id, "finding": hashlib.sha256(body).hexdigest(), "files": digests}
+            noted: dict[str, object] = {"case": case_id, "finding": hashlib.sha256(body).hexdigest(), "files": digests}
             if parts:
                 noted["with"] = added_together(RUN_FILES, parts)
             row = insert_logged(db, sealer, RUNS, created, "investigation filed", plain, body, noted, id)

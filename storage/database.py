@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import sqlite_utils
 from sqlite_utils import Migrations
@@ -44,6 +45,10 @@ MOST_OBJECTS = 100
 # Separators between the words of a definition: quotes and spaces differ between versions of sqlite-utils.
 _BETWEEN = re.compile(r"[\s\"'`\[\]]+", re.ASCII)
 _LONGEST_DEFINITION = 5000
+
+
+# A row by its columns. Anyone who can edit the file can put any value into a column.
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

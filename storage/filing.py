@@ -9,7 +9,7 @@ from typing import Any
 
 from storage.canonical import json_bytes, utc_text
 from storage.index import Index, Look, refreshed
-from storage.records import Records, build
+from storage.records import Meta, Records, build
 from storage.session import VaultSession
 from storage.tables import insert_logged, read_table, require
 
@@ -21,11 +21,11 @@ class Filing(VaultSession):
         self,
         table: str,
         event: str,
-        meta: dict[str, Any],
+        meta: Mapping[str, object],
         body: bytes = b"",
         *,
         refers_to: tuple[str, str] | None = None,
-        noted: Mapping[str, Any] | None = None,
+        noted: Mapping[str, object] | None = None,
     ) -> Any:
         """Adds one record, with its entry in the log.
 
@@ -54,6 +54,6 @@ class Filing(VaultSession):
             self._keep(look.sealer, table, index)
         return index
 
-    def _all(self, table: str, wanted: Callable[[dict[str, Any]], bool] = lambda meta: True) -> Records[Any]:
+    def _all(self, table: str, wanted: Callable[[Meta], bool] = lambda meta: True) -> Records[Any]:
         with self._reading() as (db, sealer):
             return read_table(db, sealer, table, wanted)

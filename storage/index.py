@@ -10,16 +10,17 @@ rows are read again, so a change by another program is noticed at the next searc
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import sqlite_utils
 
 from storage import audit
+from storage.database import Row
 from storage.encryption import Sealer
 from storage.errors import AuditBrokenError, DamagedRecordError, RecordValueError
-from storage.records import KeyRecord, RecordName, ReleaseRecord, build, open_meta
+from storage.records import KeyRecord, Meta, RecordName, ReleaseRecord, build, open_meta
 from storage.schema import KEYS, LABELS, RELEASES
 
 # Two hexadecimal digits are also part of many names, and begin one fingerprint in 256.
@@ -209,7 +210,7 @@ def _goes_on(known: Index[Any], log: audit.AuditState, table: str, db: sqlite_ut
 
 def _read(known: Index[Any], table: str, look: Look) -> Index[Any]:
     entries, damaged, last = list(known.entries), list(known.damaged), known.last
-    makers: dict[str, Callable[[Mapping[str, Any], dict[str, Any]], Any]]
+    makers: dict[str, Callable[[Row, Meta], Any]]
     makers = {KEYS: _KeyEntries(), RELEASES: _release_entry, LABELS: _label_entry}
     entry_of = makers[table]
     newer, values = ("", []) if last is None else ("WHERE seq > ?", [last[0]])
@@ -229,7 +230,7 @@ class _KeyEntries:
         self._texts: dict[str, str] = {}
         self._parameters: Any = None
 
-    def __call__(self, row: Mapping[str, Any], meta: dict[str, Any]) -> KeyEntry:
+    def __call__(self, row: Row, meta: Meta) -> KeyEntry:
         if meta.get("parameters") == self._parameters:
             meta["parameters"] = self._parameters
         else:
@@ -245,14 +246,14 @@ def _key_entry(record: KeyRecord) -> KeyEntry:
     return KeyEntry(record, _searched(f"{record.owner}\n{record.recipient}\n{record.model_name}\n{record.label}"))
 
 
-def _label_entry(row: Mapping[str, Any], meta: dict[str, Any]) -> LabelEntry:
+def _label_entry(row: Row, meta: Meta) -> LabelEntry:
     record = build(LABELS, row, meta)
     if not all(isinstance(part, str) for part in (record.table, record.record, record.text)):
         raise DamagedRecordError(LABELS, row["id"])
     return LabelEntry((record.table, record.record), record.text)
 
 
-def _release_entry(row: Mapping[str, Any], meta: dict[str, Any]) -> ReleaseEntry:
+def _release_entry(row: Row, meta: Meta) -> ReleaseEntry:
     record = build(RELEASES, row, meta)
     marked = str(record.receipt.get("release_fingerprint", ""))
     return ReleaseEntry(record.sequence, record.id, record.key_id, marked, _searched(record.path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,7 @@ import sqlite_utils
 from sqlite_utils import Migrations
 
 from storage.canonical import json_bytes
-from storage.database import Schema
+from storage.database import Row, Schema
 from storage.encryption import Place, Sealer
 from storage.errors import DamagedRecordError
 from storage.paths import JOBS_NAME
@@ -129,7 +128,7 @@ class Job(JobLine):
     request: dict[str, Any] = field(hash=False)
     what: str = ""
     result: dict[str, Any] | None = field(default=None, hash=False)
-    error: dict[str, Any] | None = field(default=None, hash=False)
+    error: dict[str, str | None] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +140,12 @@ class Ahead:
     title: str | None
 
 
-def place(row: Mapping[str, Any], part: str) -> Place:
+def place(row: Row, part: str) -> Place:
     """The place of a job's sealed part; the job's kind is bound too, because it determines how a request is run."""
     return Place(_SEALED_SINCE, "jobs", row["id"], f"{row['kind']} {part}", row["seq"], row["created"])
 
 
-def sealed_words(sealer: Sealer, row: Mapping[str, Any], **words: Any) -> dict[str, bytes | None]:
+def sealed_words(sealer: Sealer, row: Row, **words: Any) -> dict[str, bytes | None]:
     """Columns of `WORDS` in their stored form, from plain JSON values; None stays None.
 
     Raises:
@@ -156,7 +155,7 @@ def sealed_words(sealer: Sealer, row: Mapping[str, Any], **words: Any) -> dict[s
     return {name: None if value is None else sealer.seal(value, place(row, name)) for name, value in plain.items()}
 
 
-def job_of(row: Mapping[str, Any], sealer: Sealer | None) -> JobLine:
+def job_of(row: Row, sealer: Sealer | None) -> JobLine:
     """A row of the table: a `Job` if it can be opened, else its line alone."""
     names = [name for name in JobLine.__dataclass_fields__ if name != "sequence"]
     line = JobLine(sequence=row["seq"], **{name: row[name] for name in names})
@@ -174,7 +173,7 @@ def job_of(row: Mapping[str, Any], sealer: Sealer | None) -> JobLine:
     return Job(sequence=line.sequence, **{name: getattr(line, name) for name in names}, **words)
 
 
-def is_dead(row: Mapping[str, Any]) -> bool:
+def is_dead(row: Row) -> bool:
     """Whether a job that is not over has no process: it is gone, or a newer process has its number.
 
     A job without a process is dead when the process that created it is gone, because only that one had its secrets.

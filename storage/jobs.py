@@ -17,13 +17,13 @@ import shutil
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import sqlite_utils
 
 from irwm.errors import printable
 from storage.canonical import json_bytes, required_text, utc_now, utc_text
-from storage.database import DatabaseFile
+from storage.database import DatabaseFile, Row
 from storage.encryption import Sealer
 from storage.errors import JobSealedError, RecordNotFoundError, RecordValueError, StorageError
 from storage.files import append_private, private_folder, sweep
@@ -70,7 +70,7 @@ class Jobs:
         self._now = now
         self._keys: OpensJobs = JobsKeys({}, None)
         # The constant columns of a row: a line of a log must not need the list, which may be busy or damaged.
-        self._fixed: dict[str, Mapping[str, Any]] = {}
+        self._fixed: dict[str, Row] = {}
         self._file = DatabaseFile(self.home / JOBS_NAME, JOBS_SCHEMA)
         private_folder(self.home)
         sweep(self.home)
@@ -96,7 +96,7 @@ class Jobs:
         """
         return self._key(self._fixed_row(id))
 
-    def create(self, kind: str, title: str, request: Mapping[str, Any], lane: str = "") -> Job:
+    def create(self, kind: str, title: str, request: Mapping[str, object], lane: str = "") -> Job:
         """Adds a queued job and makes its folder.
 
         Args:
@@ -215,8 +215,8 @@ class Jobs:
         self,
         id: str,
         state: str,
-        result: Mapping[str, Any] | None = None,
-        error: Mapping[str, Any] | None = None,
+        result: Mapping[str, object] | None = None,
+        error: Mapping[str, str | None] | None = None,
     ) -> JobLine:
         """Records how a job ended, and removes its scratch folder. Only the first ending counts: a Stop and a normal
         end may coincide, so check the return value.
@@ -409,27 +409,27 @@ class Jobs:
         except OSError as error:
             raise StorageError("the job's folder cannot be made", file=path, found=str(error)) from error
 
-    def _fixed_row(self, id: str) -> Mapping[str, Any]:
+    def _fixed_row(self, id: str) -> Row:
         row = self._fixed.get(id)
         if row is None:
             with self._file.reading() as db:
                 row = self._fixed[id] = _row(db, id, _FIXED)
         return row
 
-    def _key(self, row: Mapping[str, Any]) -> JobKey:
+    def _key(self, row: Row) -> JobKey:
         key = self._keys.of(row["id"], row["key"])
         if key is None:
             raise JobSealedError(row["id"])
         return key
 
-    def _sealer(self, row: Mapping[str, Any]) -> Sealer | None:
+    def _sealer(self, row: Row) -> Sealer | None:
         key = self._keys.of(row["id"], row["key"])
         return None if key is None else key.sealer()
 
-    def _line(self, row: Mapping[str, Any]) -> JobLine:
+    def _line(self, row: Row) -> JobLine:
         return job_of(row, self._sealer(row))
 
-    def _ahead(self, db: sqlite_utils.Database, spot: Mapping[str, Any]) -> list[Ahead]:
+    def _ahead(self, db: sqlite_utils.Database, spot: Row) -> list[Ahead]:
         """The jobs that run in a job's lane or have waited longer there; dead jobs are left out."""
         if not spot["lane"]:
             return []
@@ -442,13 +442,13 @@ class Jobs:
         return [Ahead(job.id, job.kind, job.title if isinstance(job, Job) else None) for job in before]
 
 
-def _spot(db: sqlite_utils.Database, id: str) -> Mapping[str, Any]:
+def _spot(db: sqlite_utils.Database, id: str) -> Row:
     """A job's place in its lane, without its request, which may be megabytes of names."""
     return _row(db, id, "seq, lane, state")
 
 
-def _row(db: sqlite_utils.Database, id: str, columns: str = "*") -> Mapping[str, Any]:
-    rows: list[Mapping[str, Any]] = list(db.query(f"SELECT {columns} FROM jobs WHERE id = ?", [id]))
+def _row(db: sqlite_utils.Database, id: str, columns: str = "*") -> Row:
+    rows: list[Row] = list(db.query(f"SELECT {columns} FROM jobs WHERE id = ?", [id]))
     if not rows:
         raise _unknown(id)
     return rows[0]

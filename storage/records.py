@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from irwm.errors import SignatureError
 from irwm.signing import Certificate
 from storage.canonical import optional_text, required_text
+from storage.database import Row
 from storage.encryption import Place, Sealer
 from storage.errors import DamagedRecordError, RecordValueError
 from storage.schema import (
@@ -29,6 +30,8 @@ from storage.schema import (
 )
 
 T = TypeVar("T")
+# The sealed metadata of a record: the fields of its class, as JSON values.
+Meta = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class KeyRecord(Record):
     model_fingerprint: str
     family: str
     commitment: str
-    parameters: dict[str, Any] = field(hash=False)
+    parameters: dict[str, object] = field(hash=False)
     label: str
 
     @property
@@ -91,7 +94,7 @@ class NewKey:
     model_fingerprint: str
     family: str
     commitment: str
-    parameters: Mapping[str, Any] = field(hash=False)
+    parameters: Mapping[str, object] = field(hash=False)
     label: str = ""
 
     def __post_init__(self) -> None:
@@ -100,7 +103,7 @@ class NewKey:
         required_text(owner=self.owner, model_fingerprint=self.model_fingerprint, commitment=self.commitment)
         optional_text(recipient=self.recipient, model_name=self.model_name, family=self.family, label=self.label)
 
-    def meta(self) -> dict[str, Any]:
+    def meta(self) -> Meta:
         """The metadata that is sealed separately from the bytes."""
         facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "sealed"}
         return facts | {"parameters": dict(self.parameters)}
@@ -218,7 +221,7 @@ class RunRecord(RunEntry):
         finding: the whole finding as plain JSON values.
     """
 
-    finding: dict[str, Any] = field(hash=False, kw_only=True)
+    finding: dict[str, object] = field(hash=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +335,7 @@ WITH_BODY = frozenset({RUNS, ITEMS, TIMESTAMPS})
 _TIMESTAMP_PARTS = ("commitment_document", "request", "response")
 
 
-def place(table: str, row: Mapping[str, Any], part: str) -> Place:
+def place(table: str, row: Row, part: str) -> Place:
     """The place of a row's column.
 
     Raises:
@@ -344,17 +347,17 @@ def place(table: str, row: Mapping[str, Any], part: str) -> Place:
     return Place(version, table, record, part, sequence, created)
 
 
-def open_meta(sealer: Sealer, table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def open_meta(sealer: Sealer, table: str, row: Row) -> Meta:
     """The content of a row's sealed metadata.
 
     Raises:
         DamagedRecordError
     """
-    meta: dict[str, Any] = json.loads(open_part(sealer, table, row, "meta"))
+    meta: Meta = json.loads(open_part(sealer, table, row, "meta"))
     return meta
 
 
-def open_body(sealer: Sealer, table: str, row: Mapping[str, Any]) -> bytes:
+def open_body(sealer: Sealer, table: str, row: Row) -> bytes:
     """A row's sealed body.
 
     Raises:
@@ -363,7 +366,7 @@ def open_body(sealer: Sealer, table: str, row: Mapping[str, Any]) -> bytes:
     return open_part(sealer, table, row, "body")
 
 
-def open_part(sealer: Sealer, table: str, row: Mapping[str, Any], part: str) -> bytes:
+def open_part(sealer: Sealer, table: str, row: Row, part: str) -> bytes:
     """The bytes that were sealed in a row's "meta" or "body".
 
     Raises:
@@ -372,7 +375,7 @@ def open_part(sealer: Sealer, table: str, row: Mapping[str, Any], part: str) -> 
     return sealer.open(row[part], place(table, row, part))
 
 
-def build(table: str, row: Mapping[str, Any], meta: Mapping[str, Any], body: bytes = b"") -> Any:
+def build(table: str, row: Row, meta: Meta, body: bytes = b"") -> Any:
     """The record of a row whose parts have been opened; the body matters for the tables in `WITH_BODY` only.
 
     Raises:
@@ -384,14 +387,15 @@ def build(table: str, row: Mapping[str, Any], meta: Mapping[str, Any], body: byt
         raise DamagedRecordError(table, row["id"]) from None
 
 
-def run_entry(row: Mapping[str, Any], meta: Mapping[str, Any]) -> RunEntry:
+def run_entry(row: Row, meta: Meta) -> RunEntry:
     """The list entry of a run whose metadata has been opened.
 
     Raises:
         DamagedRecordError: see `build`.
     """
     try:
-        fields = {**meta, "files": file_digests(meta["files"])}
+        fields: dict[str, Any] = dict(meta)
+        fields["files"] = file_digests(fields["files"])
         return RunEntry(id=row["id"], sequence=row["seq"], created=row["created"], **fields)
     except (TypeError, ValueError, KeyError):
         raise DamagedRecordError(RUNS, row["id"]) from None
@@ -408,17 +412,17 @@ def timestamp_body(commitment_document: bytes, request: bytes, response: bytes) 
     return json.dumps([base64.b64encode(part).decode("ascii") for part in parts]).encode("ascii")
 
 
-def _fields(table: str, meta: Mapping[str, Any], body: bytes) -> dict[str, Any]:
-    fields = dict(meta)
+def _fields(table: str, meta: Meta, body: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = dict(meta)
     if table == RUNS:
-        fields |= {"finding": json.loads(body), "files": file_digests(meta["files"])}
+        fields |= {"finding": json.loads(body), "files": file_digests(fields["files"])}
     elif table == ITEMS:
         fields["files"] = file_digests(json.loads(body))
     elif table == TIMESTAMPS:
         parts = [base64.b64decode(part, validate=True) for part in json.loads(body)]
         fields |= dict(zip(_TIMESTAMP_PARTS, parts, strict=True))
     elif table == IDENTITIES:
-        fields["certificates"] = tuple(map(Certificate.from_dict, meta["certificates"]))
+        fields["certificates"] = tuple(map(Certificate.from_dict, fields["certificates"]))
     return fields
 
 
@@ -431,12 +435,12 @@ def content_digest(meta: bytes, body: bytes) -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in (meta, body))).hexdigest()
 
 
-def added(table: str, id: str, meta: bytes, body: bytes) -> dict[str, Any]:
+def added(table: str, id: str, meta: bytes, body: bytes) -> dict[str, object]:
     """The audit log's details for a record that is added."""
     return {"table": table, "id": id, "sha256": content_digest(meta, body)}
 
 
-def added_together(table: str, digests: Mapping[str, str]) -> dict[str, Any]:
+def added_together(table: str, digests: Mapping[str, str]) -> dict[str, object]:
     """The audit log's details for records that are added at once: the digest of each, so that each can be named.
 
     Args:

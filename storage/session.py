@@ -290,7 +290,7 @@ class VaultSession:
 
     # Audit log and backup
 
-    def log(self, event: str, details: Mapping[str, Any] | None = None) -> audit.AuditEntry:
+    def log(self, event: str, details: Mapping[str, object] | None = None) -> audit.AuditEntry:
         """Adds an entry about something that happened outside the vault, such as the export of a report.
 
         Raises:
@@ -301,7 +301,7 @@ class VaultSession:
             return audit.append(db, sealer, utc_text(self._now()), event, details or {})
 
     @contextlib.contextmanager
-    def logged(self, event: str, details: Mapping[str, Any] | None = None) -> Iterator[None]:
+    def logged(self, event: str, details: Mapping[str, object] | None = None) -> Iterator[None]:
         """Adds an entry about the block inside the `with`, if it succeeds; no one else can write until then.
 
         Raises:

@@ -9,24 +9,23 @@ from typing import Any
 import sqlite_utils
 
 from storage import audit
+from storage.database import Row
 from storage.encryption import Sealer
 from storage.errors import DamagedRecordError, DatabaseDamagedError, RecordNotFoundError
-from storage.records import WITH_BODY, RecordName, Records, added, build, open_body, open_meta, place
+from storage.records import WITH_BODY, Meta, RecordName, Records, added, build, open_body, open_meta, place
 from storage.schema import VAULT_SCHEMA_VERSION
 
 # 64 random bits: short enough to read aloud; the table's index refuses a collision.
 RECORD_ID_BYTES = 8
 
 
-def row_of(db: sqlite_utils.Database, table: str, id: str, part: str) -> dict[str, Any]:
+def row_of(db: sqlite_utils.Database, table: str, id: str, part: str) -> Row:
     """A record's row with its plain columns and one sealed part, "meta" or "body".
 
     Raises:
         RecordNotFoundError
     """
-    rows: list[dict[str, Any]] = list(
-        db.query(f"SELECT seq, id, version, created, {part} FROM {table} WHERE id = ?", [id])
-    )
+    rows: list[Row] = list(db.query(f"SELECT seq, id, version, created, {part} FROM {table} WHERE id = ?", [id]))
     if not rows:
         raise not_found(table, id)
     return rows[0]
@@ -36,8 +35,8 @@ def read_table(
     db: sqlite_utils.Database,
     sealer: Sealer,
     table: str,
-    wanted: Callable[[dict[str, Any]], bool],
-    make: Callable[[Mapping[str, Any], dict[str, Any]], Any] | None = None,
+    wanted: Callable[[Meta], bool],
+    make: Callable[[Row, Meta], Any] | None = None,
 ) -> Records[Any]:
     """The records of a table whose metadata is wanted, in order; the bodies of the others are not read.
 
@@ -60,7 +59,7 @@ def read_table(
     return Records(records, damaged)
 
 
-def _body_of(db: sqlite_utils.Database, table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _body_of(db: sqlite_utils.Database, table: str, row: Row) -> Row:
     """The row with its body, which was not read before."""
     ((body,),) = db.execute(f"SELECT body FROM {table} WHERE seq = ?", [row["seq"]]).fetchall()
     return {**row, "body": body}
@@ -73,8 +72,8 @@ def new_id() -> str:
 
 def sealed_row(
     sealer: Sealer, table: str, sequence: int, created: str, meta: bytes, body: bytes, id: str | None = None
-) -> dict[str, Any]:
-    row: dict[str, Any] = {
+) -> Row:
+    row = {
         "seq": sequence,
         "id": id or new_id(),
         "version": VAULT_SCHEMA_VERSION,
@@ -93,9 +92,9 @@ def insert_logged(
     event: str,
     meta: bytes,
     body: bytes,
-    noted: Mapping[str, Any],
+    noted: Mapping[str, object],
     id: str | None = None,
-) -> dict[str, Any]:
+) -> Row:
     """Seals and adds one record, with its entry in the log; returns the row.
 
     Args:

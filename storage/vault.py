@@ -13,7 +13,6 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from storage import audit
 from storage.canonical import (
@@ -89,7 +88,7 @@ class Vault(CaseFiles, Signing, JobKeyring):
         model_fingerprint: str,
         family: str,
         commitment: str,
-        parameters: Mapping[str, Any],
+        parameters: Mapping[str, object],
         label: str = "",
     ) -> KeyRecord:
         """Adds a key; `sealed` are its bytes as the scheme writes them, which the vault seals and never reads.
@@ -234,7 +233,7 @@ class Vault(CaseFiles, Signing, JobKeyring):
                     yield id, body
 
     def add_release(
-        self, key_id: str, path: str | Path, manifest: Mapping[str, str], receipt: Mapping[str, Any]
+        self, key_id: str, path: str | Path, manifest: Mapping[str, str], receipt: Mapping[str, object]
     ) -> ReleaseRecord:
         """Records the publication of a marked copy.
 

@@ -121,13 +121,14 @@ class Job(JobLine):
         title: shown to users.
         request: the task's input, as plain JSON values.
         what: the current step.
-        result, error: how it ended, as plain JSON values.
+        result: of the task, as plain JSON values; its type is that of the use case.
+        error: the parts of the error that ended it.
     """
 
     title: str
     request: dict[str, Any] = field(hash=False)
     what: str = ""
-    result: dict[str, Any] | None = field(default=None, hash=False)
+    result: Any = field(default=None, hash=False)
     error: dict[str, str | None] | None = field(default=None, hash=False)
 
 

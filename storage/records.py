@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 from irwm.errors import SignatureError
 from irwm.signing import Certificate
@@ -109,6 +109,67 @@ class NewKey:
         return facts | {"parameters": dict(self.parameters)}
 
 
+class Changes(TypedDict):
+    """The differences between an original and a copy.
+
+    `changed_values` is None if only a sample was compared; then `changed_share` is the median row's change as a share
+    of its length. `head_tensor` names the output head if it is marked.
+    """
+
+    changed_rows: int
+    changed_tensors: list[str]
+    changed_values: int | None
+    changed_share: float | None
+    changed_head_rows: int
+    head_tensor: str | None
+
+
+class MarkedBefore(TypedDict):
+    """The marks that an original already carries, and the number of unreadable records, which may be such marks."""
+
+    marked_before: list[str]
+    damaged: int
+
+
+class ReadBack(TypedDict):
+    """The mark that was read back from a copy. A receipt of an earlier version has no `log10_risk`."""
+
+    count: int
+    present: int
+    log10_p: float
+    log10_risk: float | None
+
+
+class CopyFacts(Changes, ReadBack):
+    """The facts about a copy that was read back; of values derived from the secret, only the commitment."""
+
+    model: str
+    model_fingerprint: str
+    release_fingerprint: str
+    family: str
+    dtype: str
+    vocab_size: int
+    hidden_size: int
+    owner: str
+    recipient: str
+    commitment: str
+    parameters: Mapping[str, object]
+    scale: float
+    path: str
+    bytes: int
+    files: dict[str, str]
+    left_out: list[str]
+    verdict: str
+    paper_count: int | None
+    irwm: str
+
+
+class Receipt(CopyFacts, MarkedBefore):
+    """The receipt of a release."""
+
+    bytes_cloned: int
+
+
 @dataclass(frozen=True, slots=True)
 class ReleaseRecord(Record):
     """A published marked copy.
@@ -117,14 +178,14 @@ class ReleaseRecord(Record):
         key_id: the key whose mark it carries.
         path: where it was written.
         manifest: file name to SHA-256 (hex).
-        receipt: the facts certified by the release page, as plain JSON values.
+        receipt: the facts certified by the release page.
         label: the officer's own words, "" if there are none.
     """
 
     key_id: str
     path: str
     manifest: dict[str, str] = field(hash=False)
-    receipt: dict[str, Any] = field(hash=False)
+    receipt: Receipt = field(hash=False)
     label: str = ""
 
 

@@ -46,6 +46,7 @@ from storage.records import (
     LabelRecord,
     NewKey,
     Page,
+    Receipt,
     RecordName,
     Records,
     ReleaseRecord,
@@ -233,7 +234,7 @@ class Vault(CaseFiles, Signing, JobKeyring):
                     yield id, body
 
     def add_release(
-        self, key_id: str, path: str | Path, manifest: Mapping[str, str], receipt: Mapping[str, object]
+        self, key_id: str, path: str | Path, manifest: Mapping[str, str], receipt: Receipt
     ) -> ReleaseRecord:
         """Records the publication of a marked copy.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypedDict
 
 import torch
 
@@ -16,6 +18,16 @@ from irwm.running.text import default_text
 # Enough to detect a change of perplexity by 1 %; takes a small model a few seconds.
 TOKENS = 1024
 BUNDLED = "the bundled text (documentation of Python)"
+
+
+class CertificateJson(TypedDict):
+    """`Certificate.to_dict`; without a text if the app did not try to measure."""
+
+    changed_rows: int
+    text: str | None
+    text_sha256: str | None
+    utility: Mapping[str, Any] | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +48,15 @@ class Certificate:
     utility: Utility | None
     why: str = ""
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> CertificateJson:
         """Plain JSON values."""
-        return asdict(self) | {"utility": self.utility.to_dict() if self.utility else None}
+        return {
+            "changed_rows": self.changed_rows,
+            "text": self.text,
+            "text_sha256": self.text_sha256,
+            "utility": self.utility.to_dict() if self.utility else None,
+            "why": self.why,
+        }
 
 
 def certify(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +29,7 @@ from ui.components.ranking import ranking_html
 from ui.components.recognition_card import recognition_html
 from ui.components.uploads import download, download_if_sound, offer
 from ui.components.verdict_card import verdict_html
+from ui.services.results import KeyRow
 
 HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Probability by chance", "Key fingerprint"]
 RECIPIENTS = "figure-recipients"
@@ -76,7 +76,7 @@ class FindingView:
         self,
         files: JobFiles,
         json_name: str,
-        rows: list[Mapping[str, Any]],
+        rows: list[KeyRow],
         *,
         dark: bool,
         others: str | None = None,
@@ -132,7 +132,7 @@ class FindingView:
         figures = document_figures(document, dark=dark)
         return tuple(figures.get(name) for name in OF_ONE_KEY)
 
-    def _without(self, error: IrwmError, files: JobFiles, stem: str, rows: list[Mapping[str, Any]]) -> tuple[Any, ...]:
+    def _without(self, error: IrwmError, files: JobFiles, stem: str, rows: list[KeyRow]) -> tuple[Any, ...]:
         """The parts that can be shown of a report whose numbers cannot be read."""
         return (
             gr.Column(visible=True),
@@ -274,7 +274,7 @@ def finding_view() -> FindingView:
     return FindingView(box, parts, pick, [plots[name] for name in OF_ONE_KEY])
 
 
-def table_row(row: Mapping[str, Any]) -> list[str]:
+def table_row(row: KeyRow) -> list[str]:
     """One key tried, as the table shows it."""
     return [
         row["recipient"] or "–",
@@ -306,7 +306,7 @@ def _archives(files: JobFiles, stem: str, plain: str) -> tuple[Any, Any, Any]:
     )
 
 
-def _table(rows: list[Mapping[str, Any]], *, ranked: bool = True) -> Any:
+def _table(rows: list[KeyRow], *, ranked: bool = True) -> Any:
     """The keys that were read by rank alone; traced keys are listed in the ranking, if that is drawn."""
     untraced = [table_row(row) for row in rows if not ranked or "z" not in row]
     return gr.Dataframe(value=untraced, visible=bool(untraced))

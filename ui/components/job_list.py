@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -83,7 +83,7 @@ def where_text(page: int, size: int, total: int) -> str:
     return f"{number(page * size + 1)} to {number(min(total, (page + 1) * size))} of {number(total)} jobs"
 
 
-def _word(kind: str, result: Mapping[str, Any]) -> str:
+def _word(kind: str, result: Any) -> str:
     if kind == "protect":
         if not result.get("many"):
             return "Released"

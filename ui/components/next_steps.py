@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 
 from ui.components.uploads import download
+from ui.services.results import Released, ReleasedMany
 
 # Opens another page of this document, like a click on its tab.
 OPEN_PAGE = "() => document.getElementById('page-{}-button')?.click()"
@@ -51,11 +52,11 @@ class NextSteps:
     outputs: tuple[Any, ...]
 
     @staticmethod
-    def shown(result: dict[str, Any] | None) -> tuple[Any, ...]:
+    def shown(result: Released | ReleasedMany | None) -> tuple[Any, ...]:
         """The values of `outputs` for the result of a job, or None."""
         if result is None:
             return gr.Column(visible=False), gr.skip(), None
-        if result.get("many"):  # the receipts have their own table and file
+        if "many" in result:  # the receipts have their own table and file
             return gr.Column(visible=True), gr.DownloadButton(visible=False), result
         text = json.dumps(result, ensure_ascii=False, indent=2) + "\n"
         name = f"receipt-{result['commitment'][:16]}.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import gradio as gr
 from markupsafe import Markup, escape
@@ -20,13 +19,13 @@ COPIED = ("file", "tensor")
 ROWS = (("file", "File"), ("tensor", "Tensor"), ("expected", "Expected"), ("found", "Found"))
 
 
-def parts_of(error: IrwmError | Mapping[str, Any]) -> dict[str, str]:
+def parts_of(error: IrwmError | Mapping[str, object]) -> dict[str, str]:
     """The parts of an error that are set, with labels of settings; also from a job's row, where they are a dict."""
     known = error if isinstance(error, Mapping) else {part: getattr(error, part) for part in PARTS}
     return in_words({part: str(known[part]) for part in PARTS if known.get(part)})
 
 
-def error_html(error: IrwmError | Mapping[str, Any]) -> str:
+def error_html(error: IrwmError | Mapping[str, object]) -> str:
     """A card with the problem, its file and tensor, the expected and found values, and the next step."""
     parts = parts_of(error)
     rows = [

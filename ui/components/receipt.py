@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from irwm.errors import printable
 from irwm.report.numbers import counted, number, power_html, power_text, why_capped
+from storage.records import Changes, MarkedBefore, ReadBack
 from ui.amounts import size_text
 from ui.components.markup import facts
 from ui.components.notices import copyable
+from ui.services.results import ReceiptLine, Released, ReleasedMany
+
+if TYPE_CHECKING:
+    from irwm.running.certificate import CertificateJson
 
 HEADERS = ["Recipient", "Copy", "Folder", "Verified", "Key fingerprint"]
-_Facts = Sequence[tuple[str, Any]]
+_Rows = Sequence[tuple[str, object]]
 
 
-def receipt_html(receipt: Mapping[str, Any]) -> str:
+def receipt_html(receipt: Released | ReleasedMany) -> str:
     """The receipt of a finished `protect` job as HTML, for one recipient or for many."""
-    if receipt.get("many"):
+    if "many" in receipt:
         return _many_html(receipt)
     whom = f"{receipt['owner']}, issued to {receipt['recipient']}" if receipt["recipient"] else receipt["owner"]
-    rows: list[tuple[str, Any]] = [
+    rows: list[tuple[str, object]] = [
         ("Release folder", copyable(receipt["path"])),
         ("Marked for", whom),
         ("Key fingerprint", copyable(receipt["commitment"])),
@@ -31,7 +36,7 @@ def receipt_html(receipt: Mapping[str, Any]) -> str:
             "Verified",
             Markup("read back and detected: {}").format(reading_text(receipt, "positions", power_html)),
         ),
-        ("Changed", changed_text(receipt)),
+        ("Changed", changed_text(receipt, receipt["vocab_size"])),
         *_cost(receipt),
         ("Written", f"{size_text(receipt['bytes'])} in {len(receipt['files'])} files, listed in SHA256SUMS"),
         ("Left out", ", ".join(receipt["left_out"]) or "none"),
@@ -47,7 +52,7 @@ def receipt_html(receipt: Mapping[str, Any]) -> str:
     )
 
 
-def reading_text(receipt: Mapping[str, Any], what: str = "", write: Callable[[float], str] = power_text) -> str:
+def reading_text(receipt: ReadBack, what: str = "", write: Callable[[float], str] = power_text) -> str:
     """The mark read back from a release, with the corrected odds that a verdict on it states.
 
     Args:
@@ -61,29 +66,29 @@ def reading_text(receipt: Mapping[str, Any], what: str = "", write: Callable[[fl
     return counted_of + said + (" before corrections" if risk is None else "")
 
 
-def changed_text(receipt: Mapping[str, Any]) -> str:
+def changed_text(receipt: Changes, vocabulary: int) -> str:
     """The differences from the original, by tensor and row."""
     names = [printable(name) for name in receipt.get("changed_tensors", ())] or ["the embedding"]
     where = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    rows, vocabulary = receipt["changed_rows"], receipt["vocab_size"]
-    in_rows = f"{number(rows)} of {number(vocabulary)} rows of {where}"
-    if receipt.get("changed_values") is not None:
-        text = f"{number(receipt['changed_values'])} numbers in {in_rows}"
+    in_rows = f"{number(receipt['changed_rows'])} of {number(vocabulary)} rows of {where}"
+    values, share = receipt.get("changed_values"), receipt.get("changed_share")
+    if values is not None:
+        text = f"{number(values)} numbers in {in_rows}"
     else:
-        text = f"{in_rows}, usually by about {100 * receipt['changed_share']:.0f} % of their length"
+        text = f"{in_rows}, usually by about {100 * (share or 0):.0f} % of their length"
     together = " (the same rows in each)" if len(names) > 1 else ""
     if receipt.get("changed_head_rows"):
-        head = printable(receipt["head_tensor"])
+        head = printable(receipt["head_tensor"] or "")
         together += f", and {number(receipt['changed_head_rows'])} rows of its output head, {head}"
     return f"{text}{together}; all other bytes are the original's"
 
 
-def cost_text(certificate: Mapping[str, Any]) -> str:
+def cost_text(certificate: CertificateJson) -> str:
     """The content of a utility certificate in one sentence."""
     u = certificate["utility"]
     if u is None:
         return f"not measured: {printable(certificate['why'], 400)}"
-    text = printable(certificate["text"], 120)
+    text = printable(certificate["text"] or "", 120)
     if u["similarity"] is not None:
         return (
             f"hidden states that agree with the original's to {u['similarity']:.6f} (cosine, mean of "
@@ -103,21 +108,30 @@ def cost_text(certificate: Mapping[str, Any]) -> str:
     return f"{found}; {agreement}; {divergence}; on {text}"
 
 
-def receipt_rows(receipt: Mapping[str, Any]) -> list[list[str]]:
+def receipt_rows(receipt: ReleasedMany) -> list[list[str]]:
     """The first receipts of a job for many recipients, as the table under `HEADERS`."""
     return [
         [
             printable(line["recipient"], 200),
             line["state"] + (f": {line['why']}" if line["why"] else ""),
             (line["folder"] or "–").rsplit("/", 1)[-1],
-            reading_text({**line, "count": line["positions"], "present": line["of"]}) if line["of"] else "–",
+            reading_text(_reading(line)) if line["of"] else "–",
             (line["key_fingerprint"] or "–")[:16],
         ]
         for line in receipt["rows"]
     ]
 
 
-def _many_html(receipt: Mapping[str, Any]) -> str:
+def _reading(line: ReceiptLine) -> ReadBack:
+    return {
+        "count": line["positions"] or 0,
+        "present": line["of"] or 0,
+        "log10_p": line["log10_p"] or 0.0,
+        "log10_risk": line["log10_risk"],
+    }
+
+
+def _many_html(receipt: ReleasedMany) -> str:
     written, skipped, failed = receipt["written"], receipt["skipped"], receipt["failed"]
     example = receipt["example"]
     copies = f"{counted(written, 'copy', 'copies')} of {number(receipt['recipients'])} requested"
@@ -125,7 +139,7 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
         copies += f"; {number(skipped)} already existed"
     if failed:
         copies += f"; {number(failed)} could not be written; the table says why"
-    rows: list[tuple[str, Any]] = [
+    rows: list[tuple[str, object]] = [
         ("Folder", copyable(receipt["path"])),
         ("Written", copies),
         ("Owner", receipt["owner"]),
@@ -133,7 +147,7 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
     if example:
         rows += [
             ("Verified", "each copy was read back and its mark detected"),
-            ("Changed in each", changed_text(example | {"vocab_size": receipt["vocab_size"]})),
+            ("Changed in each", changed_text(example, receipt["vocab_size"])),
             *_cost(receipt),
             ("Disk space used", _room_text(receipt)),
             ("Left out", ", ".join(example["left_out"]) or "none"),
@@ -154,25 +168,26 @@ def _many_html(receipt: Mapping[str, Any]) -> str:
     )
 
 
-def tracing_text(parameters: Mapping[str, Any]) -> str:
+def tracing_text(parameters: Mapping[str, object]) -> str:
     """Whether a leak names its recipients if they collude."""
     if parameters.get("noise_coordinates"):
         return "each copy's own noise names its recipient, also in a mixture of several copies"
     return "an unmixed copy names its recipient; a mixture of several copies does not, because there is no noise"
 
 
-def _cost(receipt: Mapping[str, Any]) -> _Facts:
-    return [("Cost to the model", cost_text(receipt["utility"]))] if receipt.get("utility") else []
+def _cost(receipt: Released | ReleasedMany) -> _Rows:
+    certificate = receipt.get("utility")
+    return [("Cost to the model", cost_text(certificate))] if certificate else []
 
 
-def _room_text(receipt: Mapping[str, Any]) -> str:
+def _room_text(receipt: ReleasedMany) -> str:
     taken = size_text(receipt["bytes"] - receipt["bytes_cloned"])
     if not receipt["bytes_cloned"]:
         return taken
     return f"{taken}; another {size_text(receipt['bytes_cloned'])} are shared between the copies by the disk"
 
 
-def _before(receipt: Mapping[str, Any]) -> _Facts:
+def _before(receipt: MarkedBefore) -> _Rows:
     rows = []
     if receipt.get("marked_before"):
         rows.append(("Marked before", f"for {'; '.join(receipt['marked_before'])}; both marks can be read"))
@@ -182,7 +197,7 @@ def _before(receipt: Mapping[str, Any]) -> _Facts:
     return rows
 
 
-def _card(title: str, rows: _Facts, note: Markup, *beneath: str) -> str:
+def _card(title: str, rows: _Rows, note: Markup, *beneath: str) -> str:
     """The receipt as HTML.
 
     Args:

@@ -28,7 +28,7 @@ SHORTEST_SECRET = 6
 PAUSES = (0.5, 1, 2, 4)
 
 
-def read_message(stream: BinaryIO) -> tuple[str, dict[str, Any], dict[str, Any], dict[str, str]]:
+def read_message(stream: BinaryIO) -> tuple[str, dict[str, object], dict[str, str], dict[str, str]]:
     """The home folder, the request, the secrets, and the keys that seal the job's text.
 
     Raises:
@@ -72,7 +72,7 @@ def main(job_id: str) -> int:
     return _run(jobs, job_id, request, secrets, reporter)
 
 
-def _run(jobs: Any, job_id: str, request: dict[str, Any], secrets: dict[str, Any], reporter: Any) -> int:
+def _run(jobs: Any, job_id: str, request: dict[str, object], secrets: dict[str, str], reporter: Any) -> int:
     from irwm.errors import CancelledError, IrwmError
     from ui.jobs.queue import wait_for_turn
 
@@ -143,7 +143,7 @@ def unexpected(error: Exception) -> dict[str, str]:
     }
 
 
-def without(text: str, secrets: Mapping[str, Any]) -> str:
+def without(text: str, secrets: Mapping[str, object]) -> str:
     """The text without any secret value, in case a library put one into its message."""
     for value in _texts(secrets):
         text = text.replace(value, "[secret]")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from irwm.errors import CancelledError
 from storage.job import QUEUED, RUNNING
@@ -21,7 +20,7 @@ from ui.services.device import device_of
 SECONDS_BETWEEN_LOOKS = 0.25
 
 
-def lane_of(kind: str, request: Mapping[str, Any]) -> str:
+def lane_of(kind: str, request: Mapping[str, object]) -> str:
     """The device that a task needs exclusively, or "" for none.
 
     Raises:
@@ -29,7 +28,7 @@ def lane_of(kind: str, request: Mapping[str, Any]) -> str:
     """
     if KINDS[kind].light:
         return ""
-    return device_of(request.get("device", "cpu"))
+    return device_of(str(request.get("device", "cpu")))
 
 
 def wait_for_turn(jobs: Jobs, job_id: str, report: JobReporter) -> None:

@@ -11,7 +11,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import psutil
 from filelock import lock_descriptor
@@ -70,7 +69,7 @@ class JobRunningError(IrwmError):
         )
 
 
-def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[str, Any] | None, jobs: Jobs) -> Job:
+def start(kind: str, title: str, request: Mapping[str, object], secrets: Mapping[str, str] | None, jobs: Jobs) -> Job:
     """Starts a task in its own process and returns its row, with the state "queued" if it waits.
 
     Args:
@@ -109,7 +108,7 @@ def start(kind: str, title: str, request: Mapping[str, Any], secrets: Mapping[st
     return job
 
 
-def again(job: Job, vault: Vault, jobs: Jobs, today: Mapping[str, Any] | None = None) -> Job:
+def again(job: Job, vault: Vault, jobs: Jobs, today: Mapping[str, str] | None = None) -> Job:
     """Runs the request of a job that is over again. A sweep or a lab continues with the remaining work.
 
     Args:
@@ -162,7 +161,7 @@ def _kind(name: str) -> Kind:
     return KINDS[name]
 
 
-def _message(jobs: Jobs, request: Mapping[str, Any], secrets: Mapping[str, Any], own: JobKey | None) -> bytes:
+def _message(jobs: Jobs, request: Mapping[str, object], secrets: Mapping[str, str], own: JobKey | None) -> bytes:
     seal = {} if own is None else {"key": own.key, "secret": own.secret.hex()}
     try:
         values = {"home": str(jobs.home), "request": dict(request), "secrets": dict(secrets), "seal": seal}
@@ -189,7 +188,7 @@ def _one_at_a_time(jobs: Jobs) -> Iterator[None]:
             unlock_and_close(descriptor)
 
 
-def _running_twin(kind: str, request: Mapping[str, Any], jobs: Jobs) -> Job | None:
+def _running_twin(kind: str, request: Mapping[str, object], jobs: Jobs) -> Job | None:
     wanted = json_bytes(dict(request), "the request")
     for job in jobs.under_way():
         # A job without a process failed to start, and its end could not be written.

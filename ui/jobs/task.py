@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
 
 from irwm.errors import IrwmError
 from ui.jobs import KINDS
@@ -13,7 +12,7 @@ from ui.jobs.vault_access import vault_of
 from ui.services import request as requests
 
 
-def run(kind: str, request: Mapping[str, Any], secrets: Mapping[str, Any], report: JobReporter) -> dict[str, Any]:
+def run(kind: str, request: Mapping[str, object], secrets: Mapping[str, str], report: JobReporter) -> dict[str, object]:
     """The result of a task as plain JSON.
 
     Args:
@@ -30,5 +29,5 @@ def run(kind: str, request: Mapping[str, Any], secrets: Mapping[str, Any], repor
     service = importlib.import_module(f"ui.services.{kind}")
     asked = getattr(requests, f"{kind.capitalize()}Request").from_json(request)
     vault = vault_of(secrets, report) if KINDS[kind].opens_vault else None
-    result: dict[str, Any] = service.run(asked, vault, report)
+    result: dict[str, object] = service.run(asked, vault, report)
     return result

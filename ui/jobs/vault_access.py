@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from irwm.errors import IrwmError
 from storage.vault import Vault
@@ -23,7 +22,7 @@ def secrets_for(vault: Vault) -> dict[str, str]:
     return {SECRET_NAME: vault.hand_over().hex()}
 
 
-def vault_of(secrets: Mapping[str, Any], report: JobReporter) -> Vault:
+def vault_of(secrets: Mapping[str, str], report: JobReporter) -> Vault:
     """The vault, unlocked with the key from `secrets_for`.
 
     Raises:

@@ -36,6 +36,7 @@ from ui.days import day_utc
 from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
 from ui.jobs import requests
 from ui.services.kept import FIRST
+from ui.services.results import Released, ReleasedMany
 
 __all__ = ["build", "key_label"]
 
@@ -216,7 +217,7 @@ class Investigate:
         sweep.pick.input(self.show_one, [sweep.pick, job.ended, dark], view.outputs, **findings)
 
     @guarded
-    def take_release(self, done: dict[str, Any] | None, request: gr.Request) -> Any:
+    def take_release(self, done: Released | ReleasedMany | None, request: gr.Request) -> Any:
         """The release that Protect just wrote, and its original."""
         self.context.require(request)
         if done is None:

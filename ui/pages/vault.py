@@ -15,6 +15,7 @@ from storage import schema as tables
 from storage.audit import AuditCheck
 from storage.checks import VaultCheck
 from storage.job import Job
+from storage.records import Receipt
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.backup_reminder import BACKED_UP, DOWNLOAD, backup_reminder
@@ -35,6 +36,7 @@ from ui.components.uploads import download, download_copy
 from ui.context import Context
 from ui.jobs import runner
 from ui.passphrases import check_new
+from ui.services.results import Released, ReleasedMany
 
 INTRO = """
 # Vault
@@ -130,7 +132,7 @@ class VaultPage:
         page.change.click(self.change_passphrase, secrets, [page.changed, *secrets], **PRIVATE, **alone)
 
     @guarded
-    def choose_key(self, done: dict[str, Any] | None, request: gr.Request) -> Any:
+    def choose_key(self, done: Released | ReleasedMany | None, request: gr.Request) -> Any:
         """The key of the release that Protect just wrote; of copies for many recipients, no key is selected."""
         vault = self.context.require(request)
         records = vault.key_records([done["key_id"]]) if done and "key_id" in done else []
@@ -226,7 +228,7 @@ def _find_releases(vault: Vault, words: str, offset: int, limit: int) -> Found:
     return Found(rows, page.total, page.damaged, (gr.Dropdown(choices=choices),))
 
 
-def _verified(receipt: dict[str, Any]) -> str:
+def _verified(receipt: Receipt) -> str:
     if not {"count", "present", "log10_p"} <= receipt.keys():
         return "–"
     return reading_text(receipt)

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CancelledError
 from irwm.evidence.devices import on_device
 from storage.errors import StorageError
+from storage.records import CopyFacts
 from ui.services.request import NEVER, SMALL
 from ui.services.work import Work
+
+if TYPE_CHECKING:
+    from irwm.running.certificate import CertificateJson
 
 FILE_NAME = "utility.json"
 # Models below this size run within a minute without a GPU; larger ones are measured only on request.
@@ -31,8 +34,8 @@ _LOOK_SECONDS = 0.1
 
 
 def certificate_of(
-    wanted: str, model: Checkpoint, receipt: Mapping[str, Any] | None, device: str, work: Work
-) -> dict[str, Any] | None:
+    wanted: str, model: Checkpoint, receipt: CopyFacts | None, device: str, work: Work
+) -> CertificateJson | None:
     """The certificate as plain JSON; None if none was requested or there is no release.
 
     Args:
@@ -56,14 +59,14 @@ def certificate_of(
     return certificate
 
 
-def _measured(model: Checkpoint, wanted: str, release: Path, rows: int, device: str, work: Work) -> dict[str, Any]:
+def _measured(model: Checkpoint, wanted: str, release: Path, rows: int, device: str, work: Work) -> CertificateJson:
     """The certificate of a model that will be run; on the processor if the GPU has too little memory.
 
     Raises:
         CancelledError: Stop was pressed. The thread continues to its next step, or until the process ends.
     """
     step: tuple[int, int, str] = (0, 0, "Measuring what the mark costs the model")
-    found: list[dict[str, Any] | Exception] = []
+    found: list[CertificateJson | Exception] = []
     unwanted = threading.Event()
 
     def note(*now: Any) -> None:
@@ -76,7 +79,7 @@ def _measured(model: Checkpoint, wanted: str, release: Path, rows: int, device: 
         try:
             from irwm.running import certify  # transformers takes seconds to load
 
-            def on(place: str) -> dict[str, Any]:
+            def on(place: str) -> CertificateJson:
                 obstacle = _obstacle(model, wanted, place)
                 if obstacle:
                     return _not_measured(rows, obstacle)
@@ -100,7 +103,7 @@ def _measured(model: Checkpoint, wanted: str, release: Path, rows: int, device: 
     return found[0]
 
 
-def _not_measured(changed_rows: int, why: str) -> dict[str, Any]:
+def _not_measured(changed_rows: int, why: str) -> CertificateJson:
     return {"changed_rows": changed_rows, "text": None, "text_sha256": None, "utility": None, "why": why}
 
 

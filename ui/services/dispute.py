@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any
 
 import irwm
 from irwm.checkpoint import Checkpoint
@@ -22,6 +21,7 @@ from ui.services.device import device_of
 from ui.services.examining import described, hashes, time_stamp
 from ui.services.filing import Filing, case_lines, earliest_timestamp, examiner_of
 from ui.services.request import DisputeRequest, OurClaim, TheirClaim
+from ui.services.results import Reported
 from ui.services.stamps import StampFiles
 from ui.services.work import Work
 
@@ -33,11 +33,8 @@ class DisputeError(IrwmError):
     """The files of a claimant do not belong together."""
 
 
-def run(request: DisputeRequest, vault: Vault, work: Work) -> dict[str, Any]:
+def run(request: DisputeRequest, vault: Vault, work: Work) -> Reported:
     """Test both keys on all models, and file the outcome.
-
-    Returns:
-        The names of the report's files, "outcome" in one word, "case_id" and "run_id".
 
     Raises:
         DisputeError: their commitment is of another key.

@@ -9,7 +9,6 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import irwm
 from irwm.checkpoint.files import listed
@@ -40,6 +39,7 @@ from storage.jobs import SCRATCH_NAME
 from storage.records import RecordName, TimestampRecord
 from storage.vault import Vault
 from ui.services.request import ExamineRequest
+from ui.services.results import KeyRow
 from ui.services.work import Work
 
 # Most traced keys that are also read by the rank rule: those named, and the next best.
@@ -247,7 +247,7 @@ class Examined:
             found.append(plain({"key": info} | {name: parts[name] for name in OF_ONE_KEY}))
         return found
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[KeyRow]:
         """A row per key for a page, most likely first; with very many keys, only the first ones and those named."""
         traces, order = self._traces(), self._order()
         named = sum(trace.named for trace in traces.values())
@@ -268,9 +268,9 @@ class Examined:
 
         return sorted(range(len(self.keys.keys)), key=likeliest)
 
-    def _row(self, place: int, trace: irwm.Trace | None) -> dict[str, Any]:
+    def _row(self, place: int, trace: irwm.Trace | None) -> dict[str, object]:
         key, finding = self.keys.keys[place], self.findings.get(place)
-        row = {
+        row: dict[str, object] = {
             "key_id": self.keys.ids[place],
             "owner": key.owner,
             "recipient": key.recipient,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any
 
 import irwm
 from irwm.evidence.devices import on_device
@@ -17,6 +16,7 @@ from ui.services.examining import Examined, Examiner, Keys
 from ui.services.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since
 from ui.services.kept import FIRST
 from ui.services.request import InvestigateRequest
+from ui.services.results import Investigated
 from ui.services.work import Work
 
 # Name of the report's files, without their endings.
@@ -25,14 +25,11 @@ NAME = "report"
 OTHERS = "other-keys.json"
 
 
-def run(request: InvestigateRequest, vault: Vault, work: Work) -> dict[str, Any]:
+def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
     """Trace the recipients of an original in one suspect, and look for the marks of the most likely ones.
 
     Returns:
-        Plain JSON: a row per key, most likely first ("rows", with very many keys only the first ones), "keys_tried",
-        "keys_held" (number of keys of this original in the vault), how many were "read" by the rank rule, "verdict",
-        the "word" that lists show for it, the names of the report's files and of the file with the readings of its
-        "others" keys, "case_id" and "run_id".
+        A row per key, most likely first; with very many keys only the first ones.
     """
     started = time.monotonic()
     device = device_of(request.device)

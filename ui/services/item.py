@@ -6,7 +6,6 @@ import hashlib
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 from irwm.checkpoint.recorded import holds_answers, read_header
 from irwm.errors import AnswersFileError, IrwmError, path_from, printable
@@ -26,7 +25,7 @@ class ItemError(IrwmError):
     """The item cannot be hashed: it is missing, unreadable, empty, or has too many files."""
 
 
-def run(request: ItemRequest, vault: Vault, work: Work) -> dict[str, Any]:
+def run(request: ItemRequest, vault: Vault, work: Work) -> dict[str, object]:
     """Hash an item and file it.
 
     Returns:

@@ -40,6 +40,7 @@ from ui.services.kept import jobs_of
 from ui.services.lab_resume import companions, comparable, known_rows, tools
 from ui.services.lab_row import row_of
 from ui.services.request import LabRequest, TrialOf
+from ui.services.results import Reported
 from ui.services.work import Work
 
 # The secret of every trial mark: public, because the mark protects nothing, and fixed, so that runs can be repeated.
@@ -80,11 +81,8 @@ class _Mark:
     release: Path | None
 
 
-def run(request: LabRequest, vault: Vault, work: Work) -> dict[str, Any]:
+def run(request: LabRequest, vault: Vault, work: Work) -> Reported:
     """Attack a release, or trial marks on a model.
-
-    Returns:
-        "json", "html", "outcome" in one word, "said" in one sentence, "case_id" and "run_id".
 
     Raises:
         LabError: an attack does not exist, or the text cannot be used.
@@ -238,7 +236,7 @@ class _Lab:
                 text = text.replace(str(written), name)
         return text
 
-    def close(self, vault: Vault, request: LabRequest, seconds: float) -> dict[str, Any]:
+    def close(self, vault: Vault, request: LabRequest, seconds: float) -> Reported:
         """Signs the results and files them in the case."""
         document = self._document
         self._work.progress(self._done, document["trials"], "Signing and filing the results")

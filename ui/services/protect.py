@@ -29,7 +29,7 @@ from irwm.release.cloning import ClonedFrom
 from irwm.release.partial import sync_folder
 from irwm.scheme.invariant import Layer0
 from storage.job_files import JobFiles
-from storage.records import KeyRecord, ReleaseRecord
+from storage.records import KeyRecord, MarkedBefore, Receipt, ReleaseRecord
 from storage.vault import Vault
 from ui.services.certifying import certificate_of
 from ui.services.device import device_of
@@ -48,6 +48,7 @@ from ui.services.releasing import (
     secret_of,
 )
 from ui.services.request import ProtectRequest
+from ui.services.results import Example, ReceiptLine, Released, ReleasedMany
 from ui.services.work import Work
 
 CSV_NAME = "receipts.csv"
@@ -64,13 +65,12 @@ _THEIRS_ALONE = (InsertionError, OutputExistsError)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def run(request: ProtectRequest, vault: Vault, work: Work) -> dict[str, Any]:
+def run(request: ProtectRequest, vault: Vault, work: Work) -> Released | ReleasedMany:
     """Write a copy for each recipient, or only the copies that are missing.
 
     Returns:
-        Of one copy, its receipt (`ui.services.releasing.receipt_of`) with "key_id" and "utility", its certificate or
-        None. Of many, counts and the first `SHOWN` receipts in short form. All short receipts are in `CSV_NAME` among
-        the files of `work`; the full receipts are in the vault.
+        Of one copy, its receipt. Of many, counts and the first `SHOWN` receipts in short form. All short receipts are
+        in `CSV_NAME` among the files of `work`; the full receipts are in the vault.
 
     Raises:
         RecipientListError: a name cannot be used, or occurs twice.
@@ -92,8 +92,11 @@ def run(request: ProtectRequest, vault: Vault, work: Work) -> dict[str, Any]:
         receipts = _Receipts(work.files if request.many else None)
         batch = _Batch(request, copies, known, place, receipts, Layer0(model, device), copies.marked_before())
         batch.write(recipients)
-    result = batch.summary() if request.many else batch.only
-    return result | {"utility": certificate_of(request.utility, model, receipts.example, device, work)}
+    certificate = certificate_of(request.utility, model, receipts.example, device, work)
+    if request.many:
+        return {**batch.summary(), "utility": certificate}
+    assert batch.only is not None
+    return {**batch.only, "utility": certificate}
 
 
 def room_for(model: Checkpoint, out: Path, copies: int, also: Sequence[str] = ()) -> Preflight:
@@ -242,23 +245,23 @@ class _Receipts:
 
     files: JobFiles | None
     counts: Counter[str] = field(default_factory=Counter)
-    first: list[dict[str, Any]] = field(default_factory=list)
-    example: Mapping[str, Any] | None = None
+    first: list[ReceiptLine] = field(default_factory=list)
+    example: Receipt | None = None
     written: int = 0
     cloned: int = 0
 
     def __post_init__(self) -> None:
         self._write(COLUMNS, "\ufeff")  # so that a spreadsheet recognises UTF-8
 
-    def add(self, recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str = "") -> None:
+    def add(self, recipient: Recipient, state: str, receipt: Receipt | None, why: str = "") -> None:
         """A recipient's line.
 
         Args:
-            receipt: their full receipt; empty if there is none.
+            receipt: their full receipt; None if there is none.
             why: the error.
         """
         self.counts[state] += 1
-        if state == WRITTEN:
+        if state == WRITTEN and receipt is not None:
             self.example = self.example or receipt
             self.written += receipt["bytes"]
             self.cloned += receipt["bytes_cloned"]
@@ -291,8 +294,8 @@ class _Batch:
     place: _Place
     receipts: _Receipts
     layer0: Layer0
-    before: Mapping[str, Any]
-    only: dict[str, Any] = field(default_factory=dict)
+    before: MarkedBefore
+    only: Released | None = None
 
     def write(self, recipients: Sequence[Recipient]) -> None:
         """Makes the remaining copies, and a line for every recipient, in their order."""
@@ -323,7 +326,7 @@ class _Batch:
                     raise
                 first = first or error
                 work.log(f"{what}: {error}")
-                receipts.add(recipient, FAILED, {}, _why(error))
+                receipts.add(recipient, FAILED, None, _why(error))
         failed = receipts.counts[FAILED]
         if first is not None and not receipts.counts[WRITTEN]:
             raise first
@@ -341,7 +344,7 @@ class _Batch:
                 f"{Path(release.path).name} is already finished and filed; its receipt is returned again"
             )
             self.receipts.example = release.receipt
-            self.only = dict(release.receipt) | {"key_id": release.key_id}
+            self.only = {**release.receipt, "key_id": release.key_id, "utility": None}
         self.receipts.add(recipient, SKIPPED, release.receipt)
 
     def _key(self, recipient: Recipient, secret: bytes | None) -> tuple[KeyRecord, irwm.Key]:
@@ -383,19 +386,15 @@ class _Batch:
         receipt = copies.file(record, key, release, self.before)
         self.place.after_filing(key)
         self.receipts.add(recipient, WRITTEN, receipt)
-        self.only = receipt | {"key_id": record.id}
+        self.only = {**receipt, "key_id": record.id, "utility": None}
         if mine is not None:
             mine.end()
         # Always the newest: earlier copies may already have been moved to their recipients.
         return release.shared or shared
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> ReleasedMany:
         """The result of a request for many copies, without its certificate."""
         model, receipts, request = self.copies.model, self.receipts, self.request
-        fields = (
-            *("changed_rows", "changed_tensors", "changed_values", "changed_share", "changed_head_rows", "head_tensor"),
-            *("left_out", "bytes"),
-        )
         return {
             "many": True,
             "model": str(model.path),
@@ -410,12 +409,13 @@ class _Batch:
             "failed": receipts.counts[FAILED],
             "bytes": receipts.written,
             "bytes_cloned": receipts.cloned,
-            "example": {name: receipts.example[name] for name in fields} if receipts.example else None,
+            "example": _example(receipts.example) if receipts.example else None,
             "rows": receipts.first,
             "csv": CSV_NAME,
             **self.before,
             "damaged": self.known.damaged,
             "irwm": irwm.__version__,
+            "utility": None,
         }
 
 
@@ -450,21 +450,34 @@ def _why(error: IrwmError) -> str:
     return f"{error.problem.rstrip('.')}{where}{found}" + (f". {error.advice.rstrip('.')}" if error.advice else "")
 
 
-def _line(recipient: Recipient, state: str, receipt: Mapping[str, Any], why: str) -> dict[str, Any]:
+def _line(recipient: Recipient, state: str, receipt: Receipt | None, why: str) -> ReceiptLine:
     """A receipt in short form, in the order of `COLUMNS`."""
     return {
-        "recipient": receipt.get("recipient") or recipient.name,
+        "recipient": (receipt and receipt.get("recipient")) or recipient.name,
         "note": recipient.note,
         "state": state,
-        "folder": receipt.get("path"),
-        "key_fingerprint": receipt.get("commitment"),
-        "verdict": receipt.get("verdict"),
-        "positions": receipt.get("count"),
-        "of": receipt.get("present"),
-        "log10_p": receipt.get("log10_p"),
-        "log10_risk": receipt.get("log10_risk"),
-        "release_fingerprint": receipt.get("release_fingerprint"),
+        "folder": receipt.get("path") if receipt else None,
+        "key_fingerprint": receipt.get("commitment") if receipt else None,
+        "verdict": receipt.get("verdict") if receipt else None,
+        "positions": receipt.get("count") if receipt else None,
+        "of": receipt.get("present") if receipt else None,
+        "log10_p": receipt.get("log10_p") if receipt else None,
+        "log10_risk": receipt.get("log10_risk") if receipt else None,
+        "release_fingerprint": receipt.get("release_fingerprint") if receipt else None,
         "why": why,
+    }
+
+
+def _example(receipt: Receipt) -> Example:
+    return {
+        "changed_rows": receipt["changed_rows"],
+        "changed_tensors": receipt["changed_tensors"],
+        "changed_values": receipt["changed_values"],
+        "changed_share": receipt["changed_share"],
+        "changed_head_rows": receipt["changed_head_rows"],
+        "head_tensor": receipt["head_tensor"],
+        "left_out": receipt["left_out"],
+        "bytes": receipt["bytes"],
     }
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from irwm.release.cloning import ClonedFrom
 from irwm.release.insertion import Progress, marked_rows
 from storage.errors import StorageError
 from storage.files import open_to_append, private_folder, replace_private
-from storage.records import KeyRecord, ReleaseRecord
+from storage.records import Changes, CopyFacts, KeyRecord, MarkedBefore, Receipt, ReleaseRecord
 from storage.vault import Vault
 from ui.services.finished import finished
 from ui.services.recipients import same_name
@@ -224,22 +223,20 @@ class Copies:
             self.model, key, folder, progress, self.device, self.work.cancelled, shared=shared, also=self.also
         )
 
-    def file(
-        self, record: KeyRecord, key: irwm.Key, release: irwm.Release, before: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def file(self, record: KeyRecord, key: irwm.Key, release: irwm.Release, before: MarkedBefore) -> Receipt:
         """Files the receipt of a copy, with the entries of `marked_before`, and returns it."""
-        receipt = {**receipt_of(self.model, key, release), "bytes_cloned": release.bytes_cloned, **before}
+        receipt: Receipt = {**receipt_of(self.model, key, release), "bytes_cloned": release.bytes_cloned, **before}
         self.vault.add_release(record.id, release.path, release.manifest.files, receipt)
         return receipt
 
-    def marked_before(self) -> dict[str, Any]:
+    def marked_before(self) -> MarkedBefore:
         """The marks that the original already carries, for a receipt; "damaged" counts the unreadable records."""
         marks = self.vault.marks_on(self.model.fingerprint)
         return {"marked_before": [mark.whose for mark in marks], "damaged": len(marks.damaged)}
 
 
-def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> dict[str, Any]:
-    """The content of the page's receipt as plain JSON; of values derived from the secret, only the commitment."""
+def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> CopyFacts:
+    """The content of the page's receipt."""
     found, p = release.verification, key.parameters
     copy = irwm.open_checkpoint(release.path)
     return {
@@ -272,7 +269,7 @@ def receipt_of(model: Checkpoint, key: irwm.Key, release: irwm.Release) -> dict[
 
 def changes(
     model: Checkpoint, copy: Checkpoint, rows: NDArray[np.int64], head_rows: NDArray[np.int64], *, exact: bool
-) -> dict[str, Any]:
+) -> Changes:
     """The differences between an original and its copy, read from both.
 
     Args:
@@ -280,27 +277,30 @@ def changes(
         head_rows: ids of the rows of the output head that were changed; none where it is not marked.
         exact: count every number in these rows; otherwise, as for noise in all rows, estimate from a sample.
 
-    Returns:
-        As `_changes` of the embedding; "changed_head_rows", and "head_tensor", the output head's name, None if it is
-        not marked; "changed_values" counts both.
+    The names are of the embedding, and of a stored tied head and copies if they were equal to it.
     """
-    found = _changes(model, copy, rows, exact=exact)
-    head, theirs = model.output_head, copy.output_head
-    if not len(head_rows) or head is None or theirs is None:
-        return found | {"changed_head_rows": 0, "head_tensor": None}
-    of_head = _changes(head, theirs, head_rows, exact=exact)
-    if exact:
-        found["changed_values"] += of_head["changed_values"]
-    return found | {"changed_head_rows": len(head_rows), "head_tensor": head.layout.embedding.name}
+    names, values, share = _changes(model, copy, rows, exact=exact)
+    head, theirs, named = model.output_head, copy.output_head, None
+    if len(head_rows) and head is not None and theirs is not None:
+        named = head.layout.embedding.name
+        values += _changes(head, theirs, head_rows, exact=exact)[1]
+    return {
+        "changed_rows": len(rows),
+        "changed_tensors": names,
+        "changed_values": values if exact else None,
+        "changed_share": share,
+        "changed_head_rows": 0 if named is None else len(head_rows),
+        "head_tensor": named,
+    }
 
 
-def _changes(model: Checkpoint, copy: Checkpoint, rows: NDArray[np.int64], *, exact: bool) -> dict[str, Any]:
-    """The differences in the embedding, or in the output head passed in its place.
+def _changes(
+    model: Checkpoint, copy: Checkpoint, rows: NDArray[np.int64], *, exact: bool
+) -> tuple[list[str], int, float | None]:
+    """The changed tensors, the number of changed values in all of them, and the median row's change.
 
-    Returns:
-        "changed_rows"; "changed_tensors", their names: the embedding, and a stored tied head and copies if they were
-        equal to it; "changed_values", the number of values that differ in all of them together, None if not counted;
-        "changed_share", the median row's change as a share of its length.
+    Args:
+        model, copy: may be output heads.
     """
     layout = model.layout
     head = layout.head if model.tied else None
@@ -320,9 +320,4 @@ def _changes(model: Checkpoint, copy: Checkpoint, rows: NDArray[np.int64], *, ex
             names.append(ref.name)
             values += counted
     every = torch.cat(shares)
-    return {
-        "changed_rows": len(rows),
-        "changed_tensors": names,
-        "changed_values": values if exact else None,
-        "changed_share": float(every.median()) if every.numel() else None,
-    }
+    return names, values, float(every.median()) if every.numel() else None

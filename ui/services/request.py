@@ -36,7 +36,7 @@ class Request:
 
     device: str = "auto"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain JSON, from which `from_json` makes an equal request."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
 

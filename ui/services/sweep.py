@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import irwm
 from irwm.checkpoint.candidates import Candidates, SweepFolderError, find_checkpoints
@@ -48,7 +47,14 @@ from ui.services.request import SweepRequest
 from ui.services.work import Work
 
 
-def run(request: SweepRequest, vault: Vault, work: Work) -> dict[str, Any]:
+class Overview(schema.Sweep):
+    """The overview, with the names of its files."""
+
+    html: str
+    json: str
+
+
+def run(request: SweepRequest, vault: Vault, work: Work) -> Overview:
     """Examine every checkpoint in a folder.
 
     Returns:
@@ -206,13 +212,13 @@ class _Sweep:
         self.add({**before, **row})
         return True
 
-    def close(self, signer: Signer) -> dict[str, Any]:
+    def close(self, signer: Signer) -> Overview:
         """Signs the overview, which names every report by its SHA-256."""
         self._overview["complete"] = True
         files = self._write()
         signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
         self._files.write(OVERVIEW_SIGNATURE, signature)
-        return dict(self._overview) | {"html": OVERVIEW_HTML, "json": OVERVIEW_JSON}
+        return {**self._overview, "html": OVERVIEW_HTML, "json": OVERVIEW_JSON}
 
     def _write(self) -> dict[str, bytes]:
         document = plain(self._overview)

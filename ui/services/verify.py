@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from irwm.errors import path_from
 from irwm.report.brought import Brought, opened_keys
 from irwm.report.judged import judge_report, to_json
@@ -13,7 +11,7 @@ from ui.services.request import VerifyRequest
 from ui.services.work import Work
 
 
-def run(request: VerifyRequest, _vault: Vault | None, work: Work) -> dict[str, Any]:
+def run(request: VerifyRequest, _vault: Vault | None, work: Work) -> dict[str, object]:
     """Check a report and run its examination again.
 
     Returns:

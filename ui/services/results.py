@@ -1,0 +1,119 @@
+"""The results of use cases, as plain JSON: the job list stores them, and pages and programs read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, final
+
+from storage.records import Changes, MarkedBefore, Receipt
+
+if TYPE_CHECKING:
+    from irwm.running.certificate import CertificateJson
+
+
+@final
+class Released(Receipt):
+    """The result of Protect for one copy: its receipt."""
+
+    key_id: str
+    utility: CertificateJson | None
+
+
+class Example(Changes):
+    """What all copies of one request have in common."""
+
+    left_out: list[str]
+    bytes: int
+
+
+class ReceiptLine(TypedDict):
+    """A receipt in short form; the values from `folder` on are null for a copy that was not written."""
+
+    recipient: str
+    note: str
+    state: str
+    folder: str | None
+    key_fingerprint: str | None
+    verdict: str | None
+    positions: int | None
+    of: int | None
+    log10_p: float | None
+    log10_risk: float | None
+    release_fingerprint: str | None
+    why: str
+
+
+@final
+class ReleasedMany(MarkedBefore):
+    """The result of Protect for many copies, with the first receipts."""
+
+    many: Literal[True]
+    model: str
+    model_fingerprint: str
+    vocab_size: int
+    owner: str
+    path: str
+    parameters: Mapping[str, object]
+    recipients: int
+    written: int
+    skipped: int
+    failed: int
+    bytes: int
+    bytes_cloned: int
+    example: Example | None
+    rows: list[ReceiptLine]
+    csv: str
+    irwm: str
+    utility: CertificateJson | None
+
+
+class KeyRow(TypedDict):
+    """A key that was tried on a suspect; the values from `z` on only of a key with noise."""
+
+    key_id: str
+    owner: str
+    recipient: str
+    commitment: str
+    positions: int
+    verdict: str
+    reason: str
+    count: int
+    present: int
+    log10_p: float
+    log10_risk: float
+    lineage: str
+    named: bool
+    z: NotRequired[float | None]
+    trace_log10_p: NotRequired[float]
+    trace_log10_risk: NotRequired[float]
+    share: NotRequired[float | None]
+    rows: NotRequired[int]
+
+
+class ReportFiles(TypedDict):
+    """The files of a report, and where it is filed."""
+
+    html: str
+    json: str
+    case_id: str
+    run_id: str
+
+
+class Investigated(ReportFiles):
+    """The result of Investigate."""
+
+    rows: list[KeyRow]
+    keys_tried: int
+    keys_held: int  # of this original, in the vault
+    read: int  # by the rank rule
+    damaged: list[str]
+    verdict: str
+    word: str  # that lists show for the verdict
+    others: str  # name of the file with the readings of the other keys
+
+
+class Reported(ReportFiles):
+    """The result of a dispute or a lab, in one word; of a lab, also in a sentence."""
+
+    outcome: str
+    said: NotRequired[str]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import traceback
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ui.services.outcomes import ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
+
+if TYPE_CHECKING:
+    from ui.jobs.results import JobState
 
 SCHEMA, VERSION = "irwm-command", 1
 CREATED, NAMED, PLANNED, RECORDED, OPENED = "created", "named", "planned", "recorded", "opened"
@@ -17,26 +21,54 @@ EXIT = {
 STOPPED_SAID = "Stopped; no partial output was left."
 
 
-def document(command: str | None, outcome: str, **parts: Any) -> dict[str, Any]:
-    """The answer; `parts` are its "job", "result", "files" and "error", as far as they exist."""
-    whole = {"job": None, "result": None, "files": [], "error": None} | parts
+class Schema(TypedDict):
+    name: str
+    version: int
+
+
+class Answer(TypedDict):
+    """The document that a command prints; the content of `result` depends on the command."""
+
+    schema: Schema
+    command: str | None
+    outcome: str
+    exit_status: int
+    job: JobState | None
+    result: Any
+    files: list[str]
+    error: dict[str, str | None] | None
+
+
+def document(
+    command: str | None,
+    outcome: str,
+    *,
+    job: JobState | None = None,
+    result: object = None,
+    files: Sequence[str] = (),
+    error: dict[str, str | None] | None = None,
+) -> Answer:
+    """The answer with the parts that exist."""
     return {
         "schema": {"name": SCHEMA, "version": VERSION},
         "command": command,
         "outcome": outcome,
         "exit_status": EXIT[outcome],
-        **whole,
+        "job": job,
+        "result": result,
+        "files": list(files),
+        "error": error,
     }
 
 
-def of_usage(command: str | None, problem: str) -> dict[str, Any]:
+def of_usage(command: str | None, problem: str) -> Answer:
     """The answer if the arguments are not a command."""
     advice = f"Try: python app.py {f'{command} ' if command else ''}--help"
     own = {"type": "IrwmError", "problem": problem, "advice": advice}
     return document(command, ERROR, error=dict.fromkeys(PARTS) | own)
 
 
-def of_unforeseen(command: str | None, error: BaseException) -> dict[str, Any]:
+def of_unforeseen(command: str | None, error: BaseException) -> Answer:
     """The answer to an unexpected error. Its text is left out, because it may contain anything."""
     return document(command, ERROR, error=unforeseen(error))
 
@@ -62,7 +94,7 @@ def trace_of(error: BaseException) -> str:
     return "".join([*traceback.format_tb(error.__traceback__), type(error).__name__])
 
 
-def plain_sentence(answer: dict[str, Any]) -> str:
+def plain_sentence(answer: Answer) -> str:
     """An answer of this module as a sentence."""
     error = answer["error"]
     if error is None:
@@ -73,6 +105,6 @@ def plain_sentence(answer: dict[str, Any]) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in said)
 
 
-def text(answer: dict[str, Any]) -> str:
+def text(answer: Answer) -> str:
     """The answer in its printed form; plain ASCII, so that no pipeline changes it."""
     return json.dumps(answer, indent=2, allow_nan=False)

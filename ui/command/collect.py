@@ -9,7 +9,6 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,7 @@ from ui.recording.sending import Pace, Permission, Sender, host_of, token_for
 from ui.services.outcomes import STOPPED
 
 
-def collect(given: Namespace, open_vault: Callable[[], Vault]) -> dict[str, Any]:
+def collect(given: Namespace, open_vault: Callable[[], Vault]) -> answers.Answer:
     """The answer of the command.
 
     Args:
@@ -103,7 +102,7 @@ def _kept(out: Path, planned: Plan) -> int:
         return answers_in(journal, planned)
 
 
-def _result(planned: Plan, recorded: Recorded) -> dict[str, Any]:
+def _result(planned: Plan, recorded: Recorded) -> dict[str, object]:
     with recorded.file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return {

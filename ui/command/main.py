@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from ui.command import answers
 from ui.command.parser import UsageError, command_in, parse
@@ -34,14 +33,14 @@ def main(arguments: Sequence[str]) -> int:
             sentence = answers.plain_sentence(answer)
         say(sentence)
         say(answers.text(answer), sys.stdout)
-        return int(answer["exit_status"])
+        return answer["exit_status"]
     except SystemExit:
         raise
     except BaseException:
         return answers.EXIT[ERROR]
 
 
-def _answer(arguments: Sequence[str], command: str | None, stop: Stop) -> tuple[dict[str, Any], str]:
+def _answer(arguments: Sequence[str], command: str | None, stop: Stop) -> tuple[answers.Answer, str]:
     """The answer, and its sentence for the user."""
     try:
         given = parse(arguments)

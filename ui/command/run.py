@@ -9,7 +9,6 @@ import tempfile
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import irwm
 from irwm.errors import IrwmError, printable
@@ -45,7 +44,7 @@ SECONDS_OF_TROUBLE = 60.0
 _NEVER = math.inf
 
 
-def run(given: Namespace, stop: Stop) -> dict[str, Any]:
+def run(given: Namespace, stop: Stop) -> answers.Answer:
     """The answer of a command; see `ui.command.words`.
 
     Raises:
@@ -62,7 +61,7 @@ def run(given: Namespace, stop: Stop) -> dict[str, Any]:
         return words.of_error(given.command, error)
 
 
-def _init(given: Namespace, stop: Stop) -> dict[str, Any]:
+def _init(given: Namespace, stop: Stop) -> answers.Answer:
     settings = _settings(given)
     if Vault.exists(settings.home):
         raise VaultExistsError(
@@ -78,7 +77,7 @@ def _init(given: Namespace, stop: Stop) -> dict[str, Any]:
     return answers.document(INIT, answers.CREATED)
 
 
-def _open_key(given: Namespace) -> dict[str, Any]:
+def _open_key(given: Namespace) -> answers.Answer:
     folder = existing(given.folder)
     vault = _unlocked(given, _settings(given))
     # An owner's or a recipient's name must not be enough to select a secret.
@@ -100,7 +99,7 @@ def _open_key(given: Namespace) -> dict[str, Any]:
     return answers.document(OPEN_KEY, answers.OPENED, result={"key": ids[0], "file": str(file)}, files=[str(file)])
 
 
-def _job(given: Namespace, stop: Stop) -> dict[str, Any]:
+def _job(given: Namespace, stop: Stop) -> answers.Answer:
     settings = _settings(given)
     report = _report_folder(given)
     vault = _unlocked(given, settings)

@@ -10,7 +10,7 @@ from irwm.errors import IrwmError
 from irwm.report.numbers import number
 from storage.job import Job
 from ui.amounts import size_text
-from ui.command.answers import CREATED, NAMED, OPENED, PLANNED, RECORDED, STOPPED_SAID, document, unforeseen
+from ui.command.answers import CREATED, NAMED, OPENED, PLANNED, RECORDED, STOPPED_SAID, Answer, document, unforeseen
 from ui.command.parser import COLLECT, TRACE
 from ui.jobs.results import error_of, names_somebody, outcome_of, passed_over, result_of, state_of
 from ui.services.outcomes import ERROR, FOUND, NOT_FOUND, PARTS, STOPPED, WRITTEN, error_parts
@@ -19,28 +19,29 @@ from ui.services.outcomes import ERROR, FOUND, NOT_FOUND, PARTS, STOPPED, WRITTE
 _NAMED = 5
 
 
-def of_error(command: str | None, error: IrwmError) -> dict[str, Any]:
+def of_error(command: str | None, error: IrwmError) -> Answer:
     """The answer if no job was started."""
     return document(command, ERROR, error=error_parts(error))
 
 
-def of_lost(command: str, job: Job, error: Exception) -> dict[str, Any]:
+def of_lost(command: str, job: Job, error: Exception) -> Answer:
     """The answer if a job was started but could not be followed to its end; `job` is its last known state."""
     parts = error_parts(error) if isinstance(error, IrwmError) else unforeseen(error)
     parts["advice"] = "The job continues without this command: follow it, or stop it, on the page Jobs"
     return document(command, ERROR, job=state_of(job), error=parts)
 
 
-def of_uncopied(command: str, job: Job, error: IrwmError) -> dict[str, Any]:
+def of_uncopied(command: str, job: Job, error: IrwmError) -> Answer:
     """The answer for a finished job whose report could not be copied: an error, with all results of the job."""
     answer = of_job(command, job)
     if answer["outcome"] in (ERROR, STOPPED):  # which says more
         return answer
-    whole = {name: answer[name] for name in ("job", "result", "files")}
-    return document(command, ERROR, **whole, error=error_parts(error))
+    return document(
+        command, ERROR, job=answer["job"], result=answer["result"], files=answer["files"], error=error_parts(error)
+    )
 
 
-def of_job(command: str, job: Job, files: Sequence[Path] = ()) -> dict[str, Any]:
+def of_job(command: str, job: Job, files: Sequence[Path] = ()) -> Answer:
     """The answer of a finished job.
 
     Args:
@@ -60,7 +61,7 @@ def of_job(command: str, job: Job, files: Sequence[Path] = ()) -> dict[str, Any]
     )
 
 
-def sentence(answer: dict[str, Any]) -> str:
+def sentence(answer: Answer) -> str:
     """The answer as a sentence for the user."""
     outcome, result = answer["outcome"], answer["result"]
     if answer["error"] is not None:
@@ -97,7 +98,7 @@ def sentence(answer: dict[str, Any]) -> str:
     return "Inconclusive: this suspect supports neither answer; the report says why."
 
 
-def _written(result: dict[str, Any]) -> str:
+def _written(result: Any) -> str:
     if "rows" in result:
         return (
             f"Written: {number(result['written'])} copies, {size_text(result['bytes'])}, in {result['folder']}; "
@@ -110,12 +111,12 @@ def _written(result: dict[str, Any]) -> str:
     )
 
 
-def _stopped_recording(result: dict[str, Any]) -> str:
+def _stopped_recording(result: Any) -> str:
     kept = result["answers_kept"]
     return f"Stopped; {number(kept)} answers are kept, and the same command continues with them."
 
 
-def _swept(result: dict[str, Any]) -> str:
+def _swept(result: Any) -> str:
     suspects = result["suspects"]
     failed = sum(row["error"] is not None for row in suspects)
     found = sum(row["verdict"] == FOUND for row in suspects)

@@ -8,7 +8,7 @@ docs/headless.md describes every field. The command line and the endpoints for p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from irwm.report.numbers import number
 from storage.job import Job, JobLine
@@ -16,6 +16,10 @@ from storage.job_files import JobFiles
 from storage.jobs import Jobs
 from ui.services.outcomes import DONE, ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
 from ui.services.protect import CSV_NAME
+from ui.services.results import KeyRow, Released, ReleasedMany
+
+if TYPE_CHECKING:
+    from irwm.report import schema
 
 _RECEIPT = (
     "model_fingerprint", "release_fingerprint", "family", "dtype", "owner", "recipient", "key_id", "parameters",
@@ -36,8 +40,20 @@ _TRACING = "tracing"
 _SUSPECT = ("verdict", "rests_on", "whose", "log10_risk", "copies_estimated", "lineage", "fingerprint", "bytes")
 
 
-def state_of(job: JobLine) -> dict[str, Any]:
+class JobState(TypedDict):
     """A job as a line of a list; without a title if it is sealed."""
+
+    id: str
+    kind: str
+    title: str | None
+    state: str
+    created: str
+    started: str | None
+    ended: str | None
+
+
+def state_of(job: JobLine) -> JobState:
+    """The line of a job."""
     return {
         "id": job.id,
         "kind": job.kind,
@@ -71,7 +87,7 @@ def outcome_of(job: Job) -> str | None:
     return next((word for word in (FOUND, INCONCLUSIVE) if word in words), NOT_FOUND)
 
 
-def result_of(job: Job) -> dict[str, Any] | None:
+def result_of(job: Job) -> dict[str, object] | None:
     """The result of a job of protect, investigate or trace; None if it has none."""
     result = job.result
     if job.state != "done" or result is None:
@@ -120,7 +136,7 @@ def error_of(job: Job) -> dict[str, str | None] | None:
     return parts | own
 
 
-def whose(verdict: str, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def whose(verdict: str, rows: Iterable[KeyRow]) -> list[str]:
     """The recipients that a finding points to: those named by their noise, else the one of the most likely mark."""
     if verdict != FOUND:
         return []
@@ -139,7 +155,7 @@ def names_somebody(job: Job) -> bool:
     return result["verdict"] == FOUND and any(row["named"] for row in result["rows"])
 
 
-def passed_over(result: Mapping[str, Any]) -> bool:
+def passed_over(result: Mapping[str, object]) -> bool:
     """Whether a sweep skipped parts of its folder, according to `result_of`."""
     return bool(result["links_not_followed"] or result["too_deep"] or result["cut_short"])
 
@@ -167,7 +183,7 @@ def files_of(job: Job, jobs: Jobs) -> dict[str, bytes]:
     return {name: files.read(name) for name in found if name in files}
 
 
-def _finished(files: JobFiles) -> list[Mapping[str, Any]]:
+def _finished(files: JobFiles) -> list[schema.Swept]:
     """The suspects that a sweep examined, also if the sweep ended early."""
     from irwm.report.document import ReportError
     from ui.services.kept import overview_of
@@ -178,8 +194,8 @@ def _finished(files: JobFiles) -> list[Mapping[str, Any]]:
         return []
 
 
-def _protected(result: Mapping[str, Any]) -> dict[str, Any]:
-    if result.get("many"):
+def _protected(result: Released | ReleasedMany) -> dict[str, object]:
+    if "many" in result:
         return {"folder": result["path"]} | _picked(result, _MANY)
     return {
         "folder": result["path"],
@@ -189,10 +205,10 @@ def _protected(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _suspect(row: Mapping[str, Any]) -> dict[str, Any]:
+def _suspect(row: schema.SweepRow) -> dict[str, object]:
     error = None if row["error"] is None else {name: row["error"].get(name) for name in (*PARTS, "type")}
     return {"suspect": row["path"], "error": error} | _picked(row, _SUSPECT)
 
 
-def _picked(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _picked(values: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
     return {name: values.get(name) for name in names}

@@ -35,6 +35,8 @@ from ui.settings import without_home
 
 NAMES = ("unlock", "lock", "protect", "investigate", "trace", "job", "jobs", "stop", "report")
 MOST_JOBS = 200
+# Gradio shows programs this type of an answer; docs/headless.md describes the fields.
+Reply = dict[str, Any]
 
 
 def build(context: Context) -> None:
@@ -54,13 +56,13 @@ class Endpoints:
 
     context: Context
 
-    def unlock(self, request: gr.Request, passphrase: str) -> dict[str, Any]:
+    def unlock(self, request: gr.Request, passphrase: str) -> Reply:
         """Opens the vault for this program; the app's other windows stay as they are."""
         self.context.sessions.unlock(self.context.session(request), _text("passphrase", passphrase, strip=False))
         orphans.sweep_left(self.context.jobs_of(request))
         return {"unlocked": True}
 
-    def lock(self, request: gr.Request) -> dict[str, Any]:
+    def lock(self, request: gr.Request) -> Reply:
         """Locks the vault for this program. Running jobs continue."""
         self.context.require(request)
         self.context.sessions.lock(self.context.session(request))
@@ -79,7 +81,7 @@ class Endpoints:
         label: str = "",
         utility: str = "small",
         also: list[Any] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Reply:
         """Starts the job that writes a marked copy of `model` as the new folder `out`; answers with the job."""
         vault = self.context.require(request)
         limits = Limits.of(self.context.settings)
@@ -112,7 +114,7 @@ class Endpoints:
         seen: str = "",
         examiner: str = "",
         seed: int = 0,
-    ) -> dict[str, Any]:
+    ) -> Reply:
         """Starts the job that looks for marks in `suspect`, or in each suspect of a folder; answers with the job."""
         settings = (keys, matching, case, note, seen, examiner, seed)
         return self._examine(requests.investigate, request, suspect, original, *settings)
@@ -129,30 +131,29 @@ class Endpoints:
         seen: str = "",
         examiner: str = "",
         seed: int = 0,
-    ) -> dict[str, Any]:
+    ) -> Reply:
         """Like investigate, but only with keys that carry noise: whose copy is it?"""
         settings = (keys, matching, case, note, seen, examiner, seed)
         return self._examine(requests.trace, request, suspect, original, *settings)
 
-    def job(self, request: gr.Request, id: str) -> dict[str, Any]:
+    def job(self, request: gr.Request, id: str) -> Reply:
         """The current state and progress of a job, and its result when it is over."""
         self.context.require(request)
         return self._told(_text("id", id), request)
 
-    def jobs(self, request: gr.Request, limit: int = 20) -> list[dict[str, Any]]:
+    def jobs(self, request: gr.Request, limit: int = 20) -> list[Reply]:
         """The newest jobs of the app and of every program, newest first."""
         self.context.require(request)
-        newest: list[dict[str, Any]] = self._cleaned(
-            [state_of(each) for each in self.context.jobs_of(request).recent(_whole("limit", limit, MOST_JOBS))]
-        )
+        jobs = self.context.jobs_of(request).recent(_whole("limit", limit, MOST_JOBS))
+        newest: list[Reply] = self._cleaned([state_of(each) for each in jobs])
         return newest
 
-    def stop(self, request: gr.Request, id: str) -> dict[str, Any]:
+    def stop(self, request: gr.Request, id: str) -> Reply:
         """Ends a job and all processes that it started; a job that is over does not change."""
         self.context.require(request)
         return self._told(runner.stop(_text("id", id), self.context.jobs).id, request)
 
-    def report(self, request: gr.Request, id: str) -> list[dict[str, Any]]:
+    def report(self, request: gr.Request, id: str) -> list[Reply]:
         """The files that a job wrote for people, which `gradio_client` fetches: the signed report, or the receipts."""
         self.context.require(request)
         jobs = self.context.jobs_of(request)
@@ -163,7 +164,7 @@ class Endpoints:
 
     def _examine(
         self, ask: Callable[..., Asked], request: gr.Request, suspect: str, original: str, *rest: Any
-    ) -> dict[str, Any]:
+    ) -> Reply:
         vault = self.context.require(request)
         keys, matching, case, note, seen, examiner, seed = rest
         limits = Limits.of(self.context.settings)
@@ -185,15 +186,15 @@ class Endpoints:
         )
         return self._started(asked, vault, request)
 
-    def _started(self, asked: Asked, vault: Vault, request: gr.Request) -> dict[str, Any]:
+    def _started(self, asked: Asked, vault: Vault, request: gr.Request) -> Reply:
         return self._told(asked.start(vault, self.context.jobs).id, request)
 
-    def _told(self, id: str, request: gr.Request) -> dict[str, Any]:
+    def _told(self, id: str, request: gr.Request) -> Reply:
         job = self.context.jobs_of(request).get(id)
         ahead = len(self.context.jobs.ahead(job.id))
         progress = {"done": job.done, "total": job.total, "what": job.what, "ahead": ahead}
         answer = {"outcome": outcome_of(job), "result": result_of(job), "error": error_of(job)}
-        said: dict[str, Any] = self._cleaned(state_of(job) | {"progress": progress} | answer)
+        said: Reply = self._cleaned(state_of(job) | {"progress": progress} | answer)
         return said
 
     def _cleaned(self, answer: Any) -> Any:
@@ -223,7 +224,7 @@ def _answering(handler: Callable[..., Any], home: Path) -> Callable[..., Any]:
     return wrapper
 
 
-def _file(name: str, content: bytes) -> dict[str, Any]:
+def _file(name: str, content: bytes) -> Reply:
     """A file that a program may fetch, in the form that `gradio_client` knows."""
     return {"path": offer(content, name), "orig_name": name, "meta": {"_type": "gradio.FileData"}}
 

@@ -93,8 +93,8 @@ def body(api: str, model: str, question: Question) -> bytes:
     return json.dumps(asked, separators=(",", ":")).encode("ascii")
 
 
-def _openai(model: str, question: Question) -> dict[str, Any]:
-    asked: dict[str, Any] = {
+def _openai(model: str, question: Question) -> dict[str, object]:
+    asked: dict[str, object] = {
         "model": model, "prompt": question.prompt, "max_tokens": 1, "temperature": 1.0, "logprobs": question.top,
     }  # fmt: skip
     if question.extensions:
@@ -106,8 +106,8 @@ def _openai(model: str, question: Question) -> dict[str, Any]:
     return asked
 
 
-def _llama_cpp(model: str, question: Question) -> dict[str, Any]:
-    asked: dict[str, Any] = {
+def _llama_cpp(model: str, question: Question) -> dict[str, object]:
+    asked: dict[str, object] = {
         "model": model, "prompt": question.prompt, "n_predict": 1, "temperature": 1.0, "n_probs": question.top,
         "stream": False,
     }  # fmt: skip
@@ -155,7 +155,7 @@ def _top(place: Any) -> Any:
     return place["top_probs"] if isinstance(place, Mapping) and "top_probs" in place else _field(place, "top_logprobs")
 
 
-def _prompt_places(value: Any) -> Iterator[Mapping[str, Any]]:
+def _prompt_places(value: Any) -> Iterator[Mapping[str, object]]:
     choice = _first(value, "choices")
     places = choice.get("prompt_logprobs") if isinstance(choice, Mapping) else None
     if not isinstance(places, list):
@@ -166,7 +166,7 @@ def _prompt_places(value: Any) -> Iterator[Mapping[str, Any]]:
     yield from (each for each in places if isinstance(each, Mapping))  # the first token has none
 
 
-def _by_id(place: Mapping[str, Any]) -> Iterator[tuple[int | None, Any]]:
+def _by_id(place: Mapping[str, object]) -> Iterator[tuple[int | None, Any]]:
     for token, value in place.items():
         known = token.isascii() and token.isdigit() and len(token) < 10
         yield int(token) if known else None, value.get("logprob") if isinstance(value, Mapping) else value

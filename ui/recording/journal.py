@@ -12,10 +12,10 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -68,6 +68,48 @@ class Server:
     extensions: bool
 
 
+class Begun(TypedDict):
+    """The first line. The settings must not change during a recording."""
+
+    what: Literal["recording"]
+    version: int
+    settings: Mapping[str, object]
+
+
+class AskedLine(TypedDict):
+    """A prompt is about to be sent for the first time."""
+
+    what: Literal["asked"]
+    prompt: int
+
+
+class ServerLine(TypedDict):
+    """See `Server`."""
+
+    what: Literal["server"]
+    top: int
+    told: int
+    whole: bool
+    extensions: bool
+
+
+class AnswerLine(TypedDict):
+    """See `Entry`; the values are little-endian float32 in base64."""
+
+    what: Literal["answer"]
+    prompt: int
+    part: int
+    bias: float
+    time: int
+    request: str
+    response: str
+    shape: NotRequired[list[int]]
+    values: NotRequired[str]
+
+
+Line = Begun | AskedLine | ServerLine | AnswerLine
+
+
 class Journal:
     """An unfinished recording; use it in a with block, in one process at a time.
 
@@ -80,7 +122,7 @@ class Journal:
             cannot be written.
     """
 
-    def __init__(self, out: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, out: Path, settings: Mapping[str, object]) -> None:
         self.path = journal_of(out)
         self._descriptor = -1
         self._lock = FileLock(str(self.path) + ".lock")
@@ -119,18 +161,20 @@ class Journal:
 
     def note_server(self, server: Server) -> None:
         """Records the server's capabilities."""
-        self._append({"what": "server"} | asdict(server), durable=True)
+        told: ServerLine = {"what": "server", "top": server.top, "told": server.told, "whole": server.whole,
+                            "extensions": server.extensions}  # fmt: skip
+        self._append(told, durable=True)
         self.server = server
 
     def add(self, entry: Entry) -> None:
         """Stores an answer: after the return it is on the disk."""
-        line: dict[str, Any] = {
+        line: AnswerLine = {
             "what": "answer", "prompt": entry.prompt, "part": entry.part, "bias": entry.bias, "time": entry.time_ms,
             "request": entry.request_sha256, "response": entry.response_sha256,
         }  # fmt: skip
         if entry.values is not None:
             packed = np.ascontiguousarray(entry.values, dtype="<f4")
-            line |= {"shape": list(packed.shape), "values": base64.b64encode(packed.tobytes()).decode("ascii")}
+            line["shape"], line["values"] = list(packed.shape), base64.b64encode(packed.tobytes()).decode("ascii")
         self._append(line, durable=True)
         self._count(entry.prompt, entry.part, entry.bias, None if entry.values is None else len(entry.values))
 
@@ -152,7 +196,7 @@ class Journal:
             self._descriptor = -1
         self._lock.release()
 
-    def _begin(self, settings: dict[str, Any]) -> None:
+    def _begin(self, settings: dict[str, object]) -> None:
         new = not os.path.lexists(self.path)
         try:
             self._descriptor = open_to_append(self.path)
@@ -173,7 +217,7 @@ class Journal:
             os.close(self._descriptor)
             raise
 
-    def _require_same(self, first: dict[str, Any], settings: dict[str, Any]) -> None:
+    def _require_same(self, first: Line, settings: dict[str, object]) -> None:
         known = first.get("settings")
         if first.get("what") != "recording" or first.get("version") != VERSION or not isinstance(known, dict):
             raise _damaged(self.path)
@@ -185,7 +229,7 @@ class Journal:
                     advice="Give the same command again, use another --out, or remove this file to start again",
                 )  # fmt: skip
 
-    def _take(self, line: dict[str, Any]) -> None:
+    def _take(self, line: Line) -> None:
         try:
             if line["what"] == "asked":
                 self.asked.add(int(line["prompt"]))
@@ -206,7 +250,7 @@ class Journal:
             done.add(part)
             self.rows += rows if part == WHOLE else 0
 
-    def _append(self, line: dict[str, Any], *, durable: bool) -> None:
+    def _append(self, line: Line, *, durable: bool) -> None:
         text = json.dumps(line, separators=(",", ":")).encode("ascii")
         data = memoryview(b"%08x %s\n" % (zlib.crc32(text), text))
         try:
@@ -217,7 +261,7 @@ class Journal:
         except OSError as error:
             raise _disk(self.path, error) from error
 
-    def _lines(self, *, cut: bool = False) -> Iterator[dict[str, Any]]:
+    def _lines(self, *, cut: bool = False) -> Iterator[Line]:
         """Every whole line; cuts off a torn last one if requested."""
         good = 0
         try:
@@ -241,19 +285,19 @@ def journal_of(out: Path) -> Path:
     return out.with_name(out.name + ENDING)
 
 
-def _whole(raw: bytes) -> dict[str, Any] | None:
+def _whole(raw: bytes) -> Line | None:
     """The values of a line; None for a torn one."""
     if not raw.endswith(b"\n") or raw[8:9] != b" ":
         return None
     try:
         fits = int(raw[:8], 16) == zlib.crc32(raw[9:-1])
-        line = json.loads(raw[9:-1]) if fits else None
+        line: Line | None = json.loads(raw[9:-1]) if fits else None
     except (ValueError, RecursionError):
         return None
     return line if isinstance(line, dict) and "what" in line else None
 
 
-def _entry(line: dict[str, Any], path: Path) -> Entry:
+def _entry(line: AnswerLine, path: Path) -> Entry:
     try:
         values = None
         if "values" in line:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +76,7 @@ class Plan:
         return min((1 << 20) + _BYTES_PER_TOKEN * self.original.vocab_size * places, _MOST_RESPONSE)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """The settings that must stay the same when a recording is resumed."""
         return {
             "endpoint": self.url,
@@ -97,15 +96,12 @@ class Plan:
             return self.answers
         return self.answers * len(parts_of(len(self.wanted), told))
 
-    def document(self, kept: int) -> dict[str, Any]:
+    def document(self, kept: int) -> dict[str, object]:
         """The plan as JSON values.
 
         Args:
             kept: answers that an earlier run recorded already.
         """
-        tops = {str(top): self.requests(top) for top in self.tops[1:]} if self.top is None else {}
-        if self.top is not None and self.top < len(self.wanted):
-            tops = {str(self.top): self.requests(self.top)}
         return {
             "host": host_of(self.url),
             "url": self.url,
@@ -116,10 +112,17 @@ class Plan:
             "prompt_seed": self.prompts.seed,
             "prompt_characters": LONGEST,
             "requests": self.requests(None),
-            "requests_if_told": tops,
+            "requests_if_told": {str(top): count for top, count in self._if_told.items()},
             "requests_a_second": self.pace.rate,
             "sent": self.sent,
         }
+
+    @property
+    def _if_told(self) -> dict[int, int]:
+        """How many requests are needed if the server gives fewer tokens at a time than all, by that number."""
+        if self.top is None:
+            return {top: self.requests(top) for top in self.tops[1:]}
+        return {self.top: self.requests(self.top)} if self.top < len(self.wanted) else {}
 
     @property
     def sent(self) -> str:
@@ -131,16 +134,14 @@ class Plan:
 
     def words(self, kept: int) -> str:
         """The plan as text for the user."""
-        planned = self.document(kept)
-        told = [f"{number(count)} if it gives {number(int(most))} at a time"
-                for most, count in planned["requests_if_told"].items()]  # fmt: skip
+        told = [f"{number(count)} if it gives {number(most)} at a time" for most, count in self._if_told.items()]
         if self.top is None or self.top >= len(self.wanted):
             every = f"all {number(len(self.wanted))} tokens"
-            told.insert(0, f"{number(planned['requests'])} if the server gives {every} at once")
+            told.insert(0, f"{number(self.requests(None))} if the server gives {every} at once")
         fewer = ", or fewer, because each prompt gives several answers" if self.inside else ""
         there = f"; {number(kept)} are recorded already" if kept else ""
         return (
-            f"This asks {planned['host']} for {number(self.answers)} answers{there}. Number of requests: "
+            f"This asks {host_of(self.url)} for {number(self.answers)} answers{there}. Number of requests: "
             f"{', '.join(told)}{fewer}; at most {self.pace.rate:g} a second. {self.sent}"
         )
 

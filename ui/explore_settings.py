@@ -147,7 +147,7 @@ def presets(hidden_size: int) -> Mapping[str, ExploreSettings]:
     }
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object whose names are all different: two values of one name would be ambiguous."""
     found = dict(pairs)
     if len(found) != len(pairs):

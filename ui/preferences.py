@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from irwm.errors import IrwmError, printable
 from storage.files import replace_private
@@ -70,7 +69,7 @@ class Preferences:
         """The idle time in the unit that the vault uses."""
         return 60.0 * self.idle_minutes
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain JSON values, with the version of the format."""
         return {
             "version": VERSION,

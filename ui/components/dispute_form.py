@@ -13,7 +13,7 @@ from irwm.errors import IrwmError, shown_path
 from irwm.keys.key import MAX_NAME
 from storage.vault import Vault
 from ui.components import notices
-from ui.components.events import PRIVATE
+from ui.components.events import LAST
 from ui.components.guarded import guarded
 from ui.components.key_choice import MOST_LISTED, key_label
 from ui.components.path_picker import PathPicker, path_picker
@@ -151,8 +151,7 @@ def dispute_form(context: Context) -> DisputeForm:
             "" if choices else notices.note_html("The vault has no key for this original."), visible=not choices
         )
 
-    last: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
-    original.chosen.change(list_keys, original.chosen, [key, problem], **last)
+    original.chosen.change(list_keys, original.chosen, [key, problem], **LAST)
     fields = [original.field, key, release.field, name, theirs.field, key_file.field, marked.field, stamp]
     return DisputeForm(start, [*fields, roots.field, exhibit.field], pickers, context.settings.home)
 

@@ -19,6 +19,8 @@ from typing import Any
 import gradio as gr
 
 PRIVATE: dict[str, Any] = {"show_progress": "hidden", "show_progress_on": [], "api_visibility": "private"}
+# Of calls that arrive while one runs, only the last is answered.
+LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
 
 
 def in_turn(place: str) -> dict[str, Any]:

@@ -29,7 +29,6 @@ KIND = "lab"
 # Rows come every few seconds; a table that is redrawn more often only flickers.
 POLL_SECONDS = 2.0
 LOOK_BACK = 200
-LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
 _WAYS = {f"{statistic} {invariant}": (statistic, invariant) for statistic, invariant in WAY_WORDS}
 _USUAL = [name for name, way in _WAYS.items() if way in lab_plots.USUAL_WAYS]
 

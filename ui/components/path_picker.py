@@ -13,7 +13,7 @@ from markupsafe import Markup
 from irwm.errors import IrwmError, printable, shown_path
 from ui.components import notices
 from ui.components.browsing import WEIGHTS, Entry, Limits, Listing, describe, list_folder, use_path
-from ui.components.events import PRIVATE
+from ui.components.events import LAST, PRIVATE
 from ui.components.guarded import guarded
 from ui.components.icons import icon
 from ui.context import Context
@@ -157,9 +157,8 @@ def path_picker(
 
     browse.click(guarded(picker.toggle), [shown, field], [shown, panel, listing, browse], **PRIVATE)
     # Enter and leaving the field may follow each other closely; the last text counts, never the first.
-    last = {**PRIVATE, "trigger_mode": "always_last"}
     settled = [field, note, picker.chosen]
-    gr.on([field.submit, field.blur], guarded(picker.settle), field, settled, **last)
+    gr.on([field.submit, field.blur], guarded(picker.settle), field, settled, **LAST)
     choose = guarded(picker.choose)  # one function, so that both lists share its queue
     for source in (listing, recent):
         source.chosen(choose, None, [*settled, shown, panel, browse, listing], **PRIVATE)

@@ -19,7 +19,7 @@ from irwm.scheme.parameters import AUTO_SCALE
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
 from ui.amounts import size_text
 from ui.components import notices
-from ui.components.events import PRIVATE
+from ui.components.events import LAST, PRIVATE
 from ui.components.guarded import guarded
 from ui.components.preset_cards import change_text, drawn, preset_cards
 from ui.context import Context
@@ -113,15 +113,14 @@ class SettingsForm:
             odds: the components that `draw` gives values for.
         """
         context, preset, inputs = self.context, self.inputs[0], self.inputs
-        always: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
-        gr.on([hidden_size.change, keys.change], guarded(self.cards), [hidden_size, keys], preset, **always)
+        gr.on([hidden_size.change, keys.change], guarded(self.cards), [hidden_size, keys], preset, **LAST)
         positions, required = inputs[1], inputs[4]
         survives.input(guarded(self.survive), [survives, keys, *inputs], [positions, required], **PRIVATE)
         preset.input(guarded(self.fill), [preset, hidden_size], list(self.chosen[1:]), **PRIVATE)
         around = [hidden_size.change, keys.change, context.dark.change, context.opened.change]
         read = [context.dark, hidden_size, keys, *inputs]
         changed = [*(part.change for part in inputs), *around]
-        return replace(self, drawn=gr.on(changed, guarded(self.draw), read, list(odds), **always))
+        return replace(self, drawn=gr.on(changed, guarded(self.draw), read, list(odds), **LAST))
 
     def draw(self, request: gr.Request, dark: bool, d: int | None, keys: Sequence[int], *values: Any) -> Any:
         if not self.context.is_open(request):

@@ -13,7 +13,7 @@ from irwm.errors import IrwmError, shown_path
 from ui.amounts import size_text
 from ui.components import notices
 from ui.components.browsing import PathRefusedError
-from ui.components.events import in_turn
+from ui.components.events import LAST, in_turn
 from ui.components.guarded import guarded
 from ui.components.path_picker import PathPicker, path_picker
 from ui.components.uploads import MOST_FILES, RECEIVED, receive
@@ -135,17 +135,17 @@ class SuspectSource:
                 return (gr.skip(),) * 5
             return "", True, None, gr.File(value=None), gr.Column(visible=False)
 
-        lane: dict[str, Any] = in_turn(picker.purpose)
-        last: dict[str, Any] = {"trigger_mode": "always_last"}
+        lane = in_turn(picker.purpose)
+        latest = {**lane, **LAST}
         replaced = [self.card, self.sound, self.uploaded, upload, results]
-        picker.chosen.change(look_at_suspect, [picker.chosen, original, self.uploaded], replaced, **lane, **last)
+        picker.chosen.change(look_at_suspect, [picker.chosen, original, self.uploaded], replaced, **latest)
         emptied = [self.card, self.sound, self.uploaded, picker.field, picker.chosen, picker.note, results]
         upload.upload(take_upload, [upload, original], emptied, **lane).success(
             look_at_upload, [self.uploaded, original], [self.card, self.sound], **lane
         )
         gr.on([upload.clear, upload.delete], drop_upload, self.uploaded, replaced, **lane)
         again = [picker.chosen, self.uploaded, original]
-        original.change(look_again, again, [self.card, self.sound], **lane, **last)
+        original.change(look_again, again, [self.card, self.sound], **latest)
 
 
 def suspect_source(

@@ -16,7 +16,7 @@ from storage.job_files import JobFiles
 from storage.jobs import Jobs
 from ui.services.outcomes import DONE, ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
 from ui.services.protect import CSV_NAME
-from ui.services.results import KeyRow, Released, ReleasedMany
+from ui.services.results import Investigated, KeyRow, Released, ReleasedMany
 
 if TYPE_CHECKING:
     from irwm.report import schema
@@ -89,33 +89,15 @@ def outcome_of(job: Job) -> str | None:
 
 def result_of(job: Job) -> dict[str, object] | None:
     """The result of a job of protect, investigate or trace; None if it has none."""
-    result = job.result
-    if job.state != "done" or result is None:
+    if job.state != "done" or job.result is None:
         return None
-    if job.kind == "protect":
-        return _protected(result)
-    if job.kind == "investigate":
-        rows = [_picked(row, _KEY) | {"key_fingerprint": row["commitment"]} for row in result["rows"]]
-        filed = {name: result.get(name) for name in ("case_id", "run_id", "keys_tried", "keys_held")}
-        return {
-            "verdict": result["verdict"],
-            "whose": whose(result["verdict"], result["rows"]),
-            "damaged_keys": len(result["damaged"]),
-            "keys": rows,
-            **filed,
-        }
-    if job.kind == "sweep":
-        rows = [_suspect(row) for row in result["rows"]]
-        return {
-            "verdict": outcome_of(job),
-            "case_id": result["case_id"],
-            "keys_tried": result["keys"],
-            "keys_held": result.get("keys_held"),
-            "links_not_followed": result["refused"],
-            "too_deep": result["too_deep"],
-            "cut_short": result["cut"],
-            "suspects": rows,
-        }
+    match job.kind:
+        case "protect":
+            return _protected(job.result)
+        case "investigate":
+            return _investigated(job.result)
+        case "sweep":
+            return {"verdict": outcome_of(job), **_swept(job.result)}
     return None
 
 
@@ -202,6 +184,28 @@ def _protected(result: Released | ReleasedMany) -> dict[str, object]:
         **_picked(result, _RECEIPT),
         "key_fingerprint": result["commitment"],
         "reading": _picked(result, _READING),
+    }
+
+
+def _investigated(result: Investigated) -> dict[str, object]:
+    return {
+        "verdict": result["verdict"],
+        "whose": whose(result["verdict"], result["rows"]),
+        "damaged_keys": len(result["damaged"]),
+        "keys": [_picked(row, _KEY) | {"key_fingerprint": row["commitment"]} for row in result["rows"]],
+        **_picked(result, ("case_id", "run_id", "keys_tried", "keys_held")),
+    }
+
+
+def _swept(result: schema.Sweep) -> dict[str, object]:
+    return {
+        "case_id": result["case_id"],
+        "keys_tried": result["keys"],
+        "keys_held": result.get("keys_held"),
+        "links_not_followed": result["refused"],
+        "too_deep": result["too_deep"],
+        "cut_short": result["cut"],
+        "suspects": [_suspect(row) for row in result["rows"]],
     }
 
 

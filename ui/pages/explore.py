@@ -19,7 +19,7 @@ from irwm.scheme.parameters import RANGES
 from ui import explore_data as data
 from ui import explore_model_plots, explore_plots
 from ui.components import notices
-from ui.components.events import PRIVATE
+from ui.components.events import LAST, PRIVATE
 from ui.components.explore_values import about_model, answer, protect_values, said_of, settings_of, values_of
 from ui.components.glossary import TITLE, glossary_html
 from ui.components.guarded import guarded
@@ -31,7 +31,6 @@ from ui.explore_settings import MOST_CHARACTERS, MOST_NOISE, ExploreSettings, pr
 from ui.presets import NOISE_CHOICES, USUAL_HIDDEN_SIZE, noise_choice
 from ui.settings import DEMO
 
-LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
 INTRO = """
 # Explore
 See how strong a setting is and what it costs, before any file is written. Every control redraws the figures at once.

@@ -19,7 +19,7 @@ from irwm.errors import AnswersError, IrwmError, path_from, shown_path
 from ui.amounts import size_text
 from ui.components import notices
 from ui.components.answers_card import OUT, answers_html, how_html
-from ui.components.events import PRIVATE, in_turn, unchanged
+from ui.components.events import LAST, PRIVATE, in_turn, unchanged
 from ui.components.finding_view import finding_view, first_html
 from ui.components.guarded import guarded
 from ui.components.item_form import DATE_LENGTH, SEEN_HELP, examiner_field
@@ -36,7 +36,7 @@ from ui.days import day_utc
 from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
 from ui.jobs import requests
 from ui.services.kept import FIRST
-from ui.services.results import Released, ReleasedMany
+from ui.services.results import Investigated, Released, ReleasedMany
 
 __all__ = ["build", "key_label"]
 
@@ -60,7 +60,6 @@ STATISTICS = [
     ("difference: the change from the original", "difference"),
 ]
 INVARIANTS = [("the original's", "original"), ("the suspect's, as in the paper", "suspect")]
-LAST: dict[str, Any] = {"trigger_mode": "always_last"}
 
 
 def build(context: Context, tab: gr.Tab) -> None:
@@ -183,7 +182,7 @@ class Investigate:
         )
         suspect.connect(original, page.results, described, needs_base)
         page.recorded.connect(original, page.results, described_answers, lambda _path: True)
-        original.change(self.tell_how, original, page.how, **PRIVATE, **LAST)
+        original.change(self.tell_how, original, page.how, **LAST)
         about_original = [page.original_card, *keys.shown, page.keyed, known, page.results]
         of_keys = {**in_turn("keys"), **LAST}
         original.change(self.look_at_original, original, about_original, **of_keys)
@@ -194,7 +193,7 @@ class Investigate:
         sound = [suspect.sound.change, page.recorded.sound.change]
         gr.on([*sound, page.keyed.change], may_start, ready, page.start, **PRIVATE)
         # Only when an officer types, not when another original clears the field: that event shows the matching keys.
-        keys.words.input(self.search, [keys.words, known], keys.summary, **PRIVATE, **LAST)
+        keys.words.input(self.search, [keys.words, known], keys.summary, **LAST)
 
     def _connect_start(self) -> None:
         page, places = self.page, self.page.places
@@ -355,7 +354,7 @@ class Investigate:
             table, first = sweep.shown(files)
             finding = view.shown(files, first, [], dark=dark) if first else view.hidden()
             return (over, gr.Column(visible=True), *finding, *table)
-        result = done.result
+        result: Investigated | None = done.result
         if not result:
             return over, *nothing
         finding = view.shown(files, result["json"], result["rows"], dark=dark, others=result.get("others"))
@@ -366,7 +365,7 @@ class Investigate:
         """The figures of one key of an investigation."""
         self.context.require(request)
         view, jobs = self.page.view, self.context.jobs_of(request)
-        result = jobs.get(ended).result if ended else None
+        result: Investigated | None = jobs.get(ended).result if ended else None
         if not commitment or not result or "json" not in result:
             return unchanged(view.of_one_key)
         return view.of_key(jobs.files(str(ended)), result["json"], result.get("others"), commitment, dark=dark)

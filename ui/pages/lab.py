@@ -17,13 +17,13 @@ from irwm.report.numbers import number
 from irwm.scheme.parameters import many_recipients, one_owner
 from storage.vault import Vault
 from ui.components import notices
-from ui.components.events import PRIVATE
+from ui.components.events import LAST, PRIVATE
 from ui.components.guarded import guarded
 from ui.components.item_form import examiner_field
 from ui.components.job_card import job_card
 from ui.components.key_choice import key_label
 from ui.components.lab_choice import lab_choice, obstacles_html, obstacles_of
-from ui.components.lab_view import KIND, LAST, LabView
+from ui.components.lab_view import KIND, LabView
 from ui.components.path_picker import path_picker
 from ui.components.places import Places, at
 from ui.context import Context

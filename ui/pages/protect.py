@@ -23,7 +23,7 @@ from ui.amounts import size_text
 from ui.components import notices
 from ui.components.backup_reminder import backup_reminder
 from ui.components.browsing import Limits, new_folder
-from ui.components.events import PRIVATE, unchanged
+from ui.components.events import LAST, PRIVATE, unchanged
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.model_card import measure, model_html
@@ -42,6 +42,7 @@ from ui.presets import check_memory
 from ui.services.protect import CSV_NAME, room_for
 from ui.services.recipients import RecipientListError, read_list
 from ui.services.request import ALWAYS, NEVER, SMALL
+from ui.services.results import Released, ReleasedMany
 from ui.settings import DEMO
 
 INTRO = """
@@ -64,7 +65,6 @@ ALREADY_MARKED = (
 ANOTHER, BACK = "Protect another model", "Back to the form"
 # Tells programs that drive the page that the wizard is back at this browser's last step and will not move on its own.
 NOW_AS_LEFT = "() => document.body.dataset.protect = 'as left'"
-LAST: dict[str, Any] = {**PRIVATE, "trigger_mode": "always_last"}
 
 
 def build(context: Context, tab: gr.Tab) -> None:
@@ -481,15 +481,16 @@ class Protect:
 
     def _output(self, job: Job, files: JobFiles) -> tuple[Any, ...]:
         no_table = gr.Dataframe(visible=False), gr.DownloadButton(visible=False)
-        if job.result and not job.result.get("many"):
-            return gr.HTML(receipt_html(job.result), visible=True), *no_table, *NextSteps.shown(job.result)
-        if not job.result and CSV_NAME not in files:
+        result: Released | ReleasedMany | None = job.result
+        if not result and CSV_NAME not in files:
             return nothing_yet()
+        if result and "many" not in result:
+            return gr.HTML(receipt_html(result), visible=True), *no_table, *NextSteps.shown(result)
         table = download(files.read(CSV_NAME), CSV_NAME)
-        if not job.result:
+        if not result:
             return gr.HTML(notices.note_html(ENDED_EARLY), visible=True), no_table[0], table, *NextSteps.shown(None)
-        rows = gr.Dataframe(receipt_rows(job.result), visible=True)
-        return gr.HTML(receipt_html(job.result), visible=True), rows, table, *NextSteps.shown(job.result)
+        rows = gr.Dataframe(receipt_rows(result), visible=True)
+        return gr.HTML(receipt_html(result), visible=True), rows, table, *NextSteps.shown(result)
 
 
 def for_many(several: bool, name: str) -> Any:

@@ -128,8 +128,14 @@ class VaultPage:
         page.export.click(self.export_log, None, page.exported, **PRIVATE)
         page.backup.click(self.back_up, None, [page.backed_up, page.backup_file], **PRIVATE)
         secrets = [page.old, page.new, page.again]
-        alone: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "passphrase"}
-        page.change.click(self.change_passphrase, secrets, [page.changed, *secrets], **PRIVATE, **alone)
+        page.change.click(
+            self.change_passphrase,
+            secrets,
+            [page.changed, *secrets],
+            concurrency_limit=1,
+            concurrency_id="passphrase",
+            **PRIVATE,
+        )
 
     @guarded
     def choose_key(self, done: Released | ReleasedMany | None, request: gr.Request) -> Any:

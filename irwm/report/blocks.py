@@ -22,12 +22,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from irwm.canonical import strict_json
+from irwm.report.plots.theme import PlotlyJson
 from irwm.report.typefaces import settable
 
-Block = dict[str, Any]
+Block = dict[str, object]
 _VOID = frozenset(("br", "hr", "img", "meta", "link", "path", "circle"))
 # Elements that only a screen needs.
 _LEFT_OUT = frozenset(("noscript", "svg", "script", "style"))
@@ -44,6 +45,17 @@ class Run(TypedDict):
 
     text: str
     styles: list[str]
+
+
+class _Cell(TypedDict):
+    """A cell of a table."""
+
+    runs: list[Run]
+    across: int
+    down: int
+    left: bool
+    centre: bool
+    header: bool
 
 
 @dataclass(slots=True)
@@ -101,7 +113,7 @@ def blocks_of(html: str) -> list[Block]:
     return list(_blocks(tree.root))
 
 
-def figures_of(html: str) -> dict[str, Any]:
+def figures_of(html: str) -> dict[str, PlotlyJson]:
     """The figures inside a report's HTML by name, as plotly's JSON: {"data": traces, "layout": layout}."""
     _, _, rest = html.partition('<script type="application/json" id="figure-data">')
     data, end, _ = rest.partition("</script>")
@@ -147,16 +159,14 @@ def _facts(table: _Node) -> Block:
 def _table(table: _Node) -> Block:
     head = [row for part in table.elements("thead") for row in part.elements("tr")]
     body = [row for part in table.elements("tbody") or [table] for row in part.elements("tr")]
-    block = {
-        "kind": "table",
-        "class": " ".join(table.classes),
-        "head": [[_cell(cell, True) for cell in row.elements("th", "td")] for row in head],
-        "body": [[_cell(cell, False) for cell in row.elements("th", "td")] for row in body],
-    }
-    return block | {"columns": _columns(block)}
+    named = [[_cell(cell, True) for cell in row.elements("th", "td")] for row in head]
+    cells = [[_cell(cell, False) for cell in row.elements("th", "td")] for row in body]
+    names = " ".join(table.classes)
+    columns = _columns(named, cells, narrow="narrow" in names)
+    return {"kind": "table", "class": names, "head": named, "body": cells, "columns": columns}
 
 
-def _cell(cell: _Node, header: bool) -> Block:
+def _cell(cell: _Node, header: bool) -> _Cell:
     return {
         "runs": _runs(cell.children),
         "across": int(cell.attributes.get("colspan", "1")),
@@ -167,9 +177,9 @@ def _cell(cell: _Node, header: bool) -> Block:
     }
 
 
-def _columns(table: Block) -> list[int]:
+def _columns(head: list[list[_Cell]], body: list[list[_Cell]], *, narrow: bool) -> list[int]:
     """One width per column: 0 for as narrow as its content, else its share of the rest."""
-    rows = table["body"] or table["head"]
+    rows = body or head
     count = max((sum(cell["across"] for cell in row) for row in rows), default=0)
     longest, text = [0] * count, [False] * count
     for row in rows:
@@ -178,16 +188,16 @@ def _columns(table: Block) -> list[int]:
                 longest[i] = max(longest[i], len(_plain(cell)))
                 text[i] = text[i] or cell["left"]
     widths = [min(max(n, 8), 70) if t and n > 12 else 0 for n, t in zip(longest, text, strict=True)]
-    if any(widths) or "narrow" in table["class"]:
+    if any(widths) or narrow:
         return widths
     # Only numbers: the columns are spread over the page, each by the length of its content and its heading.
-    for row in table["head"]:
+    for row in head:
         if len(row) == count:
             longest = [max(n, len(_plain(cell))) for n, cell in zip(longest, row, strict=True)]
     return [n + 3 for n in longest]
 
 
-def _plain(cell: Block) -> str:
+def _plain(cell: _Cell) -> str:
     return "".join(run["text"] for run in cell["runs"])
 
 

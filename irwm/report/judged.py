@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from irwm.checkpoint.child_process import module_command, module_environment
 from irwm.checkpoint.confined import address_space, limit
@@ -113,7 +113,15 @@ def _answer_of_child(asked: Mapping[str, object], seconds: int | None) -> Verifi
         raise _EndedError("it kept the verifier from answering") from error
 
 
-def to_json(found: Verification) -> dict[str, object]:
+class VerificationJson(TypedDict):
+    """A verification as plain JSON values: its `Check`s, and the fields and groups of its `States`."""
+
+    checks: list[dict[str, Any]]
+    fields: dict[str, list[str]]
+    left: list[dict[str, Any]]
+
+
+def to_json(found: Verification) -> VerificationJson:
     """A verification as plain JSON values."""
     return {
         "checks": [asdict(check) for check in found.checks],
@@ -122,7 +130,7 @@ def to_json(found: Verification) -> dict[str, object]:
     }
 
 
-def from_json(values: Mapping[str, Any]) -> Verification:
+def from_json(values: VerificationJson) -> Verification:
     """The verification that `to_json` wrote."""
     left = [
         Stated(

@@ -13,6 +13,7 @@ from irwm.report.items import answers_of
 from storage.vault import Vault
 from ui.services.filing import Filing
 from ui.services.request import ItemRequest
+from ui.services.results import Added
 from ui.services.work import Work
 
 # Most files of one item; a person has to read the list, and a whole disk is not an item.
@@ -25,11 +26,8 @@ class ItemError(IrwmError):
     """The item cannot be hashed: it is missing, unreadable, empty, or has too many files."""
 
 
-def run(request: ItemRequest, vault: Vault, work: Work) -> dict[str, object]:
+def run(request: ItemRequest, vault: Vault, work: Work) -> Added:
     """Hash an item and file it.
-
-    Returns:
-        "name", "files", "bytes", and whether it was "added": the same files are not filed twice.
 
     Raises:
         ItemError

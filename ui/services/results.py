@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, final
 
+from irwm.report import schema
+from irwm.report.judged import VerificationJson
 from storage.records import Changes, MarkedBefore, Receipt
 
 if TYPE_CHECKING:
@@ -110,6 +112,29 @@ class Investigated(ReportFiles):
     verdict: str
     word: str  # that lists show for the verdict
     others: str  # name of the file with the readings of the other keys
+
+
+class Overview(schema.Sweep):
+    """The result of a sweep: the overview, with the names of its files."""
+
+    html: str
+    json: str
+
+
+class Added(TypedDict):
+    """The result of hashing an item; it is not added if the same files are filed already."""
+
+    name: str
+    files: int
+    bytes: int
+    added: bool
+
+
+class Verified(VerificationJson):
+    """The result of Verify."""
+
+    ok: bool
+    exit_code: int
 
 
 class Reported(ReportFiles):

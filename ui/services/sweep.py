@@ -44,14 +44,8 @@ from ui.services.filing import Filing, case_lines, earliest_timestamp, known_sin
 from ui.services.kept import jobs_of, overview_of
 from ui.services.outcomes import error_parts
 from ui.services.request import SweepRequest
+from ui.services.results import Overview
 from ui.services.work import Work
-
-
-class Overview(schema.Sweep):
-    """The overview, with the names of its files."""
-
-    html: str
-    json: str
 
 
 def run(request: SweepRequest, vault: Vault, work: Work) -> Overview:

@@ -8,14 +8,12 @@ from irwm.report.judged import judge_report, to_json
 from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.request import VerifyRequest
+from ui.services.results import Verified
 from ui.services.work import Work
 
 
-def run(request: VerifyRequest, _vault: Vault | None, work: Work) -> dict[str, object]:
+def run(request: VerifyRequest, _vault: Vault | None, work: Work) -> Verified:
     """Check a report and run its examination again.
-
-    Returns:
-        The verification as `irwm.report.judged.to_json` writes it, and its "ok" and "exit_code".
 
     Raises:
         IrwmError: a key cannot be read.

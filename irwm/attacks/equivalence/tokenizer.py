@@ -126,7 +126,7 @@ def _vocabulary(model: TokenizerJson) -> Iterator[tuple[str, int]]:
         yield from ((pair[0], i) for i, pair in enumerate(vocab))
 
 
-def _processors(processor: Any) -> Iterator[Any]:
+def _processors(processor: Any) -> Iterator[dict[str, Any]]:
     if isinstance(processor, dict):
         yield processor
         for inner in processor.get("processors") or ():

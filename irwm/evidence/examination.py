@@ -297,6 +297,11 @@ class Aligned:
                 restored[here] = fitted.restore(theirs, tokens[here])
         return restored, tokens[where < 0]
 
+    @property
+    def maps(self) -> tuple[str, ...]:
+        """The maps of `MAPS` that are needed for this suspect. Every correction is for all of `MAPS`."""
+        return MAPS[:1] if self.alignment.close else MAPS
+
     def readable(self, by: str, secret: bytes = PUBLIC) -> bool:
         """Whether rows can be read under this map, one of `MAPS`."""
         if by == LEAST_SQUARES:

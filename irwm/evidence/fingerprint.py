@@ -86,8 +86,8 @@ class Fingerprints:
     def of(self, examination: Examination, key: Key, enough: float) -> Evidence | None:
         """The evidence for one of the keys; None if no row can be read.
 
-        The best over all places, all tensors that may be in each place, and all maps of `MAPS`, until its p for all
-        tensors of its place is low enough. The caller corrects for these tensors, and for all places and maps.
+        The best over all places, all tensors that may be in each place, and all maps that are needed, until its p for
+        all tensors of its place is low enough. The caller corrects for these tensors, and for all places and maps.
 
         Args:
             examination: the suspect; the same for every call, on any device.
@@ -114,7 +114,9 @@ class Fingerprints:
         best: Evidence | None = None
         stream_key, aligned = key.derivation.noise_key(), examination.at(place).aligned
         for by in MAPS:
-            for number in range(len(aligned)):
+            for number, each in enumerate(aligned):
+                if by not in each.checked_by_content.maps:
+                    continue
                 z, rows = self._of_tensor(examination, place, number, by).get(stream_key, (math.nan, 0))
                 if z == z and (best is None or z > best.z):
                     log10_p = float(rademacher_tail_log10(z))

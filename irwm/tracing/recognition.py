@@ -75,8 +75,8 @@ def trace_each(
         decoys: how many recipients without a copy are scored as well.
         progress: called with tasks done, the total of tasks and a description of the step.
         maps: the maps under which the rows are read, one after the other until one recipient's noise is clear enough
-            (`ENOUGH_LOG10_RISK`). The odds are corrected for all of `MAPS`. For a suspect known only by its answers the
-            least-squares map comes first.
+            (`ENOUGH_LOG10_RISK`); of a close suspect only the first. The odds are corrected for all of `MAPS`. For a
+            suspect known only by its answers the least-squares map comes first.
         keys_tried: how many keys were tried on this suspect, also those without noise; None for the number of `keys`.
         place: the only place to read; None for each in which a key has a mark. The odds are corrected for all of these.
             A key without a mark in `place` gets no z.
@@ -112,7 +112,7 @@ def trace_each(
         readings = [each.checked_by_content for each in examination.at(where).aligned]
         search = _Search(keys, risk, decoys, tried, where, len(places), len(readings), executor, progress)
         for by in maps:
-            found += [search.traced(each, by) for each in readings]
+            found += [search.traced(each, by) for each in readings if by == maps[0] or by in each.maps]
             if any(_is_clear(tracing) or tracing.nothing_differs for tracing in found):
                 break
         if any(map(_is_clear, found)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,15 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 import irwm
+from irwm.alignment.result import CLOSE_COSINE
 from irwm.alignment.rows import draw, sample_size
 from irwm.attacks.adaptive import MORE_TENSORS, drop_components
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
 from irwm.attacks.equivalence import Step
+from irwm.evidence.detection import detect_marks
 from irwm.tracing import trace_each
-from tools.copies import write_embedding
+from tools.copies import copy_of, keys_for, write_embedding
 from tools.small_models import write_llama
 
 
@@ -150,3 +153,51 @@ def test_every_adaptive_attack_leaves_a_found_release(
     assert found.verdict == ("inconclusive" if lost else "found"), found.reason
     assert found.lineage.status != "not derived"
     assert irwm.detect(suspect, model, wrong).verdict != "found"
+
+
+def rotated(rows: torch.Tensor, strength: float) -> torch.Tensor:
+    skew = torch.randn(rows.shape[1], rows.shape[1], generator=torch.Generator().manual_seed(1), dtype=rows.dtype)
+    return rows @ torch.linalg.matrix_exp(strength * (skew - skew.T) / rows.shape[1] ** 0.5)
+
+
+def stretched(rows: torch.Tensor, strength: float) -> torch.Tensor:
+    factors = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(2), dtype=rows.dtype)
+    return rows * torch.exp(strength * factors)
+
+
+def components(rows: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """The rows with each of their principal components, leading ones first, multiplied by its factor."""
+    centre = rows.mean(dim=0)
+    _, _, directions = torch.linalg.svd(rows - centre, full_matrices=False)
+    return centre + (rows - centre) @ (directions.T * factors) @ directions
+
+
+def without_minor(rows: torch.Tensor, strength: float) -> torch.Tensor:
+    return components(rows, (torch.linspace(0, 1, rows.shape[1]) < 1 - min(strength, 0.9)).to(rows.dtype))
+
+
+def with_major(rows: torch.Tensor, strength: float) -> torch.Tensor:
+    return components(rows, 1 + strength * (torch.linspace(0, 1, rows.shape[1]) < 0.05).to(rows.dtype))
+
+
+@pytest.mark.parametrize("change", [rotated, stretched, without_minor, with_major])
+@pytest.mark.parametrize("name", ["demo", "gemma"])
+def test_close_suspect_shows_mark_and_fingerprint_without_a_fitted_map(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str, change: Callable[[torch.Tensor, float], torch.Tensor]
+) -> None:
+    """The attacker uses the largest change for which only the alignment is read."""
+    model = irwm.open_checkpoint(request.getfixturevalue(f"{name}_path"))
+    key, other = keys_for(model, ["Ann", "Bob"])
+    copy = copy_of(model, key).double()
+    centred, low, high = copy - copy.mean(dim=0), 0.0, 1.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        cosines = torch.cosine_similarity(change(copy, middle) - copy.mean(dim=0), centred)
+        low, high = (middle, high) if cosines.median() > CLOSE_COSINE + 0.002 else (low, middle)
+    suspect = write_embedding(model, change(copy, low), tmp_path / "suspect")
+    examination = irwm.Examination(suspect, model)
+    assert examination.aligned[0].alignment.close
+    assert [found.verdict for found in detect_marks(examination, [key, other])] == ["found", "not found"]
+    tracing = trace_each(examination, [key, other])
+    assert [trace.recipient for trace in tracing.named] == ["Ann"]
+    assert tracing.by == "aligned"

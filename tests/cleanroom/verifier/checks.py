@@ -58,6 +58,11 @@ class Place:
             self._fit = LeastSquares(self.stored, self.original.single, self.key.sample_key)
         return self._fit(self.theirs[ids], ids)
 
+    def close(self) -> bool:
+        """Whether the aligned rows are nearly the original's, so that they are not read under a second map."""
+        whole = 1.0 if self.aligned.kind == "columns" else self.aligned.whole
+        return self.aligned.aligned and min(self.aligned.median_cosine, whole) >= 0.98
+
     def in_place(self) -> bool:
         """Whether rows match their namesakes, so that no row has to be placed by its content."""
         ids = np.flatnonzero(~self.gone & (self.theirs != self.theirs[:, :1]).any(1) & np.isfinite(self.theirs).all(1))
@@ -178,7 +183,7 @@ def read_places(
     for name, place in places.items():
         c = factors[name]
         options = {"aligned": place.reading("aligned", seed)}
-        if risk(log10_p(options["aligned"], n), c) > -30:
+        if risk(log10_p(options["aligned"], n), c) > -30 and not place.close():
             options["least squares"] = place.reading("least squares", seed)
         best = "aligned"
         alone = {by: risk(log10_p(one, n), 1) for by, one in options.items()}

@@ -67,7 +67,7 @@ def test_every_view_of_a_users_model_holds_data(explore: Page, running_app: Runn
         ("Condition", "tries are stable enough"),
         ("Hiding", "be identified by how much"),
         ("Colluders", "Up to"),
-        ("Fingerprint", "From β"),
+        ("Fingerprint", "From α"),
         ("Survives noise", "still count by joint"),
     ):
         explore.locator("#explore-view label", has_text=label).click()

@@ -35,7 +35,7 @@ from storage.job import Job
 from storage.processes import still_runs
 from tests.ui.serving import Visit
 from tests.ui.test_serving import call, handler, is_open
-from tools.officer import open_tab, place, set_up_release
+from tools.officer import first_step, open_tab, place, set_up_release
 from tools.page_events import settled
 from tools.running_app import PASSPHRASE, REPOSITORY, RunningApp, pass_the_gate, start_app
 from tools.waiting import PATIENCE, until, until_over
@@ -368,6 +368,7 @@ def test_fault_64_hostile_names_are_inert_on_every_page(
     look_at_every_page(page)
     open_tab(page, "protect")
     expect(page.locator("#job-protect .notice-fault")).to_be_visible()
+    first_step(page)
     for text in (str(app.root / NASTY), f"{NASTY}\x1b[31m", markdown):
         field = page.locator("#path-original input, #path-original textarea").first
         field.fill(text)

@@ -289,7 +289,7 @@ def test_damaged_earlier_lab_is_reported_and_not_reused(vault: Vault, jobs: Jobs
     said = document["extra"]["Rows of the earlier lab"]
     assert said.startswith("none reused: ")
     assert said in jobs.log_tail(job.id)
-    assert len({*reasons, said}) == 4, "not a lab, damaged, sealed with another key, and missing"
+    assert len({*reasons, said}) == 5, "not a lab, two wrong parts, sealed with another key, and missing"
     assert "" not in reasons
 
 

@@ -237,5 +237,5 @@ def test_the_shown_command_plans_a_recording(pages: Pages, gemma_path: Path, tmp
     words = [known.get(word, word) for word in shlex.split(html.unescape(shown[1]))]
     ended = subprocess.run(words, cwd=tmp_path, input="", capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 0, ended.stderr
-    assert "requests" in json.loads(ended.stdout)
+    assert "requests" in json.loads(ended.stdout)["result"]
     assert not list(tmp_path.glob("answers*"))

@@ -95,13 +95,13 @@ def test_newest_release_replaces_the_wizard_until_another_is_begun(pages: Pages)
     pages.jobs.finish(job.id, "failed", error={"problem": "no space"})
     give_back = pages.handler("give_back")
     replaced, wizard = give_back.fn(pages.request, None, "", "", "", "", ONE)[-2:]
-    assert (replaced, wizard.visible) == (True, "hidden")
+    assert (replaced, wizard.elem_classes) == (True, ["replaced"])
     again, *_ = pages.handler("show", "receipt").fn(job.id, pages.request)
     assert (again.value, again.visible) == (BACK, True)
     assert pages.handler("start_again").fn(pages.request, job.id) == (None, gr.skip()), (
         "at the step where it was started"
     )
-    assert replaced_by(None)[1].visible is True
+    assert replaced_by(None)[1].elem_classes == []
     pages.context.drafts.keep(
         pages.context.session(pages.request), Draft(("Example Labs", "", "", "", ONE), place=("", "", SMALL))
     )

@@ -503,8 +503,9 @@ def for_many(several: bool, name: str) -> Any:
 
 
 def replaced_by(job_id: str | None) -> tuple[bool, gr.Column]:
-    """Whether a job replaces the wizard, and the wizard; hidden, it keeps its fields."""
-    return job_id is not None, gr.Column(visible=True if job_id is None else "hidden")
+    """Whether a job replaces the wizard, and the wizard, which keeps its fields and its width: its steps measure it
+    when it is shown again, and fail if it has none."""
+    return job_id is not None, gr.Column(elem_classes=[] if job_id is None else ["replaced"])
 
 
 def _has_draft(context: Context, request: gr.Request) -> bool:

@@ -57,7 +57,7 @@ from benchmarks.unrelated import RECIPE, WORD_VECTORS, Maker, recipe_of, recipes
 from benchmarks.written import printed_table
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS, ROUNDED, SERVINGS, composed
-from irwm.checkpoint.answers import recovered_head
+from irwm.checkpoint.served_model import recovered_head
 from irwm.errors import IrwmError
 from irwm.explore.answering import EDGES, as_white_noise, noise_left
 from irwm.keys.asked import tokens_asked

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from irwm.answers.tracing import trace_answers as trace_answers
     from irwm.checkpoint import Checkpoint as Checkpoint
     from irwm.checkpoint import open_checkpoint as open_checkpoint
-    from irwm.checkpoint.answers import suspect_from_answers as suspect_from_answers
     from irwm.checkpoint.candidates import find_checkpoints as find_checkpoints
     from irwm.checkpoint.recorded import RecordedAnswers as RecordedAnswers
     from irwm.checkpoint.recorded import read_answers as read_answers
+    from irwm.checkpoint.served_model import suspect_from_answers as suspect_from_answers
     from irwm.checkpoint.suspects import open_suspect as open_suspect
     from irwm.errors import IrwmError as IrwmError
     from irwm.evidence.detection import detect as detect

@@ -56,7 +56,7 @@ def run() -> int:
 
 
 def _verify(given: argparse.Namespace) -> int:
-    from irwm.report.judged import judge_report
+    from irwm.report.sandbox import judge_report
 
     roots = _roots(given.tsa_root)
     found = judge_report(given.report, given.identity, roots_pem=roots, brought=_brought(given))

@@ -15,7 +15,6 @@ import sqlite_utils
 
 from storage import audit, header
 from storage.canonical import utc_now, utc_text
-from storage.checks import structure_faults
 from storage.database import DAMAGED, DatabaseFile, foreign_objects, give_time, in_words, remove_database
 from storage.encryption import DEFAULT_COST, Cost, Sealer, unwrap
 from storage.errors import (
@@ -27,6 +26,7 @@ from storage.errors import (
     VaultMissingError,
 )
 from storage.files import new_private_file, partial_name, private_folder, publish_new
+from storage.integrity import structure_faults
 from storage.paths import SIDECARS, VAULT_NAME
 from storage.schema import VAULT_SCHEMA
 

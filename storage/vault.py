@@ -25,7 +25,6 @@ from storage.canonical import (
     utc_text,
 )
 from storage.casebook import CaseFiles
-from storage.checks import VaultCheck, check_records
 from storage.errors import DamagedRecordError, RecordValueError
 from storage.index import (
     Index,
@@ -40,6 +39,7 @@ from storage.index import (
     open_releases,
     own_copy,
 )
+from storage.integrity import VaultCheck, check_records
 from storage.job_keys import JobKeyring
 from storage.records import (
     KeyRecord,

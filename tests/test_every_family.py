@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import irwm
-from irwm.checkpoint.formats import reading
+from irwm.checkpoint.formats import read_budget
 from irwm.errors import UnsupportedCheckpointError
 from tests.checkpoint.gguf_builders import ARCHITECTURES, F16, convert
 from tests.checkpoint.parsing import without_child
@@ -82,7 +82,7 @@ def test_release_in_several_shards_is_found(marked: Marked, tmp_path: Path) -> N
 @pytest.mark.sampled(3)
 def test_release_as_a_pytorch_file_is_found(marked: Marked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parser runs in this process here; tests/checkpoint/test_torch_models.py starts its real child."""
-    monkeypatch.setattr(reading, "run_parser", without_child)
+    monkeypatch.setattr(read_budget, "run_parser", without_child)
     folder = without_weights(marked, tmp_path / "x")
     torch.save(load_file(marked.release / "model.safetensors"), folder / "pytorch_model.bin")
     require_found(marked, folder)

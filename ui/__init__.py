@@ -1,9 +1,9 @@
 """The user interface: pages, components and jobs.
 
-`ui.quiet` is imported here, before anything else can import Gradio, because Gradio and the Hugging Face libraries
+`ui.offline` is imported here, before anything else can import Gradio, because Gradio and the Hugging Face libraries
 read their switches from the environment when they are imported.
 """
 
-from ui import quiet
+from ui import offline
 
-quiet.apply()
+offline.apply()

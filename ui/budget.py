@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """The limits.
 
     Attributes:
@@ -59,7 +59,7 @@ class Limits:
     turn_seconds: float = 2.0
 
 
-UNAUTHENTICATED = Limits()
+UNAUTHENTICATED = ServerLimits()
 
 
 class Budget:
@@ -70,7 +70,7 @@ class Budget:
             event loop.
     """
 
-    def __init__(self, limits: Limits = UNAUTHENTICATED, later: Later | None = None) -> None:
+    def __init__(self, limits: ServerLimits = UNAUTHENTICATED, later: Later | None = None) -> None:
         self.limits = limits
         self._later = later
         self.answers = 0

@@ -13,7 +13,7 @@ from typing import Any, cast
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ui.quiet import allow_files
+from ui.offline import allow_files
 
 # Half of the open files that a process may have by default on Linux; a browser opens six.
 MOST = 512

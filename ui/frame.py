@@ -11,7 +11,7 @@ from types import ModuleType
 
 import gradio as gr
 
-from ui import quiet
+from ui import offline
 from ui.components.events import PRIVATE
 from ui.components.header import NAME, header, header_html
 from ui.components.lock_gate import LockGate, wire
@@ -37,7 +37,7 @@ PAGES: tuple[tuple[str, str, ModuleType], ...] = (
 
 def build(context: Context, device: str) -> gr.Blocks:
     """Header, gate and tabs; does not serve them yet."""
-    quiet.private_uploads()
+    offline.private_uploads()
     blocks: PlainBlocks
     with PlainBlocks(title=NAME, analytics_enabled=False) as blocks:
         blocks.is_open, blocks.of_lock = context.is_open, frozenset({"do_lock", "watch", "lock"})

@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from irwm.errors import IrwmError
 from irwm.report.typefaces import FONTS
-from ui import connections, quiet
+from ui import connections, offline
 from ui.guard import NOBODY, UPLOAD_BYTES, Callers, Guard
 from ui.sessions import cookie_name
 from ui.settings import HOST, Settings
@@ -138,7 +138,7 @@ def launch(
     """
     _stay_on_this_computer()
     connections.limit()
-    uploads = Path(quiet.private_uploads())
+    uploads = Path(offline.private_uploads())
 
     def forget(stream: str) -> None:
         blocks.state_holder.session_data.pop(stream, None)

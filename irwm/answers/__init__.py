@@ -1,7 +1,7 @@
 """Tracing and detection from ordinary answers: text, or text with the log-probability of each generated token.
 
-`irwm.checkpoint.answers` recovers an output head from complete vectors. This needs much less: the fingerprint of a copy
-is a sum of secret signs, and it shows in the gradient of the likelihood of what the copy generated.
+`irwm.checkpoint.served_model` recovers an output head from complete vectors. This needs much less: the fingerprint of a
+copy is a sum of secret signs, and it shows in the gradient of the likelihood of what the copy generated.
 
     given       what is known of the answers
     weights     the weights of tokens in the score

@@ -11,9 +11,9 @@
     quantised          weights stored as codes and scales, each presented as one weight
     adapter, lora      a low-rank adapter on its base model, and its change to one weight
     card               facts about a checkpoint for users, from its headers
-    remembered         cached fingerprints of large originals, valid while their files do not change
+    fingerprint_cache  cached fingerprints of large originals, valid while their files do not change
     model              `open_checkpoint` and what it returns, a `Checkpoint`
-    answers            a served model of which only answers are known, as a checkpoint of one tensor
+    served_model       a served model of which only answers are known, as a checkpoint of one tensor
     heard              facts about a served model and its server, as a report prints them
     recorded           the file format for answers and the evidence of their source
     suspects           a suspect in any form: weights, an adapter, or answers

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from irwm.checkpoint.files import listed, open_regular, read_json_object, require_inside, resolved
-from irwm.checkpoint.formats import PYTORCH, SAFETENSORS, Format, Reading
+from irwm.checkpoint.formats import PYTORCH, SAFETENSORS, Format, ReadBudget
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.lora import EMBEDDING_A, EMBEDDING_B, LENGTHS, TOKENS, WHOLE, A, B, Change, changed, crosswise
 from irwm.checkpoint.model import Checkpoint, is_examined
@@ -108,7 +108,7 @@ def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
         )
     require_inside(weights, folder)
     format = SAFETENSORS if SAFETENSORS.owns(weights.name) else PYTORCH
-    content = format.read(weights, Reading(folder))
+    content = format.read(weights, ReadBudget(folder))
     pieces = _pieces(content.tensors, weights) if config.scale is None else _mlx_pieces(content.tensors)
     places = _places(pieces, base, weights)
     resizable = {ref.name for ref in (base.layout.embedding, base.layout.head) if ref is not None}

@@ -1,7 +1,7 @@
 """Starts other Python processes with this program's own modules, and with none from the working folder.
 
 A command is often run in a folder from someone else, and a file in it may be called `torch.py` or
-`irwm/report/judged.py`. By default, Python imports modules from the working folder. So these commands start all
+`irwm/report/sandbox.py`. By default, Python imports modules from the working folder. So these commands start all
 processes of the program. The entry points set PYTHONSAFEPATH for the processes that libraries start.
 """
 

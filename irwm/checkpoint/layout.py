@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from irwm.checkpoint.files import read_json_object, resolved, unreadable
-from irwm.checkpoint.formats import GGUF, SAFETENSORS, Format, Reading
+from irwm.checkpoint.formats import GGUF, SAFETENSORS, Format, ReadBudget
 from irwm.checkpoint.formats.content import Metadata
 from irwm.checkpoint.formats.gguf_file import require_one_split
 from irwm.checkpoint.formats.gguf_translation import translated
@@ -78,14 +78,14 @@ def find_files(path: str | Path) -> CheckpointFiles:
     if stat.S_ISDIR(mode):
         path = folder = resolved(path)
         shards = shards_of_folder(folder, notes)
-        reading = Reading(folder, len(shards.files))
+        budget = ReadBudget(folder, len(shards.files))
     else:
         # Only the links of the parents: a link in a hub cache is named after the model, its target after a hash.
         path = resolved(path.parent) / path.name
         folder = path.parent
         shards = shards_of_path(path, notes)
-        reading = Reading(folder, len(shards.files)) if len(shards.files) > 1 else Reading()
-    stored, contents = joined(folder, shards, reading)
+        budget = ReadBudget(folder, len(shards.files)) if len(shards.files) > 1 else ReadBudget()
+    stored, contents = joined(folder, shards, budget)
     notes += dict.fromkeys(note for content in contents for note in content.notes)
     metadata = contents[0].metadata
     tensors: Mapping[str, Tensor]
@@ -97,7 +97,7 @@ def find_files(path: str | Path) -> CheckpointFiles:
     found = assembled(stored, config)
     rivals: Mapping[str, Tensor] = {}
     if shards.rival is not None:
-        described = rival_tensors(folder, shards, shards.rival, stored, reading)
+        described = rival_tensors(folder, shards, shards.rival, stored, budget)
         rivals = assembled(described, config).tensors
     return CheckpointFiles(
         path,

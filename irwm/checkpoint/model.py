@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from irwm.checkpoint.candidates import others_in
 from irwm.checkpoint.dtypes import BITS, BLOCK_FORMATS, VIEW, torch_name
 from irwm.checkpoint.files import listed
+from irwm.checkpoint.fingerprint_cache import fingerprint_of
 from irwm.checkpoint.formats import SAFETENSORS, Format
 from irwm.checkpoint.formats.content import Metadata
 from irwm.checkpoint.heard import Heard
 from irwm.checkpoint.layout import require_safetensors
-from irwm.checkpoint.remembered import fingerprint_of
 from irwm.checkpoint.rows import RowCache, Rows, enough_memory, read_tensor, row_numbers
 from irwm.checkpoint.tensors import PackedTensor, Tensor, stream_tensor
 from irwm.errors import (
@@ -185,7 +185,7 @@ class Checkpoint:
     @property
     def fingerprint(self) -> str:
         """SHA-256, in hex, that identifies the embedding. It is computed on first use, which reads the embedding once;
-        that of a large one is cached until the file changes (`irwm.checkpoint.remembered`).
+        that of a large one is cached until the file changes (`irwm.checkpoint.fingerprint_cache`).
 
         The hash covers, in this order: the length of the domain string "irwm-embedding-v1" and its bytes, the length of
         the dtype's name and its bytes (ASCII), vocab_size, hidden_size, and the embedding's bytes as stored (row by

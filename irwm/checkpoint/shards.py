@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from irwm.checkpoint.files import listed, require_inside, unreadable
-from irwm.checkpoint.formats import FORMATS, Content, Format, Reading
+from irwm.checkpoint.formats import FORMATS, Content, Format, ReadBudget
 from irwm.checkpoint.formats.content import first_bytes
 from irwm.checkpoint.formats.gguf_file import OF_A_PIECE
 from irwm.checkpoint.magic import OTHER_WEIGHTS, advice_for, recognise_magic
@@ -299,14 +299,14 @@ def _require_different(files: tuple[Path, ...]) -> None:
 
 
 def rival_tensors(
-    folder: Path, shards: Shards, rival: Path, tensors: Mapping[str, Tensor], reading: Reading
+    folder: Path, shards: Shards, rival: Path, tensors: Mapping[str, Tensor], budget: ReadBudget
 ) -> Mapping[str, Tensor]:
     """The tensors of the whole file next to an index, which must have the names, formats and shapes of the shards'.
 
     Raises:
         CorruptCheckpointError: they differ, so programs may load different models from the folder.
     """
-    described = shards.format.read(rival, reading).tensors
+    described = shards.format.read(rival, budget).tensors
     missing = [name for name in tensors if name not in described]
     extra = [name for name in described if name not in tensors]
     pairs = ((name, described[name], tensors[name]) for name in described.keys() & tensors.keys())
@@ -327,11 +327,11 @@ def two_models(folder: Path, rival: Path, differing: str) -> CorruptCheckpointEr
     )
 
 
-def _contents(shards: Shards, reading: Reading) -> Iterator[Content]:
+def _contents(shards: Shards, budget: ReadBudget) -> Iterator[Content]:
     """The content of each file, in order; the first error stops the reading."""
     readers = ThreadPoolExecutor(min(_SIDE_BY_SIDE, os.cpu_count() or 1))
     try:
-        yield from readers.map(lambda file: shards.format.read(file, reading), shards.files)
+        yield from readers.map(lambda file: shards.format.read(file, budget), shards.files)
     finally:
         readers.shutdown(cancel_futures=True)
 
@@ -377,13 +377,13 @@ class _Joined:
             yield f"Two shards hold {names}, with different numbers; the index names the shard that is used."
 
 
-def joined(folder: Path, shards: Shards, reading: Reading) -> tuple[dict[str, Tensor], tuple[Content, ...]]:
+def joined(folder: Path, shards: Shards, budget: ReadBudget) -> tuple[dict[str, Tensor], tuple[Content, ...]]:
     """All shards' tensors by name, using the shard that the index names; and the content of each file."""
     weight_map, index = shards.weight_map, folder / str(shards.index or shards.format.index)
     contents: list[Content] = []
     found = _Joined(folder, weight_map)
     tensors = found.tensors
-    for content in _contents(shards, reading):
+    for content in _contents(shards, budget):
         contents.append(content if not contents else _without_settings(content))
         if len(tensors) + len(content.tensors) > MAX_TENSORS:
             raise CorruptCheckpointError(

@@ -6,7 +6,7 @@
     error_rates     decoy keys and neutral models, for comparison with a verdict
     likelihood      likelihood ratio, and the claim against a search
     tracing         whose copy it was; tracing_words: the sentences about it
-    two_findings    the two findings of a report: whose weights, and which copy
+    recognition_words  the two findings of a report in words: whose weights, and which copy
     schema          the types of all documents; structure checks a received document against them
     document        the finding as a versioned JSON document (docs/report-schema.md)
     dispute, lab, sweep  the documents of a dispute, a lab and a folder of suspects, each with its page; lab_rows
@@ -23,7 +23,7 @@
                     checks (one check, and all of them), claims (expected values by place), consistency with
                     reading_claims, tracing_claims, examined_claims and sentences (a report), rulings (a dispute),
                     lab_claims, sweep_claims, stamps (time-stamps), recorded (a document read back as a finding),
-                    redrawn (page and PDF drawn again), examined (models and key), judged (all in a limited child)
+                    redrawn (page and PDF drawn again), examined (models and key), sandbox (all in a limited child)
     reproduction    the detection run again and compared with the document, number by number
 
 This package does not use Gradio, open a database or read a clock. Its names are imported on first use, so a vault can

@@ -22,7 +22,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from irwm.errors import printable
-from irwm.report import schema, tracing, tracing_words, two_findings, wording
+from irwm.report import recognition_words, schema, tracing, tracing_words, wording
 from irwm.report.answer import answer, keys_tried, log10_risk, named, strongest, whose
 from irwm.report.document import to_json
 from irwm.report.figures import FIGURES, document_figures, same_reading
@@ -91,7 +91,7 @@ def render_html(document: schema.Report, json_name: str = "") -> str:
         {name: figure["spec"] for name, figure in figures.items()},
         items=document["items"],
         w=wording,
-        r=two_findings,
+        r=recognition_words,
         answer=answered,
         named=lambda text: named(text, document),
         whose=whose(document["key"]),

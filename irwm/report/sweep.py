@@ -11,10 +11,10 @@ from irwm.report.answer import log10_risk, word_of
 from irwm.report.document import read_document, to_json
 from irwm.report.html import page
 from irwm.report.received import SIGNATURE
+from irwm.report.recognition_words import origin
 from irwm.report.structure import plain
 from irwm.report.tracing import TRACING
 from irwm.report.tracing_words import is_one_copy
-from irwm.report.two_findings import origin
 
 SCHEMA, VERSION = "irwm-sweep", 2
 NAME = "sweep"

@@ -134,7 +134,7 @@ def rounding(reference: Reference, dtype: torch.dtype) -> tuple[float, float]:
             for value in weights.model.parameters():
                 value.add_(_rounding_error(value, dtype, source))
         found = _Difference()
-        for number, outputs in enumerate(run(weights, reference.readings)):
+        for number, outputs in enumerate(run(weights, reference.passages)):
             found.add(reference.outputs[number], outputs)
         reference.roundings[dtype] = found.largest, found.typical
     return reference.roundings[dtype]

@@ -12,7 +12,7 @@ import torch
 from irwm.errors import UnsupportedCheckpointError
 from irwm.running.opened import open_tokenizer
 from irwm.running.pair import Match, Pair, TokenMap, common_order, pair_of, states
-from irwm.running.reference import Progress, Reference, blocks, loss_of, losses, readings_of
+from irwm.running.reference import Progress, Reference, blocks, loss_of, losses, passages_of
 from irwm.running.text import exp_mean, token_list
 
 Told = Callable[[torch.Tensor], torch.Tensor]
@@ -92,9 +92,9 @@ def compare(
     if reference.headless:
         return _encoder(pair, progress)
     after, kl, equal = [], [], []
-    for expected, logits, reading in pair.run(progress):
+    for expected, logits, passage in pair.run(progress):
         outputs = logits if told is None else told(logits)
-        after.append(loss_of(outputs, reading.wanted))
+        after.append(loss_of(outputs, passage.wanted))
         divergence, same = _distance(expected, outputs, pair.match)
         kl.append(divergence)
         equal.append(same)
@@ -159,8 +159,8 @@ def _own_loss(pair: Pair) -> float | None:
     except UnsupportedCheckpointError:
         return None
     ids, _ = token_list(tokenizer, asked.text, len(asked.text) + 2, asked.masked)
-    readings = readings_of(ids, pair.weights, tokenizer, asked.window, asked.seed)
-    return losses(pair.weights, readings).sum().item()
+    passages = passages_of(ids, pair.weights, tokenizer, asked.window, asked.seed)
+    return losses(pair.weights, passages).sum().item()
 
 
 def _encoder(pair: Pair, progress: Progress | None) -> Utility:

@@ -17,7 +17,7 @@ from irwm.checkpoint import open_checkpoint, token_ids
 from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.running.opened import Weights, embedding_rows, open_weights
 from irwm.running.reference import Progress, Reference, restricted, run
-from irwm.running.text import Reading
+from irwm.running.text import Passage
 
 # The new id of each old token, -1 for removed tokens.
 TokenMap = Sequence[int] | NDArray[np.int64] | torch.Tensor
@@ -37,12 +37,12 @@ class Match:
 
     def lacks(self, reference: Reference) -> int:
         """The number of tokens in the reference's input that the other model does not have."""
-        every = [torch.tensor(reference.ids), *(reading.shown for reading in reference.readings)]
+        every = [torch.tensor(reference.ids), *(passage.shown for passage in reference.passages)]
         return int((self.new[torch.cat(every).unique()] < 0).sum())
 
-    def reading(self, reading: Reading) -> Reading:
-        """The same reading in the other model's ids."""
-        return replace(reading, shown=self.new[reading.shown], wanted=self.new[reading.wanted])
+    def passage(self, passage: Passage) -> Passage:
+        """The same passage in the other model's ids."""
+        return replace(passage, shown=self.new[passage.shown], wanted=self.new[passage.wanted])
 
 
 def match(reference: Reference, other: Path, rows: int, token_map: TokenMap | None) -> Match:
@@ -107,10 +107,10 @@ class Pair:
     match: Match
     gone: int
 
-    def run(self, progress: Progress | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor, Reading]]:
-        """For each reading: the reference's outputs, the other model's, and the reading in its ids."""
-        total = len(self.reference.readings)
-        given = [self.match.reading(reading) for reading in self.reference.readings]
+    def run(self, progress: Progress | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor, Passage]]:
+        """For each passage: the reference's outputs, the other model's, and the passage in its ids."""
+        total = len(self.reference.passages)
+        given = [self.match.passage(passage) for passage in self.reference.passages]
         for number, outputs in enumerate(run(self.weights, given, self.reference.headless)):
             yield self.reference.outputs[number], outputs, given[number]
             if progress:

@@ -14,7 +14,7 @@ import torch
 from irwm.checkpoint import open_checkpoint, token_ids
 from irwm.errors import ParameterError
 from irwm.running.opened import Weights, embedding_rows, open_tokenizer, open_weights, typed
-from irwm.running.text import Reading, causal, encoded, hidden, token_list, window_of
+from irwm.running.text import Passage, causal, encoded, hidden, token_list, window_of
 
 Progress = Callable[[int, int, str], None]
 # Numbers of float64 worked on at once: 32 MB.
@@ -66,8 +66,8 @@ class Reference:
         folder: the model's folder.
         text: the part of the text that was read.
         ids: the tokens of that part.
-        readings: the inputs of the model.
-        outputs: for each reading (m, vocabulary) logits, or for an encoder (m, d) hidden states.
+        passages: the inputs of the model.
+        outputs: for each passage (m, vocabulary) logits, or for an encoder (m, d) hidden states.
         losses: float64 (n,), negative log-likelihood of each predicted token in nats; empty for an encoder.
         parts: int64 (n,), the piece of text that each prediction belongs to.
         vocabulary: token to id, from the model's own files.
@@ -81,7 +81,7 @@ class Reference:
     folder: Path
     text: str
     ids: tuple[int, ...]
-    readings: tuple[Reading, ...]
+    passages: tuple[Passage, ...]
     outputs: OutputStore
     losses: torch.Tensor
     parts: torch.Tensor
@@ -159,21 +159,21 @@ def _read(
     progress: Progress | None = None,
 ) -> Reference:
     window = window_of(weights.model)
-    readings = readings_of(ids, weights, tokenizer, window, seed)
+    passages = passages_of(ids, weights, tokenizer, window, seed)
     store, losses = OutputStore(), []
-    for reading, outputs in zip(readings, run(weights, readings), strict=True):
+    for passage, outputs in zip(passages, run(weights, passages), strict=True):
         store.add(outputs)
-        losses.append(loss_of(outputs, reading.wanted))
+        losses.append(loss_of(outputs, passage.wanted))
         if progress:
-            progress(len(losses), len(readings), "Running the model")
+            progress(len(losses), len(passages), "Running the model")
     return Reference(
         folder=folder,
         text=text,
         ids=tuple(ids),
-        readings=tuple(readings),
+        passages=tuple(passages),
         outputs=store,
         losses=torch.cat(losses),
-        parts=torch.cat([torch.full((len(r.wanted),), r.part) for r in readings]),
+        parts=torch.cat([torch.full((len(r.wanted),), r.part) for r in passages]),
         vocabulary=token_ids(open_checkpoint(folder)),
         rows=embedding_rows(weights.model),
         masked=weights.masked,
@@ -185,7 +185,7 @@ def _read(
     )
 
 
-def readings_of(ids: Sequence[int], weights: Weights, tokenizer: Any, window: int, seed: int) -> list[Reading]:
+def passages_of(ids: Sequence[int], weights: Weights, tokenizer: Any, window: int, seed: int) -> list[Passage]:
     """The inputs for a model of this kind with these tokens."""
     if weights.headless:
         return encoded(ids, window, tokenizer)
@@ -193,8 +193,8 @@ def readings_of(ids: Sequence[int], weights: Weights, tokenizer: Any, window: in
 
 
 @torch.no_grad()
-def run(weights: Weights, readings: Sequence[Reading], headless: bool | None = None) -> Iterator[torch.Tensor]:
-    """The outputs of each reading, float32 on the CPU: logits (m, vocabulary), or hidden states (m, d) if `headless`;
+def run(weights: Weights, passages: Sequence[Passage], headless: bool | None = None) -> Iterator[torch.Tensor]:
+    """The outputs of each passage, float32 on the CPU: logits (m, vocabulary), or hidden states (m, d) if `headless`;
     None uses the model's own setting.
 
     Raises:
@@ -203,19 +203,19 @@ def run(weights: Weights, readings: Sequence[Reading], headless: bool | None = N
     headless = weights.headless if headless is None else headless
     model = weights.model.base_model if headless else weights.model
     rows = embedding_rows(weights.model)
-    for reading in readings:
-        if reading.shown.numel() and int(reading.shown.max()) >= rows:
+    for passage in passages:
+        if passage.shown.numel() and int(passage.shown.max()) >= rows:
             raise ParameterError(
                 "the tokenizer produces a token without a row in the model",
                 expected=f"ids below {rows}",
-                found=str(int(reading.shown.max())),
+                found=str(int(passage.shown.max())),
                 advice="The tokenizer next to the weights belongs to another model",
             )
-        shown = reading.shown[None].to(weights.model.device)
+        shown = passage.shown[None].to(weights.model.device)
         with typed(Path(getattr(weights.model, "name_or_path", "")), "this model cannot be run"):
             found = model(input_ids=shown) if weights.masked else model(input_ids=shown, use_cache=False)
         values = found.last_hidden_state if headless else found.logits
-        yield values[0, reading.at.to(values.device)].float().cpu()
+        yield values[0, passage.at.to(values.device)].float().cpu()
 
 
 def loss_of(outputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
@@ -229,9 +229,9 @@ def loss_of(outputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
 
 
-def losses(opened: Weights, readings: Sequence[Reading]) -> torch.Tensor:
-    """Negative log-likelihood, float64, of every wanted token of the readings, in their order."""
-    return torch.cat([loss_of(o, r.wanted) for o, r in zip(run(opened, readings), readings, strict=True)])
+def losses(opened: Weights, passages: Sequence[Passage]) -> torch.Tensor:
+    """Negative log-likelihood, float64, of every wanted token of the passages, in their order."""
+    return torch.cat([loss_of(o, r.wanted) for o, r in zip(run(opened, passages), passages, strict=True)])
 
 
 def blocks(rows: int, width: int) -> list[slice]:

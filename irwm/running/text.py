@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Tokens of one input, in every figure of this repository; a model with a shorter context gets inputs of its length.
 WINDOW = 256
 # Readings of a masked model's window; each token is masked in one of them, so a seventh at a time, like BERT's 15 %.
-READINGS = 7
+PASSAGES = 7
 # Tokens are shorter than this many characters, so this much text per token is sufficient.
 _CHARACTERS = 100
 # exp of larger numbers overflows and counts as infinite.
@@ -28,14 +28,14 @@ _DEFAULT = Path(__file__).with_name("heldout.txt")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reading:
+class Passage:
     """One run of a model.
 
     Attributes:
         shown: int64 (length,), the input ids.
         at: int64 (m,), the places whose outputs count.
         wanted: int64 (m,), the token to predict at each; empty for an encoder, which predicts none.
-        part: readings of one piece of text share a number.
+        part: passages of one piece of text share a number.
     """
 
     shown: torch.Tensor
@@ -53,7 +53,7 @@ def token_list(tokenizer: PreTrainedTokenizerBase, text: str, tokens: int, maske
     """The ids of the text's beginning, at most `tokens`, and that beginning.
 
     A causal model gets the special tokens that its tokenizer adds around a text; a masked one gets them around each
-    window (`readings`).
+    window (`passages`).
 
     Raises:
         ParameterError: fewer than 2 tokens.
@@ -87,17 +87,17 @@ def window_of(model: PreTrainedModel) -> int:
     return min(WINDOW, context) if isinstance(context, int) and context >= 4 else WINDOW
 
 
-def causal(ids: Sequence[int], window: int) -> list[Reading]:
+def causal(ids: Sequence[int], window: int) -> list[Passage]:
     """Windows that start with the last token of the previous one: every token but the first is predicted once."""
     found = []
     for part, start in enumerate(range(0, len(ids) - 1, window - 1)):
         chunk = torch.tensor(ids[start : start + window], dtype=torch.int64)
-        found.append(Reading(chunk[:-1], torch.arange(len(chunk) - 1), chunk[1:], part))
+        found.append(Passage(chunk[:-1], torch.arange(len(chunk) - 1), chunk[1:], part))
     return found
 
 
-def hidden(ids: Sequence[int], window: int, tokenizer: PreTrainedTokenizerBase, seed: int) -> list[Reading]:
-    """A masked model's readings: `READINGS` of each window, with each token masked in one of them, drawn by `seed`.
+def hidden(ids: Sequence[int], window: int, tokenizer: PreTrainedTokenizerBase, seed: int) -> list[Passage]:
+    """A masked model's passages: `PASSAGES` of each window, with each token masked in one of them, drawn by `seed`.
 
     Raises:
         UnsupportedCheckpointError: the tokenizer has no mask token.
@@ -109,18 +109,18 @@ def hidden(ids: Sequence[int], window: int, tokenizer: PreTrainedTokenizerBase, 
     found = []
     for part, (chunk, first) in enumerate(_framed(ids, window, tokenizer)):
         length = len(chunk) - first - (tokenizer.sep_token_id is not None)
-        group = torch.randperm(length, generator=source) % READINGS
-        for turn in range(min(READINGS, length)):
+        group = torch.randperm(length, generator=source) % PASSAGES
+        for turn in range(min(PASSAGES, length)):
             at = (group == turn).nonzero().flatten() + first
-            found.append(Reading(chunk.index_fill(0, at, mask), at, chunk[at], part))
+            found.append(Passage(chunk.index_fill(0, at, mask), at, chunk[at], part))
     return found
 
 
-def encoded(ids: Sequence[int], window: int, tokenizer: PreTrainedTokenizerBase) -> list[Reading]:
-    """An encoder's readings: each window whole, all of its hidden states wanted."""
+def encoded(ids: Sequence[int], window: int, tokenizer: PreTrainedTokenizerBase) -> list[Passage]:
+    """An encoder's passages: each window whole, all of its hidden states wanted."""
     nothing = torch.zeros(0, dtype=torch.int64)
     return [
-        Reading(chunk, torch.arange(len(chunk)), nothing, part)
+        Passage(chunk, torch.arange(len(chunk)), nothing, part)
         for part, (chunk, _) in enumerate(_framed(ids, window, tokenizer))
     ]
 

@@ -28,7 +28,7 @@ from irwm.attacks import (
     to_bitsandbytes,
     to_gguf,
 )
-from irwm.checkpoint.formats import reading
+from irwm.checkpoint.formats import read_budget
 from irwm.errors import NotACheckpointError, OutputExistsError, ParameterError, UnsupportedCheckpointError
 from tests.checkpoint.parsing import without_child
 
@@ -125,7 +125,7 @@ def test_an_existing_folder_is_left_alone(tiny_path: Path, tmp_path: Path, name:
 def test_pytorch_files_and_missing_folders_are_refused(
     tiny_path: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "run_parser", without_child)
+    monkeypatch.setattr(read_budget, "run_parser", without_child)
     attack, options = ATTACKS[name]
     archive = tmp_path / "archive"
     archive.mkdir()

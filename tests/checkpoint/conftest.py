@@ -14,7 +14,7 @@ import pytest
 
 import irwm
 from irwm.checkpoint import Checkpoint, open_checkpoint
-from irwm.checkpoint.formats import reading
+from irwm.checkpoint.formats import read_budget
 from tests.checkpoint.builders import split
 from tests.checkpoint.parsing import without_child
 from tests.conftest import Marked
@@ -50,7 +50,7 @@ def sharded(tiny_path: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parsers run in the process of the test."""
-    monkeypatch.setattr(reading, "run_parser", without_child)
+    monkeypatch.setattr(read_budget, "run_parser", without_child)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from irwm.checkpoint.formats import child
-from irwm.checkpoint.formats.child import Limits
+from irwm.checkpoint.formats.child import ParserLimits
 from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError
 from tools.waiting import until
 
@@ -33,7 +33,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     def start(body: str, opening: str = "", **limits: int) -> dict[str, Any]:
         lines = "".join(f"    {line}\n" for line in body.splitlines())
         (tmp_path / "parser.py").write_text(f"import os, sys, signal\n{opening}\ndef parse(path):\n{lines}")
-        return child.run_parser("parser", tmp_path / "file", "test file", Limits(**({"seconds": 20} | limits)))
+        return child.run_parser("parser", tmp_path / "file", "test file", ParserLimits(**({"seconds": 20} | limits)))
 
     return start
 
@@ -238,7 +238,8 @@ def test_a_parser_ends_itself_after_its_task_is_killed(tmp_path: Path) -> None:
     (tmp_path / "parser.py").write_text("import signal\ndef parse(path): signal.pause()")
     script = (
         "import sys\nfrom pathlib import Path\nfrom irwm.checkpoint.formats import child\n"
-        "child.FOLDER = Path(sys.argv[1])\nchild.run_parser('parser', child.FOLDER / 'file', 'file', child.Limits(2))"
+        "child.FOLDER = Path(sys.argv[1])\n"
+        "child.run_parser('parser', child.FOLDER / 'file', 'file', child.ParserLimits(2))"
     )
     started = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=REPOSITORY)
     until(lambda: started.poll() is not None or len(processes(tmp_path)) == 2, "the parser's process")

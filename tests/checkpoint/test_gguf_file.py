@@ -18,7 +18,7 @@ from irwm.checkpoint import Checkpoint, find_files, open_checkpoint, read_tensor
 from irwm.checkpoint.dtypes import BLOCK_FORMATS, dequantised, stored_as
 from irwm.checkpoint.files import FileState
 from irwm.checkpoint.formats import gguf_parser, reading
-from irwm.checkpoint.formats.child import Limits
+from irwm.checkpoint.formats.child import ParserLimits
 from irwm.checkpoint.formats.gguf_file import read_gguf
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.checkpoint.tensors import TensorEntry
@@ -164,7 +164,7 @@ def test_vocabulary_of_non_text_bytes_is_read(path: Path) -> None:
 
 def test_a_large_real_vocabulary_is_read_in_little_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Llama 3's: 128 256 tokens and 280 147 merges. The gguf package's reader needs 750 MB for it."""
-    monkeypatch.setattr(reading, "LIMITS", Limits(memory=128 << 20))
+    monkeypatch.setattr(reading, "LIMITS", ParserLimits(memory=128 << 20))
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_token_list([f"token{i}" for i in range(128_256)])
     writer.add_token_types([1] * 128_256)

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from irwm.checkpoint import find_files, open_checkpoint, special_token_ids
 from irwm.checkpoint.formats.child import run_parser
-from irwm.checkpoint.formats.reading import Reading
+from irwm.checkpoint.formats.read_budget import ReadBudget
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError
 from irwm.release import publish
@@ -158,7 +158,7 @@ def test_swapping_files_for_links_never_reads_outside(tmp_path: Path) -> None:
     def tried_often() -> bool:
         for path in (model / "model.safetensors", model / "part" / "model.safetensors"):
             try:
-                found.update(list(read_safetensors(path, Reading(model)).tensors))
+                found.update(list(read_safetensors(path, ReadBudget(model)).tensors))
             except CheckpointError as error:
                 found[type(error).__name__] += 1
         return found["a"] >= OPENS and found.total() - found["a"] >= REFUSALS
@@ -176,7 +176,7 @@ def test_swapping_files_for_links_never_reads_outside(tmp_path: Path) -> None:
 def test_child_reads_the_opened_file_after_a_rename(tmp_path: Path) -> None:
     torch.save({"a": torch.zeros(2)}, tmp_path / "x.bin")
     torch.save({"outside": torch.zeros(2)}, tmp_path / "y.bin")
-    with Reading(tmp_path).child(tmp_path / "x.bin") as (limits, descriptor):
+    with ReadBudget(tmp_path).child(tmp_path / "x.bin") as (limits, descriptor):
         (tmp_path / "y.bin").replace(tmp_path / "x.bin")
         answer = run_parser("torch_parser", tmp_path / "x.bin", "PyTorch file", limits, descriptor)
     assert [tensor[0] for tensor in answer["tensors"]] == ["a"]

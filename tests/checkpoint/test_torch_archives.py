@@ -313,7 +313,7 @@ def test_reading_of_slow_shards_ends_with_the_first_error(tmp_path: Path, monkey
         return child.run_parser(parser, path, *arguments)
 
     monkeypatch.setattr(reading, "run_parser", counted)
-    monkeypatch.setattr(reading, "LIMITS", child.Limits(cpu_seconds=4))
+    monkeypatch.setattr(reading, "LIMITS", child.ParserLimits(cpu_seconds=4))
     busy = b"\x80\x02" + b"}0" * (15 * 1024**2) + b"}."
     torch.save({"w": torch.ones(2)}, tmp_path / "x")
     rezipped(tmp_path / "x", lambda entries: {n: busy if n.endswith(".pkl") else c for n, c in entries.items()})

@@ -22,7 +22,7 @@ from tests.command.commands import PASSPHRASE, REPOSITORY, Answered, Desk
 from tests.jobs.recipients import PARAMETERS, averaged, make_keys, put_in_vault
 from tools.small_models import write_llama
 from tools.waiting import PATIENCE, until, until_ended
-from ui.command import answers
+from ui.command import output
 from ui.command.parser import COMMANDS, DEVICES, PRESETS, UTILITIES
 from ui.explore_settings import ExploreSettings
 from ui.jobs import requests
@@ -283,7 +283,7 @@ def test_command_line_choices_match_known_names() -> None:
     assert PRESETS == ("standard", "many", "paper")
     assert set(TYPED.values()) == set(KNOWN_PRESETS)
     assert COMMANDS == ("init", "protect", "investigate", "trace", "collect", "open-key")
-    assert sorted(set(answers.EXIT.values())) == [0, 1, 2, 3, 4]
+    assert sorted(set(output.EXIT.values())) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.slow

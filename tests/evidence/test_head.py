@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from scipy.stats import kstest
+from tests.checkpoint.test_answers import answers_of
 from transformers import AutoModelForCausalLM
 
 import irwm
@@ -21,7 +22,6 @@ from irwm.report.consistency import contradictions
 from irwm.report.html import render_html
 from irwm.report.reproduction import reproduce
 from irwm.scheme.parameters import many_recipients, one_owner
-from tests.checkpoint.test_answers import answers_of
 from tests.conftest import Marked
 from tests.report.conftest import document_of
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from irwm.checkpoint import open_checkpoint
-from irwm.checkpoint.formats import reading
+from irwm.checkpoint.formats import read_budget
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.tensors import stream_tensor
 from irwm.errors import CheckpointChangedError, DiskSpaceError, NotACheckpointError, OutputExistsError, PublishError
@@ -37,7 +37,7 @@ FORMATS: dict[str, Callable[[Path, Path], Path]] = {
 def test_fault_17_a_file_changed_after_it_was_opened_is_noticed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, change: str
 ) -> None:
-    monkeypatch.setattr(reading, "run_parser", without_child)
+    monkeypatch.setattr(read_budget, "run_parser", without_child)
     path = FORMATS[format](folder, tmp_path / "x.gguf")
     model = open_checkpoint(path)
     query = model.layout.q

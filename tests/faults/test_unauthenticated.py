@@ -24,7 +24,7 @@ from storage import Cost, Vault
 from tests.ui.test_serving import call, handler, is_open
 from tools.running_app import PASSPHRASE, RunningApp, start_app
 from tools.waiting import PATIENCE, until
-from ui import connections, errors_seen, guard, quiet
+from ui import connections, errors_seen, guard, offline
 from ui.budget import UNAUTHENTICATED
 
 MIB = 1024**2
@@ -88,7 +88,7 @@ class Sending:
         def child() -> psutil.Process | bool:
             for each in psutil.Process(self._app.process.pid).children():
                 with contextlib.suppress(psutil.Error):
-                    if "irwm.report.judged" in each.cmdline():
+                    if "irwm.report.sandbox" in each.cmdline():
                         return each
             return self.answer.done()
 
@@ -251,7 +251,7 @@ def test_open_unauthenticated_connections_do_not_block_others(app: RunningApp, c
         ),
     }[held]
     call(client, "do_unlock", [PASSPHRASE, 0])
-    quiet.allow_files(4 * connections.MOST)  # of this process
+    offline.allow_files(4 * connections.MOST)  # of this process
     with contextlib.ExitStack() as stack:
         for _ in range(number):
             raw = stack.enter_context(socket.create_connection(("127.0.0.1", app.port), timeout=PATIENCE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage import NewKey, Vault
-from ui.services.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since, logged_in
+from ui.services.filing import CaseFiling, case_lines, earliest_timestamp, examiner_of, known_since, logged_in
 from ui.services.request import Filed, InvestigateRequest, SweepRequest
 
 
@@ -35,7 +35,7 @@ def test_examiner_is_named_or_last_item_author_or_login(vault: Vault) -> None:
     vault.add_item(case.id, "leaked", {"a": (1, "ab" * 32)}, added_by="A. Officer")
     assert examiner_of(vault, case.id) == "A. Officer"
     assert examiner_of(vault, case.id, " B. Officer ") == "B. Officer"
-    assert Filing.begin(vault, Filed(case_id=case.id)).examiner == "A. Officer"
+    assert CaseFiling.begin(vault, Filed(case_id=case.id)).examiner == "A. Officer"
 
 
 def test_report_states_only_known_facts_of_its_case() -> None:
@@ -62,7 +62,7 @@ def test_suspect_is_known_since_the_earliest_stated_day(vault: Vault) -> None:
 
 
 def test_signature_names_the_log_head_after_earlier_entries(vault: Vault) -> None:
-    filing = Filing.begin(vault, Filed(case_title="Leak"))
+    filing = CaseFiling.begin(vault, Filed(case_title="Leak"))
     filing.received("leaked", {"a": (1, "ab" * 32)})
     signer = filing.signer()
     assert (signer.audit_head, signer.audit_count) == (vault.audit_head, vault.audit_count)
@@ -80,6 +80,6 @@ def test_signature_names_the_log_head_after_earlier_entries(vault: Vault) -> Non
     ],
 )
 def test_case_without_a_title_is_named_after_its_suspect_and_new(vault: Vault, asked: Filed, title: str) -> None:
-    first, second = Filing.begin(vault, asked), Filing.begin(vault, asked)
+    first, second = CaseFiling.begin(vault, asked), CaseFiling.begin(vault, asked)
     assert {case.title for case in vault.cases()} == {title}
     assert (first.case_id == second.case_id) == bool(asked.case_title), "only a typed title continues a case"

@@ -14,7 +14,7 @@ from irwm.report.write import write_document
 from tests.jobs.recipients import jobs_of, new_vault, run_here, run_job
 from tests.report.conftest import complete
 from tools.small_models import write_llama
-from ui.services.filing import Filing
+from ui.services.filing import CaseFiling
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     suspect = irwm.open_checkpoint(irwm.insert(model, key, folder / "release").path)
     world = {"copy": suspect, "model": model, "key": key}
     document = complete(world, case={"Case": "Leak of January"}).document
-    signer = Filing(vault, vault.add_case("Leak of January").id, "").signer()
+    signer = CaseFiling(vault, vault.add_case("Leak of January").id, "").signer()
     write_document(folder / "report", document, signer=signer)
     (folder / "opened.key").write_bytes(key.to_bytes())
     return {"folder": folder, "vault": vault, "identity": signer.identity, "document": document}

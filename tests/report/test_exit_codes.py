@@ -16,7 +16,7 @@ import pytest
 
 from irwm.__main__ import main
 from irwm.errors import path_from
-from irwm.report import from_json, judged, wording
+from irwm.report import from_json, sandbox, wording
 from irwm.report.brought import Brought
 from irwm.report.checks import Verification
 from irwm.report.verify import verified
@@ -107,7 +107,7 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
             brought = Brought.from_dict(asked["brought"])
         return verified(path_from(asked["path"]), brought)
 
-    monkeypatch.setattr(judged, "_answer_of_child", answer)
+    monkeypatch.setattr(sandbox, "_answer_of_child", answer)
 
 
 # Kind, other inputs, and the exit code.

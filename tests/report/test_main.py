@@ -13,7 +13,7 @@ import pytest
 
 import irwm
 from irwm.__main__ import main
-from irwm.report import judged
+from irwm.report import sandbox
 from irwm.report.brought import Brought
 from irwm.report.checks import HOLDS
 from irwm.report.write import write_document
@@ -156,17 +156,17 @@ def test_a_process_killed_by_the_models_leaves_the_report_open(
     signed: Path, whole: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If memory runs out, the report is not at fault: it stays open as without the models."""
-    real, asked = judged._answer_of_child, []
+    real, asked = sandbox._answer_of_child, []
 
     def ended(request, seconds):
         asked.append(seconds)
         if len(asked) == 1:
             return real(request, seconds)
-        raise judged._EndedError("it ended the verifier, usually because memory ran out (-9)")
+        raise sandbox._EndedError("it ended the verifier, usually because memory ran out (-9)")
 
-    monkeypatch.setattr(judged, "_answer_of_child", ended)
+    monkeypatch.setattr(sandbox, "_answer_of_child", ended)
     brought = Brought(suspect=whole.suspect.path, original=whole.model.path, keys=(whole.key,))
-    found = judged.judge_report(signed / "report.json", Signatory().first, brought=brought)
-    assert asked == [judged.SECONDS, None]
+    found = sandbox.judge_report(signed / "report.json", Signatory().first, brought=brought)
+    assert asked == [sandbox.SECONDS, None]
     assert found.exit_code == 2
     assert "memory ran out" in found.checks[-1].said

@@ -53,9 +53,9 @@ def test_measured_values_equal_their_definitions(demo: Reference, demo_path: Pat
 
 
 def test_every_token_but_the_first_is_predicted_once_in_windows_of_256(demo: Reference) -> None:
-    assert [len(r.shown) for r in demo.readings] == [255, 44]
-    assert torch.cat([r.wanted for r in demo.readings]).tolist() == list(demo.ids[1:])
-    assert demo.readings[1].shown[0] == demo.readings[0].wanted[-1]
+    assert [len(r.shown) for r in demo.passages] == [255, 44]
+    assert torch.cat([r.wanted for r in demo.passages]).tolist() == list(demo.ids[1:])
+    assert demo.passages[1].shown[0] == demo.passages[0].wanted[-1]
 
 
 @pytest.mark.slow
@@ -127,18 +127,18 @@ def test_a_masked_model_has_each_token_hidden_once(tmp_path: Path, minilm_path: 
     assert made.masked
     assert not made.headless
     mask = open_model(folder).tokenizer.mask_token_id
-    for part in {r.part for r in made.readings}:  # windows of 64, the model's context, with [CLS] and [SEP]
-        places = torch.cat([r.at for r in made.readings if r.part == part]).sort().values
+    for part in {r.part for r in made.passages}:  # windows of 64, the model's context, with [CLS] and [SEP]
+        places = torch.cat([r.at for r in made.passages if r.part == part]).sort().values
         assert places.tolist() == list(range(1, len(places) + 1))
         assert len(places) == (62 if part < 3 else 200 - 3 * 62)
-    assert all((r.shown[r.at] == mask).all() and (r.shown == mask).sum() == len(r.at) for r in made.readings)
-    assert torch.cat([r.wanted for r in made.readings]).sort().values.tolist() == sorted(made.ids)
+    assert all((r.shown[r.at] == mask).all() and (r.shown == mask).sum() == len(r.at) for r in made.passages)
+    assert torch.cat([r.wanted for r in made.passages]).sort().values.tolist() == sorted(made.ids)
     found = compare(made, folder)
     assert found.tokens == 200
     assert found.perplexity == found.perplexity_reference > 1
     assert found.kl == 0
     again = reference(folder, default_text(), 200, seed=4)
-    assert [r.at.tolist() for r in again.readings] != [r.at.tolist() for r in made.readings]
+    assert [r.at.tolist() for r in again.passages] != [r.at.tolist() for r in made.passages]
 
 
 def write_bert(folder: Path, minilm_path: Path) -> Path:

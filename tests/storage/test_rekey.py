@@ -27,8 +27,8 @@ from storage import (
     VaultLockedError,
     WrongPassphraseError,
 )
-from storage.checks import check_records
 from storage.encryption import Sealer
+from storage.integrity import check_records
 from storage.rekey import STEP
 from storage.schema import RECORD_TABLES
 from storage.witness import WITNESS_NAME

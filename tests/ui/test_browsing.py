@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from ui.components import browsing
-from ui.components.browsing import Limits, PathRefusedError, describe, list_folder, new_folder, size_text, use_path
+from ui.components.browsing import (
+    BrowsingLimits,
+    PathRefusedError,
+    describe,
+    list_folder,
+    new_folder,
+    size_text,
+    use_path,
+)
 
 
 @pytest.fixture
@@ -28,15 +36,15 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def limits(root: Path) -> Limits:
-    return Limits((root,))
+def limits(root: Path) -> BrowsingLimits:
+    return BrowsingLimits((root,))
 
 
 def names(listing: browsing.Listing) -> list[tuple[str, str]]:
     return [(entry.name, entry.kind) for entry in listing.entries]
 
 
-def test_listing_has_only_folders_then_weights(root: Path, limits: Limits) -> None:
+def test_listing_has_only_folders_then_weights(root: Path, limits: BrowsingLimits) -> None:
     listing = list_folder(root, limits)
     assert names(listing) == [
         ("model", "model"),
@@ -51,7 +59,7 @@ def test_listing_has_only_folders_then_weights(root: Path, limits: Limits) -> No
     assert ("two.GGUF", "file") not in names(list_folder(root, limits, suffixes=(".safetensors",)))
 
 
-def test_a_name_that_is_not_utf_8_is_listed_and_can_be_chosen(root: Path, limits: Limits) -> None:
+def test_a_name_that_is_not_utf_8_is_listed_and_can_be_chosen(root: Path, limits: BrowsingLimits) -> None:
     unusual = Path(os.fsdecode(os.fsencode(root) + b"/mod\xe8le"))
     (unusual / "deeper").mkdir(parents=True)
     (unusual / "w.gguf").write_bytes(b"x")
@@ -63,14 +71,14 @@ def test_a_name_that_is_not_utf_8_is_listed_and_can_be_chosen(root: Path, limits
     assert use_path(list_folder(entry.path, limits).entries[1].path, limits) == unusual / "w.gguf"
 
 
-def test_bin_files_make_a_model_only_with_a_config(root: Path, limits: Limits) -> None:
+def test_bin_files_make_a_model_only_with_a_config(root: Path, limits: BrowsingLimits) -> None:
     (root / "plain" / "firmware.bin").write_bytes(b"x")
     assert describe(root / "plain") == ""
     (root / "plain" / "config.json").write_text("{}")
     assert describe(root / "plain") == "1 weights file, 1 byte"
 
 
-def test_links_inside_work_and_a_hub_cache_keeps_its_file_names(root: Path, limits: Limits) -> None:
+def test_links_inside_work_and_a_hub_cache_keeps_its_file_names(root: Path, limits: BrowsingLimits) -> None:
     (root / "blobs").mkdir()
     (root / "blobs" / "0f3a").write_bytes(b"weights")
     (root / "snapshot").mkdir()
@@ -81,7 +89,7 @@ def test_links_inside_work_and_a_hub_cache_keeps_its_file_names(root: Path, limi
     assert use_path(str(root / "latest"), limits) == root / "snapshot"
 
 
-def test_long_listing_is_cut_with_a_note(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_listing_is_cut_with_a_note(root: Path, limits: BrowsingLimits, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsing, "MOST_ENTRIES", 3)
     listing = list_folder(root, limits)
     assert (len(listing.entries), listing.left_out) == (3, 1)
@@ -102,14 +110,14 @@ def test_sizes(size: float, text: str) -> None:
     assert size_text(size) == text
 
 
-def refusal(path: Path | str, limits: Limits, **kind: str) -> PathRefusedError:
+def refusal(path: Path | str, limits: BrowsingLimits, **kind: str) -> PathRefusedError:
     with pytest.raises(PathRefusedError) as caught:
         use_path(str(path), limits, **kind)  # type: ignore[arg-type]
     assert caught.value.advice
     return caught.value
 
 
-def test_weight_file_without_a_known_name_can_be_chosen(root: Path, limits: Limits) -> None:
+def test_weight_file_without_a_known_name_can_be_chosen(root: Path, limits: BrowsingLimits) -> None:
     (root / "sha256-0a").write_bytes(b"GGUF" + bytes(20_000))
     (root / "model.safetensors.index.json").write_text("{}")
     for name in ("sha256-0a", "model.safetensors.index.json"):
@@ -119,7 +127,7 @@ def test_weight_file_without_a_known_name_can_be_chosen(root: Path, limits: Limi
 @pytest.mark.parametrize(
     "text", ["", '""', "model", "./model", "a\0b", "/" + "x" * 5000, "~no-such-user/x", "{root}/modle"]
 )
-def test_text_that_is_not_an_existing_path_is_refused(root: Path, limits: Limits, text: str) -> None:
+def test_text_that_is_not_an_existing_path_is_refused(root: Path, limits: BrowsingLimits, text: str) -> None:
     refusal(text.format(root=root), limits)
 
 
@@ -135,7 +143,7 @@ def test_text_that_is_not_an_existing_path_is_refused(root: Path, limits: Limits
     ],
 )
 def test_paths_outside_the_roots_are_refused_with_the_words_for_missing_ones(
-    root: Path, limits: Limits, outside: str
+    root: Path, limits: BrowsingLimits, outside: str
 ) -> None:
     path = outside.format(root=root)
     assert refusal(path, limits).problem == refusal(root.parent / "never", limits).problem
@@ -147,7 +155,7 @@ def test_what_leads_out_of_a_root_or_into_our_home_or_is_no_file_is_closed(root:
     home = root / "irwm"
     home.mkdir()
     (home / "vault.sqlite3").write_text("x")
-    limits = Limits((root,), (home,))
+    limits = BrowsingLimits((root,), (home,))
     for name, target in (
         ("to-home", "irwm"),
         ("way-out", root.parent / "outside"),
@@ -170,7 +178,9 @@ def test_what_leads_out_of_a_root_or_into_our_home_or_is_no_file_is_closed(root:
         assert new_folder(str(root), name, limits) == root / name
 
 
-def test_folder_without_permission_is_reported(root: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_without_permission_is_reported(
+    root: Path, limits: BrowsingLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(_: object) -> None:
         raise PermissionError(13, "Permission denied")
 

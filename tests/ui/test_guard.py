@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 
 from tools.waiting import PATIENCE
 from ui import guard as module
-from ui.budget import Budget, Limits, Refusal
+from ui.budget import Budget, Refusal, ServerLimits
 from ui.guard import OFFERED, Callers, Guard, content_security_policy
 from ui.sessions import folder_of
 from ui.streams import REMEMBERED_LOCKED, Streams
@@ -274,7 +274,7 @@ def test_unauthenticated_calls_run_two_at_a_time_and_the_officer_at_once(tmp_pat
     async def go() -> None:
         callers = Callers(lambda session: session == "cookie:in")
         guard = Guard(app, uploads=tmp_path, cookie="irwm_session_7860", callers=callers)
-        guard.budget = Budget(Limits(turn_seconds=7), later)
+        guard.budget = Budget(ServerLimits(turn_seconds=7), later)
         client = httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url=f"http://{HOST}")
         locked = [asyncio.create_task(client.get(f"/static/{n}")) for n in range(6)]
         await until(lambda: len(worked) == 2 and guard.budget.answers == 6)
@@ -315,7 +315,7 @@ def test_oldest_waiting_call_ends_if_unauthenticated_callers_fill_all_places(tmp
     async def go() -> None:
         callers = Callers(lambda _: False, lambda session: session == "cookie:known")
         guard = Guard(app, uploads=tmp_path, cookie="irwm_session_7860", callers=callers)
-        guard.budget = Budget(Limits(answers=3), lambda seconds, over: SimpleNamespace(cancel=lambda: None))
+        guard.budget = Budget(ServerLimits(answers=3), lambda seconds, over: SimpleNamespace(cancel=lambda: None))
         client = httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url=f"http://{HOST}")
         asked: list[asyncio.Task[httpx.Response]] = []
 

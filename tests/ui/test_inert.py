@@ -18,12 +18,12 @@ from tests.jobs.recipients import JOB
 from tests.report.conftest import found, world
 from tests.ui.test_case_file import TIME, item, run
 from ui.components import case_file, notices
-from ui.components.checks import checks_html
 from ui.components.job_card import job_html, log_html
 from ui.components.job_list import jobs_html
 from ui.components.paged_table import damage_html, nothing_found_html
 from ui.components.path_picker import recent_html
 from ui.components.recognition_card import recognition_html
+from ui.components.verification_card import checks_html
 from ui.licences import Library
 from ui.pages.about import libraries_html
 

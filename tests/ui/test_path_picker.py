@@ -4,26 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from ui.components.browsing import Limits, list_folder
+from ui.components.browsing import BrowsingLimits, list_folder
 from ui.components.path_picker import listing_html, start_folder
 
 
 @pytest.fixture
-def limits(tmp_path: Path) -> Limits:
+def limits(tmp_path: Path) -> BrowsingLimits:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"x")
     (tmp_path / "plain").mkdir()
-    return Limits((tmp_path,))
+    return BrowsingLimits((tmp_path,))
 
 
-def test_model_is_picked_by_its_row_or_opened_as_a_folder(limits: Limits, tmp_path: Path) -> None:
+def test_model_is_picked_by_its_row_or_opened_as_a_folder(limits: BrowsingLimits, tmp_path: Path) -> None:
     page = listing_html(list_folder(tmp_path, limits), limits, "model")
     assert f'class="entry entry-model" data-act="pick" data-place="{tmp_path}/model"' in page
     assert f'class="inside" data-act="open" data-place="{tmp_path}/model"' in page
     assert f'class="entry entry-folder" data-act="open" data-place="{tmp_path}/plain"' in page
 
 
-def test_shown_folder_can_be_used_if_valid(limits: Limits, tmp_path: Path) -> None:
+def test_shown_folder_can_be_used_if_valid(limits: BrowsingLimits, tmp_path: Path) -> None:
     def has_button(folder: Path, kind: str) -> bool:
         return "Use this folder" in listing_html(list_folder(folder, limits, kind=kind), limits, kind)
 
@@ -32,7 +32,7 @@ def test_shown_folder_can_be_used_if_valid(limits: Limits, tmp_path: Path) -> No
     assert not has_button(tmp_path, "model")
 
 
-def test_names_are_inert(limits: Limits, tmp_path: Path) -> None:
+def test_names_are_inert(limits: BrowsingLimits, tmp_path: Path) -> None:
     (tmp_path / "<img src=x onerror=alert(1)>").mkdir()
     (tmp_path / "a\"onfocus='x'\n\x1b").mkdir()
     page = listing_html(list_folder(tmp_path, limits), limits, "model")
@@ -42,7 +42,7 @@ def test_names_are_inert(limits: Limits, tmp_path: Path) -> None:
     assert 'a"onfocus' not in page
 
 
-def test_picker_opens_at_the_path_in_the_field(limits: Limits, tmp_path: Path) -> None:
+def test_picker_opens_at_the_path_in_the_field(limits: BrowsingLimits, tmp_path: Path) -> None:
     assert start_folder("", limits) == tmp_path
     assert start_folder("/etc", limits) == tmp_path
     assert start_folder(str(tmp_path / "plain"), limits) == tmp_path / "plain"

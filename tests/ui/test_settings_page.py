@@ -15,7 +15,7 @@ from storage import audit
 from storage.errors import StorageFullError
 from tests.ui.handlers import Pages, value
 from ui import preferences
-from ui.components.browsing import Limits, PathRefusedError, use_path
+from ui.components.browsing import BrowsingLimits, PathRefusedError, use_path
 from ui.components.header import device_label, settle_device
 from ui.pages.settings import named_roots
 from ui.preferences import Preferences, PreferencesError
@@ -55,11 +55,11 @@ def test_saved_settings_apply_at_once_and_persist(free: Pages, tmp_path: Path) -
 def test_saved_folders_apply_at_once_to_every_picker(free: Pages, tmp_path: Path) -> None:
     other = tmp_path / "other models"
     other.mkdir()
-    before = Limits.of(free.context.settings)
+    before = BrowsingLimits.of(free.context.settings)
     with pytest.raises(PathRefusedError):
         use_path(str(other), before, kind="folder")
     free.context.prefer(Preferences(roots=(str(other),)))
-    assert use_path(str(other), Limits.of(free.context.settings), kind="folder") == other
+    assert use_path(str(other), BrowsingLimits.of(free.context.settings), kind="folder") == other
     out = free.call("browse-suspect", "click", False, "")
     assert "other models" in str(value(out["listing-suspect"]))
     assert str(free.root) not in str(value(out["listing-suspect"])).replace(str(other), "")

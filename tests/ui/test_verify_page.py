@@ -14,13 +14,13 @@ import pytest
 import irwm
 from irwm.report import ItemDescription, KeyInfo, finding_document, installed_versions
 from irwm.report.checks import NOT_ESTABLISHED, Check, Verification
-from irwm.report.judged import to_json
+from irwm.report.sandbox import to_json
 from irwm.report.write import write_document
 from tests.ui.handlers import Pages
 from tools.small_models import write_llama
 from ui.components.uploads import browser_folder
 from ui.pages.verify import About
-from ui.services.filing import Filing
+from ui.services.filing import CaseFiling
 
 # No root, day, models, keys or log.
 NOTHING = (None,) * 7
@@ -50,7 +50,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict:
 def report(pages: Pages, document: dict) -> Path:
     """A signed report in a folder that the app may read."""
     case = pages.vault.add_case("Leak of January")
-    _, json_file = write_document(pages.root / "report", document, signer=Filing(pages.vault, case.id, "").signer())
+    _, json_file = write_document(pages.root / "report", document, signer=CaseFiling(pages.vault, case.id, "").signer())
     return json_file
 
 

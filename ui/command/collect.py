@@ -18,7 +18,7 @@ from irwm.errors import IrwmError, printable
 from irwm.keys.asked import tokens_asked
 from irwm.running.text import default_text
 from storage.vault import Vault
-from ui.command import answers
+from ui.command import output
 from ui.command.parser import ALL, CHOSEN, COLLECT
 from ui.command.progress import Progress
 from ui.command.stop import Stopped
@@ -34,7 +34,7 @@ from ui.recording.sending import Pace, Permission, Sender, host_of, token_for
 from ui.services.outcomes import STOPPED
 
 
-def collect(given: Namespace, open_vault: Callable[[], Vault]) -> answers.Answer:
+def collect(given: Namespace, open_vault: Callable[[], Vault]) -> output.Answer:
     """The answer of the command.
 
     Args:
@@ -57,7 +57,7 @@ def collect(given: Namespace, open_vault: Callable[[], Vault]) -> answers.Answer
     kept = _kept(out, planned)
     say(printable(planned.words(kept).replace("\u00a0", " "), 2000))
     if given.plan:
-        return answers.document(COLLECT, answers.PLANNED, result=planned.document(kept))
+        return output.document(COLLECT, output.PLANNED, result=planned.document(kept))
     progress = Progress(sys.stderr, given.quiet)
     permission = Permission(planned.url) if given.send else None
     try:
@@ -68,10 +68,10 @@ def collect(given: Namespace, open_vault: Callable[[], Vault]) -> answers.Answer
         ):  # fmt: skip
             recorded = record(planned, sender, journal, out, progress.step)
     except Stopped:
-        return answers.document(COLLECT, STOPPED, result={"answers_kept": _kept(out, planned)})
+        return output.document(COLLECT, STOPPED, result={"answers_kept": _kept(out, planned)})
     finally:
         progress.end()
-    return answers.document(COLLECT, answers.RECORDED, result=_result(planned, recorded), files=[str(recorded.file)])
+    return output.document(COLLECT, output.RECORDED, result=_result(planned, recorded), files=[str(recorded.file)])
 
 
 def _tokens(given: Namespace, original: irwm.Checkpoint, open_vault: Callable[[], Vault]) -> NDArray[np.int64] | None:

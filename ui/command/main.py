@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ui.command import answers
+from ui.command import output
 from ui.command.parser import UsageError, command_in, parse
 from ui.command.stop import Stop, Stopped
 from ui.command.streams import open_missing, say
@@ -23,31 +23,31 @@ def main(arguments: Sequence[str]) -> int:
         try:
             answer, sentence = _answer(arguments, command, Stop.installed())
         except Stopped:
-            answer = answers.document(command, STOPPED)
-            sentence = answers.plain_sentence(answer)
+            answer = output.document(command, STOPPED)
+            sentence = output.plain_sentence(answer)
         except BaseException as error:
             if isinstance(error, SystemExit) and not error.code:  # --help, which has already printed its text
                 raise
-            say(answers.trace_of(error))
-            answer = answers.of_unforeseen(command, error)
-            sentence = answers.plain_sentence(answer)
+            say(output.trace_of(error))
+            answer = output.of_unforeseen(command, error)
+            sentence = output.plain_sentence(answer)
         say(sentence)
-        say(answers.text(answer), sys.stdout)
+        say(output.text(answer), sys.stdout)
         return answer["exit_status"]
     except SystemExit:
         raise
     except BaseException:
-        return answers.EXIT[ERROR]
+        return output.EXIT[ERROR]
 
 
-def _answer(arguments: Sequence[str], command: str | None, stop: Stop) -> tuple[answers.Answer, str]:
+def _answer(arguments: Sequence[str], command: str | None, stop: Stop) -> tuple[output.Answer, str]:
     """The answer, and its sentence for the user."""
     try:
         given = parse(arguments)
     except UsageError as error:
         say(error.usage, end="")
-        answer = answers.of_usage(command, error.text)
-        return answer, answers.plain_sentence(answer)
+        answer = output.of_usage(command, error.text)
+        return answer, output.plain_sentence(answer)
     # Seconds of imports, which --help and a typing error do not need.
     from irwm.errors import printable
     from ui.command import words

@@ -18,7 +18,7 @@ from storage.job import Job
 from storage.jobs import Jobs
 from storage.paths import HOME_VARIABLE, check_home
 from storage.vault import Vault
-from ui.command import answers, passphrase, words
+from ui.command import output, passphrase, words
 from ui.command.collect import collect
 from ui.command.parser import COLLECT, INIT, OPEN_KEY, PROTECT, TRACE
 from ui.command.progress import Progress
@@ -44,7 +44,7 @@ SECONDS_OF_TROUBLE = 60.0
 _NEVER = math.inf
 
 
-def run(given: Namespace, stop: Stop) -> answers.Answer:
+def run(given: Namespace, stop: Stop) -> output.Answer:
     """The answer of a command; see `ui.command.words`.
 
     Raises:
@@ -61,7 +61,7 @@ def run(given: Namespace, stop: Stop) -> answers.Answer:
         return words.of_error(given.command, error)
 
 
-def _init(given: Namespace, stop: Stop) -> answers.Answer:
+def _init(given: Namespace, stop: Stop) -> output.Answer:
     settings = _settings(given)
     if Vault.exists(settings.home):
         raise VaultExistsError(
@@ -74,10 +74,10 @@ def _init(given: Namespace, stop: Stop) -> answers.Answer:
     check_new(secret, secret)
     stop.close()
     Vault.create(settings.home, secret).lock()
-    return answers.document(INIT, answers.CREATED)
+    return output.document(INIT, output.CREATED)
 
 
-def _open_key(given: Namespace) -> answers.Answer:
+def _open_key(given: Namespace) -> output.Answer:
     folder = existing(given.folder)
     vault = _unlocked(given, _settings(given))
     # An owner's or a recipient's name must not be enough to select a secret.
@@ -96,10 +96,10 @@ def _open_key(given: Namespace) -> answers.Answer:
         )
     file = write_key(vault, ids[0], folder)
     vault.lock()
-    return answers.document(OPEN_KEY, answers.OPENED, result={"key": ids[0], "file": str(file)}, files=[str(file)])
+    return output.document(OPEN_KEY, output.OPENED, result={"key": ids[0], "file": str(file)}, files=[str(file)])
 
 
-def _job(given: Namespace, stop: Stop) -> answers.Answer:
+def _job(given: Namespace, stop: Stop) -> output.Answer:
     settings = _settings(given)
     report = _report_folder(given)
     vault = _unlocked(given, settings)
@@ -116,7 +116,7 @@ def _job(given: Namespace, stop: Stop) -> answers.Answer:
     except Exception as error:
         progress.end()
         if not isinstance(error, IrwmError):
-            say(answers.trace_of(error))
+            say(output.trace_of(error))
         return words.of_lost(given.command, job, error)
     progress.end()
     try:

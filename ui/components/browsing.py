@@ -43,7 +43,7 @@ class PathRefusedError(IrwmError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BrowsingLimits:
     """Folders that may be browsed.
 
     Attributes:
@@ -55,7 +55,7 @@ class Limits:
     closed: tuple[Path, ...] = ()
 
     @classmethod
-    def of(cls, settings: Settings) -> Limits:
+    def of(cls, settings: Settings) -> BrowsingLimits:
         return cls(settings.roots, (settings.home.resolve(),))
 
     def hold(self, resolved: Path) -> bool:
@@ -97,7 +97,7 @@ class Listing:
     left_out: int = 0
 
 
-def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequence[str] = WEIGHTS) -> Path:
+def use_path(text: str, limits: BrowsingLimits, *, kind: str = "model", suffixes: Sequence[str] = WEIGHTS) -> Path:
     """The path that a person typed or picked, if it may be used.
 
     Args:
@@ -144,7 +144,7 @@ def use_path(text: str, limits: Limits, *, kind: str = "model", suffixes: Sequen
     return named if limits.hold(named) else resolved
 
 
-def new_folder(parent: str, name: str, limits: Limits) -> Path:
+def new_folder(parent: str, name: str, limits: BrowsingLimits) -> Path:
     """The path of a new folder inside `parent`.
 
     Raises:
@@ -163,7 +163,7 @@ def new_folder(parent: str, name: str, limits: Limits) -> Path:
 
 
 def list_folder(
-    folder: str | Path, limits: Limits, *, kind: str = "model", suffixes: Sequence[str] = WEIGHTS
+    folder: str | Path, limits: BrowsingLimits, *, kind: str = "model", suffixes: Sequence[str] = WEIGHTS
 ) -> Listing:
     """The folders and weights files in a folder; hidden ones and links that lead out of the roots are not shown.
 
@@ -206,7 +206,7 @@ def describe(path: Path, suffixes: Sequence[str] = WEIGHTS) -> str:
         return ""
 
 
-def _visible(place: Path, limits: Limits) -> Iterator[tuple[str, Path, int]]:
+def _visible(place: Path, limits: BrowsingLimits) -> Iterator[tuple[str, Path, int]]:
     for found in itertools.islice(entries(place), MOST_SCANNED):
         if found is not None and limits.hold(found[1]):
             yield found
@@ -249,7 +249,7 @@ def _resolved(typed: str) -> tuple[Path, Path]:
         raise _unreadable(typed, error) from error
 
 
-def _outside(typed: str, limits: Limits) -> PathRefusedError:
+def _outside(typed: str, limits: BrowsingLimits) -> PathRefusedError:
     return PathRefusedError(
         "this path is not in one of the folders that the app may use",
         file=typed,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from irwm.evidence.finding import FOUND
-from irwm.report import schema, tracing_words, two_findings, wording
+from irwm.report import recognition_words, schema, tracing_words, wording
 from irwm.report.answer import answer, is_original, keys_tried, log10_risk, named, strongest, whose
 from irwm.report.numbers import number, power_html, why_capped
+from irwm.report.recognition_words import chance, clause, origin
 from irwm.report.tracing import TRACING
-from irwm.report.two_findings import chance, clause, origin
 from ui.components.verdict_card import Figure, VerdictCard
 
 _LINEAGE = {
@@ -111,7 +111,7 @@ def _why(document: schema.Report, *, told: bool) -> list[str]:
     lines += [f"Note: {warning}." for warning in verdict["warnings"]]
     if document["items"]["suspect"]["answers"]:
         lines.append(wording.BY_ANSWERS)
-    undone = len(two_findings.undone(document))
+    undone = len(recognition_words.undone(document))
     if undone:
         changes = "one change" if undone == 1 else f"{undone} changes"
         listed = "it is listed below" if undone == 1 else "they are listed below"

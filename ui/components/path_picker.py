@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable, shown_path
 from ui.components import notices
-from ui.components.browsing import WEIGHTS, Entry, Limits, Listing, describe, list_folder, use_path
+from ui.components.browsing import WEIGHTS, BrowsingLimits, Entry, Listing, describe, list_folder, use_path
 from ui.components.events import LAST, PRIVATE
 from ui.components.guarded import guarded
 from ui.components.icons import icon
@@ -59,9 +59,9 @@ class PathPicker:
     kind: str
     suffixes: tuple[str, ...]
 
-    def limits(self) -> Limits:
+    def limits(self) -> BrowsingLimits:
         """Read each time, because an officer may change the roots on the page Settings."""
-        return Limits.of(self.context.settings)
+        return BrowsingLimits.of(self.context.settings)
 
     def check(self, text: str) -> Path:
         """The path if it may be used; every handler that uses a path checks it again and does not trust the page.
@@ -174,7 +174,7 @@ def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:
     return describe(path, suffixes) or "There are no weights directly in this folder"
 
 
-def start_folder(text: str, limits: Limits) -> Path:
+def start_folder(text: str, limits: BrowsingLimits) -> Path:
     """The folder where the browser opens: that of the field if it may be shown, else the first root."""
     try:
         path = use_path(text, limits, kind="model")
@@ -185,7 +185,7 @@ def start_folder(text: str, limits: Limits) -> Path:
     return path
 
 
-def listing_html(listing: Listing, limits: Limits, kind: str) -> str:
+def listing_html(listing: Listing, limits: BrowsingLimits, kind: str) -> str:
     """A folder as a list of buttons."""
     up = _line("up", "Up one level", shown_path(listing.parent), "open", "") if listing.parent else ""
     this = (
@@ -211,7 +211,7 @@ def listing_html(listing: Listing, limits: Limits, kind: str) -> str:
     )
 
 
-def places_html(limits: Limits, here: Path | None = None) -> Markup:
+def places_html(limits: BrowsingLimits, here: Path | None = None) -> Markup:
     """The roots as a row of buttons, to start again from one of them."""
     buttons = Markup("").join(
         Markup('<button type="button" class="place" data-act="open" data-place="{}"{}>{}</button>').format(

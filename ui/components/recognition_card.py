@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
-from irwm.report import schema, two_findings
+from irwm.report import recognition_words, schema
 from ui.components.icons import icon
 from ui.components.markup import each, facts, paragraphs
 
@@ -21,7 +21,7 @@ def recognition_html(document: schema.Report) -> str:
             "<div><h2>Recognised and undone changes</h2>{facts}{undone}</div>"
             "{lineage}</section>"
         ).format(
-            facts=facts(two_findings.recognised(document)),
+            facts=facts(recognition_words.recognised(document)),
             undone=_unaligned(document) or _undone(document),
             lineage=_lineage(document),
         )
@@ -29,10 +29,10 @@ def recognition_html(document: schema.Report) -> str:
 
 
 def _undone(document: schema.Report) -> Markup:
-    steps = two_findings.undone(document)
+    steps = recognition_words.undone(document)
     if not steps:
         return Markup('<div class="undone-nothing">{}<div><h3>{}</h3><p>{}</p></div></div>').format(
-            icon("done"), two_findings.NOTHING_UNDONE, two_findings.in_place(document)
+            icon("done"), recognition_words.NOTHING_UNDONE, recognition_words.in_place(document)
         )
     items = each(
         '<li><div><p>{}</p><p class="undone-measure">{}</p></div>'
@@ -46,18 +46,21 @@ def _undone(document: schema.Report) -> Markup:
 
 
 def _unaligned(document: schema.Report) -> Markup:
-    said = two_findings.unaligned(document)
+    said = recognition_words.unaligned(document)
     if not said:
         return Markup("")
     return Markup('<div class="undone-nothing">{}<div><h3>{}</h3>{}</div></div>').format(
-        icon("inconclusive"), two_findings.CANNOT_ALIGN, paragraphs(said)
+        icon("inconclusive"), recognition_words.CANNOT_ALIGN, paragraphs(said)
     )
 
 
 def _lineage(document: schema.Report) -> Markup:
     lineage = document["lineage"]
-    said, rows = two_findings.descent(document)
-    shape, word = _SHAPES.get(lineage["status"], "inconclusive"), two_findings.origin(lineage["status"]).capitalize()
+    said, rows = recognition_words.descent(document)
+    shape, word = (
+        _SHAPES.get(lineage["status"], "inconclusive"),
+        recognition_words.origin(lineage["status"]).capitalize(),
+    )
     return Markup(
         '<aside class="lineage" aria-label="Origin: {word}"><h2>Origin (lineage)</h2>'
         '<p class="lineage-word">{icon}<span>{word}</span></p><p>{said}</p>{facts}'
@@ -67,5 +70,5 @@ def _lineage(document: schema.Report) -> Markup:
         icon=icon(shape),
         said=said,
         facts=facts(rows),
-        own=two_findings.caveat(document),
+        own=recognition_words.caveat(document),
     )

@@ -12,8 +12,8 @@ from irwm.checkpoint.candidates import Candidates
 from irwm.errors import IrwmError, printable, shown_path
 from irwm.report import schema
 from irwm.report.numbers import number, power_text, why_capped
+from irwm.report.recognition_words import origin
 from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE, outcome
-from irwm.report.two_findings import origin
 from storage.job_files import JobFiles
 from ui.components import notices
 from ui.components.markup import facts

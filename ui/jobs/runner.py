@@ -26,7 +26,7 @@ from storage.job_keys import JobKey
 from storage.jobs import Jobs
 from storage.processes import process_mark, still_runs
 from storage.vault import Vault
-from ui import quiet
+from ui import offline
 from ui.jobs import KINDS, Kind, orphans
 from ui.jobs.child import LENGTH_BYTES
 from ui.jobs.executors import THREADS, cores
@@ -243,7 +243,7 @@ def child_environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not SECRET_NAME.search(name)}
     streams = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
     # All cores but one, so that the pages stay quick.
-    own = dict.fromkeys(THREADS, str(max(1, cores() - 1))) | kept | quiet.SWITCHES | streams
+    own = dict.fromkeys(THREADS, str(max(1, cores() - 1))) | kept | offline.SWITCHES | streams
     return module_environment(base=own)
 
 

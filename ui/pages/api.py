@@ -21,7 +21,7 @@ from gradio import events
 import irwm
 from irwm.errors import IrwmError, printable, shown_path
 from storage.vault import Vault
-from ui.components.browsing import Limits, new_folder, use_path
+from ui.components.browsing import BrowsingLimits, new_folder, use_path
 from ui.components.uploads import offer
 from ui.context import Context
 from ui.explore_settings import ExploreSettings
@@ -84,7 +84,7 @@ class Endpoints:
     ) -> Reply:
         """Starts the job that writes a marked copy of `model` as the new folder `out`; answers with the job."""
         vault = self.context.require(request)
-        limits = Limits.of(self.context.settings)
+        limits = BrowsingLimits.of(self.context.settings)
         source, place = use_path(_text("model", model), limits), Path(_text("out", out))
         people = _people(recipients)
         asked = requests.protect(
@@ -167,7 +167,7 @@ class Endpoints:
     ) -> Reply:
         vault = self.context.require(request)
         keys, matching, case, note, seen, examiner, seed = rest
-        limits = Limits.of(self.context.settings)
+        limits = BrowsingLimits.of(self.context.settings)
         paths = use_path(_text("suspect", suspect), limits), use_path(_text("original", original), limits)
         asked = ask(
             vault,

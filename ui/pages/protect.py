@@ -22,7 +22,7 @@ from storage.job_files import JobFiles
 from ui.amounts import size_text
 from ui.components import notices
 from ui.components.backup_reminder import backup_reminder
-from ui.components.browsing import Limits, new_folder
+from ui.components.browsing import BrowsingLimits, new_folder
 from ui.components.events import LAST, PRIVATE, unchanged
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
@@ -461,7 +461,7 @@ class Protect:
 
     def _target(self, parent: str | None, name: str | None) -> Path:
         """The folder that the release is written to."""
-        return new_folder(parent or "", name or "", Limits.of(self.context.settings))
+        return new_folder(parent or "", name or "", BrowsingLimits.of(self.context.settings))
 
     def show(self, ended: str | None, request: gr.Request) -> Any:
         """The way back to the wizard, and the output of a job that is over."""
@@ -542,6 +542,6 @@ def _home_for(model: Path, context: Context) -> str:
     recent = context.recent.paths("target")
     if recent:
         return recent[0]
-    limits = Limits.of(context.settings)
+    limits = BrowsingLimits.of(context.settings)
     places = [model.parent, *limits.roots]
     return next((str(p) for p in places if limits.hold(p.resolve()) and os.access(p, os.W_OK)), "")

@@ -13,7 +13,7 @@ from irwm.report.audit_log import ENDING as LOG_ENDING
 from irwm.report.numbers import counted, number
 from storage import schema as tables
 from storage.audit import AuditCheck
-from storage.checks import VaultCheck
+from storage.integrity import VaultCheck
 from storage.job import Job
 from storage.records import Receipt
 from storage.vault import Vault

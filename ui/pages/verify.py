@@ -16,15 +16,15 @@ from irwm.errors import IrwmError, shown_path
 from irwm.ownership.timestamp import MAX_ROOTS_BYTES, root_certificates
 from irwm.report.audit_log import ENDING as LOG_ENDING
 from irwm.report.checks import UNKNOWN_TIME
-from irwm.report.judged import from_json, judge_report
 from irwm.report.received import ARCHIVE, report_name
+from irwm.report.sandbox import from_json, judge_report
 from ui.components import notices
-from ui.components.checks import checks_html
 from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.path_picker import path_picker
 from ui.components.uploads import browser_folder, receive, uploaded
+from ui.components.verification_card import checks_html
 from ui.context import Context
 from ui.days import day_utc
 from ui.jobs.requests import Asked

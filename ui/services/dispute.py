@@ -19,7 +19,7 @@ from irwm.report.structure import plain
 from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import described, hashes, time_stamp
-from ui.services.filing import Filing, case_lines, earliest_timestamp, examiner_of
+from ui.services.filing import CaseFiling, case_lines, earliest_timestamp, examiner_of
 from ui.services.request import DisputeRequest, OurClaim, TheirClaim
 from ui.services.results import Reported
 from ui.services.stamps import StampFiles
@@ -60,7 +60,7 @@ def run(request: DisputeRequest, vault: Vault, work: Work) -> Reported:
         tool_versions=installed_versions(),
         seed=SEED,
     )
-    filing = Filing.begin(vault, request)
+    filing = CaseFiling.begin(vault, request)
     for role, item in _items(claims, exhibits):
         filing.item(plain(asdict(item)), note=role)
     document, files = filing.signed(document, NAME, dispute_html)

@@ -28,7 +28,7 @@ _Signed = TypeVar("_Signed", schema.Dispute, schema.Lab)
 
 
 @dataclass(frozen=True, slots=True)
-class Filing:
+class CaseFiling:
     """One case that a task files in.
 
     Attributes:
@@ -44,7 +44,7 @@ class Filing:
     seen_utc: str = ""
 
     @classmethod
-    def begin(cls, vault: Vault, request: Filed, case_id: str = "") -> Filing:
+    def begin(cls, vault: Vault, request: Filed, case_id: str = "") -> CaseFiling:
         """The case that a request names by its id or title, or a new one under that title.
 
         Args:

@@ -13,7 +13,7 @@ from irwm.report.write import for_outsiders, signed_files
 from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import Examined, Examiner, Keys
-from ui.services.filing import Filing, case_lines, earliest_timestamp, examiner_of, known_since
+from ui.services.filing import CaseFiling, case_lines, earliest_timestamp, examiner_of, known_since
 from ui.services.kept import FIRST
 from ui.services.request import InvestigateRequest
 from ui.services.results import Investigated
@@ -56,7 +56,7 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
         examined, device = on_device(lambda place: examine(place), device, work.log)
     document = described(examined, extra={"Device": device, "Seconds": f"{time.monotonic() - started:.1f}"})
     # Filed only after all steps that can fail because of the models.
-    filing = Filing.begin(vault, request)
+    filing = CaseFiling.begin(vault, request)
     filing.items(document)
     work.progress(0, 0, "Writing and signing the report")
     signer = filing.signer()

@@ -11,7 +11,7 @@ from irwm.checkpoint.recorded import holds_answers, read_header
 from irwm.errors import AnswersFileError, IrwmError, path_from, printable
 from irwm.report.items import answers_of
 from storage.vault import Vault
-from ui.services.filing import Filing
+from ui.services.filing import CaseFiling
 from ui.services.request import ItemRequest
 from ui.services.results import Added
 from ui.services.work import Work
@@ -34,7 +34,7 @@ def run(request: ItemRequest, vault: Vault, work: Work) -> Added:
     """
     path = path_from(request.path)
     hashed = hash_files(path, work)
-    filing = Filing.begin(vault, request)
+    filing = CaseFiling.begin(vault, request)
     name = request.name.strip() or _own_name(path)
     added = filing.received(
         name,

@@ -35,7 +35,7 @@ from storage.jobs import SCRATCH_NAME
 from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import hashes
-from ui.services.filing import Filing, case_lines, examiner_of
+from ui.services.filing import CaseFiling, case_lines, examiner_of
 from ui.services.kept import jobs_of
 from ui.services.lab_resume import companions, comparable, known_rows, tools
 from ui.services.lab_row import row_of
@@ -243,7 +243,7 @@ class _Lab:
         document["complete"] = True
         document["created_utc"] = datetime.now(UTC).isoformat(timespec="seconds")
         document["extra"]["Seconds"] = f"{seconds:.1f}"
-        filing = Filing.begin(vault, request)
+        filing = CaseFiling.begin(vault, request)
         filing.item(document["original"], note="Original")
         if not document["rehearsal"]:
             filing.item(document["marks"][0]["release"], note="Release")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, final
 
 from irwm.report import schema
-from irwm.report.judged import VerificationJson
+from irwm.report.sandbox import VerificationJson
 from storage.records import Changes, MarkedBefore, Receipt
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from storage.job_files import JobFiles
 from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import Examiner, Keys
-from ui.services.filing import Filing, case_lines, earliest_timestamp, known_since, report_names
+from ui.services.filing import CaseFiling, case_lines, earliest_timestamp, known_since, report_names
 from ui.services.kept import jobs_of, overview_of
 from ui.services.outcomes import error_parts
 from ui.services.request import SweepRequest
@@ -66,7 +66,7 @@ def run(request: SweepRequest, vault: Vault, work: Work) -> Overview:
     tried = keys_digest(key.commitment for key in keys.keys)
     resumed = _resumed(request, vault)
     earlier = _earlier(request, resumed, original.fingerprint, tried)
-    filing = Filing.begin(vault, request, request.case_id or (earlier["case_id"] if earlier else ""))
+    filing = CaseFiling.begin(vault, request, request.case_id or (earlier["case_id"] if earlier else ""))
     sweep = _Sweep(
         resumed,
         work,
@@ -139,7 +139,7 @@ class _SuspectExaminer:
     request: SweepRequest
     original: irwm.Checkpoint
     examiner: Examiner
-    filing: Filing
+    filing: CaseFiling
     device: str
 
     def document(self, path: Path, name: str, work: Work) -> schema.Report:

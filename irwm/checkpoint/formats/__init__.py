@@ -7,7 +7,7 @@
     gguf_translation   converts GGUF's names and settings to those of transformers, so that families need only one
                        spelling
     child              runs a parser in a separate process, under limits (torch_parser, gguf_parser)
-    reading            the limits for reading one checkpoint as a whole
+    read_budget        the limits for reading one checkpoint as a whole
 
 A file's format follows from its name's suffix, and its first bytes must agree.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from irwm.checkpoint.formats.content import Content
 from irwm.checkpoint.formats.gguf_file import read_gguf
-from irwm.checkpoint.formats.reading import Reading
+from irwm.checkpoint.formats.read_budget import ReadBudget
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.checkpoint.formats.torch_file import read_torch
 
@@ -32,14 +32,14 @@ class Format:
         suffixes: of its files' names, in lower case.
         whole: the usual name of a model's only file; None without one.
         index: the name of the file that lists the shard of each tensor; None if the format has none.
-        read: reads and checks a file's header, as part of one `Reading`.
+        read: reads and checks a file's header, as part of one `ReadBudget`.
     """
 
     name: str
     suffixes: tuple[str, ...]
     whole: str | None
     index: str | None
-    read: Callable[[Path, Reading], Content]
+    read: Callable[[Path, ReadBudget], Content]
 
     def owns(self, name: str) -> bool:
         """Whether a file name belongs to the format."""
@@ -54,4 +54,4 @@ GGUF = Format("GGUF", (".gguf",), None, None, read_gguf)
 # The order in which a folder's weights are searched, the same as in transformers.
 FORMATS = (SAFETENSORS, PYTORCH, GGUF)
 
-__all__ = ["FORMATS", "GGUF", "PYTORCH", "SAFETENSORS", "Content", "Format", "Reading"]
+__all__ = ["FORMATS", "GGUF", "PYTORCH", "SAFETENSORS", "Content", "Format", "ReadBudget"]

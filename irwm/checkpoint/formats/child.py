@@ -53,7 +53,7 @@ _KINDS: dict[str, type[CheckpointError]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ParserLimits:
     """Limits of a parser.
 
     Attributes:
@@ -69,7 +69,7 @@ class Limits:
     output: int = 64 * 1024**2
 
 
-LIMITS = Limits()
+LIMITS = ParserLimits()
 
 
 class _Drain(Thread):
@@ -98,7 +98,7 @@ def run_parser(
     parser: str,
     path: Path,
     what: str,
-    limits: Limits = LIMITS,
+    limits: ParserLimits = LIMITS,
     descriptor: int | None = None,
     take: Callable[[Path, int], None] | None = None,
 ) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(_PARTING)
 
 
-def _excess(status: int | None, late: bool, overflowed: bool, limits: Limits) -> str | None:
+def _excess(status: int | None, late: bool, overflowed: bool, limits: ParserLimits) -> str | None:
     """How a parser without an answer failed, as the end of "The file's header ..."; None if it succeeded."""
     if late:
         return f"kept its reader busy for more than {limits.seconds} seconds"

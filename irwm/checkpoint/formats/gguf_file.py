@@ -26,7 +26,7 @@ from irwm.checkpoint.formats.content import (
     is_count,
     require_unicode,
 )
-from irwm.checkpoint.formats.reading import Reading
+from irwm.checkpoint.formats.read_budget import ReadBudget
 from irwm.checkpoint.tensors import TensorEntry
 from irwm.errors import CorruptCheckpointError, UnsupportedCheckpointError, printable
 
@@ -39,7 +39,7 @@ _ARCHITECTURE = "general.architecture"
 OF_A_PIECE = (_NUMBER, _COUNT, _TENSORS, _ARCHITECTURE)
 
 
-def read_gguf(path: Path, reading: Reading | None = None) -> Content:
+def read_gguf(path: Path, budget: ReadBudget | None = None) -> Content:
     """Locates each tensor in the file, and reads the file's settings by their GGUF names; no tensor is read.
 
     Raises:
@@ -48,10 +48,10 @@ def read_gguf(path: Path, reading: Reading | None = None) -> Content:
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it was changed or replaced while it was read.
     """
-    reading = reading or Reading()
-    start, seen = first_bytes(path, reading.folder)
+    budget = budget or ReadBudget()
+    start, seen = first_bytes(path, budget.folder)
     _require_plausible(path, start, seen.size)
-    answer = reading.parsed("gguf_parser", path, "GGUF file", seen)
+    answer = budget.parsed("gguf_parser", path, "GGUF file", seen)
     metadata, listed = answer.get("metadata"), answer.get("tensors")
     data, alignment = answer.get("data"), answer.get("alignment")
     if not isinstance(metadata, dict) or not isinstance(listed, list) or not is_count(data) or not is_count(alignment):

@@ -29,7 +29,7 @@ from irwm.checkpoint.formats.content import (
     is_count,
     require_unicode,
 )
-from irwm.checkpoint.formats.reading import Reading
+from irwm.checkpoint.formats.read_budget import ReadBudget
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN, MAGIC_BYTES, recognise_magic
 from irwm.checkpoint.tensors import TensorEntry
 from irwm.errors import CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError, printable
@@ -40,7 +40,7 @@ _LENGTH_BYTES = 8
 _ENTRY_FIELDS = {"dtype", "shape", "data_offsets"}
 
 
-def read_safetensors(path: Path, reading: Reading | None = None) -> Content:
+def read_safetensors(path: Path, budget: ReadBudget | None = None) -> Content:
     """Locates each tensor in the file, in the order of their bytes, and reads the header's metadata. No tensor is read.
 
     Raises:
@@ -49,7 +49,7 @@ def read_safetensors(path: Path, reading: Reading | None = None) -> Content:
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it shrank while it was read.
     """
-    fields, seen, data_start = _header(path, reading or Reading())
+    fields, seen, data_start = _header(path, budget or ReadBudget())
     metadata = _metadata(path, fields.pop("__metadata__", {}))
     if len(fields) > MAX_TENSORS:
         raise _too_many(path, f"{len(fields)}")
@@ -61,17 +61,17 @@ def read_safetensors(path: Path, reading: Reading | None = None) -> Content:
 
 def read_metadata(path: Path) -> dict[str, str]:
     """Only the header's metadata, even if the file's tensors are truncated; raises the errors of `read_safetensors`."""
-    fields, _, _ = _header(path, Reading())
+    fields, _, _ = _header(path, ReadBudget())
     return _metadata(path, fields.get("__metadata__", {}))
 
 
-def _header(path: Path, reading: Reading) -> tuple[dict[str, object], FileState, int]:
+def _header(path: Path, budget: ReadBudget) -> tuple[dict[str, object], FileState, int]:
     """The header's JSON object, the file's state, and where the tensors' bytes begin."""
-    with reading.opened(path) as (descriptor, seen):
+    with budget.opened(path) as (descriptor, seen):
         start = bytearray(min(seen.size, MAGIC_BYTES))
         read_into(descriptor, path, 0, memoryview(start))
         length = _header_length(path, seen.size, bytes(start))
-        reading.take_header(path, length)
+        budget.take_header(path, length)
         raw = bytearray(length)
         read_into(descriptor, path, _LENGTH_BYTES, memoryview(raw))
     return _parse(path, bytes(raw)), seen, _LENGTH_BYTES + length

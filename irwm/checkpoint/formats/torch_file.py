@@ -27,7 +27,7 @@ from irwm.checkpoint.formats.content import (
     is_count,
     require_unicode,
 )
-from irwm.checkpoint.formats.reading import Reading
+from irwm.checkpoint.formats.read_budget import ReadBudget
 from irwm.checkpoint.formats.safetensors_file import MAX_HEADER_BYTES
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN, recognise_magic
 from irwm.checkpoint.tensors import PackedTensor, Tensor, TensorEntry, parameters_of
@@ -42,7 +42,7 @@ from irwm.errors import (
 _ARCHIVE = b"PK\x03\x04"
 
 
-def read_torch(path: Path, reading: Reading | None = None) -> Content:
+def read_torch(path: Path, budget: ReadBudget | None = None) -> Content:
     """Locates each tensor in a file from torch.save; reads no weight and runs no code.
 
     A tensor saved as a view, such as a transposed one, is a `PackedTensor` of the part of the file that contains it.
@@ -53,11 +53,11 @@ def read_torch(path: Path, reading: Reading | None = None) -> Content:
         CorruptCheckpointError: the file breaks the format's rules.
         CheckpointChangedError: it changed while it was read.
     """
-    reading = reading or Reading()
-    start, seen = first_bytes(path, reading.folder)
+    budget = budget or ReadBudget()
+    start, seen = first_bytes(path, budget.folder)
     if not start.startswith(_ARCHIVE):
         raise _no_archive(path, start)
-    answer = reading.parsed("torch_parser", path, "PyTorch file", seen)
+    answer = budget.parsed("torch_parser", path, "PyTorch file", seen)
     found, under, ignored = answer.get("tensors"), answer.get("under"), answer.get("ignored")
     if not isinstance(found, list) or not isinstance(under, str | None) or not isinstance(ignored, int):
         raise CorruptCheckpointError("The PyTorch file's reader gave no usable answer", file=path)

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from irwm.checkpoint.files import FileState, open_regular, open_seen
-from irwm.checkpoint.formats.child import LIMITS, Limits, run_parser
+from irwm.checkpoint.formats.child import LIMITS, ParserLimits, run_parser
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.errors import CorruptCheckpointError
 
@@ -33,7 +33,7 @@ def elapsed() -> float:
     return os.times().elapsed
 
 
-class Reading:
+class ReadBudget:
     """One checkpoint that is being read, possibly by several threads.
 
     Args:
@@ -92,7 +92,7 @@ class Reading:
                 pass
 
     @contextlib.contextmanager
-    def child(self, path: Path) -> Iterator[tuple[Limits, int]]:
+    def child(self, path: Path) -> Iterator[tuple[ParserLimits, int]]:
         """The limits of a child process that reads this file, and the opened file; its time is counted meanwhile.
 
         Raises:

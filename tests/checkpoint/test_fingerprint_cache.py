@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import irwm
-from irwm.checkpoint import remembered
+from irwm.checkpoint import fingerprint_cache
+from irwm.checkpoint.fingerprint_cache import boot_id, keeps_change_times
 from irwm.checkpoint.model import Checkpoint
-from irwm.checkpoint.remembered import boot_id, keeps_change_times
 from tools.waiting import until
 
 LATELY = 50_000_000  # ns
@@ -20,9 +20,9 @@ LATELY = 50_000_000  # ns
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(remembered, "LEAST_BYTES", 1000)
-    monkeypatch.setattr(remembered, "LATELY", LATELY)
-    monkeypatch.setattr(remembered, "keeps_change_times", lambda file: True)  # on any disk
+    monkeypatch.setattr(fingerprint_cache, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(fingerprint_cache, "LATELY", LATELY)
+    monkeypatch.setattr(fingerprint_cache, "keeps_change_times", lambda file: True)  # on any disk
     return tmp_path / "cache" / "irwm" / "fingerprints"
 
 
@@ -109,7 +109,7 @@ def test_the_fingerprint_of_a_recently_changed_file_is_not_cached(
     cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may change again within the same tick of the clock."""
-    monkeypatch.setattr(remembered, "LATELY", int(3600e9))
+    monkeypatch.setattr(fingerprint_cache, "LATELY", int(3600e9))
     assert hashes_twice(model, hashed)
     assert not list(cache.iterdir())
 
@@ -142,7 +142,7 @@ def test_a_folder_that_others_may_change_is_not_used(cache: Path, hashed: list[P
 def test_a_relative_cache_folder_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert remembered._folder() == tmp_path / ".cache" / "irwm" / "fingerprints"
+    assert fingerprint_cache._folder() == tmp_path / ".cache" / "irwm" / "fingerprints"
 
 
 @pytest.mark.parametrize("reason", ["no folder", "the disk", "the start of the machine"])
@@ -152,22 +152,22 @@ def test_files_without_reliable_change_times_or_a_cache_are_hashed(
     if reason == "no folder":
         monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
     elif reason == "the disk":
-        monkeypatch.setattr(remembered, "keeps_change_times", lambda file: False)
+        monkeypatch.setattr(fingerprint_cache, "keeps_change_times", lambda file: False)
     else:
-        monkeypatch.setattr(remembered, "boot_id", lambda: "")
+        monkeypatch.setattr(fingerprint_cache, "boot_id", lambda: "")
     assert hashes_twice(model, hashed)
     assert not cache.exists()
 
 
 def test_reboot_invalidates_remembered_hashes(hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for boot in ("one", "two", "two"):
-        monkeypatch.setattr(remembered, "boot_id", lambda boot=boot: boot)
+        monkeypatch.setattr(fingerprint_cache, "boot_id", lambda boot=boot: boot)
         assert irwm.open_checkpoint(model).fingerprint
     assert len(hashed) == 2
 
 
 def test_the_cache_of_fingerprints_is_limited(cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(fingerprint_cache, "MOST_REMEMBERED", 3)
     cache.mkdir(mode=0o700, parents=True)
     for number in range(5):
         (cache / f"{number:064x}").write_text(f"{number:064x} {'ab' * 32}\n")
@@ -181,7 +181,7 @@ def test_the_cache_of_fingerprints_is_limited(cache: Path, model: Path, monkeypa
 def test_small_embeddings_are_not_remembered(
     cache: Path, hashed: list[Path], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembered, "LEAST_BYTES", 1 << 30)
+    monkeypatch.setattr(fingerprint_cache, "LEAST_BYTES", 1 << 30)
     assert irwm.open_checkpoint(model).fingerprint
     assert not cache.exists()
     assert len(hashed) == 1
@@ -221,8 +221,8 @@ def test_a_link_is_followed_to_the_disk_that_holds_the_file(tmp_path: Path) -> N
 
 
 def test_a_system_without_mount_information_is_not_trusted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(remembered, "_MOUNTS", tmp_path / "none")
-    monkeypatch.setattr(remembered, "_BOOT", tmp_path / "none")
+    monkeypatch.setattr(fingerprint_cache, "_MOUNTS", tmp_path / "none")
+    monkeypatch.setattr(fingerprint_cache, "_BOOT", tmp_path / "none")
     boot_id.cache_clear()
     assert not keeps_change_times(tmp_path)
     assert boot_id() == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from irwm.report.checks import BY_WHOM, HOLDS, NEEDED, NOT_ESTABLISHED, Check, Verification
 from irwm.report.states import Stated, States
-from ui.components.checks import checks_html
+from ui.components.verification_card import checks_html
 
 SIGNED = tuple(Check(name, True, "it fits") for name in ("files", "document", "signature", "certificates"))
 KNOWN, UNKNOWN = (

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from irwm.report import two_findings
+from irwm.report import recognition_words
 from irwm.report.numbers import sure
 from tests.report.test_html import HOSTILE
 
@@ -29,14 +29,14 @@ def changed(examined, part: str, **changes) -> dict:
 def test_unknown_names_are_reported_with_how_the_embedding_was_found(found, steps, how):
     document = changed(found, "alignment", steps=steps)
     document["items"]["suspect"] |= {"family": "unknown", "heads": 0, "kv_heads": 0, "head_dim": 0}
-    model = said(two_findings.recognised(document))["Model"]
+    model = said(recognition_words.recognised(document))["Model"]
     assert model.startswith("unknown tensor names")
     assert how in model
 
 
 def test_steps_come_in_order_with_confidence_and_measure(disguised):
-    steps, undone = disguised.document["alignment"]["steps"], two_findings.undone(disguised.document)
-    assert two_findings.unaligned(disguised.document) == []
+    steps, undone = disguised.document["alignment"]["steps"], recognition_words.undone(disguised.document)
+    assert recognition_words.unaligned(disguised.document) == []
     assert [step["confidence"] for step in steps] == [each.exact for each in undone]
     assert "600 of 600 token ids were changed" in undone[0].said
     assert [each.confidence for each in undone] == [sure(step["confidence"]) for step in steps]
@@ -44,7 +44,7 @@ def test_steps_come_in_order_with_confidence_and_measure(disguised):
 
 
 def test_lineage_shows_its_numbers(found, disguised, inconclusive):
-    answer, facts = two_findings.descent(disguised.document)
+    answer, facts = recognition_words.descent(disguised.document)
     lineage = disguised.document["lineage"]
     assert answer == "The suspect and the original have a common origin, with or without a mark."
     assert said(facts) == {
@@ -53,16 +53,16 @@ def test_lineage_shows_its_numbers(found, disguised, inconclusive):
         "Wrong rows": f"{lineage['decoy_similarity']:.3f}".replace("-", "−"),
         "Attention": f"{lineage['attention']:.3f} in layer 0",
         "Wrong tokens": f"{lineage['attention_decoy']:.3f} at most",
-        "Chance": f"{two_findings.chance(lineage)}.",
+        "Chance": f"{recognition_words.chance(lineage)}.",
     }
-    assert said(two_findings.descent(found.document)[1])["Needed to align"] == "0.3"
+    assert said(recognition_words.descent(found.document)[1])["Needed to align"] == "0.3"
     unread = changed(found, "lineage", attention=None, attention_decoy=None)
-    assert said(two_findings.descent(unread)[1])["Attention"] == "could not be compared in this suspect"
-    assert "minor" not in str(two_findings.descent(unread))
+    assert said(recognition_words.descent(unread)[1])["Attention"] == "could not be compared in this suspect"
+    assert "minor" not in str(recognition_words.descent(unread))
 
 
 def test_lineage_without_numbers_keeps_its_whole_reason(inconclusive):
-    answer, facts = two_findings.descent(inconclusive.document)
+    answer, facts = recognition_words.descent(inconclusive.document)
     assert answer == "Cannot be aligned: the suspect’s rows have 32 coordinates, the original’s have 64."
     among = inconclusive.document["lineage"]["among"]
     assert said(facts) == {
@@ -75,8 +75,8 @@ def test_every_text_is_escaped(found):
     document = changed(found, "alignment", embedding_tensor=HOSTILE, reason=HOSTILE, aligned=False)
     document["alignment"]["steps"] = [{"name": "x", "said": HOSTILE, "confidence": 1.0, "measure": HOSTILE}]
     document["items"]["suspect"] |= {"family": HOSTILE, "dtype": HOSTILE}
-    undone = two_findings.undone(document)[0]
-    texts = [text for _, text in two_findings.recognised(document)] + two_findings.unaligned(document)
+    undone = recognition_words.undone(document)[0]
+    texts = [text for _, text in recognition_words.recognised(document)] + recognition_words.unaligned(document)
     for text in (*texts, undone.said, undone.measure):
         assert "<script" not in text
         assert "<img" not in text
@@ -86,13 +86,13 @@ def test_every_text_is_escaped(found):
 def test_the_chance_is_shown_with_the_origin(disguised, inconclusive):
     lineage = copy.deepcopy(disguised.document["lineage"])
     among = lineage["among"] = lineage["among"] | {"unrelated": 123, "as_alike": 0, "p": 1 / 124}
-    assert two_findings.chance(lineage).endswith("(p ≤ 0.0081)")
+    assert recognition_words.chance(lineage).endswith("(p ≤ 0.0081)")
     lineage["status"] = "cannot tell"
     among |= {"as_alike": 1, "p": 2 / 124}
-    assert two_findings.chance(lineage).endswith("(p = 0.016)")
+    assert recognition_words.chance(lineage).endswith("(p = 0.016)")
     lineage["status"] = "not derived"
     among |= {"as_alike": 61, "p": 0.5, "descendants": 80, "as_unlike": 2}
-    said = two_findings.chance(lineage)
+    said = recognition_words.chance(lineage)
     assert said.startswith("61 of the 123")
     assert "2 of the 80" in said
-    assert two_findings.chance(inconclusive.document["lineage"] | {"among": None}) == ""
+    assert recognition_words.chance(inconclusive.document["lineage"] | {"among": None}) == ""

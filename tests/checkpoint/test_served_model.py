@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import irwm
-from irwm.checkpoint.answers import _raise_absurd, _told_alike, recovered_head, soft_cap_of, width_of, without_cap
+from irwm.checkpoint.served_model import _raise_absurd, _told_alike, recovered_head, soft_cap_of, width_of, without_cap
 from irwm.errors import AnswersError
 from irwm.running import default_text
 from irwm.running.serving import Serving

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ui import quiet
+from ui import offline
 
-START = "import sys; from ui import quiet; print(quiet.private_uploads(), flush=True); sys.stdin.read()"
+START = "import sys; from ui import offline; print(offline.private_uploads(), flush=True); sys.stdin.read()"
 
 
 def start(temp: Path) -> tuple[subprocess.Popen[str], Path]:
@@ -69,6 +69,6 @@ def test_file_limit_is_raised_to_request_or_system_maximum(
         getrlimit=lambda _: (soft, hard),
         setrlimit=lambda _, limit: asked.append(limit),
     )
-    monkeypatch.setattr(quiet, "resource", limits)
-    quiet.allow_files(4096)
+    monkeypatch.setattr(offline, "resource", limits)
+    offline.allow_files(4096)
     assert asked == ([] if set_to is None else [set_to])

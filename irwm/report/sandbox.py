@@ -2,7 +2,7 @@
 
 The sender of a report decides what the verifier reads. Here the worst that a file can do is to end that process.
 
-    python -m irwm.report.judged      the child; reads a request as JSON from its input and writes its result as JSON
+    python -m irwm.report.sandbox      the child; reads a request as JSON from its input and writes its result as JSON
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WORDS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """Limits for verifying one report: seconds of time and of a processor, and bytes in addition to the libraries'.
 
     An examination that is run again has no time limit, and its memory limit grows with the size of the models.
@@ -46,7 +46,7 @@ class Limits:
 def judge_report(
     path: str | Path,
     identity: str | None = None,
-    limits: Limits = Limits(),
+    limits: SandboxLimits = SandboxLimits(),
     roots_pem: bytes | None = None,
     brought: Brought | None = None,
 ) -> Verification:
@@ -93,7 +93,7 @@ def _answer_of_child(asked: Mapping[str, object], seconds: int | None) -> Verifi
     """
     try:
         ended = subprocess.run(
-            module_command("irwm.report.judged"),
+            module_command("irwm.report.sandbox"),
             input=json.dumps(asked).encode("ascii"),
             capture_output=True,
             env=module_environment({"OMP_NUM_THREADS": "1"} if seconds is not None else {}),
@@ -145,7 +145,7 @@ def from_json(values: VerificationJson) -> Verification:
 def main() -> None:
     """The main function of the child."""
     asked = json.load(sys.stdin)
-    allowed = Limits(**asked["limits"])
+    allowed = SandboxLimits(**asked["limits"])
     limit("RLIMIT_CORE", 0)
     if asked["brought"] is None:
         limit("RLIMIT_CPU", allowed.seconds)

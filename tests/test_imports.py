@@ -44,6 +44,8 @@ PUBLIC = [
 
 def test_irwm_exports_exactly_its_public_names() -> None:
     assert sorted(irwm.__all__) == sorted(PUBLIC)
+    python = (ROOT / "docs" / "features.md").read_text(encoding="utf-8").split("## Python")[1]
+    assert set(re.findall(r"`(\w+)`", python)) == {"irwm", *PUBLIC}
     for name in irwm.__all__:
         assert getattr(irwm, name) is not None
         assert name in dir(irwm)

@@ -250,6 +250,17 @@ def test_generation_binds_the_key_to_its_model(tiny_path, tmp_path) -> None:
     assert irwm.generate_key(model).secret != irwm.generate_key(model).secret
 
 
+def test_decoy_keys_are_drawn_again_from_their_public_seed(tiny_path: Path) -> None:
+    model, params = irwm.open_checkpoint(tiny_path), irwm.Parameters(positions=12, constraints=3, required_positions=7)
+    first, again, second, seeded = (
+        irwm.decoy_key(irwm.open_checkpoint(tiny_path), params, number, seed)
+        for number, seed in ((1, 0), (1, 0), (2, 0), (1, 5))
+    )
+    assert first.to_bytes() == again.to_bytes()
+    assert len({key.secret for key in (first, second, seeded)}) == 3
+    assert irwm.detect(model, model, first).verdict == "not found"
+
+
 def test_the_pool_and_the_parameters_are_bound_into_every_choice() -> None:
     """If the pool could be modified row by row, a forger could steer each permutation onto a row that ranks low by
     chance."""

@@ -231,7 +231,7 @@ def job_html(job: Job, *, speed: Speed | None, unit: str, now: datetime, ahead: 
     if job.state == "done":
         part = 1.0
     head = Markup('<div class="job-head" data-kind="{}"><h2>{}</h2>{}</div>').format(
-        job.kind, printable(job.title), state_html(job)
+        printable(job.kind), printable(job.title), state_html(job)
     )
     failed = job.error is not None and job.state in ("failed", "interrupted")
     body = Markup(notices.error_html(job.error)) if failed and job.error else _bar(job, part, ahead)

@@ -45,7 +45,8 @@ def error_html(error: IrwmError | Mapping[str, object]) -> str:
 
 def empty_html(title: str, what_to_do: str) -> str:
     """A placeholder for an empty list."""
-    return str(Markup('<section class="notice notice-empty"><h2>{}</h2><p>{}</p></section>').format(title, what_to_do))
+    section = Markup('<section class="notice notice-empty"><h2>{}</h2><p>{}</p></section>')
+    return str(section.format(printable(title, 2000), printable(what_to_do, 2000)))
 
 
 def note_html(text: str, *, good: bool = False) -> str:

@@ -36,9 +36,9 @@ def checks_html(found: Verification) -> str:
     """The outcome in one or two sentences, the files to give for more checks, each check, and mere statements."""
     lines = Markup("").join(_line(check.name, check.ok, check.said) for check in found.checks)
     if len(found.checks) == 1:  # it is not a report, so no further files are requested
-        title = "The report could not be checked" if found.checks[0].ok is None else found.result
+        title = "The report could not be checked" if found.checks[0].ok is None else printable(found.result)
         return str(_SECTION.format(title, "", lines, ""))
-    return str(_SECTION.format(found.result, _needed(found), lines, _stated(found.states.left)))
+    return str(_SECTION.format(printable(found.result), _needed(found), lines, _stated(found.states.left)))
 
 
 def _needed(found: Verification) -> Markup:
@@ -61,7 +61,7 @@ def _line(name: str, ok: Any, said: str) -> Markup:
     word, symbol, kind = _WORDS[ok if ok is None else bool(ok)]
     return Markup(
         '<li class="check check-{}"><span class="check-word">{}{}</span><div><h3>{}</h3><p>{}</p></div></li>'
-    ).format(kind, icon(symbol), word, _TITLES.get(name) or sentence(name).rstrip("."), _said(said))
+    ).format(kind, icon(symbol), word, _TITLES.get(name) or sentence(printable(name)).rstrip("."), _said(said))
 
 
 def _said(text: str) -> str:

@@ -4,6 +4,8 @@
 copy is a sum of secret signs, and it shows in the gradient of the likelihood of what the copy generated.
 
     given       what is known of the answers
+    names       which token a server means by a text
+    responses   from a server's responses to answers
     weights     the weights of tokens in the score
     gradient    the gradient of the likelihood, as rows that signs are summed over
     reading     from answers to the evidence of each key
@@ -14,7 +16,8 @@ This is the one package besides the attacks that runs a model, and it runs only 
 """
 
 from irwm.answers.given import Answers
+from irwm.answers.responses import answers_from_responses
 from irwm.answers.result import AnswersFinding
 from irwm.answers.tracing import detect_answers, trace_answers
 
-__all__ = ["Answers", "AnswersFinding", "detect_answers", "trace_answers"]
+__all__ = ["Answers", "AnswersFinding", "answers_from_responses", "detect_answers", "trace_answers"]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from irwm.answers.names import Names
 from ui.recording.dialects import Question, address, body, told
 from ui.recording.errors import ServerError
-from ui.recording.names import Names
 
 NAMES = Names(Path("nowhere"), 100)  # tokens by id need no tokenizer
 TOP = {"token_id:3": -0.5, "token_id:7": -2, "token_id:99": -3.25}

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from irwm.answers.names import Names
 from irwm.errors import printable
 from ui.recording.errors import ServerError
-from ui.recording.names import Names
 
 OPENAI, LLAMA_CPP = "openai", "llama.cpp"
 APIS = (OPENAI, LLAMA_CPP)

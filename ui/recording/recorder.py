@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from irwm.answers.names import Names
 from irwm.checkpoint.heard import utc_text
 from irwm.checkpoint.recorded import SCALES, RecordedAnswers, Requests, Source, write_answers
 from irwm.errors import OutputExistsError
@@ -20,7 +21,6 @@ from ui.recording import dialects
 from ui.recording.dialects import Question, Told
 from ui.recording.errors import RecordingError, RefusedError, ServerError
 from ui.recording.journal import WHOLE, Entry, Journal, Server
-from ui.recording.names import Names
 from ui.recording.plan import FIRST_PLACES, NEARLY_ALL, Plan
 from ui.recording.scale import on_one_scale, parts_of
 from ui.recording.sending import Response, Sender

@@ -4,8 +4,8 @@
 
 For each small model one of 60 recipients' copies (preset for many recipients) continues passages of the bundled text
 at temperature 1. The table has its z from 8 064 tokens in each place, from text alone and from log-probabilities; the
-latter also from 512 tokens, and with one choice of the method changed: the tokens' weights without their limit, and the
-rows' weights without their division. --write puts it into docs/answers.md.
+latter also from 512 tokens, at temperature 0.7, and with one choice of the method changed: the tokens' weights without
+their limit, the rows' weights without their division, and 0.7 taken as 1. --write puts it into docs/answers.md.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MODELS = {name: ROOT / "tests" / "models" / name for name in ("gemma", "phi3")} | {"demo": ROOT / "assets" / "demo"}
 OTHERS, ANSWERS, FEW, TOKENS = 59, 64, 8, 126
 HEADINGS = (
-    "model, place", "text", "log-probabilities", "512 tokens", "weight noise of 10 %", "no limit of tokens",
-    "no division of rows", "others: largest of all, mean, deviation",
+    "model, place", "text", "log-probabilities", "512 tokens", "weight noise of 10 %", "temperature 0.7",
+    "0.7 taken as 1", "no limit of tokens", "no division of rows", "others: largest of all, mean, deviation",
 )  # fmt: skip
 
 
@@ -62,7 +62,14 @@ def rows_of(name: str, path: Path, folder: Path) -> list[list[str]]:
         [each[:64] for each in (answers.log_probabilities or ())[:FEW]],
     )
     whole = read(answers, model, keys)
-    variants = [read(few, model, keys), read(served(folder / name, asked, TOKENS, noise=0.1), model, keys)]
+    cooler = served(folder / name, asked, TOKENS, temperature=0.7)
+    noisy = served(folder / name, asked, TOKENS, noise=0.1)
+    variants = [read(each, model, keys) for each in (few, noisy, cooler)]
+    with (
+        mock.patch("irwm.answers.weights.TEMPERATURES", (1.0,)),
+        mock.patch("irwm.answers.reading.TEMPERATURES", (1.0,)),
+    ):
+        variants.append(read(cooler, model, keys))
     changes: list[contextlib.AbstractContextManager[object]] = [
         mock.patch("irwm.answers.weights.MOST_DEVIATIONS", math.inf),
         mock.patch("irwm.answers.gradient.ROW_POWER", 0.0),

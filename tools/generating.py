@@ -22,11 +22,14 @@ def prompts(original: Path, count: int, seed: int = 0) -> torch.Tensor:
 
 
 @torch.no_grad()
-def served(copy: Path, asked: torch.Tensor, tokens: int, seed: int = 0, noise: float = 0.0) -> irwm.Answers:
-    """What a copy adds to prompts (n, m) at temperature 1, with the log-probability of each of `tokens` tokens.
+def served(
+    copy: Path, asked: torch.Tensor, tokens: int, seed: int = 0, noise: float = 0.0, temperature: float = 1.0
+) -> irwm.Answers:
+    """What a copy adds to prompts (n, m), with the log-probability of each of `tokens` tokens.
 
     Args:
         noise: white noise on each matrix of the served weights, in units of its deviation.
+        temperature: of the tokens and of the log-probabilities.
     """
     model, generator = open_weights(copy).model, torch.Generator().manual_seed(seed)
     for value in model.parameters() if noise else ():
@@ -35,7 +38,7 @@ def served(copy: Path, asked: torch.Tensor, tokens: int, seed: int = 0, noise: f
     shown, known, told = asked, None, []
     for _ in range(tokens):
         found = model(shown if known is None else shown[:, -1:], past_key_values=known, use_cache=True)
-        known, values = found.past_key_values, found.logits[:, -1].log_softmax(-1)
+        known, values = found.past_key_values, (found.logits[:, -1] / temperature).log_softmax(-1)
         drawn = torch.multinomial(values.exp(), 1, generator=generator)
         told.append(values.gather(1, drawn))
         shown = torch.cat([shown, drawn], 1)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from irwm.answers.given import Answers
 from irwm.answers.gradient import Gradient
-from irwm.answers.weights import weightings
+from irwm.answers.weights import TEMPERATURES, weightings
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.evidence.finding import FINGERPRINT, Evidence
@@ -78,8 +78,7 @@ def gradients_of(
     matrices = [matrix_of(running, head=place == HEAD, shape=shape) for place in places]
     parts = windows([len(each) for each in answers.sequences], answers.firsts, context_of(running))
     together = batches(parts, model.vocab_size)
-    told = answers.log_probabilities is not None
-    done, total = 0, len(together) * (1 + told)
+    done, total = 0, 2 * len(together)
 
     def step() -> None:
         nonlocal done
@@ -87,9 +86,10 @@ def gradients_of(
         if progress:
             progress(done, total, "Running the original on the answers")
 
-    own = log_probabilities(running, answers.sequences, together, step) if told else None
+    own = log_probabilities(running, answers.sequences, together, step, TEMPERATURES)
     ways = weightings(answers, own)
-    sums = gradients(running, matrices, answers.sequences, together, list(ways.values()), step)
+    weighted = [(each.y, each.temperature) for each in ways.values()]
+    sums = gradients(running, matrices, answers.sequences, together, weighted, step)
     return {by: dict(zip(places, each, strict=True)) for by, each in zip(ways, sums, strict=True)}
 
 

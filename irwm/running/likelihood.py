@@ -84,23 +84,30 @@ def batches(parts: Sequence[Window], vocabulary: int) -> list[list[Window]]:
 
 @torch.no_grad()
 def log_probabilities(
-    model: PreTrainedModel, sequences: Sequence[NDArray[np.int64]], parts: Sequence[Sequence[Window]], step: Step
+    model: PreTrainedModel,
+    sequences: Sequence[NDArray[np.int64]],
+    parts: Sequence[Sequence[Window]],
+    step: Step,
+    temperatures: Sequence[float] = (1.0,),
 ) -> list[NDArray[np.float64]]:
-    """Natural logarithm of the probability of every token (n,) of each sequence; NaN where no window predicts it.
+    """Natural logarithm of the probability of every token of each sequence, (k, n) at k temperatures; NaN where no
+    window predicts it.
 
     Args:
         sequences: (n,) int64 token ids each.
         parts: of `batches`.
         step: called after each batch; its exceptions are propagated.
+        temperatures: by which the logits are divided.
 
     Raises:
         UnsupportedCheckpointError: transformers cannot run the model on these tokens.
     """
-    found = [np.full(len(sequence), np.nan) for sequence in sequences]
+    found = [np.full((len(temperatures), len(sequence)), np.nan) for sequence in sequences]
     for batch in parts:
-        values = _predicted(model, sequences, batch).cpu().double().numpy()
-        for part, own in zip(batch, np.split(values, np.cumsum(_sizes(batch))[:-1]), strict=True):
-            found[part.sequence][part.first : part.stop] = own
+        predicted = _predicted(model, sequences, batch)
+        values = torch.stack([predicted.at(each) for each in temperatures]).cpu().double().numpy()
+        for part, own in zip(batch, np.split(values, np.cumsum(_sizes(batch))[:-1], axis=1), strict=True):
+            found[part.sequence][:, part.first : part.stop] = own
         step()
     return found
 
@@ -110,7 +117,7 @@ def gradients(
     matrices: Sequence[torch.nn.Parameter],
     sequences: Sequence[NDArray[np.int64]],
     parts: Sequence[Sequence[Window]],
-    weightings: Sequence[Sequence[NDArray[np.float64]]],
+    weightings: Sequence[tuple[Sequence[NDArray[np.float64]], float]],
     step: Step,
 ) -> Iterator[list[NDArray[np.float32]]]:
     """For each weighting y the gradients dL/dW, float32 of W's shape, of L = sum over all tokens of y_t log p(x_t).
@@ -120,7 +127,7 @@ def gradients(
     Args:
         matrices: W, parameters of the model.
         sequences, parts, step: as `log_probabilities`.
-        weightings: each the numbers y (n,) of every sequence.
+        weightings: each the numbers y (n,) of every sequence, and the temperature of p.
 
     Raises:
         UnsupportedCheckpointError: as `log_probabilities`, or the output does not depend on a matrix.
@@ -130,22 +137,34 @@ def gradients(
         matrix.requires_grad_(True)
     sums = [[torch.zeros_like(matrix) for matrix in matrices] for _ in weightings]
     for batch in parts:
-        values = _predicted(model, sequences, batch)
-        for number, weighting in enumerate(weightings):
+        predicted = _predicted(model, sequences, batch)
+        for number, (weighting, temperature) in enumerate(weightings):
             y = np.concatenate([weighting[part.sequence][part.first : part.stop] for part in batch])
+            values = predicted.at(temperature)
             total = (values * torch.from_numpy(y).to(values)).sum()
             with typed(_file(model), "this model cannot be differentiated"):
                 own = torch.autograd.grad(total, list(matrices), retain_graph=number + 1 < len(weightings))
             for so_far, more in zip(sums[number], own, strict=True):
                 so_far += more
-        del values
+        del predicted, values
         step()
     for each in sums:
         yield [matrix.cpu().numpy() for matrix in each]
 
 
-def _predicted(model: PreTrainedModel, sequences: Sequence[NDArray[np.int64]], batch: Sequence[Window]) -> torch.Tensor:
-    """Natural logarithms (n,) of the probabilities of the predicted tokens of a batch, window after window."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Predicted:
+    """Logits (n, v) at the predicted tokens (n,) of a batch, window after window."""
+
+    logits: torch.Tensor
+    tokens: torch.Tensor
+
+    def at(self, temperature: float) -> torch.Tensor:
+        """(n,) natural logarithms of the tokens' probabilities."""
+        return -torch.nn.functional.cross_entropy(self.logits / temperature, self.tokens, reduction="none")
+
+
+def _predicted(model: PreTrainedModel, sequences: Sequence[NDArray[np.int64]], batch: Sequence[Window]) -> _Predicted:
     longest = max(part.stop - part.start for part in batch)
     # Padding follows the tokens, and a causal model's outputs do not depend on what follows.
     shown = np.zeros((len(batch), longest), dtype=np.int64)
@@ -158,7 +177,7 @@ def _predicted(model: PreTrainedModel, sequences: Sequence[NDArray[np.int64]], b
     at = [torch.from_numpy(np.concatenate(each)).to(model.device) for each in (rows, columns, wanted)]
     with typed(_file(model), "this model cannot be run on these tokens"):
         logits = model(input_ids=torch.from_numpy(shown).to(model.device), use_cache=False).logits
-        return -torch.nn.functional.cross_entropy(logits[at[0], at[1]].float(), at[2], reduction="none")
+        return _Predicted(logits[at[0], at[1]].float(), at[2])
 
 
 def _sizes(batch: Sequence[Window]) -> list[int]:

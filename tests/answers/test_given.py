@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import irwm
-from irwm.answers.weights import LOG_PROBABILITIES, weightings
+from irwm.answers.weights import LOG_PROBABILITIES, TEMPERATURES, weightings
 from irwm.errors import AnswersError
 
 TOKENS = [np.array([1, 2, 3, 4]), np.array([5, 6, 7])]
@@ -68,7 +68,7 @@ def test_the_first_token_of_a_sequence_without_a_prompt_carries_no_evidence() ->
 
 
 def test_tokens_that_differ_keep_their_weight_if_most_do_not() -> None:
-    own = [np.array([np.nan, -1.0, -1.0, -1.0, -2.0])]
+    own = [np.tile([np.nan, -1.0, -1.0, -1.0, -2.0], (len(TEMPERATURES), 1))]
     answers = irwm.Answers([np.arange(5)], [1], [np.array([-1.0, -1.0, -1.0, -2.5])])
-    (weights,) = weightings(answers, own)[LOG_PROBABILITIES]
+    (weights,) = weightings(answers, own)[LOG_PROBABILITIES].y
     assert weights.tolist() == [0.0, 0.0, 0.0, 0.0, -0.5]

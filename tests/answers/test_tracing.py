@@ -12,7 +12,7 @@ import torch
 
 import irwm
 from irwm.answers.reading import gradients_of, readings_of
-from irwm.answers.weights import LOG_PROBABILITIES, TEXT
+from irwm.answers.weights import LOG_PROBABILITIES, TEMPERATURES, TEXT
 from irwm.errors import AnswersError, KeyMismatchError, ParameterError, UnsupportedCheckpointError
 from irwm.keys.key import Key
 from irwm.running.opened import open_weights
@@ -55,33 +55,51 @@ def named_others(key: Key, count: int) -> list[Key]:
     ]
 
 
-def naive_weights(model: torch.nn.Module, answers: irwm.Answers) -> list[torch.Tensor]:
+def naive_temperature(model: torch.nn.Module, answers: irwm.Answers, by: str) -> float:
+    """The temperature under which text is most likely, or log-probabilities are nearest, by the definition."""
+
+    def distance(temperature: float) -> float:
+        own = [likelihood(model, *each, temperature) for each in zip(answers.sequences, answers.firsts, strict=True)]
+        values = torch.cat(own).detach().numpy()
+        told = [each[-len(ours) :] for each, ours in zip(answers.log_probabilities or (), own, strict=True)]
+        return -values.sum() if by == TEXT else float(np.median(np.abs(np.concatenate(told) - values)))
+
+    return min(TEMPERATURES, key=distance)
+
+
+def naive_weights(model: torch.nn.Module, answers: irwm.Answers, temperature: float) -> list[torch.Tensor]:
     """y of the log-probabilities, by the definition, one sequence after the other."""
     y = []
     for tokens, first, told in zip(answers.sequences, answers.firsts, answers.log_probabilities or (), strict=True):
-        y.append(torch.tensor(told[len(told) - (len(tokens) - first) :]) - likelihood(model, tokens, first).detach())
+        own = likelihood(model, tokens, first, temperature).detach()
+        y.append(torch.tensor(told[len(told) - (len(tokens) - first) :]) - own)
     together = np.concatenate([each.numpy() for each in y])
     middle = np.median(together)
     most = 2 * np.median(np.abs(together - middle))
     return [(each - middle).clamp(-most, most) for each in y]
 
 
-def likelihood(model: torch.nn.Module, tokens: np.ndarray, first: int) -> torch.Tensor:
+def likelihood(model: torch.nn.Module, tokens: np.ndarray, first: int, temperature: float = 1.0) -> torch.Tensor:
     """log p of each token from `first` on, float64."""
-    logits = model(torch.tensor(tokens)[None]).logits[0].double().log_softmax(-1)
+    logits = (model(torch.tensor(tokens)[None]).logits[0].double() / temperature).log_softmax(-1)
     return torch.stack([logits[t - 1, tokens[t]] for t in range(first, len(tokens))])
 
 
 @pytest.mark.parametrize("by", [TEXT, LOG_PROBABILITIES])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_z_equals_its_definition(by: str, tied: bool, tied_path: Path, untied_path: Path) -> None:
+def test_z_equals_its_definition(
+    by: str, tied: bool, tied_path: Path, untied_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the nearest of the temperatures; those between two of them are below."""
+    monkeypatch.setattr("irwm.answers.weights.FITS", 0)
     path = tied_path if tied else untied_path
     model, answers = irwm.open_checkpoint(path), invented(0)
     keys = keys_for(model, ["a", "b"], TINY)
     running = open_weights(path).model
-    ys = naive_weights(running, answers)
+    at = naive_temperature(running, answers, by)
+    ys = naive_weights(running, answers, at)
     terms = zip(answers.sequences, answers.firsts, ys, strict=True)
-    total = sum((likelihood(running, tokens, first) * (1.0 if by == TEXT else y)).sum() for tokens, first, y in terms)
+    total = sum((likelihood(running, *each, at) * (1.0 if by == TEXT else y)).sum() for *each, y in terms)
     total.backward()  # type: ignore[union-attr]
     where = {"embedding": (running.get_input_embeddings(), model)}
     if not tied:
@@ -112,6 +130,11 @@ def naive_z(gradient: np.ndarray, part: irwm.Checkpoint, key: Key) -> float:
     return float(np.sum(terms) / np.sqrt(np.sum(np.square(terms))))
 
 
+def one_temperature(monkeypatch: pytest.MonkeyPatch, temperature: float = 1.0) -> None:
+    for module in ("weights", "reading"):
+        monkeypatch.setattr(f"irwm.answers.{module}.TEMPERATURES", (temperature,))
+
+
 def test_only_the_wanted_gradients_are_made(untied_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_weights(untied_path)
     monkeypatch.setattr("irwm.answers.reading.open_weights", lambda *_: opened)
@@ -120,8 +143,9 @@ def test_only_the_wanted_gradients_are_made(untied_path: Path, monkeypatch: pyte
     assert [each is wanted for each in opened.model.parameters() if each.requires_grad] == [True]
 
 
-def test_the_text_of_a_prompt_adds_nothing(tied_path: Path) -> None:
+def test_the_text_of_a_prompt_adds_nothing(tied_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sequences of which only the last token was generated: the gradient is that of these two predictions."""
+    one_temperature(monkeypatch)
     model = irwm.open_checkpoint(tied_path)
     tokens = [np.arange(1, 9), np.arange(101, 112)]
     found = gradients_of(irwm.Answers(tokens, [7, 10]), model, ["embedding"])[TEXT]["embedding"]
@@ -134,7 +158,8 @@ def test_the_text_of_a_prompt_adds_nothing(tied_path: Path) -> None:
     assert np.abs(everything - found).max() > 1e-3, "generated tokens do add something"
 
 
-def test_long_answers_are_read_in_windows(tied_path: Path) -> None:
+def test_long_answers_are_read_in_windows(tied_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_temperature(monkeypatch)
     model, rng = irwm.open_checkpoint(tied_path), np.random.default_rng(0)
     long = rng.integers(0, VOCABULARY, 5 * CONTEXT)
     steps: list[tuple[int, int]] = []
@@ -262,3 +287,20 @@ def test_a_key_without_noise_has_no_z(tied_path: Path) -> None:
     assert math.isnan(alone.z)
     found = irwm.detect_answers(invented(0, 2), model, plain)
     assert (found.verdict, found.log10_risk) == ("inconclusive", 0.0)
+
+
+@pytest.mark.parametrize("temperature", [0.7, pytest.param(1.5, marks=pytest.mark.slow)])
+def test_a_servers_temperature_costs_nothing(
+    gemma_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temperature: float
+) -> None:
+    """0.7 is between two of the temperatures that are tried."""
+    model = irwm.open_checkpoint(gemma_path)
+    (guilty,) = keys_for(model, ["guilty"])
+    irwm.insert(model, guilty, tmp_path / "copy")
+    answers = served(tmp_path / "copy", prompts(gemma_path, 16), 32, temperature=temperature)
+    found = irwm.detect_answers(answers, model, guilty)
+    assert found.verdict == "found"
+    one_temperature(monkeypatch, temperature)
+    assert irwm.detect_answers(answers, model, guilty).z == pytest.approx(found.z, rel=0.05)
+    one_temperature(monkeypatch)
+    assert irwm.detect_answers(answers, model, guilty).z < found.z / 2

@@ -39,7 +39,7 @@ from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
 from irwm.errors import IrwmError
 from irwm.evidence.verdict import FOUND_LOG10_RISK
-from irwm.running import Reference, compare, default_text, reference
+from irwm.inference import Reference, compare, default_text, reference
 from irwm.tracing import trace_each
 
 PRESETS = {"one": irwm.one_owner, "many": irwm.many_recipients}

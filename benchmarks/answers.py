@@ -60,9 +60,9 @@ from irwm.attacks.catalogue import ATTACKS, ROUNDED, SERVINGS, composed
 from irwm.checkpoint.served_model import recovered_head
 from irwm.errors import IrwmError
 from irwm.explore.answering import EDGES, as_white_noise, noise_left
-from irwm.keys.asked import tokens_asked
-from irwm.running import Reference, compare, default_text, reference
-from irwm.running.serving import Serving, answers
+from irwm.inference import Reference, compare, default_text, reference
+from irwm.inference.serving import Serving, answers
+from irwm.keys.queried_tokens import tokens_asked
 from irwm.tracing import trace_each
 
 PARTS = ("served", "needed", "price", "recipients", "wrong_keys", "unrelated", "directions", "geometry")

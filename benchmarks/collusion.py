@@ -39,8 +39,8 @@ from irwm.evidence.finding import FORMS
 from irwm.evidence.fingerprint import first_pass_spans
 from irwm.evidence.sign_sums import Task, score
 from irwm.explore.capacity import Collusion, naming_z, simulated
+from irwm.inference import default_text
 from irwm.report.plots import theme as plot_theme
-from irwm.running import default_text
 from irwm.scheme.basis import Basis
 from irwm.scheme.keystream import derive
 from irwm.scheme.parameters import many_recipients

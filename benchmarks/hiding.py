@@ -34,7 +34,7 @@ from sklearn.metrics import roc_auc_score
 
 import irwm
 from benchmarks.written import printed_table
-from irwm.running import default_text
+from irwm.inference import default_text
 from irwm.scheme.basis import Basis
 from irwm.scheme.parameters import many_recipients
 from tools.copies import copy_of, keys_for, write_embedding

@@ -17,7 +17,7 @@ import numpy as np
 import irwm
 from benchmarks.reproduce.models import default_models
 from benchmarks.written import write_table
-from irwm.running import compare, default_text, reference
+from irwm.inference import compare, default_text, reference
 from irwm.scheme.parameters import many_recipients, one_owner
 
 HEAD = "| model | preset | t | m, β | perplexity | of each key | positions, log10 p | z |\n" + "|---" * 8 + "|"

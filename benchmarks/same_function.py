@@ -2,9 +2,9 @@
 
     python -m benchmarks.same_function [--write]
 
-The factor `irwm.running.function.SLACK` is between the greatest value of a preserved function here and the value of the
-lightest real damage. It uses three trained models, the bundled text, and the root mean square of all differences of
-logits. --write puts the table into docs/utility.md.
+The factor `irwm.inference.same_function.SLACK` is between the greatest value of a preserved function here and the value
+of the lightest real damage. It uses three trained models, the bundled text, and the root mean square of all differences
+of logits. --write puts the table into docs/utility.md.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from benchmarks.written import printed_table
 from irwm.attacks import prune, quantize
 from irwm.attacks.equivalence import TRANSFORMS, Step, apply, read_state, write_state
-from irwm.running import Reference, SameFunction, default_text, reference, same_function
-from irwm.running.function import SLACK
+from irwm.inference import Reference, SameFunction, default_text, reference, same_function
+from irwm.inference.same_function import SLACK
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = {

@@ -7,7 +7,7 @@ The subpackages, from the lowest layer up; each imports only those above it in t
     signing      signatures of a vault's identity, and the hash chain of its audit log
     families     where each model family keeps its weights
     checkpoint   opens files
-    running      runs models, to measure what a mark or an attack costs
+    inference    runs models, to measure what a mark or an attack costs
     scheme       the paper: invariant (Algorithm 1), condition and solution (Algorithm 2), statistic (Algorithm 3),
                  noise and basis (Algorithm 4), probabilities (equations 1 to 3), and how choices follow from a secret
     keys         a key, and the check that it belongs to its original
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from irwm import attacks as attacks
     from irwm.alignment import Alignment as Alignment
     from irwm.alignment import align as align
-    from irwm.answers.given import Answers as Answers
+    from irwm.answers.answers import Answers as Answers
     from irwm.answers.responses import answers_from_responses as answers_from_responses
     from irwm.answers.tracing import detect_answers as detect_answers
     from irwm.answers.tracing import trace_answers as trace_answers

@@ -18,7 +18,7 @@ from irwm.errors import IrwmError, path_from, printable, shown_path
 from irwm.report.checks import NEEDED, Verification, in_words, said
 
 if TYPE_CHECKING:
-    from irwm.report.brought import Brought
+    from irwm.report.reader_inputs import Brought
 
 _ANSWERS = {True: "holds", False: "FAILS", None: "not checked"}
 # The option that supplies what a report still needs.
@@ -85,7 +85,7 @@ def _brought(given: argparse.Namespace) -> Brought | None:
     if not (given.suspect or given.original or given.model or given.key or given.audit_log or given.seen):
         return None
     # Takes a second to import; --help and most malformed input do not need it.
-    from irwm.report.brought import Brought, opened_keys
+    from irwm.report.reader_inputs import Brought, opened_keys
 
     return Brought(
         suspect=_path(given.suspect),
@@ -173,7 +173,7 @@ def _inspect(given: argparse.Namespace) -> int:
 
 
 def _detect(given: argparse.Namespace) -> int:
-    from irwm.report.brought import opened_key
+    from irwm.report.reader_inputs import opened_key
 
     keys = [opened_key(path_from(name)) for name in given.key]
     original = irwm.open_checkpoint(given.original)

@@ -104,7 +104,7 @@ def inspect(source: Path, passphrase: str, one_try: AbstractContextManager[None]
     """Reads a backup without changing it, and proves that this passphrase opens it.
 
     Args:
-        one_try: entered while the passphrase is tried, to count it (`storage.tries.Tries.one`).
+        one_try: entered while the passphrase is tried, to count it (`storage.wrong_passphrases.Tries.one`).
 
     Raises:
         VaultMissingError: there is no such file.

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import sqlite_utils
 
-from storage import audit, header, rekey, witness
+from storage import audit, header, log_witness, rekey
 from storage.backup import back_up, latest_backup
 from storage.canonical import required_text, utc_now, utc_text
 from storage.database import DatabaseFile
@@ -33,7 +33,7 @@ from storage.errors import (
 from storage.files import private_folder, sweep
 from storage.paths import VAULT_NAME
 from storage.schema import VAULT_SCHEMA
-from storage.tries import Tries
+from storage.wrong_passphrases import Tries
 
 # About a coffee break; an abandoned page does not stay unlocked over lunch.
 IDLE_SECONDS = 900.0
@@ -107,13 +107,13 @@ class VaultSession:
         sweep(vault.home)
         data_key, name, created = secrets.token_bytes(KEY_BYTES), secrets.token_hex(16), utc_text(vault._now())
         wrapped = wrap(data_key, passphrase, name, cost)
-        sealer, before = Sealer(data_key, name), witness.read(vault.home)
+        sealer, before = Sealer(data_key, name), log_witness.read(vault.home)
 
         def fill(db: sqlite_utils.Database) -> None:
             header.insert(db, header.Header(name, created, sealer.key_id, wrapped))
             audit.begin(db, sealer)
             # After a deleted vault, the first line of the new one says so.
-            earlier = before.remembered() if isinstance(before, witness.Witness) else before
+            earlier = before.remembered() if isinstance(before, log_witness.Witness) else before
             audit.append(db, sealer, created, "vault created", {"vault": name, "previous vault": earlier})
 
         try:
@@ -144,9 +144,9 @@ class VaultSession:
             raise VaultMissingError("there is no vault here", file=vault.path, advice=advice)
         sweep(vault.home)
         vault._warnings += vault._file.prepare()
-        seen = witness.read(vault.home)
+        seen = log_witness.read(vault.home)
         with vault._file.reading() as db:
-            vault._note_doubt(witness.doubt(seen, db, header.read(db)))
+            vault._note_doubt(log_witness.doubt(seen, db, header.read(db)))
         return vault
 
     @property
@@ -182,7 +182,7 @@ class VaultSession:
             StorageError: the vault cannot be read.
         """
         passphrase_bytes(passphrase)
-        seen = witness.read(self.home)
+        seen = log_witness.read(self.home)
         with self._file.reading() as db:
             head = header.read(db)
         with self._tries.one(self._caller):
@@ -194,7 +194,7 @@ class VaultSession:
                 raise _changed(self.path)
             audit.require_header(db, head, sealer, self.path)
             # Here too, because a log that cannot be written cannot record it either.
-            self._note_doubt(witness.doubt(seen, db, head, sealer))
+            self._note_doubt(log_witness.doubt(seen, db, head, sealer))
         with self._guard:
             self._drop()
             self._sealer, self._last_use = sealer, self._monotonic()
@@ -419,16 +419,16 @@ class VaultSession:
             if warning and warning not in self._warnings:
                 self._warnings.append(warning)
 
-    def _note_doubt(self, doubt: witness.Doubt | None) -> None:
+    def _note_doubt(self, doubt: log_witness.Doubt | None) -> None:
         self._note(None if doubt is None else doubt.warning)
 
     def _remember(self, sealer: Sealer, state: audit.AuditState, *others: Sealer, doubted: bool = False) -> None:
-        seen = witness.read(self.home)
-        ahead = isinstance(seen, witness.Witness) and seen.vault == sealer.vault and seen.count > state.count
+        seen = log_witness.read(self.home)
+        ahead = isinstance(seen, log_witness.Witness) and seen.vault == sealer.vault and seen.count > state.count
         if ahead and not doubted:
             return  # another process committed and wrote it meanwhile
         try:
-            witness.write(self.home, sealer.vault, state, sealer, *others)
+            log_witness.write(self.home, sealer.vault, state, sealer, *others)
         except OSError as error:
             # The commit is complete; failing here would report a saved record as lost.
             self._note(f"The vault's witness could not be written: {error}")
@@ -450,11 +450,11 @@ class VaultSession:
             after: the key that the vault has once the transaction is committed; default the same one.
         """
         sealer = sealer or self._use()
-        seen = witness.read(self.home)
+        seen = log_witness.read(self.home)
         with self._file.writing() as db:
             head, began = header.read(db), audit.state(db)
             sealer = self._fitting(sealer, head)
-            doubt = witness.doubt(seen, db, head, sealer)
+            doubt = log_witness.doubt(seen, db, head, sealer)
             if doubt is not None:
                 # Into the log permanently, because after this write the witness agrees again.
                 self._note_doubt(doubt)

@@ -17,7 +17,7 @@ from benchmarks.disguises import RENAMED, TRIMMED, everything, models, rows
 from benchmarks.peers.rows import Row, halved, quantised, random_model, tuned
 from irwm.attacks import finetune
 from irwm.attacks.equivalence import apply, read_state, write_state
-from irwm.running import default_text, reference
+from irwm.inference import default_text, reference
 from tests.conftest import Marked
 
 

@@ -25,7 +25,7 @@ from storage import Vault
 from storage.encryption import Cost
 from tests.jobs.recipients import averaged, jobs_of, make_keys, put_in_vault, request, run_here
 from tools.small_models import write_llama
-from ui.services.kept import overview_of
+from ui.services.stored_results import overview_of
 
 NAMES = ("Ada", "Ben", "Cleo")
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"

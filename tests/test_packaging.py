@@ -144,7 +144,7 @@ for name in ("gradio", "sqlite_utils", "ui", "storage", "app"):
 assert "site-packages" in irwm.__file__
 for name in irwm.__all__:
     getattr(irwm, name)
-print(len(irwm.running.default_text()))
+print(len(irwm.inference.default_text()))
 """
     assert int(told(installed / "python", "-c", code, cwd=tmp_path)) > 10_000
 

@@ -13,7 +13,7 @@ from scipy.stats import kstest, norm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import irwm
-from irwm.running import default_text
+from irwm.inference import default_text
 from irwm.tracing import trace_each
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
 from tools.small_models import write_llama

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import irwm
-from irwm.running import default_text
+from irwm.inference import default_text
 from tools.perplexity import measure
 
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 PLANTED = (
     "torch", "numpy", "scipy", "safetensors", "json", "subprocess", "typing", "sitecustomize", "usercustomize",
     "ui/__init__", "storage/__init__", "irwm/__init__", "irwm/__main__", "irwm/report/__init__", "irwm/report/judged",
-    "irwm/checkpoint/confined", "multiprocessing/__init__", "encodings/__init__",
+    "irwm/checkpoint/parser_process", "multiprocessing/__init__", "encodings/__init__",
 )  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def test_child_processes_import_only_from_the_program(planted: tuple[Path, Path]
     assert environment["PYTHONPATH"].split(os.pathsep) == [str(ROOT), str(folder.parent / "none")]
     for command, its in (
         (module_command("irwm", "--version"), environment),
-        (script_command(ROOT / "irwm" / "checkpoint" / "confined.py"), hostile),
+        (script_command(ROOT / "irwm" / "checkpoint" / "parser_process.py"), hostile),
     ):
         done = subprocess.run(command, cwd=folder, env=its, capture_output=True, text=True, check=False)
         assert "No module" not in done.stderr

@@ -30,9 +30,9 @@ from typing import Any
 
 import torch
 
-from irwm.running import serving
-from irwm.running.opened import open_model
-from irwm.running.serving import DTYPES
+from irwm.inference import serving
+from irwm.inference.loading import open_model
+from irwm.inference.serving import DTYPES
 
 HOST = "127.0.0.1"
 READY = "Answering at"

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 import irwm
-from irwm.running.opened import open_tokenizer, open_weights
-from irwm.running.text import default_text
+from irwm.inference.loading import open_tokenizer, open_weights
+from irwm.inference.text import default_text
 
 PROMPT = 8
 

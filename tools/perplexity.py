@@ -2,7 +2,7 @@
 
     python -m tools.perplexity MODEL_DIR TEXT_FILE [--window N]
 
-It downloads nothing: MODEL_DIR must be a local folder with weights, config and tokenizer. `python -m irwm.running`
+It downloads nothing: MODEL_DIR must be a local folder with weights, config and tokenizer. `python -m irwm.inference`
 compares two models by the same measurement.
 """
 
@@ -13,10 +13,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from irwm.running import open_model
-from irwm.running.opened import Opened
-from irwm.running.reference import losses
-from irwm.running.text import WINDOW, causal, exp_mean
+from irwm.inference import open_model
+from irwm.inference.loading import Opened
+from irwm.inference.reference import losses
+from irwm.inference.text import WINDOW, causal, exp_mean
 
 
 def perplexity(opened: Opened, token_ids: Sequence[int], window: int) -> float:

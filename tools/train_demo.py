@@ -28,7 +28,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from irwm.running.text import WINDOW
+from irwm.inference.text import WINDOW
 from tools.demo_corpus import STDLIB, Corpus, build_corpus
 from tools.perplexity import measure
 
@@ -62,10 +62,10 @@ little. It provides trained weights and a perplexity that can get worse; it is n
 
 ## Perplexity
 
-**{perplexity:.2f}** on `irwm/running/heldout.txt` ({tokens:,} tokens with the leading `<s>`, {bytes:,} bytes), measured
-on the saved bfloat16 checkpoint with float32 arithmetic, {window} tokens at a time:
+**{perplexity:.2f}** on `irwm/inference/heldout.txt` ({tokens:,} tokens with the leading `<s>`, {bytes:,} bytes),
+measured on the saved bfloat16 checkpoint with float32 arithmetic, {window} tokens at a time:
 
-    python -m tools.perplexity assets/demo irwm/running/heldout.txt
+    python -m tools.perplexity assets/demo irwm/inference/heldout.txt
 
 With windows of the full {context} tokens (`--window {context}`) it is {perplexity_full:.2f}. On as much of the prose
 the model was trained on it is {perplexity_seen:.2f} ({window} tokens at a time).

@@ -9,8 +9,8 @@ from irwm import Parameters
 from irwm.errors import ParameterError
 from irwm.report.numbers import number
 from irwm.scheme.parameters import NOISE_LEVELS, many_recipients, one_owner
-from ui.amounts import size_text
 from ui.preset_names import MANY, PAPER, STANDARD
+from ui.units import size_text
 
 PRESETS = (STANDARD, MANY, PAPER)
 # How the noise of Algorithm 4 is added to a row; `Parameters` calls this `spread` and `noise_level`.

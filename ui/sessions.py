@@ -19,8 +19,8 @@ from storage.backup import latest_backup
 from storage.errors import VaultLockedError, VaultMissingError
 from storage.job_keys import JobsKeys
 from storage.session import time_awake_or_asleep
-from storage.tries import Tries
 from storage.vault import Vault
+from storage.wrong_passphrases import Tries
 
 ID_BYTES = 32
 # More browsers than one user opens; limited because any program on this computer may open sessions.

@@ -42,7 +42,7 @@ from benchmarks.reproduce.page import Page, Record, table
 from benchmarks.sources import digest
 from benchmarks.written import stamp
 from irwm.errors import IrwmError
-from irwm.running import default_text
+from irwm.inference import default_text
 
 ROOT = Path(__file__).resolve().parents[2]
 # Timings first, while no other work runs; survival early, since the others reuse most of its trials.
@@ -169,7 +169,7 @@ def _about(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
         "command": f"python -m benchmarks.reproduce{' ' + names if names else ''}{flags}",
         "models": [model.to_dict() for model in bench.models],
         "tokens": bench.sizes.tokens,
-        "text": "the bundled text (irwm/running/heldout.txt)" if options.text is None else "the owner's text",
+        "text": "the bundled text (irwm/inference/heldout.txt)" if options.text is None else "the owner's text",
         "machine": f"{bench.cores} cores, {bench.workers} trials at a time, models on {bench.device}",
         "versions": packages,
     }

@@ -13,7 +13,7 @@ from benchmarks.reproduce.bench import SECRET, Bench
 from benchmarks.reproduce.models import MODES, parameters_of
 from benchmarks.reproduce.page import Page, Record, change, percent
 from benchmarks.reproduce.trials import utility_record
-from irwm.running import compare, reference
+from irwm.inference import compare, reference
 
 NAME, TITLE = "fidelity", "Tables 3 to 5: fidelity"
 
@@ -121,7 +121,7 @@ def write(page: Page, results: dict[str, Any], models: list[Record]) -> None:
     page.settings(
         (
             ("measured on", "C-Eval, MMLU, WiC, WSC, COPA, CB, BoolQ, PIQA, MultiRC, HellaSwag (OpenCompass)",
-             "the text's second part; `irwm.running.harness` runs benchmarks if the owner has them"),
+             "the text's second part; `irwm.inference.harness` runs benchmarks if the owner has them"),
             ("single", "t of 5 to 20, scale adjusted to each model", "the same t, scale 1000"),
             ("multi", "t of 5 to 20, noise not given", "the same t, as many noise coordinates, `auto`; the preset"),
             ("size", "2 to 8 billion parameters", "the models above; noise costs in proportion to its share of a row"),

@@ -13,7 +13,7 @@ import irwm
 from irwm.attacks.layers import count_layers
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import IrwmError
-from irwm.running.opened import open_tokenizer
+from irwm.inference.loading import open_tokenizer
 from irwm.scheme.parameters import many_recipients
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,7 +23,7 @@ from irwm.attacks.finetuning import finetune
 from irwm.attacks.trial import Trial, try_attack
 from irwm.evidence.finding import Finding
 from irwm.evidence.verdict import log10_risk
-from irwm.running import Reference, Utility, reference
+from irwm.inference import Reference, Utility, reference
 from ui.jobs.executors import end_with_parent
 
 BETAS = (0.01, 0.1, 0.2)

@@ -3,8 +3,8 @@
 `irwm.checkpoint.served_model` recovers an output head from complete vectors. This needs much less: the fingerprint of a
 copy is a sum of secret signs, and it shows in the gradient of the likelihood of what the copy generated.
 
-    given       what is known of the answers
-    names       which token a server means by a text
+    answers     what is known of the answers
+    token_names  which token a server means by a text
     responses   from a server's responses to answers
     weights     the weights of tokens in the score
     gradient    the gradient of the likelihood, as rows that signs are summed over
@@ -15,7 +15,7 @@ copy is a sum of secret signs, and it shows in the gradient of the likelihood of
 This is the one package besides the attacks that runs a model, and it runs only the original.
 """
 
-from irwm.answers.given import Answers
+from irwm.answers.answers import Answers
 from irwm.answers.responses import answers_from_responses
 from irwm.answers.result import AnswersFinding
 from irwm.answers.tracing import detect_answers, trace_answers

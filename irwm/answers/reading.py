@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.answers.given import Answers
+from irwm.answers.answers import Answers
 from irwm.answers.gradient import Gradient
 from irwm.answers.weights import TEMPERATURES, weightings
 from irwm.checkpoint import Checkpoint
@@ -15,10 +15,10 @@ from irwm.errors import ParameterError, UnsupportedCheckpointError
 from irwm.evidence.finding import FINGERPRINT, Evidence
 from irwm.evidence.fingerprint import Group, task_of
 from irwm.evidence.sign_sums import score
+from irwm.inference.likelihood import batches, context_of, gradients, log_probabilities, matrix_of, windows
+from irwm.inference.loading import open_weights
 from irwm.keys.check_original import check_geometry, check_original
 from irwm.keys.key import Key
-from irwm.running.likelihood import batches, context_of, gradients, log_probabilities, matrix_of, windows
-from irwm.running.opened import open_weights
 from irwm.scheme.basis import Basis
 from irwm.scheme.parameters import EMBEDDING, HEAD, PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from irwm.answers.given import Answers
-from irwm.answers.names import Names
+from irwm.answers.answers import Answers
+from irwm.answers.token_names import Names
 from irwm.checkpoint import Checkpoint
 from irwm.errors import AnswersError, printable
-from irwm.running.opened import open_tokenizer, typed
+from irwm.inference.loading import open_tokenizer, typed
 
 # A prompt: a text, or a chat's messages ({"role": ..., "content": ...}).
 Prompt = str | Sequence[Mapping[str, Any]]

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from irwm.answers.given import Answers
+from irwm.answers.answers import Answers
 from irwm.answers.reading import places_of, readings_of
 from irwm.answers.result import AnswersFinding
 from irwm.checkpoint import Checkpoint

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.answers.given import Answers
+from irwm.answers.answers import Answers
 
 TEXT, LOG_PROBABILITIES = "text", "log-probabilities"
 # The limit of a token's weight, in median deviations. A marked row of a tied model moves its token's log-probability by

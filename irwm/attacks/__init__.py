@@ -16,7 +16,7 @@ from irwm.attacks.merging import merge
 from irwm.attacks.noise import add_noise
 from irwm.attacks.pruning import prune, prune_neurons
 from irwm.attacks.quantisers import autoround, dequantised, to_bitsandbytes, to_gguf
-from irwm.attacks.quantization import quantize
+from irwm.attacks.round_to_nearest import quantize
 
 __all__ = [
     "adaptive",

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from irwm.checkpoint import open_checkpoint
 from irwm.checkpoint.layout import require_safetensors
 from irwm.errors import UnsupportedCheckpointError
+from irwm.inference.measure import Told
+from irwm.inference.reference import Progress
 from irwm.keys.key import Key
-from irwm.running.measure import Told
-from irwm.running.reference import Progress
 
 # The models of a `Setup` that an attack reads, by the names of its attributes.
 RELEASE: tuple[str, ...] = ("release",)

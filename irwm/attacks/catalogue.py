@@ -32,15 +32,15 @@ from irwm.attacks.quantisers import (
     to_bitsandbytes,
     to_gguf,
 )
-from irwm.attacks.quantization import quantize
+from irwm.attacks.round_to_nearest import quantize
 from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import UnsupportedCheckpointError
 from irwm.families.family import anatomy_of
-from irwm.keys.asked import tokens_asked
+from irwm.inference.loading import has_tokenizer
+from irwm.inference.serving import Serving, answers
 from irwm.keys.key import generate_key
+from irwm.keys.queried_tokens import tokens_asked
 from irwm.release.insertion import insert
-from irwm.running.opened import has_tokenizer
-from irwm.running.serving import Serving, answers
 
 DAMAGE, QUANTISATION, TRAINING = "Damage", "Quantisation", "Training"
 MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same)"

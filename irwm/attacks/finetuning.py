@@ -11,10 +11,10 @@ import torch
 
 from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
 from irwm.errors import ParameterError, UnsupportedCheckpointError
+from irwm.inference import open_model
+from irwm.inference.loading import quiet
+from irwm.inference.reference import Progress
 from irwm.release.partial import require_absent
-from irwm.running import open_model
-from irwm.running.opened import quiet
-from irwm.running.reference import Progress
 
 ALL, LORA, LAYER_0 = "all", "lora", "layer 0"
 WHAT = (ALL, LORA, LAYER_0)

@@ -14,7 +14,7 @@ from irwm.errors import CancelledError, IrwmError
 from irwm.evidence.detection import WAYS, detect_ways
 from irwm.evidence.examination import Examination
 from irwm.evidence.finding import Finding
-from irwm.running import Reference, SameFunction, Utility, compare, same_function
+from irwm.inference import Reference, SameFunction, Utility, compare, same_function
 from irwm.tracing import Tracing, trace_each
 
 

@@ -3,7 +3,7 @@
     files              regular files only, read by position, compared with their first state
     magic, dtypes      file formats by their first bytes; number formats, including GGML's
     formats            where each tensor is in a safetensors, PyTorch or GGUF file
-    confined           the program of a parser's process: it sets limits, then runs the parser
+    parser_process     the program of a parser's process: it sets limits, then runs the parser
     tensors            a tensor in a file, or a weight that is made up of several tensors
     rows               reads a tensor or some of its rows, and only their bytes, each once
     shards             which files make up a checkpoint
@@ -14,7 +14,7 @@
     fingerprint_cache  cached fingerprints of large originals, valid while their files do not change
     model              `open_checkpoint` and what it returns, a `Checkpoint`
     served_model       a served model of which only answers are known, as a checkpoint of one tensor
-    heard              facts about a served model and its server, as a report prints them
+    served_source      facts about a served model and its server, as a report prints them
     recorded           the file format for answers and the evidence of their source
     suspects           a suspect in any form: weights, an adapter, or answers
     tokens             which string has which id, and which ids never occur in text

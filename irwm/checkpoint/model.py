@@ -21,9 +21,9 @@ from irwm.checkpoint.files import listed
 from irwm.checkpoint.fingerprint_cache import fingerprint_of
 from irwm.checkpoint.formats import SAFETENSORS, Format
 from irwm.checkpoint.formats.content import Metadata
-from irwm.checkpoint.heard import Heard
 from irwm.checkpoint.layout import require_safetensors
 from irwm.checkpoint.rows import RowCache, Rows, enough_memory, read_tensor, row_numbers
+from irwm.checkpoint.served_source import Heard
 from irwm.checkpoint.tensors import PackedTensor, Tensor, stream_tensor
 from irwm.errors import (
     CheckpointError,

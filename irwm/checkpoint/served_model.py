@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from irwm.checkpoint.heard import Heard
 from irwm.checkpoint.model import Checkpoint
+from irwm.checkpoint.served_source import Heard
 from irwm.checkpoint.tensors import PackedTensor, TensorEntry, parameters_of
 from irwm.errors import AnswersError
 from irwm.families import Layout, TensorRef

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from irwm.checkpoint.heard import Recording, utc_text
 from irwm.checkpoint.model import Checkpoint
 from irwm.checkpoint.opening import open_checkpoint
 from irwm.checkpoint.recorded import Header, RecordedAnswers, holds_answers, other_vocabulary, read_answers
 from irwm.checkpoint.served_model import require_enough, suspect_from_answers
+from irwm.checkpoint.served_source import Recording, utc_text
 from irwm.errors import AnswersError, AnswersFileError, path_from
 
 

@@ -12,7 +12,7 @@
     attention          the similarity of the layer-0 attention of two models, used by lineage
     likelihood_ratio   the weight of the ranks as evidence, and the words for it
     decoys             error rates measured on the suspect itself, with wrong keys
-    neutral            a model of the original's size that shares no structure with the original
+    neutral_model      a model of the original's size that shares no structure with the original
     devices            falling back to the processor if a GPU has too little memory
     parallel           many keys at the same time, on all cores
 

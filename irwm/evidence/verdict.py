@@ -15,7 +15,7 @@ from irwm.evidence.finding import COMBINATIONS, FOUND, INCONCLUSIVE, NOT_FOUND, 
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, with_mark
 from irwm.scheme.parameters import EMBEDDING, FEWEST_PERMUTATIONS, HEAD, Parameters, chance_of_counting
 from irwm.scheme.probabilities import fisher_floor_log10
-from irwm.scheme.stated import LEAST_LOG10
+from irwm.scheme.stated_odds import LEAST_LOG10
 
 # Found at or below the first log10 risk; between the two the evidence is too strong to dismiss and too weak to accuse.
 FOUND_LOG10_RISK = -6.0

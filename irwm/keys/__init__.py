@@ -4,6 +4,6 @@
 
     key              a `Key`, its creation, and its bytes
     digests          the digests of a key's inputs in its original: the rows that it reads, and layer 0
-    asked            the tokens that a served model is queried for
+    queried_tokens   the tokens that a served model is queried for
     check_original   checks that an original is the key's, and that the key was derived from it
 """

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from irwm.errors import printable
 from irwm.ownership.key_search import Standing
-from irwm.scheme.stated import CAPPED, LEAST_LOG10
+from irwm.scheme.stated_odds import CAPPED, LEAST_LOG10
 
 UNFIT, ORIGINAL_MARKED, EARLIER = "key does not fit", "original carries the other's mark", "earlier commitment"
 RELEASE_MARKED = "release carries the other's mark"

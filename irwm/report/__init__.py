@@ -21,9 +21,11 @@
     write           all files, published together
     verify          every check of a received report (docs/verifying.md), in parts:
                     checks (one check, and all of them), claims (expected values by place), consistency with
-                    reading_claims, tracing_claims, examined_claims and sentences (a report), rulings (a dispute),
-                    lab_claims, sweep_claims, stamps (time-stamps), recorded (a document read back as a finding),
-                    redrawn (page and PDF drawn again), examined (models and key), sandbox (all in a limited child)
+                    reading_claims, tracing_claims, examined_claims and verify_sentences (a report),
+                    rulings (a dispute), lab_claims, sweep_claims, stamps (time-stamps), recorded (a document read
+                    back as a finding),
+                    verify_drawings (page and PDF drawn again), verify_examination (models and key),
+                    sandbox (all of it in a limited child)
     reproduction    the detection run again and compared with the document, number by number
 
 This package does not use Gradio, open a database or read a clock. Its names are imported on first use, so a vault can

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from irwm.errors import IrwmError, printable
-from irwm.report.states import Stated, States
+from irwm.report.value_states import Stated, States
 
 HOLDS = (
     "This report holds: the expected identity signed it, and everything that its verdict depends on was computed again."

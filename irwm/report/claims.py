@@ -12,8 +12,8 @@ from irwm.report import schema
 from irwm.report.checks import IDENTITY, LOG
 from irwm.report.document import ReportError
 from irwm.report.reproduction import RELATIVE, Difference
-from irwm.report.states import Stated
 from irwm.report.structure import plain
+from irwm.report.value_states import Stated
 
 # The place of a value, the value, and what it should be: a value, or in words what it must be.
 Claim = tuple[str, Any, Any]

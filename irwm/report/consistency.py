@@ -5,7 +5,7 @@ every sentence from those. The document holds all of them, so a change of one wi
 other values follow from the inputs, which `STATED` lists; `tests/report/test_every_leaf.py` alters every value of real
 reports and compares the two.
 
-    reading_claims, tracing_claims, examined_claims, sentences    the claims, part by part
+    reading_claims, tracing_claims, examined_claims, verify_sentences the claims, part by part
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import COMBINATIONS
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.key_search import standing
-from irwm.report import examined_claims, reading_claims, schema, sentences, tracing_claims
+from irwm.report import examined_claims, reading_claims, schema, tracing_claims, verify_sentences
 from irwm.report.checks import (
     CHOICES,
     CONTROLS,
@@ -52,7 +52,7 @@ from irwm.report.document import SCHEMA, VERSION, paid_for
 from irwm.report.likelihood import claimed_log10_risk, likelihood
 from irwm.report.recorded import finding_of
 from irwm.report.reproduction import ABSOLUTE, Difference
-from irwm.report.states import Stated
+from irwm.report.value_states import Stated
 from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_floor_log10
 
@@ -215,7 +215,7 @@ def contradictions(document: schema.Report, assigned: set[str] | None = None) ->
 def claims(document: schema.Report) -> Iterator[Claim]:
     """The places of a report whose values follow from the rest of it, with the recorded and the expected value."""
     yield from each("schema", document["schema"], {"name": SCHEMA, "version": VERSION})
-    yield from sentences.status(document)
+    yield from verify_sentences.status(document)
     p = Parameters.from_dict(document["parameters"])
     reading, evaluation = document["reading"], document["evaluation"]
     for name, each_reading in (
@@ -240,11 +240,11 @@ def claims(document: schema.Report) -> Iterator[Claim]:
     if document["tracing"] is not None:
         yield from tracing_claims.claims(document, document["tracing"])
     yield from examined_claims.controls(document)
-    yield from sentences.verdict(document)
+    yield from verify_sentences.verdict(document)
     yield from _likelihood(document)
     yield from _standing(document)
     yield from examined_claims.error_rates(document, p, best)
-    yield from sentences.others(document)
+    yield from verify_sentences.others(document)
     yield from _keys(document)
 
 

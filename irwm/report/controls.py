@@ -21,7 +21,7 @@ import irwm
 from irwm import Examination, Finding, Key
 from irwm.evidence.decoys import decoys as rank_decoys
 from irwm.evidence.detection import detect_marks
-from irwm.evidence.neutral import write_neutral
+from irwm.evidence.neutral_model import write_neutral
 from irwm.report import schema, tracing
 from irwm.report.checks import CONTROLS, Check, listed
 from irwm.report.error_rates import NeutralModel

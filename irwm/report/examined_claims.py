@@ -13,8 +13,8 @@ from datetime import datetime
 import numpy as np
 
 from irwm import Parameters
-from irwm.checkpoint.heard import utc_text
 from irwm.checkpoint.served_model import ANSWERS
+from irwm.checkpoint.served_source import utc_text
 from irwm.errors import printable
 from irwm.evidence import lineage as lineages
 from irwm.evidence.decoys import BANK_ROWS, MOST_PERMUTATIONS, MOST_POSITIONS, NUMBER, PER_MAP

@@ -15,9 +15,9 @@ import irwm
 from irwm import Checkpoint, Finding, Key, Manifest
 from irwm.checkpoint.files import open_regular, read_small, resolved, stays_inside
 from irwm.checkpoint.formats import GGUF
-from irwm.checkpoint.heard import Heard
 from irwm.checkpoint.layout import CONFIG_NAME
 from irwm.checkpoint.model import folder_of, is_single_file
+from irwm.checkpoint.served_source import Heard
 from irwm.checkpoint.tokens import TOKENIZER_FILES
 from irwm.checkpoint.weight_sets import ADAPTER_CONFIG
 from irwm.errors import CheckpointError, shown_path

@@ -11,7 +11,7 @@ from irwm.evidence.detection import WAYS
 from irwm.evidence.examination import MAPS
 from irwm.evidence.finding import COMBINATIONS, FORMS, FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
-from irwm.report import schema, sentences
+from irwm.report import schema, verify_sentences
 from irwm.report.claims import (
     CASE,
     CUSTODY,
@@ -32,8 +32,8 @@ from irwm.report.lab import LIMITATIONS, SCHEMA, VERSION
 from irwm.report.lab_rows import ATTACK, CONTROL, MANY, NOT_AN_ATTACK, SINGLE, number_of
 from irwm.report.reading_claims import counted
 from irwm.report.reproduction import Difference
-from irwm.report.states import Stated
 from irwm.report.tracing import MARK, TRACING
+from irwm.report.value_states import Stated
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.recognition import RISK
 
@@ -80,7 +80,7 @@ def contradictions(document: schema.Lab, assigned: set[str] | None = None) -> li
 
 def claims(document: schema.Lab) -> Iterator[Claim]:
     """The values of a lab's document that follow from the rest of it, recorded and expected."""
-    yield from sentences.frame(document, SCHEMA, VERSION, LIMITATIONS)
+    yield from verify_sentences.frame(document, SCHEMA, VERSION, LIMITATIONS)
     yield from item("original", document["original"])
     rows = [len(mark["rows"]) for mark in document["marks"]]
     yield from within("trials", document["trials"], 1)

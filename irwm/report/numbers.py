@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from irwm.scheme.stated import CAPPED, LEAST_LOG10
+from irwm.scheme.stated_odds import CAPPED, LEAST_LOG10
 
 RAISED = str.maketrans("−-0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 CAPPED_HTML = CAPPED.replace("³⁰", "<sup>30</sup>")

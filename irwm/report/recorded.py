@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm import Alignment, Finding, Parameters, Reading
-from irwm.checkpoint.heard import Heard, Recording
+from irwm.checkpoint.served_source import Heard, Recording
 from irwm.evidence.detection import NO_EMBEDDING
 from irwm.evidence.examination import BORROWED
 from irwm.evidence.finding import FINGERPRINT, MARK, Evidence

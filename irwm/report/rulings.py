@@ -1,7 +1,7 @@
 """Checks whether the rulings of a dispute follow from its tests and dates: they are made again by the same rules.
 
-Only the models and both keys can show whether the tests themselves read as recorded (`irwm.report.resolved`). `STATED`
-lists the inputs; all other values follow from them.
+Only the models and both keys can show whether the tests themselves read as recorded (`irwm.report.verify_dispute`).
+`STATED` lists the inputs; all other values follow from them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from irwm.evidence.verdict import DISMISSED_LOG10_RISK, FOUND_LOG10_RISK
 from irwm.ownership.dispute import EXHIBIT, ORIGINAL, RELEASE, remarks
 from irwm.ownership.key_search import Standing, standing
 from irwm.ownership.rules import rule, winner_of
-from irwm.report import schema, sentences
+from irwm.report import schema, verify_sentences
 from irwm.report.checks import CHOICES, CLAIMANTS, EXAMINATION, KEY, MODELS, ROOT, TIME_STAMP
 from irwm.report.claims import (
     CASE,
@@ -48,7 +48,7 @@ from irwm.report.dispute import LIMITATIONS, SCHEMA, VERSION, stamp_in_words
 from irwm.report.reading_claims import counted
 from irwm.report.recorded import ALIGNED_SOMEHOW
 from irwm.report.reproduction import Difference
-from irwm.report.states import Stated
+from irwm.report.value_states import Stated
 from irwm.scheme.probabilities import rademacher_tail_log10
 
 REFUSED: Final = "refused"
@@ -190,7 +190,7 @@ def contradictions(document: schema.Dispute, assigned: set[str] | None = None) -
 
 def claims(document: schema.Dispute) -> Iterator[Claim]:
     """The values of a dispute's document that follow from its tests and dates, recorded and expected."""
-    yield from sentences.frame(document, SCHEMA, VERSION, LIMITATIONS)
+    yield from verify_sentences.frame(document, SCHEMA, VERSION, LIMITATIONS)
     by_claimant = {claim["claimant"]: claim for claim in document["claims"]}
     yield "claims", len(by_claimant), len(document["claims"])
     for i, claim in enumerate(document["claims"]):
@@ -291,7 +291,7 @@ def _test(where: str, test: schema.Test, parameters: schema.Parameters, comparis
     if test["lineage"] == NOT_DERIVED:
         yield f"{where}.verdict", word, INCONCLUSIVE
     if test["lineage"] == DERIVED or word == FOUND or (test["lineage"] == CANNOT_TELL and word == NOT_FOUND):
-        made = sentences.judged(finding, test["reason"])
+        made = verify_sentences.judged(finding, test["reason"])
         yield f"{where}.verdict", word, made.verdict
         yield f"{where}.reason", test["reason"], made.reason
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from irwm.checkpoint.child_process import module_command, module_environment
-from irwm.checkpoint.confined import address_space, limit
+from irwm.checkpoint.parser_process import address_space, limit
 from irwm.errors import path_from, printable, shown_path
 from irwm.report.checks import EXAMINATION, Check, Verification
 from irwm.report.received import receive
-from irwm.report.states import Stated, States
+from irwm.report.value_states import Stated, States
 
 if TYPE_CHECKING:
-    from irwm.report.brought import Brought
+    from irwm.report.reader_inputs import Brought
 
 # A report of 10 000 positions takes a minute and a gigabyte, nearly all of it for drawing its PDF again.
 SECONDS, MEMORY = 120, 2 << 30
@@ -155,7 +155,7 @@ def main() -> None:
     if (hopeless := report.hopeless()) is not None:
         return _answer(Verification((hopeless,)))
     # Import torch and the rest only now: they take more memory than most garbage files.
-    from irwm.report.brought import Brought
+    from irwm.report.reader_inputs import Brought
     from irwm.report.verify import verified
 
     given = {"identity": asked["identity"], "roots_pem": asked["roots_pem"]}

@@ -667,7 +667,7 @@ class LabTraced(TypedDict):
 
 
 class Utility(TypedDict):
-    """As `irwm.running.Utility`."""
+    """As `irwm.inference.Utility`."""
 
     tokens: int
     perplexity_reference: Extended | None
@@ -683,7 +683,7 @@ class Utility(TypedDict):
 
 
 class Proof(TypedDict):
-    """As `irwm.running.SameFunction`."""
+    """As `irwm.inference.SameFunction`."""
 
     largest: Extended
     typical: Extended

@@ -22,7 +22,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from irwm.errors import printable
 from irwm.report.schema import DOCUMENTS
-from irwm.report.states import Place, text_of
+from irwm.report.value_states import Place, text_of
 
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 # Sentences of a finding are far shorter; the limit keeps a name from a file from filling the page.

@@ -10,8 +10,8 @@ from irwm.report.checks import FOLDER, KEY, KEYS
 from irwm.report.claims import VERSIONS, Claim, contradicted, digest, each, equal, must, within
 from irwm.report.document import from_json
 from irwm.report.reproduction import Difference
-from irwm.report.states import Stated
 from irwm.report.sweep import FOUND_AT, SCHEMA, VERSION, json_name, keys_digest, summary
+from irwm.report.value_states import Stated
 
 # The inputs of an overview; all other values follow from them and from its reports, which have their own inputs.
 STATED = (

@@ -23,7 +23,7 @@
     log             the given audit log holds the entry that the signature names
     report_files    of a sweep: pages, PDFs and signatures next to the overview are those that its signer signed
 
-`irwm.report.states` then says which values of a report are derived, consistent or stated.
+`irwm.report.value_states` then says which values of a report are derived, consistent or stated.
 
 A check that fails says what is wrong; one that could not be made says why. Bad input raises no exception, and a
 document with a value that cannot be computed fails: a file made to stop the verifier must not pass for one that could
@@ -39,18 +39,18 @@ from typing import Any
 
 from irwm import Key
 from irwm.errors import IrwmError, SignatureError, printable
-from irwm.report import consistency, dispute, lab, redrawn, rulings, schema, stamps, sweep, sweep_claims
+from irwm.report import consistency, dispute, lab, rulings, schema, stamps, sweep, sweep_claims, verify_drawings
 from irwm.report.audit_log import check_log
-from irwm.report.brought import Brought, Model
 from irwm.report.checks import EXAMINATION, TIME_STAMP, Check, Verification, held, listed, of_document, said
 from irwm.report.document import SCHEMA, from_json, json_pieces
-from irwm.report.examined import examined_again
+from irwm.report.reader_inputs import Brought, Model
 from irwm.report.received import PARTS, SIGNATURE, Received, receive
 from irwm.report.reproduction import Difference, should_be
-from irwm.report.resolved import resolved_again
 from irwm.report.signature_file import SignedReport, read_signature
-from irwm.report.states import Stated, States, states
-from irwm.report.swept import SweepReports, check_sweep, swept_again
+from irwm.report.value_states import Stated, States, states
+from irwm.report.verify_dispute import resolved_again
+from irwm.report.verify_examination import examined_again
+from irwm.report.verify_sweep import SweepReports, check_sweep, swept_again
 
 __all__ = ["Check", "Verification", "verify_report"]
 
@@ -163,10 +163,10 @@ def _own(report: Received, document: Any, kind: str, reports: Mapping[str, bytes
         of_document(
             "rulings" if kind == dispute.SCHEMA else "numbers", lambda: _numbers(document, kind, reports, assigned)
         ),
-        compared("page", lambda html: redrawn.check_page(document, html, json_name, _DRAWN.get(kind))),
+        compared("page", lambda html: verify_drawings.check_page(document, html, json_name, _DRAWN.get(kind))),
     ]
     if kind == SCHEMA:
-        checks.append(compared("pdf", lambda pdf: redrawn.check_pdf(document, pdf, json_name)))
+        checks.append(compared("pdf", lambda pdf: verify_drawings.check_pdf(document, pdf, json_name)))
     return checks
 
 

@@ -10,7 +10,7 @@ This package does not deal with suspects: `irwm.alignment` aligns them and `irwm
     noise          noise addition (Algorithm 4)
     basis          each row's secret orthogonal basis (Algorithms 4 to 6)
     probabilities  equations 1 to 3, exact tails, combined p-values
-    stated         the smallest odds that a person is told
+    stated_odds    the smallest odds that a person is told
     derivation     from one secret to every choice of a mark (docs/key-format.md)
     permutations   from a stream: the key's secret ones, and the public ones used for every rank
     keystream      the standards that these use: HKDF and ChaCha20

@@ -16,7 +16,7 @@ from irwm.alignment.rows import Rows, median_row
 from irwm.alignment.rows_by_content import candidates
 from irwm.alignment.rows_by_name import by_tokenizer
 from irwm.attacks.equivalence import apply, read_state, write_state
-from irwm.evidence.neutral import write_neutral
+from irwm.evidence.neutral_model import write_neutral
 from tests.alignment.test_pipeline import disguised
 
 

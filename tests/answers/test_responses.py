@@ -13,7 +13,7 @@ import pytest
 
 import irwm
 from irwm.errors import AnswersError, UnsupportedCheckpointError
-from irwm.running.opened import open_tokenizer
+from irwm.inference.loading import open_tokenizer
 
 PROMPT, TEXT = "def main():\n", "    return [item for item in items if item]\n"
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"

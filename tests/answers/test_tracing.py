@@ -14,8 +14,8 @@ import irwm
 from irwm.answers.reading import gradients_of, readings_of
 from irwm.answers.weights import LOG_PROBABILITIES, TEMPERATURES, TEXT
 from irwm.errors import AnswersError, KeyMismatchError, ParameterError, UnsupportedCheckpointError
+from irwm.inference.loading import open_weights
 from irwm.keys.key import Key
-from irwm.running.opened import open_weights
 from irwm.scheme.basis import Basis
 from irwm.scheme.noise import places
 from tools.copies import keys_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from irwm.running.likelihood import batches, windows
+from irwm.inference.likelihood import batches, windows
 
 
 @pytest.mark.parametrize("context", [2, 3, 16, 100])

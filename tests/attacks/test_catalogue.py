@@ -17,7 +17,7 @@ from irwm.attacks.catalogue import ATTACKS, DISGUISE, GROUPS, TRAINING
 from irwm.attacks.quantisers import to_gguf
 from irwm.attacks.trial import try_attack
 from irwm.errors import NotApplicableError
-from irwm.running import open_model
+from irwm.inference import open_model
 from tests.attacks.models import edited
 from tools.small_models import write_llama
 

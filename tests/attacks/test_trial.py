@@ -13,7 +13,7 @@ from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import try_attack
 from irwm.errors import CancelledError, ParameterError
 from irwm.evidence.detection import WAYS, detect_ways
-from irwm.running import Reference, default_text, reference
+from irwm.inference import Reference, default_text, reference
 from irwm.scheme.parameters import many_recipients
 
 

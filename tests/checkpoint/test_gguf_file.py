@@ -17,9 +17,9 @@ import torch
 from irwm.checkpoint import Checkpoint, find_files, open_checkpoint, read_tensor, token_ids
 from irwm.checkpoint.dtypes import BLOCK_FORMATS, dequantised, stored_as
 from irwm.checkpoint.files import FileState
-from irwm.checkpoint.formats import gguf_parser, reading
-from irwm.checkpoint.formats.child import ParserLimits
+from irwm.checkpoint.formats import gguf_parser, read_budget
 from irwm.checkpoint.formats.gguf_file import read_gguf
+from irwm.checkpoint.formats.parser_child import ParserLimits
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.checkpoint.tensors import TensorEntry
 from irwm.errors import CheckpointChangedError, CheckpointError, CorruptCheckpointError, UnsupportedCheckpointError
@@ -164,7 +164,7 @@ def test_vocabulary_of_non_text_bytes_is_read(path: Path) -> None:
 
 def test_a_large_real_vocabulary_is_read_in_little_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Llama 3's: 128 256 tokens and 280 147 merges. The gguf package's reader needs 750 MB for it."""
-    monkeypatch.setattr(reading, "LIMITS", ParserLimits(memory=128 << 20))
+    monkeypatch.setattr(read_budget, "LIMITS", ParserLimits(memory=128 << 20))
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_token_list([f"token{i}" for i in range(128_256)])
     writer.add_token_types([1] * 128_256)
@@ -253,7 +253,7 @@ def test_the_childs_answer_is_checked(path: Path, values: np.ndarray, monkeypatc
     size = FileState.of(path.stat()).size
     start = entry(path, "b").start
     right = {"metadata": {}, "tensors": [["b", 0, [10, 512], start]], "data": start, "alignment": 32}
-    monkeypatch.setattr(reading, "run_parser", lambda *_: right)
+    monkeypatch.setattr(read_budget, "run_parser", lambda *_: right)
     assert list(read_gguf(path).tensors) == ["b"]
     tensors = [
         *(["b", 0, [10, 512]], ["b", 0, [10, 512], -start], ["b", 0, [10, 512], start + 32]),
@@ -269,7 +269,7 @@ def test_the_childs_answer_is_checked(path: Path, values: np.ndarray, monkeypatc
         *({**right, **change} for change in ({"metadata": []}, {"tensors": {"b": 1}}, {"data": start - 32})),
         *({**right, **change} for change in ({"data": -1}, {"alignment": None})),
     ):
-        monkeypatch.setattr(reading, "run_parser", lambda *_, wrong=wrong: wrong)
+        monkeypatch.setattr(read_budget, "run_parser", lambda *_, wrong=wrong: wrong)
         with pytest.raises(CheckpointError):
             read_gguf(path)
 
@@ -425,7 +425,7 @@ def test_a_file_changed_while_its_header_is_parsed_is_noticed(
         CHANGES[change](path, sound)
         return answer
 
-    monkeypatch.setattr(reading, "run_parser", then_change)
+    monkeypatch.setattr(read_budget, "run_parser", then_change)
     refused(path, CheckpointChangedError)
 
 
@@ -472,7 +472,7 @@ def test_random_header_changes_end_in_typed_error_or_valid_checkpoint(
     sound: bytes, path: Path, monkeypatch: pytest.MonkeyPatch, count: int, least: int, most: int, in_child: bool
 ) -> None:
     if not in_child:
-        monkeypatch.setattr(reading, "run_parser", without_child)
+        monkeypatch.setattr(read_budget, "run_parser", without_child)
     rng, said = random.Random(int(in_child)), []
     stop = min(sound.index(b"token_embd.weight") + 2000, len(sound))
     for _ in range(count):

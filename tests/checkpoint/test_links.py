@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from irwm.checkpoint import find_files, open_checkpoint, special_token_ids
-from irwm.checkpoint.formats.child import run_parser
+from irwm.checkpoint.formats.parser_child import run_parser
 from irwm.checkpoint.formats.read_budget import ReadBudget
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
 from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import irwm
 from irwm.checkpoint.served_model import _raise_absurd, _told_alike, recovered_head, soft_cap_of, width_of, without_cap
 from irwm.errors import AnswersError
-from irwm.running import default_text
-from irwm.running.serving import Serving
+from irwm.inference import default_text
+from irwm.inference.serving import Serving
 from tests.conftest import Marked
 
 WIDTH = 128  # of the small Gemma

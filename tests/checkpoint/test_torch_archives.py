@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from irwm.checkpoint import open_checkpoint, read_tensor
-from irwm.checkpoint.formats import child, reading, torch_parser
+from irwm.checkpoint.formats import parser_child, read_budget, torch_parser
 from irwm.checkpoint.formats.torch_file import read_torch
 from irwm.errors import (
     CheckpointError,
@@ -283,10 +283,10 @@ def test_pickle_that_allocates_gigabytes_from_a_number_is_refused(tmp_path: Path
 
 @pytest.mark.fault(74)
 def test_seconds_of_children_are_counted_for_a_checkpoint(torch_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "SECONDS", 1)
-    monkeypatch.setattr(reading, "SECONDS_PER_FILE", 1)
+    monkeypatch.setattr(read_budget, "SECONDS", 1)
+    monkeypatch.setattr(read_budget, "SECONDS_PER_FILE", 1)
     now = [0.0]
-    one = reading.Reading(torch_folder, files=1, clock=lambda: now[0])
+    one = read_budget.ReadBudget(torch_folder, files=1, clock=lambda: now[0])
     for seconds, used in ((2, 0.9), (1, 0.2)):
         with one.child(torch_folder / WHOLE) as (limits, _):
             assert limits.seconds == seconds
@@ -294,9 +294,9 @@ def test_seconds_of_children_are_counted_for_a_checkpoint(torch_folder: Path, mo
     with pytest.raises(CorruptCheckpointError) as caught, one.child(torch_folder / WHOLE):
         pass
     assert caught.value.expected == "2 seconds for all of them"
-    with reading.Reading(torch_folder, files=10**6).child(torch_folder / WHOLE) as (limits, _):
-        assert limits.seconds == child.LIMITS.seconds, "no file may have more than any other"
-    assert reading.Reading(torch_folder, files=10**6).seconds < 300
+    with read_budget.ReadBudget(torch_folder, files=10**6).child(torch_folder / WHOLE) as (limits, _):
+        assert limits.seconds == parser_child.LIMITS.seconds, "no file may have more than any other"
+    assert read_budget.ReadBudget(torch_folder, files=10**6).seconds < 300
 
 
 BUSY = 4
@@ -310,10 +310,10 @@ def test_reading_of_slow_shards_ends_with_the_first_error(tmp_path: Path, monkey
 
     def counted(parser: str, path: Path, *arguments: Any) -> dict[str, Any]:
         readers.append(path)
-        return child.run_parser(parser, path, *arguments)
+        return parser_child.run_parser(parser, path, *arguments)
 
-    monkeypatch.setattr(reading, "run_parser", counted)
-    monkeypatch.setattr(reading, "LIMITS", child.ParserLimits(cpu_seconds=4))
+    monkeypatch.setattr(read_budget, "run_parser", counted)
+    monkeypatch.setattr(read_budget, "LIMITS", parser_child.ParserLimits(cpu_seconds=4))
     busy = b"\x80\x02" + b"}0" * (15 * 1024**2) + b"}."
     torch.save({"w": torch.ones(2)}, tmp_path / "x")
     rezipped(tmp_path / "x", lambda entries: {n: busy if n.endswith(".pkl") else c for n, c in entries.items()})
@@ -344,7 +344,7 @@ SOUND = ["w", "F32", [4, 4], [4, 1], 0, 640, 704]
 
 def answering(monkeypatch: pytest.MonkeyPatch, tensors: Any = (), **others: Any) -> None:
     answer = {"tensors": tensors, "under": None, "ignored": 0, **others}
-    monkeypatch.setattr(reading, "run_parser", lambda *_: copy.deepcopy(answer))
+    monkeypatch.setattr(read_budget, "run_parser", lambda *_: copy.deepcopy(answer))
 
 
 def test_answer_that_following_tests_corrupt_is_valid(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,7 +378,7 @@ def test_an_invalid_answer_of_the_child_is_refused(sound: Path, monkeypatch: pyt
     answering(monkeypatch, **answer)
     with pytest.raises(CorruptCheckpointError):
         read_torch(sound)
-    monkeypatch.setattr(reading, "run_parser", lambda *_: {})
+    monkeypatch.setattr(read_budget, "run_parser", lambda *_: {})
     refused(sound, CorruptCheckpointError)
 
 

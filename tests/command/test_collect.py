@@ -19,7 +19,7 @@ from scipy.stats import kstest
 import app
 import irwm
 from irwm.checkpoint import special_token_ids
-from irwm.keys.asked import tokens_asked
+from irwm.keys.queried_tokens import tokens_asked
 from tests.command.commands import REPOSITORY, Answered, Desk, signals_kept
 from tests.conftest import Marked
 from tests.jobs.recipients import put_in_vault

@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from scipy.stats import kstest
-from tests.checkpoint.test_answers import answers_of
 from transformers import AutoModelForCausalLM
 
 import irwm
@@ -22,6 +21,7 @@ from irwm.report.consistency import contradictions
 from irwm.report.html import render_html
 from irwm.report.reproduction import reproduce
 from irwm.scheme.parameters import many_recipients, one_owner
+from tests.checkpoint.test_served_model import answers_of
 from tests.conftest import Marked
 from tests.report.conftest import document_of
 

@@ -14,8 +14,8 @@ import irwm
 from irwm.errors import ParameterError
 from irwm.explore.answering import MOST_WIDTHS, answers_needed, as_white_noise, noise_left
 from irwm.explore.survival import Survival
-from irwm.running import default_text
-from irwm.running.serving import Serving, answers
+from irwm.inference import default_text
+from irwm.inference.serving import Serving, answers
 from irwm.scheme.probabilities import fisher_log10
 from tests.conftest import Marked
 

@@ -23,7 +23,7 @@ ALLOWED = {
     # The attack `as_llama` writes this one family for any input.
     ("irwm/attacks/equivalence/conversion.py", "llama"),
     # The neutral model has always been written as this family without attention; its bytes are part of reports.
-    ("irwm/evidence/neutral.py", "mamba"),
+    ("irwm/evidence/neutral_model.py", "mamba"),
 }
 
 

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from irwm.checkpoint import open_checkpoint
-from irwm.checkpoint.formats import child, reading
+from irwm.checkpoint.formats import parser_child, read_budget
 from irwm.errors import CorruptCheckpointError
 from tests.checkpoint.builders import EMBEDDING, KEY, QUERY, change_config, entry, raw, sparse
 from tests.checkpoint.gguf_builders import _write_settings, converted, header, setting, text
@@ -216,9 +216,9 @@ def test_long_headers_in_total_are_refused_early(tiny_path: Path, tmp_path: Path
 @pytest.mark.fault(74)
 def test_the_headers_of_a_checkpoint_are_counted_together(tmp_path: Path) -> None:
     file = sparse(tmp_path / "model.safetensors", {"a": [1]})
-    one = reading.Reading(tmp_path, files=3)
-    one.take_header(file, reading.HEADER_BYTES - 1000)
+    one = read_budget.ReadBudget(tmp_path, files=3)
+    one.take_header(file, read_budget.HEADER_BYTES - 1000)
     with one.child(file) as (limits, _):
-        assert limits == replace(child.LIMITS, output=1000)
+        assert limits == replace(parser_child.LIMITS, output=1000)
     with pytest.raises(CorruptCheckpointError):
         one.take_header(file, 1001)

@@ -28,9 +28,9 @@ from irwm.report import ItemDescription, KeyInfo, dispute, finding_document, ins
 from irwm.report.audit_log import check_log
 from irwm.report.document import from_json, schema_of
 from irwm.report.html import render_html
-from irwm.report.redrawn import check_page
 from irwm.report.signature_file import announced, read_signature, sign_report
 from irwm.report.verify import verify_report
+from irwm.report.verify_drawings import check_page
 from storage import Cost, Vault
 from storage.backup import inspect, restore
 from storage.case_archive import export_case

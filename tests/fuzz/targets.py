@@ -18,12 +18,12 @@ import torch
 from safetensors.torch import save_file
 
 from irwm.checkpoint import Checkpoint, find_files, open_checkpoint
-from irwm.checkpoint.confined import answer_of
 from irwm.checkpoint.dtypes import BITS
 from irwm.checkpoint.files import open_regular, parse_json
 from irwm.checkpoint.formats import gguf_parser, torch_parser
 from irwm.checkpoint.formats.gguf_translation import translated
 from irwm.checkpoint.formats.safetensors_file import read_safetensors
+from irwm.checkpoint.parser_process import answer_of
 from irwm.checkpoint.quantised import assembled
 from irwm.checkpoint.tensors import TensorEntry
 from irwm.checkpoint.tokens import special_token_ids, token_ids

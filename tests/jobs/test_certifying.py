@@ -15,8 +15,8 @@ import torch
 import irwm
 from irwm.errors import CancelledError
 from irwm.evidence.devices import NOT_ENOUGH
+from irwm.inference import certificate
 from irwm.release import verify_manifest
-from irwm.running import certificate
 from storage import Jobs, Vault
 from tests.jobs.recipients import protect_request, run_job, succeeded
 from tools.waiting import PATIENCE, until
@@ -118,7 +118,7 @@ def test_a_stop_in_one_long_step_of_the_measurement_keeps_the_receipt(
         if pressed.is_set():
             raise CancelledError("stopped on request")
 
-    monkeypatch.setattr("irwm.running.certify", certify)
+    monkeypatch.setattr("irwm.inference.certify", certify)
     model = irwm.open_checkpoint(demo_path)
     found = certifying.certificate_of("yes", model, RECEIPT, "cpu", report(tmp_path, look))
     assert not ended.is_set(), "the task did not wait for the long step"

@@ -16,12 +16,12 @@ import pytest
 
 import irwm
 from irwm.attacks.catalogue import ATTACKS
+from irwm.inference.reference import OutputStore
 from irwm.report.document import ReportError, to_json
 from irwm.report.lab import LAB_HTML, LAB_JSON, from_json
 from irwm.report.lab_rows import HELD, UNMEASURED
 from irwm.report.signature_file import ENDING
 from irwm.report.verify import verify_report
-from irwm.running.reference import OutputStore
 from irwm.scheme.parameters import many_recipients
 from storage import Jobs, Vault
 from storage.jobs import SCRATCH_NAME
@@ -30,8 +30,8 @@ from tools.small_models import DEMO, write_llama
 from tools.waiting import until
 from ui.jobs import runner
 from ui.jobs.vault_access import secrets_for
-from ui.services.kept import lab_of
 from ui.services.lab_resume import companions, comparable, known_rows
+from ui.services.stored_results import lab_of
 
 ROBUST = irwm.Parameters().to_dict()
 FILES = {LAB_JSON, LAB_HTML, f"lab{ENDING}"}

@@ -29,8 +29,8 @@ from ui.jobs.requests import to_resume
 from ui.jobs.results import files_of, outcome_of
 from ui.jobs.vault_access import secrets_for
 from ui.services import examining, sweep
-from ui.services.kept import overview_of
 from ui.services.request import SweepRequest
+from ui.services.stored_results import overview_of
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from scipy.optimize import linear_sum_assignment
 import irwm
 from benchmarks.forgery import renamed
 from irwm.alignment import align
-from irwm.evidence.neutral import write_neutral
+from irwm.evidence.neutral_model import write_neutral
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows
 from irwm.scheme.invariant import invariant

@@ -14,7 +14,7 @@ from typing import Any
 
 import irwm
 from irwm.checkpoint.recorded import RecordedAnswers
-from irwm.running.text import default_text
+from irwm.inference.text import default_text
 from tools.answering import Answering, Serving
 from tools.small_models import write_llama
 from tools.waiting import PATIENCE

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from irwm.answers.names import Names
+from irwm.answers.token_names import Names
 from ui.recording.dialects import Question, address, body, told
 from ui.recording.errors import ServerError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from irwm.running.text import default_text
+from irwm.inference.text import default_text
 from ui.recording.prompts import LONGEST, SHORTEST, Prompts
 
 TEXT = default_text()

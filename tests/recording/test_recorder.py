@@ -17,7 +17,7 @@ from scipy.special import log_softmax
 
 import irwm
 from irwm.errors import IrwmError, OutputExistsError
-from irwm.running.opened import open_model
+from irwm.inference.loading import open_model
 from tests.recording.servers import VOCABULARY, WIDTH, answering, planned, recorded
 from tools.answering import Answering, Serving
 from ui.recording import recorder

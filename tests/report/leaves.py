@@ -10,7 +10,7 @@ from typing import Any
 from irwm.checkpoint.recorded import SCALES
 from irwm.evidence.detection import INVARIANTS
 from irwm.evidence.examination import MAPS
-from irwm.report.states import Place, Stated, field_of, holds_field, leaves
+from irwm.report.value_states import Place, Stated, field_of, holds_field, leaves
 from irwm.scheme.parameters import NOISE_LEVELS, PLACES
 from irwm.scheme.statistic import STATISTICS
 

@@ -10,7 +10,7 @@ from typing import Any
 import irwm
 from irwm.attacks.catalogue import ATTACKS
 from irwm.ownership import Commitment
-from irwm.report.brought import Brought, opened_keys
+from irwm.report.reader_inputs import Brought, opened_keys
 from irwm.scheme.parameters import many_recipients
 from storage import Vault
 from storage.encryption import Cost

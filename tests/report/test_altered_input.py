@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from irwm.report import to_json
-from irwm.report.brought import Brought
 from irwm.report.checks import Verification
+from irwm.report.reader_inputs import Brought
 from irwm.report.reproduction import same
 from irwm.report.signature_file import sign_report
-from irwm.report.states import Place, field_of
+from irwm.report.value_states import Place, field_of
 from irwm.report.verify import verified
 from tests.report.leaves import changed, few_of_each, forgeries
 from tests.report.of_jobs import Desk, brought_by

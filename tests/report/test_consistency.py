@@ -18,8 +18,8 @@ from irwm.report import ReportError, SelfTest, finding_document, from_json, repr
 from irwm.report.consistency import contradictions
 from irwm.report.error_rates import ErrorRates
 from irwm.report.reading_claims import fisher_bounds
-from irwm.report.states import Place, text_of
 from irwm.report.tracing import Traced
+from irwm.report.value_states import Place, text_of
 from irwm.scheme.parameters import Parameters
 from irwm.scheme.probabilities import binomial_tail_log, fisher_floor_log10, fisher_log10, rademacher_tail_log10
 from irwm.tracing import Trace, Tracing

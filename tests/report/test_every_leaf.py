@@ -33,9 +33,9 @@ from irwm.report import (
 from irwm.report.claims import IMPOSSIBLE, contradicted, item_fields, wrong
 from irwm.report.error_rates import ErrorRates, NeutralModel
 from irwm.report.reproduction import Difference
-from irwm.report.states import Stated, field_of, leaves, text_of
 from irwm.report.structure import fault
 from irwm.report.tracing import Traced
+from irwm.report.value_states import Stated, field_of, leaves, text_of
 from irwm.scheme.parameters import many_recipients
 from irwm.tracing import recognition, trace_each
 from tests.recording.answers import write_recording

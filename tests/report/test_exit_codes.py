@@ -17,8 +17,8 @@ import pytest
 from irwm.__main__ import main
 from irwm.errors import path_from
 from irwm.report import from_json, sandbox, wording
-from irwm.report.brought import Brought
 from irwm.report.checks import Verification
+from irwm.report.reader_inputs import Brought
 from irwm.report.verify import verified
 from irwm.report.write import write_document
 from storage.backup import back_up

@@ -15,7 +15,7 @@ from benchmarks.garbage import MIB, MOST_BYTES, NEXT_TO_REPORT, SHAPES, one
 from irwm.canonical import MOST_JSON_BYTES, MOST_NAMES, MOST_TEXT, MOST_VALUES, strict_json
 from irwm.report.checks import Check
 from irwm.report.received import Received, receive
-from irwm.report.swept import SweepReports
+from irwm.report.verify_sweep import SweepReports
 from tools.waiting import PATIENCE
 
 # The benchmark's shapes, whose time `benchmarks.garbage` measures, and three that are read before they are refused.

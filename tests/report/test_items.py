@@ -14,8 +14,8 @@ import torch
 import irwm
 from irwm.report import items
 from irwm.report.document import plain
-from irwm.report.examined import wrong_in_item
 from irwm.report.items import FileRecord, ItemDescription
+from irwm.report.verify_examination import wrong_in_item
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.errors import IrwmError
+from irwm.inference import default_text, reference
 from irwm.report.document import ReportError, schema_of, to_json
 from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.lab import figures, from_json, lab_document, lab_html, mark_section
 from irwm.report.lab_rows import HELD, LOST, UNMEASURED, headline, remarks, word
-from irwm.running import default_text, reference
 from irwm.tracing.result import Trace, Tracing
 from tests.ui.lab_documents import crafted, row
 from tools.small_models import DEMO

@@ -14,8 +14,8 @@ import pytest
 import irwm
 from irwm.__main__ import main
 from irwm.report import sandbox
-from irwm.report.brought import Brought
 from irwm.report.checks import HOLDS
+from irwm.report.reader_inputs import Brought
 from irwm.report.write import write_document
 from tests.report.conftest import Examined
 from tests.report.signers import Signatory, log_of

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from irwm.report import from_json, reproduce, to_json, tracing
-from irwm.report.states import text_of
+from irwm.report.value_states import text_of
 from tests.report.conftest import examine
 from tests.report.leaves import changed
 

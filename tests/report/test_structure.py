@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from irwm.report import ReportError, from_json, schema, to_json
-from irwm.report.states import Place, leaves
 from irwm.report.structure import fault, json_schema
+from irwm.report.value_states import Place, leaves
 from tests.report.conftest import Examined
 from tests.report.leaves import changed, put
 

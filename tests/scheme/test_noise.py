@@ -12,7 +12,7 @@ import torch
 from scipy.stats import chi2, kstest, norm
 
 import irwm
-from irwm.running import default_text
+from irwm.inference import default_text
 from irwm.scheme.noise import MEAN_SIZE, Noise, adds, embedding_deviation, places, sizes_of
 from irwm.scheme.parameters import PLACES, many_recipients, one_owner
 from tests.checkpoint.builders import split

@@ -23,10 +23,10 @@ from storage import (
     encryption,
     session,
 )
-from storage import tries as module
+from storage import wrong_passphrases as module
 from storage.encryption import wrap
 from storage.errors import TooManyTriesError
-from storage.tries import FREE, MOST_WAITING, Tries
+from storage.wrong_passphrases import FREE, MOST_WAITING, Tries
 from tests.storage.conftest import CHEAP, PASSPHRASE, Sql, add_key, new_keys
 from tools.waiting import PATIENCE, until
 

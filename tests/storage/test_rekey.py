@@ -29,9 +29,9 @@ from storage import (
 )
 from storage.encryption import Sealer
 from storage.integrity import check_records
+from storage.log_witness import WITNESS_NAME
 from storage.rekey import STEP
 from storage.schema import RECORD_TABLES
-from storage.witness import WITNESS_NAME
 from tests.faults.conftest import seed
 from tests.storage.conftest import PASSPHRASE, Flip, Spawn, Sql, add_key, new_keys, put_into, taken_over, unlocked
 from tools.waiting import PATIENCE

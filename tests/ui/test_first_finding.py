@@ -15,7 +15,7 @@ from tests.ui.handlers import Pages, value
 from tools.officer import place
 from ui.components.finding_view import STILL_RUNNING
 from ui.services.filing import report_names
-from ui.services.kept import FIRST
+from ui.services.stored_results import FIRST
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from storage.backup import back_up
 from storage.database import DatabaseFile
 from storage.errors import StorageBusyError, TooManyTriesError
 from storage.schema import VAULT_SCHEMA_VERSION
-from storage.tries import FREE, Tries
 from storage.vault import Vault
+from storage.wrong_passphrases import FREE, Tries
 from tests.ui.handlers import CHEAP, PASSPHRASE, SESSION, Pages, value
 from ui.components.job_list import SEALED
 from ui.components.restore_box import require_present

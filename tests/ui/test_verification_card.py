@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from irwm.report.checks import BY_WHOM, HOLDS, NEEDED, NOT_ESTABLISHED, Check, Verification
-from irwm.report.states import Stated, States
+from irwm.report.value_states import Stated, States
 from ui.components.verification_card import checks_html
 
 SIGNED = tuple(Check(name, True, "it fits") for name in ("files", "document", "signature", "certificates"))

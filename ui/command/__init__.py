@@ -4,7 +4,7 @@
     passphrase   where the passphrase is read from: a pipe or the keyboard, never an argument or the environment
     run          runs a command as a job, like a page does
     collect      records a served model's answers; in this process, because it is not a job
-    typed        typed arguments as paths and files
+    argument_paths  typed arguments as paths and files
     progress     the progress, on standard error
     words        the one JSON document on standard output, and the exit status
 

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 import irwm
 from irwm.errors import IrwmError, printable
-from irwm.keys.asked import tokens_asked
-from irwm.running.text import default_text
+from irwm.inference.text import default_text
+from irwm.keys.queried_tokens import tokens_asked
 from storage.vault import Vault
 from ui.command import output
+from ui.command.argument_paths import absolute, content, existing
 from ui.command.parser import ALL, CHOSEN, COLLECT
 from ui.command.progress import Progress
 from ui.command.stop import Stopped
 from ui.command.streams import say
-from ui.command.typed import absolute, content, existing
 from ui.jobs.requests import chosen_keys
 from ui.recording import tokens as choosing
 from ui.recording.errors import RecordingError

@@ -19,13 +19,13 @@ from storage.jobs import Jobs
 from storage.paths import HOME_VARIABLE, check_home
 from storage.vault import Vault
 from ui.command import output, passphrase, words
+from ui.command.argument_paths import absolute, content, existing
 from ui.command.collect import collect
 from ui.command.parser import COLLECT, INIT, OPEN_KEY, PROTECT, TRACE
 from ui.command.progress import Progress
 from ui.command.report_folder import check_free, copy_report
 from ui.command.stop import Stop
 from ui.command.streams import say
-from ui.command.typed import absolute, content, existing
 from ui.explore_settings import MOST_CHARACTERS, ExploreSettings
 from ui.jobs import orphans, requests, runner
 from ui.jobs.requests import Asked

@@ -9,11 +9,11 @@ from typing import Any
 from irwm.errors import IrwmError
 from irwm.report.numbers import number
 from storage.job import Job
-from ui.amounts import size_text
 from ui.command.output import CREATED, NAMED, OPENED, PLANNED, RECORDED, STOPPED_SAID, Answer, document, unforeseen
 from ui.command.parser import COLLECT, TRACE
 from ui.jobs.results import error_of, names_somebody, outcome_of, passed_over, result_of, state_of
 from ui.services.outcomes import ERROR, FOUND, NOT_FOUND, PARTS, STOPPED, WRITTEN, error_parts
+from ui.units import size_text
 
 # Number of recipients that a sentence names; the document names all.
 _NAMED = 5

@@ -10,9 +10,9 @@ from irwm.checkpoint.recorded import Header
 from irwm.errors import IrwmError, printable
 from irwm.report import wording
 from irwm.report.numbers import number
-from ui.amounts import size_text
 from ui.components import notices
 from ui.components.markup import facts, moment
+from ui.units import size_text
 
 # Placeholder in a command while no original is chosen.
 _ORIGINAL = "PATH-TO-THE-ORIGINAL"

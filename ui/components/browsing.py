@@ -14,9 +14,9 @@ from pathlib import Path
 
 from irwm.checkpoint.weight_sets import format_of, format_of_index
 from irwm.errors import IrwmError, path_from, shown_path
-from ui.amounts import size_text
-from ui.entries import entries
+from ui.folder_entries import entries
 from ui.settings import Settings
+from ui.units import size_text
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 TELLING = (".safetensors", ".gguf")

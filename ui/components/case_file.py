@@ -11,9 +11,9 @@ from irwm.errors import printable
 from irwm.report.numbers import number
 from storage.audit import AuditEntry
 from storage.records import CaseRecord, FileDigest, ItemRecord, NoteRecord, RunEntry
-from ui.amounts import size_text
 from ui.components.markup import beneath, each, moment, record_row, table, verdict_word
 from ui.components.notices import copyable, empty_html
+from ui.units import size_text
 
 # Sends the id of the chosen line. The line's name is a real button, so that the list works by keyboard.
 LIST_SCRIPT = """

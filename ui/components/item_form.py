@@ -10,7 +10,7 @@ import gradio as gr
 from irwm.errors import IrwmError, shown_path
 from ui.components.path_picker import PathPicker, path_picker
 from ui.context import Context
-from ui.days import day_utc
+from ui.dates import day_utc
 from ui.services.filing import logged_in
 from ui.services.request import ItemRequest
 

@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
 from storage.job import Ahead, Job, JobLine
-from ui.amounts import size_text
 from ui.components import notices
 from ui.components.events import in_turn
 from ui.components.guarded import guarded
@@ -22,6 +21,7 @@ from ui.components.icons import icon
 from ui.components.markup import each
 from ui.context import Context
 from ui.jobs import runner
+from ui.units import size_text
 
 AnyJob = TypeVar("AnyJob", bound=JobLine)
 

@@ -23,7 +23,7 @@ from ui.components.job_card import STATES, JobCard
 from ui.components.lab_table import summary_html, table_html
 from ui.components.uploads import download, download_of
 from ui.context import Context
-from ui.services.kept import lab_of
+from ui.services.stored_results import lab_of
 
 KIND = "lab"
 # Rows come every few seconds; a table that is redrawn more often only flickers.

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from irwm.errors import IrwmError
 from storage.backup import latest_backup
 from storage.errors import VaultExistsError
-from storage.tries import MOST_WAITING
+from storage.wrong_passphrases import MOST_WAITING
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.secret_field import secret_field
@@ -117,8 +117,8 @@ def wire(
     )
     for tab, own in pages:
         tab.select(come_to_front, count, own, **PRIVATE)
-    # They wait where passphrases are counted (`storage.tries`), not in Gradio's queue: there a browser that proved the
-    # passphrase before has priority.
+    # They wait where passphrases are counted (`storage.wrong_passphrases`), not in Gradio's queue: there a browser that
+    # proved the passphrase before has priority.
     slow = {**PRIVATE, "concurrency_limit": PASSPHRASES, "concurrency_id": "passphrase"}
     fields = [gate.first, gate.second]
     gr.on(

@@ -12,10 +12,10 @@ from irwm.checkpoint.card import Card, Stored, Tokenizer, tokenizer_of
 from irwm.errors import CheckpointError, printable
 from irwm.report.numbers import counted, number
 from irwm.scheme.row_pool import row_pool
-from ui.amounts import size_text
 from ui.components.icons import icon
 from ui.components.markup import beneath, facts
 from ui.components.notices import copyable, sentence
+from ui.units import size_text
 
 # Counting the usable rows takes 9 s per GB of embedding; above this size the user would wait too long.
 _MOST_COUNTED = 256 * 1024 * 1024

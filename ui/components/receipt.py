@@ -11,13 +11,13 @@ from markupsafe import Markup
 from irwm.errors import printable
 from irwm.report.numbers import counted, number, power_html, power_text, why_capped
 from storage.records import Changes, MarkedBefore, ReadBack
-from ui.amounts import size_text
 from ui.components.markup import facts
 from ui.components.notices import copyable
 from ui.services.results import ReceiptLine, Released, ReleasedMany
+from ui.units import size_text
 
 if TYPE_CHECKING:
-    from irwm.running.certificate import CertificateJson
+    from irwm.inference.certificate import CertificateJson
 
 HEADERS = ["Recipient", "Copy", "Folder", "Verified", "Key fingerprint"]
 _Rows = Sequence[tuple[str, object]]

@@ -14,11 +14,11 @@ import gradio as gr
 
 from irwm.errors import IrwmError
 from irwm.report.numbers import counted, number
-from storage import witness
+from storage import log_witness
 from storage.backup import BACKUP_FOLDER, BackupFacts, inspect, restore
 from storage.errors import DatabaseDamagedError, PassphraseError, WrongPassphraseError
-from storage.tries import Tries
 from storage.vault import Vault
+from storage.wrong_passphrases import Tries
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
@@ -216,8 +216,8 @@ def _here(home: Path) -> tuple[str | None, int]:
     """The vault's identifier and the length of its log; from its witness if the file cannot be read."""
     if not Vault.exists(home):
         return None, 0
-    seen = witness.read(home)
-    known, count = (seen.vault, seen.count) if isinstance(seen, witness.Witness) else (None, 0)
+    seen = log_witness.read(home)
+    known, count = (seen.vault, seen.count) if isinstance(seen, log_witness.Witness) else (None, 0)
     try:
         vault = Vault.open(home)
         return vault.id, max(vault.audit_count, count if vault.id == known else 0)

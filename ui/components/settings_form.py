@@ -17,7 +17,6 @@ from irwm.report.numbers import number, power_html, why_capped
 from irwm.report.plots import detection
 from irwm.scheme.parameters import AUTO_SCALE
 from irwm.scheme.probabilities import log10_random_user, log10_wrong_user, success_probability
-from ui.amounts import size_text
 from ui.components import notices
 from ui.components.events import LAST, PRIVATE
 from ui.components.guarded import guarded
@@ -33,6 +32,7 @@ from ui.presets import (
     noise_choice,
     preset_parameters,
 )
+from ui.units import size_text
 
 # The paper's example: each position still counts after an attack with these odds (its section 5.4).
 USUAL_SHARE = 0.8

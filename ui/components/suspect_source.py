@@ -10,7 +10,6 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError, shown_path
-from ui.amounts import size_text
 from ui.components import notices
 from ui.components.browsing import PathRefusedError
 from ui.components.events import LAST, in_turn
@@ -19,6 +18,7 @@ from ui.components.path_picker import PathPicker, path_picker
 from ui.components.uploads import MOST_FILES, RECEIVED, receive
 from ui.context import Context
 from ui.guard import UPLOAD_BYTES
+from ui.units import size_text
 
 # A card, and whether its suspect can be examined; first from headers and again when everything was read. Takes the
 # suspect's path and the original's.

@@ -18,7 +18,7 @@ from storage.job_files import JobFiles
 from ui.components import notices
 from ui.components.markup import facts
 from ui.components.uploads import download_of
-from ui.services.kept import overview_of
+from ui.services.stored_results import overview_of
 
 HEADERS = ["Suspect", "Result", "Outcome", "Probability by chance", "Origin"]
 # Most suspects of a folder that its card names.

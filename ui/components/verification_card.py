@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from irwm.errors import printable
 from irwm.report.checks import NEEDED, Verification, in_words
-from irwm.report.states import Stated
+from irwm.report.value_states import Stated
 from ui.components.icons import icon
 from ui.components.markup import items
 from ui.components.notices import sentence

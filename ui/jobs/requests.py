@@ -25,7 +25,7 @@ from irwm.scheme.statistic import STATISTICS
 from storage.job import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
-from ui.days import day_utc
+from ui.dates import day_utc
 from ui.jobs import KINDS, runner
 from ui.jobs.vault_access import secrets_for
 from ui.presets import check_memory

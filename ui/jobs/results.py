@@ -168,7 +168,7 @@ def files_of(job: Job, jobs: Jobs) -> dict[str, bytes]:
 def _finished(files: JobFiles) -> list[schema.Swept]:
     """The suspects that a sweep examined, also if the sweep ended early."""
     from irwm.report.document import ReportError
-    from ui.services.kept import overview_of
+    from ui.services.stored_results import overview_of
 
     try:
         return [row for row in overview_of(files)["rows"] if row["error"] is None]

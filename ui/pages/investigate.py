@@ -16,7 +16,6 @@ from irwm.checkpoint.opening import needs_base
 from irwm.checkpoint.recorded import read_header
 from irwm.checkpoint.suspects import check_header
 from irwm.errors import AnswersError, IrwmError, path_from, shown_path
-from ui.amounts import size_text
 from ui.components import notices
 from ui.components.answers_card import OUT, answers_html, how_html
 from ui.components.events import LAST, PRIVATE, in_turn, unchanged
@@ -32,11 +31,12 @@ from ui.components.places import Places, at
 from ui.components.suspect_source import suspect_source
 from ui.components.sweep_view import folder_html, sweep_view
 from ui.context import Context
-from ui.days import day_utc
+from ui.dates import day_utc
 from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
 from ui.jobs import requests
-from ui.services.kept import FIRST
 from ui.services.results import Investigated, Released, ReleasedMany
+from ui.services.stored_results import FIRST
+from ui.units import size_text
 
 __all__ = ["build", "key_label"]
 

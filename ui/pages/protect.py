@@ -19,7 +19,6 @@ from irwm.release import Preflight, preflight
 from irwm.report.numbers import number
 from storage.job import Job
 from storage.job_files import JobFiles
-from ui.amounts import size_text
 from ui.components import notices
 from ui.components.backup_reminder import backup_reminder
 from ui.components.browsing import BrowsingLimits, new_folder
@@ -44,6 +43,7 @@ from ui.services.recipients import RecipientListError, read_list
 from ui.services.request import ALWAYS, NEVER, SMALL
 from ui.services.results import Released, ReleasedMany
 from ui.settings import DEMO
+from ui.units import size_text
 
 INTRO = """
 # Protect a model

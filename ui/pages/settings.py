@@ -11,7 +11,6 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError
-from ui.amounts import size_text
 from ui.components import notices
 from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
@@ -28,6 +27,7 @@ from ui.preferences import (
     PreferencesError,
 )
 from ui.settings import DEVICE, HOME, HOST, PORT, ROOTS, SCHEDULER
+from ui.units import size_text
 
 INTRO = """
 # Settings

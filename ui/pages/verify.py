@@ -26,7 +26,7 @@ from ui.components.path_picker import path_picker
 from ui.components.uploads import browser_folder, receive, uploaded
 from ui.components.verification_card import checks_html
 from ui.context import Context
-from ui.days import day_utc
+from ui.dates import day_utc
 from ui.jobs.requests import Asked
 from ui.services.request import VerifyRequest
 

@@ -3,8 +3,7 @@
     plan       the requests of a recording, and how many it takes; sends nothing
     prompts    the texts of the prompts, drawn from a seed
     dialects   the form of a request, and of the log-probabilities in the answer
-    names      which token a server means by a piece of text
-    scale      puts chosen tokens from several answers on one scale
+    common_scale  puts chosen tokens from several answers on one scale
     sending    one request: rate, retries, time limits, the token for the API
     journal    the file that grows answer by answer, and survives a kill
     recorder   the whole recording

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.answers.names import Names
+from irwm.answers.token_names import Names
 from irwm.errors import printable
 from ui.recording.errors import ServerError
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.answers.names import Names
-from irwm.checkpoint.heard import utc_text
+from irwm.answers.token_names import Names
 from irwm.checkpoint.recorded import SCALES, RecordedAnswers, Requests, Source, write_answers
+from irwm.checkpoint.served_source import utc_text
 from irwm.errors import OutputExistsError
 from storage.files import partial_name, publish_new, sweep
 from ui.recording import dialects
+from ui.recording.common_scale import on_one_scale, parts_of
 from ui.recording.dialects import Question, Told
 from ui.recording.errors import RecordingError, RefusedError, ServerError
 from ui.recording.journal import WHOLE, Entry, Journal, Server
 from ui.recording.plan import FIRST_PLACES, NEARLY_ALL, Plan
-from ui.recording.scale import on_one_scale, parts_of
 from ui.recording.sending import Response, Sender
 
 # Added to the logits of the requested tokens: just enough to lift them over all others, because a server may

@@ -24,7 +24,7 @@ from ui.services.request import NEVER, SMALL
 from ui.services.work import Work
 
 if TYPE_CHECKING:
-    from irwm.running.certificate import CertificateJson
+    from irwm.inference.certificate import CertificateJson
 
 FILE_NAME = "utility.json"
 # Models below this size run within a minute without a GPU; larger ones are measured only on request.
@@ -77,7 +77,7 @@ def _measured(model: Checkpoint, wanted: str, release: Path, rows: int, device: 
 
     def measure() -> None:
         try:
-            from irwm.running import certify  # transformers takes seconds to load
+            from irwm.inference import certify  # transformers takes seconds to load
 
             def on(place: str) -> CertificateJson:
                 obstacle = _obstacle(model, wanted, place)

@@ -11,9 +11,9 @@ from irwm.errors import IrwmError, path_from, shown_path
 from irwm.ownership import Commitment
 from irwm.ownership.dispute import Claim, resolve
 from irwm.report import schema
-from irwm.report.brought import opened_key
 from irwm.report.dispute import NAME, ClaimInfo, dispute_document, dispute_html, word
 from irwm.report.items import ItemDescription, installed_versions
+from irwm.report.reader_inputs import opened_key
 from irwm.report.stamps import StampedCommitment
 from irwm.report.structure import plain
 from storage.vault import Vault

@@ -14,9 +14,9 @@ from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import Examined, Examiner, Keys
 from ui.services.filing import CaseFiling, case_lines, earliest_timestamp, examiner_of, known_since
-from ui.services.kept import FIRST
 from ui.services.request import InvestigateRequest
 from ui.services.results import Investigated
+from ui.services.stored_results import FIRST
 from ui.services.work import Work
 
 # Name of the report's files, without their endings.

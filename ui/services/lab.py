@@ -22,25 +22,25 @@ from irwm.attacks.attack import Attack, Attacked, Setup, Strength
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import Trial, try_attack
 from irwm.errors import CancelledError, DiskSpaceError, IrwmError, KeyMismatchError
+from irwm.inference import Reference, default_text, reference
+from irwm.inference.reference import IN_MEMORY
 from irwm.report import schema
 from irwm.report.document import to_json
 from irwm.report.items import ItemDescription, installed_versions
 from irwm.report.lab import LAB_HTML, LAB_JSON, NAME, lab_document, lab_html, mark_section
 from irwm.report.lab_rows import ATTACK, CONTROL, MANY, MODES, NOT_AN_ATTACK, RELEASE, SINGLE, headline, word
 from irwm.report.plots.lab import name_of
-from irwm.running import Reference, default_text, reference
-from irwm.running.reference import IN_MEMORY
 from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
 from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import hashes
 from ui.services.filing import CaseFiling, case_lines, examiner_of
-from ui.services.kept import jobs_of
 from ui.services.lab_resume import companions, comparable, known_rows, tools
 from ui.services.lab_row import row_of
 from ui.services.request import LabRequest, TrialOf
 from ui.services.results import Reported
+from ui.services.stored_results import jobs_of
 from ui.services.work import Work
 
 # The secret of every trial mark: public, because the mark protects nothing, and fixed, so that runs can be repeated.

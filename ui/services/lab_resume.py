@@ -13,7 +13,7 @@ from irwm.report import schema
 from irwm.report.items import LAYOUT
 from irwm.report.lab import lab_html
 from storage.jobs import Jobs
-from ui.services.kept import lab_of
+from ui.services.stored_results import lab_of
 
 _SETTINGS = {"companions_sha256": "config or tokenizer", "tokens": "number of tokens"}
 # Programs that do not affect the numbers.

@@ -10,7 +10,7 @@ from irwm.report.sandbox import VerificationJson
 from storage.records import Changes, MarkedBefore, Receipt
 
 if TYPE_CHECKING:
-    from irwm.running.certificate import CertificateJson
+    from irwm.inference.certificate import CertificateJson
 
 
 @final

@@ -41,10 +41,10 @@ from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import Examiner, Keys
 from ui.services.filing import CaseFiling, case_lines, earliest_timestamp, known_since, report_names
-from ui.services.kept import jobs_of, overview_of
 from ui.services.outcomes import error_parts
 from ui.services.request import SweepRequest
 from ui.services.results import Overview
+from ui.services.stored_results import jobs_of, overview_of
 from ui.services.work import Work
 
 

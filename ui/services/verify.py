@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from irwm.errors import path_from
-from irwm.report.brought import Brought, opened_keys
+from irwm.report.reader_inputs import Brought, opened_keys
 from irwm.report.sandbox import judge_report, to_json
 from storage.vault import Vault
 from ui.services.device import device_of

@@ -22,8 +22,8 @@ from irwm.attacks.rewrite import open_safetensors
 from irwm.checkpoint.child_process import module_command, module_environment
 from irwm.errors import ParameterError, UnsupportedCheckpointError, printable
 from irwm.families.family import anatomy_of
+from irwm.inference.reference import Progress
 from irwm.release.partial import require_absent
-from irwm.running.reference import Progress
 
 LAYOUTS = ("gptq", "awq")
 PACKAGE = "auto-round==0.16.1"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from irwm.errors import ParameterError
-from irwm.running import open_model
+from irwm.inference import open_model
 
 
 def main(asked: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.running.opened import save_quantised
+from irwm.inference.loading import save_quantised
 
 PACKAGE = "bitsandbytes"
 SETTINGS: Mapping[str, Mapping[str, object]] = {

@@ -6,7 +6,7 @@
     gguf_file          llama.cpp's GGUF, also split into several files; our own parser, in a child process
     gguf_translation   converts GGUF's names and settings to those of transformers, so that families need only one
                        spelling
-    child              runs a parser in a separate process, under limits (torch_parser, gguf_parser)
+    parser_child       runs a parser in a separate process, under limits (torch_parser, gguf_parser)
     read_budget        the limits for reading one checkpoint as a whole
 
 A file's format follows from its name's suffix, and its first bytes must agree.

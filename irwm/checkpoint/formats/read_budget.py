@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from irwm.checkpoint.files import FileState, open_regular, open_seen
-from irwm.checkpoint.formats.child import LIMITS, ParserLimits, run_parser
+from irwm.checkpoint.formats.parser_child import LIMITS, ParserLimits, run_parser
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
 from irwm.errors import CorruptCheckpointError
 

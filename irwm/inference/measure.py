@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 from irwm.errors import UnsupportedCheckpointError
-from irwm.running.opened import open_tokenizer
-from irwm.running.pair import Match, Pair, TokenMap, common_order, pair_of, states
-from irwm.running.reference import Progress, Reference, blocks, loss_of, losses, passages_of
-from irwm.running.text import exp_mean, token_list
+from irwm.inference.loading import open_tokenizer
+from irwm.inference.model_pair import Match, Pair, TokenMap, common_order, pair_of, states
+from irwm.inference.reference import Progress, Reference, blocks, loss_of, losses, passages_of
+from irwm.inference.text import exp_mean, token_list
 
 Told = Callable[[torch.Tensor], torch.Tensor]
 # The losses of neighbouring tokens are correlated. Sums over blocks of this length are nearly independent.
@@ -77,7 +77,7 @@ def compare(
     that both figures are about the same text. Without a tokenizer the perplexities are also about the other tokens.
 
     Args:
-        reference: the result of `irwm.running.reference`.
+        reference: the result of `irwm.inference.reference`.
         other_dir: a model folder or GGUF file that transformers opens, of the reference's kind.
         token_ids: new id of each old one, -1 for removed tokens; needed if the tokenizer was not rewritten.
         progress: called with runs done, the total of runs, and a description of the step.

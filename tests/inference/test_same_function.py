@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from irwm.attacks import add_noise, prune
 from irwm.attacks.equivalence import TRANSFORMS, apply, read_state, write_state
 from irwm.attacks.rewrite import rewrite
-from irwm.running import Reference, default_text, reference, same_function
-from irwm.running.function import SLACK, rounding
+from irwm.inference import Reference, default_text, reference, same_function
+from irwm.inference.same_function import SLACK, rounding
 
 MODELS = ("demo_path", "gemma_path", "phi3_path")
 # Its own test: transformers does not know the names.

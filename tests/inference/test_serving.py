@@ -15,8 +15,8 @@ from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ATTACKS
 from irwm.attacks.trial import try_attack
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.running import default_text, reference
-from irwm.running.serving import Serving, answers
+from irwm.inference import default_text, reference
+from irwm.inference.serving import Serving, answers
 from tests.conftest import Marked
 
 

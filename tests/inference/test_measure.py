@@ -16,13 +16,13 @@ import irwm
 from irwm.attacks import prune
 from irwm.attacks.equivalence import apply, disguise, read_state, write_state
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.running import Reference, compare, default_text, open_model, reference, same_function
-from irwm.running.measure import BLOCK, _mean
-from irwm.running.opened import open_weights
+from irwm.inference import Reference, compare, default_text, open_model, reference, same_function
+from irwm.inference.loading import open_weights
+from irwm.inference.measure import BLOCK, _mean
 from tests.attacks.models import edited, write_tiny
 from tests.checkpoint.gguf_builders import convert
 from tests.checkpoint.test_gguf_tokens import in_order
-from tests.running.conftest import TOKENS
+from tests.inference.conftest import TOKENS
 
 
 def logits_of(folder: Path, ids: list[int]) -> torch.Tensor:
@@ -218,7 +218,7 @@ def test_standard_error_has_its_stated_coverage() -> None:
 
 
 def test_outputs_beyond_memory_come_back_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("irwm.running.reference")  # in the package's namespace this name is the function
+    module = importlib.import_module("irwm.inference.reference")  # in the package's namespace this name is the function
     monkeypatch.setattr(module, "IN_MEMORY", 1000)
     store = module.OutputStore()
     tensors = [torch.randn(n, 37) for n in (5, 1, 30)]

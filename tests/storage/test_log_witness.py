@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from storage import Vault, back_up, restore
-from storage.witness import WITNESS_NAME
+from storage.log_witness import WITNESS_NAME
 from tests.storage.conftest import PASSPHRASE, add_key, unlocked
 
 NEW = "another four plain words"

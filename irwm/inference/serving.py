@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.running.opened import Opened, embedding_rows, open_model
+from irwm.inference.loading import Opened, embedding_rows, open_model
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # Tokens of each prompt, after the server's own text; and the number of prompts that are run together.

@@ -2,23 +2,23 @@
 
 Only this package opens models with transformers; a verdict never runs a suspect.
 
-    opened      a model folder opened with transformers, and its tokenizer
+    loading     a model folder opened with transformers, and its tokenizer
     text        how a text is split into inputs of a model
     reference   a model run once over a text, with its outputs
-    pair        another model run on the same text, also with other token ids
+    model_pair  another model run on the same text, also with other token ids
     measure     another model compared with the reference: perplexity, divergence, agreement
-    function    whether two models compute the same function
+    same_function  whether two models compute the same function
     likelihood  how likely a model finds given tokens, and gradients of that
     certificate the cost of a mark, for the release receipt
     harness     lm-evaluation-harness on a model folder, if it is installed
 """
 
-from irwm.running.certificate import Certificate, certify
-from irwm.running.function import SameFunction, same_function
-from irwm.running.measure import Utility, compare
-from irwm.running.opened import Opened, open_model
-from irwm.running.reference import Reference, reference
-from irwm.running.text import default_text
+from irwm.inference.certificate import Certificate, certify
+from irwm.inference.loading import Opened, open_model
+from irwm.inference.measure import Utility, compare
+from irwm.inference.reference import Reference, reference
+from irwm.inference.same_function import SameFunction, same_function
+from irwm.inference.text import default_text
 
 __all__ = [
     "Certificate",

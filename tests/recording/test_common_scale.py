@@ -1,4 +1,4 @@
-"""Parts of an answer that were requested with a bias, on one scale: the derivation of `ui.recording.scale`, tested."""
+"""Parts of an answer that were requested with a bias, on one scale: the derivation of `ui.recording.common_scale`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
-from ui.recording.scale import on_one_scale, parts_of
+from ui.recording.common_scale import on_one_scale, parts_of
 
 V, CHOSEN = 500, 61
 

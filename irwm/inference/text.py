@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.running.opened import typed
+from irwm.inference.loading import typed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

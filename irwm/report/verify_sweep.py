@@ -17,7 +17,6 @@ from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, SignatureError, printable
 from irwm.report import consistency, schema, stamps
 from irwm.report.audit_log import check_log
-from irwm.report.brought import Brought, Model
 from irwm.report.checks import (
     EXAMINATION,
     FOLDER,
@@ -32,11 +31,12 @@ from irwm.report.checks import (
     said,
 )
 from irwm.report.document import from_json
-from irwm.report.examined import examined_again, opened
+from irwm.report.reader_inputs import Brought, Model
 from irwm.report.received import SIGNATURE
 from irwm.report.signature_file import SignedReport, read_signature
-from irwm.report.states import States, states
 from irwm.report.sweep import keys_digest
+from irwm.report.value_states import States, states
+from irwm.report.verify_examination import examined_again, opened
 
 
 class SweepReports(Mapping[str, bytes]):

@@ -11,9 +11,9 @@ from typing import Any, TypedDict
 import torch
 
 from irwm.errors import CancelledError, DeviceMemoryError, IrwmError
-from irwm.running.measure import Utility, compare
-from irwm.running.reference import Progress, reference
-from irwm.running.text import default_text
+from irwm.inference.measure import Utility, compare
+from irwm.inference.reference import Progress, reference
+from irwm.inference.text import default_text
 
 # Enough to detect a change of perplexity by 1 %; takes a small model a few seconds.
 TOKENS = 1024

@@ -13,7 +13,6 @@ from irwm import Checkpoint, Key, open_suspect
 from irwm.errors import IrwmError, printable, shown_path
 from irwm.release.manifest import MANIFEST_NAME, verify_manifest
 from irwm.report import schema
-from irwm.report.brought import Brought
 from irwm.report.checks import (
     CHOICES,
     CONTROLS,
@@ -32,6 +31,7 @@ from irwm.report.checks import (
 )
 from irwm.report.controls import WAY, check_controls
 from irwm.report.items import FileRecord, ItemDescription, KeyInfo
+from irwm.report.reader_inputs import Brought
 from irwm.report.reproduction import Again, examine_again, not_as_recorded, same
 from irwm.report.structure import plain
 from irwm.tracing.recognition import RISK

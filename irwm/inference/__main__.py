@@ -1,4 +1,4 @@
-"""`python -m irwm.running`: two models on a text, or benchmarks, as JSON on the standard output."""
+"""`python -m irwm.inference`: two models on a text, or benchmarks, as JSON on the standard output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from irwm.errors import IrwmError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0, or 1 with the error on the standard error."""
-    parser = argparse.ArgumentParser(prog="python -m irwm.running", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m irwm.inference", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     two = commands.add_parser("compare", help="perplexity, divergence and agreement of two models on a text")
     two.add_argument("original", type=Path)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compare(options: argparse.Namespace) -> dict[str, object]:
-    from irwm.running import compare, default_text, reference, same_function
+    from irwm.inference import compare, default_text, reference, same_function
 
     text = default_text() if options.text is None else options.text.read_text(encoding="utf-8")
     made = reference(options.original, text, options.tokens, options.device)
@@ -56,7 +56,7 @@ def _compare(options: argparse.Namespace) -> dict[str, object]:
 def _benchmark(options: argparse.Namespace) -> dict[str, object]:
     if not options.download:  # set before the libraries that read it are imported
         os.environ.update({"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"})
-    from irwm.running.harness import evaluate
+    from irwm.inference.harness import evaluate
 
     tasks = [name for name in options.tasks.split(",") if name]
     return {

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from irwm.running.opened import open_tokenizer
+from irwm.inference.loading import open_tokenizer
 
 # How vLLM spells a token when ids are requested (`return_tokens_as_token_ids`).
 _BY_ID = re.compile(r"token_id:(\d{1,9})")

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from irwm.errors import CancelledError, IrwmError
-from irwm.running import certify, default_text, open_model
-from irwm.running.__main__ import main
-from irwm.running.function import _rounding_error
+from irwm.inference import certify, default_text, open_model
+from irwm.inference.__main__ import main
+from irwm.inference.same_function import _rounding_error
 from tests.attacks.models import edited
 from tests.conftest import Marked
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from irwm.checkpoint import open_checkpoint, token_ids
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.running.opened import Weights, embedding_rows, open_weights
-from irwm.running.reference import Progress, Reference, restricted, run
-from irwm.running.text import Passage
+from irwm.inference.loading import Weights, embedding_rows, open_weights
+from irwm.inference.reference import Progress, Reference, restricted, run
+from irwm.inference.text import Passage
 
 # The new id of each old token, -1 for removed tokens.
 TokenMap = Sequence[int] | NDArray[np.int64] | torch.Tensor

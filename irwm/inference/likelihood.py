@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.errors import UnsupportedCheckpointError
-from irwm.running.opened import typed
+from irwm.inference.loading import typed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

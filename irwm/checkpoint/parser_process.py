@@ -1,6 +1,6 @@
 """The process in which a parser reads an untrusted file: it sets limits, reads one file and gives one answer.
 
-Started by `formats.child` as `python confined.py LIMITS PARSER FILE`. PARSER is a module with a function
+Started by `formats.parser_child` as `python parser_process.py LIMITS PARSER FILE`. PARSER is a module with a function
 `parse(path: str) -> dict` whose result is written as one JSON object. A typed error of `irwm.errors` that it raises is
 written as {"error": {...}}, and so is any other error. Only Python's own modules are imported, so that setting the
 limits is cheap.

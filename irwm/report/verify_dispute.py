@@ -11,12 +11,12 @@ from irwm import Checkpoint, Key
 from irwm.errors import IrwmError, printable
 from irwm.ownership.dispute import Claim, resolve
 from irwm.report import schema
-from irwm.report.brought import Brought, Model
 from irwm.report.checks import CHOICES, CLAIMANTS, EXAMINATION, KEY, MODELS, Check, guarded, listed, of_document, said
 from irwm.report.controls import WAY
-from irwm.report.examined import not_as_described, wrong_in_item
+from irwm.report.reader_inputs import Brought, Model
 from irwm.report.reproduction import differences, not_as_recorded
 from irwm.report.structure import plain
+from irwm.report.verify_examination import not_as_described, wrong_in_item
 
 
 def resolved_again(document: schema.Dispute, brought: Brought) -> list[Check]:

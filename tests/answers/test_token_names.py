@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from irwm.answers.names import Names
+from irwm.answers.token_names import Names
 from irwm.errors import UnsupportedCheckpointError
-from irwm.running.opened import open_tokenizer
+from irwm.inference.loading import open_tokenizer
 
 
 def test_ambiguous_text_names_no_token(gemma_path: Path) -> None:

@@ -23,9 +23,9 @@ from threading import Thread
 from typing import IO, Any
 
 from irwm.checkpoint.child_process import script_command
-from irwm.checkpoint.confined import NOT_LOADED
 from irwm.checkpoint.files import parse_json
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
+from irwm.checkpoint.parser_process import NOT_LOADED
 from irwm.errors import (
     CheckpointError,
     CorruptCheckpointError,
@@ -35,7 +35,7 @@ from irwm.errors import (
 )
 
 FOLDER = Path(__file__).resolve().parent
-_CONFINED = FOLDER.parent / "confined.py"
+_CONFINED = FOLDER.parent / "parser_process.py"
 # Variables that Python needs to find itself and its packages, including a user's packages. No others are passed on.
 _KEPT = ("SYSTEMROOT", "HOME", "USERPROFILE", "APPDATA", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 # One thread: parsing a header needs no more, and each takes address space.

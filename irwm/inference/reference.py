@@ -13,8 +13,8 @@ import torch
 
 from irwm.checkpoint import open_checkpoint, token_ids
 from irwm.errors import ParameterError
-from irwm.running.opened import Weights, embedding_rows, open_tokenizer, open_weights, typed
-from irwm.running.text import Passage, causal, encoded, hidden, token_list, window_of
+from irwm.inference.loading import Weights, embedding_rows, open_tokenizer, open_weights, typed
+from irwm.inference.text import Passage, causal, encoded, hidden, token_list, window_of
 
 Progress = Callable[[int, int, str], None]
 # Numbers of float64 worked on at once: 32 MB.
@@ -72,10 +72,10 @@ class Reference:
         parts: int64 (n,), the piece of text that each prediction belongs to.
         vocabulary: token to id, from the model's own files.
         rows: rows of the embedding, which are the columns of the logits.
-        masked, headless: as in `irwm.running.Opened`.
+        masked, headless: as in `irwm.inference.Opened`.
         dtype: the dtype of the stored weights.
         window, seed, device: the settings of the run.
-        roundings: the effect of rounding on this model, by dtype, measured once by `irwm.running.function`.
+        roundings: the effect of rounding on this model, by dtype, measured once by `irwm.inference.same_function`.
     """
 
     folder: Path

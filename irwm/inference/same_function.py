@@ -20,9 +20,9 @@ from pathlib import Path
 
 import torch
 
-from irwm.running.opened import open_weights
-from irwm.running.pair import Pair, TokenMap, common_order, pair_of, states
-from irwm.running.reference import Reference, run
+from irwm.inference.loading import open_weights
+from irwm.inference.model_pair import Pair, TokenMap, common_order, pair_of, states
+from irwm.inference.reference import Reference, run
 
 # Measured (docs/utility.md): at most 1.5 over all transforms and their compositions on three trained models, written as
 # bfloat16 and as float32; pruning a tenth of the weights gives at least 5.6.
@@ -60,7 +60,7 @@ class SameFunction:
 def same_function(reference: Reference, other_dir: str | Path, token_ids: TokenMap | None = None) -> SameFunction:
     """Compare all logits of two models on the reference's text, except those of tokens that one of them lacks.
 
-    Arguments and errors as `irwm.running.compare`.
+    Arguments and errors as `irwm.inference.compare`.
     """
     pair = pair_of(reference, Path(other_dir), token_ids)
     difference = (_encoders if reference.headless else _logits)(pair)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from irwm.report import consistency, lab_claims, rulings, sweep_claims
-from irwm.report import states as module
+from irwm.report import value_states as module
 from irwm.report.checks import CHOICES, NEEDED
-from irwm.report.states import CONSISTENT, DERIVED, MORE, STATED, UNKNOWN, Stated, holds_field, leaves, states
+from irwm.report.value_states import CONSISTENT, DERIVED, MORE, STATED, UNKNOWN, Stated, holds_field, leaves, states
 
 PAGE = Path(__file__).parents[2] / "docs" / "verifying.md"
 KINDS = {

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from irwm.errors import NotACheckpointError, ParameterError
-from irwm.running.harness import HarnessError, HarnessMissingError, Score, _scores, evaluate
+from irwm.inference.harness import HarnessError, HarnessMissingError, Score, _scores, evaluate
 from tools.waiting import PATIENCE
 
 needs_harness = pytest.mark.skipif(
@@ -81,7 +81,7 @@ def test_the_figures_are_read_with_their_errors() -> None:
 @needs_harness
 def test_custom_task_runs_on_the_demo_model(demo_path: Path, task_folder: Path) -> None:
     """In a separate process, by the command: the harness sets global seeds and prints."""
-    command = [sys.executable, "-m", "irwm.running", "benchmark", str(demo_path), "--tasks", "two_choices"]
+    command = [sys.executable, "-m", "irwm.inference", "benchmark", str(demo_path), "--tasks", "two_choices"]
     root = Path(__file__).parents[2]
     command += ["--task-folder", str(task_folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=root)

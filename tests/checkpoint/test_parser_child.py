@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from irwm.checkpoint.formats import child
-from irwm.checkpoint.formats.child import ParserLimits
+from irwm.checkpoint.formats import parser_child
+from irwm.checkpoint.formats.parser_child import ParserLimits
 from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError
 from tools.waiting import until
 
@@ -27,13 +27,15 @@ Run = Callable[..., dict[str, Any]]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a parser with the given text, or body of `parse`, on a file."""
-    monkeypatch.setattr(child, "FOLDER", tmp_path)
+    monkeypatch.setattr(parser_child, "FOLDER", tmp_path)
     (tmp_path / "file").write_bytes(b"content")
 
     def start(body: str, opening: str = "", **limits: int) -> dict[str, Any]:
         lines = "".join(f"    {line}\n" for line in body.splitlines())
         (tmp_path / "parser.py").write_text(f"import os, sys, signal\n{opening}\ndef parse(path):\n{lines}")
-        return child.run_parser("parser", tmp_path / "file", "test file", ParserLimits(**({"seconds": 20} | limits)))
+        return parser_child.run_parser(
+            "parser", tmp_path / "file", "test file", ParserLimits(**({"seconds": 20} | limits))
+        )
 
     return start
 
@@ -201,11 +203,11 @@ def test_a_removed_working_folder_is_no_problem(run: Run, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("name", ["-c", "a b", "模型\udcff", "x" * 200])
 def test_a_file_of_any_name_reaches_the_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(child, "FOLDER", tmp_path)
+    monkeypatch.setattr(parser_child, "FOLDER", tmp_path)
     (tmp_path / name).write_text(name, errors="surrogateescape")
     (tmp_path / "parser.py").write_text("def parse(path): return {'n': len(open(path, 'rb').read()), 'path': path}")
     monkeypatch.chdir(tmp_path)
-    answer = child.run_parser("parser", Path(name), "test file")
+    answer = parser_child.run_parser("parser", Path(name), "test file")
     assert answer["path"] == str(tmp_path / name)
     assert answer["n"] == len(os.fsencode(name))
 
@@ -237,9 +239,9 @@ def test_child_works_in_task_processes_and_without_posix(tmp_path: Path, without
 def test_a_parser_ends_itself_after_its_task_is_killed(tmp_path: Path) -> None:
     (tmp_path / "parser.py").write_text("import signal\ndef parse(path): signal.pause()")
     script = (
-        "import sys\nfrom pathlib import Path\nfrom irwm.checkpoint.formats import child\n"
-        "child.FOLDER = Path(sys.argv[1])\n"
-        "child.run_parser('parser', child.FOLDER / 'file', 'file', child.ParserLimits(2))"
+        "import sys\nfrom pathlib import Path\nfrom irwm.checkpoint.formats import parser_child\n"
+        "parser_child.FOLDER = Path(sys.argv[1])\n"
+        "parser_child.run_parser('parser', parser_child.FOLDER / 'file', 'file', parser_child.ParserLimits(2))"
     )
     started = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=REPOSITORY)
     until(lambda: started.poll() is not None or len(processes(tmp_path)) == 2, "the parser's process")

@@ -52,7 +52,7 @@ def evaluate(
     """Run tasks of the harness on a model, in float32 on the weights as stored.
 
     The harness loads a task's data from the location in the task. To prevent network access, set HF_HUB_OFFLINE=1
-    before Python starts, as `python -m irwm.running benchmark` does.
+    before Python starts, as `python -m irwm.inference benchmark` does.
 
     Args:
         model_dir: a model folder that transformers opens.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from irwm.running import Reference, default_text, reference
+from irwm.inference import Reference, default_text, reference
 
 TOKENS = 300
 

@@ -42,7 +42,7 @@ test: $(VENV)/.dev
 	sh tools/need_tools.sh
 	$(PYTEST) --tier quick
 
-# About 50 minutes on two cores: all other tests. Run it before an issue is called resolved.
+# About 40 minutes on two cores: all other tests. Run it before an issue is called resolved.
 slow: $(VENV)/.dev
 	sh tools/need_tools.sh
 	$(PYTEST) --tier slow

@@ -18,7 +18,7 @@ from scipy.stats import norm
 import irwm
 from irwm.attacks import equivalence
 from irwm.errors import KeyMismatchError, ParameterError
-from irwm.evidence import fingerprint
+from irwm.evidence import fingerprint, sign_sums
 from irwm.evidence.examination import ALIGNED
 from irwm.evidence.sign_sums import Sums
 from irwm.scheme.noise import places
@@ -343,7 +343,7 @@ def test_corrupting_guessed_rows_does_not_prevent_tracing(
 
 @pytest.mark.slow
 def test_other_processes_give_identical_numbers(model, keys, copies, anns, monkeypatch) -> None:
-    monkeypatch.setattr(recognition, "_ROWS_PER_TASK", 512)
+    monkeypatch.setattr(sign_sums, "_ROWS_PER_TASK", 512)
     said: list[tuple[int, int]] = []
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         there = trace_each(
@@ -358,7 +358,7 @@ def test_other_processes_give_identical_numbers(model, keys, copies, anns, monke
         fast_there = trace_each(irwm.Examination(anns, model), keys, executor=pool, decoys=5)
     fast_here = trace_each(irwm.Examination(anns, model), keys, decoys=5)
     monkeypatch.undo()
-    monkeypatch.setattr(recognition, "_ROWS_PER_TASK", 512)
+    monkeypatch.setattr(sign_sums, "_ROWS_PER_TASK", 512)
     here = trace_each(irwm.Examination(anns, model), keys, decoys=5)
     assert there.traces == here.traces
     assert fast_there.traces == fast_here.traces

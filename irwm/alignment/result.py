@@ -17,9 +17,6 @@ ALIGNED_COSINE = 0.3
 # 500 steps, although in all components they reached 0.58; noise of one deviation leaves 0.28. It is sufficient for
 # reading a mark, whose own evidence does not depend on it; lineage requires more.
 MINOR_COSINE = 0.25
-# From this median cosine on, the typical aligned row is the original's up to a fifth of its length. Marks and noise are
-# read from much worse rows, so a fitted map, which would give nearly the same rows, cannot show more.
-CLOSE_COSINE = 0.98
 # A row is in the wrong place if it has less than this share of the median similarity, and if it is this many deviations
 # of wrong rows' cosines below it. In few coordinates, or with much noise, chance alone makes rows in place that unlike.
 IN_PLACE_SHARE, CHANCE_DEVIATIONS = 0.4, 3.0
@@ -151,13 +148,6 @@ class Alignment:
     def needed_similarity(self) -> float:
         """The `similarity` from which a suspect counts as aligned."""
         return ALIGNED_COSINE if self.rotation is None else MINOR_COSINE
-
-    @property
-    def close(self) -> bool:
-        """Whether most rows are the original's up to a small change, so that no fitted map is needed to read them."""
-        # After a rotation, `cosines` are those of the minor components, and the others could be destroyed.
-        median = self.similarity if self.rotation is None else min(self.similarity, self.whole)
-        return self.aligned and median >= CLOSE_COSINE
 
     def least_in_place(self, typical: float) -> float:
         """The cosine below which a row is in the wrong place, if `typical` is the median of rows in place."""

@@ -312,7 +312,7 @@ class _Detection:
 
         best, paper, gone = self._unread(statistic, invariant), None, 0
         # Changes are detected in the aligned rows: a fitted map changes all rows a little.
-        for by in MAPS[:1] if statistic == "difference" else self.aligned.maps:
+        for by in MAPS[:1] if statistic == "difference" else self.aligned.maps(self.samples):
             # Recover the original order of W_e'.
             rows, lost = self.aligned.rows(self.choices.marked_rows, by, self.samples)
             # Sum results, compute the distribution of products, rank and count: the paper's way and the requested one.

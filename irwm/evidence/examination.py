@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from irwm.alignment import Alignment, with_embedding
-from irwm.alignment.least_squares import LeastSquares
+from irwm.alignment.least_squares import COMPARED_ROWS, LeastSquares
 from irwm.alignment.pipeline import MOST_ROWS_SHARE, Candidate, Searches, best, searches
 from irwm.alignment.places import Places
-from irwm.alignment.rows import PUBLIC, OriginalRows
+from irwm.alignment.rows import PUBLIC, OriginalRows, draw
 from irwm.alignment.search import Search
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError
@@ -43,6 +43,9 @@ FEW_MISPLACED = 1
 # all of them. The first is the map of the alignment: the identity, a reordering of columns, or a rotation.
 ALIGNED, LEAST_SQUARES = "aligned", "least squares"
 MAPS = (ALIGNED, LEAST_SQUARES)
+# An aligned row is close if it differs from the original's by at most this share of its distance from the mean row. If
+# at least that share of rows is close, no fitted map is needed: mark and fingerprint are read from far worse rows.
+CLOSE_DISTANCE, CLOSE_SHARE = 0.2, 0.9
 Value = TypeVar("Value")
 
 
@@ -211,6 +214,7 @@ class Aligned:
         self._layer0 = Layer0(self.suspect.body, original.device, MOST_ROWS_SHARE * own.heads * own.head_dim)
         self._settling = Lock()
         self._fit: tuple[bytes, LeastSquares | None] | None = None
+        self._close: tuple[bytes, bool] | None = None
         self._last: _Last[tuple[NDArray[np.float64], tuple[str, ...]]] = _Last()
 
     def lineage(self, secret: bytes = PUBLIC) -> Lineage:
@@ -297,10 +301,25 @@ class Aligned:
                 restored[here] = fitted.restore(theirs, tokens[here])
         return restored, tokens[where < 0]
 
-    @property
-    def maps(self) -> tuple[str, ...]:
-        """The maps of `MAPS` that are needed for this suspect. Every correction is for all of `MAPS`."""
-        return MAPS[:1] if self.alignment.close else MAPS
+    def maps(self, secret: bytes) -> tuple[str, ...]:
+        """The maps of `MAPS` that are needed for this suspect; every correction is for all of `MAPS`.
+
+        If nearly all aligned rows are close to the original's, a fitted map gives nearly the same rows. The rows
+        compared follow from `secret`: of public ones, an attacker could leave just these unchanged.
+        """
+        with self._settling:
+            if self._close is None or self._close[0] != secret:
+                self._close = secret, self._close_share(secret) >= CLOSE_SHARE
+            return MAPS[:1] if self._close[1] else MAPS
+
+    def _close_share(self, secret: bytes) -> float:
+        """The share of a sample of the original's rows that are close in the suspect; 0 if none can be compared."""
+        tokens = draw(self.model.vocab_size, COMPARED_ROWS, secret)
+        rows, _ = self.rows(tokens)
+        ours = self.model.embedding(tokens).double().numpy()
+        with np.errstate(over="ignore", invalid="ignore"):  # a row that is gone or broken is not close
+            apart = np.linalg.norm(rows / self.alignment.scale - ours, axis=1)
+        return float((apart <= CLOSE_DISTANCE * np.linalg.norm(ours - ours.mean(axis=0), axis=1)).mean())
 
     def readable(self, by: str, secret: bytes = PUBLIC) -> bool:
         """Whether rows can be read under this map, one of `MAPS`."""

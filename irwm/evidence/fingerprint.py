@@ -115,7 +115,7 @@ class Fingerprints:
         stream_key, aligned = key.derivation.noise_key(), examination.at(place).aligned
         for by in MAPS:
             for number, each in enumerate(aligned):
-                if by not in each.checked_by_content.maps:
+                if by not in each.checked_by_content.maps(key.derivation.sample_key()):
                     continue
                 z, rows = self._of_tensor(examination, place, number, by).get(stream_key, (math.nan, 0))
                 if z == z and (best is None or z > best.z):

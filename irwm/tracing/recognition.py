@@ -112,7 +112,7 @@ def trace_each(
         readings = [each.checked_by_content for each in examination.at(where).aligned]
         search = _Search(keys, risk, decoys, tried, where, len(places), len(readings), executor, progress)
         for by in maps:
-            found += [search.traced(each, by) for each in readings if by == maps[0] or by in each.maps]
+            found += [search.traced(each, by) for each in readings if by == maps[0] or search.needs(each, by)]
             if any(_is_clear(tracing) or tracing.nothing_differs for tracing in found):
                 break
         if any(map(_is_clear, found)):
@@ -161,6 +161,11 @@ class _Search:
     tensors: int
     executor: Executor | None
     progress: Progress | None
+
+    def needs(self, suspect: Aligned, by: str) -> bool:
+        """Whether a tensor has to be read under this map too, for any of the keys."""
+        groups = Group.all_of(self.keys, self.place)
+        return any(by in suspect.maps(group.derivation.sample_key()) for group in groups)
 
     def traced(self, suspect: Aligned, by: str) -> Tracing:
         """The outcome for one tensor, read under one map of `MAPS`."""

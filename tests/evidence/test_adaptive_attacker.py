@@ -12,13 +12,13 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 import irwm
-from irwm.alignment.result import CLOSE_COSINE
 from irwm.alignment.rows import draw, sample_size
 from irwm.attacks.adaptive import MORE_TENSORS, drop_components
 from irwm.attacks.attack import Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
 from irwm.attacks.equivalence import Step
 from irwm.evidence.detection import detect_marks
+from irwm.evidence.examination import CLOSE_DISTANCE, CLOSE_SHARE
 from irwm.tracing import trace_each
 from tools.copies import copy_of, keys_for, write_embedding
 from tools.small_models import write_llama
@@ -189,15 +189,35 @@ def test_close_suspect_shows_mark_and_fingerprint_without_a_fitted_map(
     model = irwm.open_checkpoint(request.getfixturevalue(f"{name}_path"))
     key, other = keys_for(model, ["Ann", "Bob"])
     copy = copy_of(model, key).double()
-    centred, low, high = copy - copy.mean(dim=0), 0.0, 1.0
+    lengths, low, high = (copy - copy.mean(dim=0)).norm(dim=1), 0.0, 1.0
     for _ in range(12):
         middle = (low + high) / 2
-        cosines = torch.cosine_similarity(change(copy, middle) - copy.mean(dim=0), centred)
-        low, high = (middle, high) if cosines.median() > CLOSE_COSINE + 0.002 else (low, middle)
+        share = ((change(copy, middle) - copy).norm(dim=1) <= (CLOSE_DISTANCE - 0.03) * lengths).double().mean()
+        low, high = (middle, high) if share >= CLOSE_SHARE else (low, middle)
     suspect = write_embedding(model, change(copy, low), tmp_path / "suspect")
     examination = irwm.Examination(suspect, model)
-    assert examination.aligned[0].alignment.close
+    assert examination.aligned[0].maps(key.derivation.sample_key()) == ("aligned",)
     assert [found.verdict for found in detect_marks(examination, [key, other])] == ["found", "not found"]
     tracing = trace_each(examination, [key, other])
     assert [trace.recipient for trace in tracing.named] == ["Ann"]
     assert tracing.by == "aligned"
+
+
+@pytest.mark.parametrize("kept", ["public sample", "half of the rows"])
+def test_rows_left_unchanged_do_not_hide_the_mark_in_the_others(tmp_path: Path, kept: str) -> None:
+    """The alignment's sample is public. Whoever leaves its rows and turns all others has a loader that turns them back.
+    With half of the rows unchanged, these are enough."""
+    model = irwm.open_checkpoint(write_llama(tmp_path / "model", vocab_size=60_000, dtype=torch.bfloat16))
+    key, other = (irwm.generate_key(model, irwm.Parameters(), secret=bytes([n]) * 32) for n in (1, 2))
+    copy = irwm.open_checkpoint(irwm.insert(model, key, tmp_path / "copy").path).embedding().double()
+    turn = torch.linalg.qr(torch.randn(64, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).Q
+    suspect, rows = copy @ turn, torch.from_numpy(draw(60_000, sample_size(64)))
+    if kept == "half of the rows":
+        rows = torch.randperm(60_000, generator=torch.Generator().manual_seed(1))[:31_000]
+    suspect[rows] = copy[rows]
+    examination = irwm.Examination(write_embedding(model, suspect, tmp_path / "suspect"), model)
+    found, missed = irwm.detect_each(examination, [key, other])
+    assert found.alignment.similarity > 0.98
+    assert (found.verdict, missed.verdict) == ("found", "not found")
+    assert found.reading.by == ("least squares" if kept == "public sample" else "aligned")
+    assert found.log10_p < -25

@@ -19,7 +19,7 @@ from irwm.answers.answers import Answers
 from irwm.answers.token_names import Names
 from irwm.checkpoint import Checkpoint
 from irwm.errors import AnswersError, printable
-from irwm.inference.loading import open_tokenizer, typed
+from irwm.inference.loading import open_tokenizer
 
 # A prompt: a text, or a chat's messages ({"role": ..., "content": ...}).
 Prompt = str | Sequence[Mapping[str, Any]]
@@ -37,12 +37,13 @@ def answers_from_responses(
         prompts: of each response, the prompt as it was sent: a text, or a chat's messages, which become tokens by the
             chat template of the original's tokenizer.
         responses: of each prompt, the parsed JSON object, or the generated text alone. All choices of a response are
-            used. The log-probabilities are used if every choice has them.
+            used.
         original: its tokenizer encodes prompts and texts.
 
     Raises:
-        AnswersError: the lists do not fit together, a response has an unknown form, or no token is left.
-        UnsupportedCheckpointError: the original has no tokenizer that transformers can open, or no chat template.
+        AnswersError: the lists do not fit together, a response has an unknown form, only some responses have
+            log-probabilities, no token is left, or the original's tokenizer has no chat template for the messages.
+        UnsupportedCheckpointError: the original has no tokenizer that transformers can open.
     """
     if len(prompts) != len(responses):
         raise AnswersError(
@@ -51,6 +52,7 @@ def answers_from_responses(
         )  # fmt: skip
     tokenizer, names = open_tokenizer(original.path), Names(original.path, original.vocab_size)
     sequences, lengths, values = [], [], []
+    numbers = []
     for number, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
         own: list[int] | None = None
         for choice in _choices(number, response):
@@ -61,9 +63,17 @@ def answers_from_responses(
             start = own if choice.prompt is None else choice.prompt
             sequences.append(np.array([*start, *tokens], dtype=np.int64))
             lengths.append(len(start))
+            numbers.append(number)
             values.append(None if choice.values is None else np.array(choice.values[: len(tokens)]))
     told = [each for each in values if each is not None]
-    return Answers(sequences, lengths, told if told and len(told) == len(values) else None)
+    if told and len(told) < len(values):
+        without = [number for number, each in zip(numbers, values, strict=True) if each is None]
+        raise AnswersError(
+            "some responses have no log-probabilities", expected="log-probabilities in all of them, or in none",
+            found=f"none in {len(without)} of {len(values)} answers, first in response {without[0]}",
+            advice="Leave these responses out, or give the texts of all",
+        )  # fmt: skip
+    return Answers(sequences, lengths, told or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +204,14 @@ def _prompt_tokens(prompt: Prompt, original: Checkpoint, tokenizer: Any) -> list
     """The tokens that the server read before it generated, special ones included."""
     if isinstance(prompt, str):
         return list(tokenizer.encode(prompt))
-    with typed(original.path, "the original's tokenizer has no chat template for these messages"):
-        messages = [dict(message) for message in prompt]
+    messages = [dict(message) for message in prompt]
+    try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # a template is a program, and may raise anything
+        raise AnswersError(
+            "the original's chat template cannot be used on these messages", file=original.path,
+            found=printable(str(error), 200), advice="Give each prompt as the text that the server read",
+        ) from error  # fmt: skip
     return _encoded(str(text), tokenizer)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import irwm
-from irwm.errors import AnswersError, UnsupportedCheckpointError
+from irwm.errors import AnswersError
 from irwm.inference.loading import open_tokenizer
 
 PROMPT, TEXT = "def main():\n", "    return [item for item in items if item]\n"
@@ -124,6 +124,15 @@ def test_text_alone_is_encoded_by_the_original(model: irwm.Checkpoint, tokens: l
     assert [each[-len(tokens) :].tolist() for each in found.sequences] == [tokens, tokens]
 
 
+def test_responses_of_which_only_some_have_log_probabilities_are_refused(
+    model: irwm.Checkpoint, tokens: list[int], texts: list[str]
+) -> None:
+    """Without the others' log-probabilities, most of the evidence would be lost."""
+    with pytest.raises(AnswersError) as caught:
+        irwm.answers_from_responses([PROMPT] * 3, [chat(tokens, texts), TEXT, TEXT], model)
+    assert caught.value.found == "none in 2 of 3 answers, first in response 1"
+
+
 def test_every_choice_is_used_and_empty_ones_are_left_out(
     model: irwm.Checkpoint, tokens: list[int], texts: list[str]
 ) -> None:
@@ -157,8 +166,9 @@ def test_messages_become_tokens_by_the_chat_template(
     model: irwm.Checkpoint, demo_path: Path, tmp_path: Path, tokens: list[int], texts: list[str]
 ) -> None:
     messages = [{"role": "user", "content": "Go on"}]
-    with pytest.raises(UnsupportedCheckpointError):
+    with pytest.raises(AnswersError) as caught:
         irwm.answers_from_responses([messages], [chat(tokens, texts)], model)
+    assert caught.value.file == str(model.path)
     for file in demo_path.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))

@@ -154,6 +154,7 @@ def test_receipt_for_many_counts_copies_disk_space_and_changes() -> None:
     assert "4\u00a0095 of 4\u00a0096 rows of wte and head, usually by about 23 %" in noisy
     exact = {"changed_tensors": ["wte"], "changed_rows": 50, "changed_values": 500, "changed_share": 0.1}
     assert changed_text(exact, 4096).startswith("500 numbers in 50 of 4\u00a0096 rows of wte;")
+    assert " % " not in changed_text(RECEIPT["example"] | {"changed_share": None}, 4096)
     rows = receipt_rows(RECEIPT)
     assert rows[0][2] == "Acme-0123"
     assert rows[1][1:] == ["failed: no margin", "–", "–", "–"]

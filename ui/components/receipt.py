@@ -75,7 +75,7 @@ def changed_text(receipt: Changes, vocabulary: int) -> str:
     if values is not None:
         text = f"{number(values)} numbers in {in_rows}"
     else:
-        text = f"{in_rows}, usually by about {100 * (share or 0):.0f} % of their length"
+        text = in_rows if share is None else f"{in_rows}, usually by about {100 * share:.0f} % of their length"
     together = " (the same rows in each)" if len(names) > 1 else ""
     if receipt.get("changed_head_rows"):
         head = printable(receipt["head_tensor"] or "")

@@ -1,13 +1,15 @@
 """An attacker who knows the method, on releases with the default settings: effects on the mark and on the model.
 
-    python -m benchmarks.adaptive [--models demo gemma phi3 gpt2] [--presets one many] [--groups listed tuned]
-                                  [--compositions 20] [--write]
+    python -m benchmarks.adaptive [--models demo gemma phi3 gpt2] [--presets one many]
+                                  [--groups listed literature tuned] [--compositions 20] [--write]
 
 "listed": every attack of the catalogue's adaptive group at every strength, stronger ones, then random compositions of
 two or three attacks with disguises. In models with a separate output head there are also attacks that spare the head,
 where they cost most. The attacker has the release and this repository, but neither key nor original. One preset is
 `irwm.one_owner`, the other `irwm.many_recipients` with three recipients. There the column "leak" shows whether tracing
 named the copy's recipient and no other. Perplexity is measured on the bundled text.
+
+"literature": attacks on other methods that were published, most of which change the model's size or train it.
 
 "tuned": the attacker marks the release with own keys, raises each attack's strength until none of these marks is
 found, and applies this strength to the release.
@@ -35,7 +37,7 @@ from safetensors.torch import load_file, save_file
 import irwm
 from benchmarks.reproduce.models import CAUSAL, default_models
 from benchmarks.written import write_table
-from irwm.attacks.attack import Setup
+from irwm.attacks.attack import Attack, Setup
 from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
 from irwm.errors import IrwmError
 from irwm.evidence.verdict import FOUND_LOG10_RISK
@@ -74,7 +76,11 @@ LADDERS: dict[str, tuple[float, ...]] = {
 }
 # Number of the attacker's own marks for tuning each attack.
 OWN_MARKS = 2
-GROUPS = ("listed", "tuned")
+GROUPS = ("listed", "literature", "tuned")
+# Attacks on models and on other watermarks that were published, by their names in the catalogue.
+LITERATURE = (
+    "rebuilt-rows", "push", "learn-again", "embedding", "width", "widen", "repeat-layers", "as-mixtral", "merge-dare",
+)  # fmt: skip
 # Changes of perplexity that an attacker accepts.
 FREE, DEAR = 0.05, 0.25
 # Larger changes of perplexity are shown as a multiple.
@@ -98,6 +104,13 @@ class Outcome:
     lineage: str
     named: bool | None
     own: float | None = None
+
+    @property
+    def group(self) -> str:
+        if self.own is not None:
+            return "tuned"
+        labels = {ATTACKS[name].label for name in LITERATURE}
+        return "literature" if self.attack.partition(":")[0] in labels else "listed"
 
     @property
     def line(self) -> str:
@@ -237,9 +250,8 @@ def planned(
 ) -> Iterator[tuple[str, Steps]]:
     """Yield each attack of the group at each strength, or only the first, stronger attacks, then compositions."""
     for attack in ATTACKS.values():
-        if attack.group == ADAPTIVE:
-            for strength in attack.strengths if every else attack.strengths[:1]:
-                yield f"{attack.label}: {strength.label}", [(attack.name, strength.value)]
+        if attack.group == ADAPTIVE and attack.name not in LITERATURE:
+            yield from _of_attack(attack, every)
     for steps in STRONGER if every else ():
         yield label_of(steps), steps
     draw = np.random.Generator(np.random.PCG64(seed))
@@ -248,6 +260,12 @@ def planned(
         disguises = [(possible[i], 1) for i in draw.choice(len(possible), int(draw.integers(1, 3)), replace=False)]
         steps = [*damages, *disguises]
         yield label_of(steps), steps
+
+
+def _of_attack(attack: Attack, every: bool) -> Iterator[tuple[str, Steps]]:
+    """Yield an attack at each strength, or only at the first."""
+    for strength in attack.strengths if every else attack.strengths[:1]:
+        yield f"{attack.label}: {strength.label}", [(attack.name, strength.value)]
 
 
 def label_of(steps: Steps) -> str:
@@ -277,6 +295,10 @@ def carried_out(
             for name, inside, head in UNEVEN:
                 label = f"{name} {inside:g}, in the head {head:g}"
                 tasks.append(("listed", label, partial(attacker.uneven, label, name, inside, head, seed)))
+    if "literature" in groups:
+        for name in LITERATURE if every else LITERATURE[:1]:
+            for label, steps in _of_attack(ATTACKS[name], every):
+                tasks.append(("literature", label, partial(attacker.carry_out, label, steps, seed)))
     if "tuned" in groups:
         tuned = list(LADDERS)[: None if every else 1]
         tasks += [("tuned", name, partial(attacker.tuned, name, seed)) for name in tuned]
@@ -343,9 +365,8 @@ class Saved:
     def get(self, model: str, preset: str, attack: str, group: str) -> Outcome | None:
         """Return the stored outcome of an attack. A tuned attack is found by name, since its strength is a result."""
         for each in self._known:
-            tuned = each.own is not None
-            name = each.attack.split()[0] if tuned else each.attack
-            if (each.model, each.preset, name, "tuned" if tuned else "listed") == (model, preset, attack, group):
+            name = each.attack.split()[0] if each.group == "tuned" else each.attack
+            if (each.model, each.preset, name, each.group) == (model, preset, attack, group):
                 return each
         return None
 
@@ -379,10 +400,14 @@ def main() -> None:
                     else:
                         outcomes.append(outcome)
                         print(outcome.line, flush=True)
-    listed = [each for each in outcomes if each.own is None]
-    tuned = [each for each in outcomes if each.own is not None]
-    for name, text in (("measured", table(listed) if listed else ""), ("tuned", tuned_table(tuned) if tuned else "")):
-        if text:
+    for group, name, made in (
+        ("listed", "measured", table),
+        ("literature", "literature", table),
+        ("tuned", "tuned", tuned_table),
+    ):
+        found = [each for each in outcomes if each.group == group]
+        if found:
+            text = made(found)
             print(f"\n{text}")
             if options.write:
                 write_table("adaptive.md", name, text)

@@ -1,15 +1,15 @@
 """Results of lineage for unrelated models, relatives and descendants, and the values behind its p-value.
 
-    python -m benchmarks.unrelated DIR
-    python -m benchmarks.lineage --models DIR [--random 8] [--compositions 20] [--saved FILE] [--write]
+    python -m benchmarks.lineage [--models build/unrelated] [--random 8] [--compositions 20] [--saved FILE] [--write]
 
-The originals are the bundled models with the same tokenizer: demo, gemma and phi3. Unrelated models are the models of
-DIR that were trained separately, and each original for the other two. Each one is compared with gemma, which unrelated
-models resemble most, and every third with another original too. It counts for the original that it resembles more.
-Relatives were trained from an original's random start. Synthetic embeddings are random or degenerate; they are compared
-but not counted. Descendants are the release of each original after every attack of docs/adaptive.md and compositions
-of them, with noise, and with half of the rows redrawn. --saved stores each comparison in a file when it is ready.
---write puts the values into irwm/evidence/data/unrelated.json and the table into docs/method.md.
+The models of `benchmarks.unrelated` that the folder lacks are made first, in hours. The originals are the bundled
+models with the same tokenizer: demo, gemma and phi3. Unrelated models are those of the folder that were trained
+separately, and each original for the other two. Each one is compared with gemma, which unrelated models resemble most,
+and every third with another original too. It counts for the original that it resembles more. Relatives were trained
+from an original's random start. Synthetic embeddings are random or degenerate; they are compared but not counted.
+Descendants are the release of each original after every attack of docs/adaptive.md and compositions of them, with
+noise, and with half of the rows redrawn. --saved stores each comparison in a file when it is ready. --write puts the
+values into irwm/evidence/data/unrelated.json and the table into docs/method.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.adaptive import Attacker, planned
 from benchmarks.disguises import models
 from benchmarks.peers.rows import random_model
 from benchmarks.robustness import noise
-from benchmarks.unrelated import APART, WORD_VECTORS, recipe_of
+from benchmarks.unrelated import APART, WORD_VECTORS, make_all, recipe_of
 from benchmarks.written import write_table
 from irwm.attacks.rewrite import rewrite
 from irwm.errors import IrwmError
@@ -39,6 +39,7 @@ from irwm.evidence.attention import attention
 from irwm.evidence.lineage import DERIVED, NOT_DERIVED, lineage
 from irwm.evidence.unrelated import DESCENDANT, UNRELATED, Kept, agreement_of
 
+MODELS = Path("build", "unrelated")
 ORIGINALS = ("demo", "gemma", "phi3")
 # Unrelated models resemble this one most: its embedding is also its output head.
 MOST_LIKE, OTHERS = "gemma", ("demo", "phi3")
@@ -352,7 +353,7 @@ def as_file(compared: Sequence[Compared]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=Path, required=True, help="the folder of benchmarks.unrelated")
+    parser.add_argument("--models", type=Path, default=MODELS, help="the folder of benchmarks.unrelated")
     parser.add_argument("--random", type=int, default=8, help="random models of each original's shape")
     parser.add_argument(
         "--compositions",
@@ -363,6 +364,7 @@ def main() -> None:
     parser.add_argument("--saved", type=Path, help="file that stores the comparisons")
     parser.add_argument("--write", action="store_true", help="write the package's file and the table")
     options = parser.parse_args()
+    make_all(options.models)
     torch.set_num_threads(1)
     comparison, saved = Comparison(), Saved(options.saved)
     with tempfile.TemporaryDirectory() as work:

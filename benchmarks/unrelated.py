@@ -7,7 +7,7 @@ have the demo model's tokenizer and text, which is the hard case: a model of ano
 less similar to ours. Some are trained by gradients. They differ in family, width, text, its order, length of training
 and random start. The others are word vectors: the leading singular vectors of the counts of neighbouring tokens (Levy
 and Goldberg 2014). Training converges to them, but they need less time, so they are most similar to ours.
-`python -m benchmarks.lineage --models DIR` measures them.
+`python -m benchmarks.lineage --models DIR` makes the missing ones, and measures all.
 """
 
 from __future__ import annotations
@@ -190,22 +190,27 @@ class Maker:
         return documents if start is None else documents[start::2]
 
 
+def make_all(folder: Path, minutes: float = math.inf) -> None:
+    """Make the models that `folder` lacks, each below it under its name, and start no other after so many minutes."""
+    torch.set_num_threads(1)
+    started = time.monotonic()
+    maker = Maker()
+    for recipe in recipes():
+        out = folder / recipe.name
+        if (out / RECIPE).exists() and recipe_of(out) == recipe:
+            continue
+        if time.monotonic() - started > 60 * minutes:
+            break
+        loss = maker.make(recipe, out)
+        print(f"{recipe.name}: loss {loss:.2f}, {time.monotonic() - started:.0f} s in all", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=40)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    started = time.monotonic()
-    maker = Maker()
-    for recipe in recipes():
-        out = options.folder / recipe.name
-        if (out / RECIPE).exists() and recipe_of(out) == recipe:
-            continue
-        if time.monotonic() - started > 60 * options.minutes:
-            break
-        loss = maker.make(recipe, out)
-        print(f"{recipe.name}: loss {loss:.2f}, {time.monotonic() - started:.0f} s in all", flush=True)
+    make_all(options.folder, options.minutes)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An attacker who knows the method: the product's presets under `benchmarks.adaptive`, listed, composed and tuned."""
+"""An attacker who knows the method: the product's presets under `benchmarks.adaptive`, listed, published and tuned."""
 
 from __future__ import annotations
 
@@ -66,8 +66,7 @@ def carry_out(task: Task) -> dict[str, list[Any]]:
 
 def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
     outcomes = _outcomes(results)
-    listed = [each for each in outcomes if each.own is None]
-    tuned = [each for each in outcomes if each.own is not None]
+    by_group = {group: [each for each in outcomes if each.group == group] for group in GROUPS}
     page.text(
         "The attacker has a release, this repository and its pages, but neither key nor original. "
         f"Here: {headline(results)}.",
@@ -76,13 +75,15 @@ def write(page: Page, results: dict[str, Any], _models: list[Record]) -> None:
         "listed first. [adaptive.md](../adaptive.md) explains the aim of each attack.",
     )  # fmt: skip
     page.heading("Every attack at every strength, and random compositions with disguises")
-    page.text(adaptive.table(listed))
+    page.text(adaptive.table(by_group["listed"]))
+    page.heading("Published attacks on models and on other watermarks")
+    page.text(adaptive.table(by_group["literature"]))
     page.heading("Attacks tuned on copies with the attacker's own marks")
     page.text(
         f"The attacker marks the release with {adaptive.OWN_MARKS} own keys of the same preset, raises each attack's "
         "strength until neither mark is found, and applies this strength to the release. If the marks are found at "
         "every strength, the attacker uses the greatest.",
-        adaptive.tuned_table(tuned),
+        adaptive.tuned_table(by_group["tuned"]),
     )
     if results["left_out"]:
         page.heading("Not possible on these models")

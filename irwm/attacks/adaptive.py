@@ -2,8 +2,9 @@
 
 Each tensor is changed using its own content alone. `drop_components` removes the components that alignment is scored
 in. `flatten_seldom` removes most of the content of rarely used rows. `redraw_small` and `redraw_outliers` look for the
-entries that a mark has written and redraw them. `store_otherwise` stores the rows as other numbers, which the
-attacker's own loader converts back. `confuse` adds what should make a comparison fail.
+entries that a mark has written and redraw them. `rebuild_rows` makes every row of other rows. `store_otherwise` stores
+the rows as other numbers, which the attacker's own loader converts back. `confuse` adds what should make a comparison
+fail.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ RIDGE = 1e-3
 # Directions with less than this share of the largest variance are as good as empty.
 _EMPTY = 1e-6
 _ROWS_AT_ONCE = 8192
+# Rows that `rebuild_rows` chooses from, rows rebuilt at once, and the number of least-squares fits between choices.
+_CHOICES, _REBUILT_AT_ONCE, _FITS = 8192, 512, 8
 # Ways of `confuse`.
 NAN_ROW, HUGE_ROW, EQUAL_ROWS, MORE_TENSORS = CONFUSIONS = ("nan-row", "huge-row", "equal-rows", "more-tensors")
 # The row that becomes NaN or huge, if there are as many; how much longer it becomes; and the number of tensors added.
@@ -118,6 +121,27 @@ def redraw_outliers(model_dir: str | Path, out_dir: str | Path, share: float) ->
     return _on_rows(model_dir, out_dir, predicted)
 
 
+def rebuild_rows(model_dir: str | Path, out_dir: str | Path, others: int, seed: int = 0) -> Path:
+    """Replace every row by a combination of `others` other rows, found by orthogonal matching pursuit, as a tokenizer
+    transplant does with the tokens that are new (arXiv:2506.06607). A large vocabulary chooses from a sample of it.
+
+    Raises:
+        ParameterError: fewer than 1 row, or as many as there are to choose from.
+        OutputExistsError, CheckpointError: as `rewrite`.
+    """
+
+    def rebuilt(values: torch.Tensor) -> torch.Tensor:
+        if not 1 <= others < min(len(values), _CHOICES):
+            expected = f"1 to {min(len(values), _CHOICES) - 1}"
+            raise ParameterError("the number of rows is out of range", expected=expected, found=str(others))
+        chosen = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))[:_CHOICES]
+        ids = torch.arange(len(values))
+        parts = zip(values.split(_REBUILT_AT_ONCE), ids.split(_REBUILT_AT_ONCE), strict=True)
+        return torch.cat([_matched(rows, values[chosen], here[:, None] == chosen, others) for rows, here in parts])
+
+    return _on_rows(model_dir, out_dir, rebuilt)
+
+
 def store_otherwise(model_dir: str | Path, out_dir: str | Path, power: float, seed: int = 0) -> Path:
     """Store the embedding E, and an output head, as E C^-power Q, with its own covariance C and a random rotation Q.
 
@@ -194,6 +218,24 @@ def _on_rows(model_dir: str | Path, out_dir: str | Path, change: Callable[[torch
         return change(tensor.double()) if name in names else tensor
 
     return rewrite(model_dir, out_dir, through)
+
+
+def _matched(rows: torch.Tensor, atoms: torch.Tensor, own: torch.Tensor, count: int) -> torch.Tensor:
+    """Rows (n, d) approximated by `count` of the atoms (a, d) each, without those that `own` (n, a) marks."""
+    units = torch.nn.functional.normalize(atoms, dim=1)
+    taken, best = own.clone(), torch.zeros_like(rows)
+    chosen = torch.empty(len(rows), 0, dtype=torch.int64)
+    while chosen.shape[1] < count:
+        fits = ((rows - best) @ units.T).abs_().masked_fill_(taken, -1.0)
+        more = fits.topk(min(-(-count // _FITS), count - chosen.shape[1]), dim=1).indices
+        taken.scatter_(1, more, value=True)
+        chosen = torch.cat((chosen, more), dim=1)
+        used = units[chosen]  # (n, k, d)
+        gram = used @ used.mT
+        gram.diagonal(dim1=1, dim2=2).add_(_EMPTY)
+        weights = torch.linalg.solve(gram, used @ rows[:, :, None])
+        best = (used.mT @ weights)[:, :, 0]
+    return best
 
 
 def _components(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -16,9 +16,10 @@ import torch
 from irwm.attacks import adaptive, equivalence
 from irwm.attacks.attack import BOTH, Attack, Attacked, CarryOut, Setup, Strength
 from irwm.attacks.collusion import STRATEGIES, collude
+from irwm.attacks.distillation import learn_again, push_away
 from irwm.attacks.equivalence import Step
-from irwm.attacks.finetuning import ALL, LAYER_0, LORA, finetune
-from irwm.attacks.layers import count_layers, drop_layers
+from irwm.attacks.finetuning import ALL, EMBEDDING, LAYER_0, LORA, finetune
+from irwm.attacks.layers import count_layers, drop_layers, stack_layers
 from irwm.attacks.marking import mark_again
 from irwm.attacks.merging import merge
 from irwm.attacks.noise import add_noise
@@ -33,6 +34,8 @@ from irwm.attacks.quantisers import (
     to_gguf,
 )
 from irwm.attacks.round_to_nearest import quantize
+from irwm.attacks.training import Schedule
+from irwm.attacks.width import cut_width
 from irwm.checkpoint import Checkpoint, open_checkpoint
 from irwm.errors import UnsupportedCheckpointError
 from irwm.families.family import anatomy_of
@@ -49,6 +52,8 @@ GROUPS = (DAMAGE, QUANTISATION, TRAINING, MIXING, DISGUISE, ADAPTIVE, SERVED)
 # For full fine-tuning. The paper's 2e-5 is for models a thousand times larger, whose weights change less per step.
 _RATE = 1e-4
 _LORA_RATE = 1e-3
+# For distillation, and its steps: learning an embedding again takes a higher rate than moving a trained model.
+_PUSH, _LEARN = Schedule(150, 1e-3), Schedule(300, 3e-3)
 _STRATEGY_COPIES = 4
 # Releases up to this many bytes are written a second time, as float32, to verify that the function is preserved. In
 # bfloat16 a disguise is indistinguishable from a change of two percent of the weights; in float32 the check is some
@@ -92,6 +97,16 @@ def _finetune(what: str, rate: float, setup: Setup, value: float | str, out: Pat
     )  # fmt: skip
 
 
+def _push(setup: Setup, value: float | str, out: Path) -> Attacked:
+    schedule = replace(_PUSH, seed=setup.seed)
+    return Attacked(push_away(setup.release, out, setup.text, float(value), schedule, setup.device, setup.progress))
+
+
+def _learn_again(setup: Setup, value: float | str, out: Path) -> Attacked:
+    schedule = replace(_LEARN, seed=setup.seed)
+    return Attacked(learn_again(setup.release, out, setup.text, float(value), schedule, setup.device, setup.progress))
+
+
 def _gguf(setup: Setup, value: float | str, out: Path) -> Attacked:
     return _with_numbers(setup, to_gguf(setup.release, out / "file", str(value)), out)
 
@@ -115,7 +130,7 @@ def _with_numbers(setup: Setup, copy: Path, out: Path) -> Attacked:
 
 def _merge(method: str, setup: Setup, value: float | str, out: Path) -> Attacked:
     share = float(value)
-    if method in ("task arithmetic", "ties"):
+    if method in ("task arithmetic", "ties", "dare"):
         return Attacked(merge([setup.release], out, method, [1 - share], setup.original))
     return Attacked(merge([setup.release, setup.original], out, method, [1 - share, share]))
 
@@ -123,6 +138,15 @@ def _merge(method: str, setup: Setup, value: float | str, out: Path) -> Attacked
 def _drop(setup: Setup, value: float | str, out: Path) -> Attacked:
     layers = count_layers(open_checkpoint(setup.release))
     return Attacked(drop_layers(setup.release, out, range(layers - int(value), layers)))
+
+
+def _repeat(setup: Setup, value: float | str, out: Path) -> Attacked:
+    """The layers in the middle run twice, one block after the other, as in depth up-scaling."""
+    layers = count_layers(open_checkpoint(setup.release))
+    more = max(1, round(float(value) * layers))
+    first = (layers - more) // 2
+    middle = range(first, first + more)
+    return Attacked(stack_layers(setup.release, out, [*range(first + more), *middle, *range(first + more, layers)]))
 
 
 def _mark_again(setup: Setup, value: float | str, out: Path) -> Attacked:
@@ -225,6 +249,11 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
     ("permute_residual", "Columns permuted", "The coordinates of the residual stream are permuted in every layer."),
     ("flip_signs", "Signs flipped", "Random coordinates of the residual stream change their sign."),
     ("rotate", "Rotated", "A random dense rotation is applied to the residual stream."),
+    (
+        "widen",
+        "Widened",
+        "A quarter more coordinates are added to the residual stream, which is then rotated.",
+    ),
     ("rescale", "Rescaled", "The residual stream is multiplied by one factor."),
     ("fold_gains", "Gains folded", "The gains of the norms are folded into the matrices that follow them."),
     ("regain", "Gains redrawn", "The norms get random gains, and the matrices compensate for them."),
@@ -239,6 +268,7 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
     (("trim_tokens", {"fraction": 0.2}), "Vocabulary trimmed", "A fifth of the tokens are dropped."),
     ("pad_tokens", "Vocabulary padded", "Rows that no text uses are added."),
     ("as_llama", "As a plain Llama", "The model is written as one of another family."),
+    ("as_mixtral", "As a mixture of experts", "Each MLP becomes four experts, and a router is added."),
 )
 
 
@@ -297,7 +327,7 @@ def composed(setup: Setup, steps: Steps, out: Path) -> Attacked:
 
 
 # Not part of "everything": they change the family, or the vocabulary and with it the tokens that can be compared.
-_ALONE = ("trim_tokens", "pad_tokens", "as_llama")
+_ALONE = ("trim_tokens", "pad_tokens", "as_llama", "as_mixtral")
 
 
 def _everything(setup: Setup) -> tuple[Step, ...]:
@@ -309,6 +339,14 @@ def _everything(setup: Setup) -> tuple[Step, ...]:
 
 def _name(step: Step) -> str:
     return step if isinstance(step, str) else step[0]
+
+
+def _no_text_model(setup: Setup) -> str | None:
+    """Why it cannot be distilled."""
+    anatomy = anatomy_of(str(open_checkpoint(setup.release).config.get("model_type")))
+    if anatomy is not None and anatomy.encoder:
+        return "An encoder predicts no next tokens."
+    return None if has_tokenizer(setup.release) else "It cannot read text without a tokenizer next to its weights."
 
 
 def _too_few_layers(setup: Setup) -> str | None:
@@ -335,6 +373,16 @@ _ALL: tuple[Attack, ...] = (
     Attack(
         "layers", "Layers dropped", "The last layers are left out.", DAMAGE, "layers", _numbers("layer", 1, 2), _drop,
         _too_few_layers,
+    ),
+    Attack(
+        "repeat-layers", "Layers repeated", "Layers in the middle run twice, as in depth up-scaling.", DAMAGE,
+        "share of layers", _shares(0.25, 0.5), _repeat, _too_few_layers,
+    ),
+    Attack(
+        "width", "Width cut", "The residual stream keeps only its principal components.", DAMAGE,
+        "share of components kept", _shares(0.9, 0.75, 0.6),
+        lambda setup, value, out: Attacked(cut_width(setup.release, out, float(value), setup.text, setup.device)),
+        lambda setup: _cannot("widen", setup) or _no_text_model(setup),
     ),
     Attack(
         "round", "Rounded to nearest", "Every matrix is quantised to few bits and dequantised.", QUANTISATION, "bits",
@@ -370,6 +418,10 @@ _ALL: tuple[Attack, ...] = (
                 "layer0", LAYER_0, 10 * _RATE, "First layer retrained",
                 "Only the layer of the invariant is trained, at ten times the learning rate.",
             ),
+            (
+                "embedding", EMBEDDING, 10 * _RATE, "Embedding retrained",
+                "Only embedding and output head are trained, at ten times the learning rate.",
+            ),
         )
     ),
     *(
@@ -379,6 +431,7 @@ _ALL: tuple[Attack, ...] = (
         )
         for name, method in (
             ("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic"), ("ties", "ties"),
+            ("dare", "dare"),
         )
     ),
     Attack(
@@ -428,6 +481,22 @@ _ALL: tuple[Attack, ...] = (
         "Entries far from their prediction by the rest of the row are replaced, and the residual stream is rotated.",
         ADAPTIVE, "share of entries", _shares(0.002, 0.01, 0.03),
         partial(_then_turned, adaptive.redraw_outliers), _cannot_turn,
+    ),
+    Attack(
+        "rebuilt-rows", "Rows rebuilt from others",
+        "Every row of embedding and output head becomes a combination of other rows.",
+        ADAPTIVE, "rows combined", _numbers("row", 128, 64, 32), _of_release(adaptive.rebuild_rows, int, seeded=True),
+    ),
+    Attack(
+        "push", "Embedding pushed away",
+        "Embedding and output head move as far as a bound on the change of the predictions allows.",
+        ADAPTIVE, "bound, in nats for each token",
+        tuple(Strength(bound, f"{bound:g} nats") for bound in (0.02, 0.05, 0.2)), _push, _no_text_model,
+    ),
+    Attack(
+        "learn-again", "Embedding learned again",
+        "A share of embedding and output head becomes random and is learned again from the release's predictions.",
+        ADAPTIVE, "share made random", _shares(0.5, 0.75, 1.0), _learn_again, _no_text_model,
     ),
     Attack(
         "stored-otherwise", "Embedding stored in another form",

@@ -1,23 +1,18 @@
-"""Fine-tuning a release on a text, with all weights, with LoRA or with layer 0 alone (paper, section 5.3)."""
+"""Fine-tuning a release on a text: all weights, LoRA, or a part of the model (paper, section 5.3)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from irwm.attacks.rewrite import copy_companions, new_folder, open_safetensors
+from irwm.attacks.training import Schedule, trained
 from irwm.errors import ParameterError, UnsupportedCheckpointError
-from irwm.inference import open_model
-from irwm.inference.loading import quiet
 from irwm.inference.reference import Progress
-from irwm.release.partial import require_absent
 
-ALL, LORA, LAYER_0 = "all", "lora", "layer 0"
-WHAT = (ALL, LORA, LAYER_0)
+ALL, LORA, LAYER_0, EMBEDDING = "all", "lora", "layer 0", "embedding"
+WHAT = (ALL, LORA, LAYER_0, EMBEDDING)
 # Share of tokens that a masked language model has to guess, as in BERT's own training.
 _MASKED = 0.15
 
@@ -46,7 +41,8 @@ def finetune(
         text: the training text; each step uses `batch` pieces of `length` tokens, drawn by `seed`.
         steps: optimizer steps; the rate falls from `learning_rate` to 0 by a half cosine over them.
         what: "all" weights; "lora": adapters of rank `lora_rank` on every linear layer, merged at the end; "layer 0":
-            only the first layer, from which the invariant is computed.
+            only the first layer, from which the invariant is computed; "embedding": only the embedding and the output
+            head.
         progress: called with steps done, the total of steps and a description of the step.
 
     Raises:
@@ -56,74 +52,55 @@ def finetune(
         OutputExistsError: `out_dir` exists.
         CheckpointError: `model_dir` is not a readable checkpoint.
     """
-    numbers = {"steps": steps, "lora_rank": lora_rank, "batch": batch, "length": length - 1}
-    wrong = [name for name, value in numbers.items() if value < 1]
-    if wrong or not (math.isfinite(learning_rate) and learning_rate > 0):
-        raise ParameterError("fine-tuning needs positive numbers", found=", ".join(wrong) or f"rate {learning_rate}")
     if what not in WHAT:
         raise ParameterError("unknown part to train", expected=" or ".join(WHAT), found=repr(what))
-    checkpoint = open_safetensors(model_dir)
-    require_absent(Path(out_dir))  # before the work starts
-    opened = open_model(checkpoint.path, device)
-    tokenizer = opened.tokenizer
-    ids = torch.tensor(tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"], dtype=torch.long)
-    if len(ids) <= length:
-        raise ParameterError("the text is too short", expected=f"over {length} tokens", found=f"{len(ids)} tokens")
-    with torch.random.fork_rng():  # fresh adapters and dropout draw from the global state, which is restored
-        torch.manual_seed(seed)
-        trained = _prepared(opened.model, what, lora_rank).to(device).train()
-        _train(trained, _batches(ids, steps, batch, length, seed), tokenizer, steps, learning_rate, progress)
-    if what == LORA:
-        trained = trained.merge_and_unload()
-    with new_folder(out_dir) as out:
-        with quiet():
-            trained.to("cpu", opened.dtype).save_pretrained(out)
-        copy_companions(checkpoint, out, described=True)
-    return out
+    if lora_rank < 1:
+        raise ParameterError("training needs positive numbers", found="lora_rank")
+    schedule = Schedule(steps, learning_rate, batch, length, seed)
+    return trained(model_dir, out_dir, text, _NextToken(what, lora_rank), schedule, device, progress)
 
 
-def _prepared(model: Any, what: str, rank: int) -> Any:
-    """The model with all other weights frozen."""
-    if what == LORA:
-        try:
-            from peft import LoraConfig, get_peft_model
-        except ImportError as error:
-            raise UnsupportedCheckpointError("LoRA needs the package peft", advice="pip install peft") from error
-        return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
-    if what == LAYER_0:
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(".layers.0." in name or ".layer.0." in name or ".h.0." in name)
-    return model
+def train_only(model: Any, trained_part: str) -> None:
+    """Freeze all other weights of a model than those of "layer 0", or of its "embedding" and output head."""
+    tables = [model.get_input_embeddings(), model.get_output_embeddings()]
+    kept = {id(table.weight) for table in tables if table is not None}
+    for name, parameter in model.named_parameters():
+        first = ".layers.0." in name or ".layer.0." in name or ".h.0." in name
+        parameter.requires_grad_(first if trained_part == LAYER_0 else id(parameter) in kept)
 
 
-def _batches(ids: torch.Tensor, steps: int, batch: int, length: int, seed: int) -> Iterator[torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(steps):
-        starts = torch.randint(len(ids) - length, (batch,), generator=generator).tolist()
-        yield torch.stack([ids[start : start + length] for start in starts])
+class _NextToken:
+    """The objective that the model was first trained with."""
+
+    def __init__(self, what: str, rank: int) -> None:
+        self._what, self._rank = what, rank
+        self._mask: int | None = None
+
+    def begin(self, model: Any, tokenizer: Any) -> Any:
+        self._mask = tokenizer.mask_token_id
+        if self._what == LORA:
+            try:
+                from peft import LoraConfig, get_peft_model
+            except ImportError as error:
+                raise UnsupportedCheckpointError("LoRA needs the package peft", advice="pip install peft") from error
+            adapters = LoraConfig(r=self._rank, lora_alpha=2 * self._rank, target_modules="all-linear")
+            return get_peft_model(model, adapters)
+        if self._what != ALL:
+            train_only(model, self._what)
+        return model
+
+    def loss(self, model: Any, ids: torch.Tensor) -> torch.Tensor:
+        shown, wanted = (ids, ids) if self._mask is None else _hidden(ids, self._mask)
+        loss: torch.Tensor = model(input_ids=shown, labels=wanted).loss
+        return loss
+
+    def end(self, model: Any) -> Any:
+        return model.merge_and_unload() if self._what == LORA else model
 
 
-def _train(
-    model: Any, batches: Iterator[torch.Tensor], tokenizer: Any, steps: int, rate: float, progress: Progress | None
-) -> None:
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trainable, lr=rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
-    for step, ids in enumerate(batches, 1):
-        ids = ids.to(model.device)
-        shown, wanted = _hidden(ids, tokenizer) if tokenizer.mask_token_id is not None else (ids, ids)
-        optimizer.zero_grad(set_to_none=True)
-        model(input_ids=shown, labels=wanted).loss.backward()
-        torch.nn.utils.clip_grad_norm_(trainable, 1.0)
-        optimizer.step()
-        schedule.step()
-        if progress:
-            progress(step, steps, "Fine-tuning")
-
-
-def _hidden(ids: torch.Tensor, tokenizer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _hidden(ids: torch.Tensor, mask: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The inputs and the labels of a masked model; torch's loss ignores -100."""
     drawn = torch.rand(ids.shape) < _MASKED
     drawn[:, 0] = True  # at least one in each row: without labels the loss is NaN
     drawn = drawn.to(ids.device)
-    return ids.masked_fill(drawn, tokenizer.mask_token_id), ids.masked_fill(~drawn, -100)
+    return ids.masked_fill(drawn, mask), ids.masked_fill(~drawn, -100)

@@ -1,10 +1,11 @@
-"""Dropping transformer layers ("depth pruning", Men et al., arXiv:2403.03853): a smaller model without them."""
+"""Fewer or more transformer layers: "depth pruning" (Men et al., arXiv:2403.03853) and "depth up-scaling" (Kim et al.,
+arXiv:2312.15166)."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +34,39 @@ def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[i
         OutputExistsError: `out_dir` exists.
         CheckpointError: `model_dir` is not a readable checkpoint.
     """
+    count = count_layers(open_safetensors(model_dir))
+    gone = set(layers)
+    if not gone <= set(range(count)):
+        expected = f"numbers from 0 to {count - 1}"
+        raise ParameterError(
+            "the layers to drop do not fit", file=model_dir, expected=expected, found=str(sorted(gone))
+        )
+    return stack_layers(model_dir, out_dir, [number for number in range(count) if number not in gone])
+
+
+def stack_layers(model_dir: str | Path, out_dir: str | Path, order: Sequence[int]) -> Path:
+    """Make a model whose layer i is the layer order[i] of this one; embedding, head and norms are copied.
+
+    Args:
+        model_dir, out_dir: as `drop_layers`.
+        order: numbers of layers from 0, at least one; one layer may occur several times.
+
+    Raises:
+        ParameterError: a layer that the model does not have, or none.
+        UnsupportedCheckpointError, OutputExistsError, CheckpointError: as `drop_layers`.
+    """
     model = open_safetensors(model_dir)
     count = count_layers(model)
-    gone = sorted(set(layers))
-    if not all(0 <= number < count for number in gone) or len(gone) == count:
-        expected = f"numbers from 0 to {count - 1}, not all of them"
-        raise ParameterError("the layers to drop do not fit", file=model.path, expected=expected, found=str(gone))
-    stays = [number for number in range(count) if number not in gone]
-    renumbered = {number: place for place, number in enumerate(stays)}
+    if not order or not set(order) <= set(range(count)):
+        expected = f"at least one number from 0 to {count - 1}"
+        raise ParameterError("the layers do not fit", file=model.path, expected=expected, found=str(list(order)))
     with new_folder(out_dir) as out:
         copy_companions(model, out, described=True)
-        config = json.dumps(_shortened(model.config, stays, count), indent=2)
+        config = json.dumps(_restacked(model.config, order, count), indent=2)
         (out / CONFIG_NAME).write_text(config, encoding="utf-8")
         kept: dict[str, str] = {}
         for shard in model.shards:
-            tensors = _kept(load_file(shard), renumbered)
+            tensors = _kept(load_file(shard), order)
             if tensors:
                 save_file(tensors, out / shard.name, metadata={"format": "pt"})
                 kept |= dict.fromkeys(tensors, shard.name)
@@ -71,20 +90,20 @@ def count_layers(model: Checkpoint) -> int:
     return int(count)
 
 
-def _shortened(config: ConfigJson, stays: list[int], count: int) -> ConfigJson:
-    """The config with fewer layers; lists with an entry for each layer lose the entries of the dropped layers."""
+def _restacked(config: ConfigJson, order: Sequence[int], count: int) -> ConfigJson:
+    """The config with these layers, and lists with an entry for each layer in the same order."""
 
-    def cut(name: str, value: Any) -> Any:
+    def moved(name: str, value: Any) -> Any:
         if name in layer_counts():
-            return len(stays)
+            return len(order)
         if isinstance(value, list) and len(value) == count and name.startswith("layer"):
-            return [value[number] for number in stays]
+            return [value[number] for number in order]
         return value
 
-    return {name: cut(name, value) for name, value in config.items()}
+    return {name: moved(name, value) for name, value in config.items()}
 
 
-def _kept(tensors: Mapping[str, torch.Tensor], renumbered: Mapping[int, int]) -> dict[str, torch.Tensor]:
+def _kept(tensors: Mapping[str, torch.Tensor], order: Sequence[int]) -> dict[str, torch.Tensor]:
     # A layer's number within a tensor's name: model.layers.3.…, encoder.layer.3.…, h.3.…
     numbered = re.compile(rf"^(?P<before>(?:.*\.)?(?:{'|'.join(layer_words())})\.)(?P<number>\d+)(?P<after>\..+)$")
     kept = {}
@@ -92,6 +111,8 @@ def _kept(tensors: Mapping[str, torch.Tensor], renumbered: Mapping[int, int]) ->
         found = numbered.match(name)
         if found is None:
             kept[name] = tensor
-        elif (number := int(found["number"])) in renumbered:
-            kept[f"{found['before']}{renumbered[number]}{found['after']}"] = tensor
+            continue
+        for place in (place for place, number in enumerate(order) if number == int(found["number"])):
+            # Cloned, since safetensors refuses two names of one tensor.
+            kept[f"{found['before']}{place}{found['after']}"] = tensor.clone()
     return kept

@@ -161,24 +161,6 @@ def _strength(evidence: Evidence) -> tuple[float, float]:
     return -evidence.log10_p_of_all, evidence.z
 
 
-def _in_place(examination: Examination, key: Key, enough: float, place: str) -> Evidence | None:
-    best: Evidence | None = None
-    for by in MAPS:
-        for each in examination.aligned:
-            suspect = each.checked_by_content
-            if not suspect.holds_embedding or not suspect.readable(by, key.derivation.sample_key()):
-                continue
-            differences = differences_of(suspect, by, key.derivation)
-            sums = score(task_of(differences, [key.derivation.noise_key()], key.parameters))
-            (z,) = sums.z.tolist()
-            if z == z and (best is None or z > best.z):
-                log10_p = float(rademacher_tail_log10(z))
-                best = Evidence(FINGERPRINT, place, log10_p, by, len(examination.aligned), z, sums.rows)
-        if best is not None and best.log10_p_of_all <= enough:
-            break
-    return best
-
-
 def differences_of(suspect: Aligned, by: str, derivation: Derivation) -> Differences:
     """The suspect's differences from the original in the bases of a release, read under a map of `MAPS`."""
     model = suspect.model

@@ -22,6 +22,7 @@ CHANGES = {
     "redraw_small": lambda folder, out: adaptive.redraw_small(folder, out, 0.2),
     "flatten_seldom": lambda folder, out: adaptive.flatten_seldom(folder, out, 0.5),
     "redraw_outliers": lambda folder, out: adaptive.redraw_outliers(folder, out, 0.01),
+    "rebuild_rows": lambda folder, out: adaptive.rebuild_rows(folder, out, 16),
     "store_otherwise": lambda folder, out: adaptive.store_otherwise(folder, out, 0.75),
 }
 
@@ -74,6 +75,29 @@ def test_attack_removes_components_of_all_rows_or_of_those_used_least(tiny_path:
     flat = irwm.open_checkpoint(adaptive.flatten_seldom(tiny_path, tmp_path / "flat", 0.75)).embedding().double()
     assert torch.equal(before[:first], flat[:first])
     assert components(flat[first:]) == 6
+
+
+def test_a_rebuilt_row_is_a_combination_of_that_many_other_rows(tiny_path: Path, tmp_path: Path) -> None:
+    before = irwm.open_checkpoint(tiny_path).embedding().double()
+    one = irwm.open_checkpoint(adaptive.rebuild_rows(tiny_path, tmp_path / "one", 1)).embedding().double()
+    units = torch.nn.functional.normalize(before, dim=1)
+    cosines = (torch.nn.functional.normalize(one, dim=1) @ units.T).abs()
+    nearest = (units @ units.T).abs().fill_diagonal_(0).max(dim=1).values
+    own = cosines.diagonal().clone()
+    torch.testing.assert_close(
+        cosines.fill_diagonal_(0).max(dim=1).values, torch.ones(len(before)).double(), atol=1e-2, rtol=0
+    )
+    torch.testing.assert_close(own, nearest, atol=1e-2, rtol=0)
+    errors = [
+        float(
+            (
+                irwm.open_checkpoint(adaptive.rebuild_rows(tiny_path, tmp_path / str(count), count)).embedding()
+                - before
+            ).norm()
+        )
+        for count in (4, 16)
+    ]
+    assert errors[1] < errors[0] < float((one - before).norm())
 
 
 def test_redraw_small_removes_visible_marks_but_not_hidden_ones(tiny_marked: Marked, tmp_path: Path) -> None:

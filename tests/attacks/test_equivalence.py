@@ -23,16 +23,16 @@ NOISE = 1e-5
 RUNNABLE = sorted(set(TRANSFORMS) - {"rename_tensors", "cast"})
 LAYER_NORM_ONLY = {"shift_key_bias", "shift_rows", "shift_tables"}
 REFUSED = {
-    "llama": {"as_llama", *LAYER_NORM_ONLY},
+    "llama": {"as_llama", "as_mixtral", *LAYER_NORM_ONLY},
     "mistral": LAYER_NORM_ONLY,
-    "qwen2": LAYER_NORM_ONLY,
-    "qwen3": {"map_qk", "as_llama", *LAYER_NORM_ONLY},
+    "qwen2": {"as_mixtral", *LAYER_NORM_ONLY},
+    "qwen3": {"map_qk", "as_llama", "as_mixtral", *LAYER_NORM_ONLY},
     "phi3": LAYER_NORM_ONLY,
-    "phi3-partial": {"as_llama", *LAYER_NORM_ONLY},
+    "phi3-partial": {"as_llama", "as_mixtral", *LAYER_NORM_ONLY},
     "gemma": LAYER_NORM_ONLY,
-    "gemma2": {"rotate", "as_llama", *LAYER_NORM_ONLY},
-    "bert": {"rotate", "fold_gains", "regain", "as_llama"},
-    "gpt2": {"as_llama"},
+    "gemma2": {"rotate", "widen", "as_llama", "as_mixtral", *LAYER_NORM_ONLY},
+    "bert": {"rotate", "widen", "fold_gains", "regain", "as_llama", "as_mixtral"},
+    "gpt2": {"widen", "as_llama", "as_mixtral"},
 }
 
 

@@ -37,7 +37,7 @@ def loss(folder: Path) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["all", "lora", "layer 0"])
+@pytest.mark.parametrize("what", ["all", "lora", "layer 0", "embedding"])
 def test_finetuning_learns_and_the_mark_survives(released: Marked, tmp_path: Path, what: str) -> None:
     original, key, release = released
     out = finetune(release, tmp_path / "out", TEXT, steps=20, learning_rate=1e-3, what=what, batch=4, length=64)
@@ -46,7 +46,9 @@ def test_finetuning_learns_and_the_mark_survives(released: Marked, tmp_path: Pat
     assert kinds[0] == kinds[1]
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     embedding = "model.embed_tokens.weight"
-    if what == "all":
+    if what == "embedding":
+        assert changed == {embedding, "lm_head.weight"}
+    elif what == "all":
         assert embedding in changed
     else:
         assert embedding not in changed

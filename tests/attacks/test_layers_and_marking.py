@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 import irwm
-from irwm.attacks import drop_layers, mark_again
-from irwm.errors import KeyMismatchError, UnsupportedCheckpointError
+from irwm.attacks import drop_layers, mark_again, stack_layers
+from irwm.errors import KeyMismatchError, ParameterError, UnsupportedCheckpointError
 from tests.attacks.models import TINY, edited
 from tests.attacks.test_collusion_attacks import all_tensors
 from tests.checkpoint.builders import split
@@ -37,6 +37,25 @@ def test_remaining_layers_load_and_match_the_original_layers(
     assert smaller.state_dict().keys() == expected.keys()
     for tensor, value in smaller.state_dict().items():
         torch.testing.assert_close(value, expected[tensor])
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "gpt2"])
+def test_repeated_layers_follow_the_given_order(tiny_models: dict[str, Path], tmp_path: Path, name: str) -> None:
+    order = [0, 1, 0, 1, 1]
+    out = stack_layers(tiny_models[name], tmp_path / "out", order)
+    without = {"add_pooling_layer": False} if name == "bert" else {}
+    one, deep = (AutoModel.from_pretrained(folder, **without) for folder in (tiny_models[name], out))
+    stacks = [
+        each.encoder.layer if name == "bert" else each.h if name == "gpt2" else each.layers for each in (one, deep)
+    ]
+    assert len(stacks[1]) == deep.config.num_hidden_layers == len(order)
+    for place, number in enumerate(order):
+        for expected, found in zip(stacks[0][number].parameters(), stacks[1][place].parameters(), strict=True):
+            assert torch.equal(expected, found)
+    for wrong in ([], [2]):
+        with pytest.raises(ParameterError):
+            stack_layers(tiny_models[name], tmp_path / "wrong", wrong)
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_shards_keep_names_and_get_new_index(tiny_models: dict[str, Path], tmp_path: Path) -> None:

@@ -51,11 +51,14 @@ def test_attacker_uses_the_greatest_strength_if_his_marks_survive() -> None:
 
 def test_outcomes_are_stored_by_group_and_tuned_ones_by_attack(tmp_path: Path) -> None:
     saved = Saved(tmp_path / "outcomes")
-    for each in (FOUND, TUNED):
+    published = replace(FOUND, attack="Width cut: 90 %")
+    for each in (FOUND, TUNED, published):
         saved.add(each)
     again = Saved(tmp_path / "outcomes")
     assert again.get("demo", "one", "prune 0.3", "listed") == FOUND
     assert again.get("demo", "many", "noise", "tuned") == TUNED
+    assert again.get("demo", "one", published.attack, "literature") == published
+    assert again.get("demo", "one", published.attack, "listed") is None
     assert again.get("demo", "many", "noise", "listed") is None
     assert again.get("demo", "one", "prune", "tuned") is None
 
@@ -90,4 +93,4 @@ def test_the_experiment_runs_on_a_layer_norm_model(gpt2_path: Path, tmp_path: Pa
     text = (tmp_path / "adaptive.md").read_text(encoding="utf-8")
     assert "| gpt2, one | Minor components dropped, rotated: 90 % |" in text
     assert "| gpt2, many | components " in text
-    assert 'none of 18 called "not derived"' in text
+    assert 'none of 20 called "not derived"' in text

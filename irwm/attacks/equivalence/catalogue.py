@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from irwm.attacks.equivalence.conversion import as_llama
+from irwm.attacks.equivalence.conversion import as_llama, as_mixtral
 from irwm.attacks.equivalence.head import settle_head
 from irwm.attacks.equivalence.naming import cast, rename_tensors
 from irwm.attacks.equivalence.residual import (
@@ -17,6 +17,7 @@ from irwm.attacks.equivalence.residual import (
     rotate,
     shift_rows,
     shift_tables,
+    widen,
 )
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.sublayers import map_qk, map_vo, reorder_heads, reorder_neurons, shift_key_bias
@@ -30,6 +31,7 @@ TRANSFORMS: Mapping[str, Transform[...]] = {
         permute_residual,
         flip_signs,
         rotate,
+        widen,
         rescale,
         fold_gains,
         regain,
@@ -46,6 +48,7 @@ TRANSFORMS: Mapping[str, Transform[...]] = {
         rename_tensors,
         cast,
         as_llama,
+        as_mixtral,
     )
 }
 Step = str | tuple[str, Mapping[str, Any]]

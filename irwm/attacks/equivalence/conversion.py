@@ -1,4 +1,4 @@
-"""Another family's model written as a plain Llama, as tools that convert checkpoints do."""
+"""A model written as one of another family: as a plain Llama, or as a mixture of experts (Mixtral)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from dataclasses import replace
 
 import torch
 
-from irwm.attacks.equivalence.draft import Draft
+from irwm.attacks.equivalence.draft import Draft, generator
 from irwm.attacks.equivalence.head import untied
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.structure import Linear, Structure, structure_of
 from irwm.attacks.equivalence.transform import no_head_norms, no_post_norms, rms_norms, transform
 from irwm.families.configvalues import ConfigJson
 
-# The family that the attack writes, and its class in transformers.
+# The families that the attacks write, and their classes in transformers.
 _TARGET, _CLASS = "llama", "LlamaForCausalLM"
+_MIXTURE, _MIXTURE_CLASS = "mixtral", "MixtralForCausalLM"
+_EXPERTS, _EXPERTS_USED = 4, 2
+# The name of a Llama's MLP matrix in an expert.
+_IN_EXPERT = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
 # Keys that are copied from the old config; the rest follows from the model's structure.
 _CARRIED = (
     "dtype",
@@ -81,6 +85,40 @@ def as_llama(state: State) -> State:
     tensors, dtypes = _tensors(state, structure)
     config = _config(state, structure, tensors)
     return replace(state, config=config, tensors=tensors, dtypes=dtypes)
+
+
+def _no_biases(_state: State, structure: Structure) -> str | None:
+    return "its matrices have biases, and a Mixtral's have none" if any(_biases(structure)) else None
+
+
+@transform(rms_norms, no_head_norms, no_post_norms, _plain_rotation, _no_window, _causal, _no_biases)
+def as_mixtral(state: State, seed: int = 0) -> State:
+    """Writes the model as a mixture of experts ("upcycling", Komatsuzaki et al., arXiv:2212.05055), as it is before
+    further training: every expert is the layer's MLP with its hidden units in another order, and the router is
+    random."""
+    if structure_of(state).model_type != _TARGET:
+        state = as_llama(state)
+    structure, draft, source = structure_of(state), Draft(state), generator(seed)
+    for number, layer in enumerate(structure.layers):
+        old, new = f"model.layers.{number}.mlp", f"model.layers.{number}.block_sparse_moe"
+        router = torch.randn(_EXPERTS, structure.hidden_size, generator=source, dtype=torch.float64)
+        draft.add(f"{new}.gate.weight", router / math.sqrt(structure.hidden_size), like=layer.down.weight.name)
+        parts = {name: draft.tensors.pop(f"{old}.{name}.weight") for name in _IN_EXPERT}
+        dtype = draft.dtypes.pop(f"{old}.down_proj.weight")
+        for expert in range(_EXPERTS):
+            order = torch.randperm(len(parts["up_proj"]), generator=source)
+            for name, part in parts.items():
+                matrix = part[:, order] if name == "down_proj" else part[order]
+                draft.tensors[f"{new}.experts.{expert}.{_IN_EXPERT[name]}.weight"] = matrix
+                draft.dtypes[f"{new}.experts.{expert}.{_IN_EXPERT[name]}.weight"] = dtype
+    draft.config |= {
+        "architectures": [_MIXTURE_CLASS],
+        "model_type": _MIXTURE,
+        "num_local_experts": _EXPERTS,
+        "num_experts_per_tok": _EXPERTS_USED,
+        "sliding_window": None,
+    }
+    return draft.done()
 
 
 def _tensors(state: State, structure: Structure) -> tuple[dict[str, torch.Tensor], dict[str, torch.dtype]]:

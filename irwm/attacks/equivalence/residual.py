@@ -9,6 +9,7 @@ front, a constant per row cancels, and so does a vector that is added to one tab
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -17,7 +18,14 @@ from irwm.attacks.equivalence.draft import Draft, generator, log_uniform, orthog
 from irwm.attacks.equivalence.head import free_tables, untied
 from irwm.attacks.equivalence.state import State
 from irwm.attacks.equivalence.structure import Structure, structure_of
-from irwm.attacks.equivalence.transform import free_gains, layer_norm, no_post_norms, positions, transform
+from irwm.attacks.equivalence.transform import (
+    free_gains,
+    layer_norm,
+    no_post_norms,
+    positions,
+    rms_norms,
+    transform,
+)
 from irwm.errors import NotApplicableError, ParameterError
 
 # Between 1/8 and 8, all weights that matter keep their relative precision in bfloat16 and float16.
@@ -58,6 +66,19 @@ def rotate(state: State, seed: int = 0) -> State:
     structure, source = structure_of(state), generator(seed)
     d = structure.hidden_size
     return turned(state, orthogonal(d, source) if structure.norm.kind == "rms" else _beside_ones(d, source))
+
+
+@transform(rms_norms, free_gains, no_post_norms)
+def widen(state: State, seed: int = 0, share: float = 0.25) -> State:
+    """Adds a `share` of the stream's width as empty coordinates, at least one for each head, and rotates the stream, so
+    that none of them stays empty. RMSNorm families without norms after the sublayers."""
+    if not 0 < share < math.inf:
+        raise ParameterError("the share of new coordinates is out of range", expected="above 0", found=str(share))
+    state = fold_gains(state)
+    structure = structure_of(state)
+    d, heads = structure.hidden_size, structure.heads
+    wide = d + heads * max(1, round(share * d / heads))
+    return resized(state, orthogonal(wide, generator(seed))[:d])
 
 
 @transform()
@@ -122,6 +143,26 @@ def turned(state: State, q: torch.Tensor) -> State:
     draft.change(structure.writers, lambda w: q.T @ w)
     norm_biases = [norm.bias for norm in structure.norms if norm.bias is not None]
     draft.change((*structure.writer_biases, *norm_biases), lambda b: b @ q)
+    return draft.done()
+
+
+def resized(state: State, q: torch.Tensor) -> State:
+    """The state with its stream multiplied by `q` (d, k), whose rows or columns are orthonormal: a wider stream that
+    computes the same, or a narrower one that keeps only the directions of the columns. Valid only for RMSNorm families,
+    after the gains are folded."""
+    structure = structure_of(state)
+    d, k = q.shape
+    draft = Draft(turned(state, q))
+    # A norm divides by the root of the mean square, and the mean is now over k coordinates.
+    gain = math.sqrt(d / k)
+    draft.change(structure.norm_vectors, lambda g: torch.full((k,), gain - structure.norm.offset, dtype=g.dtype))
+    draft.config |= {"hidden_size": k, "head_dim": structure.head_dim}
+    draft.config[structure.eps_key] = structure.norm.eps * d / k
+    if structure.embedding_scaled:
+        draft.change(structure.tables, lambda w: w * gain)
+    if structure.head_norms:  # they share the eps
+        projections = [ref for layer in structure.layers for ref in (*layer.q.refs, *layer.k.refs)]
+        draft.change(projections, lambda w: w * gain)
     return draft.done()
 
 

@@ -314,10 +314,14 @@ def test_identical_data_of_copies_is_written_once(office: Office, reflink_disk: 
         ({"parameters": {"positions": 10_000}}, "ParameterError"),
     ],
 )
-def test_a_bad_request_makes_no_key(office: Office, changed: dict[str, Any], kind: str) -> None:
+def test_a_bad_request_makes_no_key_and_no_folder(office: Office, changed: dict[str, Any], kind: str) -> None:
     job = office.here(**changed)
     assert (job.state, (job.error or {})["type"]) == ("failed", kind)
     assert not office.vault.keys()
+    assert not office.copies.exists()
+    office.copies.mkdir()
+    office.here(**changed)
+    assert office.copies.is_dir(), "a folder that was there before stays"
 
 
 def test_many_copies_into_a_release_folder_are_refused(office: Office) -> None:

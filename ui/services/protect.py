@@ -12,6 +12,7 @@ key's fingerprint and steps by their number; names of people are only in sealed 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
@@ -91,7 +92,10 @@ def run(request: ProtectRequest, vault: Vault, work: Work) -> Released | Release
         place: _Place = (_FolderEach if request.many else _OneFolder)(copies, known, path_from(request.out))
         receipts = _Receipts(work.files if request.many else None)
         batch = _Batch(request, copies, known, place, receipts, Layer0(model, device), copies.marked_before())
-        batch.write(recipients)
+        try:
+            batch.write(recipients)
+        finally:
+            place.leave()
     certificate = certificate_of(request.utility, model, receipts.example, device, work)
     if request.many:
         return {**batch.summary(), "utility": certificate}
@@ -140,6 +144,9 @@ class _Place(Protocol):
 
     def after_filing(self, key: irwm.Key) -> None:
         """Removes the notes on a key whose copy is filed."""
+
+    def leave(self) -> None:
+        """Removes the folder that this run made, if it holds no copy: a refused request leaves nothing behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +197,9 @@ class _OneFolder:
     def after_filing(self, key: irwm.Key) -> None:
         forget_folder(self.copies.vault.home, key.commitment)
 
+    def leave(self) -> None:
+        pass  # `irwm.insert` makes the folder, and removes it if it fails
+
     def _requested(self, records: Sequence[KeyRecord], recipient: Recipient) -> list[KeyRecord]:
         """The records with this name and note, as they were filed: the note may have changed later."""
         ids = {record.id for record in records}
@@ -204,6 +214,7 @@ class _FolderEach:
     copies: Copies
     known: Issued
     out: Path
+    made: bool = False
 
     def released(self, recipient: Recipient) -> ReleaseRecord | None:
         return self.known.released.get(same_name(recipient.name))
@@ -215,6 +226,7 @@ class _FolderEach:
 
     def require_room(self, copies: int) -> int:
         each = room_for(self.copies.model, self.out, copies, self.copies.also).each
+        self.made = not os.path.lexists(self.out)
         self.out = _made(self.out)
         return each
 
@@ -229,6 +241,11 @@ class _FolderEach:
 
     def after_filing(self, key: irwm.Key) -> None:
         pass
+
+    def leave(self) -> None:
+        if self.made:
+            with contextlib.suppress(OSError):  # it holds copies
+                self.out.rmdir()
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ class Draft:
         original: the chosen path; None before.
         step: the visible step, from 1.
         place: the folder to write into, the release's name in it, and whether its cost is measured.
+        also: other files of the original that the release gets.
         filled_for: hidden size of the model for which the preset's fields were filled in.
         settings: the values of the form of settings.
     """
@@ -32,6 +33,7 @@ class Draft:
     original: str | None = None
     step: int = 1
     place: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     filled_for: int | None = None
     settings: tuple[Any, ...] = ()
 

@@ -75,6 +75,23 @@ def test_restored_place_stays_while_fields_are_filled(pages: Pages, tiny_path: P
     assert "tiny-marked" in first
 
 
+def test_selection_of_left_out_files_survives_a_reload(pages: Pages, tiny_path: Path) -> None:
+    model = place(tiny_path, pages.root, "tiny")
+    for name in ("notes.txt", "prompts.txt"):
+        (model / name).write_text("Dear Sirs", encoding="utf-8")
+    where = {"path-target": str(pages.root), "release-name": "spring"}
+    keep(pages, *TEXTS, source=str(model), step=4, also=["prompts.txt"], name="keep_filled", **where)
+    give_back, check = pages.handler("give_back"), pages.handler("check_place")
+    back = dict(zip(give_back.outputs, give_back.fn(pages.request, None, *EMPTY), strict=True))
+    left_out, also = check.inputs[-2:]
+    assert (back[also].value, back[also].visible) == (["prompts.txt"], True)
+    asked = (str(model), str(pages.root), "spring", ONE, (1, 1), back[left_out], back[also].value, pages.request)
+    _, offered, shown = check.fn(*asked)
+    assert offered == ["notes.txt", "prompts.txt"]
+    assert shown.value == ["prompts.txt"]
+    assert [name for name, _ in shown.choices] == offered
+
+
 def test_missing_original_must_be_chosen_again(pages: Pages) -> None:
     keep(pages, *TEXTS, source=str(pages.root / "gone"), step=3)
     back = after_reload(pages, *EMPTY)

@@ -93,7 +93,7 @@ class Layout:
         self._results(context)
         # The choice of recipients comes last: it has a value from the start.
         self.written: list[Any] = [self.owner, self.recipient, self.names, self.label, self.whom]
-        self.place = [self.folder.field, self.name, self.cost]
+        self.place = [self.folder.field, self.name, self.cost, self.also]
         # The components that `keep_draft` takes, and those that `give_back` gives values for.
         source, settings = self.original, self.form.inputs
         self.draft = [
@@ -106,7 +106,8 @@ class Layout:
             *settings,
         ]
         self.returned = [*self.written, source.field, source.chosen, self.steps, self.filled_for, self.folder.field]
-        self.returned += [self.given_back, self.cost, self.list_box, self.name, self.start, *settings]
+        self.returned += [self.given_back, self.cost, self.left_out, self.also]
+        self.returned += [self.list_box, self.name, self.start, *settings]
 
     def _wizard(self, context: Context) -> None:
         with gr.Walkthrough(selected=1, elem_id="protect-steps") as self.steps:
@@ -215,7 +216,7 @@ class Protect:
             step.select(partial(int, number_of), None, page.at_step, **PRIVATE)
         typed = [*(part.input for part in page.written), source.chosen.change]
         gr.on(typed, self.keep_draft, draft, None, **LAST)
-        filled = [page.at_step.change, page.filled_for.change, page.cost.change]
+        filled = [page.at_step.change, page.filled_for.change, page.cost.change, page.also.input]
         gr.on(filled, keep_filled, draft, None, **LAST)
         page.form.drawn.then(keep_filled, draft, None, **LAST)
         read, given = [source.chosen, *page.written], [*page.returned, page.replaced, page.wizard]
@@ -252,7 +253,7 @@ class Protect:
     def _connect_start(self) -> None:
         page, job = self.page, self.page.job
         who = [page.whom, page.owner, page.recipient, page.names, page.label]
-        inputs = [page.original.chosen, *who, *page.place, page.also, *page.form.inputs]
+        inputs = [page.original.chosen, *who, *page.place, *page.form.inputs]
         begun = [job.job_id, *page.results, *page.of_place.outputs]
         page.start.click(None, js=AWAIT_RECEIPT)
         page.start.click(page.of_place.told(self.begin, 1 + len(page.results)), inputs, begun, **PRIVATE)
@@ -267,10 +268,10 @@ class Protect:
         """Stores the wizard's fields for this browser, for after a reload."""
         if replaced or not self.context.is_open(request):
             return
-        end = len(self.page.written)
-        texts, (parent, name, cost), settings = rest[:end], rest[end : end + 3], rest[end + 3 :]
+        at, end = len(self.page.written), len(self.page.written) + len(self.page.place)
+        texts, (parent, name, cost, also), settings = rest[:at], rest[at:end], rest[end:]
         place = parent or "", name or "", cost
-        draft = Draft(tuple(text or "" for text in texts), source, step, place, d, settings)
+        draft = Draft(tuple(text or "" for text in texts), source, step, place, tuple(also or ()), d, settings)
         self.context.drafts.keep(self.context.session(request), draft)
 
     def keep_filled(self, request: gr.Request, replaced: bool, source: str | None, *rest: Any) -> None:
@@ -296,11 +297,13 @@ class Protect:
             path = None  # it no longer exists and has to be chosen again
         owner, recipient, names, label, who = left.texts
         parent, name, cost = left.place
-        several = who == SEVERAL
+        also, several = list(left.also), who == SEVERAL
         return (
             *(owner, gr.Textbox(recipient, visible=not several), names, label, who),
             *(path or "", path, gr.Walkthrough(selected=left.step if path else 1), left.filled_for),
-            *(parent, path if all(left.place) else None, cost, *for_many(several, name), *left.settings),
+            *(parent, path if all(left.place) else None, cost),
+            *(also, gr.CheckboxGroup(choices=also, value=also, visible=bool(also))),  # until the folder is checked
+            *(*for_many(several, name), *left.settings),
         )
 
     def look(self, path: str | None, given_back: str | None, request: gr.Request) -> Iterator[Any]:

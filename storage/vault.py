@@ -268,6 +268,14 @@ class Vault(CaseFiles, Signing, JobKeyring):
             lost = (*releases.damaged, *damaged, *self._index(look, LABELS).damaged)
         return Page(tuple(records), len(found), tuple(dict.fromkeys(lost)))
 
+    def release_records(self, ids: Iterable[str]) -> Records[ReleaseRecord]:
+        """The releases with these identifiers, in order of addition; see `key_records`."""
+        wanted = set(ids)
+        with self._looking() as look:
+            releases = self._releases_at_hand(look)
+            found, damaged = open_releases(look, [entry for entry in releases.entries if entry.id in wanted])
+        return Records(found, (*(name for name in releases.damaged if name.id in wanted), *damaged))
+
     # Labels, each in a separate record: filed records never change
 
     def set_label(self, table: str, record: str, text: str) -> LabelRecord:

@@ -182,6 +182,19 @@ def test_externally_changed_record_is_named_at_the_next_search(vault: Vault, fli
     assert vault.key_records([keys[0].id]).damaged == ()
 
 
+def test_releases_are_read_by_their_identifiers(vault: Vault, flip: Flip) -> None:
+    key = add_key(vault)
+    first, second, third = (vault.add_release(key.id, f"/releases/{n}", MANIFEST, {}) for n in range(3))
+    vault.set_label("releases", third.id, "on a disk")
+    found = vault.release_records([third.id, "no such", first.id])
+    assert [(record.id, record.label) for record in found] == [(first.id, ""), (third.id, "on a disk")]
+    flip("releases", "meta", "id", second.id, 20)
+    again = vault.release_records([second.id, first.id])
+    assert [record.id for record in again] == [first.id]
+    assert again.damaged == (RecordName("releases", second.id),)
+    assert vault.release_records([first.id]).damaged == ()
+
+
 def test_removed_record_is_gone_even_if_keys_were_added(vault: Vault, sql: Sql) -> None:
     keys = vault.add_keys(new_keys(6))
     assert vault.find_keys().total == 6

@@ -239,7 +239,7 @@ def test_locked_vault_refuses_reads_and_writes(vault: Vault) -> None:
         ("keys find_keys key_ids releases find_releases timestamps cases check", ()),
         ("case_items case_notes case_runs runs_of case_file", (case.id,)),
         ("key_bytes", (key.id,)),
-        ("keys_bytes key_records", ([key.id],)),
+        ("keys_bytes key_records release_records", ([key.id],)),
         ("keys_for marks_on", ("ab" * 32,)),
         ("labels", ("keys", key.id)),
         ("run_files run_finding", (run.id,)),

@@ -9,12 +9,12 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import pytest
 
 import irwm
 from irwm.errors import IrwmError
 from irwm.ownership import Commitment
+from irwm.report.numbers import WHY_CAPPED
 from tests.jobs.recipients import put_in_vault
 from tests.ownership.authority import Authority, make_authority
 from tests.ui.handlers import PASSPHRASE, SESSION, Pages, value
@@ -140,8 +140,24 @@ def test_a_note_on_a_key_or_a_release_is_changed_shown_and_found(pages: Pages, k
 def test_note_needs_a_record_and_a_valid_length(pages: Pages, key) -> None:
     id, _ = key
     for wrong in ((None, "x"), ("0" * 16, "x"), (id, "x" * 501)):
-        with pytest.raises(gr.Error):
-            pages.call("note-key-save", "click", *wrong, 0)
+        assert "notice-fault" in pages.call("note-key-save", "click", *wrong, 0)["note-key-said"]
+    assert not pages.vault.labels("keys", id)
+
+
+def test_capped_odds_are_explained_and_exact_in_the_row_and_in_full_view(pages: Pages, key) -> None:
+    read_back = {"count": 50, "present": 50, "log10_p": -91.5, "log10_risk": -88.4123}
+    release = pages.vault.add_release(key[0], "/releases/<7>", {"model.safetensors": "ab" * 32}, read_back)
+    small = pages.vault.add_release(key[0], "/releases/8", {}, read_back | {"log10_risk": -4.0})
+    table = pages.call("vault-releases-search", "change", "")["vault-releases"].value
+    assert 'title="log10 = \u221288.4123"' in table
+    assert "/releases/&lt;7&gt;" in table
+    assert table.count(WHY_CAPPED) == 1
+    about = pages.call("note-release", "change", release.id)["about-release"]
+    assert "less than 1 in 10<sup>30</sup> (log10 = \u221288.4123)" in about
+    assert WHY_CAPPED in about
+    assert "&lt;7&gt;" in about
+    assert WHY_CAPPED not in pages.call("note-release", "change", small.id)["about-release"]
+    assert WHY_CAPPED not in pages.call("vault-releases-search", "change", "8")["vault-releases"].value
 
 
 NEW = "another four plain words"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +30,15 @@ class LabelBox:
     changed: gr.State
 
 
-def label_box(context: Context, table: str, one: str) -> LabelBox:
+def label_box(
+    context: Context, table: str, one: str, about: Callable[[Vault, str], str] = lambda vault, id: ""
+) -> LabelBox:
     """Builds the folded controls and their events at this place of the page.
 
     Args:
         table: of the vault, "keys" or "releases".
         one: the singular name of a record, such as "key".
+        about: what else is shown of the chosen record, as HTML.
     """
     with gr.Accordion(f"Note on a {one}", open=False, elem_id=f"note-on-{one}"):
         with gr.Row(elem_classes="picker-row"):
@@ -51,26 +55,30 @@ def label_box(context: Context, table: str, one: str) -> LabelBox:
             )
             save = gr.Button("Save", elem_id=f"note-{one}-save", elem_classes="field-button", scale=0, min_width=112)
         said = gr.HTML(elem_id=f"note-{one}-said")
+        shown = gr.HTML(elem_id=f"about-{one}")
     changed = gr.State(0)
 
     @guarded
     def show(id: str | None, request: gr.Request) -> Any:
         vault = context.require(request)
-        return label_of(vault, table, id) if id else "", ""
+        return (label_of(vault, table, id), "", about(vault, id)) if id else ("", "", "")
 
     @guarded
     def keep(id: str | None, words: str | None, count: int, request: gr.Request) -> Any:
         vault = context.require(request)
-        if not id:
-            raise IrwmError(f"no {one} was chosen", advice=f"choose the {one} first")
         words = (words or "").strip()
-        if words == label_of(vault, table, id):
-            return notices.note_html("The note is unchanged."), count
-        vault.set_label(table, id, words)
+        try:
+            if not id:
+                raise IrwmError(f"no {one} was chosen", advice=f"choose the {one} first")
+            if words == label_of(vault, table, id):
+                return notices.note_html("The note is unchanged."), count
+            vault.set_label(table, id, words)
+        except IrwmError as error:
+            return notices.error_html(error), count
         done = "The note was removed." if not words else "The note was saved."
         return notices.note_html(f"{done} The previous note stays in the sealed log of changes.", good=True), count + 1
 
-    choice.change(show, choice, [text, said], **PRIVATE)
+    choice.change(show, choice, [text, said, shown], **PRIVATE)
     gr.on([save.click, text.submit], keep, [choice, text, changed], [said, changed], **PRIVATE)
     return LabelBox(choice, changed)
 

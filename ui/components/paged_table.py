@@ -10,7 +10,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
-from irwm.report.numbers import counted, number
+from irwm.report.numbers import counted, number, why_capped
 from storage.records import RecordName
 from storage.vault import PAGE_SIZE, Vault
 from ui.components import notices
@@ -29,7 +29,7 @@ class Found:
     """One page of search results.
 
     Attributes:
-        rows: the page's rows, with one cell for each header of the table.
+        rows: the page's rows, with one cell for each header of the table; a `Markup` is used unchanged.
         total: rows on all pages together.
         damaged: records of all pages that do not authenticate.
         also: values for other components of the app's page that depend on this table.
@@ -136,11 +136,15 @@ class PagedTable:
 
 
 def table_html(headers: Sequence[str], rows: Sequence[Sequence[str]], several: str) -> str:
-    """The rows of one page as a plain table."""
-    lines = (
-        Markup("<tr>{}</tr>").format(each("<td>{}</td>", ((printable(cell, 500),) for cell in row))) for row in rows
+    """The rows of one page as a plain table, and below it why odds are capped, if it has such odds."""
+    lines = Markup("").join(
+        Markup("<tr>{}</tr>").format(
+            each("<td>{}</td>", ((cell if isinstance(cell, Markup) else printable(cell, 500),) for cell in row))
+        )
+        for row in rows
     )
-    return str(table(several.capitalize(), headers, lines))
+    why = why_capped(lines)
+    return str(table(several.capitalize(), headers, [lines])) + (notices.note_html(why) if why else "")
 
 
 def where_html(page: int, total: int, one: str, several: str, *, found: bool) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from irwm.errors import IrwmError
 from irwm.report.audit_log import ENDING as LOG_ENDING
-from irwm.report.numbers import counted, number
+from irwm.report.numbers import counted, number, power_hover, power_html, why_capped
 from storage import schema as tables
 from storage.audit import AuditCheck
 from storage.integrity import VaultCheck
@@ -26,10 +28,10 @@ from ui.components.guarded import guarded
 from ui.components.identity_box import identity_box
 from ui.components.key_choice import key_label
 from ui.components.label_box import label_box
-from ui.components.markup import moment
+from ui.components.markup import facts, moment
 from ui.components.next_steps import OPEN_STAMPS
 from ui.components.open_key import open_key_box
-from ui.components.paged_table import Found, PagedTable, named
+from ui.components.paged_table import Found, PagedTable, damage_html, named
 from ui.components.receipt import reading_text
 from ui.components.secret_field import secret_field
 from ui.components.uploads import download, download_copy
@@ -79,7 +81,7 @@ class Layout:
         self.keys = PagedTable("vault", KEYS, "key", searched, NO_KEYS)
         self.key_note = label_box(context, tables.KEYS, "key")
         self.releases = PagedTable("vault", RELEASES, "release", "Recipient, owner, folder or note", NO_RELEASES)
-        self.release_note = label_box(context, tables.RELEASES, "release")
+        self.release_note = label_box(context, tables.RELEASES, "release", release_html)
         with gr.Accordion("Public commitment and time-stamp of a key", open=False, elem_id="commitments"):
             self.chosen = commitment_box(context)
             with gr.Accordion("Open this key to a verifier", open=False, elem_id="open-key-part"):
@@ -234,7 +236,23 @@ def _find_releases(vault: Vault, words: str, offset: int, limit: int) -> Found:
     return Found(rows, page.total, page.damaged, (gr.Dropdown(choices=choices),))
 
 
-def _verified(receipt: Receipt) -> str:
+def release_html(vault: Vault, id: str) -> str:
+    """A release in full. Odds that the table caps have their exact value here, because not everyone can hover."""
+    found = vault.release_records([id])
+    if not found:
+        return damage_html(found.damaged) if found.damaged else ""
+    record = found[0]
+    verified = _verified(record.receipt, lambda log10: Markup(power_hover(log10)))
+    rows = [
+        ("Folder", notices.copyable(record.path)),
+        ("Key fingerprint", notices.copyable(record.receipt.get("commitment", "–"))),
+        ("Verified", verified),
+    ]
+    why = why_capped(verified)
+    return str(facts(rows)) + (notices.note_html(why) if why else "")
+
+
+def _verified(receipt: Receipt, write: Callable[[float], str] = power_html) -> str:
     if not {"count", "present", "log10_p"} <= receipt.keys():
         return "–"
-    return reading_text(receipt)
+    return reading_text(receipt, write=write)

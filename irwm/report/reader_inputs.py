@@ -9,7 +9,7 @@ from typing import Any
 
 from irwm import Key
 from irwm.checkpoint import Checkpoint
-from irwm.errors import IrwmError, path_from, shown_path
+from irwm.errors import IrwmError, KeyFormatError, path_from, shown_path
 
 # A key has some hundred bytes; a file that was named by mistake may be a model.
 MOST_KEY_BYTES = 1 << 20
@@ -116,5 +116,13 @@ def opened_key(path: Path) -> Key:
     try:
         with path.open("rb") as stream:
             return Key.from_bytes(stream.read(MOST_KEY_BYTES))
+    except KeyFormatError as error:
+        raise KeyFormatError(
+            error.problem,
+            file=path,
+            expected=error.expected,
+            found=error.found if error.expected else None,  # otherwise the name of Python's error
+            advice="Choose the key file as its owner wrote it, or ask them for it again",
+        ) from error
     except OSError as error:
         raise IrwmError("the key file cannot be read", file=path, found=error.strerror) from error

@@ -81,6 +81,11 @@ class Pages:
         return dict(zip(names, found, strict=True))
 
 
+def told(out: dict[str, Any]) -> list[str]:
+    """The places that show an error, by their ids."""
+    return [name for name, part in out.items() if "notice-fault" in str(value(part))]
+
+
 def value(part: Any) -> Any:
     """The value that an update sets."""
     return part.value if isinstance(part, gr.components.Component) else part

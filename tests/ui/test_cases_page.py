@@ -8,11 +8,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import pytest
 
+import irwm
 from storage import RecordName
-from tests.ui.handlers import Pages, value
+from tests.ui.handlers import Pages, told, value
+from tools.officer import place
+from ui.components.icons import icon
 from ui.pages.cases import case_lines
 
 
@@ -97,22 +99,61 @@ def test_exported_case_verifies_and_is_logged(pages: Pages, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("element", "values"),
+    ("element", "values", "where"),
     [
-        ("new-case-button", ("  ",)),
-        ("rename-case-button", ("  ", "id")),
-        ("add-note", (None, "id")),
-        ("add-note", ("   ", "id")),
-        ("start-item", ("id", "", *[None] * 5)),
-        ("start-item", ("id", "/etc/passwd", *[None] * 5)),
-        ("start-dispute", ("id", *[None] * 10)),
-        ("start-dispute", ("id", None, "key", *[None] * 8)),
+        ("new-case-button", ("  ",), "new-case-notice"),
+        ("rename-case-button", ("  ", "id"), "rename-case-notice"),
+        ("add-note", (None, "id"), "note-notice"),
+        ("add-note", ("   ", "id"), "note-notice"),
+        ("start-item", ("id", "", *[None] * 5), "path-item-note"),
+        ("start-item", ("id", "/etc/passwd", *[None] * 5), "path-item-note"),
+        ("start-item", ("id", "tiny", None, None, "yesterday", None, None), "item-seen-notice"),
+        ("start-dispute", ("id", *[None] * 10), "path-dispute-original-note"),
+        ("start-dispute", ("id", "tiny", *[None] * 9), "dispute-key-notice"),
+        ("start-dispute", ("id", "tiny", "key", "tiny", " ", *[None] * 6), "dispute-name-notice"),
+        (
+            "start-dispute",
+            ("id", "tiny", "key", "tiny", "Copy Works", "tiny", "broken", *[None] * 4),
+            "path-dispute-their-key-note",
+        ),
+        ("start-dispute", ("id", *["broken"] * 10), "path-dispute-original-note"),
     ],
 )
-def test_missing_or_forbidden_values_are_refused(pages: Pages, element: str, values: tuple[Any, ...]) -> None:
+def test_missing_or_forbidden_values_are_refused_at_their_field(
+    pages: Pages, tiny_path: Path, element: str, values: tuple[Any, ...], where: str
+) -> None:
     case = pages.vault.add_case("Leak of January")
+    (pages.root / "broken").write_text("no key", encoding="utf-8")
+    paths = {"tiny": place(tiny_path, pages.root, "tiny"), "broken": pages.root / "broken"}
+    given = {"id": case.id} | {name: str(path) for name, path in paths.items()}
     before = pages.vault.audit_head
-    with pytest.raises(gr.Error):
-        pages.call(element, "click", *(case.id if each == "id" else each for each in values))
+    out = pages.call(element, "click", *(given.get(each, each) for each in values))
+    assert told(out) == [where]
     assert pages.vault.audit_head == before
     assert not pages.jobs.recent()
+
+
+def test_a_damaged_file_is_an_error_at_its_field_and_stops_the_button(pages: Pages, tiny_path: Path) -> None:
+    broken = pages.root / "key.irwm-key"
+    broken.write_text("no key", encoding="utf-8")
+    note, *state = settled(pages, "dispute-their-key", broken)
+    assert ("notice-fault" in note, *state) == (True, None, True)
+    (stops,) = [
+        each for each in pages.blocks.fns.values()
+        if [pages.find("start-dispute")] == each.outputs and each.name == "_unless_faulty"
+    ]  # fmt: skip
+    assert [stops.fn(*faulty).interactive for faulty in ((False, True), (False, False))] == [False, True]
+    sound = pages.root / "sound.irwm-key"
+    sound.write_bytes(irwm.generate_key(irwm.open_checkpoint(tiny_path)).to_bytes())
+    note, *state = settled(pages, "dispute-their-key", sound)
+    assert (icon("done") in note, *state) == (True, str(sound), False)
+    note, *state = settled(pages, "item", broken)
+    assert state == [str(broken), False]
+    assert icon("done") not in note, "an item is not opened, so nothing shows that it is sound"
+
+
+def settled(pages: Pages, purpose: str, path: Path) -> tuple[str, str | None, bool]:
+    """The note below a path that was typed, the chosen path, and whether the field is faulty."""
+    field, chosen, faulty = f"path-{purpose}", "2", "3"
+    out = pages.call(field, "submit", str(path))
+    return str(value(out[f"{field}-note"])), out[chosen], out[faulty]

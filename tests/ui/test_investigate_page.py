@@ -54,12 +54,6 @@ class Officer:
         self.offered: list[str] | None = None
         self.may_start = False
 
-    def notes(self) -> dict[str, str]:
-        """The names that `call` gives to the pickers' notes."""
-        begin = self.pages.handler("begin", "keys-notice")
-        places = [place for place, output in enumerate(begin.outputs) if not output.elem_id]
-        return dict(zip(("suspect", "answers", "original"), map(str, places[-3:]), strict=True))
-
     def makes_key(self, recipient: str) -> str:
         key = irwm.generate_key(self.model, owner="Example Labs", recipient=recipient)
         (id,) = put_in_vault(self.pages.vault, [key])
@@ -125,10 +119,9 @@ def test_refusal_appears_only_at_its_field(officer: Officer, started) -> None:
     key = officer.makes_key("Early access 1")
     officer.comes_into_view()
     assert officer.starts() == {}
-    notes = officer.notes()
     for place, values in (
-        (notes["suspect"], {"suspect": ""}),
-        (notes["answers"], {"answers": ("", None, None)}),
+        ("path-suspect-note", {"suspect": ""}),
+        ("path-answers-note", {"answers": ("", None, None)}),
         ("suspect-seen-notice", {"since": "last week"}),
         ("seed-notice", {"seed": -1}),
     ):

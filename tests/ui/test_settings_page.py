@@ -13,7 +13,7 @@ import torch
 from irwm.errors import IrwmError
 from storage import audit
 from storage.errors import StorageFullError
-from tests.ui.handlers import Pages, value
+from tests.ui.handlers import Pages, told, value
 from ui import preferences
 from ui.components.browsing import BrowsingLimits, PathRefusedError, use_path
 from ui.components.header import device_label, settle_device
@@ -42,7 +42,7 @@ def test_saved_settings_apply_at_once_and_persist(free: Pages, tmp_path: Path) -
     note = Settings.from_environment({"IRWM_HOME": str(free.context.settings.home)}).note
     free.context.settings = replace(free.context.settings, note=note)
     out = save(free, roots=f'{free.root}\n\n  "{other}"  \n{other}\n')
-    assert "notice-fault" not in out["settings-saved"]
+    assert told(out) == []
     assert (note is None, free.context.settings.note, out["settings-note"].visible) == (False, None, False)
     kept = preferences.read(free.context.settings.home)
     assert kept == Preferences("cpu", (str(free.root), str(other)), 5, "dark")
@@ -82,9 +82,10 @@ def test_settings_from_the_environment_are_read_only(pages: Pages) -> None:
     "wrong",
     [*({"idle": idle} for idle in (0, 241, 2.5, None, float("nan"), float("inf"), True, "15")), {"theme": "<script>"}],
 )
-def test_a_wrong_value_is_refused_and_nothing_is_kept(pages: Pages, wrong: dict[str, Any]) -> None:
+def test_a_wrong_value_is_refused_at_its_field_and_nothing_is_kept(pages: Pages, wrong: dict[str, Any]) -> None:
     out = save(pages, **wrong)
-    assert "notice-fault" in out["settings-saved"]
+    assert told(out) == ["set-idle-notice" if "idle" in wrong else "settings-notice"]
+    assert out["settings-saved"] == "", "an earlier success is not shown next to the error"
     assert preferences.read(pages.context.settings.home) == Preferences()
     assert pages.vault.idle_seconds == 900
 
@@ -107,7 +108,7 @@ def test_only_folders_of_models_are_taken_and_each_once(free: Pages, tmp_path: P
         with pytest.raises(PreferencesError):
             named_roots(line, known)
     before = free.context.settings
-    assert "notice-fault" in save(free, roots=f"{free.root}\n/")["settings-saved"]
+    assert told(save(free, roots=f"{free.root}\n/")) == ["set-roots-notice"]
     assert free.context.settings == before
     assert not (before.home / preferences.FILE_NAME).exists()
 
@@ -125,12 +126,12 @@ def test_change_that_cannot_be_logged_or_saved_has_no_effect(
     with monkeypatch.context() as patch:
         patch.setattr(audit, "append", full)
         out = save(free, roots=str(other))
-    assert "notice-fault" in out["settings-saved"]
+    assert told(out) == ["settings-notice"]
     assert free.context.settings == before
     assert not (before.home / preferences.FILE_NAME).exists()
     assert free.vault.idle_seconds == 900
     (before.home / preferences.FILE_NAME).mkdir()
-    assert "notice-fault" in save(free)["settings-saved"]
+    assert told(save(free)) == ["settings-notice"]
     assert "settings changed" not in [entry.event for entry in free.vault.audit_log()]
 
 

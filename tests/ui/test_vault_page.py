@@ -17,7 +17,7 @@ from irwm.ownership import Commitment
 from irwm.report.numbers import WHY_CAPPED
 from tests.jobs.recipients import put_in_vault
 from tests.ownership.authority import Authority, make_authority
-from tests.ui.handlers import PASSPHRASE, SESSION, Pages, value
+from tests.ui.handlers import PASSPHRASE, SESSION, Pages, told, value
 from ui.components.uploads import browser_folder
 from ui.services.stamps import own_request
 
@@ -105,7 +105,9 @@ def test_a_key_is_opened_to_a_folder_only_with_the_passphrase(pages: Pages, key)
     folder = pages.root / "for the expert"
     folder.mkdir()
     refused = pages.call("open-key", "click", id, str(folder), "another passphrase")
-    assert "passphrase" in refused["open-key-notice"]
+    assert told(refused) == ["open-key-passphrase-notice"]
+    for wrong, where in (((None, str(folder)), "open-key-notice"), ((id, "/etc"), "path-open-key-note")):
+        assert told(pages.call("open-key", "click", *wrong, PASSPHRASE)) == [where]
     assert not list(folder.iterdir())
     out = pages.call("open-key", "click", id, str(folder), PASSPHRASE)
     (file,) = folder.iterdir()
@@ -114,7 +116,7 @@ def test_a_key_is_opened_to_a_folder_only_with_the_passphrase(pages: Pages, key)
     assert made.secret.hex() not in str(out)
     assert "key opened" in [entry.event for entry in pages.vault.audit_log()]
     again = pages.call("open-key", "click", id, str(folder), PASSPHRASE)
-    assert "not overwritten" in again["open-key-notice"]
+    assert "not overwritten" in str(value(again["open-key-notice"]))
 
 
 def test_a_note_on_a_key_or_a_release_is_changed_shown_and_found(pages: Pages, key) -> None:
@@ -167,9 +169,9 @@ def test_new_passphrase_reseals_all_locks_other_browsers_and_names_earlier_damag
     id, made = key
     pages.context.sessions.unlock("another browser", PASSPHRASE)
     out = pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)
-    assert "Earlier backups still open with the old passphrase" in out["0"]
-    assert "Records sealed again: 1." in out["0"]
-    assert [out[place] for place in ("1", "2", "3")] == ["", "", ""]
+    assert "Earlier backups still open with the old passphrase" in out["passphrase-changed"]
+    assert "Records sealed again: 1." in out["passphrase-changed"]
+    assert [out[field] for field in ("present-passphrase", "new-passphrase", "new-passphrase-again")] == ["", "", ""]
     assert pages.vault.key_bytes(id) == made.to_bytes(), "this browser stays unlocked"
     with pytest.raises(IrwmError):
         pages.context.sessions.vault("another browser").keys()
@@ -179,7 +181,19 @@ def test_new_passphrase_reseals_all_locks_other_browsers_and_names_earlier_damag
     assert pages.vault.check().ok
     with contextlib.closing(sqlite3.connect(pages.vault.path)) as db, db:
         db.execute("UPDATE keys SET body = x'00'")
-    assert "Already damaged before: 1." in pages.call("change-passphrase", "click", NEW, PASSPHRASE, PASSPHRASE)["0"]
+    again = pages.call("change-passphrase", "click", NEW, PASSPHRASE, PASSPHRASE)
+    assert "Already damaged before: 1." in again["passphrase-changed"]
+
+
+def test_a_refused_passphrase_is_an_error_at_its_field(pages: Pages) -> None:
+    for old, new, again, where in (
+        ("another passphrase", NEW, NEW, "present-passphrase-notice"),
+        (PASSPHRASE, "password1234", "password1234", "new-passphrase-notice"),
+        (PASSPHRASE, "aaaaaaaaaaaa", "aaaaaaaaaaaa", "new-passphrase-notice"),
+        (PASSPHRASE, NEW, "something else", "new-passphrase-notice"),
+    ):
+        assert told(pages.call("change-passphrase", "click", old, new, again)) == [where]
+    assert "passphrase changed" not in [entry.event for entry in pages.vault.audit_log()]
 
 
 def test_passphrase_change_is_refused_while_a_task_writes(pages: Pages, key) -> None:
@@ -187,9 +201,10 @@ def test_passphrase_change_is_refused_while_a_task_writes(pages: Pages, key) -> 
     task = jobs.create("protect", "Protect for 400 recipients", {})
     jobs.start(task.id, os.getpid())
     out = pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)
-    assert "Protect for 400 recipients" in out["0"]
+    assert told(out) == ["passphrase-notice"]
+    assert "Protect for 400 recipients" in str(value(out["passphrase-notice"]))
     assert "passphrase changed" not in [entry.event for entry in pages.vault.audit_log()]
     jobs.finish(task.id, "done")
     verify = jobs.create("verify", "Verify a report", {})
     jobs.start(verify.id, os.getpid())
-    assert "were changed" in pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)["0"]
+    assert "were changed" in pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)["passphrase-changed"]

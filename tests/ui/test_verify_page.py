@@ -16,7 +16,7 @@ from irwm.report import ItemDescription, KeyInfo, finding_document, installed_ve
 from irwm.report.checks import NOT_ESTABLISHED, Check, Verification
 from irwm.report.sandbox import to_json
 from irwm.report.write import write_document
-from tests.ui.handlers import Pages
+from tests.ui.handlers import Pages, told
 from tools.small_models import write_llama
 from ui.components.uploads import browser_folder
 from ui.pages.verify import About
@@ -91,10 +91,25 @@ def test_unexpected_signer_and_a_changed_byte_fail(pages: Pages, report: Path) -
 
 
 def test_path_and_upload_together_or_neither_are_refused(pages: Pages, report: Path) -> None:
-    with pytest.raises(gr.Error):
-        pages.call("start-verify", "click", "", None, None, *NOTHING)
-    with pytest.raises(gr.Error):
-        pages.call("start-verify", "click", str(report), posted(report.parent), None, *NOTHING)
+    for given in (("", None), (str(report), posted(report.parent))):
+        assert told(pages.call("start-verify", "click", *given, None, *NOTHING)) == ["path-report-note"]
+
+
+def test_each_wrong_value_is_an_error_at_its_field(pages: Pages, report: Path) -> None:
+    broken = pages.root / "broken"
+    broken.write_text("no key", encoding="utf-8")
+    (file,) = (each for each in posted(report.parent) if each.endswith(".json") and "signature" not in each)
+    for identity, roots, seen, keys, place in (
+        ("xyz", None, None, None, "verify-identity-notice"),
+        ("ab" * 32 + "cd", None, None, None, "verify-identity-notice"),
+        (None, [file], None, None, "verify-roots-notice"),
+        (None, None, "yesterday", None, "verify-seen-notice"),
+        (None, None, None, str(broken), "path-verify-key-note"),
+        (None, None, None, "/etc/passwd", "path-verify-key-note"),
+    ):
+        asked = (str(report), None, identity, roots, seen, None, None, keys, None, None)
+        assert told(pages.call("start-verify", "click", *asked)) == [place]
+    assert not pages.jobs.recent()
 
 
 def test_unsigned_page_among_signed_files_and_files_of_no_report_fail(pages: Pages, report: Path) -> None:

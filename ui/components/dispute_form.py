@@ -9,18 +9,22 @@ from typing import Any
 import gradio as gr
 
 import irwm
+from irwm.checkpoint.files import read_small
 from irwm.errors import IrwmError, shown_path
 from irwm.keys.key import MAX_NAME
+from irwm.ownership.timestamp import MAX_ROOTS_BYTES, root_certificates
+from irwm.report.reader_inputs import opened_key
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import LAST
 from ui.components.guarded import guarded
 from ui.components.key_choice import MOST_LISTED, key_label
-from ui.components.path_picker import PathPicker, path_picker
-from ui.components.uploads import receive
+from ui.components.path_picker import PathPicker, hold_back, path_picker
+from ui.components.places import Places, at
+from ui.components.uploads import receive, uploaded
 from ui.context import Context
 from ui.services.request import DisputeRequest, OurClaim, TheirClaim
-from ui.services.stamps import ROOTS
+from ui.services.stamps import ROOTS, StampFiles
 
 INTRO = """
 Every key is tried on every model. The true owner’s original carries no mark. If a claimant marked someone else’s
@@ -37,32 +41,34 @@ class DisputeForm:
     Attributes:
         inputs: the components whose values `request` takes, in order.
         start: the button that starts it.
+        places: where errors of `request` are shown.
     """
 
     start: gr.Button
     inputs: list[Any]
     pickers: dict[str, PathPicker]
     home: Path
+    places: Places
 
     def request(self, case_id: str, device: str, *values: Any) -> DisputeRequest:
         """The request from the values of `inputs`.
 
         Raises:
-            IrwmError: a value is missing, or a path may not be used.
+            IrwmError: a value is missing, or a path may not be used; at its place.
         """
         ours, key, release, name, original, key_file, marked, stamp, roots, exhibit = values
-        if not key:
-            raise IrwmError("our key is missing", advice="Choose our original first, then the key")
-        if not (name or "").strip():
-            raise IrwmError("the other claimant has no name", advice="Enter who else claims the model")
+        our_original = self._path("dispute-original", ours, "our original")
+        with at("key"):
+            if not key:
+                raise IrwmError("our key is missing", advice="Choose our original first, then the key")
+        our_release = self._path("dispute-release", release, "our release")
+        with at("name"):
+            if not (name or "").strip():
+                raise IrwmError("the other claimant has no name", advice="Enter who else claims the model")
         return DisputeRequest(
             case_id=case_id,
             device=device,
-            ours=OurClaim(
-                original=self._path("dispute-original", ours, "our original"),
-                release=self._path("dispute-release", release, "our release"),
-                key=key,
-            ),
+            ours=OurClaim(original=our_original, release=our_release, key=key),
             theirs=TheirClaim(
                 name=(name or "").strip(),
                 original=self._path("dispute-their-original", original, "their original"),
@@ -75,17 +81,22 @@ class DisputeForm:
         )
 
     def _path(self, purpose: str, typed: str | None, what: str = "") -> str:
-        if not (typed or "").strip():
-            raise IrwmError(f"{what} is missing", advice="Choose it by its path")
-        return shown_path(self.pickers[purpose].check(typed or ""))
+        with at(purpose):
+            if not (typed or "").strip():
+                raise IrwmError(f"{what} is missing", advice="Choose it by its path")
+            return shown_path(self.pickers[purpose].check(typed or ""))
 
     def _stamp(self, files: list[str] | None) -> str:
         """The folder with the uploaded files of their time-stamp; "" for none."""
         if not files:
             return ""
-        if sum(Path(file).stat().st_size for file in files if Path(file).is_file()) > LARGEST_STAMP:
-            raise IrwmError("these files are too large for a time-stamp", advice="Upload commitment and response only")
-        received = receive(files, self.home)
+        with at("stamp"):
+            if sum(Path(file).stat().st_size for file in files if Path(file).is_file()) > LARGEST_STAMP:
+                raise IrwmError(
+                    "these files are too large for a time-stamp", advice="Upload commitment and response only"
+                )
+            StampFiles.of(map(Path, uploaded(files)))
+            received = receive(files, self.home)
         return str(received if received.is_dir() else received.parent)
 
 
@@ -93,9 +104,9 @@ def dispute_form(context: Context) -> DisputeForm:
     """Builds the form at this place of the page."""
     pickers: dict[str, PathPicker] = {}
 
-    def picker(purpose: str, label: str, info: str, kind: str = "model", ending: str = "") -> PathPicker:
-        suffixes: dict[str, Any] = {"suffixes": (ending,) if ending else ()} if kind == "file" else {}
-        pickers[purpose] = path_picker(context, label=label, info=info, purpose=purpose, kind=kind, **suffixes)
+    def picker(purpose: str, label: str, info: str, **of_file: Any) -> PathPicker:
+        picking = {"kind": "file", **of_file} if of_file else {"read": irwm.open_checkpoint}
+        pickers[purpose] = path_picker(context, label=label, info=info, purpose=purpose, **picking)
         return pickers[purpose]
 
     gr.Markdown(INTRO)
@@ -104,7 +115,7 @@ def dispute_form(context: Context) -> DisputeForm:
             gr.Markdown("## Our claim", elem_classes="group-title")
             original = picker("dispute-original", "Our original", "The unmarked model that our release was made from")
             key = gr.Dropdown([], label="Our key", info="Of this original, from the vault", elem_id="dispute-key")
-            problem = gr.HTML(visible=False)
+            problem = gr.HTML(visible=False, elem_id="dispute-key-notice")
             release = picker("dispute-release", "Our release", "The copy that we marked with this key")
         with gr.Column():
             gr.Markdown("## Their claim", elem_classes="group-title")
@@ -112,12 +123,14 @@ def dispute_form(context: Context) -> DisputeForm:
                 label="The other claimant", info="The name used in the report", elem_id="dispute-name",
                 max_length=MAX_NAME,
             )  # fmt: skip
+            unnamed = gr.HTML(visible=False, elem_id="dispute-name-notice")
             theirs = picker("dispute-their-original", "Their original", "The unmarked model that they say is theirs")
             key_file = picker(
                 "dispute-their-key",
                 "Their key file",
                 "The key file that they disclosed; it is read but not stored",
-                "file",
+                suffixes=(),
+                read=opened_key,
             )
             marked = picker("dispute-their-release", "Their marked model", "The copy that they say carries their mark")
             stamp = gr.File(
@@ -127,16 +140,21 @@ def dispute_form(context: Context) -> DisputeForm:
                 elem_classes="drop",
                 height=180,
             )
+            unstamped = gr.HTML(visible=False, elem_id="dispute-stamp-notice")
             roots = picker(
                 "dispute-roots",
                 "Root certificates that you trust (.pem, optional)",
                 "Get them from the authority itself, never from the other claimant. Without one, their date does not "
                 "count",
-                "file",
-                ROOTS,
+                suffixes=(ROOTS,),
+                read=lambda path: root_certificates(read_small(path, MAX_ROOTS_BYTES, "certificate")),
             )
     exhibit = picker("dispute-exhibit", "Model in dispute (optional)", "A third model that both claim")
+    told = gr.HTML(visible=False, elem_id="dispute-notice")
     start = gr.Button("Resolve the dispute", elem_id="start-dispute")
+    hold_back(start, pickers.values())
+    notes = {purpose: each.note for purpose, each in pickers.items()}
+    places = Places(kept=[*notes, "key"], form=told, key=problem, name=unnamed, stamp=unstamped, **notes)
 
     @guarded
     def list_keys(path: str | None, request: gr.Request) -> Any:
@@ -153,7 +171,7 @@ def dispute_form(context: Context) -> DisputeForm:
 
     original.chosen.change(list_keys, original.chosen, [key, problem], **LAST)
     fields = [original.field, key, release.field, name, theirs.field, key_file.field, marked.field, stamp]
-    return DisputeForm(start, [*fields, roots.field, exhibit.field], pickers, context.settings.home)
+    return DisputeForm(start, [*fields, roots.field, exhibit.field], pickers, context.settings.home, places)
 
 
 def keys_of(vault: Vault, fingerprint: str) -> list[tuple[str, str]]:

@@ -8,7 +8,8 @@ from typing import Any
 import gradio as gr
 
 from irwm.errors import IrwmError, shown_path
-from ui.components.path_picker import PathPicker, path_picker
+from ui.components.path_picker import PathPicker, hold_back, path_picker
+from ui.components.places import Places, at
 from ui.context import Context
 from ui.dates import day_utc
 from ui.services.filing import logged_in
@@ -27,27 +28,33 @@ class ItemForm:
         inputs: the components whose values `request` takes, in order.
         path: what to hash.
         start: the button that starts it.
+        places: where errors of `request` are shown.
     """
 
     path: PathPicker
     inputs: list[Any]
     start: gr.Button
+    places: Places
 
     def request(self, case_id: str, path: str | None, name: str | None, source: str | None, seen: str | None,
                 who: str | None, note: str | None) -> ItemRequest:  # fmt: skip
         """The request from the values of `inputs`.
 
         Raises:
-            IrwmError: the path is missing or may not be used, or the date is invalid.
+            IrwmError: the path is missing or may not be used, or the date is invalid; at its place.
         """
-        if not (path or "").strip():
-            raise IrwmError("the item is missing", advice="Choose the file or folder that you received")
+        with at("item"):
+            if not (path or "").strip():
+                raise IrwmError("the item is missing", advice="Choose the file or folder that you received")
+            item = shown_path(self.path.check(path or ""))
+        with at("seen"):
+            since = day_utc(seen)
         return ItemRequest(
             case_id=case_id,
-            path=shown_path(self.path.check(path or "")),
+            path=item,
             name=(name or "").strip(),
             received_from=(source or "").strip(),
-            seen_utc=day_utc(seen),
+            seen_utc=since,
             examiner=(who or "").strip(),
             note=(note or "").strip(),
         )
@@ -78,9 +85,13 @@ def item_form(context: Context) -> ItemForm:
             label=SEEN, info=SEEN_HELP, placeholder="2024-01-28", max_length=DATE_LENGTH, elem_id="item-seen"
         )
         who = examiner_field("item-examiner")
+    seen_notice = gr.HTML(visible=False, elem_id="item-seen-notice")
     note = gr.Textbox(label="Note (optional)", info="How you received it, and its condition", max_length=1000)
+    told = gr.HTML(visible=False, elem_id="item-notice")
     start = gr.Button("Hash and add", elem_id="start-item")
-    return ItemForm(path, [path.field, name, source, seen, who, note], start)
+    hold_back(start, [path])
+    places = Places(kept=["item"], form=told, item=path.note, seen=seen_notice)
+    return ItemForm(path, [path.field, name, source, seen, who, note], start, places)
 
 
 def examiner_field(elem_id: str) -> gr.Textbox:

@@ -10,8 +10,8 @@ from irwm.errors import IrwmError
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import PRIVATE
-from ui.components.guarded import guarded
-from ui.components.path_picker import path_picker
+from ui.components.path_picker import hold_back, path_picker
+from ui.components.places import Places, at
 from ui.components.secret_field import secret_field
 from ui.context import Context
 from ui.key_file import write_key
@@ -38,28 +38,30 @@ def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
     )
     again = "Needed again, because this step cannot be undone"
     passphrase = secret_field("Passphrase", "current-password", again, elem_id="open-key-passphrase")
+    wrong = gr.HTML(visible=False, elem_id="open-key-passphrase-notice")
+    told = gr.HTML(visible=False, elem_id="open-key-notice")
     start = gr.Button("Write the key file", elem_id="open-key", scale=0, min_width=200)
-    said = gr.HTML(elem_id="open-key-notice")
+    said = gr.HTML(elem_id="open-key-written")
+    hold_back(start, [folder])
+    places = Places(kept=["folder"], form=told, folder=folder.note, passphrase=wrong)
 
-    @guarded
     def write(id: str | None, where: str, typed: str, request: gr.Request) -> Any:
         vault = context.require(request)
-        try:
-            if not id:
-                raise IrwmError("no key was chosen", advice="Choose the key to open")
+        if not id:
+            raise IrwmError("no key was chosen", advice="Choose the key to open")
+        with at("folder"):
             if not (where or "").strip():
                 raise IrwmError("the folder is missing", advice="Choose where to write the key file")
             target = folder.check(where)
+        with at("passphrase"):
             Vault.open(vault.home).unlock(typed or "")
-            file = write_key(vault, id, target)
-        except IrwmError as error:
-            return notices.error_html(error), ""
+        file = write_key(vault, id, target)
         return notices.note_html(f"The key is in {file}, unencrypted and readable only by you.", good=True), ""
 
     start.click(
-        write,
+        places.told(write, 2, emptied=2),
         [chosen, folder.field, passphrase],
-        [said, passphrase],
+        [said, passphrase, *places.outputs],
         **PRIVATE,
         concurrency_limit=1,
         concurrency_id="passphrase",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ class PathPicker:
         chosen: a `gr.State` with the last path that passed the check (str), or None. A page reads the model on its
             `change` event.
         note: the text below the field. A page that empties the field hides it.
+        faulty: a `gr.State` that is true while the field holds something that cannot be used.
         purpose: the name under which the path is remembered.
     """
 
@@ -58,6 +59,8 @@ class PathPicker:
     context: Context
     kind: str
     suffixes: tuple[str, ...]
+    faulty: gr.State
+    read: Callable[[Path], object] | None = None
 
     def limits(self) -> BrowsingLimits:
         """Read each time, because an officer may change the roots on the page Settings."""
@@ -67,9 +70,13 @@ class PathPicker:
         """The path if it may be used; every handler that uses a path checks it again and does not trust the page.
 
         Raises:
-            PathRefusedError
+            PathRefusedError: the path may not be used.
+            IrwmError: `read` refuses what is there.
         """
-        return use_path(text, self.limits(), kind=self.kind, suffixes=self.suffixes)
+        path = use_path(text, self.limits(), kind=self.kind, suffixes=self.suffixes)
+        if self.read is not None:
+            self.read(path)
+        return path
 
     def toggle(self, is_shown: bool, text: str, request: gr.Request) -> Any:
         """Opens or closes the folder browser."""
@@ -79,29 +86,30 @@ class PathPicker:
         return True, gr.Column(visible=True), self._showing(start_folder(text, self.limits())), gr.Button("Close")
 
     def settle(self, text: str, request: gr.Request) -> Any:
-        """The values of field, note and `chosen` for this text."""
+        """The values of field, note, `chosen` and `faulty` for this text."""
         self.context.require(request)
         if not text.strip():
-            return gr.skip(), gr.HTML(visible=False), None
+            return gr.skip(), gr.HTML(visible=False), None, False
         try:
             path = self.check(text)
         except IrwmError as error:
-            return gr.skip(), gr.HTML(notices.error_html(error), visible=True), None
+            return gr.skip(), gr.HTML(notices.error_html(error), visible=True), None, True
         # Not changed if it already has this path: another path may have been pasted in the meantime.
         tidy = gr.skip() if text.strip() == shown_path(path) else shown_path(path)
-        # No tick here: only opening a model shows whether it can be used.
-        said = notices.note_html(_about(path, self.kind, self.suffixes), good=self.kind != "model")
-        return tidy, gr.HTML(said, visible=True), shown_path(path)
+        # No tick for a file that was not opened: it may be damaged.
+        good = self.read is not None or self.kind == "folder"
+        said = notices.note_html(_about(path, self.kind, self.suffixes), good=good)
+        return tidy, gr.HTML(said, visible=True), shown_path(path), False
 
     def choose(self, event: gr.EventData, request: gr.Request) -> Any:
         """Opens the folder of the line that was pressed, or chooses its path."""
         self.context.require(request)
         path, act = str(event.place), str(event.act)
         if act == "open":
-            return *(gr.skip(),) * 6, self._showing(path)
-        _, said, picked = self.settle(path, request)
+            return *(gr.skip(),) * 7, self._showing(path)
+        _, said, picked, faulty = self.settle(path, request)
         closed = False, gr.Column(visible=False), gr.Button("Browse…"), gr.skip()
-        return gr.skip() if picked is None else picked, said, picked, *closed
+        return gr.skip() if picked is None else picked, said, picked, faulty, *closed
 
     def offer_recent(self, request: gr.Request) -> Any:
         paths = self.context.recent.paths(self.purpose) if self.context.is_open(request) else ()
@@ -123,6 +131,7 @@ def path_picker(
     purpose: str,
     kind: str = "model",
     suffixes: Sequence[str] = WEIGHTS,
+    read: Callable[[Path], object] | None = None,
     placeholder: str = "Paste a full path, or browse",
 ) -> PathPicker:
     """Builds the field, its browser and their events at this place of the page.
@@ -131,6 +140,7 @@ def path_picker(
         purpose: key of the list of recent paths, and part of element ids; unique on the page.
         kind: "model" for a model's folder or weights file, "folder" for any folder, "file" for a file, "any" for both.
         suffixes: the files to show and accept, for "model" and "file".
+        read: opens what is at a path, and raises an `IrwmError` if it is damaged or of another kind.
     """
     with gr.Column(elem_classes="picker", elem_id=f"picker-{purpose}"):
         with gr.Row(elem_classes="picker-row"):
@@ -148,22 +158,33 @@ def path_picker(
             browse = gr.Button(
                 "Browse…", elem_id=f"browse-{purpose}", elem_classes="field-button", scale=0, min_width=112
             )
-        note = gr.HTML(elem_classes="picker-note", visible=False)
+        note = gr.HTML(elem_classes="picker-note", visible=False, elem_id=f"path-{purpose}-note")
         recent = gr.HTML(js_on_load=LIST_SCRIPT, elem_classes="picker-recent", visible=False)
         with gr.Column(visible=False, elem_classes="picker-panel") as panel:
             listing = gr.HTML(js_on_load=LIST_SCRIPT, elem_id=f"listing-{purpose}")
     shown = gr.State(False)
-    picker = PathPicker(field, gr.State(None), note, purpose, context, kind, tuple(suffixes))
+    chosen, faulty = gr.State(None), gr.State(False)
+    picker = PathPicker(field, chosen, note, purpose, context, kind, tuple(suffixes), faulty, read)
 
     browse.click(guarded(picker.toggle), [shown, field], [shown, panel, listing, browse], **PRIVATE)
     # Enter and leaving the field may follow each other closely; the last text counts, never the first.
-    settled = [field, note, picker.chosen]
+    settled = [field, note, chosen, faulty]
     gr.on([field.submit, field.blur], guarded(picker.settle), field, settled, **LAST)
     choose = guarded(picker.choose)  # one function, so that both lists share its queue
     for source in (listing, recent):
         source.chosen(choose, None, [*settled, shown, panel, browse, listing], **PRIVATE)
     context.opened.change(picker.offer_recent, None, recent, **PRIVATE)
     return picker
+
+
+def hold_back(button: gr.Button, pickers: Iterable[PathPicker]) -> None:
+    """Disables the button while one of the fields holds something that cannot be used."""
+    faulty = [picker.faulty for picker in pickers]
+    gr.on([each.change for each in faulty], _unless_faulty, faulty, button, **PRIVATE)
+
+
+def _unless_faulty(*faulty: bool) -> gr.Button:
+    return gr.Button(interactive=not any(faulty))
 
 
 def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:

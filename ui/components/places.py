@@ -54,21 +54,23 @@ class Places:
         """The additional outputs of a handler that was wrapped by `told`."""
         return list(self._places.values())
 
-    def told(self, handler: Callable[..., Any], own: int) -> Callable[..., Any]:
+    def told(self, handler: Callable[..., Any], own: int, emptied: int = 0) -> Callable[..., Any]:
         """The handler with one more output for each place; all are emptied except the one that shows an error.
 
         Args:
             own: number of the handler's own outputs; they do not change if it raises an error.
+            emptied: the first of them are emptied then, such as the text that an earlier try succeeded.
         """
+        unchanged = *("",) * emptied, *(gr.skip(),) * (own - emptied)
 
         @functools.wraps(handler)  # Gradio reads the signature to see which arguments it must fill in
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             try:
                 found = handler(*args, **kwargs)
             except _At as refused:
-                return *(gr.skip(),) * own, *self._said(refused.place, refused.error)
+                return *unchanged, *self._said(refused.place, refused.error)
             except IrwmError as error:
-                return *(gr.skip(),) * own, *self._said(FORM, error)
+                return *unchanged, *self._said(FORM, error)
             return *(found if own > 1 else (found,)), *self._said("", None)
 
         return wrapper

@@ -29,6 +29,7 @@ from ui.components.guarded import guarded
 from ui.components.item_form import item_form
 from ui.components.job_card import job_card
 from ui.components.paged_table import damage_html
+from ui.components.places import Places
 from ui.components.run_view import run_view
 from ui.components.uploads import new_offer
 from ui.context import Context
@@ -57,11 +58,13 @@ class Layout:
         gr.Markdown(INTRO)
         self.damaged = gr.HTML(visible=False)
         self.listed = gr.HTML(js_on_load=LIST_SCRIPT, elem_id="cases-list")
-        self.new_title, self.open_new = _title_field("Open a new case", "new-case", "Open")
+        self.new_title, self.open_new, untitled = _title_field("Open a new case", "new-case", "Open")
+        self.of_new = Places(form=untitled)
         self.case_id = gr.State(None)
         with gr.Column(visible=False, elem_id="case") as self.box:
             self.head = gr.HTML(elem_id="case-head")
-            self.title, self.rename = _title_field("Rename the case", "rename-case", "Rename")
+            self.title, self.rename, unnamed = _title_field("Rename the case", "rename-case", "Rename")
+            self.of_title = Places(form=unnamed)
             with gr.Row(elem_classes="case-export"):
                 self.export = gr.Button(
                     "Export the case", variant="primary", elem_id="export-case", scale=0, min_width=180
@@ -93,6 +96,7 @@ class Layout:
                 self.add_note = gr.Button(
                     "Add", elem_id="add-note", elem_classes="field-button", scale=0, min_width=112
                 )
+            self.of_note = Places(form=gr.HTML(visible=False, elem_id="note-notice"))
             with gr.Accordion("Custody log", open=False, elem_id="custody"):
                 gr.Markdown(
                     "Every entry of the vault’s log about this case. Each holds the hash of the one before it, so no "
@@ -122,13 +126,21 @@ class Cases:
         tab.select(self.fill, case, page.shown, trigger_mode="always_last", **turn)
         page.listed.chosen(self.choose, None, [*page.shown, *run], **turn)
         page.runs.chosen(self.open_run, None, run, **turn)
-        opened = [page.new_title, *page.shown, *run]
-        gr.on([page.open_new.click, page.new_title.submit], self.open_case, page.new_title, opened, **turn)
-        renamed = [page.title, *page.shown]
-        gr.on([page.rename.click, page.title.submit], self.rename_case, [page.title, case], renamed, **turn)
-        page.add_note.click(self.write_note, [page.note, case], [page.note, *page.shown], **turn)
-        page.item.start.click(self.begin_item, [case, *page.item.inputs], page.job.job_id, **PRIVATE)
-        page.dispute.start.click(self.begin_dispute, [case, *page.dispute.inputs], page.job.job_id, **PRIVATE)
+        opened, renamed, noted = (
+            [page.new_title, *page.shown, *run],
+            [page.title, *page.shown],
+            [page.note, *page.shown],
+        )
+        of_new, of_title, of_note = page.of_new, page.of_title, page.of_note
+        new_case, rename = of_new.told(self.open_case, len(opened)), of_title.told(self.rename_case, len(renamed))
+        opened, renamed = [*opened, *of_new.outputs], [*renamed, *of_title.outputs]
+        gr.on([page.open_new.click, page.new_title.submit], new_case, page.new_title, opened, **turn)
+        gr.on([page.rename.click, page.title.submit], rename, [page.title, case], renamed, **turn)
+        write = of_note.told(self.write_note, len(noted))
+        page.add_note.click(write, [page.note, case], [*noted, *of_note.outputs], **turn)
+        for form, begin in ((page.item, self.begin_item), (page.dispute, self.begin_dispute)):
+            begun = [page.job.job_id, *form.places.outputs]
+            form.start.click(form.places.told(begin, 1), [case, *form.inputs], begun, **PRIVATE)
         page.job.ended.change(self.finished, [page.job.ended, case], [*page.shown, *run], **turn)
         page.export.click(self.pack, case, [page.archive, page.custody], **turn)
 
@@ -148,7 +160,6 @@ class Cases:
     def open_run(self, event: gr.EventData, request: gr.Request) -> Any:
         return self.page.run.shown(self.context.require(request), str(event.record))
 
-    @guarded
     def write_note(self, words: str | None, id: str | None, request: gr.Request) -> Any:
         vault = self.context.require(request)
         if not (words or "").strip():
@@ -156,25 +167,21 @@ class Cases:
         vault.add_note(_required(id), (words or "").strip(), added_by=examiner_of(vault, _required(id)))
         return "", *shown_case(vault, id)
 
-    @guarded
     def open_case(self, words: str | None, request: gr.Request) -> Any:
         """A new case of this title."""
         vault = self.context.require(request)
         return "", *shown_case(vault, vault.add_case(_title(words)).id), *self.page.run.hidden()
 
-    @guarded
     def rename_case(self, words: str | None, id: str | None, request: gr.Request) -> Any:
         vault = self.context.require(request)
         vault.rename_case(_required(id), _title(words))
         return "", *shown_case(vault, id)
 
-    @guarded
     def begin_item(self, request: gr.Request, id: str | None, *values: Any) -> Any:
         vault = self.context.require(request)
         asked = self.page.item.request(_required(id), *values)
         return Asked(f"Add {Path(asked.path).name}", asked).start(vault, self.context.jobs).id
 
-    @guarded
     def begin_dispute(self, request: gr.Request, id: str | None, *values: Any) -> Any:
         vault = self.context.require(request)
         asked = self.page.dispute.request(_required(id), self.context.settings.device, *values)
@@ -226,12 +233,14 @@ def shown_case(vault: Vault, wanted: str | None) -> tuple[Any, ...]:
     )
 
 
-def _title_field(label: str, elem_id: str, button: str) -> tuple[gr.Textbox, gr.Button]:
-    """A folded field for a case's title, and the button next to it."""
-    with gr.Accordion(label, open=False, elem_id=elem_id), gr.Row(elem_classes="picker-row"):
-        field = gr.Textbox(label="Title", max_length=LONGEST_TITLE, max_lines=1, elem_id=f"{elem_id}-title")
-        press = gr.Button(button, elem_id=f"{elem_id}-button", elem_classes="field-button", scale=0, min_width=112)
-    return field, press
+def _title_field(label: str, elem_id: str, button: str) -> tuple[gr.Textbox, gr.Button, gr.HTML]:
+    """A folded field for a case's title, the button next to it, and the place below it for errors."""
+    with gr.Accordion(label, open=False, elem_id=elem_id):
+        with gr.Row(elem_classes="picker-row"):
+            field = gr.Textbox(label="Title", max_length=LONGEST_TITLE, max_lines=1, elem_id=f"{elem_id}-title")
+            press = gr.Button(button, elem_id=f"{elem_id}-button", elem_classes="field-button", scale=0, min_width=112)
+        told = gr.HTML(visible=False, elem_id=f"{elem_id}-notice")
+    return field, press, told
 
 
 def _title(words: str | None) -> str:

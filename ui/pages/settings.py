@@ -16,6 +16,7 @@ from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.header import device_label, header_html
 from ui.components.markup import beneath, facts
+from ui.components.places import Places, at
 from ui.context import Context
 from ui.guard import UPLOAD_BYTES, UPLOADS_TOTAL_BYTES
 from ui.preferences import (
@@ -50,7 +51,8 @@ def build(context: Context, tab: gr.Tab) -> None:
     gr.Markdown(INTRO)
     damaged = gr.HTML(visible=False, elem_id="settings-note")
     with gr.Column(elem_classes="settings"):
-        fields = choices(context.settings.given)
+        fields, notes = choices(context.settings.given)
+        places = Places(form=gr.HTML(visible=False, elem_id="settings-notice"), **notes)
         save = gr.Button("Save", variant="primary", elem_id="save-settings")
         saved = gr.HTML(elem_id="settings-saved")
         gr.Markdown("## Fixed while the app runs")
@@ -60,12 +62,14 @@ def build(context: Context, tab: gr.Tab) -> None:
     handlers = Handlers(context)
     shown, turn = [damaged, *fields, fixed], in_turn("settings")
     context.opened.change(guarded(handlers.fill), None, shown, **turn)
-    kept = save.click(guarded(handlers.keep), fields, [*shown, chosen_theme, context.top, saved], **turn)
+    changed = [saved, *shown, chosen_theme, context.top]
+    keep = places.told(handlers.keep, len(changed), emptied=1)
+    kept = save.click(keep, fields, [*changed, *places.outputs], **turn)
     kept.then(_second, [chosen_theme, is_dark], context.dark, js=SHOW_THEME, **PRIVATE)
 
 
-def choices(given: frozenset[str]) -> list[gr.Component]:
-    """The fields that an officer fills in: theme, idle minutes, device, folders.
+def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTML]]:
+    """The fields that an officer fills in: theme, idle minutes, device, folders; and the places for their errors.
 
     Args:
         given: the environment variables that are set; their settings cannot be changed here.
@@ -76,6 +80,7 @@ def choices(given: frozenset[str]) -> list[gr.Component]:
         info=f"The vault locks after this long without use; {LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES}",
         elem_id="set-idle",
     )
+    idle_notice = gr.HTML(visible=False, elem_id="set-idle-notice")
     device = gr.Radio(
         DEVICES,
         label="Compute on",
@@ -83,6 +88,7 @@ def choices(given: frozenset[str]) -> list[gr.Component]:
         interactive=DEVICE not in given,
         elem_id="set-device",
     )
+    device_notice = gr.HTML(visible=False, elem_id="set-device-notice")
     roots = gr.Textbox(
         label="Folders that may be used",
         info=_by(ROOTS, given)
@@ -96,7 +102,8 @@ def choices(given: frozenset[str]) -> list[gr.Component]:
         elem_id="set-roots",
         html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
     )
-    return [theme, idle, device, roots]
+    roots_notice = gr.HTML(visible=False, elem_id="set-roots-notice")
+    return [theme, idle, device, roots], {"idle": idle_notice, "device": device_notice, "roots": roots_notice}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,27 +132,25 @@ class Handlers:
     def keep(self, theme: str, idle: float | None, device: str, roots: str | None, request: gr.Request) -> Any:
         context = self.context
         vault = context.require(request)
-        try:
-            before, given = context.settings.preferences, context.settings.given
-            chosen = Preferences(
-                theme=theme,
-                idle_minutes=whole_minutes(idle),
-                device=before.device if DEVICE in given else device,
-                roots=before.roots if ROOTS in given else named_roots(roots or "", before.roots),
-            )
+        before, given = context.settings.preferences, context.settings.given
+        chosen = replace(before, theme=theme)
+        with at("idle"):
+            chosen = replace(chosen, idle_minutes=whole_minutes(idle))
+        with at("roots"):
+            chosen = chosen if ROOTS in given else replace(chosen, roots=named_roots(roots or "", before.roots))
+        with at("device"):
+            chosen = chosen if DEVICE in given else replace(chosen, device=device)
             # Before any setting is stored: this raises if the chosen GPU does not exist.
             label = _label(context, chosen)
-            if chosen == before:
+        if chosen == before:
+            context.prefer(chosen)
+        else:
+            # Stored and logged together, so that no one can add folders without a log entry.
+            with vault.logged("settings changed", chosen.to_dict()):
                 context.prefer(chosen)
-            else:
-                # Stored and logged together, so that no one can add folders without a log entry.
-                with vault.logged("settings changed", chosen.to_dict()):
-                    context.prefer(chosen)
-            context.device = label
-        except IrwmError as error:
-            return (gr.skip(),) * 6 + (gr.skip(), gr.skip(), notices.error_html(error))
+        context.device = label
         said = notices.note_html("Saved. The settings apply from now on, also after a restart.", good=True)
-        return *self.state(), chosen.theme, header_html(context.device), said
+        return said, *self.state(), chosen.theme, header_html(context.device)
 
 
 def whole_minutes(typed: float | None) -> int:

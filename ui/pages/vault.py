@@ -15,6 +15,7 @@ from irwm.report.audit_log import ENDING as LOG_ENDING
 from irwm.report.numbers import counted, number, power_hover, power_html, why_capped
 from storage import schema as tables
 from storage.audit import AuditCheck
+from storage.errors import PassphraseError, WrongPassphraseError
 from storage.integrity import VaultCheck
 from storage.job import Job
 from storage.records import Receipt
@@ -32,6 +33,7 @@ from ui.components.markup import facts, moment
 from ui.components.next_steps import OPEN_STAMPS
 from ui.components.open_key import open_key_box
 from ui.components.paged_table import Found, PagedTable, damage_html, named
+from ui.components.places import Places, at
 from ui.components.receipt import reading_text
 from ui.components.secret_field import secret_field
 from ui.components.uploads import download, download_copy
@@ -101,11 +103,15 @@ class Layout:
             self.backup = gr.Button("Back up the vault", elem_id="backup")
             self.backed_up = gr.HTML()
             self.backup_file = gr.DownloadButton(DOWNLOAD, visible=False, elem_id="backup-file")
-            self.old = secret_field("Current passphrase", "current-password")
-            self.new = secret_field("New passphrase", "new-password")
-            self.again = secret_field("Repeat the new passphrase", "new-password")
+            self.old = secret_field("Current passphrase", "current-password", elem_id="present-passphrase")
+            wrong = gr.HTML(visible=False, elem_id="present-passphrase-notice")
+            self.new = secret_field("New passphrase", "new-password", elem_id="new-passphrase")
+            refused = gr.HTML(visible=False, elem_id="new-passphrase-notice")
+            self.again = secret_field("Repeat the new passphrase", "new-password", elem_id="new-passphrase-again")
+            told = gr.HTML(visible=False, elem_id="passphrase-notice")
             self.change = gr.Button("Change the passphrase", elem_id="change-passphrase")
-            self.changed = gr.HTML()
+            self.changed = gr.HTML(elem_id="passphrase-changed")
+            self.of_change = Places(form=told, old=wrong, new=refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +137,9 @@ class VaultPage:
         page.backup.click(self.back_up, None, [page.backed_up, page.backup_file], **PRIVATE)
         secrets = [page.old, page.new, page.again]
         page.change.click(
-            self.change_passphrase,
+            page.of_change.told(self.change_passphrase, 4, emptied=4),
             secrets,
-            [page.changed, *secrets],
+            [page.changed, *secrets, *page.of_change.outputs],
             concurrency_limit=1,
             concurrency_id="passphrase",
             **PRIVATE,
@@ -177,7 +183,6 @@ class VaultPage:
         path = self.context.require(request).backup()
         return notices.note_html(BACKED_UP.format(path), good=True), download_copy(path)
 
-    @guarded
     def change_passphrase(
         self,
         old: str,
@@ -187,17 +192,19 @@ class VaultPage:
         shown: gr.Progress = gr.Progress(),  # noqa: B008 - so Gradio finds it
     ) -> Any:
         vault = self.context.require(request)
-        try:
+        with at("new"):
             check_new(new, again)
-            if tasks := runner.with_vault(self.context.jobs_of(request)):
-                raise IrwmError(
-                    "unfinished jobs use the vault and could no longer write to it",
-                    found="; ".join(job.title if isinstance(job, Job) else job.kind for job in tasks[:3]),
-                    advice="wait until they are done, or stop them; then change the passphrase",
-                )
+        if tasks := runner.with_vault(self.context.jobs_of(request)):
+            raise IrwmError(
+                "unfinished jobs use the vault and could no longer write to it",
+                found="; ".join(job.title if isinstance(job, Job) else job.kind for job in tasks[:3]),
+                advice="wait until they are done, or stop them; then change the passphrase",
+            )
+        try:
             done = vault.change_passphrase(old, new, progress=lambda done, total: shown((done, total), RESEALING))
-        except IrwmError as error:
-            return notices.error_html(error), "", "", ""
+        except (WrongPassphraseError, PassphraseError) as error:
+            with at("old"):
+                raise error
         told = notices.note_html(f"{CHANGED} Records sealed again: {number(done.records)}.", good=True)
         if lost := (*done.damaged, *done.entries):
             told += notices.note_html(

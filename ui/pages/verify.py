@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -16,13 +17,15 @@ from irwm.errors import IrwmError, shown_path
 from irwm.ownership.timestamp import MAX_ROOTS_BYTES, root_certificates
 from irwm.report.audit_log import ENDING as LOG_ENDING
 from irwm.report.checks import UNKNOWN_TIME
+from irwm.report.reader_inputs import opened_keys
 from irwm.report.received import ARCHIVE, report_name
 from irwm.report.sandbox import from_json, judge_report
 from ui.components import notices
 from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
-from ui.components.path_picker import path_picker
+from ui.components.path_picker import hold_back, path_picker
+from ui.components.places import Places, at
 from ui.components.uploads import browser_folder, receive, uploaded
 from ui.components.verification_card import checks_html
 from ui.context import Context
@@ -66,13 +69,19 @@ class Layout:
         with gr.Accordion("Upload it instead", open=False, elem_id="upload-report"):
             self.upload = _report_files("report-files")
         self.identity = _identity_field("verify-identity")
+        misread = gr.HTML(visible=False, elem_id="verify-identity-notice")
         with gr.Accordion("Time-stamps: authorities that you trust", open=False):
             self.roots = _roots_field("verify-roots")
+            unrooted = gr.HTML(visible=False, elem_id="verify-roots-notice")
         with gr.Accordion("Compute its numbers again", open=False, elem_id="verify-models"):
             self._models(context)
+        told = gr.HTML(visible=False, elem_id="verify-notice")
+        notes = {"report": self.report.note} | {name: picker.note for name, picker in self.pickers.items()}
+        self.places = Places(kept=notes, form=told, identity=misread, roots=unrooted, seen=self.seen_notice, **notes)
         self.start = gr.Button("Verify", variant="primary", elem_id="start-verify")
         self.job = job_card(context, ("verify",))
         self.result = gr.HTML(elem_id="verified")
+        hold_back(self.start, [self.report, *self.pickers.values()])
         self.told = gr.State(None)  # the `About` of the text in `result`, once a report was chosen or checked
 
     def _models(self, context: Context) -> None:
@@ -98,6 +107,7 @@ class Layout:
             purpose="verify-key",
             kind="any",
             suffixes=(),
+            read=opened_keys,
         )
         models = path_picker(
             context,
@@ -122,6 +132,7 @@ class Layout:
                 max_lines=1,
                 elem_id="verify-seen",
             )
+        self.seen_notice = gr.HTML(visible=False, elem_id="verify-seen-notice")
         # Under the task's own names.
         self.pickers = {"suspect": suspect, "original": original, "keys": keys, "models": models, "audit_log": log}
 
@@ -138,12 +149,12 @@ class Verify:
         page, job, turn = self.page, self.page.job, in_turn("verify")
         models = [picker.field for picker in page.pickers.values()]
         asked = [page.report.field, page.upload, page.identity, page.roots, page.seen, *models]
-        page.start.click(self.begin, asked, [job.job_id, page.result, page.told], **turn)
+        begun = [job.job_id, page.result, page.told, *page.places.outputs]
+        page.start.click(page.places.told(self.begin, 3), asked, begun, **turn)
         job.ended.change(self.show, [job.ended, page.told], page.result, **turn)
         changed, given = [page.report.chosen.change, page.upload.change], [page.report.chosen, page.upload]
         gr.on(changed, forget, [*given, page.told], [page.result, page.told], **turn)
 
-    @guarded
     def begin(
         self,
         request: gr.Request,
@@ -156,25 +167,34 @@ class Verify:
     ) -> Any:
         """Checks the report. `models`: the values of `Layout.pickers`."""
         vault, page = self.context.require(request), self.page
-        if files and (typed or "").strip():
-            raise IrwmError("both a path and an upload are given", advice="Empty the field or remove the upload")
-        if not files and not (typed or "").strip():
-            raise IrwmError("the report is missing", advice="Choose one of its files, or upload them")
-        texts = zip(page.pickers.items(), models, strict=True)
-        given = {name: shown_path(picker.check(text)) for (name, picker), text in texts if text and text.strip()}
+        with at("report"):
+            if files and (typed or "").strip():
+                raise IrwmError("both a path and an upload are given", advice="Empty the field or remove the upload")
+            if not files and not (typed or "").strip():
+                raise IrwmError("the report is missing", advice="Choose one of its files, or upload them")
+            place = None if files else page.report.check(typed or "")
+        with at("identity"):
+            expected = expected_identity(known)
+        with at("roots"):
+            roots = certificates(trusted)
+        given = {}
+        for (name, picker), text in zip(page.pickers.items(), models, strict=True):
+            if text and text.strip():
+                with at(name):
+                    given[name] = shown_path(picker.check(text))
         if seen and seen.strip():
-            given["seen"] = UNKNOWN_TIME if seen.strip().lower() == UNKNOWN_TIME else day_utc(seen)
-        place = None if files else page.report.check(typed or "")
+            with at("seen"):
+                given["seen"] = UNKNOWN_TIME if seen.strip().lower() == UNKNOWN_TIME else day_utc(seen)
         about = About.of(shown_path(place) if place else None, files)
         if not given:
-            return gr.skip(), look_at(files, place, known, trusted), about
+            return gr.skip(), look_at(files, place, expected, roots), about
         # The task gets no access to the vault: no secrets are passed to it.
         place = place or receive(files or [], self.context.settings.home)
         asked = VerifyRequest(
             report=shown_path(place),
-            identity=(known or "").strip(),
+            identity=expected,
             device=self.context.settings.device,
-            roots=certificates(trusted),
+            roots=roots,
             **given,
         )
         started = Asked(f"Verify {shown_path(place.name)}", asked).start(vault, self.context.jobs).id
@@ -234,35 +254,53 @@ def build_outside() -> None:
 
     @guarded
     def begin(files: list[str] | None, known: str | None, trusted: list[str] | None) -> Any:
-        return look_at(files, None, known, trusted)
+        try:
+            return look_at(files, None, expected_identity(known), certificates(trusted))
+        except IrwmError as error:
+            return notices.error_html(error)
 
     # One at a time: anyone on this computer may request it.
     start.click(begin, [upload, identity, roots], result, concurrency_limit=1, **PRIVATE)
 
 
-def look_at(
-    files: Sequence[str] | None, path: Path | None, identity: str | None, trusted: Sequence[str] | None = None
-) -> str:
+def look_at(files: Sequence[str] | None, path: Path | None, identity: str, roots: str = "") -> str:
     """The checks that need neither models nor key, as HTML; if the report cannot be read, the error instead.
 
     Args:
         files: the uploaded files; put into one folder under their own names while they are checked.
         path: one of the report's files, if no file was uploaded.
-        trusted: uploaded root certificates of time-stamping authorities.
+        roots: root certificates of time-stamping authorities, PEM.
     """
     try:
-        roots = certificates(trusted).encode("ascii") or None
+        trusted = roots.encode("ascii") or None
         if path is not None:
-            return checks_of(path, identity, roots)
+            return checks_of(path, identity, trusted)
         sources = uploaded(files or ())
         if sum(source.stat().st_size for source in sources) > LARGEST_BYTES:
             raise IrwmError("these files are too large for a report", expected=f"at most {LARGEST_BYTES >> 20} MiB")
         with tempfile.TemporaryDirectory(dir=browser_folder()) as folder:
             for source in sources:
                 shutil.copyfile(source, Path(folder, source.name))
-            return checks_of(_main_file(Path(folder)), identity, roots)
+            return checks_of(_main_file(Path(folder)), identity, trusted)
     except IrwmError as error:
         return notices.error_html(error)
+
+
+def expected_identity(typed: str | None) -> str:
+    """The public key that was typed; "" for none.
+
+    Raises:
+        IrwmError: this is not a public key.
+    """
+    text = (typed or "").strip().lower()
+    if not re.fullmatch(r"([0-9a-f]{64})?", text):
+        raise IrwmError(
+            "this is not a public key",
+            expected="64 characters, each 0 to 9 or a to f",
+            found=text,
+            advice="Copy the first public key that the signer published",
+        )
+    return text
 
 
 def certificates(files: Sequence[str] | None) -> str:
@@ -276,9 +314,9 @@ def certificates(files: Sequence[str] | None) -> str:
     return b"\n".join(found).decode("ascii", "replace")
 
 
-def checks_of(path: Path, identity: str | None, roots_pem: bytes | None = None) -> str:
+def checks_of(path: Path, identity: str, roots_pem: bytes | None = None) -> str:
     """The checks of a report on disk, without models."""
-    return checks_html(judge_report(path, (identity or "").strip() or None, roots_pem=roots_pem))
+    return checks_html(judge_report(path, identity or None, roots_pem=roots_pem))
 
 
 def _main_file(folder: Path) -> Path:

@@ -100,8 +100,6 @@ def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: b
     digest = _digest(digest_hex)
     asked = _read_request(request, digest)
     roots = _roots(roots_pem)
-    if len(response) > MAX_RESPONSE_BYTES:
-        raise _refused("it is too large", f"at most {MAX_RESPONSE_BYTES} bytes", f"{len(response)} bytes")
     token, parsed = _take_apart(response)
     info = parsed.tst_info
     _check_info(info, digest, asked)
@@ -125,6 +123,16 @@ def read_response(request: bytes, response: bytes, digest_hex: str, roots_pem: b
         policy=info.policy.dotted_string,
         accuracy_s=float(seconds),
     )
+
+
+def dated_digest(response: bytes) -> str:
+    """The hex digest that a response says it dates, to find its document; `read_response` verifies it.
+
+    Raises:
+        TimestampError: these bytes are not a granted response.
+    """
+    _, parsed = _take_apart(response)
+    return bytes(parsed.tst_info.message_imprint.message).hex()
 
 
 def _digest(digest_hex: str) -> bytes:
@@ -164,6 +172,8 @@ def _read_request(request: bytes, digest: bytes) -> cms.Request:
 
 def _take_apart(response: bytes) -> tuple[cms.Token, TimeStampResponse]:
     """The token as we read it, and as the library reads the same bytes."""
+    if len(response) > MAX_RESPONSE_BYTES:
+        raise _refused("it is too large", f"at most {MAX_RESPONSE_BYTES} bytes", f"{len(response)} bytes")
     try:
         answer = asn1.decode_der(cms.Response, response)
     except ValueError as error:

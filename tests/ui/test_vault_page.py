@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sqlite3
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from tests.jobs.recipients import put_in_vault
 from tests.ownership.authority import Authority, make_authority
 from tests.ui.handlers import PASSPHRASE, SESSION, Pages, told, value
 from ui.components.uploads import browser_folder
-from ui.services.stamps import own_request
+from ui.services.stamps import StampFiles, StampFilesError, own_request
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +83,60 @@ def test_what_is_no_time_stamp_of_this_commitment_is_refused(pages: Pages, key, 
     another = upload(response_tsr=authority.answer(own_request("ab" * 32)))
     for files in (another, upload(letter_txt=b"Dear Sirs"), ["/etc/passwd"]):
         out = pages.call("stamp-response", "upload", files, key[0])
-        assert "notice-fault" in str(value(out["stamp-notice"]))
+        assert told(out) == ["stamp-notice"]
     assert not pages.vault.timestamps(key[0])
+
+
+def test_time_stamps_of_many_keys_are_requested_and_filed_together(
+    pages: Pages, key, tiny_path: Path, authority: Authority
+) -> None:
+    model, vault = irwm.open_checkpoint(tiny_path), pages.vault
+    more = [irwm.generate_key(model, owner="Example Labs", recipient=name) for name in ("Ada", "Ben", "Cobalt")]
+    ids = [key[0], *put_in_vault(vault, more)]
+    out = pages.call("pack-requests", "click", "")
+    with zipfile.ZipFile(io.BytesIO(offered(out["stamp-requests"]))) as packed:
+        given = {name: packed.read(name) for name in packed.namelist()}
+    stems = {Path(name).stem for name in given}
+    assert set(given) == {stem + ending for stem in stems for ending in (".json", ".tsq")}
+    assert len(stems) == 4
+    answers = {stem: authority.answer(given[f"{stem}.tsq"]) for stem in sorted(stems)}
+    *most, last = answers
+    foreign = authority.answer(own_request("ab" * 32))
+    files = {f"{stem}_tsr": answers[stem] for stem in most}
+    posted = upload(**files, another_tsr=foreign, letter_tsr=b"no response", root_pem=authority.root)
+    out = pages.call("stamp-response", "upload", posted, None)
+    said = str(value(out["stamp-notice"]))
+    assert "3 time-stamps were filed" in said
+    assert "2 of 5 responses" in said
+    assert all(name in said for name in ("another.tsr", "letter.tsr"))
+    for stamp in vault.timestamps():
+        document = Commitment.from_bytes(stamp.commitment_document)
+        assert document.opens(irwm.Key.from_bytes(vault.key_bytes(stamp.key_id)))
+        assert stamp.trusted
+    dated = {stamp.key_id for stamp in vault.timestamps()}
+    assert len(dated) == 3
+    (left,) = set(ids) - dated
+    again = pages.call("pack-requests", "click", "")
+    with zipfile.ZipFile(io.BytesIO(offered(again["stamp-requests"]))) as packed:
+        assert sorted(packed.namelist()) == [f"{last}.json", f"{last}.tsq"], "a dated key needs no other date"
+    assert "notice-fault" not in str(value(again["stamp-requests-notice"]))
+    pages.call("stamp-response", "upload", upload(**{f"{last}_tsr": answers[last]}), ids[0])
+    assert vault.timestamps(left), "a response is filed with its own key, not with the one on the page"
+    assert pages.call("pack-requests", "click", "")["stamp-requests"].visible is False
+    assert pages.call("pack-requests", "click", "no such key")["stamp-requests"].visible is False
+
+
+def test_requests_go_with_the_responses_of_their_name(tmp_path: Path) -> None:
+    for name in ("a.tsr", "a.tsq", "b.tsr", "root.pem"):
+        (tmp_path / name).write_bytes(name.encode())
+    given = StampFiles.of_each(sorted(tmp_path.iterdir()))
+    assert (given["a.tsr"].request, given["b.tsr"].request) == (b"a.tsq", None)
+    assert {files.roots for files in given.values()} == {b"root.pem\n"}
+    alone = StampFiles.of_each([tmp_path / "b.tsr", tmp_path / "a.tsq"])
+    assert alone["b.tsr"].request == b"a.tsq", "of one response the names do not matter"
+    (tmp_path / "c.tsq").write_bytes(b"c")
+    with pytest.raises(StampFilesError):
+        StampFiles.of_each(sorted(tmp_path.iterdir()))
 
 
 def test_identity_is_created_by_the_button_and_replaced_only_after_a_second_one(pages: Pages) -> None:

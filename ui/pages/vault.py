@@ -85,7 +85,7 @@ class Layout:
         self.releases = PagedTable("vault", RELEASES, "release", "Recipient, owner, folder or note", NO_RELEASES)
         self.release_note = label_box(context, tables.RELEASES, "release", release_html)
         with gr.Accordion("Public commitment and time-stamp of a key", open=False, elem_id="commitments"):
-            self.chosen = commitment_box(context)
+            self.chosen = commitment_box(context, self.keys.words)
             with gr.Accordion("Open this key to a verifier", open=False, elem_id="open-key-part"):
                 open_key_box(context, self.chosen)
         with gr.Accordion("Signing identity", open=False, elem_id="signing"):

@@ -42,6 +42,14 @@ def test_files_of_a_large_item_are_counted() -> None:
     assert "and 7 more" in html
 
 
+def test_several_files_are_folded_to_one_line_and_a_single_one_is_not() -> None:
+    files = {name: FileDigest(2_000_000, "cd" * 32) for name in ("config.json", "model.safetensors")}
+    html = items_html([item(files=files)])
+    assert "<details><summary>2 files, 4.0 MB</summary>" in html
+    assert html.index("</summary>") < html.index("cd" * 32) < html.index("</details>")
+    assert "<details>" not in items_html([item()])
+
+
 def test_cases_and_runs_are_opened_by_buttons_and_a_verdict_has_a_sign_and_a_word() -> None:
     line = CaseLine("c1", "Leak", TIME, 2, 1, "found")
     assert '<button type="button" class="place" data-record="c1" aria-current="true">' in cases_html([line], "c1")

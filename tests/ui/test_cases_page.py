@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 
 import irwm
@@ -131,6 +133,23 @@ def test_missing_or_forbidden_values_are_refused_at_their_field(
     assert told(out) == [where]
     assert pages.vault.audit_head == before
     assert not pages.jobs.recent()
+
+
+@pytest.mark.parametrize(("state", "folds"), [("done", True), ("failed", False)])
+def test_a_finished_dispute_shows_its_outcome_and_folds_its_form(pages: Pages, state: str, folds: bool) -> None:
+    case, jobs = pages.vault.add_case("Two claims"), pages.jobs
+    run = pages.vault.add_run(case.id, {"a": 1}, "leaked", "decided")
+    job = jobs.create("dispute", "Dispute with Copy Works", {"case_id": case.id})
+    jobs.start(job.id, os.getpid())
+    jobs.finish(job.id, state, result={"run_id": run.id} if folds else None)
+    finished = pages.handler("finished", "case-items")
+    out = dict(zip(finished.outputs, finished.fn(job.id, case.id, pages.request), strict=True))
+    form, run_box = out[pages.find("dispute")], out[pages.find("run")]
+    assert out[pages.find("add-item")] == gr.skip(), "the other form stays as it is"
+    if folds:
+        assert (form.open, run_box.visible) == (False, True)
+    else:
+        assert form == run_box == gr.skip()
 
 
 def test_a_damaged_file_is_an_error_at_its_field_and_stops_the_button(pages: Pages, tiny_path: Path) -> None:

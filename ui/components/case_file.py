@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from irwm.errors import printable
-from irwm.report.numbers import number
+from irwm.report.numbers import counted, number
 from storage.audit import AuditEntry
 from storage.records import CaseRecord, FileDigest, ItemRecord, NoteRecord, RunEntry
 from ui.components.markup import beneath, each, moment, record_row, table, verdict_word
@@ -141,6 +141,7 @@ def _verdict(word: str) -> Markup:
 
 
 def _hashes(files: Mapping[str, FileDigest]) -> Markup:
+    """Each file's hash; of several files folded to one line, so that the items of a case fit on the screen."""
     named = sorted(files.items())
     lines = each(
         '<li><span>{} <span class="quiet">{}</span></span>{}</li>',
@@ -148,7 +149,12 @@ def _hashes(files: Mapping[str, FileDigest]) -> Markup:
     )
     more = len(named) - MOST_FILES
     rest = Markup("<li>and {} more, all in the exported case</li>").format(number(more)) if more > 0 else ""
-    return Markup('<ul class="hashes">{}{}</ul>').format(lines, rest)
+    listed = Markup('<ul class="hashes">{}{}</ul>').format(lines, rest)
+    if len(named) < 2:
+        return listed
+    whole = sum(int(size) for _, (size, _) in named)
+    head = f"{counted(len(named), 'file')}, {size_text(whole)}"
+    return Markup("<details><summary>{}</summary>{}</details>").format(head, listed)
 
 
 def _added(item: ItemRecord) -> Markup:

@@ -30,9 +30,9 @@ OPEN_STAMPS = """
   [200, 800, 1600].forEach((wait) => setTimeout(arrive, wait));
 }
 """
-# The receipt of a release that was started here is scrolled into view when it is ready.
-AWAIT_RECEIPT = "() => window.irwmAwaitReceipt?.()"
-TO_RECEIPT = "() => window.irwmToReceipt?.()"
+# A result that was requested here is scrolled into view when it is ready; the place is the selector of its card.
+RECEIPT, OUTCOME = "#receipt .receipt", "#run-card .verdict"
+AWAIT_RESULT, TO_RESULT = "() => window.irwmAwaitResult?.('{}')", "() => window.irwmToResult?.('{}')"
 
 
 @dataclass(frozen=True, slots=True)

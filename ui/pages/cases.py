@@ -28,6 +28,7 @@ from ui.components.finding_view import plain_name
 from ui.components.guarded import guarded
 from ui.components.item_form import item_form
 from ui.components.job_card import job_card
+from ui.components.next_steps import AWAIT_RESULT, OUTCOME, TO_RESULT
 from ui.components.paged_table import damage_html
 from ui.components.places import Places
 from ui.components.run_view import run_view
@@ -40,6 +41,7 @@ INTRO = """
 # Cases
 Each case holds the items that you received, what you examined, and the results.
 """
+KINDS = ("item", "dispute")
 ARCHIVE = (
     "One .zip: items with their hashes, notes, every run with its signed report, the custody log, and SHA256SUMS to "
     "check it all. The models themselves stay where they are."
@@ -75,14 +77,14 @@ class Layout:
             gr.Markdown(ARCHIVE, elem_classes="caption")
             gr.Markdown("## Items")
             self.items = gr.HTML(elem_id="case-items")
-            with gr.Accordion("Add an item", open=False, elem_id="add-item"):
+            with gr.Accordion("Add an item", open=False, elem_id="add-item") as self.item_box:
                 self.item = item_form(context)
             gr.Markdown("## Runs")
             self.runs = gr.HTML(js_on_load=LIST_SCRIPT, elem_id="case-runs")
             self.run = run_view()
-            with gr.Accordion("Dispute between two claimants", open=False, elem_id="dispute"):
+            with gr.Accordion("Dispute between two claimants", open=False, elem_id="dispute") as self.dispute_box:
                 self.dispute = dispute_form(context)
-            self.job = job_card(context, ("item", "dispute"))
+            self.job = job_card(context, KINDS)
             gr.Markdown("## Notes")
             self.notes = gr.HTML(elem_id="case-notes")
             with gr.Row(elem_classes="picker-row"):
@@ -141,7 +143,10 @@ class Cases:
         for form, begin in ((page.item, self.begin_item), (page.dispute, self.begin_dispute)):
             begun = [page.job.job_id, *form.places.outputs]
             form.start.click(form.places.told(begin, 1), [case, *form.inputs], begun, **PRIVATE)
-        page.job.ended.change(self.finished, [page.job.ended, case], [*page.shown, *run], **turn)
+        page.dispute.start.click(None, js=AWAIT_RESULT.format(OUTCOME))
+        shown = [*page.shown, page.item_box, page.dispute_box, *run]
+        finished = page.job.ended.change(self.finished, [page.job.ended, case], shown, **turn)
+        finished.then(None, js=TO_RESULT.format(OUTCOME))
         page.export.click(self.pack, case, [page.archive, page.custody], **turn)
 
     @guarded
@@ -189,15 +194,20 @@ class Cases:
 
     @guarded
     def finished(self, ended: str | None, id: str | None, request: gr.Request) -> Any:
-        """The updated case when a task about it is over; a dispute's outcome is opened. Another chosen case stays."""
+        """The updated case when a task about it is over; a dispute's outcome is opened. Another chosen case stays.
+
+        The form of the task is folded, so that the result is near it. After a failure it stays open.
+        """
         run = self.page.run
         if ended is None or not self.context.is_open(request):
-            return unchanged([*self.page.shown, *run.outputs])
+            return unchanged([*self.page.shown, None, None, *run.outputs])
         vault, done = self.context.require(request), self.context.jobs_of(request).get(ended)
         about = done.request.get("case_id") or id
         outcome = (done.result or {}).get("run_id") if id in (None, about) else None
         opened = run.shown(vault, outcome) if outcome else unchanged(run.outputs)
-        return *shown_case(vault, id or about), *opened
+        folded = gr.Accordion(open=False) if done.state == "done" else gr.skip()
+        forms = (folded if done.kind == kind else gr.skip() for kind in KINDS)
+        return *shown_case(vault, id or about), *forms, *opened
 
     @guarded
     def pack(self, id: str | None, request: gr.Request) -> Any:

@@ -16,6 +16,7 @@ from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.job_list import LIST_SCRIPT, UNDONE, jobs_html, where_text
+from ui.components.next_steps import OUTCOME, RECEIPT
 from ui.context import Context
 from ui.jobs import runner
 
@@ -34,9 +35,10 @@ OPEN_PAGE = """
 () => {
   const kind = document.querySelector('#chosen-job .job-head')?.dataset.kind;
   const page = PAGES[kind];
-  // A verdict and a receipt are scrolled into view when they are ready; other results are shown below the job.
+  // These results are scrolled into view when they are ready; others are shown below the job.
+  const result = RESULTS[kind];
   if (page === 'investigate') window.irwmAwaitVerdict?.();
-  else if (page === 'protect') window.irwmAwaitReceipt?.();
+  else if (result) window.irwmAwaitResult?.(result);
   else setTimeout(() => document.querySelector(`#page-${page} .job`)?.scrollIntoView({block: 'start'}), 400);
   document.getElementById(`page-${page}-button`)?.click();
 }
@@ -74,7 +76,8 @@ def build(context: Context, tab: gr.Tab) -> None:
     chosen.success(None, js=INTO_VIEW, **PRIVATE)
     again.click(guarded(handlers.run_again), card.job_id, [card.job_id, *outputs], **listing)
     opened = result.click(guarded(handlers.open_result), card.job_id, handlers.shown_by, **listing)
-    there = OPEN_PAGE.replace("PAGES", json.dumps({kind: place for kind, (place, _) in cards.items()}))
+    places, results = {kind: place for kind, (place, _) in cards.items()}, {"protect": RECEIPT, "dispute": OUTCOME}
+    there = OPEN_PAGE.replace("PAGES", json.dumps(places)).replace("RESULTS", json.dumps(results))
     opened.success(None, js=there, **PRIVATE)
     back.click(handlers.turn(-1), about, outputs, **listing)
     forth.click(handlers.turn(+1), about, outputs, **listing)

@@ -26,7 +26,7 @@ from ui.components.events import LAST, PRIVATE, unchanged
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.model_card import measure, model_html
-from ui.components.next_steps import AWAIT_RECEIPT, TO_RECEIPT, NextSteps, next_steps
+from ui.components.next_steps import AWAIT_RESULT, RECEIPT, TO_RESULT, NextSteps, next_steps
 from ui.components.path_picker import path_picker
 from ui.components.places import Places, at
 from ui.components.receipt import HEADERS, receipt_html, receipt_rows
@@ -255,11 +255,11 @@ class Protect:
         who = [page.whom, page.owner, page.recipient, page.names, page.label]
         inputs = [page.original.chosen, *who, *page.place, *page.form.inputs]
         begun = [job.job_id, *page.results, *page.of_place.outputs]
-        page.start.click(None, js=AWAIT_RECEIPT)
+        page.start.click(None, js=AWAIT_RESULT.format(RECEIPT))
         page.start.click(page.of_place.told(self.begin, 1 + len(page.results)), inputs, begun, **PRIVATE)
         job.job_id.change(replaced_by, job.job_id, [page.replaced, page.wizard], **PRIVATE)
         shown = [page.another, *page.results]
-        job.ended.change(self.show, job.ended, shown, **PRIVATE).then(None, js=TO_RECEIPT)
+        job.ended.change(self.show, job.ended, shown, **PRIVATE).then(None, js=TO_RESULT.format(RECEIPT))
         page.another.click(self.start_again, job.ended, [job.job_id, page.steps], **PRIVATE)
 
     def keep_draft(

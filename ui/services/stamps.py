@@ -1,7 +1,7 @@
 """The files of time-stamps from an authority: distinguished by their endings and read together.
 
 Each commitment has its own request and response: a report carries both, and `irwm verify` and `openssl ts` check them
-without this program. One response over a list of commitments would need a format of its own, with a proof for each key.
+without this program. One response over a list of commitments would need a new format, with a proof for each key.
 """
 
 from __future__ import annotations

@@ -86,23 +86,23 @@
     if (!awaited || arrive()) return;
     if (left) setTimeout(() => window.irwmToVerdict(left - 1), 50);
   };
-  // The same for the receipt of a release that was requested here.
-  let receiptAwaited = false;
-  window.irwmAwaitReceipt = () => (receiptAwaited = true);
-  window.irwmToReceipt = (left = 60) => {
-    const receipt = document.querySelector("#receipt .receipt");
-    if (!receiptAwaited) return;
-    if (shown(receipt)) {
-      receiptAwaited = false;
-      receipt.tabIndex = -1;
-      receipt.scrollIntoView({ block: "start" });
-      receipt.focus({ preventScroll: true });
-    } else if (left) setTimeout(() => window.irwmToReceipt(left - 1), 50);
+  // The same for other results that were requested here, by their selectors: a receipt, the outcome of a dispute.
+  const results = new Set();
+  window.irwmAwaitResult = (selector) => results.add(selector);
+  window.irwmToResult = (selector, left = 60) => {
+    const card = document.querySelector(selector);
+    if (!results.has(selector)) return;
+    if (shown(card)) {
+      results.delete(selector);
+      card.tabIndex = -1;
+      card.scrollIntoView({ block: "start" });
+      card.focus({ preventScroll: true });
+    } else if (left) setTimeout(() => window.irwmToResult(selector, left - 1), 50);
   };
   // If the user is on another page, it is shown when they return.
   document.addEventListener("click", (event) => {
     if (event.target.closest("#page-investigate-button")) setTimeout(window.irwmToVerdict, 0);
-    if (event.target.closest("#page-protect-button")) setTimeout(window.irwmToReceipt, 0);
+    if (event.target.closest('[role="tab"]')) for (const each of results) setTimeout(window.irwmToResult, 0, each);
   });
 
   // Gradio 6.31 gives each radio button a separate name, and a new one at each redraw. With one name for a

@@ -204,7 +204,7 @@ def resolve(
     for test in _tests(claims, models, total, device, seed):
         tests.append(test)
         if progress:
-            progress(len(tests), total, f"the key of {test.claimant} on the {test.model}")
+            progress(len(tests), total, f"The key of {test.claimant} on the {test.model}")
         if cancelled and cancelled():
             raise CancelledError("the dispute was stopped without a decision")
     return decide(claims, tests)

@@ -101,7 +101,7 @@ def insert(
 
     def verify(folder: Path) -> None:
         if progress:
-            progress(0, 1, "verifying the written mark")
+            progress(0, 1, "Verifying the written mark")
         examination = Examination(open_checkpoint(folder), model, device)
         # All rows of the first copy are read back, and a sample of those of the further ones.
         found.extend(_verified(mark, examination.at(place), folder, whole=not shared) for place, mark in marks.items())

@@ -154,7 +154,7 @@ def publish(
             tokenizer files next to it are copied.
         out_dir: must not exist and must not be in the source folder; its parent must exist.
         patches: for each shard, the bytes to replace, by absolute position; they must not overlap.
-        progress: called with bytes done, bytes in total and the file's name, at most once per 8 MiB.
+        progress: called with bytes done, bytes in total and the current step, at most once per 8 MiB.
         verify: called with the folder before it gets its manifest and its name; an exception aborts.
         cancelled: called once per 8 MiB; true stops the work.
         shared: `Published.shared` of an earlier copy. Identical files are cloned from it, or copied if the
@@ -244,7 +244,7 @@ def _clones(
         if seen is None:
             continue
         made[file.name] = _Written(source.digest, seen)
-        meter.advance(file.seen.size, file.name)
+        meter.advance(file.seen.size, f"Writing {file.name}")
     return made
 
 
@@ -344,7 +344,7 @@ def _copy(
                 last = writing.submit(store, piece)
                 if search is not None:
                     search.check(buffers[number % 2], len(piece), begin == 0, file.path)
-                meter.advance(len(piece), file.name)
+                meter.advance(len(piece), f"Writing {file.name}")
             if last is not None:
                 last.result()
             os.fsync(writer)

@@ -57,6 +57,7 @@ def asked(world: dict[str, Any], vault: Vault, case_id: str, **theirs: str) -> d
 def test_second_marker_is_identified_by_our_mark(world, vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     case = vault.add_case("Two claims on one model")
     job = succeeded(run_job("dispute", asked(world, vault, case.id), vault, jobs))
+    assert "The key of Copy Works on the original of Example Labs" in jobs.log_tail(job.id)
     document = dispute.from_json(jobs.files(job.id).read(job.result["json"]))
     assert document["outcome"]["winner"] == "Example Labs"
     assert job.result["outcome"] == "decided"

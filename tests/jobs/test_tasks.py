@@ -45,6 +45,9 @@ def test_protect_seals_the_key_files_a_receipt_and_shows_no_secret(
 ) -> None:
     out = tmp_path / "release"
     job = succeeded(run_job("protect", protect_request(tiny_path, out), vault, jobs))
+    _, *steps = jobs.log_tail(job.id).splitlines()
+    assert len(steps) > 3
+    assert [step for step in steps if not step[len("00:00:00 ")].isupper()] == [], "each begins with a capital letter"
     (record,), (release,) = vault.keys(), vault.releases()
     assert record.commitment == job.result["commitment"]
     assert (release.path, release.manifest) == (str(out), job.result["files"])

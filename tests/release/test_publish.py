@@ -81,7 +81,7 @@ def test_patches_across_the_borders_of_the_chunks(
     done = [step[0] for step in seen]
     assert done == sorted(done)
     assert done[-1] == seen[-1][1]
-    assert "model.safetensors" in {step[2] for step in seen}
+    assert "Writing model.safetensors" in {step[2] for step in seen}
 
 
 def test_a_single_file_becomes_a_folder_with_its_companions(folder: Path) -> None:

@@ -12,9 +12,11 @@ from gradio.helpers import EventData, special_args
 
 import irwm
 from tests.ui.handlers import Pages, value
+from tests.ui.test_protect_words import RECEIPT
 from tools.officer import place
 from ui.drafts import Draft
-from ui.pages.protect import ANOTHER, BACK, ONE, SEVERAL, replaced_by
+from ui.pages.protect import ONE, SEVERAL, replaced_by
+from ui.services.protect import CSV_NAME
 from ui.services.request import SMALL
 
 
@@ -96,8 +98,8 @@ def test_newest_release_replaces_the_wizard_until_another_is_begun(pages: Pages)
     give_back = pages.handler("give_back")
     replaced, wizard = give_back.fn(pages.request, None, "", "", "", "", ONE)[-2:]
     assert (replaced, wizard.elem_classes) == (True, ["replaced"])
-    again, *_ = pages.handler("show", "receipt").fn(job.id, pages.request)
-    assert (again.value, again.visible) == (BACK, True)
+    back, *_ = pages.handler("show", "receipt").fn(job.id, pages.request)
+    assert back.visible
     assert pages.handler("start_again").fn(pages.request, job.id) == (None, gr.skip()), (
         "at the step where it was started"
     )
@@ -110,9 +112,13 @@ def test_newest_release_replaces_the_wizard_until_another_is_begun(pages: Pages)
 
 def test_finished_release_offers_another(pages: Pages) -> None:
     job = pages.jobs.create("protect", "Protect tiny", {})
-    pages.jobs.finish(job.id, "done")
-    again, *_ = pages.handler("show", "receipt").fn(job.id, pages.request)
-    assert again.value == ANOTHER
+    pages.jobs.files(job.id).append(CSV_NAME, "")
+    pages.jobs.finish(job.id, "done", RECEIPT)
+    shown = pages.handler("show", "receipt")
+    back, *_, done = shown.fn(job.id, pages.request)
+    assert (back.visible, done) == (False, RECEIPT), "the next steps have the way back"
+    another = pages.find("protect-another")
+    assert (another._id, "click") in pages.handler("start_again").targets
     none, steps = pages.handler("start_again").fn(pages.request, job.id)
     assert (none, steps.selected) == (None, 1)
 

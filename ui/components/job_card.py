@@ -95,6 +95,7 @@ class JobCard:
         ended: a `gr.State` with the id of the shown job once it is over, else None. A page shows the result on its
             `change` event; it also fires after a reload.
         box: the column around the card.
+        log: the folded end of the log; a page that asked for it apart renders it in another place.
         step: a `gr.State` with the current step of the shown job, "" while none runs. A page shows a job's findings so
             far on its `change` event.
         restored: the job that a request sees again after a reload, or None.
@@ -103,6 +104,7 @@ class JobCard:
     job_id: gr.State
     ended: gr.State
     box: gr.Column
+    log: gr.Accordion
     step: gr.State
     restored: Callable[[gr.Request], Job | None]
 
@@ -113,6 +115,7 @@ def job_card(
     *,
     unit: str | Mapping[str, str] = "bytes",
     log_open: bool = False,
+    log_apart: bool = False,
     running_only: Callable[[gr.Request], bool] = lambda request: False,
 ) -> JobCard:
     """Builds the card, its timer and its events at this place of the page.
@@ -123,6 +126,7 @@ def job_card(
         unit: the unit of progress: "bytes", or a plural such as "recipients"; a mapping by kind if the card shows jobs
             of several kinds, with bytes for kinds that are not in it.
         log_open: show the end of the log unfolded.
+        log_apart: the log is not part of the card; the page renders `JobCard.log`.
         running_only: whether a job that is over is not shown again after a reload, because the user began a new one.
     """
     kinds = tuple(kinds)
@@ -134,13 +138,15 @@ def job_card(
         with gr.Row(elem_classes="job-row"):
             card = gr.HTML(elem_classes="job-card")
             stop = gr.Button("Stop", variant="stop", scale=0, elem_classes="job-stop", visible=False)
-        with gr.Accordion("Log", open=log_open, elem_classes="job-log"):
+        with gr.Accordion(
+            "Log", open=log_open, visible=not log_apart, render=not log_apart, elem_classes="job-log"
+        ) as log_box:
             log = gr.HTML(autoscroll=True, max_height=LOG_HEIGHT)
     seen_log = gr.State("")
 
     handlers = Handlers(context, kinds, unit, running_only)
     look = handlers.look
-    about, shown = [job_id, seen_log], [box, card, stop, log, seen_log, timer, ended, step]
+    about, shown = [job_id, seen_log], [box, log_box, card, stop, log, seen_log, timer, ended, step]
     turn = in_turn(f"job {kinds[0]}")
     job_id.change(look, about, shown, **turn)
     timer.tick(look, about, shown, **turn)
@@ -149,7 +155,7 @@ def job_card(
     ).then(lambda: gr.Button("Stop", interactive=True), None, stop, **turn)
     # Refreshed in any case: the same job may have been shown here before the page was locked.
     context.opened.change(handlers.restore, job_id, job_id, **turn).then(look, about, shown, **turn)
-    return JobCard(job_id, ended, box, step, handlers.restored)
+    return JobCard(job_id, ended, box, log_box, step, handlers.restored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +171,17 @@ class Handlers:
     def look(self, id: str | None, seen: str, request: gr.Request) -> Any:
         """The current values of the whole card for this job; `seen` is the end of the log that it shows."""
         if id is None or not self.context.is_open(request):
-            return gr.Column(visible=False), gr.skip(), gr.skip(), gr.skip(), "", gr.Timer(active=False), None, ""
+            return *_visible(False), gr.skip(), gr.skip(), gr.skip(), "", gr.Timer(active=False), None, ""
         try:
             jobs = self.context.jobs_of(request)
             job, ahead, tail = jobs.get(id), jobs.ahead(id), jobs.log_tail(id, LOG_BYTES)
         except IrwmError as error:
             said, gone = notices.error_html(error), gr.Button(visible=False)
-            return gr.Column(visible=True), said, gone, gr.skip(), seen, gr.Timer(active=False), None, ""
+            return *_visible(True), said, gone, gr.skip(), seen, gr.Timer(active=False), None, ""
         speed = self.meter.speed(job, time.monotonic())
         counted = self.unit if isinstance(self.unit, str) else self.unit.get(job.kind, "bytes")
         return (
-            gr.Column(visible=True),
+            *_visible(True),
             job_html(job, speed=speed, unit=counted, now=datetime.now(UTC), ahead=ahead),
             gr.Button(visible=not job.is_over, interactive=not job.is_over),
             # Redrawn only when it grew: a reader may have selected a line.
@@ -207,6 +213,10 @@ class Handlers:
         if id is not None:
             runner.stop(id, self.context.jobs)
         return self.look(id, seen, request)
+
+
+def _visible(shown: bool) -> tuple[gr.Column, gr.Accordion]:
+    return gr.Column(visible=shown), gr.Accordion(visible=shown)
 
 
 def newest(jobs: Sequence[AnyJob], kinds: Sequence[str], now: datetime) -> AnyJob | None:

@@ -1,4 +1,4 @@
-"""Next steps for a release that was just written: examine it, time-stamp its key, keep the receipt.
+"""Next steps for a release that was just written: examine it, time-stamp its key, keep the receipt, protect another.
 
 The reminder below offers a backup (`ui.components.backup_reminder`) until one contains the key.
 """
@@ -33,6 +33,8 @@ OPEN_STAMPS = """
 # A result that was requested here is scrolled into view when it is ready; the place is the selector of its card.
 RECEIPT, OUTCOME = "#receipt .receipt", "#run-card .verdict"
 AWAIT_RESULT, TO_RESULT = "() => window.irwmAwaitResult?.('{}')", "() => window.irwmToResult?.('{}')"
+# The keyboard focus moves to the first field of the wizard, which replaces the receipt.
+TO_WIZARD = "() => window.irwmToWizard?.()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,14 @@ class NextSteps:
     Attributes:
         investigate: leads to the page Investigate, with the release as its suspect.
         stamp: leads to the key's commitment on the page Vault.
+        another: leads back to the first step of Protect.
         done: a `gr.State` with the result of the job that wrote the release; None without one.
         outputs: the components that `shown` gives values for.
     """
 
     investigate: gr.Button
     stamp: gr.Button
+    another: gr.Button
     done: gr.State
     outputs: tuple[Any, ...]
 
@@ -71,6 +75,7 @@ def next_steps() -> NextSteps:
             investigate = gr.Button("Investigate it", elem_id="next-investigate", scale=0, min_width=150)
             stamp = gr.Button("Time-stamp the key", elem_id="next-stamp", scale=0, min_width=200)
             download = gr.DownloadButton("Download the receipt", elem_id="next-download", scale=0, min_width=210)
+            another = gr.Button("Protect another model", elem_id="protect-another", scale=0, min_width=200)
     done = gr.State(None)
 
-    return NextSteps(investigate, stamp, done, (box, download, done))
+    return NextSteps(investigate, stamp, another, done, (box, download, done))

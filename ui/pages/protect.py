@@ -26,7 +26,7 @@ from ui.components.events import LAST, PRIVATE, unchanged
 from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.model_card import measure, model_html
-from ui.components.next_steps import AWAIT_RESULT, RECEIPT, TO_RESULT, NextSteps, next_steps
+from ui.components.next_steps import AWAIT_RESULT, RECEIPT, TO_RESULT, TO_WIZARD, NextSteps, next_steps
 from ui.components.path_picker import path_picker
 from ui.components.places import Places, at
 from ui.components.receipt import HEADERS, receipt_html, receipt_rows
@@ -62,7 +62,6 @@ ALREADY_MARKED = (
     "release, the first against its own original; both stay readable. To mark a copy for someone else, choose the "
     "unmarked original."
 )
-ANOTHER, BACK = "Protect another model", "Back to the form"
 # Tells programs that drive the page that the wizard is back at this browser's last step and will not move on its own.
 NOW_AS_LEFT = "() => document.body.dataset.protect = 'as left'"
 
@@ -88,9 +87,10 @@ class Layout:
         self.replaced = gr.State(False)
         with gr.Column(elem_id="protect-form") as self.wizard:
             self._wizard(context)
-        self.job = job_card(context, ("protect",), log_open=True, running_only=partial(_has_draft, context))
-        self.another = gr.Button(ANOTHER, visible=False, elem_id="protect-another", scale=0, min_width=200)
+        self.job = job_card(context, ("protect",), log_apart=True, running_only=partial(_has_draft, context))
+        self.back = gr.Button("Back to the form", visible=False, elem_id="protect-back", scale=0, min_width=200)
         self._results(context)
+        self.job.log.render()  # type: ignore[no-untyped-call]
         # The choice of recipients comes last: it has a value from the start.
         self.written: list[Any] = [self.owner, self.recipient, self.names, self.label, self.whom]
         self.place = [self.folder.field, self.name, self.cost, self.also]
@@ -258,9 +258,10 @@ class Protect:
         page.start.click(None, js=AWAIT_RESULT.format(RECEIPT))
         page.start.click(page.of_place.told(self.begin, 1 + len(page.results)), inputs, begun, **PRIVATE)
         job.job_id.change(replaced_by, job.job_id, [page.replaced, page.wizard], **PRIVATE)
-        shown = [page.another, *page.results]
+        shown = [page.back, *page.results]
         job.ended.change(self.show, job.ended, shown, **PRIVATE).then(None, js=TO_RESULT.format(RECEIPT))
-        page.another.click(self.start_again, job.ended, [job.job_id, page.steps], **PRIVATE)
+        again = [page.back.click, self.context.next_steps.another.click]
+        gr.on(again, self.start_again, job.ended, [job.job_id, page.steps], **PRIVATE).success(None, js=TO_WIZARD)
 
     def keep_draft(
         self, request: gr.Request, replaced: bool, source: str | None, step: int, d: int | None, *rest: Any
@@ -467,13 +468,12 @@ class Protect:
         return new_folder(parent or "", name or "", BrowsingLimits.of(self.context.settings))
 
     def show(self, ended: str | None, request: gr.Request) -> Any:
-        """The way back to the wizard, and the output of a job that is over."""
+        """The output of a job that is over, or the way back to the wizard if it has none."""
         if ended is None or not self.context.is_open(request):
             return gr.Button(visible=False), *nothing_yet()
         jobs = self.context.jobs_of(request)
         job = jobs.get(ended)
-        again = gr.Button(ANOTHER if job.state == "done" else BACK, visible=True)
-        return again, *self._output(job, jobs.files(ended))
+        return gr.Button(visible=not job.result), *self._output(job, jobs.files(ended))
 
     @guarded
     def start_again(self, request: gr.Request, ended: str | None) -> Any:

@@ -99,6 +99,15 @@
       card.focus({ preventScroll: true });
     } else if (left) setTimeout(() => window.irwmToResult(selector, left - 1), 50);
   };
+  // Begin again: the focus moves to the first field of the wizard, once that has replaced the receipt.
+  window.irwmToWizard = (left = 60) => {
+    const fields = [...document.querySelectorAll("#protect-steps :is(input, textarea)")];
+    const first = fields.find((field) => field.checkVisibility({ visibilityProperty: true }));
+    if (first) {
+      first.focus({ preventScroll: true });
+      document.getElementById("page-protect")?.scrollIntoView({ block: "start" });
+    } else if (left) setTimeout(() => window.irwmToWizard(left - 1), 50);
+  };
   // If the user is on another page, it is shown when they return.
   document.addEventListener("click", (event) => {
     if (event.target.closest("#page-investigate-button")) setTimeout(window.irwmToVerdict, 0);

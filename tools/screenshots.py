@@ -70,7 +70,7 @@ def walk(page: Page, model: Path, release: Path, suspect: Path, scheme: str) -> 
     type_into(page, "owner", "Example Labs")
     type_into(page, "recipient", "Early access 7")
     page.click("#to-setting")
-    expect(page.locator("#odds-figure .plotly")).to_be_visible()
+    expect(page.locator("#preset")).to_be_visible()
     keep(page, f"protect-setting-{scheme}")
     open_tab(page, "investigate")
     fill_path(page, "suspect", suspect)

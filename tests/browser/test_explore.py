@@ -84,6 +84,6 @@ def test_protect_gets_the_setting(explore: Page) -> None:
     explore.locator("#owner input, #owner textarea").first.fill("Example Labs")
     explore.locator("#owner input, #owner textarea").first.press("Tab")
     explore.click("#to-setting")
-    expect(explore.locator("#odds-said")).to_contain_text("at least 35 of 56 positions count")
     explore.locator("#advanced button").first.click()
+    expect(explore.locator("#odds-said")).to_contain_text("at least 35 of 56 positions count")
     expect(explore.locator("#noise-coordinates input")).to_have_value("10")

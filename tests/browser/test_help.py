@@ -55,7 +55,7 @@ def test_wizard_survives_a_reload(tabs, running_app: RunningApp, tiny_path: Path
     page.set_input_files("#pages input[type=file][accept*=csv]", bad)
     expect(page.locator(".toast-body")).to_contain_text("not UTF-8")
     page.click("#to-setting")
-    expect(page.locator("#odds-figure .plotly")).to_be_visible()
+    expect(page.locator("#preset")).to_be_visible()
     page.click("#advanced button.label-wrap")
     page.locator("#noise-coordinates input").fill("7")
     page.locator("#noise-coordinates input").press("Tab")

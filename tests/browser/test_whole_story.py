@@ -204,7 +204,7 @@ def mark_five_copies(hand: Hand, models: Path) -> dict[str, Path]:
     hand.type("#recipients textarea", "\n".join(RECIPIENTS))
     expect(page.locator("#recipients-preview")).to_contain_text("5 recipients")
     hand.press("#to-setting")
-    expect(page.locator("#odds-figure .plotly")).to_be_visible()
+    expect(page.locator("#preset")).to_be_visible()
     expect(page.locator("#preset label", has_text="Many recipients").locator("input")).to_be_checked()
     hand.press("#to-place")
     hand.path("target", models)

@@ -18,6 +18,7 @@ from ui.components.settings_form import (
     PAPER,
     STANDARD,
     SettingsForm,
+    cautions,
     check_memory,
     consequences,
     memory_needed,
@@ -76,7 +77,6 @@ def share(parameters: Parameters, of_a_row: float, d: int = 256) -> str:
         (many_recipients(256, hides_rows=True), 5, ("25 % of its length", "cannot distinguish them")),
         (Parameters(constraints=8, noise_coordinates=2, spread=0.0), 5, ("can be distinguished",)),
         (Parameters(constraints=8, noise_coordinates=8, scale=1000.0, spread=0.0), 5, ("can be distinguished",)),
-        (Parameters(), 5, ("see every mark",)),
     ],
 )
 def test_note_on_a_setting_states_its_cost_and_its_limits(
@@ -86,6 +86,13 @@ def test_note_on_a_setting_states_its_cost_and_its_limits(
     for words in said:
         assert words in note
     assert consequences(Parameters(), 4096, 1) == []
+
+
+def test_preset_without_noise_cautions_only_if_there_are_many_recipients() -> None:
+    (note,) = cautions(Parameters(), 256, 5)
+    assert "see every mark" in note
+    for parameters, copies in ((Parameters(), 1), (many_recipients(256), 5), (one_owner(256), 1)):
+        assert cautions(parameters, 256, copies) == []
 
 
 def test_receipt_states_the_corrected_odds_of_a_verdict() -> None:

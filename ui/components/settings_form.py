@@ -125,19 +125,15 @@ class SettingsForm:
     def draw(self, request: gr.Request, dark: bool, d: int | None, keys: Sequence[int], *values: Any) -> Any:
         if not self.context.is_open(request):
             return (gr.skip(),) * 3
+        total, copies = keys
         try:
             params = self.parameters(*values)
             check_memory(params, d)
         except IrwmError as error:
-            return notices.error_html(error), gr.HTML(visible=False), None
-        total, copies = keys
-        told = [survival_sentence(params, total), *consequences(params, d, copies)]
-        also = "".join(notices.note_html(note) for note in told)
-        return (
-            notices.note_html(odds_sentence(params, total)),
-            gr.HTML(also, visible=True),
-            detection.odds(params, recipients=total, dark=dark),
-        )
+            return notices.error_html(error), "", None
+        told = [odds_sentence(params, total), survival_sentence(params, total), *consequences(params, d, copies)]
+        said, about = ("".join(map(notices.note_html, notes)) for notes in (cautions(params, d, copies), told))
+        return said, about, detection.odds(params, recipients=total, dark=dark)
 
     def fill(self, preset: str, d: int | None, request: gr.Request) -> Any:
         self.context.require(request)
@@ -155,7 +151,7 @@ class SettingsForm:
 
 
 def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> SettingsForm:
-    """Builds preset, advanced settings and their odds, which are redrawn when a setting changes.
+    """Builds preset and advanced settings; those have the odds, which are redrawn when a setting changes.
 
     Args:
         hidden_size: d of the model to be marked, None before one is chosen.
@@ -174,13 +170,13 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
         positions, constraints, required, threshold = _rule(usual)
         scale, limit, permutations, hidden = _equations(usual)
         noise, choice, spread = _noise(usual)
-    said = gr.HTML(elem_id="odds-said")
-    more = gr.HTML(elem_id="odds-more", visible=False)
-    figure = gr.Plot(show_label=False, elem_id="odds-figure")
+        about = gr.HTML(elem_id="odds-said")
+        figure = gr.Plot(show_label=False, elem_id="odds-figure")
+    said = gr.HTML(elem_id="setting-said")  # not folded: errors, and what a preset cannot do
     rule = preset, positions, constraints, threshold, required
     inputs = *rule, scale, hidden, limit, permutations, noise, choice, spread
     form = SettingsForm(context, inputs, (preset, constraints, scale, hidden, noise, choice, spread))
-    return form.connect(hidden_size, keys, survives, [said, more, figure])
+    return form.connect(hidden_size, keys, survives, [said, about, figure])
 
 
 def _rule(usual: Parameters) -> tuple[Any, ...]:
@@ -278,7 +274,7 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
         if copies > 1:
             text += (
                 " Recipients who compare their copies see which rows are marked. To hide them, write the noise over "
-                "the rows’ numbers (Advanced settings); it costs the model far more."
+                "the rows’ numbers (Noise, above); it costs the model far more."
             )
         notes.append(text)
     elif m and hidden_size:
@@ -295,7 +291,17 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
                 f"(t = {t}) and the scale is automatic; with this setting, they can be distinguished."
             )
         )
-    elif copies > 1:
+    return notes
+
+
+def cautions(params: Parameters, hidden_size: int | None, copies: int) -> list[str]:
+    """Consequences of a setting that a user must know who chose it without the advanced settings.
+
+    Args:
+        hidden_size, copies: as for `consequences`.
+    """
+    notes = []
+    if copies > 1 and not params.noise_coordinates:
         notes.append(
             f"Without noise, {number(copies)} recipients: two who compare their copies see every mark, and no one can "
             f"be named from a mixture of copies. Choose “{MANY}” for that."

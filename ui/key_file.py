@@ -8,6 +8,7 @@ from pathlib import Path
 from irwm.errors import IrwmError, OutputExistsError
 from storage.files import new_private_file, sync_folder
 from storage.vault import Vault
+from ui.file_names import plain_name
 
 
 def write_key(vault: Vault, id: str, folder: Path) -> Path:
@@ -20,7 +21,8 @@ def write_key(vault: Vault, id: str, folder: Path) -> Path:
     """
     (record,) = vault.key_records([id])
     data = vault.key_bytes(id)
-    file = folder / f"key-{record.commitment[:16]}.irwm-key"
+    whose = plain_name("key", record.model_name, record.recipient or record.owner)
+    file = folder / f"{whose}-{record.commitment[:16]}.irwm-key"
     vault.log("key opened", {"commitment": record.commitment, "file": str(file)})
     try:
         with os.fdopen(new_private_file(file), "wb") as stream:

@@ -102,7 +102,7 @@ def _reports(bench: Bench) -> list[dict[str, Any]]:
         command("init")
         command("protect", "assets/demo", str(folder / "release"), "--owner", "Example Labs", "--utility", "no")
         command("investigate", str(folder / "release"), "--original", "assets/demo", "--report", str(folder / "out"))
-        document = str(next((folder / "out").rglob("report.json")))
+        document = str(next((folder / "out").rglob("report-release.json")))
         return [measured(NAME, "report", bench.threads, document=document) for _ in range(bench.repeats)]
 
 

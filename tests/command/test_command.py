@@ -237,7 +237,7 @@ def test_key_is_opened_for_an_expert_and_logged(
     folder = desk.work / "for the expert"
     folder.mkdir()
     done = desk.here(capfd, "open-key", record.commitment[:12], "for the expert")
-    file = folder / f"key-{record.commitment[:16]}.irwm-key"
+    file = folder / f"key-model-Asa-{record.commitment[:16]}.irwm-key"
     assert (done.status, done.answer["outcome"], done.answer["files"]) == (0, "opened", [str(file)])
     assert irwm.Key.from_bytes(file.read_bytes()).commitment == record.commitment
     assert file.stat().st_mode & 0o777 == 0o600

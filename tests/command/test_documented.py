@@ -57,10 +57,10 @@ def test_the_pipeline_marks_the_demo_and_finds_it_again(desk: Desk) -> None:
     written, found = (json.loads((desk.work / f"{name}.json").read_text()) for name in ("release", "finding"))
     assert (written["outcome"], found["outcome"], found["error"]) == ("written", "found", None)
     assert found["result"]["keys"][0]["key_id"] == written["result"]["key_id"]
-    report = desk.work / "report"
-    names = ["report-without-rows.zip", "report.html", "report.json", "report.pdf", "report.signature.json"]
+    report, stem = desk.work / "report", "report-release"
+    names = [f"{stem}{end}" for end in ("-without-rows.zip", ".html", ".json", ".pdf", ".signature.json")]
     assert sorted(found["files"]) == sorted(str(path) for path in report.iterdir()) == [str(report / n) for n in names]
-    for name in ("report.json", "report-without-rows.zip"):
+    for name in (f"{stem}.json", f"{stem}-without-rows.zip"):
         assert not [check for check in verify_report(report / name).checks if check.ok is False]
     vault = Vault.open(desk.home)
     vault.unlock(PASSPHRASE)

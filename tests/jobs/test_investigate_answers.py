@@ -50,16 +50,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
 
 @pytest.fixture(scope="module")
 def report(served: Served) -> Path:
-    """The folder of the report on the answers."""
+    """The numbers of the report on the answers."""
     job = served.investigated(served.answers)
     assert job.state == "done", job.error
     assert [row["verdict"] for row in job.result["rows"]] == ["found"]
-    return given_out(served.jobs, job.id, served.root / "report")
+    return given_out(served.jobs, job.id, served.root / "report") / job.result["json"]
 
 
 @pytest.mark.quick("the only run of this kind of suspect from the job to its report")
 def test_report_states_source_and_time_of_answers(served: Served, report: Path) -> None:
-    document = from_json((report / "report.json").read_bytes())
+    document = from_json(report.read_bytes())
     item = document["items"]["suspect"]
     digest = hashlib.sha256(served.answers.read_bytes()).hexdigest()
     assert item["name"] == f"answers of {MODEL} at {ENDPOINT}"
@@ -77,17 +77,17 @@ def test_report_states_source_and_time_of_answers(served: Served, report: Path) 
     assert who["responses_sha256"] == hashlib.sha256(recorded.response_sha256.tobytes()).hexdigest()
     assert any("known only by its answers" in limit for limit in document["limitations"])
     assert any("open_suspect" in line for line in document["reproduce"]["python"])
-    page = (report / "report.html").read_text("utf-8")
+    page = report.with_suffix(".html").read_text("utf-8")
     for text in (f"answers of {MODEL} at {ENDPOINT}", digest, who["requests_sha256"], "10:00:47.500Z"):
         assert text in page
 
 
 @pytest.mark.slow
 def test_the_report_is_verified_with_the_file_and_without(served: Served, report: Path) -> None:
-    alone = verify_report(report / "report.json")
+    alone = verify_report(report)
     assert {check.name: check.ok for check in alone.checks if check.ok is False} == {}
     assert any("if it only answers" in group.name for group in alone.states.left)
-    again = verify_report(report / "report.json", suspect=served.answers, original=served.original, key=served.key)
+    again = verify_report(report, suspect=served.answers, original=served.original, key=served.key)
     said = {check.name: (check.ok, check.said) for check in again.checks}
     assert [said[name][0] for name in ("numbers", "page", "pdf", "suspect", "original", "examination", "controls")] == [
         True
@@ -99,11 +99,11 @@ def test_the_report_is_verified_with_the_file_and_without(served: Served, report
 def test_other_answers_of_the_same_model_fail_verification(served: Served, report: Path, tmp_path: Path) -> None:
     copy = irwm.open_checkpoint(served.root / "copy")
     other = write_recording(copy, served.original, tmp_path / served.answers.name, model="base-8")
-    found = verify_report(report / "report.json", suspect=other, original=served.original)
+    found = verify_report(report, suspect=other, original=served.original)
     (check,) = [check for check in found.checks if check.name == "suspect"]
     assert check.ok is False
     assert "SHA-256 differs" in check.said
-    alone = verify_report(report / "report.json", suspect=served.answers)
+    alone = verify_report(report, suspect=served.answers)
     (check,) = [check for check in alone.checks if check.name == "suspect"]
     assert check.ok is None
     assert "original" in check.said
@@ -111,7 +111,7 @@ def test_other_answers_of_the_same_model_fail_verification(served: Served, repor
 
 @pytest.mark.slow
 def test_case_returns_the_same_recording_bytes(served: Served, report: Path) -> None:
-    document = from_json((report / "report.json").read_bytes())
+    document = from_json(report.read_bytes())
     (case,) = served.vault.cases()
     items = {item.note: item for item in served.vault.case_items(case.id)}
     assert items["Suspect"].name == f"answers of {MODEL} at {ENDPOINT}"

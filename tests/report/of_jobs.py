@@ -86,7 +86,7 @@ class Desk:
         asked = request(
             path, None, suspect=str(self.root / "mean"), statistic="sum", invariant="suspect", seen_utc=SEEN
         )
-        return self.run("investigate", asked) / "report.json"
+        return self.run("investigate", asked) / "report-mean.json"
 
     def sweep(self) -> Path:
         """The same suspect in a folder with one that cannot be read, and one more key without noise."""

@@ -26,11 +26,13 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
 
 
-def test_the_receipt_is_a_file_named_by_its_key() -> None:
+def test_the_receipt_is_a_file_named_after_release_and_recipient() -> None:
     box, file, done = NextSteps.shown(DONE)
     assert box.visible
     assert done == DONE
-    assert Path(file.value["path"] if isinstance(file.value, dict) else file.value).name == f"receipt-{'ab' * 8}.json"
+    assert (
+        Path(file.value["path"] if isinstance(file.value, dict) else file.value).name == "receipt-demo-marked-Zoe.json"
+    )
     name = file._constructor_args[0]["value"]
     assert json.loads(Path(name).read_text(encoding="utf-8")) == DONE
     box, _, done = NextSteps.shown(None)

@@ -111,11 +111,12 @@ def test_newest_release_replaces_the_wizard_until_another_is_begun(pages: Pages)
 
 
 def test_finished_release_offers_another(pages: Pages) -> None:
-    job = pages.jobs.create("protect", "Protect tiny", {})
+    job = pages.jobs.create("protect", "Protect tiny", {"out": "/releases/copies"})
     pages.jobs.files(job.id).append(CSV_NAME, "")
     pages.jobs.finish(job.id, "done", RECEIPT)
     shown = pages.handler("show", "receipt")
-    back, *_, done = shown.fn(job.id, pages.request)
+    back, _, _, table, *_, done = shown.fn(job.id, pages.request)
+    assert Path(table.value["path"]).name == "receipts-copies.csv"
     assert (back.visible, done) == (False, RECEIPT), "the next steps have the way back"
     another = pages.find("protect-another")
     assert (another._id, "click") in pages.handler("start_again").targets

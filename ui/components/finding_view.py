@@ -29,6 +29,7 @@ from ui.components.ranking import ranking_html
 from ui.components.recognition_card import recognition_html
 from ui.components.uploads import download, download_if_sound, offer
 from ui.components.verdict_card import verdict_html
+from ui.services.filing import report_name
 from ui.services.results import KeyRow
 
 HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Probability by chance", "Key fingerprint"]
@@ -96,7 +97,7 @@ class FindingView:
             drawn = Drawn(document, dark)
         except IrwmError as error:
             return self._without(error, files, stem, rows)
-        plain = plain_name(f"verdict-{document['items']['suspect']['name']}")
+        plain = report_name(document)
         # A signed report's files keep the names that the signature lists, so that they check each other.
         signed = f"{stem}{ENDING}" in files
         html_name = f"{stem}.html"
@@ -138,8 +139,7 @@ class FindingView:
             gr.Column(visible=True),
             notices.error_html(error),
             *(gr.skip(), gr.skip(), gr.Row(visible=False)),
-            *(download_if_sound(files, f"{stem}{ending}", f"verdict{ending}") for ending in (".html", ".json")),
-            *(download_if_sound(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
+            *(download_if_sound(files, f"{stem}{ending}") for ending in (".html", ".json", ".pdf", ENDING)),
             gr.Column(visible=False),
             "",
             "",
@@ -284,12 +284,6 @@ def table_row(row: KeyRow) -> list[str]:
         power_text(row["log10_risk"]) if row["present"] else "–",
         row["commitment"][:16],
     ]
-
-
-def plain_name(text: str) -> str:
-    """A file name that every system accepts."""
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
-    return kept[:80].strip("-.") or "verdict"
 
 
 def _archives(files: JobFiles, stem: str, plain: str) -> tuple[Any, Any, Any]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from ui.components.uploads import download
+from ui.file_names import plain_name
 from ui.services.results import Released, ReleasedMany
 
 # Opens another page of this document, like a click on its tab.
@@ -63,8 +65,8 @@ class NextSteps:
         if "many" in result:  # the receipts have their own table and file
             return gr.Column(visible=True), gr.DownloadButton(visible=False), result
         text = json.dumps(result, ensure_ascii=False, indent=2) + "\n"
-        name = f"receipt-{result['commitment'][:16]}.json"
-        return gr.Column(visible=True), download(text.encode("utf-8"), name), result
+        name = plain_name("receipt", Path(result["path"]).name, result["recipient"])
+        return gr.Column(visible=True), download(text.encode("utf-8"), f"{name}.json"), result
 
 
 def next_steps() -> NextSteps:

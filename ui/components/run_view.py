@@ -16,10 +16,10 @@ from storage.vault import Vault
 from ui.components import notices
 from ui.components.dispute_card import dispute_html
 from ui.components.finding_card import finding_card
-from ui.components.finding_view import plain_name
 from ui.components.lab_table import summary_html, table_html
 from ui.components.uploads import download
 from ui.components.verdict_card import verdict_html
+from ui.file_names import plain_name
 
 # Ending of a report's file, label of its button, its id. The signature's ending contains that of the numbers, so it
 # comes first.
@@ -64,9 +64,9 @@ class RunView:
         try:
             document = _document(vault, run_id, files, named[".json"])
             card = _card(document)
-            stem = plain_name(f"report-{_about(document)}-{run_id[:6]}")
+            stem = plain_name("report", _about(document), run_id[:6])
         except IrwmError as error:
-            document, card, stem = None, notices.error_html(error), plain_name(f"report-{run_id[:6]}")
+            document, card, stem = None, notices.error_html(error), plain_name("report", run_id[:6])
         content = {ending: files[name] for ending, name in named.items() if name is not None}
         if document is not None and not content:  # filed before reports were stored with the numbers
             content = {".json": to_json(document), ".html": render_html(document).encode("utf-8")}

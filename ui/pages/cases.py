@@ -24,7 +24,6 @@ from ui.components.case_file import (
 )
 from ui.components.dispute_form import dispute_form
 from ui.components.events import PRIVATE, in_turn, unchanged
-from ui.components.finding_view import plain_name
 from ui.components.guarded import guarded
 from ui.components.item_form import item_form
 from ui.components.job_card import job_card
@@ -34,6 +33,7 @@ from ui.components.places import Places
 from ui.components.run_view import run_view
 from ui.components.uploads import new_offer
 from ui.context import Context
+from ui.file_names import plain_name
 from ui.jobs.requests import Asked
 from ui.services.filing import examiner_of
 
@@ -214,7 +214,7 @@ class Cases:
         """The archive of the case, and the custody log with the entry about it."""
         vault = self.context.require(request)
         case = next(case for case in vault.cases() if case.id == _required(id))
-        path = export_case(vault, case.id, new_offer(f"{plain_name(f'case-{case.title}')}.zip"))
+        path = export_case(vault, case.id, new_offer(f"{plain_name('case', case.title)}.zip"))
         return gr.DownloadButton(value=str(path), visible=True), custody_html(vault.case_file(case.id).entries)
 
 

@@ -35,6 +35,7 @@ from ui.components.settings_form import settings_form
 from ui.components.uploads import download
 from ui.context import Context
 from ui.drafts import Draft
+from ui.file_names import plain_name
 from ui.jobs import requests
 from ui.preset_names import MANY, STANDARD
 from ui.presets import check_memory
@@ -489,7 +490,7 @@ class Protect:
             return nothing_yet()
         if result and "many" not in result:
             return gr.HTML(receipt_html(result), visible=True), *no_table, *NextSteps.shown(result)
-        table = download(files.read(CSV_NAME), CSV_NAME)
+        table = download(files.read(CSV_NAME), f"{plain_name('receipts', Path(job.request['out']).name)}.csv")
         if not result:
             return gr.HTML(notices.note_html(ENDED_EARLY), visible=True), no_table[0], table, *NextSteps.shown(None)
         rows = gr.Dataframe(receipt_rows(result), visible=True)

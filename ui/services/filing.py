@@ -22,6 +22,7 @@ from storage.casebook import LONGEST_TITLE
 from storage.job_files import JobFiles
 from storage.records import TimestampRecord
 from storage.vault import Vault
+from ui.file_names import plain_name
 from ui.services.request import Filed
 
 _Signed = TypeVar("_Signed", schema.Dispute, schema.Lab)
@@ -169,6 +170,11 @@ def case_lines(request: Filed, examiner: str) -> dict[str, str]:
         "Note": request.note,
     }
     return {label: text for label, text in lines.items() if text or label in ("Case", "Note")}
+
+
+def report_name(document: schema.Report) -> str:
+    """The name of a report's files without their endings: that of its suspect."""
+    return plain_name("report", document["items"]["suspect"]["name"])
 
 
 def report_names(files: JobFiles, json_name: str) -> list[str]:

@@ -13,14 +13,12 @@ from irwm.report.write import for_outsiders, signed_files
 from storage.vault import Vault
 from ui.services.device import device_of
 from ui.services.examining import Examined, Examiner, Keys
-from ui.services.filing import CaseFiling, case_lines, earliest_timestamp, examiner_of, known_since
+from ui.services.filing import CaseFiling, case_lines, earliest_timestamp, examiner_of, known_since, report_name
 from ui.services.request import InvestigateRequest
 from ui.services.results import Investigated
 from ui.services.stored_results import FIRST
 from ui.services.work import Work
 
-# Name of the report's files, without their endings.
-NAME = "report"
 # Readings of the keys that the report is not about, only for the page.
 OTHERS = "other-keys.json"
 
@@ -60,11 +58,12 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
     filing.items(document)
     work.progress(0, 0, "Writing and signing the report")
     signer = filing.signer()
-    files = signed_files(document, signer, NAME) | for_outsiders(document, signer, NAME)
+    stem = report_name(document)
+    files = signed_files(document, signer, stem) | for_outsiders(document, signer, stem)
     for name, content in files.items():
         work.files.write(name, content)
     work.files.write(OTHERS, to_json({"keys": examined.others()}))
-    document = from_json(files[f"{NAME}.json"])
+    document = from_json(files[f"{stem}.json"])
     word = word_of(document)
     run_id = filing.run(document, files, request.suspect, word, request.note)
     return {
@@ -75,8 +74,8 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
         "damaged": [name.id for name in keys.damaged],
         "verdict": document["verdict"]["word"],
         "word": word,
-        "html": f"{NAME}.html",
-        "json": f"{NAME}.json",
+        "html": f"{stem}.html",
+        "json": f"{stem}.json",
         "others": OTHERS,
         "case_id": filing.case_id,
         "run_id": run_id,

@@ -51,7 +51,9 @@ def main() -> int:
     parser.add_argument("--written", action="store_true", help="the suspect is the owner's release: compare its bytes")
     given = parser.parse_args()
     ledger = Ledger()
-    path = given.report / "report.json" if given.report.is_dir() else given.report
+    path = given.report
+    if path.is_dir():
+        path = next(each for each in path.glob("report*.json") if not each.name.endswith(".signature.json"))
     data = path.read_bytes()
     report = strict_json(data)
     ledger.check("report: schema", report["schema"], {"name": "irwm-report", "version": 12})

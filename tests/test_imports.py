@@ -38,7 +38,7 @@ PUBLIC = [
     "Parameters", "Reading", "RecordedAnswers", "Release", "Trace", "Tracing", "align",
     "answers_from_responses", "attacks", "decoy_key",
     "detect", "detect_answers", "detect_each", "find_checkpoints", "generate_key", "insert", "many_recipients",
-    "one_owner", "open_checkpoint", "open_suspect", "random_user_probability", "read_answers",
+    "one_owner", "open_checkpoint", "open_suspect", "random_user_probability", "read_answers", "read_responses",
     "success_probability", "suspect_from_answers", "trace", "trace_answers", "wrong_user_probability",
 ]  # fmt: skip
 

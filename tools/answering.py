@@ -5,7 +5,10 @@ It listens on this machine only.
     python -m tools.answering MODEL [MODEL ...] --port 8000 --most 20 --decimals 4 --fault 429@5 --fault drop@9
 
     POST /v1/completions    as OpenAI and vLLM: logprobs, logit_bias, prompt_logprobs, return_tokens_as_token_ids
+    POST /v1/chat/completions  the same for generated text, with the model's chat template
     POST /completion        as llama.cpp: n_probs, logit_bias, post_sampling_probs
+
+A request for one token gets the likeliest one, and one for more tokens a text that is sampled at its temperature.
 
 Several models answer alternately, as behind one address. A fault is `WHAT@N`, for request number N counted from 1: a
 status such as 429 or 500, `drop` (closes the connection), `cut` (half of the JSON), `slow` (byte by byte), `redirect`,
@@ -49,6 +52,7 @@ class Serving(serving.Serving):
         strict: whether requests for more get status 400, as with vLLM; otherwise they get fewer, as with others.
         extensions: whether fields unknown to OpenAI are accepted; otherwise they give status 400.
         bias_shows: whether a logit bias changes the log-probabilities.
+        silent: whether generated text has no log-probabilities; with `strict`, requests for them get status 400.
         token: token that the API requires.
         faults: faults by the request's number, counted from 1, or `EVERY`.
     """
@@ -57,6 +61,7 @@ class Serving(serving.Serving):
     strict: bool = False
     extensions: bool = True
     bias_shows: bool = True
+    silent: bool = False
     token: str | None = None
     faults: Mapping[int, str] = field(default_factory=dict)
 
@@ -91,6 +96,32 @@ class Models:
                 raise Refused(f"there is no token {token}")
             logits[:, token] += max(-100.0, min(100.0, amount))
         return self._serving.told(logits, self._generator)
+
+    def generated(self, ids: Sequence[int], count: int, temperature: float) -> list[tuple[int, float]]:
+        """Return up to `count` tokens after a prompt, with their log-probabilities as this server returns them."""
+        self._turn = (self._turn + 1) % len(self._models)
+        shown, known, found = torch.tensor([list(ids)]), None, []
+        end = self._tokenizer.eos_token_id
+        for _ in range(count):
+            with torch.no_grad():
+                made = self._models[self._turn](shown, past_key_values=known, use_cache=True)
+            logits, known = made.logits[:, -1].float(), made.past_key_values
+            chances = (logits / temperature).softmax(-1) if temperature else None
+            shown = logits.argmax(-1)[None] if chances is None else chances.multinomial(1, generator=self._generator)
+            token = int(shown)
+            if token == end:
+                break
+            found.append((token, float(self._serving.told(logits, self._generator)[0, token])))
+        return found
+
+    def chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Return the tokens of a chat's messages."""
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def whole_text(self, tokens: list[int]) -> str:
+        """Return the text of several tokens."""
+        return str(self._tokenizer.decode(tokens))
 
     def ids(self, prompt: str) -> list[int]:
         """Return the prompt's tokens."""
@@ -203,12 +234,13 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.server
         if server.serving.token is not None and self.headers.get("Authorization") != f"Bearer {server.serving.token}":
             return 401, {"error": "a token is needed"}
-        respond = {"/v1/completions": _openai, "/completion": _llama_cpp}.get(self.path)
+        paths = {"/v1/completions": _openai, "/v1/chat/completions": _generated_chat, "/completion": _llama_cpp}
+        respond = paths.get(self.path)
         if respond is None:
             return 404, {"error": "there is nothing at this path"}
         try:
             value = json.loads(content)
-            asked.prompt = str(value["prompt"])
+            asked.prompt = value["messages"][-1]["content"] if "messages" in value else str(value["prompt"])
             with server.lock:  # one model, one thread
                 return 200, respond(server.models, server.serving, value)
         except (Refused, KeyError, ValueError) as error:
@@ -242,10 +274,67 @@ def _count(serving: Serving, asked: int, vocabulary: int) -> int:
     return min(asked, most)
 
 
-def _openai(models: Models, serving: Serving, asked: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = asked.keys() - {"model", "prompt", "max_tokens", "temperature", "logprobs", "logit_bias"}
+_KNOWN = {
+    *("model", "prompt", "messages", "max_tokens", "temperature", "top_p", "stream"),
+    *("logprobs", "top_logprobs", "logit_bias"),
+}  # fmt: skip
+
+
+def _check(serving: Serving, asked: Mapping[str, Any]) -> None:
+    unknown = asked.keys() - _KNOWN
     if unknown and not serving.extensions:
         raise Refused(f"unrecognized request argument: {sorted(unknown)[0]}")
+
+
+def _generated(
+    models: Models, serving: Serving, asked: Mapping[str, Any], ids: Sequence[int], count: int
+) -> tuple[list[tuple[int, float]], bool]:
+    """Sampled tokens, and whether their log-probabilities are returned."""
+    wanted = bool(asked.get("logprobs") or asked.get("n_probs"))
+    if wanted and serving.silent and serving.strict:
+        raise Refused("log-probabilities are not supported")
+    return models.generated(ids, count, float(asked["temperature"])), wanted and not serving.silent
+
+
+def _generated_openai(models: Models, serving: Serving, asked: Mapping[str, Any]) -> dict[str, Any]:
+    prompt = models.ids(asked["prompt"])
+    found, told = _generated(models, serving, asked, prompt, int(asked["max_tokens"]))
+    tokens = [token for token, _ in found]
+    by_id = asked.get("return_tokens_as_token_ids")
+    choice: dict[str, Any] = {"text": models.whole_text(tokens), "index": 0, "finish_reason": "length"}
+    if told:
+        names = [f"token_id:{token}" if by_id else models.text(token) for token in tokens]
+        choice["logprobs"] = {"tokens": names, "token_logprobs": [value for _, value in found]}
+    if asked.get("return_token_ids"):
+        choice |= {"token_ids": tokens, "prompt_token_ids": prompt}
+    return {"object": "text_completion", "model": asked["model"], "choices": [choice]}
+
+
+def _generated_chat(models: Models, serving: Serving, asked: Mapping[str, Any]) -> dict[str, Any]:
+    _check(serving, asked)
+    found, told = _generated(models, serving, asked, models.chat(asked["messages"]), int(asked["max_tokens"]))
+    text = models.whole_text([token for token, _ in found])
+    choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "length"}
+    if told:
+        content = [{"token": models.text(token), "logprob": value, "top_logprobs": []} for token, value in found]
+        choice["logprobs"] = {"content": content}
+    return {"object": "chat.completion", "model": asked["model"], "choices": [choice]}
+
+
+def _generated_llama_cpp(models: Models, serving: Serving, asked: Mapping[str, Any]) -> dict[str, Any]:
+    found, told = _generated(models, serving, asked, models.ids(asked["prompt"]), int(asked["n_predict"]))
+    made: dict[str, Any] = {"content": models.whole_text([token for token, _ in found])}
+    if told:
+        made["completion_probabilities"] = [
+            {"id": token, "token": models.text(token), "logprob": value, "top_logprobs": []} for token, value in found
+        ]
+    return made
+
+
+def _openai(models: Models, serving: Serving, asked: Mapping[str, Any]) -> dict[str, Any]:
+    _check(serving, asked)
+    if int(asked["max_tokens"]) > 1:
+        return _generated_openai(models, serving, asked)
     bias = {int(token): float(amount) for token, amount in asked.get("logit_bias", {}).items()}
     values = models.log_probabilities(asked["prompt"], bias if serving.bias_shows else {})
     count = _count(serving, int(asked["logprobs"]), values.shape[1])
@@ -276,6 +365,8 @@ def _place(row: torch.Tensor, count: int, models: Models) -> dict[str, Any]:
 
 
 def _llama_cpp(models: Models, serving: Serving, asked: Mapping[str, Any]) -> dict[str, Any]:
+    if int(asked["n_predict"]) > 1:
+        return _generated_llama_cpp(models, serving, asked)
     after = bool(asked.get("post_sampling_probs")) and serving.bias_shows
     bias = {int(token): float(amount) for token, amount in asked.get("logit_bias", [])} if after else {}
     values = models.log_probabilities(asked["prompt"], bias)[-1]
@@ -300,6 +391,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--strict", action="store_true", help="status 400 for requests of more")
     parser.add_argument("--plain", action="store_true", help="status 400 for fields unknown to OpenAI")
     parser.add_argument("--hide-bias", action="store_true", help="a bias does not change the log-probabilities")
+    parser.add_argument("--silent", action="store_true", help="no log-probabilities with generated text")
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--decimals", type=int, metavar="N")
@@ -320,6 +412,7 @@ def main(arguments: Sequence[str]) -> int:
         strict=given.strict,
         extensions=not given.plain,
         bias_shows=not given.hide_bias,
+        silent=given.silent,
         token=given.token,
         faults=faults,
     )

@@ -6,6 +6,7 @@ copy is a sum of secret signs, and it shows in the gradient of the likelihood of
     answers     what is known of the answers
     token_names  which token a server means by a text
     responses   from a server's responses to answers
+    recorded_responses  a file of them
     weights     the weights of tokens in the score
     gradient    the gradient of the likelihood, as rows that signs are summed over
     reading     from answers to the evidence of each key
@@ -16,8 +17,9 @@ This is the one package besides the attacks that runs a model, and it runs only 
 """
 
 from irwm.answers.answers import Answers
+from irwm.answers.recorded_responses import read_responses
 from irwm.answers.responses import answers_from_responses
 from irwm.answers.result import AnswersFinding
 from irwm.answers.tracing import detect_answers, trace_answers
 
-__all__ = ["Answers", "AnswersFinding", "answers_from_responses", "detect_answers", "trace_answers"]
+__all__ = ["Answers", "AnswersFinding", "answers_from_responses", "detect_answers", "read_responses", "trace_answers"]

@@ -9,7 +9,7 @@ again. An answer ends before the first token that stays unknown: what follows it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,16 +50,21 @@ def answers_from_responses(
             "the responses do not fit the prompts", expected=f"{len(prompts)}, one for each prompt",
             found=str(len(responses)), advice="Give them in the order of the prompts",
         )  # fmt: skip
+    return answers_of_pairs(zip(prompts, responses, strict=True), original)
+
+
+def answers_of_pairs(pairs: Iterable[tuple[Prompt, str | Mapping[str, Any]]], original: Checkpoint) -> Answers:
+    """The answers in pairs of prompt and response, which are read one after the other; see `answers_from_responses`."""
     tokenizer, names = open_tokenizer(original.path), Names(original.path, original.vocab_size)
     sequences, lengths, values = [], [], []
     numbers = []
-    for number, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+    for number, (prompt, response) in enumerate(pairs):
         own: list[int] | None = None
         for choice in _choices(number, response):
             tokens = _tokens(choice, names, tokenizer)
             if not tokens:
                 continue
-            own = _prompt_tokens(prompt, original, tokenizer) if own is None else own
+            own = prompt_tokens(prompt, original, tokenizer) if own is None else own
             start = own if choice.prompt is None else choice.prompt
             sequences.append(np.array([*start, *tokens], dtype=np.int64))
             lengths.append(len(start))
@@ -74,6 +79,16 @@ def answers_from_responses(
             advice="Leave these responses out, or give the texts of all",
         )  # fmt: skip
     return Answers(sequences, lengths, told or None)
+
+
+def generated_in(response: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether a server's response holds any text or token, and whether it holds their log-probabilities.
+
+    Raises:
+        AnswersError: it has an unknown form.
+    """
+    choices = list(_choices(0, response))
+    return any(each.text or each.names for each in choices), any(each.values for each in choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +215,7 @@ def _encoded(text: str, tokenizer: Any) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _prompt_tokens(prompt: Prompt, original: Checkpoint, tokenizer: Any) -> list[int]:
+def prompt_tokens(prompt: Prompt, original: Checkpoint, tokenizer: Any) -> list[int]:
     """The tokens that the server read before it generated, special ones included."""
     if isinstance(prompt, str):
         return list(tokenizer.encode(prompt))

@@ -25,6 +25,7 @@ from tests.conftest import Marked
 from tests.jobs.recipients import put_in_vault
 from tests.recording.conftest import small
 from tests.recording.servers import VOCABULARY, answering
+from tools.copies import keys_for
 from tools.waiting import until, until_ended
 from ui.recording.journal import journal_of
 from ui.recording.sending import TOKEN
@@ -110,6 +111,8 @@ def test_api_token_is_not_in_files_or_messages(
     [
         *(["--endpoint", "http://me:secret@h/"], ["--api", "x"], ["--send", "--plan"], ["--rate", "0"]),
         *(["--original", "nowhere"], ["--out", "nowhere/a"], ["--tokens", "nowhere"], ["--answers", "3"]),
+        *(["--temperature", "0.5"], ["--max-tokens", "9"], ["--api", "chat"], ["--generate", "--top", "5"]),
+        *(["--generate", "--inside"], ["--generate", "--tokens", "chosen"], ["--generate", "--answers", "0"]),
     ],
 )
 def test_wrong_collect_arguments_are_reported(
@@ -183,6 +186,50 @@ def test_resumed_recording_sends_no_prompt_twice(small: Path, tmp_path: Path, si
     found = irwm.read_answers(out)
     assert found.prompts == tuple(prompts[:7] + prompts[8:])
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a"]
+
+
+def test_generated_text_is_planned_then_recorded(
+    small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "a.jsonl"
+    with answering(small) as server:
+        arguments = words(server.url, small, out, "--generate", "--answers", "5", "--max-tokens", "6")
+        plan = here(capfd, *arguments, "--plan")
+        assert not server.asked
+        done = here(capfd, *arguments, "--send", "--temperature", "0.8")
+    assert (plan.status, plan.answer["result"]["tokens_at_most"]) == (0, 30)
+    with_values, text = plan.answer["result"]["tokens_needed"].values()
+    assert max(with_values) < min(text), "text alone takes more"
+    assert "never sends keys or weights" in plan.said
+    result = done.answer["result"]
+    assert (done.status, done.answer["outcome"], done.answer["files"]) == (0, "recorded", [str(out)])
+    assert result["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    assert (result["answers"], result["log_probabilities"]) == (5, True)
+    assert result["tokens"] == irwm.read_responses(out, irwm.open_checkpoint(small)).tokens
+    assert json.loads(server.asked[0].body)["temperature"] == 0.8
+
+
+@pytest.mark.slow
+def test_recipient_is_named_from_generated_text_after_a_kill(
+    gemma_path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The whole process: a recipient's copy is served, recorded, killed in the middle, resumed, and named."""
+    original, out = irwm.open_checkpoint(gemma_path), tmp_path / "a.jsonl"
+    guilty, *others = keys_for(original, ["guilty", "second", "third"])
+    irwm.insert(original, guilty, tmp_path / "copy")
+    with answering(tmp_path / "copy") as server:
+        arguments = words(server.url, gemma_path, out, "--generate", "--answers", "16", "--max-tokens", "48", "--send")
+        process = start(*arguments)
+        assert until(lambda: len(server.asked) > 6 or process.poll() is not None, "six requests")
+        process.kill()
+        until_ended(process, "the killed command")
+        assert not out.exists()
+        done = here(capfd, *arguments)
+    assert done.status == 0, done.said
+    assert done.answer["result"]["answers"] == 16
+    assert len(set(server.prompts)) == len(server.prompts)
+    traces = irwm.trace_answers(irwm.read_responses(out, original), original, [*others, guilty])
+    assert [each.recipient for each in traces if each.named] == ["guilty"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`python app.py collect`: asks a served model for log-probabilities, if --send allows it, and writes the file."""
+"""`python app.py collect`: asks a served model for answers, if --send allows it, and writes the file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from ui.command.streams import say
 from ui.jobs.requests import chosen_keys
 from ui.recording import tokens as choosing
 from ui.recording.errors import RecordingError
+from ui.recording.generation import Generated, Generation, generate, generation
 from ui.recording.journal import Journal, journal_of
 from ui.recording.plan import Plan, plan
-from ui.recording.recorder import Recorded, answers_in, output_exists, record
+from ui.recording.recorder import Recorded, output_exists, record
 from ui.recording.sending import Pace, Permission, Sender, host_of, token_for
 from ui.services.outcomes import STOPPED
 
@@ -49,11 +50,7 @@ def collect(given: Namespace, open_vault: Callable[[], Vault]) -> output.Answer:
     if not out.parent.is_dir():
         raise IrwmError("the folder of this file does not exist", file=out, advice="Make it, or use another --out")
     original = irwm.open_checkpoint(existing(given.original))
-    planned = plan(
-        original, endpoint=given.endpoint, model=given.model, api=given.api, answers=given.answers,
-        tokens=_tokens(given, original, open_vault), text=default_text(), seed=given.seed, top=given.top,
-        inside=given.inside, pace=Pace(rate=given.rate, timeout=given.timeout),
-    )  # fmt: skip
+    planned = _generation(given, original) if given.generate else _vectors(given, original, open_vault)
     kept = _kept(out, planned)
     say(printable(planned.words(kept).replace("\u00a0", " "), 2000))
     if given.plan:
@@ -66,12 +63,45 @@ def collect(given: Namespace, open_vault: Callable[[], Vault]) -> output.Answer:
                    pause=time.sleep, note=say) as sender,
             Journal(out, planned.settings) as journal,
         ):  # fmt: skip
-            recorded = record(planned, sender, journal, out, progress.step)
+            recorded: Recorded | Generated
+            if isinstance(planned, Generation):
+                recorded = generate(planned, sender, journal, out, progress.step)
+            else:
+                recorded = record(planned, sender, journal, out, progress.step)
     except Stopped:
         return output.document(COLLECT, STOPPED, result={"answers_kept": _kept(out, planned)})
     finally:
         progress.end()
     return output.document(COLLECT, output.RECORDED, result=_result(planned, recorded), files=[str(recorded.file)])
+
+
+def _vectors(given: Namespace, original: irwm.Checkpoint, open_vault: Callable[[], Vault]) -> Plan:
+    """The plan for complete log-probabilities."""
+    _refuse(given, "max_tokens", "temperature", only="with")
+    return plan(
+        original, endpoint=given.endpoint, model=given.model, api=given.api, answers=given.answers,
+        tokens=_tokens(given, original, open_vault), text=default_text(), seed=given.seed, top=given.top,
+        inside=given.inside, pace=Pace(rate=given.rate, timeout=given.timeout),
+    )  # fmt: skip
+
+
+def _generation(given: Namespace, original: irwm.Checkpoint) -> Generation:
+    """The plan for generated text."""
+    _refuse(given, "tokens", "keys", "top", "inside", only="without")
+    return generation(
+        original, endpoint=given.endpoint, model=given.model, api=given.api, answers=given.answers,
+        max_tokens=given.max_tokens, temperature=given.temperature, text=default_text(), seed=given.seed,
+        pace=Pace(rate=given.rate, timeout=given.timeout),
+    )  # fmt: skip
+
+
+def _refuse(given: Namespace, *names: str, only: str) -> None:
+    """Rejects options of the other kind of recording."""
+    for name in names:
+        if getattr(given, name) not in (None, False, ALL):
+            raise RecordingError(
+                f"--{name.replace('_', '-')} cannot be used here", expected=f"this option {only} --generate"
+            )
 
 
 def _tokens(given: Namespace, original: irwm.Checkpoint, open_vault: Callable[[], Vault]) -> NDArray[np.int64] | None:
@@ -94,25 +124,22 @@ def _tokens(given: Namespace, original: irwm.Checkpoint, open_vault: Callable[[]
     return tokens_asked(keys, original)
 
 
-def _kept(out: Path, planned: Plan) -> int:
+def _kept(out: Path, planned: Plan | Generation) -> int:
     """Number of answers from an earlier run."""
     if not os.path.lexists(journal_of(out)):
         return 0
     with Journal(out, planned.settings) as journal:
-        return answers_in(journal, planned)
+        return planned.kept(journal)
 
 
-def _result(planned: Plan, recorded: Recorded) -> dict[str, object]:
+def _result(planned: Plan | Generation, recorded: Recorded | Generated) -> dict[str, object]:
     with recorded.file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return {
         "file": str(recorded.file),
         "sha256": digest,
         "bytes": recorded.file.stat().st_size,
-        "answers": recorded.answers,
-        "tokens": recorded.tokens,
-        "requests": recorded.requests,
-        "told_at_once": recorded.whole,
+        **recorded.document,
         "host": host_of(planned.url),
         "model": planned.model,
         "prompt_seed": planned.prompts.seed,

@@ -14,7 +14,7 @@ COMMANDS = (INIT, PROTECT, INVESTIGATE, TRACE, COLLECT, OPEN_KEY)
 DEVICES = ("auto", "cpu", "cuda")
 PRESETS = tuple(TYPED)
 UTILITIES = ("small", "yes", "no")
-APIS = ("openai", "llama.cpp")
+APIS = ("openai", "chat", "llama.cpp")
 ALL, CHOSEN = "all", "chosen"  # of --tokens
 
 ABOUT = """\
@@ -63,14 +63,17 @@ keys are lost, and the proof with them.
 """
 COLLECT_ABOUT = """\
 Asks a served model for log-probabilities and stores them in the new file OUT, as evidence of whose
-copy answers (docs/answers.md). Without --send it sends no request; --plan shows what it would send,
-and in how many requests. It sends only short prompts in English, the model's name, and the numbers
-of tokens if it asks for a few at a time; never keys or weights. The environment variable
-IRWM_API_TOKEN may hold a token for the API. After a stop or a kill, the same command continues
-where it stopped.
+copy answers (docs/answers.md). With --generate it asks for text, with the log-probability of each
+generated token: this is enough to trace a recipient's copy, and most servers give it. Without --send
+it sends no request; --plan shows what it would send, and in how many requests. It sends only short
+prompts in English, the model's name, and the numbers of tokens if it asks for a few at a time; never
+keys or weights. The environment variable IRWM_API_TOKEN may hold a token for the API. After a stop
+or a kill, the same command continues where it stopped.
 
   python app.py collect --endpoint http://127.0.0.1:8000 --model served --original models/base \\
       --out answers.safetensors --plan
+  python app.py collect --generate --endpoint http://127.0.0.1:8000 --model served \\
+      --original models/base --out answers.jsonl --plan
 """
 
 
@@ -215,12 +218,22 @@ def _add_collect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--endpoint", required=True, metavar="URL", help="the server, as http://127.0.0.1:8000")
     parser.add_argument("--model", required=True, metavar="NAME", help="the model's name on that server")
     parser.add_argument("--original", required=True, metavar="DIR", help="the unmarked original it may come from")
-    parser.add_argument("--out", required=True, metavar="FILE", help="the new file, as answers.safetensors")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the new file")
     allowed = parser.add_mutually_exclusive_group()
     allowed.add_argument("--send", action="store_true", help="allow this command to send prompts to the server")
     allowed.add_argument("--plan", action="store_true", help="only show what would be sent")
-    parser.add_argument("--api", choices=APIS, default=APIS[0], help="the server's dialect (default: openai)")
-    parser.add_argument("--answers", type=int, metavar="N", help="how many (default: 1.5 times the original's width)")
+    parser.add_argument(
+        "--generate", action="store_true", help="ask for text, with the log-probability of each token if there is one"
+    )
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="with --generate: of an answer (default: 128)")
+    parser.add_argument("--temperature", type=float, metavar="T", help="with --generate: for sampling (default: 1)")
+    parser.add_argument(
+        "--api", choices=APIS, default=APIS[0], help="the server's dialect (default: openai); chat only with --generate"
+    )
+    parser.add_argument(
+        "--answers", type=int, metavar="N",
+        help="how many (default: 1.5 times the original's width; with --generate 64)",
+    )  # fmt: skip
     parser.add_argument(
         "--tokens", default=ALL, metavar="all|chosen|FILE",
         help="the whole vocabulary; the tokens that the vault's keys mark, among many others; or a list of token ids",

@@ -70,6 +70,12 @@ def sentence(answer: Answer) -> str:
         return _stopped_recording(result) if answer["command"] == COLLECT and result else STOPPED_SAID
     if outcome == PLANNED:
         return "No request was sent. Give --send instead of --plan to send the requests."
+    if outcome == RECORDED and "log_probabilities" in result:
+        told = "with" if result["log_probabilities"] else "without"
+        return (
+            f"Recorded: {number(result['answers'])} answers with {number(result['tokens'])} tokens in all, {told} "
+            f"log-probabilities, {size_text(result['bytes'])}, in {result['file']}."
+        )
     if outcome == RECORDED:
         return (
             f"Recorded: {number(result['answers'])} answers with {number(result['tokens'])} tokens each, "

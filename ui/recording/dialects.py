@@ -2,6 +2,7 @@
 
     openai      POST /v1/completions with `logprobs`; as OpenAI, vLLM, llama.cpp and llama-cpp-python answer it.
                 With `prompt_logprobs` (vLLM) the answer has them for every token of the prompt
+    chat        POST /v1/chat/completions; only for generated text
     llama.cpp   POST /completion with `n_probs`
 
 The answer is untrusted: everything in it is checked, and another form is an error.
@@ -22,8 +23,9 @@ from irwm.answers.token_names import Names
 from irwm.errors import printable
 from ui.recording.errors import ServerError
 
-OPENAI, LLAMA_CPP = "openai", "llama.cpp"
-APIS = (OPENAI, LLAMA_CPP)
+OPENAI, CHAT, LLAMA_CPP = "openai", "chat", "llama.cpp"
+# For complete vectors, and for generated text.
+APIS, GENERATING = (OPENAI, LLAMA_CPP), (OPENAI, CHAT, LLAMA_CPP)
 # Some servers have a value for "no probability at all": -9999 (vLLM) or the least 32-bit number (llama.cpp). With
 # 32-bit numbers llama.cpp also uses it for the smallest probabilities: below e^-87 they are not exact.
 LEAST = {OPENAI: -1000.0, LLAMA_CPP: -87.0}
@@ -82,14 +84,63 @@ def address(api: str, endpoint: str) -> str:
     base = endpoint.rstrip("/")
     if api == LLAMA_CPP:
         return base if base.endswith("/completion") else f"{base}/completion"
-    if base.endswith("/completions"):
+    path = "/chat/completions" if api == CHAT else "/completions"
+    if base.endswith(path):
         return base
-    return f"{base}/completions" if base.endswith("/v1") else f"{base}/v1/completions"
+    return f"{base}{path}" if base.endswith("/v1") else f"{base}/v1{path}"
 
 
 def body(api: str, model: str, question: Question) -> bytes:
     """The body of the request: the same question gives the same bytes."""
-    asked = _llama_cpp(model, question) if api == LLAMA_CPP else _openai(model, question)
+    return _packed(_llama_cpp(model, question) if api == LLAMA_CPP else _openai(model, question))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One request for generated text.
+
+    Attributes:
+        prompt: the text; with `CHAT` it is the user's message.
+        temperature: for sampling.
+        max_tokens: tokens of the response at most.
+        log_probabilities: whether that of each generated token is requested.
+        extensions: whether fields that only some servers support may be used: token ids.
+    """
+
+    prompt: str
+    temperature: float
+    max_tokens: int
+    log_probabilities: bool = True
+    extensions: bool = True
+
+
+def order_body(api: str, model: str, order: Order) -> bytes:
+    """The body of the request: the same order gives the same bytes."""
+    asked: dict[str, object] = {"model": model, "temperature": order.temperature, "stream": False}
+    # One likely token is requested for each place: with 0, llama.cpp leaves all log-probabilities out.
+    if api == LLAMA_CPP:
+        asked |= {"prompt": order.prompt, "n_predict": order.max_tokens, "samplers": ["temperature"]}
+        asked |= {"n_probs": 1} if order.log_probabilities else {}
+        return _packed(asked | ({"return_tokens": True} if order.extensions else {}))
+    asked |= {"max_tokens": order.max_tokens, "top_p": 1.0}
+    if api == CHAT:
+        asked["messages"] = messages(order.prompt)
+        asked |= {"logprobs": True, "top_logprobs": 1} if order.log_probabilities else {}
+    else:
+        asked["prompt"] = order.prompt
+        asked |= {"logprobs": 1} if order.log_probabilities else {}
+    if order.extensions:
+        asked["return_token_ids"] = True
+        asked |= {"return_tokens_as_token_ids": True} if order.log_probabilities else {}
+    return _packed(asked)
+
+
+def messages(prompt: str) -> list[dict[str, str]]:
+    """A prompt as the messages of a chat."""
+    return [{"role": "user", "content": prompt}]
+
+
+def _packed(asked: Mapping[str, object]) -> bytes:
     return json.dumps(asked, separators=(",", ":")).encode("ascii")
 
 

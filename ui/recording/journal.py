@@ -21,6 +21,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from irwm.answers.recorded_responses import Exchange
 from storage.files import open_to_append, sync_folder
 from ui.recording.errors import RecordingError
 
@@ -107,7 +108,17 @@ class AnswerLine(TypedDict):
     values: NotRequired[str]
 
 
-Line = Begun | AskedLine | ServerLine | AnswerLine
+class ExchangeLine(TypedDict):
+    """A request for generated text and its response; see `irwm.answers.recorded_responses.Exchange`."""
+
+    what: Literal["exchange"]
+    prompt: int
+    time: int
+    request: str
+    response: str
+
+
+Line = Begun | AskedLine | ServerLine | AnswerLine | ExchangeLine
 
 
 class Journal:
@@ -178,11 +189,30 @@ class Journal:
         self._append(line, durable=True)
         self._count(entry.prompt, entry.part, entry.bias, None if entry.values is None else len(entry.values))
 
+    def add_exchange(self, prompt: int, exchange: Exchange) -> None:
+        """Stores a response: after the return it is on the disk."""
+        line: ExchangeLine = {
+            "what": "exchange", "prompt": prompt, "time": exchange.time_ms, "request": exchange.request,
+            "response": exchange.response,
+        }  # fmt: skip
+        self._append(line, durable=True)
+        self._count(prompt, WHOLE, 0.0, 1)
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """All requests for generated text with their responses, in the order in which they came."""
+        for line in self._lines():
+            if line["what"] == "exchange":
+                yield Exchange(line["request"], line["response"], line["time"])
+
     def entries(self) -> Iterator[Entry]:
         """All answers, in the order in which they came."""
         for line in self._lines():
             if line["what"] == "answer":
                 yield _entry(line, self.path)
+
+    def complete(self, parts: int) -> list[int]:
+        """The prompts of which this many parts are answered."""
+        return [number for number, done in self.parts.items() if len(done) == parts]
 
     def remove(self) -> None:
         """Removes the journal, once the recording is published."""
@@ -238,6 +268,8 @@ class Journal:
             elif line["what"] == "answer":
                 rows = int(line["shape"][0]) if "shape" in line else None
                 self._count(int(line["prompt"]), int(line["part"]), float(line["bias"]), rows)
+            elif line["what"] == "exchange":
+                self._count(int(line["prompt"]), WHOLE, 0.0, 1)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise _damaged(self.path) from error
 

@@ -13,6 +13,7 @@ from irwm.report.numbers import number
 from ui.recording.common_scale import parts_of
 from ui.recording.dialects import APIS, OPENAI, address
 from ui.recording.errors import RecordingError
+from ui.recording.journal import Journal
 from ui.recording.prompts import LONGEST, Prompts
 from ui.recording.sending import Pace, checked_url, host_of
 
@@ -96,6 +97,13 @@ class Plan:
             return self.answers
         return self.answers * len(parts_of(len(self.wanted), told))
 
+    def kept(self, journal: Journal) -> int:
+        """How many complete answers a journal holds."""
+        server = journal.server
+        if server is None or server.whole:
+            return journal.rows
+        return len(journal.complete(len(parts_of(len(self.wanted), server.told))))
+
     def document(self, kept: int) -> dict[str, object]:
         """The plan as JSON values.
 
@@ -163,7 +171,7 @@ def plan(
     Raises:
         RecordingError: a value cannot be used.
     """
-    url = address(_one_of("api", api, APIS), checked_url(endpoint))
+    url = checked_server(endpoint, model, api, APIS)
     width = original.hidden_size
     wanted = -(-3 * width // 2) if answers is None else answers
     if not width < wanted <= MOST_ANSWERS:
@@ -180,19 +188,35 @@ def plan(
         raise RecordingError(
             "this number of log-probabilities cannot be used", expected=f"2 to {original.vocab_size}", found=str(top)
         )
-    if not 0 <= seed < 2**63:
-        raise RecordingError("this seed cannot be used", expected="0 to 2^63 - 1", found=str(seed))
-    if not model or not model.isprintable() or len(model) > 500:
-        raise RecordingError("this is not a model name", found=model)
+    prompts = checked_prompts(seed, text)
     if inside and api != OPENAI:
         raise RecordingError("this API gives log-probabilities only after a prompt", advice="Leave --inside out")
     return Plan(
         url=url, model=model, api=api, original=original, answers=wanted, tokens=tokens,
-        prompts=Prompts(seed, text), top=top, inside=inside, pace=pace or Pace(),
+        prompts=prompts, top=top, inside=inside, pace=pace or Pace(),
     )  # fmt: skip
 
 
-def _one_of(what: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise RecordingError(f"unknown {what}", expected=" or ".join(known), found=value)
-    return value
+def checked_server(endpoint: str, model: str, api: str, known: tuple[str, ...]) -> str:
+    """The address for the requests.
+
+    Raises:
+        RecordingError: the endpoint, the model's name or the type of API cannot be used.
+    """
+    if api not in known:
+        raise RecordingError("unknown api", expected=" or ".join(known), found=api)
+    url = address(api, checked_url(endpoint))
+    if not model or not model.isprintable() or len(model) > 500:
+        raise RecordingError("this is not a model name", found=model)
+    return url
+
+
+def checked_prompts(seed: int, text: str) -> Prompts:
+    """The prompts of a seed.
+
+    Raises:
+        RecordingError: the seed cannot be used.
+    """
+    if not 0 <= seed < 2**63:
+        raise RecordingError("this seed cannot be used", expected="0 to 2^63 - 1", found=str(seed))
+    return Prompts(seed, text)

@@ -23,6 +23,7 @@ from ui.recording.dialects import Question, Told
 from ui.recording.errors import RecordingError, RefusedError, ServerError
 from ui.recording.journal import WHOLE, Entry, Journal, Server
 from ui.recording.plan import FIRST_PLACES, NEARLY_ALL, Plan
+from ui.recording.prompts import Prompts
 from ui.recording.sending import Response, Sender
 
 # Added to the logits of the requested tokens: just enough to lift them over all others, because a server may
@@ -31,7 +32,7 @@ BIASES = (30.0, 60.0, 100.0)
 # The recording stops after this many answers in a row without new information.
 MOST_USELESS = 20
 # Statuses that mean: not with these fields, or not with this many.
-_ASK_OTHERWISE = frozenset({400, 413, 422})
+ASK_OTHERWISE = frozenset({400, 413, 422})
 Report = Callable[[int, int, str], None]
 
 
@@ -51,6 +52,13 @@ class Recorded:
     tokens: int
     requests: int
     whole: bool
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The result as JSON values."""
+        return {
+            "answers": self.answers, "tokens": self.tokens, "requests": self.requests, "told_at_once": self.whole,
+        }  # fmt: skip
 
 
 def record(plan: Plan, sender: Sender, journal: Journal, out: Path, report: Report = lambda *_: None) -> Recorded:
@@ -76,19 +84,27 @@ def record(plan: Plan, sender: Sender, journal: Journal, out: Path, report: Repo
         run.in_parts(server)
     report(plan.answers, plan.answers, "Writing the file")
     answers = _assembled(plan, journal, server)
-    _publish(out, answers)
+    publish(out, lambda partial: write_answers(partial, answers))
     requests = journal.requests
     journal.remove()
     n, v = answers.log_probabilities.shape
     return Recorded(out, n, v, requests, server.whole)
 
 
-def answers_in(journal: Journal, plan: Plan) -> int:
-    """How many complete answers a journal holds."""
-    server = journal.server
-    if server is None or server.whole:
-        return journal.rows
-    return len(_complete(journal, len(parts_of(len(plan.wanted), server.told))))
+class Unsent:
+    """Calling it gives the number of the next prompt that was not sent yet, which then counts as sent."""
+
+    def __init__(self, prompts: Prompts, journal: Journal) -> None:
+        self._prompts, self._journal = prompts, journal
+        self._texts = {prompts.prompt(number) for number in journal.asked}
+
+    def __call__(self) -> int:
+        number = max(self._journal.asked, default=-1) + 1
+        while (text := self._prompts.prompt(number)) in self._texts:
+            number += 1
+        self._journal.note_asked(number)
+        self._texts.add(text)
+        return number
 
 
 class _Run:
@@ -100,7 +116,7 @@ class _Run:
         self._useless = 0
         self._last: bytes | None = None
         self._never: set[int] = set()
-        self._texts = {plan.prompts.prompt(number) for number in journal.asked}
+        self._next_prompt = Unsent(plan.prompts, journal)
 
     def try_out(self) -> Server:
         """Finds the server's capabilities with the first prompt; a complete answer is kept."""
@@ -114,7 +130,7 @@ class _Run:
                 try:
                     body, response = self._ask(question)
                 except RefusedError as error:
-                    if error.status not in _ASK_OTHERWISE:
+                    if error.status not in ASK_OTHERWISE:
                         raise
                     refusal = error
                     if plan.api != dialects.OPENAI or plan.inside:
@@ -139,7 +155,7 @@ class _Run:
         """Asks each prompt for the wanted tokens, a few at a time."""
         plan, journal = self._plan, self._journal
         parts = parts_of(len(plan.wanted), server.told)
-        while len(begun := _complete(journal, len(parts))) < plan.answers:
+        while len(begun := journal.complete(len(parts))) < plan.answers:
             open_ = sorted(number for number, done in journal.parts.items() if len(done) < len(parts))
             number = open_[0] if open_ else self._next_prompt()
             for part, places in enumerate(parts):
@@ -222,15 +238,6 @@ class _Run:
                 advice="Earlier answers are kept; ask its operator",
             )  # fmt: skip
 
-    def _next_prompt(self) -> int:
-        """The first prompt that was not sent yet; it now counts as sent."""
-        number = max(self._journal.asked, default=-1) + 1
-        while (text := self._plan.prompts.prompt(number)) in self._texts:
-            number += 1
-        self._journal.note_asked(number)
-        self._texts.add(text)
-        return number
-
     def _ask(self, question: Question) -> tuple[bytes, Response]:
         body = dialects.body(self._plan.api, self._plan.model, question)
         return body, self._sender.ask(body)
@@ -244,16 +251,12 @@ class _Run:
                      hashlib.sha256(response.body).hexdigest(), values)  # fmt: skip
 
 
-def _complete(journal: Journal, parts: int) -> list[int]:
-    return [number for number, done in journal.parts.items() if len(done) == parts]
-
-
 def _assembled(plan: Plan, journal: Journal, server: Server) -> RecordedAnswers:
     """The table of a complete journal, with the evidence of all its requests."""
     table = np.empty((plan.answers, len(plan.wanted)), dtype=np.float32)
     prompt_of = np.empty(plan.answers, dtype=np.int64)
     parts = parts_of(len(plan.wanted), server.told) if not server.whole else []
-    complete = frozenset(_complete(journal, len(parts))) if parts else frozenset()
+    complete = frozenset(journal.complete(len(parts))) if parts else frozenset()
     waiting: dict[int, dict[int, NDArray[np.float32]]] = {}
     numbers: dict[int, int] = {}  # of a prompt: its place in the file
     evidence: list[tuple[int, int, str, str]] = []
@@ -307,11 +310,17 @@ def output_exists(out: Path) -> OutputExistsError:
     return OutputExistsError("a file with this name exists already", file=out, advice="Use another --out")
 
 
-def _publish(out: Path, answers: RecordedAnswers) -> None:
+def publish(out: Path, write: Callable[[Path], None]) -> None:
+    """Writes a finished recording under another name, then renames it.
+
+    Raises:
+        OutputExistsError: there is a file of this name.
+        RecordingError: the disk cannot be written.
+    """
     sweep(out.parent, re.compile(re.escape(out.name) + r"\.[0-9a-f]{16}\.partial"))  # of a killed run
     partial = partial_name(out)
     try:
-        write_answers(partial, answers)
+        write(partial)
         publish_new(partial, out)
     except FileExistsError as error:
         raise output_exists(out) from error

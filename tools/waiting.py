@@ -11,8 +11,8 @@ from typing import TypeVar
 from storage.job import Job
 from storage.jobs import Jobs
 
-# Long enough to detect only real hangs: everything here takes seconds, or a minute on a busy machine.
-PATIENCE = 300
+# Long enough to detect only real hangs: everything here takes seconds, or minutes on a busy machine.
+PATIENCE = 600
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.02
 LOG_CHARACTERS = 4000
 Answer = TypeVar("Answer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,9 +29,9 @@ class Desk:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.vault = Vault.create(
-            root / "home", "four unrelated plain words", cost=Cost(memory_kib=8, passes=1, lanes=1)
-        )
+        cost = Cost(memory_kib=8, passes=1, lanes=1)
+        # On a busy machine the vault is not used for longer than the usual limit.
+        self.vault = Vault.create(root / "home", "four unrelated plain words", cost, idle_seconds=math.inf)
         self.jobs = jobs_of(self.vault)
         self.authority: Authority = make_authority(root / "authority")
         # The command's arguments that have all values of a kind of report computed again.

@@ -1,4 +1,4 @@
-"""axe-core checks every page and state: names, roles and headings in light, contrast in light and dark."""
+"""axe-core checks every page and state, on a desktop and on a narrow screen: all rules in light, contrast in dark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tools.officer import (
     set_up_release,
     type_into,
 )
-from tools.running_app import RunningApp, opened_context, pass_the_gate
+from tools.running_app import VIEWPORT, RunningApp, opened_context, pass_the_gate
 
 pytestmark = pytest.mark.browser
 
@@ -34,11 +34,28 @@ STILL = """() => !document.querySelector('.model-card .pending')
   && document.getAnimations().every(one => one.playState !== 'running' || one.effect.getTiming().iterations > 1)"""
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
+LOOKS = {
+    "light": ("light", 1280),
+    "dark": ("dark", 1280),
+    "light-390": ("light", 390),
+    "dark-390": ("dark", 390),
+}
+
+# Controls that reach beyond the window. Tables, figures and tabs scroll in their own boxes; inputs of files are hidden.
+SCROLLING = ".table-scroll, .lab-scroll, .js-plotly-plot, [role=tablist]"
+CUT_OFF = """scrolling => [...document.querySelectorAll('button, textarea, select, input:not([type=file])')]
+  .filter(each => each.checkVisibility() && !each.closest(scrolling))
+  .filter(each => each.getBoundingClientRect().right > innerWidth + 1)
+  .map(each => each.id || each.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture(scope="module", params=LOOKS)
 def seen(request: pytest.FixtureRequest, running_app: RunningApp, chromium: Browser) -> Iterator[Page]:
-    """The gate: in light before a vault exists, in dark when locked."""
-    context = opened_context(chromium, color_scheme=request.param)
+    """The gate: first before a vault exists, then locked."""
+    scheme, width = LOOKS[request.param]
+    context = opened_context(chromium, color_scheme=scheme)
     page = context.new_page()
+    page.set_viewport_size({**VIEWPORT, "width": width})
     page.goto(running_app.url)
     page.wait_for_selector("#first-passphrase input, #passphrase input")
     check(page, "the gate")
@@ -56,6 +73,10 @@ def is_dark(page: Page) -> bool:
     return bool(page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches"))
 
 
+def is_first(page: Page) -> bool:
+    return not is_dark(page) and page.viewport_size == VIEWPORT
+
+
 def check(page: Page, state: str, *rules: str) -> None:
     """Reports what axe-core finds in this state of the page, by these rules. Without any, by all of them in light and
     by that for contrast in dark, as only colours differ."""
@@ -70,6 +91,7 @@ def check(page: Page, state: str, *rules: str) -> None:
         for node in each["nodes"]
     ]
     assert told == [], f"{state}:\n{json.dumps(told, indent=1)}"
+    assert page.evaluate(CUT_OFF, SCROLLING) == [], f"{state}: cut off at {page.viewport_size}"
 
 
 def test_axe_on_every_page_when_opened(seen: Page) -> None:
@@ -80,7 +102,7 @@ def test_axe_on_every_page_when_opened(seen: Page) -> None:
 
 
 def test_axe_on_every_step_of_protect(seen: Page, running_app, model: Path) -> None:
-    if is_dark(seen):  # shows the receipt of the light page
+    if not is_first(seen):  # shows the receipt of the first browser
         open_tab(seen, "protect")
         check_receipt(seen)
     first_step(seen)
@@ -116,7 +138,7 @@ def test_axe_on_every_step_of_protect(seen: Page, running_app, model: Path) -> N
     expect(seen.locator("#release-name")).to_be_visible()
     check(seen, "the place")
     release = running_app.root / "marked"
-    if not is_dark(seen):
+    if is_first(seen):
         set_up_release(seen, model, release.parent, release.name, "Example Labs", "")
         seen.locator("#measure-cost").get_by_label("Yes", exact=True).check()
         seen.click("#start-protect")
@@ -130,7 +152,7 @@ def check_receipt(page: Page) -> None:
 
 
 def test_axe_on_a_verdict_with_folded_parts(seen: Page, running_app, model: Path) -> None:
-    if is_dark(seen):  # shows the verdict of the light page
+    if not is_first(seen):  # shows the verdict of the first browser
         open_tab(seen, "investigate")
         expect(seen.locator("#figure-positions .plotly")).to_be_visible()
     else:

@@ -138,10 +138,16 @@ class Keyboard(Hand):
         expect(self.page.locator(wanted)).not_to_have_value("")
 
 
-WAYS = {"mouse-1280": (Mouse, 1280), "keyboard-390": (Keyboard, 390), "keyboard-1280": (Keyboard, 1280)}
+WAYS = {
+    "mouse-1280": (Mouse, 1280),
+    "mouse-390": (Mouse, 390),
+    "keyboard-390": (Keyboard, 390),
+    "keyboard-1280": (Keyboard, 1280),
+}
+IN_FULL = {"keyboard-1280"}
 
 
-@pytest.fixture(params=["mouse-1280", "keyboard-390", pytest.param("keyboard-1280", marks=pytest.mark.in_full)])
+@pytest.fixture(params=[pytest.param(way, marks=[pytest.mark.in_full] * (way in IN_FULL)) for way in WAYS])
 def hand(request: pytest.FixtureRequest, tmp_path: Path, chromium: Browser) -> Iterator[Hand]:
     """At the gate of an unused app."""
     kind, width = WAYS[request.param]

@@ -41,7 +41,7 @@ def label_box(
         about: what else is shown of the chosen record, as HTML.
     """
     with gr.Accordion(f"Note on a {one}", open=False, elem_id=f"note-on-{one}"):
-        with gr.Row(elem_classes="picker-row"):
+        with gr.Row(elem_classes=["picker-row", "note-row"]):
             choice = gr.Dropdown(
                 label=one.capitalize(), info="One of those in the table", value=None, elem_id=f"note-{one}"
             )

@@ -112,14 +112,14 @@ class Layout:
 
     def _wizard(self, context: Context) -> None:
         with gr.Walkthrough(selected=1, elem_id="protect-steps") as self.steps:
-            with gr.Step("Original", id=1) as first:
+            with _step("Original", 1) as first:
                 self._original(context)
-            with gr.Step("For whom", id=2) as second:
+            with _step("For whom", 2) as second:
                 self._whom(context)
-            with gr.Step("How", id=3) as third:
+            with _step("How", 3) as third:
                 self.form = context.settings_form = settings_form(context, self.hidden_size, self.in_use)
                 self.to_place = _steps_row(self.steps, back=2, next_id="to-place")
-            with gr.Step("Where", id=4) as fourth:
+            with _step("Where", 4) as fourth:
                 self._where(context)
         self.each_step = first, second, third, fourth
 
@@ -531,6 +531,11 @@ def room_text(ready: Preflight, copies: int, out: Path) -> str:
     there = f"; {size_text(ready.free)} are free at {out}"
     folders = [name for name in ready.left_out if name.endswith("/")]  # the files are listed to be selected
     return needs + there + (f". Left out: {', '.join(folders)}" if folders else "")
+
+
+def _step(label: str, number_of: int) -> gr.Step:
+    """A step; studio.js names its button after its id where Gradio hides its label."""
+    return gr.Step(label, id=number_of, elem_id=f"step-{label.replace(' ', '-')}")
 
 
 def _steps_row(steps: gr.Walkthrough, *, back: int, next_id: str, text: str = "Next") -> gr.Button:

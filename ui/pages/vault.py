@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from irwm.errors import IrwmError
 from irwm.report.audit_log import ENDING as LOG_ENDING
-from irwm.report.numbers import counted, number, power_hover, power_html, why_capped
+from irwm.report.numbers import counted, number, power_hover, power_html
 from storage import schema as tables
 from storage.audit import AuditCheck
 from storage.errors import PassphraseError, WrongPassphraseError
@@ -249,14 +249,12 @@ def release_html(vault: Vault, id: str) -> str:
     if not found:
         return damage_html(found.damaged) if found.damaged else ""
     record = found[0]
-    verified = _verified(record.receipt, lambda log10: Markup(power_hover(log10)))
     rows = [
         ("Folder", notices.copyable(record.path)),
         ("Key fingerprint", notices.copyable(record.receipt.get("commitment", "–"))),
-        ("Verified", verified),
+        ("Verified", _verified(record.receipt, lambda log10: Markup(power_hover(log10)))),
     ]
-    why = why_capped(verified)
-    return str(facts(rows)) + (notices.note_html(why) if why else "")
+    return str(facts(rows))
 
 
 def _verified(receipt: Receipt, write: Callable[[float], str] = power_html) -> str:

@@ -126,6 +126,14 @@
   document.addEventListener("focusin", group);
   document.addEventListener("keydown", group, { capture: true });
 
+  // On a narrow screen Gradio shows a wizard's steps without their labels; their ids have them.
+  const nameSteps = () => {
+    for (const step of document.querySelectorAll('.step-button[id^="step-"]:not([aria-label])')) {
+      step.setAttribute("aria-label", step.id.replace(/^step-|-button$/g, "").replaceAll("-", " "));
+    }
+  };
+  new MutationObserver(nameSteps).observe(document.documentElement, { childList: true, subtree: true });
+
   // A folder dropped on a field for several files is replaced by its files; Gradio itself accepts none of them.
   const filesIn = async (entry) => {
     if (entry.isFile) return [await new Promise((done, failed) => entry.file(done, failed))];

@@ -456,8 +456,6 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
 def _empty(title: str, subtitle: str, advice: list[str], dark: bool) -> go.Figure:
     """A figure without data, with the settings that would give some."""
     fig = figure(title, subtitle, dark=dark)
-    fig.update_xaxes(visible=False)
-    fig.update_yaxes(visible=False)
     note(fig, advice, dark)
     return fig
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from irwm.report.plots.theme import DARK, LIGHT
 from tools.officer import fill_path, open_tab, place, points
 from tools.running_app import RunningApp
 
@@ -87,3 +88,22 @@ def test_protect_gets_the_setting(explore: Page) -> None:
     explore.locator("#advanced button").first.click()
     expect(explore.locator("#odds-said")).to_contain_text("at least 35 of 56 positions count")
     expect(explore.locator("#noise-coordinates input")).to_have_value("10")
+
+
+def test_figures_follow_a_change_of_theme_and_break_their_titles_on_a_phone(explore: Page) -> None:
+    open_tab(explore, "explore")
+    background = "() => document.querySelector('#explore-odds .js-plotly-plot')._fullLayout.paper_bgcolor"
+    for scheme, colours in (("dark", DARK), ("light", LIGHT)):
+        explore.emulate_media(color_scheme=scheme)
+        explore.wait_for_function(f"paper => ({background})() === paper", arg=colours.paper)
+    whole = title(explore, "odds").text_content()
+    outside = """() => [...document.querySelectorAll('#page-explore .gtitle, #page-explore .gtitle-subtitle,'
+        + ' #page-explore .xtitle, #page-explore .x2title')].filter(each => {
+            const text = each.getBoundingClientRect(), plot = each.closest('.js-plotly-plot').getBoundingClientRect();
+            return text.left < plot.left - 1 || text.right > plot.right + 1 || text.top < plot.top;
+        }).length"""
+    for width, height in ((390, 844), (1280, 800)):
+        explore.set_viewport_size({"width": width, "height": height})
+        explore.wait_for_function(f"() => ({outside})() === 0")
+        expect(title(explore, "odds").locator("tspan.line")).to_have_count(2 if width == 390 else 0)
+    assert title(explore, "odds").text_content() == whole

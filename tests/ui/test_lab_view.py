@@ -96,6 +96,14 @@ def test_unfinished_lab_can_be_resumed_and_figures_follow_the_choice(
     assert id in pages.call("lab-go-on", "click", id).values(), "the rest is run"
 
 
+@pytest.mark.parametrize(("rows", "drawn"), [([], False), (ROWS[:1], True)])
+def test_lab_that_was_stopped_early_draws_only_figures_with_data(pages: Pages, rows: list[Any], drawn: bool) -> None:
+    shown = look(pages, lab(pages, crafted(rows, complete=False)))
+    assert (shown["lab-trials"] is not None) == drawn
+    assert shown["lab-curve"] is None, "no attack was carried out"
+    assert not shown["lab-curve-choice"].visible
+
+
 @pytest.mark.parametrize("name", [LAB_HTML, f"{NAME}{ENDING}"])
 def test_damaged_signed_file_of_a_lab_is_an_error_on_the_page(pages: Pages, name: str) -> None:
     id = lab(pages, crafted(ROWS))

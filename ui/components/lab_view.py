@@ -59,7 +59,7 @@ class LabView:
             table = gr.HTML(elem_id="lab-table")
             mode = gr.Radio([], label="Figures of", visible=False, elem_id="lab-mode")
             trials = gr.Plot(show_label=False, elem_id="lab-trials")
-            with gr.Row():
+            with gr.Row(visible=False, elem_id="lab-curve-choice") as about_curve:
                 attack = gr.Dropdown([], label="One attack over its strengths", elem_id="lab-curve-of", min_width=280)
                 self.ways = gr.CheckboxGroup(
                     [(WAY_WORDS[way][0], name) for name, way in _WAYS.items()],
@@ -71,7 +71,7 @@ class LabView:
         self.history = gr.Dropdown(
             [], label="Earlier labs", info="Choose one to see it again", visible=False, elem_id="lab-history"
         )
-        self.figures: list[Any] = [mode, attack, trials, curve]
+        self.figures: list[Any] = [mode, attack, trials, about_curve, curve]
         files = html_file, signature, json_file
         self.outputs: list[Any] = [box, summary, self.go_on, *files, table, *self.figures, self.timer, self.seen]
         self.connect(job)
@@ -172,22 +172,25 @@ def _files(files: JobFiles, *, complete: bool) -> tuple[Any, ...]:
 def _figures(
     document: schema.Lab, dark: bool, mode: str | None, attack: str | None, ways: Sequence[str] | None
 ) -> tuple[Any, ...]:
-    """Values for mode, attack and both figures; chosen values stay if they still exist."""
+    """Values for mode, attack, both figures and the row above the second; chosen values stay if they still exist. A
+    figure without data is not shown."""
     marks = {mark["mode"]: mark for mark in document["marks"]}
-    if not marks:
-        return gr.Radio(visible=False), gr.Dropdown(choices=[], value=None), None, None
+    if not any(row["ways"] for mark in marks.values() for row in mark["rows"]):
+        return gr.Radio(visible=False), gr.Dropdown(choices=[], value=None), None, gr.Row(visible=False), None
     mode = mode if mode in marks else next(iter(marks))
     mark = marks[mode]
     names = {row["attack"]: row["label"] for row in mark["rows"] if row["role"] == "attack" and row["ways"]}
     curved = lab_plots.curved(mark["rows"])
     offered = curved or list(names)
     attack = attack if attack in offered else next(iter(offered), None)
-    chosen = [_WAYS[name] for name in ways or () if name in _WAYS]
+    chosen = [_WAYS[name] for name in ways or () if name in _WAYS] or [lab_plots.VERDICT_WAY]
+    curve = lab_plots.curve(mark, attack, ways=chosen, dark=dark) if attack is not None else None
     return (
         gr.Radio(choices=[(MODES[name], name) for name in marks], value=mode, visible=len(marks) > 1),
         gr.Dropdown(choices=[(names[name], name) for name in offered], value=attack),
         lab_plots.trials(mark, dark=dark),
-        lab_plots.curve(mark, attack or "", ways=chosen or [lab_plots.VERDICT_WAY], dark=dark),
+        gr.Row(visible=attack is not None),
+        curve,
     )
 
 

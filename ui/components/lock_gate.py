@@ -31,6 +31,8 @@ WATCH_SECONDS = 20.0
 # Handlers that wait to try a passphrase, including those that are refused because the queue is full.
 PASSPHRASES = 2 * MOST_WAITING
 TELL_TABS = "() => window.irwmLocked?.()"
+# theme.js answers in place of the system.
+NOW_DARK = "() => [matchMedia('(prefers-color-scheme: dark)').matches]"
 
 ABOUT = (
     "IRWM Studio puts a different mark into the weights of each copy of your language model. Later, it finds out from "
@@ -82,6 +84,8 @@ class LockGate:
             self.dark = gr.Checkbox(visible=False)
             # Pressed by studio.js when another tab of this browser was locked; never visible.
             self.follow = gr.Button("Locked in another tab", elem_id="follow-lock")
+            # Pressed by studio.js when the page becomes dark or light: the server draws the figures.
+            self.theme = gr.Button("The theme changed", elem_id="follow-theme")
 
 
 def wire(
@@ -112,9 +116,10 @@ def wire(
         keeper.arrive,
         gate.dark,
         [*places, context.dark, tabs],
-        js="() => [document.body.classList.contains('dark') || document.documentElement.classList.contains('dark')]",
+        js=NOW_DARK,
         **PRIVATE,
     )
+    gate.theme.click(lambda dark: dark, gate.dark, context.dark, js=NOW_DARK, **PRIVATE)
     for tab, own in pages:
         tab.select(come_to_front, count, own, **PRIVATE)
     # They wait where passphrases are counted (`storage.wrong_passphrases`), not in Gradio's queue: there a browser that

@@ -36,7 +36,7 @@ OPEN_STAMPS = """
 RECEIPT, OUTCOME = "#receipt .receipt", "#run-card .verdict"
 AWAIT_RESULT, TO_RESULT = "() => window.irwmAwaitResult?.('{}')", "() => window.irwmToResult?.('{}')"
 # The keyboard focus moves to the first field of the wizard, which replaces the receipt.
-TO_WIZARD = "() => window.irwmToWizard?.()"
+TO_WIZARD = "() => window.irwmToField?.('#protect-steps')"
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,7 +263,7 @@ class Explore:
             button.click(self.chooser(index), chosen, controls, **PRIVATE)
         # All controls go through one state, which changes once even if several of them moved together.
         gr.on([part.change for part in controls], lambda *values: values, controls, now, **LAST)
-        shown = [now.change, context.opened.change]
+        shown = [now.change, context.opened.change, context.dark.change]
         along = [context.dark, page.along, now]
         gr.on([*shown, page.along.change], self.draw_odds, along, [page.said, page.odds], **LAST)
         gr.on(shown, self.draw_room, [context.dark, now], [page.answer, page.region, page.take], **LAST)

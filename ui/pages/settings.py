@@ -39,10 +39,8 @@ has already started keeps its settings.
 NEVER_ROOTS = ("/", "/proc", "/sys", "/dev")
 DEVICES = [("The app chooses", "auto"), ("Processor (CPU)", "cpu"), ("GPU (CUDA)", "cuda")]
 THEMES = [("Same as the system", "system"), ("Light", "light"), ("Dark", "dark")]
-# Gradio switches by a class, which studio's theme.js sets. The server draws the figures, so it gets the answer.
-SHOW_THEME = """
-(theme) => [theme, theme ? window.irwmTheme(theme) : document.body.classList.contains('dark')]
-"""
+# Gradio switches by a class, which studio's theme.js sets.
+SHOW_THEME = "(theme) => theme && window.irwmTheme(theme)"
 
 
 def build(context: Context, tab: gr.Tab) -> None:
@@ -57,15 +55,14 @@ def build(context: Context, tab: gr.Tab) -> None:
         saved = gr.HTML(elem_id="settings-saved")
         gr.Markdown("## Fixed while the app runs")
         fixed = gr.HTML(elem_id="settings-fixed")
-        # Pass values that only the browser knows; never shown.
-        chosen_theme, is_dark = gr.Textbox(visible=False, value=""), gr.Checkbox(visible=False)
+        chosen_theme = gr.Textbox(visible=False, value="")  # never shown; for the browser
     handlers = Handlers(context)
     shown, turn = [damaged, *fields, fixed], in_turn("settings")
     context.opened.change(guarded(handlers.fill), None, shown, **turn)
     changed = [saved, *shown, chosen_theme, context.top]
     keep = places.told(handlers.keep, len(changed), emptied=1)
     kept = save.click(keep, fields, [*changed, *places.outputs], **turn)
-    kept.then(_second, [chosen_theme, is_dark], context.dark, js=SHOW_THEME, **PRIVATE)
+    kept.then(None, chosen_theme, None, js=SHOW_THEME, **PRIVATE)
 
 
 def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTML]]:
@@ -244,7 +241,3 @@ def _label(context: Context, chosen: Preferences) -> str:
             expected="a CUDA device that PyTorch sees",
             advice="let the app choose, or repair the driver",
         ) from error
-
-
-def _second(_: str, dark: bool) -> bool:
-    return dark

@@ -43,6 +43,11 @@
   });
   window.irwmLocked = () => tabs.postMessage("locked");
 
+  // theme.js answers this for the page, and sends its changes: of the system, and of the page Settings.
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+    document.getElementById("follow-theme")?.click(),
+  );
+
   // A verdict that was requested here is scrolled into view and read aloud when it arrives; one shown again after
   // a reload is not. Models' cards fold meanwhile, so that only the work is shown above it.
   // The result before the controls is shown first; the verdict replaces it for a user who is still reading it.
@@ -99,20 +104,87 @@
       card.focus({ preventScroll: true });
     } else if (left) setTimeout(() => window.irwmToResult(selector, left - 1), 50);
   };
-  // Begin again: the focus moves to the first field of the wizard, once that has replaced the receipt.
-  window.irwmToWizard = (left = 60) => {
-    const fields = [...document.querySelectorAll("#protect-steps :is(input, textarea)")];
+  // The focus moves to the first field of a form, once that has replaced its result or its summary.
+  window.irwmToField = (form, left = 60) => {
+    const fields = [...document.querySelectorAll(`${form} :is(input:not([type=radio]), textarea)`)];
     const first = fields.find((field) => field.checkVisibility({ visibilityProperty: true }));
     if (first) {
       first.focus({ preventScroll: true });
-      document.getElementById("page-protect")?.scrollIntoView({ block: "start" });
-    } else if (left) setTimeout(() => window.irwmToWizard(left - 1), 50);
+      document.querySelector(form).scrollIntoView({ block: "start" });
+    } else if (left) setTimeout(() => window.irwmToField(form, left - 1), 50);
   };
   // If the user is on another page, it is shown when they return.
   document.addEventListener("click", (event) => {
     if (event.target.closest("#page-investigate-button")) setTimeout(window.irwmToVerdict, 0);
     if (event.target.closest('[role="tab"]')) for (const each of results) setTimeout(window.irwmToResult, 0, each);
   });
+
+  // Plotly breaks no lines: a title that is wider than its figure, as on a phone, is broken here, and the figure gets
+  // the height of the new lines. `whole` has the title of each figure as the server sent it.
+  const whole = new WeakMap();
+  const pen = document.createElement("canvas").getContext("2d");
+  const broken = (text, font, width) => {
+    pen.font = font;
+    const wide = (line) => pen.measureText(line.replace(/<[^>]*>/g, "")).width > width;
+    const lines = [];
+    for (const word of text.split(" ")) {
+      const line = lines.length ? `${lines.at(-1)} ${word}` : word;
+      if (lines.length && wide(line)) lines.push(word);
+      else lines.splice(-1, 1, line);
+    }
+    return lines;
+  };
+  const fit = (figure) => {
+    const full = figure._fullLayout;
+    if (!full?.title?.text || !full.width) return;
+    const { title, _size: place } = full;
+    const space = full.width - place.l - 8;
+    const axes = Object.keys(full).filter((name) => /^xaxis\d*$/.test(name) && full[name].title.text);
+    const parts = [
+      { now: title.text, font: title.font, space },
+      { now: title.subtitle.text ?? "", font: title.subtitle.font, space },
+      ...axes.map((name) => ({ now: full[name].title.text, font: full[name].title.font, space: place.w + 24 })),
+    ];
+    const now = parts.map((part) => part.now).join("\n");
+    const before = whole.get(figure);
+    const sent =
+      before?.shown === now ? before : { texts: now.split("\n"), height: full.height, top: full.margin.t };
+    const lines = parts.map(({ font, space }, at) =>
+      broken(sent.texts[at], `${font.weight} ${font.size}px ${full.font.family}`, space),
+    );
+    const texts = lines.map((each) => each.join("<br>"));
+    const shown = texts.join("\n");
+    whole.set(figure, { ...sent, shown });
+    if (shown === now) return;
+    const rows = parts.map(({ font }, at) => 1.3 * font.size * (lines[at].length - 1));
+    const first = rows[0] ? 10 : 0; // plotly moves a title of several lines up
+    const above = first + rows[0] + rows[1];
+    const { layout } = figure;
+    const pad = { ...title.pad, t: 12 + first };
+    layout.title = { ...layout.title, text: texts[0], subtitle: { ...layout.title.subtitle, text: texts[1] }, pad };
+    axes.forEach((name, at) => (layout[name] = { ...layout[name], title: { ...layout[name].title, text: texts[at + 2] } }));
+    layout.margin = { ...layout.margin, t: sent.top + above };
+    layout.height = sent.height + above + Math.max(0, ...rows.slice(2));
+    window.Plotly.redraw(figure);
+  };
+  const drawn = new WeakMap();
+  const look = () => {
+    for (const figure of document.querySelectorAll(".js-plotly-plot")) {
+      if (drawn.get(figure) === figure._ev || !figure.on) continue;
+      drawn.set(figure, figure._ev);
+      figure.on("plotly_afterplot", () => fit(figure));
+      fit(figure);
+    }
+  };
+  let looking = false;
+  new MutationObserver(() => {
+    if (looking) return;
+    looking = true;
+    requestAnimationFrame(() => {
+      looking = false;
+      look();
+    });
+  }).observe(document, { childList: true, subtree: true });
 
   // Gradio 6.31 gives each radio button a separate name, and a new one at each redraw. With one name for a
   // group the browser does the rest: arrow keys choose within it, and Tab stops at the chosen one.

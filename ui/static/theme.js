@@ -31,10 +31,9 @@
   system.addEventListener("change", settle);
   settle();
 
-  // For the page Settings; returns whether the page is dark now.
+  // For the page Settings.
   window.irwmTheme = (theme) => {
     chosen = theme;
     settle();
-    return dark();
   };
 })();

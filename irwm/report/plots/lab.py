@@ -67,12 +67,13 @@ def trials(mark: schema.LabMark, *, dark: bool = False) -> go.Figure:
                 name=_WORDS[word], marker=_marker(c, word, 11), hovertext=[_said(row) for row in own],
                 hoverinfo="text", cliponaxis=False,
             )  # fmt: skip
-    for role, name, symbol in ((RELEASE, "not attacked", "star"), (CONTROL, "unmarked original", "square-open")):
+    # Hollow, so that they do not hide trials with the same numbers.
+    for role, name, symbol in ((RELEASE, "not attacked", "star-open"), (CONTROL, "unmarked original", "square-open")):
         own = [row for row in shown if row["role"] == role]
         if own:
             fig.add_scatter(
                 x=[cost(row) for row in own], y=[_way(row)["log10_risk"] for row in own], mode="markers",
-                name=name, marker={"color": c.ink, "size": 12, "symbol": symbol, "line": {"width": 1.5}},
+                name=name, marker={"color": c.ink, "size": 18, "symbol": symbol, "line": {"width": 1.5}},
                 hovertext=[_said(row) for row in own], hoverinfo="text", cliponaxis=False,
             )  # fmt: skip
     _level(fig, c, FOUND_LOG10_RISK, f"found below 10<sup>{minus(round(FOUND_LOG10_RISK))}</sup>")

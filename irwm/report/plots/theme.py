@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 
 from irwm.errors import printable
 from irwm.report.numbers import minus
+from irwm.scheme.stated_odds import LEAST_LOG10
 
 # A part of a figure as plotly's JSON: a layout, an axis, a trace, a marker.
 PlotlyJson = Mapping[str, Any]
@@ -173,7 +174,9 @@ def label(text: str, limit: int = 60) -> str:
 
 
 def note(fig: go.Figure, lines: Sequence[str], dark: bool) -> None:
-    """Write in the middle of an empty figure why it is empty."""
+    """Write in the middle of an empty figure why it is empty, in place of its axes."""
+    fig.update_xaxes(visible=False)
+    fig.update_yaxes(visible=False)
     fig.add_annotation(
         text="<br>".join(lines),
         x=0.5,
@@ -226,9 +229,17 @@ def power_ticks(low: float, high: float, *, most: int = 8, logarithms: bool = Fa
     """At most this many ticks at whole powers of ten, given the ends of the axis as log10.
 
     A logarithmic axis takes the values themselves; an axis that already holds logarithms takes the exponents, which
-    is how chances below the smallest double are drawn.
+    is how chances below the smallest double are drawn. Chances below `LEAST_LOG10` have one label,
+    at the end of the axis, that they are smaller.
     """
     lowest, highest = math.ceil(low), math.floor(high)
+    if logarithms and low < LEAST_LOG10:
+        part = (highest - LEAST_LOG10) / (highest - lowest)
+        ticks = power_ticks(LEAST_LOG10, high, most=1 + math.ceil(most * part), logarithms=True)
+        if LEAST_LOG10 - lowest > (highest - lowest) / (2 * most):  # else the labels would overlap
+            ticks["tickvals"].append(lowest)
+            ticks["ticktext"].append(f"&lt; 10<sup>{minus(round(LEAST_LOG10))}</sup>")
+        return ticks
     least = (highest - lowest) / (most - 1)
     step = next((s for s in (1, 2, 3, 5, 10, 20, 50, 100, 200, 500) if s >= least), 1000)
     exponents = list(range(highest, lowest - 1, -step))

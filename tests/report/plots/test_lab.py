@@ -45,6 +45,7 @@ def test_every_trial_is_a_point_of_cost_and_remaining_mark(dark: bool) -> None:
     assert found.marker.symbol == SHAPES["found"] != lost.marker.symbol
     assert found.marker.color == colours(dark).accent
     assert named(fig, "not attacked").x == (1.0,)
+    assert named(fig, "not attacked").marker.symbol.endswith("-open"), "it does not hide trials at its place"
     assert fig.layout.xaxis.type == "log"
     assert 1.25 in [shape.x0 for shape in fig.layout.shapes]
     assert fig.layout.yaxis.range[0] > fig.layout.yaxis.range[1]  # stronger is higher

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from irwm.report.plots import theme as plot_theme
+from irwm.scheme.stated_odds import LEAST_LOG10
 from ui import theme
 
 
@@ -32,3 +33,10 @@ def test_ticks_are_few_and_whole_powers():
         ticks = plot_theme.power_ticks(low, high, logarithms=True)
         assert len(ticks["tickvals"]) == len(ticks["ticktext"]) <= 8
         assert all(low <= v <= high for v in ticks["tickvals"])
+        beyond = [v for v in ticks["tickvals"] if v < LEAST_LOG10]
+        assert len(beyond) <= 1
+        assert [text.startswith("&lt; ") for v, text in zip(*ticks.values(), strict=True)] == [
+            v in beyond for v in ticks["tickvals"]
+        ], "odds that are not stated have no label but that they are smaller"
+    least = "10<sup>−30</sup>"
+    assert plot_theme.power_ticks(-88, 0, logarithms=True)["ticktext"][-2:] == [least, f"&lt; {least}"]

@@ -24,7 +24,7 @@ from irwm.evidence.finding import FORMS, FOUND, INCONCLUSIVE, NOT_FOUND, Finding
 from irwm.evidence.fingerprint import Fingerprints
 from irwm.evidence.lineage import with_mark
 from irwm.evidence.parallel import in_order
-from irwm.evidence.verdict import judge, judge_both, log10_risk, of_both_places
+from irwm.evidence.verdict import judge, judge_both, log10_risk, of_both_places, several_tensors
 from irwm.keys.check_original import check_derivation
 from irwm.keys.key import Choices, Key
 from irwm.scheme import statistic as stat
@@ -376,11 +376,7 @@ class _Detection:
         return reading_of(statistic, invariant, nothing[:, 0], nothing[:, 1:], params)
 
     def _several_tensors(self) -> tuple[str, ...]:
-        said = []
-        if self.tensors_read > 1:
-            said.append(
-                f"{self.tensors_read} tensors fit the embedding; each was read, the likeliest to be marked is shown"
-            )
+        said = list(several_tensors(self.place, self.tensors_read))
         if over := self.examination.passed_over:
             said.append(f"{over} more tensors that might be the embedding were skipped: their rows are less like it")
         return tuple(said)

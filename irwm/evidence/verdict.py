@@ -90,6 +90,13 @@ def judge(
     return NOT_FOUND, f"This key's mark is not in the suspect: {inside}{seen}; {odds(risk)}."
 
 
+def several_tensors(place: str, tensors: int) -> tuple[str, ...]:
+    """The warning that more than one tensor was read as the matrix in `place`; empty if only one was."""
+    if tensors == 1:
+        return ()
+    return (f"{tensors} tensors fit the {NAMES[place]}; each was read, the likeliest to be marked is shown",)
+
+
 def of_both_places(one: Finding, other: Finding) -> Finding:
     """The finding of two places that were searched for a key's mark: the one that decides, with the other as evidence.
 
@@ -105,7 +112,7 @@ def of_both_places(one: Finding, other: Finding) -> Finding:
 
     first, second = sorted((one, other), key=weight)
     lineage = min((first.lineage, second.lineage), key=lambda each: KINSHIP.index(each.status))
-    warnings = first.warnings
+    warnings = first.warnings + several_tensors(second.place, second.tensors_read)
     if (first.verdict, second.verdict) == (INCONCLUSIVE, NOT_FOUND):
         warnings += (f"the suspect's {NAMES[second.place]} alone does not show this key's mark",)
     return replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import irwm
 from irwm.attacks.equivalence import apply, read_state, write_state
 from irwm.errors import KeyFormatError, KeyMismatchError, ParameterError
 from irwm.evidence.decoys import decoys
+from irwm.evidence.verdict import of_both_places
 from irwm.report.consistency import contradictions
 from irwm.report.html import render_html
 from irwm.report.reproduction import reproduce
@@ -87,6 +89,13 @@ def test_mark_is_found_in_the_place_that_is_not_replaced(marked: Marked, gone: s
     assert found.commitment == marked.key.commitment
     wrong = irwm.generate_key(marked.original, marked.key.parameters, secret=bytes(32), owner="them")
     assert irwm.detect(suspect, marked.original, wrong).verdict != "found"
+
+
+def test_several_tensors_in_either_place_are_stated(marked: Marked) -> None:
+    found = irwm.detect(irwm.open_checkpoint(marked.release), marked.original, marked.key)
+    one, other = replace(found, tensors_read=2), replace(found, place="head", tensors_read=3)
+    for both in (of_both_places(one, other), of_both_places(replace(one, tensors_read=1), other)):
+        assert [warning for warning in both.warnings if warning.startswith("3 tensors fit the output head")]
 
 
 def test_unmarked_original_has_no_mark_in_either_place(marked: Marked) -> None:

@@ -62,6 +62,23 @@ def test_report_that_is_missing_truncated_or_of_another_version_is_reported(
         read_document(files, "report.json")
 
 
+@pytest.mark.parametrize("ending", [".pdf", ".signature.json", ".html"])
+def test_a_damaged_file_of_a_sound_report_is_named(found, files, tmp_path, monkeypatch, ending: str) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    names = [f"report-leaked{each}" for each in (".json", ".pdf", ".signature.json", ".html")]
+    for name in names:
+        files.write(name, to_json(found.document) if name == names[0] else b"whole")
+    view = FindingView(None, (), None, [])  # type: ignore[arg-type]
+    _, said, *_ = view.shown(files, names[0], [], dark=False)
+    assert "notice-fault" not in said
+    path = files.folder / f"report-leaked{ending}.sealed"
+    path.write_bytes(path.read_bytes()[:-1])
+    _, said, _, _, _, page, _, pdf, signature, *_ = view.shown(files, names[0], [], dark=False)
+    assert [name for name in names if f">{name}<" in said] == [f"report-leaked{ending}"]
+    visible = {".html": page.visible, ".pdf": pdf.visible, ".signature.json": signature.visible}
+    assert visible == {each: each != ending for each in visible}
+
+
 def test_inconclusive_lineage_decides_neither_way(inconclusive) -> None:
     said = finding_card(inconclusive.document).figures[2]
     assert said.value == "cannot tell"

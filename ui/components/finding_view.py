@@ -101,12 +101,12 @@ class FindingView:
         # A signed report's files keep the names that the signature lists, so that they check each other.
         signed = f"{stem}{ENDING}" in files
         html_name = f"{stem}.html"
-        page = files.read(html_name) if html_name in files else render_html(document, json_name).encode("utf-8")
+        page = None if html_name in files else render_html(document, json_name).encode("utf-8")
         return (
             gr.Column(visible=True),
-            drawn.card,
+            drawn.card + _damaged_html(files, stem),
             *_archives(files, stem, plain),
-            download(page, html_name if signed else f"{plain}.html"),
+            download_if_sound(files, html_name) if page is None else download(page, f"{plain}.html"),
             download(files.read(json_name), json_name if signed else f"{plain}.json"),
             *(download_if_sound(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
             gr.Column(visible=bool(drawn.ranking)),
@@ -137,7 +137,7 @@ class FindingView:
         """The parts that can be shown of a report whose numbers cannot be read."""
         return (
             gr.Column(visible=True),
-            notices.error_html(error),
+            notices.error_html(error) + _damaged_html(files, stem, but=f"{stem}.json"),
             *(gr.skip(), gr.skip(), gr.Row(visible=False)),
             *(download_if_sound(files, f"{stem}{ending}") for ending in (".html", ".json", ".pdf", ENDING)),
             gr.Column(visible=False),
@@ -284,6 +284,24 @@ def table_row(row: KeyRow) -> list[str]:
         power_text(row["log10_risk"]) if row["present"] else "–",
         row["commitment"][:16],
     ]
+
+
+def _damaged_html(files: JobFiles, stem: str, *, but: str = "") -> str:
+    """Why the files of a report are not offered that exist but cannot be read, except the file `but`."""
+    said = []
+    for name in [*(stem + ending for ending in ENDINGS), f"{stem}{WITHOUT_ROWS}{ARCHIVE}"]:
+        try:
+            if name in files and name != but:
+                files.read(name)
+        except StorageError as error:
+            parts = {
+                "problem": "a file of this report is damaged",
+                "file": name,
+                "found": error.problem,
+                "advice": AGAIN,
+            }
+            said.append(notices.error_html(parts))
+    return "".join(said)
 
 
 def _archives(files: JobFiles, stem: str, plain: str) -> tuple[Any, Any, Any]:

@@ -14,6 +14,9 @@ STEPS = ("to-names", "to-setting", "to-place", "start-protect")
 
 def fill_path(page: Page, purpose: str, path: Path | str) -> None:
     """Paste a path into a picker and leave the field."""
+    change = page.locator("#investigate-change:visible")
+    if change.count():  # a finished investigation has folded its inputs
+        change.click()
     field = page.locator(f"#path-{purpose} input, #path-{purpose} textarea").first
     field.fill(str(path))
     field.press("Enter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,21 @@ def test_finding_is_shown_before_the_job_is_done_and_counts_new_keys(vault, keys
     assert text.startswith("Found")
     assert "still running" in text
     assert "state-running" in state
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_inputs_fold_to_one_line_above_the_verdict(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    line = page.locator("#investigate-folded")
+    expect(line).to_contain_text("leaked against original")
+    expect(page.locator("#start-investigate")).to_be_hidden()
+    assert line.bounding_box()["height"] < 60
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    if width == 1280:
+        page.click("#investigate-change")
+        expect(page.locator("#path-suspect :is(input, textarea)")).to_be_focused()
+        expect(page.locator("#path-suspect :is(input, textarea)")).to_have_value(re.compile("leaked$"))
+        expect(page.locator("#start-investigate")).to_be_enabled()
 
 
 def test_restored_verdict_after_a_reload_takes_no_focus(page: Page) -> None:

@@ -45,8 +45,10 @@ def test_investigate_gets_the_release_and_its_original(pages: Pages) -> None:
     click = pages.find("next-investigate")
     fill = pages.handler("take_release")
     assert (click._id, "click") in fill.targets
-    assert fill.fn(DONE, pages.request) == ("weights", *(DONE["path"],) * 2, *(DONE["model"],) * 2)
-    assert fill.fn(None, pages.request) == (gr.skip(),) * 5
+    *filled, asked, folded, inputs = fill.fn(DONE, pages.request)
+    assert filled == ["weights", *(DONE["path"],) * 2, *(DONE["model"],) * 2]
+    assert (asked, folded.visible, inputs.visible) == (None, False, True), "the inputs are not folded"
+    assert all(each == gr.skip() for each in fill.fn(None, pages.request))
 
 
 def test_key_is_preselected_for_its_time_stamp(pages: Pages) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 import irwm
 from irwm.checkpoint.candidates import several_in
@@ -15,7 +16,7 @@ from irwm.checkpoint.card import card_of
 from irwm.checkpoint.opening import needs_base
 from irwm.checkpoint.recorded import read_header
 from irwm.checkpoint.suspects import check_header
-from irwm.errors import AnswersError, IrwmError, path_from, shown_path
+from irwm.errors import AnswersError, IrwmError, path_from, printable, shown_path
 from ui.components import notices
 from ui.components.answers_card import OUT, answers_html, how_html
 from ui.components.events import LAST, PRIVATE, in_turn, unchanged
@@ -48,6 +49,7 @@ how strong the evidence is.
 # Defined in studio.js: models' cards fold when the work has begun, and the verdict that was requested here is scrolled
 # into view when it is ready.
 AWAIT_VERDICT = "() => window.irwmAwaitVerdict?.()"
+TO_INPUTS = "() => window.irwmToField?.('#investigate-inputs')"
 FOLD_MODELS = "() => window.irwmFoldModels?.()"
 TO_VERDICT = "() => window.irwmToVerdict?.()"
 # The two forms in which a suspect can be available.
@@ -72,6 +74,27 @@ class Layout:
 
     def __init__(self, context: Context) -> None:
         gr.Markdown(INTRO)
+        # One line replaces the inputs of an investigation that was started here and is done.
+        self.asked = gr.State(None)  # the job that was started here, until its inputs are to be changed
+        with gr.Row(visible=False, elem_classes="list-row", elem_id="investigate-folded") as self.folded:
+            self.summary = gr.HTML(elem_id="investigate-summary")
+            self.change = gr.Button("Change", elem_id="investigate-change", scale=0, min_width=120)
+        with gr.Column(elem_id="investigate-inputs") as self.inputs:
+            told = self._inputs(context)
+        self.job = job_card(context, ("investigate", "sweep"), unit="keys")
+        self.early = gr.HTML(visible=False, elem_id="first-verdict")
+        with gr.Column(visible=False) as self.results:
+            self.sweep = sweep_view()
+            self.view = finding_view()
+        # Kept with the original's field: the original that was read, and whether there is a key for it.
+        self.known, self.keyed = gr.State(None), gr.State(False)
+        pickers = {"suspect": self.suspect.picker, "answers": self.recorded.picker, "original": self.original}
+        notes = {place: picker.note for place, picker in pickers.items()}
+        fields = {"keys": self.keys.notice, "seen": self.seen_notice, "seed": self.seed_notice}
+        self.places = Places(kept=notes, form=told, **fields, **notes)
+
+    def _inputs(self, context: Context) -> gr.HTML:
+        """Suspect, original, keys, settings and the button; returns the place for errors above it."""
         with gr.Row(equal_height=False):
             with gr.Column():
                 self._suspect(context)
@@ -88,17 +111,7 @@ class Layout:
             self._settings()
         told = gr.HTML(visible=False, elem_id="investigate-notice")
         self.start = gr.Button("Investigate", variant="primary", interactive=False, elem_id="start-investigate")
-        self.job = job_card(context, ("investigate", "sweep"), unit="keys")
-        self.early = gr.HTML(visible=False, elem_id="first-verdict")
-        with gr.Column(visible=False) as self.results:
-            self.sweep = sweep_view()
-            self.view = finding_view()
-        # Kept with the original's field: the original that was read, and whether there is a key for it.
-        self.known, self.keyed = gr.State(None), gr.State(False)
-        pickers = {"suspect": self.suspect.picker, "answers": self.recorded.picker, "original": self.original}
-        notes = {place: picker.note for place, picker in pickers.items()}
-        fields = {"keys": self.keys.notice, "seen": self.seen_notice, "seed": self.seed_notice}
-        self.places = Places(kept=notes, form=told, **fields, **notes)
+        return told
 
     def _suspect(self, context: Context) -> None:
         """The two ways to give a suspect; one of them is shown."""
@@ -176,8 +189,10 @@ class Investigate:
         page, suspect, keys, known = self.page, self.page.suspect, self.page.keys, self.page.known
         original = page.original.chosen
         taken = [page.way, suspect.picker.field, suspect.picker.chosen, page.original.field, original]
+        unfolded = [page.asked, page.folded, page.inputs]
+        page.change.click(unfold, None, unfolded, **PRIVATE).then(None, js=TO_INPUTS)
         of_release = self.context.next_steps
-        of_release.investigate.click(self.take_release, of_release.done, taken, **PRIVATE).success(
+        of_release.investigate.click(self.take_release, of_release.done, [*taken, *unfolded], **PRIVATE).success(
             None, js=OPEN_PAGE.format("investigate")
         )
         suspect.connect(original, page.results, described, needs_base)
@@ -199,9 +214,9 @@ class Investigate:
         page, places = self.page, self.page.places
         sources = [page.way, *page.suspect.inputs, *page.recorded.inputs, page.original.field, page.known]
         settings = [page.title, page.note, page.seen, page.examiner, page.statistic, page.invariant, page.seed]
-        begun = [page.job.job_id, page.results, *places.outputs]
+        begun = [page.job.job_id, page.asked, page.results, *places.outputs]
         page.start.click(None, js=AWAIT_VERDICT)
-        page.start.click(places.told(self.begin, 2), [*sources, *page.keys.inputs, *settings], begun, **PRIVATE)
+        page.start.click(places.told(self.begin, 3), [*sources, *page.keys.inputs, *settings], begun, **PRIVATE)
         page.job.job_id.change(None, js=FOLD_MODELS)
 
     def _connect_results(self) -> None:
@@ -211,6 +226,8 @@ class Investigate:
         findings = {**in_turn("findings"), **LAST}
         shown = [page.early, page.results, *view.outputs, *sweep.outputs]
         looked = gr.on([job.ended.change, dark.change], self.show, [job.ended, dark], shown, **findings)
+        folded = [page.folded, page.summary, page.inputs]
+        looked = looked.then(self.fold, [job.ended, page.asked], folded, **findings)
         looked.then(None, js=TO_VERDICT)
         view.pick.input(self.show_key, [view.pick, job.ended, dark], view.of_one_key, **findings)
         sweep.pick.input(self.show_one, [sweep.pick, job.ended, dark], view.outputs, **findings)
@@ -220,8 +237,8 @@ class Investigate:
         """The release that Protect just wrote, and its original."""
         self.context.require(request)
         if done is None:
-            return (gr.skip(),) * 5
-        return WEIGHTS, done["path"], done["path"], done["model"], done["model"]
+            return (gr.skip(),) * 8
+        return WEIGHTS, done["path"], done["path"], done["model"], done["model"], *unfold()
 
     @guarded
     def choose_way(
@@ -314,7 +331,7 @@ class Investigate:
         if not held:
             context.recent.add(purpose, source)
         context.recent.add("original-of", looked[0])
-        return started.id, gr.Column(visible=False)
+        return started.id, started.id, gr.Column(visible=False)
 
     def _original(self, reference: str | None, read: tuple[str, str] | None) -> tuple[str, str]:
         """Path and fingerprint of the original that the page shows.
@@ -361,6 +378,16 @@ class Investigate:
         return over, gr.Column(visible=True), *finding, *sweep.hidden()
 
     @guarded
+    def fold(self, ended: str | None, asked: str | None, request: gr.Request) -> Any:
+        """One line in place of the inputs, when the job that was started here is done."""
+        if ended is None or ended != asked or not self.context.is_open(request):
+            return (gr.skip(),) * 3
+        done = self.context.jobs_of(request).get(ended)
+        if not done.result:
+            return (gr.skip(),) * 3
+        return gr.Row(visible=True), inputs_html(done.request), gr.Column(visible=False)
+
+    @guarded
     def show_key(self, commitment: str | None, ended: str | None, dark: bool, request: gr.Request) -> Any:
         """The figures of one key of an investigation."""
         self.context.require(request)
@@ -380,6 +407,18 @@ class Investigate:
         files = self.context.jobs_of(request).files(ended)
         chosen = self.page.sweep.document_of(files, name)
         return view.shown(files, chosen, [], dark=dark) if chosen else view.hidden()
+
+
+def unfold() -> tuple[None, gr.Row, gr.Column]:
+    """The inputs again, in place of their summary."""
+    return None, gr.Row(visible=False), gr.Column(visible=True)
+
+
+def inputs_html(request: Mapping[str, Any]) -> str:
+    """The inputs of an investigation in one line."""
+    paths = request.get("suspect") or request["folder"], request["original"]
+    names = (printable(Path(path).name, 80) for path in paths)
+    return str(Markup('<p class="note"><strong>{}</strong> against <strong>{}</strong></p>').format(*names))
 
 
 def described(path: str | None, base: str | None = None) -> Iterator[tuple[str, bool]]:

@@ -229,8 +229,8 @@ def power_ticks(low: float, high: float, *, most: int = 8, logarithms: bool = Fa
     """At most this many ticks at whole powers of ten, given the ends of the axis as log10.
 
     A logarithmic axis takes the values themselves; an axis that already holds logarithms takes the exponents, which
-    is how chances below the smallest double are drawn. Chances below `LEAST_LOG10` have one label,
-    at the end of the axis, that they are smaller.
+    is how chances below the smallest double are drawn. Chances below `LEAST_LOG10` have one label, at the end of the
+    axis, that they are smaller.
     """
     lowest, highest = math.ceil(low), math.floor(high)
     if logarithms and low < LEAST_LOG10:

@@ -70,7 +70,8 @@ class Pages:
             named: the handler's name, if the event has several.
         """
         component = self.find(element)
-        functions = [each for each in self.blocks.fns.values() if (component._id, event) in each.targets]
+        # Without those that run only in the browser.
+        functions = [each for each in self.blocks.fns.values() if (component._id, event) in each.targets and each.fn]
         (function,) = [each for each in functions if named in (None, each.name)]
         inputs, *_ = special_args(function.fn, list(values), self.request, EventData(None, data or {}))  # type: ignore[arg-type]
         found = function.fn(*inputs)

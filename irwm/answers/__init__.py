@@ -12,6 +12,7 @@ copy is a sum of secret signs, and it shows in the gradient of the likelihood of
     reading     from answers to the evidence of each key
     result      the result of a detection
     tracing     names and verdicts
+    suspect     a file of responses as a suspect of a report
 
 This is the one package besides the attacks that runs a model, and it runs only the original.
 """

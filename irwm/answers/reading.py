@@ -27,9 +27,10 @@ Progress = Callable[[int, int, str], None]
 
 
 def readings_of(
-    answers: Answers, model: Checkpoint, keys: Sequence[Key], device: str, progress: Progress | None
+    answers: Answers, model: Checkpoint, keys: Sequence[Key], device: str, progress: Progress | None, decoys: int = 0
 ) -> list[list[Evidence]]:
-    """For each place and weighting the evidence of every key, in the keys' order; empty if no key has noise.
+    """For each place and weighting the evidence of every key, in the keys' order, and then of `decoys` recipients who
+    were never issued a copy; empty if no key has noise.
 
     Which readings are made depends only on what is given, never on what they show.
 
@@ -51,7 +52,7 @@ def readings_of(
         for place, values in per_place.items():
             part = model if place == EMBEDDING else model.output_head
             assert part is not None
-            found.append(_evidence(part, values, keys, place, by))
+            found.append(_evidence(part, values, keys, place, by, decoys))
     return found
 
 
@@ -94,18 +95,24 @@ def gradients_of(
 
 
 def _evidence(
-    model: Checkpoint, values: NDArray[np.float32], keys: Sequence[Key], place: str, by: str
+    model: Checkpoint, values: NDArray[np.float32], keys: Sequence[Key], place: str, by: str, decoys: int
 ) -> list[Evidence]:
-    """The evidence of every key in one place, by one weighting; z is NaN for a key without noise there.
+    """The evidence of every key and decoy in one place, by one weighting; z is NaN for a key without noise there.
 
     Args:
         model: the original, or its output head.
         values: (s, d) the gradient.
     """
-    z, rows = np.full(len(keys), np.nan), np.zeros(len(keys), dtype=np.int64)
-    for group in Group.all_of(keys, place):
+    z, rows = np.full(len(keys) + decoys, np.nan), np.zeros(len(keys) + decoys, dtype=np.int64)
+    groups, end = Group.all_of(keys, place), len(keys)
+    for index, group in enumerate(groups):
+        # Each group gets its share of the decoys, drawn from its own secret.
+        count = decoys // len(groups) + (index < decoys % len(groups))
+        extra = tuple(group.derivation.decoy_noise_key(number) for number in range(1, count + 1))
+        numbers = np.concatenate([group.numbers, np.arange(end, end + count)])
+        end += count
         source = Gradient.of(model, values, Basis.derive(group.derivation.basis_key(), model.hidden_size))
-        sums = score(task_of(source, group.stream_keys, group.parameters))
-        z[group.numbers], rows[group.numbers] = sums.z, sums.rows
+        sums = score(task_of(source, (*group.stream_keys, *extra), group.parameters))
+        z[numbers], rows[numbers] = sums.z, sums.rows
     log10_p = rademacher_tail_log10(z)
-    return [Evidence(FINGERPRINT, place, float(log10_p[i]), by, 1, float(z[i]), int(rows[i])) for i in range(len(keys))]
+    return [Evidence(FINGERPRINT, place, float(log10_p[i]), by, 1, float(z[i]), int(rows[i])) for i in range(len(z))]

@@ -89,10 +89,13 @@ class RecordedResponses:
     Attributes:
         source: the server.
         exchanges: in the order of the file, at least one.
+        bytes, sha256: of the file, the digest in hex.
     """
 
     source: ResponsesSource
     exchanges: tuple[Exchange, ...]
+    bytes: int
+    sha256: str
 
 
 def read_responses(path: str | Path, original: Checkpoint) -> Answers:
@@ -124,12 +127,13 @@ def read_recorded_responses(file: Path) -> RecordedResponses:
         AnswersFileError: as `read_responses`.
     """
     with _typed(file):
-        lines = read_small(file, MOST_BYTES, "file of responses").split(b"\n")
+        content = read_small(file, MOST_BYTES, "file of responses")
+        lines = content.split(b"\n")
         source, count = _header(file, lines[0])
         if lines[-1] or len(lines) - 2 != count:
             raise _broken(file, "the file is truncated, or has other lines", f"{count} responses", len(lines) - 2)
         exchanges = [_exchange(file, number, line) for number, line in enumerate(lines[1:-1], 2)]
-    return RecordedResponses(source, tuple(exchanges))
+    return RecordedResponses(source, tuple(exchanges), len(content), hashlib.sha256(content).hexdigest())
 
 
 def read_source(path: str | Path) -> tuple[ResponsesSource, int]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+# The scale of a recording of generated text, with the log-probability of each token and without any.
+GENERATED_TOKENS, TEXT_ALONE = GENERATED = "generated tokens", "text"
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:
     """The evidence in a recording, summarised.
 
     Attributes:
-        endpoint, model, api, scale, original, prompt_seed: see `irwm.checkpoint.recorded.Source`.
+        endpoint, model, api, scale, original, prompt_seed: see `irwm.checkpoint.recorded.Source`. For generated text
+            the scale is `GENERATED_TOKENS` or `TEXT_ALONE`.
         prompts, requests: the number of different prompts, and of answered requests.
         began, ended: time of the first and of the last answer, ISO 8601, UTC.
         requests_sha256, responses_sha256: SHA-256 of the requests' and of the responses' own SHA-256, 32 bytes each, in
@@ -38,8 +42,9 @@ class Heard:
 
     Attributes:
         given: the number of answers.
-        used: answers with enough values, from which the head was recovered.
-        tokens: tokens with a value in each of them: the rows of the head.
+        used: answers with enough values, from which the head was recovered; of generated text, those with tokens.
+        tokens: tokens with a value in each of them: the rows of the head. Of generated text, all tokens that a tracing
+            scores.
         directions: the number of directions in which the answers vary, if visible: the model's width.
         recording: the server and the times; None if unknown.
     """
@@ -49,6 +54,11 @@ class Heard:
     tokens: int
     directions: int | None
     recording: Recording | None = None
+
+    @property
+    def generated(self) -> bool:
+        """Whether the suspect is known only by generated text, which shows no weights."""
+        return self.recording is not None and self.recording.scale in GENERATED
 
 
 def utc_text(time: datetime) -> str:

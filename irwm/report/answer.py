@@ -135,6 +135,8 @@ def _sentence(document: schema.Report) -> str:
             return tracing_words.sentence(found)
         return "This examination cannot tell whether any recipient’s copy had a part in the suspect."
     suspect, original = document["items"]["suspect"], document["items"]["original"]
+    if wording.is_generated(suspect["answers"]):
+        return "These answers show no recipient’s copy, and clear no one."
     if verdict["word"] == NOT_FOUND and suspect["fingerprint"] == original["fingerprint"]:
         if is_original(document):
             return "This is your unmarked original itself. It carries no mark."

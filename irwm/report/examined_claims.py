@@ -30,7 +30,7 @@ from irwm.report.plots.summaries import BINS, DECOY_BIN
 from irwm.report.recorded import finding_of
 from irwm.report.structure import LONGEST_TEXT
 from irwm.report.tracing_claims import allowed
-from irwm.report.wording import measured
+from irwm.report.wording import is_generated, measured
 from irwm.scheme.parameters import EMBEDDING, PLACES
 
 _SLACK = 1e-9
@@ -58,14 +58,21 @@ def answers(suspect: schema.Item, heard: schema.Answers, original: schema.Item) 
     """A suspect that only answers: its name is that of the model and the endpoint, its rows are the tokens in its
     answers, and they are enough for a head as wide as the original's."""
     where, width = "items.suspect", original["hidden_size"]
+    generated = is_generated(heard)
     yield f"{where}.hidden_size", suspect["hidden_size"], width
-    yield f"{where}.vocab_size", suspect["vocab_size"], heard["tokens"]
+    yield f"{where}.vocab_size", suspect["vocab_size"], original["vocab_size"] if generated else heard["tokens"]
     yield from equal(where, suspect, {"family": ANSWERS, "dtype": ANSWERS, "tied": False})
     yield from equal(where, suspect, {"heads": 0, "kv_heads": 0, "head_dim": 0})
     yield from must(len(suspect["files"]) <= 1, f"{where}.files", len(suspect["files"]), "one file of answers at most")
-    yield from within(f"{where}.answers.used", heard["used"], width + 1)
-    yield from within(f"{where}.answers.given", heard["given"], heard["used"])
-    yield from within(f"{where}.answers.tokens", heard["tokens"], 2 * width, original["vocab_size"])
+    if generated:
+        # A response may hold several answers.
+        yield from at_least(1, f"{where}.answers", heard, "given", "used")
+        yield from at_least(0, f"{where}.answers", heard, "tokens")
+        yield f"{where}.answers.directions", heard["directions"], None
+    else:
+        yield from within(f"{where}.answers.used", heard["used"], width + 1)
+        yield from within(f"{where}.answers.given", heard["given"], heard["used"])
+        yield from within(f"{where}.answers.tokens", heard["tokens"], 2 * width, original["vocab_size"])
     if heard["directions"] is not None:
         yield from within(f"{where}.answers.directions", heard["directions"], 1, heard["used"])
     who = heard["recording"]

@@ -16,6 +16,7 @@ from irwm.report.plots.decoys import decoy_risks
 from irwm.report.plots.ranking import ranking
 from irwm.report.plots.similarities import similarities
 from irwm.report.plots.theme import about, label
+from irwm.report.wording import is_generated
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def document_figures(document: schema.Report, *, dark: bool = False) -> dict[str
     """The figures of a document by name, in the order of `FIGURES`.
 
     `figure-recipients` only if recipients were traced, `figure-paper` only if it says more, `figure-decoys` only if
-    decoys were ranked. Figures of one key name it.
+    decoys were ranked. Figures of one key name it. Generated text shows nothing else than recipients.
     """
     parameters = Parameters.from_dict(document["parameters"])
     positions = document["reading"]["positions"]
@@ -93,6 +94,8 @@ def document_figures(document: schema.Report, *, dark: bool = False) -> dict[str
     drawn = {}
     if document["tracing"] is not None:
         drawn["figure-recipients"] = ranking(document["tracing"], dark=dark, accuses=tracing_words.accuses(document))
+    if is_generated(document["items"]["suspect"]["answers"]):
+        return drawn
     of_key = {
         "figure-positions": detection.position_ranks(reading, parameters, rows, texts, dark=dark),
         "figure-ranks": detection.sorted_ranks(reading, parameters, rows, texts, dark=dark),

@@ -110,6 +110,7 @@ def render_html(document: schema.Report, json_name: str = "") -> str:
         parameters=list(_settings(document["parameters"])),
         figures=figures,
         paper_is_reading=same_reading(document),
+        text=wording.is_generated(document["items"]["suspect"]["answers"]),
     )
 
 

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import irwm
 from irwm import Checkpoint, Finding, Key, Manifest
+from irwm.answers.suspect import GeneratingSuspect
 from irwm.checkpoint.files import open_regular, read_small, resolved, stays_inside
 from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.layout import CONFIG_NAME
 from irwm.checkpoint.model import folder_of, is_single_file
+from irwm.checkpoint.served_model import ANSWERS
 from irwm.checkpoint.served_source import Heard
 from irwm.checkpoint.tokens import TOKENIZER_FILES
 from irwm.checkpoint.weight_sets import ADAPTER_CONFIG
@@ -94,7 +96,10 @@ class ItemDescription:
 
     @classmethod
     def of(
-        cls, checkpoint: Checkpoint, name: str = "", hashes: Manifest | Mapping[str, str] | None = None
+        cls,
+        checkpoint: Checkpoint | GeneratingSuspect,
+        name: str = "",
+        hashes: Manifest | Mapping[str, str] | None = None,
     ) -> ItemDescription:
         """The description of an opened checkpoint. Reads its embedding once, for the fingerprint.
 
@@ -104,6 +109,8 @@ class ItemDescription:
             hashes: SHA-256 by file name relative to the folder: the manifest of a release, or hashes just computed.
         """
         known = dict(hashes.files if isinstance(hashes, Manifest) else hashes or {})
+        if isinstance(checkpoint, GeneratingSuspect):
+            return _of_generated(checkpoint, known)
         sizes = {part.file: part.seen.size for tensor in checkpoint.tensors.values() for part in tensor.parts}
         # An adapter's config holds no tensor, but it decides how much the adapter changes.
         weights = {shown_path(shard.name): sizes.get(shard) or shard.stat().st_size for shard in checkpoint.shards}
@@ -128,6 +135,27 @@ class ItemDescription:
             notes=(*checkpoint.notes, MORE_FILES) if len(others) > MOST_OTHER else tuple(checkpoint.notes),
             answers=checkpoint.answers,
         )
+
+
+def _of_generated(suspect: GeneratingSuspect, hashes: Mapping[str, str]) -> ItemDescription:
+    """The description of a suspect that is known only by generated text: its tokens are the original's."""
+    file = shown_path(suspect.path.name)
+    return ItemDescription(
+        name=name_of_answers(suspect.answers),
+        family=ANSWERS,
+        dtype=ANSWERS,
+        vocab_size=suspect.original.vocab_size,
+        hidden_size=suspect.original.hidden_size,
+        tied=False,
+        heads=0,
+        kv_heads=0,
+        head_dim=0,
+        fingerprint=suspect.fingerprint,
+        bytes_total=suspect.bytes_total,
+        files=(FileRecord(file, suspect.bytes_total, hashes.get(file, "")),),
+        notes=suspect.notes,
+        answers=suspect.answers,
+    )
 
 
 def name_of_answers(heard: Heard | None) -> str:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from irwm.checkpoint.served_source import GENERATED_TOKENS
 from irwm.errors import printable
 from irwm.evidence.examination import LEAST_SQUARES
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
 from irwm.report import schema
 from irwm.report.numbers import decimal, number, rounded_up, sure
 from irwm.report.structure import LONGEST_TEXT
-from irwm.report.wording import as_sentence
+from irwm.report.wording import as_sentence, is_generated, scale
 from irwm.scheme.parameters import HEAD
 
 NOTHING_UNDONE = Markup("No change had to be undone")
@@ -107,6 +108,10 @@ def of_answers(heard: schema.Answers) -> Markup:
     """The amount of answers of a suspect that only answers."""
     left = heard["given"] - heard["used"]
     more = f"; {number(left)} more contain too little" if left else ""
+    if is_generated(heard):
+        told = "each with its log-probability" if scale(heard) == GENERATED_TOKENS else "without log-probabilities"
+        return _say("{} answers with {} generated tokens, {}{}", number(heard["used"]), number(heard["tokens"]), told,
+                    more)  # fmt: skip
     return _say("{} answers, each with the log-probabilities of {} tokens{}", number(heard["used"]),
                 number(heard["tokens"]), more)  # fmt: skip
 
@@ -124,7 +129,10 @@ def recognised(document: schema.Report) -> list[tuple[Markup, Markup]]:
     item, alignment = document["items"]["suspect"], document["alignment"]
     if item["answers"]:
         head = _say("{} rows, recovered in {} directions", number(item["vocab_size"]), number(item["hidden_size"]))
-        facts = [(Markup("Model"), of_answers(item["answers"])), (Markup("Output head"), head)]
+        facts = [(Markup("Model"), of_answers(item["answers"]))]
+        if is_generated(item["answers"]):
+            return facts
+        facts.append((Markup("Output head"), head))
     else:
         embedding = _say(
             "{} tokens × {} coordinates, {}, in {}",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from irwm import Checkpoint, Examination, Finding, Key, detect_each
+from irwm.answers.suspect import GeneratingSuspect, trace_generated, unread_mark
 from irwm.checkpoint.files import listed
 from irwm.errors import printable
 from irwm.evidence.decoys import decoys as rank_decoys
@@ -43,7 +44,7 @@ class Again:
     Attributes:
         differences: in the document's order; empty when the report is reproduced.
         examined, finding: the examination and its result; None if the items or the key are not those that the report
-            names, because a detection would then prove nothing.
+            names, because a detection would then prove nothing. Generated text has no examination of weights.
         tracing: its section "tracing"; None if the document has none.
         complete: every recipient was traced again.
         not_there: in words, what the report lists as not read and what the suspect does not have now.
@@ -59,7 +60,7 @@ class Again:
 
 def reproduce(
     document: schema.Report,
-    suspect: Checkpoint,
+    suspect: Checkpoint | GeneratingSuspect,
     model: Checkpoint,
     key: Key,
     device: str = "cpu",
@@ -72,7 +73,7 @@ def reproduce(
 
 def examine_again(
     document: schema.Report,
-    suspect: Checkpoint,
+    suspect: Checkpoint | GeneratingSuspect,
     model: Checkpoint,
     key: Key,
     device: str = "cpu",
@@ -109,6 +110,8 @@ def examine_again(
     wrong = [Difference(w, r, f) for (w, r), f in zip(recorded.items(), found, strict=True) if r != f]
     if wrong:
         return Again(tuple(wrong))
+    if isinstance(suspect, GeneratingSuspect):
+        return _generated_again(document, suspect, model, key, keys, device)
     # If the suspect is given alone, only the report says what else came with it.
     unread_here = listed(suspect.unread)
     unread, not_there = unread_here or recorded_unread, "" if unread_here else recorded_unread
@@ -138,6 +141,43 @@ def examine_again(
         section_of_decoys = None if ranked is None else plain(decoy_section(ranked, finding))
         differing += differences("error_rates.decoys", recorded_decoys, section_of_decoys)
     return Again(tuple(differing), examined, finding, again["tracing"], complete, not_there)
+
+
+def _generated_again(
+    document: schema.Report,
+    suspect: GeneratingSuspect,
+    model: Checkpoint,
+    key: Key,
+    keys: Sequence[Key],
+    device: str,
+) -> Again:
+    """The same for a suspect that is known only by what it generated."""
+    recorded, tried = document["tracing"], document["evaluation"]["keys_tried"]
+    finding = unread_mark(key, model, tried, document["seed"])
+    section: schema.Tracing | None = None
+    complete = False
+    if recorded is not None:
+        known = {each.commitment: each for each in (key, *keys) if each.parameters.noise_coordinates}
+        complete = _are_all(recorded, known)
+        ranked = dict.fromkeys(row["commitment"] for row in recorded["ranked"] if row["commitment"] in known)
+        chosen = [known[commitment] for commitment in ({**ranked, **dict.fromkeys(known)} if complete else ranked)]
+        section = recorded
+        if chosen:
+            # The decoys are the same only if all recipients are.
+            decoys = len(recorded["decoys"]) if complete else 0
+            found = trace_generated(suspect.generated, model, chosen, tried, recorded["risk"], decoys, device)
+            section = tracing.section(tracing.Traced(found, chosen, {}))
+            if not complete:
+                again = {row["commitment"]: row for row in section["ranked"]}
+                rows = [{**again.get(row["commitment"], row), "place": row["place"]} for row in recorded["ranked"]]
+                section = {**recorded, "ranked": plain(rows)}
+                section = {**section, **tracing.summary(section)}
+    rows_shown = finding.marked_rows.tolist() if document["rows_disclosed"] else None
+    computed = examination(finding, rows_shown, None, section)
+    computed["verdict"] = {**computed["verdict"], **after_controls(computed["verdict"], document["self_tests"])}
+    whole: Mapping[str, object] = document
+    differing = [each for part, value in computed.items() for each in differences(part, whole[part], value)]
+    return Again(tuple(differing), None, finding, computed["tracing"], complete)
 
 
 def _are_all(recorded: schema.Tracing, known: Mapping[str, Key]) -> bool:

@@ -21,6 +21,8 @@ Word = Literal["found", "not found", "inconclusive"]
 RestsOn = Literal["mark", "tracing"]
 Place = Literal["embedding", "head"]
 Map = Literal["aligned", "least squares"]
+# Of a tracing: in generated text there is no map, but a weighting of the tokens.
+TracedBy = Literal["aligned", "least squares", "text", "log-probabilities"]
 Statistic = Literal["joint", "sum", "difference"]
 Invariant = Literal["original", "suspect"]
 Origin = Literal["derived", "not derived", "cannot tell"]
@@ -63,7 +65,7 @@ class Recording(TypedDict):
     endpoint: str
     model: str
     api: str
-    scale: Literal["all tokens", "chosen tokens"]
+    scale: Literal["all tokens", "chosen tokens", "generated tokens", "text"]
     original: str
     prompt_seed: int
     prompts: int
@@ -305,7 +307,7 @@ class Traced(Compared):
     """The measured part of a tracing."""
 
     recipients: int
-    by: Map
+    by: TracedBy
     place: Place
     aligned: bool
     rows: int

@@ -172,7 +172,8 @@ def verdict(finding: Finding, found: schema.Tracing | None) -> schema.Said:
     if found is None or finding.faults:
         return mark
     if found["named"]:
-        said = [] if finding.verdict == FOUND else [words.mark_by_itself(finding)]
+        unread = finding.verdict == FOUND or words.is_of_text(found)
+        said = [] if unread else [words.mark_by_itself(finding)]
         return {
             "word": FOUND,
             "reason": words.named_reason(found),

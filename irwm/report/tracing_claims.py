@@ -11,6 +11,8 @@ from irwm.evidence.finding import FORMS, FOUND, MARK, NOT_FOUND
 from irwm.evidence.verdict import FOUND_LOG10_RISK
 from irwm.report import schema, tracing
 from irwm.report.claims import Claim, at_least, digest, each, equal, must, one_of, present_and_count, within
+from irwm.report.tracing_words import is_of_text
+from irwm.report.wording import is_generated
 from irwm.scheme.parameters import PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.recognition import DECOYS, NOBODY, recognised
@@ -45,7 +47,10 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     yield from _rows(found, document["items"]["original"]["vocab_size"])
     yield from _others(found)
     yield from _marks(document, found)
+    of_text = is_generated(document["items"]["suspect"]["answers"])
+    yield from must(is_of_text(found) == of_text, "tracing.by", found["by"], "a map of rows, or a weighting of tokens")
     alone = found["tensors_read"] == document["evaluation"]["tensors_read"] == 1 and found["place"] == document["place"]
+    alone = alone and not of_text
     if alone:  # then both use the only alignment
         yield "tracing.aligned", found["aligned"], document["alignment"]["aligned"]
     reasons = recognised(
@@ -53,6 +58,7 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
         aligned=found["aligned"],
         why=document["alignment"]["reason"],
         nothing=all(row["z"] is None for row in found["ranked"]),
+        text=of_text,
     )
     # With several tensors or places, another one may not have been aligned, for its own reason.
     fits = found["reason"] in reasons or (not alone and not found["aligned"] and found["reason"].startswith(NOBODY))
@@ -67,7 +73,10 @@ def _row(where: str, row: schema.Recipient, i: int, found: schema.Tracing, paid:
     yield f"{where}.log10_risk", row["log10_risk"], risk
     yield f"{where}.named", row["named"], risk <= math.log10(found["risk"])
     yield from digest(f"{where}.commitment", row["commitment"])
-    yield from must(row["share"] is not None or not row["named"], f"{where}.share", None, "the weight of the copy")
+    if is_of_text(found):
+        yield f"{where}.share", row["share"], None
+    else:
+        yield from must(row["share"] is not None or not row["named"], f"{where}.share", None, "the weight of the copy")
 
 
 def _order(found: schema.Tracing) -> Iterator[Claim]:

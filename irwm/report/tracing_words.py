@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from irwm import Finding
+from irwm.answers.weights import LOG_PROBABILITIES, TEXT
 from irwm.report import numbers, schema
 from irwm.report.numbers import counted, number, one_in
 
@@ -20,6 +21,13 @@ METHOD = (
     "original are added up with each recipient’s signs. For a copy that had no part in the suspect, the signs are like "
     "tosses of a fair coin, and the sum (z, in units of its own deviation) stays near 0. For a copy that had a part, "
     "z grows with the square root of the numbers compared, for any number of mixed copies."
+)
+METHOD_OF_TEXT = (
+    "Each recipient’s copy has faint noise in all rows of its embedding and output head. The place and the sign of "
+    "this noise follow from that recipient’s key alone. The gradient of the likelihood of the generated tokens, "
+    "computed on the original, is added up with each recipient’s signs. For a copy that generated none of the tokens, "
+    "the signs are like tosses of a fair coin, and the sum (z, in units of its own deviation) stays near 0. For a copy "
+    "that generated them, z grows with their number. Each recipient has the largest z of all places and weightings."
 )
 ERROR_RATE = (
     "A recipient is named only if the odds of naming anyone who had no part, over all keys tried and all tensors "
@@ -46,6 +54,11 @@ LIMITATIONS = (
     "by chance. A commitment to the key that is dated before the copies were issued and counted rules this out.",
 )
 COMPARED = "The corrected odds say how often any recipient who had no part would reach this z."
+
+
+def is_of_text(found: schema.Tracing) -> bool:
+    """Whether the recipients were traced in generated text."""
+    return found["by"] in (TEXT, LOG_PROBABILITIES)
 
 
 def is_one_copy(copies: float) -> bool:
@@ -77,6 +90,8 @@ def sentence(found: schema.Tracing) -> str:
     copies = found["copies_estimated"]
     alone = found["named"] == 1 and copies is not None and is_one_copy(copies)
     made = whose_copies(found)
+    if is_of_text(found):
+        return f"{made[:1].upper()}{made[1:]} had a part in the answers. {wrong_name(found['log10_risk'] or 0.0)}"
     if not alone and copies is not None:
         made = f"at least {made} (about {max(found['named'], round(copies))} copies in all)"
     return f"The suspect was made from {made}. {wrong_name(found['log10_risk'] or 0.0)}"
@@ -149,6 +164,8 @@ def nobody_named(found: schema.Tracing) -> str:
 def read_by_rule(found: schema.Tracing) -> str:
     """How many of several recipients the rank rule was applied to."""
     read, all_of = found["read_by_rank_rule"], found["recipients"]
+    if is_of_text(found):
+        return "The rank rule reads marks in weights, so it was applied to no key."
     if all_of == 1:
         return ""
     if read >= all_of:
@@ -164,7 +181,8 @@ def corrections(found: schema.Tracing) -> str:
     paid = f"× {number(found['keys_tried'])} for the keys tried"
     if found["tensors_read"] > 1:
         paid += f"; × {found['tensors_read']} for the suspect’s tensors that may be its embedding"
-    paid += f"; × {found['maps']} for the maps under which the rows are read"
+    maps = "the weightings of the tokens" if is_of_text(found) else "the maps under which the rows are read"
+    paid += f"; × {found['maps']} for {maps}"
     if found["places"] > 1:
         paid += f"; × {found['places']} for the places that are searched for noise, embedding and output head"
     paid += f"; × {found['forms']} for the forms of evidence, mark and fingerprint"
@@ -184,6 +202,12 @@ def propositions(found: schema.Tracing) -> list[str]:
     """The two propositions between which a tracing is weighed."""
     which = whose_copies(found)
     each = " each" if found["named"] > 1 else ""
+    if is_of_text(found):
+        return [
+            f"{which[:1].upper()}{which[1:]}{each} had a part in the answers, directly or after changes.",
+            "At least one of those named had no part. The answers were made without that copy, and their agreement "
+            "with that recipient’s noise is chance.",
+        ]
     return [
         f"{which[:1].upper()}{which[1:]}{each} had a part in the suspect’s embedding, directly or after changes.",
         "At least one of those named had no part. The suspect is unrelated or was made without that copy, and its "

@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from irwm import Checkpoint, Key, open_suspect
+from irwm.answers.recorded_responses import holds_responses
+from irwm.answers.suspect import GeneratingSuspect, open_generated
 from irwm.errors import IrwmError, printable, shown_path
 from irwm.release.manifest import MANIFEST_NAME, verify_manifest
-from irwm.report import schema
+from irwm.report import schema, tracing
 from irwm.report.checks import (
     CHOICES,
     CONTROLS,
@@ -32,9 +34,9 @@ from irwm.report.checks import (
 from irwm.report.controls import WAY, check_controls
 from irwm.report.items import FileRecord, ItemDescription, KeyInfo
 from irwm.report.reader_inputs import Brought
-from irwm.report.reproduction import Again, examine_again, not_as_recorded, same
+from irwm.report.reproduction import Again, differences, examine_again, not_as_recorded, same, should_be
 from irwm.report.structure import plain
-from irwm.tracing.recognition import RISK
+from irwm.tracing.recognition import DECOYS, RISK
 
 
 def opened(
@@ -57,7 +59,7 @@ def examined_again(document: schema.Report, brought: Brought) -> list[Check]:
     if brought.seen_utc is not None:
         checks.append(of_document(SEEN, partial(check_seen, document, brought.seen_utc)))
     original, no_original = opened(ORIGINAL, brought.original)
-    suspect, no_suspect = opened(SUSPECT, brought.suspect, base=original)
+    suspect, no_suspect = _suspect(brought.suspect, original)
     items = {SUSPECT: document["items"]["suspect"], ORIGINAL: document["items"]["original"]}
     for role, item, failed in ((SUSPECT, suspect, no_suspect), (ORIGINAL, original, no_original)):
         if failed is not None:
@@ -75,6 +77,18 @@ def examined_again(document: schema.Report, brought: Brought) -> list[Check]:
         return [*checks, Check(EXAMINATION, None, f"not run again, which also needs {missing}")]
     run = partial(examine_again, document, suspect, original, key, brought.device, brought.keys)
     return [*checks, *_again(document, run, key, brought.keys)]
+
+
+def _suspect(
+    item: Checkpoint | str | Path | None, original: Checkpoint | None
+) -> tuple[Checkpoint | GeneratingSuspect | None, Check | None]:
+    """The suspect in any form; see `opened`."""
+    if item is None or isinstance(item, Checkpoint) or original is None or not holds_responses(item):
+        return opened(SUSPECT, item, base=original)
+    try:
+        return open_generated(item, original), None
+    except IrwmError as error:
+        return None, Check(SUSPECT, None, f"the suspect could not be opened: {said(error)}", asked=True)
 
 
 def _own_key(document: schema.Report, keys: Sequence[Key]) -> Key | None:
@@ -97,13 +111,15 @@ def _again(document: schema.Report, run: Callable[[], Again], key: Key, keys: Se
         return
     again = found[0]
     examined, finding = again.examined, again.finding
-    assert examined is not None
     assert finding is not None
-    yield guarded(CONTROLS, lambda: check_controls(document, examined, key, finding, again.tracing), asked=True)
+    if examined is None:
+        yield guarded(CONTROLS, lambda: check_decoys(document, again), asked=True)
+    else:
+        yield guarded(CONTROLS, lambda: check_controls(document, examined, key, finding, again.tracing), asked=True)
     yield guarded(RECIPIENTS, lambda: check_recipients(document, again, keys))
 
 
-def check_item(recorded: schema.Item, role: str, item: Checkpoint) -> Check:
+def check_item(recorded: schema.Item, role: str, item: Checkpoint | GeneratingSuspect) -> Check:
     """Whether a model is the one that was examined: every file by its SHA-256, and the embedding by its fingerprint.
 
     A release has its own list of hashes (SHA256SUMS); a file that no longer matches it is reported too.
@@ -121,7 +137,7 @@ def check_item(recorded: schema.Item, role: str, item: Checkpoint) -> Check:
     return Check(role, True, f"every file has the SHA-256 that the report names: {listed(names)}{rest}")
 
 
-def wrong_in_item(recorded: schema.Item, item: Checkpoint) -> list[str]:
+def wrong_in_item(recorded: schema.Item, item: Checkpoint | GeneratingSuspect) -> list[str]:
     """The differences between a model and its description in a report, each as a part of a sentence."""
     wrong = []
     shards = {shown_path(shard.name): shard for shard in item.shards}
@@ -179,7 +195,7 @@ def not_as_described(recorded: Mapping[str, object], found: Mapping[str, object]
     ]
 
 
-def _against_own_manifest(item: Checkpoint) -> list[str]:
+def _against_own_manifest(item: Checkpoint | GeneratingSuspect) -> list[str]:
     if not (item.path / MANIFEST_NAME).is_file():
         return []
     try:
@@ -206,6 +222,22 @@ def check_key(document: schema.Report, key: Key) -> Check:
         return Check(KEY, False, f"the report describes this key differently from the key itself: {listed(wrong)}")
     said_of = "with the same owner, recipient, scale, original and settings"
     return Check(KEY, True, f"it is the key that the report is about, commitment {key.commitment[:16]}…, {said_of}")
+
+
+def check_decoys(document: schema.Report, again: Again) -> Check:
+    """Whether the one control of generated text is in the report and reads as recorded: recipients without a copy."""
+    tests, traced = document["self_tests"], again.tracing
+    expected = [] if traced is None or not traced["decoys"] else [tracing.control(traced)]
+    wrong = list(differences("self_tests", tests, plain(expected))) if len(tests) == len(expected) else []
+    if wrong:
+        return Check(CONTROLS, False, f"run again, {len(wrong)} values differ: {should_be(wrong, 60)}")
+    if len(tests) != len(expected):
+        return Check(CONTROLS, None, "the report has other controls than this examination")
+    if traced is None or len(traced["decoys"]) < DECOYS:
+        return Check(CONTROLS, None, f"the report lacks these controls: {tracing.control_name(DECOYS)}")
+    if not again.complete:
+        return Check(CONTROLS, None, "not run again, which also needs every recipient’s key")
+    return Check(CONTROLS, True, "run again, every control reads as recorded")
 
 
 def check_recipients(document: schema.Report, again: Again, keys: Sequence[Key]) -> Check:

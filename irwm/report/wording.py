@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from irwm import Finding, Parameters
+from irwm.checkpoint.served_source import GENERATED
 from irwm.errors import printable
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, NOT_FOUND
 from irwm.evidence.verdict import odds
@@ -40,11 +41,21 @@ BY_ANSWERS = (
     "Answers with log-probabilities reveal a model’s output head, where a mark can be read. They say nothing about "
     "its embedding, unless that is also the output head, and nothing about its layers."
 )
+# For a suspect that is known only by generated text.
+BY_TEXT = (
+    "Generated text shows only the noise of recipients’ copies. No mark and no descent can be read from it, so it "
+    "clears no one."
+)
 ANSWERS_LIMITS = (
     "The suspect is known only by its answers. They reveal the rows of its output head. They say nothing about its "
     "embedding, unless that is also the output head, and nothing about its layers, so attention was not compared. "
     "Noise on the log-probabilities, a retrained output head, false numbers for unlikely tokens, or answers that "
     "give only the likeliest tokens can hide a mark."
+)
+GENERATED_LIMITS = (
+    "The suspect is known only by what it generated. No mark and no descent can be read from that, only the noise of a "
+    "recipient’s copy. Few tokens, a text in front of the prompts that is not known, retraining and coarse number "
+    "formats hide this noise. So these answers clear nobody."
 )
 ANSWERS_SOURCE = (
     "Only the person who recorded the answers states that they came from the named endpoint at the stated times. The "
@@ -150,8 +161,20 @@ def by_fingerprint(recipient: str, owner: str = "") -> str:
     return f"The suspect carries the fingerprint of {f'the copy issued to “{recipient}”' if recipient else release}."
 
 
+def scale(heard: schema.Answers) -> str:
+    """The scale of a recording; "" without one."""
+    return heard["recording"]["scale"] if heard["recording"] is not None else ""
+
+
+def is_generated(heard: schema.Answers | None) -> bool:
+    """Whether a suspect is known only by generated text, which shows no weights."""
+    return heard is not None and scale(heard) in GENERATED
+
+
 def question(document: schema.Report) -> str:
     """The question that the report answers, as a heading after the suspect’s name."""
+    if is_generated(document["items"]["suspect"]["answers"]):
+        return "whose copy gave them?"
     if document["tracing"] is not None:
         return "whose copy was it made from?"
     return "whose mark does it carry?"
@@ -316,6 +339,17 @@ def propositions(computed: schema.Examination, commitment: str, recipient: str) 
     ]
 
 
+# Limits of examinations that rank marked rows and compare weights.
+_OF_WEIGHTS = (
+    "The chances given assume that, in a model without the mark, the order in which the key reads a row’s entries "
+    "is no different from any other order, and that the positions are independent of one another.",
+    "The likelihood ratio assumes a family of distributions for the ranks of a marked copy that was tampered with. "
+    "The family is stated next to the ratio; another one would give another number. For any family, a ratio of c "
+    "or more occurs without the mark at most once in c times.",
+    "“Same origin” says that the suspect and the original have a common origin. Similarity has no direction: the "
+    "suspect may descend from the original, both from a third model, or the original from the suspect. Dates can "
+    "show which, and are not examined here.",
+)
 ROWS_WITHHELD = "This copy of the report does not say which rows carry the mark; the key derives them again."
 
 
@@ -341,26 +375,21 @@ def limitations(
         "earlier. The case file lists every examination that was filed.",
         "Items are identified by the hashes of their weight files and of the other files in their folder, such "
         "as the configuration and the tokenizer.",
-        "The chances given assume that, in a model without the mark, the order in which the key reads a row’s entries "
-        "is no different from any other order, and that the positions are independent of one another.",
-        "The likelihood ratio assumes a family of distributions for the ranks of a marked copy that was tampered with. "
-        "The family is stated next to the ratio; another one would give another number. For any family, a ratio of c "
-        "or more occurs without the mark at most once in c times.",
-        "“Same origin” says that the suspect and the original have a common origin. Similarity has no direction: the "
-        "suspect may descend from the original, both from a third model, or the original from the suspect. Dates can "
-        "show which, and are not examined here.",
     ]
+    text = any(item.answers is not None and item.answers.generated for item in items)
+    if not text:
+        said += _OF_WEIGHTS
     if found is not None:
-        said += tracing_words.LIMITATIONS
-    if not finding.alignment.aligned:
+        said += [each for each in tracing_words.LIMITATIONS if not text or each != tracing_words.ESTIMATE]
+    if not finding.alignment.aligned and not text:
         said.append(
             "The suspect could not be put into the original’s coordinates. A mark that is found in it still counts. If "
             "none is found, this examination cannot distinguish an unrelated model from a disguise that this version "
             "cannot undo."
         )
     if any(item.answers is not None for item in items):
-        said += [ANSWERS_LIMITS, ANSWERS_SOURCE]
-    if finding.paper is None:
+        said += [GENERATED_LIMITS if text else ANSWERS_LIMITS, ANSWERS_SOURCE]
+    if finding.paper is None and not text:
         said.append(
             "The published method’s own reading is missing: it needs the suspect’s first attention layer, which could "
             "not be used."
@@ -370,7 +399,7 @@ def limitations(
             "No self-tests were run with this examination: neither a key that was never inserted nor an unrelated "
             "model was examined in the same way as a control."
         )
-    if not measured:
+    if not measured and not text:
         said.append("No decoy keys were ranked with this examination, so its error rate is computed and not measured.")
     if any(not file.sha256 for item in items for file in item.files) or any(not item.files for item in items):
         said.append(
@@ -382,12 +411,33 @@ def limitations(
     return said
 
 
+def _generated_again(original: str, file: str, risk: float) -> list[str]:
+    return [
+        "import irwm",
+        "from irwm.answers.suspect import open_generated",
+        "from irwm.report import from_json, reproduce",
+        "",
+        f"model = irwm.open_checkpoint({original})   # the path to the original",
+        f"suspect = open_generated({file}, model)   # to the recorded answers",
+        'keys = [irwm.Key.from_bytes(open(name, "rb").read()) for name in ["KEY FILES FROM THE VAULT"]]',
+        f"traces = irwm.trace_answers(suspect.generated, model, keys, risk={risk:g})",
+        "print([(trace.recipient, round(trace.z, 3), trace.named) for trace in traces])",
+        "",
+        'document = from_json(open("THE JSON FILE OF THIS REPORT", "rb").read())',
+        'key = next(each for each in keys if each.commitment == document["key"]["commitment"])',
+        "print(reproduce(document, suspect, model, key, keys=keys))   # [] when every number agrees",
+    ]
+
+
 def reproduction(
     finding: Finding, suspect: ItemDescription, original: ItemDescription, found: schema.Tracing | None = None
 ) -> schema.Reproduce:
     """Python lines that run the same detection, and the output that they must print."""
     ours, theirs = (json.dumps(printable(item.name)) for item in (original, suspect))
     reading = finding.reading
+    if suspect.answers is not None and suspect.answers.generated and found is not None:
+        file = json.dumps(printable(suspect.files[0].name))
+        return {"python": _generated_again(ours, file, found["risk"]), "tolerance": TOLERANCE}
     opening = f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})   # to this item"
     if suspect.answers is not None:
         file = json.dumps(printable(suspect.files[0].name if suspect.files else suspect.name))

@@ -281,14 +281,18 @@ def _reason(traces: Sequence[Trace], alignment: Alignment, noisy: bool, own: boo
     return recognised(named, aligned=alignment.aligned, why=alignment.reason, nothing=nothing)[0]
 
 
-def recognised(named: int, *, aligned: bool, why: str, nothing: bool) -> tuple[str, ...]:
+def recognised(named: int, *, aligned: bool, why: str, nothing: bool, text: bool = False) -> tuple[str, ...]:
     """The sentences that an outcome can have, the usual one first.
 
     Args:
         named: how many recipients are named.
         aligned, why: of the alignment.
         nothing: whether no recipient has a z.
+        text: whether they were traced in generated text.
     """
+    if text:
+        who = "At least one recipient's copy" if named == 1 else f"The copies of at least {named} recipients"
+        return (f"{who} had a part in the answers." if named else "No recipient's copy is recognised in the answers.",)
     if named:
         who = "at least one recipient's copy" if named == 1 else f"the copies of at least {named} recipients"
         return (f"The suspect was made from {who}.",)

@@ -15,11 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
+import numpy as np
 import pytest
 
 import irwm
 from tests.jobs.recipients import put_in_vault
 from tests.recording.answers import ENDPOINT, MODEL, write_recording
+from tests.recording.generated import write_generated
 from tests.ui.handlers import Pages, value
 from tools.running_app import REPOSITORY
 from tools.waiting import PATIENCE
@@ -204,6 +206,22 @@ def test_only_one_input_mode_is_shown(officer: Officer) -> None:
         *parts, start = out.values()
         assert [part.visible for part in parts] == shown
         assert start.interactive == (way == "answers"), "the suspect of the other way does not count"
+
+
+def test_recorded_texts_have_a_card_too(officer: Officer, started) -> None:
+    officer.makes_key("Early access 1")
+    officer.comes_into_view()
+    answers = irwm.Answers([np.arange(6)], [2], [-np.ones(4)])
+    file = write_generated(answers, officer.model, officer.pages.root / "answers.jsonl")
+    card, sound = officer.looks_at("answers-model", file, officer.path)
+    assert sound
+    for text in ("<h2>answers.jsonl</h2>", MODEL, ENDPOINT, "1 text of at most 32 tokens"):
+        assert text in card
+    assert officer.starts(answers=(str(file), str(file), None)) == {}
+    file.write_bytes(file.read_bytes()[:60])
+    card, sound = officer.looks_at("answers-model", file, officer.path)
+    assert not sound
+    assert "first line" in card
 
 
 def test_unexaminable_answers_are_reported_below_their_field(officer: Officer) -> None:

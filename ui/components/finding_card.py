@@ -9,7 +9,7 @@ from markupsafe import Markup
 from irwm.evidence.finding import FOUND
 from irwm.report import recognition_words, schema, tracing_words, wording
 from irwm.report.answer import answer, is_original, keys_tried, log10_risk, named, strongest, whose
-from irwm.report.numbers import number, power_html, why_capped
+from irwm.report.numbers import decimal, number, power_html, why_capped
 from irwm.report.recognition_words import chance, clause, origin
 from irwm.report.tracing import TRACING
 from ui.components.verdict_card import Figure, VerdictCard
@@ -25,7 +25,13 @@ def finding_card(document: schema.Report) -> VerdictCard:
     """The card for a document of `irwm.report`."""
     found, items = document["tracing"], document["items"]
     by_tracing = found is not None and found["named"] and document["verdict"]["rests_on"] == TRACING
-    figures = _figures_of_tracing(found) if found is not None and by_tracing else _figures_of_mark(document)
+    heard = items["suspect"]["answers"]
+    if found is not None and by_tracing:
+        figures = _figures_of_tracing(found)
+    elif found is not None and heard and wording.is_generated(heard):
+        figures = _figures_of_text(found, heard)
+    else:
+        figures = _figures_of_mark(document)
     said, names = answer(document), (items["suspect"]["name"], items["original"]["name"])
     why = _why(document, told=bool(said.fault))
     ranked = () if found is None else (power_html(row["log10_risk"]) for row in found["ranked"])
@@ -57,6 +63,24 @@ def _figures_of_tracing(found: schema.Tracing) -> tuple[Figure, Figure]:
             power_html(found["log10_risk"] or 0.0),
             "Odds of a wrong name",
             "Chance that any recipient who took no part is named, corrected for all keys tried",
+        ),
+    )
+
+
+def _figures_of_text(found: schema.Tracing, heard: schema.Answers) -> tuple[Figure, Figure]:
+    """Of generated text that names nobody."""
+    largest = found["ranked"][0]["z"]
+    return (
+        Figure(
+            "–" if largest is None else decimal(largest, 2),
+            "Largest z of a recipient",
+            f"A recipient is named at z = {decimal(found['z_needed'], 2)} or more. Keys tried: "
+            f"{number(found['keys_tried'])}",
+        ),
+        Figure(
+            number(heard["tokens"]),
+            "Generated tokens",
+            "z grows with their number, faster with log-probabilities; too few tokens clear nobody",
         ),
     )
 
@@ -109,8 +133,9 @@ def _why(document: schema.Report, *, told: bool) -> list[str]:
     verdict = document["verdict"]
     lines: list[str] = [] if told else [verdict["reason"]]
     lines += [f"Note: {warning}." for warning in verdict["warnings"]]
-    if document["items"]["suspect"]["answers"]:
-        lines.append(wording.BY_ANSWERS)
+    heard = document["items"]["suspect"]["answers"]
+    if heard:
+        lines.append(wording.BY_TEXT if wording.is_generated(heard) else wording.BY_ANSWERS)
     undone = len(recognition_words.undone(document))
     if undone:
         changes = "one change" if undone == 1 else f"{undone} changes"

@@ -18,6 +18,7 @@ from irwm.report.numbers import power_text
 from irwm.report.received import ARCHIVE, ENDINGS
 from irwm.report.signature_file import ENDING
 from irwm.report.tracing_words import accuses
+from irwm.report.wording import is_generated
 from irwm.report.write import WITHOUT_ROWS, archive
 from storage.errors import RecordNotFoundError, StorageError
 from storage.job_files import JobFiles
@@ -113,7 +114,7 @@ class FindingView:
             drawn.ranking,
             drawn.recognition,
             _table(rows),
-            gr.Column(visible=True),
+            *(gr.Column(visible=any(name in drawn.figures for name in OF_ONE_KEY)) for _ in range(2)),
             key_picker(document, read_others(files, others)),
             *(drawn.figures.get(figure.name) for figure in FIGURES),
         )
@@ -144,7 +145,7 @@ class FindingView:
             "",
             "",
             _table(rows, ranked=False),
-            gr.Column(visible=False),
+            *(gr.Column(visible=False) for _ in range(2)),
             gr.Dropdown(visible=False),
             *(None for _ in FIGURES),
         )
@@ -161,7 +162,8 @@ class Drawn:
         with notices.damaged("the report’s numbers are damaged", AGAIN):
             self.card = verdict_html(finding_card(document))
             self.ranking = ranking_html(document)
-            self.recognition = recognition_html(document)
+            generated = is_generated(document["items"]["suspect"]["answers"])
+            self.recognition = "" if generated else recognition_html(document)
             self.figures = document_figures(document, dark=dark)
 
 
@@ -246,7 +248,7 @@ def finding_view() -> FindingView:
             visible=False,
         )
         table = gr.Dataframe(headers=HEADERS, interactive=False, wrap=True, label="Keys tried", elem_id="keys-tried")
-        with gr.Tabs(elem_id="figures", overflow_behavior="wrap"):
+        with gr.Column() as of_key, gr.Tabs(elem_id="figures", overflow_behavior="wrap"):
             for figure in FIGURES:
                 if figure.tab:
                     with gr.Tab(figure.tab, id=figure.name):
@@ -268,6 +270,7 @@ def finding_view() -> FindingView:
         recognition,
         table,
         numbers,
+        of_key,
         pick,
         *in_order,
     )

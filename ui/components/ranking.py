@@ -58,7 +58,7 @@ def ranking_html(document: schema.Report) -> str:
             body=body,
             more=more,
             rule=tracing_words.read_by_rule(found),
-            estimate=tracing_words.ESTIMATE if found["named"] else "",
+            estimate=tracing_words.ESTIMATE if found["named"] and not tracing_words.is_of_text(found) else "",
         )
     )
 

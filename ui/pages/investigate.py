@@ -11,6 +11,7 @@ import gradio as gr
 from markupsafe import Markup
 
 import irwm
+from irwm.answers.recorded_responses import holds_responses, read_source
 from irwm.checkpoint.candidates import several_in
 from irwm.checkpoint.card import card_of
 from irwm.checkpoint.opening import needs_base
@@ -18,7 +19,7 @@ from irwm.checkpoint.recorded import read_header
 from irwm.checkpoint.suspects import check_header
 from irwm.errors import AnswersError, IrwmError, path_from, printable, shown_path
 from ui.components import notices
-from ui.components.answers_card import OUT, answers_html, how_html
+from ui.components.answers_card import OUT, OUT_OF_TEXT, answers_html, how_html, responses_html
 from ui.components.events import LAST, PRIVATE, in_turn, unchanged
 from ui.components.finding_view import finding_view, first_html
 from ui.components.guarded import guarded
@@ -131,13 +132,13 @@ class Layout:
             self.recorded = suspect_source(
                 context,
                 label="Recorded answers",
-                info=f"The file that this command wrote, such as {OUT}",
+                info=f"The file that a command above wrote, such as {OUT_OF_TEXT} or {OUT}",
                 purpose="answers",
-                upload=f"The recorded answers, one .safetensors file, up to {size_text(UPLOAD_BYTES)}",
-                missing="Record its answers with the command above, then choose the file by its path, or upload it",
+                upload=f"The recorded answers, one .jsonl or .safetensors file, up to {size_text(UPLOAD_BYTES)}",
+                missing="Record its answers with a command above, then choose the file by its path, or upload it",
                 several=False,
                 kind="file",
-                suffixes=(".safetensors",),
+                suffixes=(".safetensors", ".jsonl"),
             )
 
     def _settings(self) -> None:
@@ -447,6 +448,10 @@ def described_answers(path: str | None, base: str | None = None) -> Iterator[tup
         yield "", True
         return
     try:
+        if holds_responses(path):
+            source, count = read_source(path)
+            yield responses_html(Path(path).name, source, count, Path(path).stat().st_size), True
+            return
         header = read_header(path)
     except IrwmError as error:
         yield notices.error_html(error), False

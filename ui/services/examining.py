@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import irwm
+from irwm.answers.suspect import GeneratingSuspect, trace_generated, unread_mark
 from irwm.checkpoint.files import listed
 from irwm.errors import IrwmError, KeyMismatchError, shown_path
 from irwm.evidence.decoys import NUMBER
@@ -52,6 +53,9 @@ ALIGNING = "Aligning the suspect and ranking its marked rows"
 # Files received from others are hashed up to this multiple of the original's bytes, and up to this number of bytes in
 # any case. A sparse file may claim terabytes at no cost to its sender; a copy in float64 has four times the bytes.
 HASHED_SHARE, HASHED_BYTES = 16, 64 << 30
+
+
+Suspect = irwm.Checkpoint | GeneratingSuspect
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,7 @@ class Examined:
 
     def document(
         self,
-        suspect: irwm.Checkpoint,
+        suspect: Suspect,
         original: irwm.Checkpoint,
         case: Mapping[str, str],
         extra: Mapping[str, str],
@@ -184,11 +188,13 @@ class Examined:
             seen_of: maps the suspect's weight files and their SHA-256 to the time since when it is known to exist, ISO
                 8601 with its zone, or "" if not known. None if not looked up.
         """
+        by_text = isinstance(suspect, GeneratingSuspect)
         traced = None
         if self.tracing is not None:
             marks = {i: self.findings[place] for i, place in enumerate(self.traced) if place in self.findings}
-            traced = Traced(self.tracing, [self.keys.keys[place] for place in self.traced], marks)
-        said = {"Keys read by the rank rule": str(len(self.findings))}
+            keys = [self.keys.keys[place] for place in self.traced]
+            traced = Traced(self.tracing, keys, {} if by_text else marks)
+        said = {} if by_text else {"Keys read by the rank rule": str(len(self.findings))}
         stamp = time_stamp(stamp_of(self.keys.ids[self.best])) if stamp_of is not None else None
         if self.keys.damaged:
             said["Damaged records of the vault, left out"] = str(len(self.keys.damaged))
@@ -210,6 +216,7 @@ class Examined:
             tool_versions=installed_versions(),
             extra={**extra, **said},
             self_tests=self.controls,
+            disclose_rows=not by_text,  # no mark was read, so nobody needs its rows
             traced=traced,
             supporting=self.supporting,
             standing=self._standing(traced, stamp, seen),
@@ -385,6 +392,18 @@ class Examiner:
         return self._of_device[device]
 
 
+def examine_generated(suspect: GeneratingSuspect, keys: Keys, device: str, work: Work) -> Examined:
+    """Trace every key with noise in generated text. A mark cannot be read there, and the only control is that of
+    recipients who were never issued a copy."""
+    traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
+    noisy, tried = [keys.keys[i] for i in traced], len(keys.keys)
+    found = trace_generated(suspect.generated, suspect.original, noisy, tried, device=device, progress=work.progress)
+    z = [-math.inf if math.isnan(trace.z) else trace.z for trace in found.traces]
+    best = traced[z.index(max(z))]
+    unread = unread_mark(keys.keys[best], suspect.original, tried, WAY["seed"])
+    return Examined(keys, found, traced, {best: unread}, best, (), (decoy_test(found),), None)
+
+
 def _to_read(keys: Keys, traced: Sequence[int], tracing: Tracing | None) -> list[int]:
     """Places of the keys to read by the rank rule: all without noise, and the most likely of the others."""
     noisy = set(traced)
@@ -425,7 +444,7 @@ def most_hashed(original: irwm.Checkpoint) -> int:
     return max(HASHED_BYTES, HASHED_SHARE * original.bytes_total)
 
 
-def described(checkpoint: irwm.Checkpoint, received: Mapping[str, str]) -> ItemDescription:
+def described(checkpoint: Suspect, received: Mapping[str, str]) -> ItemDescription:
     """A received item as a report describes it, with a note on files that were not hashed."""
     item = ItemDescription.of(checkpoint, hashes=received)
     left_out = [file.name for file in item.files if not file.sha256]
@@ -435,7 +454,7 @@ def described(checkpoint: irwm.Checkpoint, received: Mapping[str, str]) -> ItemD
     return replace(item, notes=(*item.notes, note))
 
 
-def hashes(checkpoint: irwm.Checkpoint, work: Work, original: irwm.Checkpoint | None = None) -> dict[str, str]:
+def hashes(checkpoint: Suspect, work: Work, original: irwm.Checkpoint | None = None) -> dict[str, str]:
     """SHA-256 of the weight files as received.
 
     Args:

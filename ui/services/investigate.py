@@ -6,13 +6,15 @@ import time
 from functools import partial
 
 import irwm
+from irwm.answers.recorded_responses import holds_responses
+from irwm.answers.suspect import GeneratingSuspect, open_generated
 from irwm.evidence.devices import on_device
 from irwm.report.answer import word_of
 from irwm.report.document import from_json, to_json
 from irwm.report.write import for_outsiders, signed_files
 from storage.vault import Vault
 from ui.services.device import device_of
-from ui.services.examining import Examined, Examiner, Keys
+from ui.services.examining import Examined, Examiner, Keys, Suspect, examine_generated
 from ui.services.filing import CaseFiling, case_lines, earliest_timestamp, examiner_of, known_since, report_name
 from ui.services.request import InvestigateRequest
 from ui.services.results import Investigated
@@ -33,7 +35,11 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
     device = device_of(request.device)
     work.progress(0, 0, "Opening suspect and original")
     original = irwm.open_checkpoint(request.original)
-    suspect = irwm.open_suspect(request.suspect, original, request.answers)
+    suspect: Suspect
+    if holds_responses(request.suspect):
+        suspect = open_generated(request.suspect, original)
+    else:
+        suspect = irwm.open_suspect(request.suspect, original, request.answers)
     keys = Keys.chosen(vault, request, original, work)
     described = partial(
         Examined.document,
@@ -48,10 +54,14 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
     def first(found: Examined) -> None:
         work.files.write(FIRST, to_json(described(found, extra={}, hashed=False)))
 
-    with work.executor(keys.places, request.scheduler) as executor:
-        examiner = Examiner(original, keys, request, executor, work.folder)
-        examine = partial(examiner.examine, suspect, work=work, first=first)
-        examined, device = on_device(lambda place: examine(place), device, work.log)
+    if isinstance(suspect, GeneratingSuspect):
+        by_tokens = partial(examine_generated, suspect, keys, work=work)
+        examined, device = on_device(lambda place: by_tokens(place), device, work.log)
+    else:
+        with work.executor(keys.places, request.scheduler) as executor:
+            examiner = Examiner(original, keys, request, executor, work.folder)
+            examine = partial(examiner.examine, suspect, work=work, first=first)
+            examined, device = on_device(lambda place: examine(place), device, work.log)
     document = described(examined, extra={"Device": device, "Seconds": f"{time.monotonic() - started:.1f}"})
     # Filed only after all steps that can fail because of the models.
     filing = CaseFiling.begin(vault, request)

@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+from irwm.answers.recorded_responses import holds_responses, read_source
 from irwm.checkpoint.recorded import holds_answers, read_header
 from irwm.errors import AnswersFileError, IrwmError, path_from, printable
 from irwm.report.items import answers_of
@@ -49,6 +50,9 @@ def run(request: ItemRequest, vault: Vault, work: Work) -> Added:
 def _own_name(path: Path) -> str:
     """The file's or folder's name; recorded answers have the name of the model, as in reports."""
     try:
+        if holds_responses(path):
+            generated = read_source(path)[0]
+            return printable(answers_of(generated.model, generated.endpoint), LONGEST_NAME)
         source = read_header(path).source if holds_answers(path) else None
     except AnswersFileError:  # damaged recordings are items too
         source = None

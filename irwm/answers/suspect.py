@@ -1,0 +1,207 @@
+"""A suspect that is known only by what it generated: who is traced in it, as values that a report prints.
+
+A mark cannot be read from tokens. So the finding of a key is "inconclusive" here, and only the fingerprints can name
+someone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from irwm.alignment import Alignment
+from irwm.answers.answers import Answers
+from irwm.answers.reading import Progress, places_of, readings_of
+from irwm.answers.recorded_responses import RecordedResponses, answers_in, read_recorded_responses
+from irwm.checkpoint import Checkpoint
+from irwm.checkpoint.served_source import GENERATED_TOKENS, TEXT_ALONE, Heard, Recording, utc_text
+from irwm.errors import AnswersError, path_from
+from irwm.evidence.detection import reading_of
+from irwm.evidence.examination import MAPS
+from irwm.evidence.finding import FORMS, Evidence, Finding
+from irwm.evidence.lineage import CANNOT_TELL, Lineage
+from irwm.evidence.verdict import judge
+from irwm.families.schema import TensorRef
+from irwm.keys.key import Key
+from irwm.scheme.parameters import EMBEDDING
+from irwm.tracing.recognition import DECOYS, RISK, recognised
+from irwm.tracing.result import Trace, Tracing
+
+# Completes "The suspect ...".
+NO_MARK = "is known only by what it generated, and no mark can be read from that"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GeneratingSuspect:
+    """A file of recorded responses.
+
+    Attributes:
+        path: the file.
+        original: the answers were encoded with its tokenizer.
+        generated: the answers.
+        answers: the facts about them that a report prints.
+        fingerprint: hex SHA-256 of the file.
+        bytes_total: the file's size.
+        notes: sentences that a reader should see.
+    """
+
+    path: Path
+    original: Checkpoint
+    generated: Answers
+    answers: Heard
+    fingerprint: str
+    bytes_total: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shards(self) -> tuple[Path, ...]:
+        """The file."""
+        return (self.path,)
+
+
+def open_generated(path: str | Path, original: Checkpoint) -> GeneratingSuspect:
+    """A file of recorded responses as a suspect.
+
+    Raises:
+        AnswersFileError, UnsupportedCheckpointError: as `irwm.read_responses`.
+    """
+    file = path_from(path)
+    recorded = read_recorded_responses(file)
+    generated = answers_in(file, recorded, original)
+    notes: tuple[str, ...] = ()
+    if recorded.source.original != original.fingerprint:
+        notes = ("The answers were recorded for another original.",)
+    heard = _heard(recorded, generated)
+    return GeneratingSuspect(file, original, generated, heard, recorded.sha256, recorded.bytes, notes)
+
+
+def _heard(recorded: RecordedResponses, generated: Answers) -> Heard:
+    source, exchanges = recorded.source, recorded.exchanges
+    times = [each.time_ms for each in exchanges]
+    recording = Recording(
+        endpoint=source.endpoint,
+        model=source.model,
+        api=source.api,
+        scale=TEXT_ALONE if generated.log_probabilities is None else GENERATED_TOKENS,
+        original=source.original,
+        prompt_seed=source.prompt_seed,
+        prompts=len({each.request for each in exchanges}),
+        requests=len(exchanges),
+        began=_utc(min(times)),
+        ended=_utc(max(times)),
+        requests_sha256=_digest_of_digests([each.request for each in exchanges]),
+        responses_sha256=_digest_of_digests([each.response for each in exchanges]),
+    )
+    return Heard(len(exchanges), len(generated.sequences), generated.tokens, None, recording)
+
+
+def _utc(time_ms: int) -> str:
+    return utc_text(datetime.fromtimestamp(time_ms / 1000, UTC))
+
+
+def _digest_of_digests(texts: Sequence[str]) -> str:
+    return hashlib.sha256(b"".join(hashlib.sha256(text.encode()).digest() for text in texts)).hexdigest()
+
+
+def trace_generated(
+    answers: Answers,
+    model: Checkpoint,
+    keys: Sequence[Key],
+    keys_tried: int,
+    risk: float = RISK,
+    decoys: int = DECOYS,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Tracing:
+    """The recipients of `irwm.trace_answers` in the form and with the corrections of a tracing in weights, and decoys.
+
+    It corrects for both weightings of the tokens even if the answers allow only one, and for the mark as a second form
+    of evidence: so one key and one suspect have one p, in every form of the suspect.
+
+    Args:
+        keys: with noise.
+        keys_tried: all keys that are tried on the suspect.
+        answers, model, risk, decoys, device, progress: as `irwm.trace_answers` and `irwm.tracing.trace_each`.
+
+    Raises:
+        AnswersError: no key has noise.
+        As `irwm.trace_answers`.
+    """
+    if not any(key.parameters.noise_coordinates for key in keys):
+        raise AnswersError(
+            "none of these keys has a fingerprint, and answers show nothing else",
+            expected="keys with the settings for many recipients", advice="Examine the suspect's weights",
+        )  # fmt: skip
+    readings = readings_of(answers, model, keys, device, progress, decoys)
+    strongest = [max((each[i] for each in readings), key=_strength) for i in range(len(keys) + decoys)]
+    found, best = strongest[: len(keys)], max(strongest[: len(keys)], key=_strength)
+    places = len(places_of(keys, model))
+    paid = math.log10(keys_tried * len(MAPS) * FORMS * places)
+    traces = []
+    for key, each in zip(keys, found, strict=True):
+        log10_risk = min(0.0, each.log10_p + paid)
+        traces.append(Trace(key.recipient, key.owner, each.z, each.log10_p, log10_risk,
+                            log10_risk <= math.log10(risk), math.nan, each.rows))  # fmt: skip
+    named = sum(trace.named for trace in traces)
+    rows = max(trace.rows for trace in traces)
+    return Tracing(
+        traces=tuple(traces),
+        decoys=np.array([each.z for each in strongest[len(keys) :]]),
+        keys_tried=keys_tried,
+        risk=risk,
+        alignment=_nowhere(model),
+        tensors_read=1,
+        maps=len(MAPS),
+        by=best.by,
+        looks=1,
+        rows=rows,
+        first_pass_rows=rows,
+        reason=recognised(named, aligned=False, why="", nothing=False, text=True)[0],
+        places=places,
+        place=best.place,
+    )
+
+
+def unread_mark(key: Key, model: Checkpoint, keys_tried: int, seed: int) -> Finding:
+    """The finding of a key on tokens: its mark was not read, so it is "inconclusive"."""
+    params = key.parameters
+    nothing = np.full((params.positions, 1 + params.permutations), np.nan)
+    reading = reading_of("joint", "original", nothing[:, 0], nothing[:, 1:], params)
+    alignment = _nowhere(model)
+    forms = FORMS if params.noise_coordinates else 1
+    places = len(places_of([key], model))
+    comparisons = keys_tried * len(MAPS) * forms * places
+    verdict, reason = judge(reading, params, alignment, (), comparisons, EMBEDDING)
+    return Finding(
+        verdict=verdict,
+        reason=reason,
+        reading=reading,
+        paper=None,
+        alignment=alignment,
+        lineage=Lineage(CANNOT_TELL, math.nan, math.nan, NO_MARK),
+        parameters=params,
+        commitment=key.commitment,
+        marked_rows=key.choices().marked_rows,
+        seed=seed,
+        keys_tried=keys_tried,
+        maps=len(MAPS),
+        forms=forms,
+        places=places,
+        elsewhere=reading if places > 1 else None,
+    )
+
+
+def _nowhere(model: Checkpoint) -> Alignment:
+    """The alignment of a suspect without rows: all rows of the original are gone."""
+    rows = np.full(model.vocab_size, -1, dtype=np.int64)
+    return Alignment.unmoved(TensorRef(""), NO_MARK, rows, model.hidden_size)
+
+
+def _strength(evidence: Evidence) -> float:
+    return evidence.z if evidence.z == evidence.z else -math.inf

@@ -1,0 +1,159 @@
+"""A suspect that is known only by what it generated: from the file to the signed report and its verification."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irwm
+from irwm.answers.suspect import open_generated
+from irwm.report import from_json, reproduce
+from irwm.report.checks import Check
+from irwm.report.consistency import contradictions
+from irwm.report.verify import verify_report
+from storage import Jobs, Vault
+from storage.job import Job
+from tests.jobs.recipients import given_out, jobs_of, new_vault, put_in_vault, request, run_here
+from tests.recording.generated import ENDPOINT, MODEL, write_generated
+from tools.copies import keys_for
+from tools.generating import prompts, served, text_of
+
+HOLD = ("numbers", "page", "pdf", "suspect", "original", "key", "examination", "controls", "recipients", "choices")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recipient's copy that generated text, and the keys of three recipients in a vault."""
+
+    original: irwm.Checkpoint
+    keys: list[irwm.Key]
+    ids: list[str]
+    answers: irwm.Answers
+    file: Path
+    vault: Vault
+    jobs: Jobs
+    root: Path
+
+    def investigated(self, file: Path, ids: list[str] | None = None, **changes: Any) -> Job:
+        asked = request(self.original.path, ids or self.ids, suspect=str(file), **changes)
+        return run_here("investigate", asked, self.vault, self.jobs)
+
+    def verified(self, report: Path, file: Path, keys: list[irwm.Key]) -> dict[str, Check]:
+        found = verify_report(report / "report.json", suspect=file, original=self.original, keys=keys)
+        return {check.name: check for check in found.checks}
+
+
+@pytest.fixture(scope="module")
+def recorded(gemma_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    root = tmp_path_factory.mktemp("generated")
+    original = irwm.open_checkpoint(gemma_path)
+    keys = keys_for(original, ["second", "guilty", "third"])
+    irwm.insert(original, keys[1], root / "copy")
+    answers = served(root / "copy", prompts(gemma_path, 16), 32)
+    file = write_generated(answers, original, root / "answers.jsonl")
+    vault = new_vault(root / "home")
+    return Recorded(original, keys, put_in_vault(vault, keys), answers, file, vault, jobs_of(vault), root)
+
+
+@pytest.fixture(scope="module")
+def found(recorded: Recorded) -> tuple[Job, Path]:
+    """The job that names the recipient, and the folder of its report."""
+    job = recorded.investigated(recorded.file, answers=True)
+    assert job.state == "done", job.error
+    return job, given_out(recorded.jobs, job.id, recorded.root / "report")
+
+
+@pytest.mark.quick("the only run of this kind of suspect from the job to its report")
+def test_recipient_is_named_and_the_report_states_the_source(recorded: Recorded, found: tuple[Job, Path]) -> None:
+    job, report = found
+    assert job.result["verdict"] == "found"
+    assert job.result["rows"][0]["recipient"] == "guilty"
+    assert [row["named"] for row in job.result["rows"]] == [True, False, False]
+    document = from_json((report / "report.json").read_bytes())
+    item, traced = document["items"]["suspect"], document["tracing"]
+    digest = hashlib.sha256(recorded.file.read_bytes()).hexdigest()
+    assert (item["name"], item["fingerprint"]) == (f"answers of {MODEL} at {ENDPOINT}", digest)
+    assert item["files"] == [{"name": recorded.file.name, "bytes": recorded.file.stat().st_size, "sha256": digest}]
+    assert (item["answers"]["used"], item["answers"]["tokens"]) == (16, recorded.answers.tokens)
+    assert item["answers"]["recording"]["scale"] == "generated tokens"
+    assert (document["verdict"]["rests_on"], document["verdict"]["mark"]) == ("tracing", "inconclusive")
+    assert not document["rows_disclosed"], "no mark was read, so nobody needs its rows"
+    direct = irwm.trace_answers(recorded.answers, recorded.original, recorded.keys)
+    assert traced is not None
+    z = {row["recipient"]: row["z"] for row in traced["ranked"]}
+    assert z == {trace.recipient: pytest.approx(trace.z, rel=1e-4) for trace in direct}
+    assert traced["ranked"][0]["log10_risk"] >= max(direct, key=lambda each: each.z).log10_risk, "no weaker correction"
+    page = (report / "report.html").read_text("utf-8")
+    assert "guilty" in page
+    assert "figure-positions" not in page, "a mark that was not read has no figures"
+
+
+def test_report_is_verified_from_the_file(recorded: Recorded, found: tuple[Job, Path]) -> None:
+    _, report = found
+    checks = recorded.verified(report, recorded.file, recorded.keys)
+    assert {name: checks[name].ok for name in HOLD} == dict.fromkeys(HOLD, True), checks
+    document = from_json((report / "report.json").read_bytes())
+    suspect = open_generated(recorded.file, recorded.original)
+    assert reproduce(document, suspect, recorded.original, recorded.keys[1], keys=recorded.keys) == []
+
+
+@pytest.mark.slow
+def test_with_some_keys_the_others_are_used_as_recorded(recorded: Recorded, found: tuple[Job, Path]) -> None:
+    checks = recorded.verified(found[1], recorded.file, recorded.keys[1:2])
+    assert (checks["examination"].ok, checks["recipients"].ok, checks["controls"].ok) == (True, None, None)
+
+
+@pytest.mark.slow
+def test_other_answers_or_changed_numbers_fail_verification(
+    recorded: Recorded, found: tuple[Job, Path], tmp_path: Path
+) -> None:
+    other = write_generated(recorded.answers, recorded.original, tmp_path / recorded.file.name, model="base-8")
+    assert recorded.verified(found[1], other, recorded.keys)["suspect"].ok is False
+    document = json.loads((found[1] / "report.json").read_bytes())
+    assert list(contradictions(document)) == []
+    for change in (
+        lambda d: d["tracing"]["ranked"][1].update(z=30.0),
+        lambda d: d["tracing"].update(by="aligned"),
+        lambda d: d["tracing"]["ranked"][0].update(share=1.0),
+        lambda d: d["items"]["suspect"]["answers"]["recording"].update(scale="all tokens"),
+        lambda d: d["verdict"].update(mark="not found"),
+    ):
+        changed = copy.deepcopy(document)
+        change(changed)
+        assert list(contradictions(changed))
+
+
+@pytest.mark.slow
+def test_too_few_tokens_clear_nobody(recorded: Recorded, tmp_path: Path) -> None:
+    """Text alone of 512 tokens: inconclusive, also for recipients who had no part."""
+    file = write_generated(text_of(recorded.answers), recorded.original, tmp_path / "text.jsonl")
+    job = recorded.investigated(file)
+    assert job.state == "done", job.error
+    assert job.result["verdict"] == "inconclusive"
+    assert not any(row["named"] or row["verdict"] == "not found" for row in job.result["rows"])
+    report = given_out(recorded.jobs, job.id, tmp_path / "report")
+    document = from_json((report / "report.json").read_bytes())
+    answers = document["items"]["suspect"]["answers"]
+    assert answers is not None
+    assert answers["recording"] is not None
+    assert answers["recording"]["scale"] == "text"
+    checks = recorded.verified(report, file, recorded.keys)
+    assert {name: checks[name].ok for name in HOLD} == dict.fromkeys(HOLD, True), checks
+
+
+def test_keys_without_noise_and_broken_files_are_refused(recorded: Recorded, tmp_path: Path) -> None:
+    plain = irwm.generate_key(recorded.original, secret=bytes(32), owner="Owner")
+    job = recorded.investigated(recorded.file, put_in_vault(recorded.vault, [plain]))
+    assert (job.state, job.error["type"]) == ("failed", "AnswersError")
+    assert job.error["advice"]
+    broken = tmp_path / "cut.jsonl"
+    broken.write_bytes(recorded.file.read_bytes()[:-100])
+    job = recorded.investigated(broken)
+    assert (job.state, job.error["type"]) == ("failed", "AnswersFileError")
+    assert "cut.jsonl" in job.error["file"]

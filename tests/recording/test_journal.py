@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from irwm.answers.recorded_responses import Exchange
 from ui.recording.errors import RecordingError
 from ui.recording.journal import WHOLE, Entry, Journal, Server, journal_of
 
@@ -64,6 +65,19 @@ def test_cut_at_any_byte_loses_at_most_the_last_line(begun: Path, tmp_path: Path
             assert 9 in journal.asked
 
 
+def test_exchanges_survive_reopening_and_a_torn_line(tmp_path: Path) -> None:
+    sent = [Exchange('{"prompt":"é"}', '{"content":"\u2028"}', 5), Exchange("{}", "{}", 6)]
+    with Journal(tmp_path / "a", SETTINGS) as journal:
+        for number, each in enumerate(sent):
+            journal.add_exchange(number, each)
+        assert journal.rows == 2
+    path = journal_of(tmp_path / "a")
+    path.write_bytes(path.read_bytes()[:-9])
+    with Journal(tmp_path / "a", SETTINGS) as journal:
+        assert list(journal.exchanges()) == sent[:1]
+        assert (journal.rows, journal.asked) == (1, {0})
+
+
 def test_journal_is_private_and_used_by_one_process_at_a_time(begun: Path) -> None:
     assert journal_of(begun).stat().st_mode & 0o777 == 0o600
     with Journal(begun, SETTINGS), pytest.raises(RecordingError):
@@ -101,7 +115,14 @@ def test_damage_in_the_middle_or_a_line_of_another_form_is_refused(begun: Path) 
     whole = path.read_bytes()
     places = range(0, len(whole.splitlines(keepends=True)[0]) + 40, 7)
     contents = [whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :] for place in places]
-    for line in (b"[]", b"{}", b'{"what":"answer"}', b'{"what":"server","top":null}', b'{"what":"asked","prompt":"x"}'):
+    for line in (
+        b"[]",
+        b"{}",
+        b'{"what":"answer"}',
+        b'{"what":"server","top":null}',
+        b'{"what":"asked","prompt":"x"}',
+        b'{"what":"exchange","prompt":3,"time":1}',
+    ):
         contents.append(whole + b"%08x %s\n" % (zlib.crc32(line), line) + b"%08x {}\n" % zlib.crc32(b"{}"))
     for content in contents:
         path.write_bytes(content)

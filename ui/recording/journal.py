@@ -202,7 +202,7 @@ class Journal:
         """All requests for generated text with their responses, in the order in which they came."""
         for line in self._lines():
             if line["what"] == "exchange":
-                yield Exchange(line["request"], line["response"], line["time"])
+                yield _exchange(line)
 
     def entries(self) -> Iterator[Entry]:
         """All answers, in the order in which they came."""
@@ -269,6 +269,7 @@ class Journal:
                 rows = int(line["shape"][0]) if "shape" in line else None
                 self._count(int(line["prompt"]), int(line["part"]), float(line["bias"]), rows)
             elif line["what"] == "exchange":
+                _exchange(line)
                 self._count(int(line["prompt"]), WHOLE, 0.0, 1)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise _damaged(self.path) from error
@@ -338,6 +339,10 @@ def _entry(line: AnswerLine, path: Path) -> Entry:
                      line["response"], values)  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path) from error
+
+
+def _exchange(line: ExchangeLine) -> Exchange:
+    return Exchange(str(line["request"]), str(line["response"]), int(line["time"]))
 
 
 def _damaged(path: Path) -> RecordingError:

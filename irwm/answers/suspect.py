@@ -135,7 +135,7 @@ def trace_generated(
     """
     if not any(key.parameters.noise_coordinates for key in keys):
         raise AnswersError(
-            "none of these keys has a fingerprint, and answers show nothing else",
+            "none of these keys has a fingerprint, which is all that answers show",
             expected="keys with the settings for many recipients", advice="Examine the suspect's weights",
         )  # fmt: skip
     readings = readings_of(answers, model, keys, device, progress, decoys)

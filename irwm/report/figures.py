@@ -83,7 +83,7 @@ def document_figures(document: schema.Report, *, dark: bool = False) -> dict[str
     """The figures of a document by name, in the order of `FIGURES`.
 
     `figure-recipients` only if recipients were traced, `figure-paper` only if it says more, `figure-decoys` only if
-    decoys were ranked. Figures of one key name it. Generated text shows nothing else than recipients.
+    decoys were ranked. Figures of one key name it. Generated text shows only recipients.
     """
     parameters = Parameters.from_dict(document["parameters"])
     positions = document["reading"]["positions"]

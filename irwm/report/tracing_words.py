@@ -29,12 +29,12 @@ METHOD_OF_TEXT = (
     "the signs are like tosses of a fair coin, and the sum (z, in units of its own deviation) stays near 0. For a copy "
     "that generated them, z grows with their number. Each recipient has the largest z of all places and weightings."
 )
-ERROR_RATE = (
+BOUND = (
     "A recipient is named only if the odds of naming anyone who had no part, over all keys tried and all tensors "
     "together, are at most one in a million. This is a bound, not an estimate: it holds for every sum of fair random "
-    "signs (Hoeffding; Bentkus and Dzindzalieta), for any numbers in the suspect. The risk includes that of the rank "
-    "rule below: every p of either is corrected for both."
+    "signs (Hoeffding; Bentkus and Dzindzalieta), for any numbers in the suspect."
 )
+ERROR_RATE = f"{BOUND} The risk includes that of the rank rule below: every p of either is corrected for both."
 MEASURED = (
     "In addition, recipients who were never issued a copy (decoys) were scored in the same way; they are shown with "
     "the others."

@@ -45,7 +45,7 @@ class Recorded:
         return run_here("investigate", asked, self.vault, self.jobs)
 
     def verified(self, report: Path, file: Path, keys: list[irwm.Key]) -> dict[str, Check]:
-        found = verify_report(report / "report.json", suspect=file, original=self.original, keys=keys)
+        found = verify_report(report, suspect=file, original=self.original, keys=keys)
         return {check.name: check for check in found.checks}
 
 
@@ -63,10 +63,10 @@ def recorded(gemma_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Reco
 
 @pytest.fixture(scope="module")
 def found(recorded: Recorded) -> tuple[Job, Path]:
-    """The job that names the recipient, and the folder of its report."""
+    """The job that names the recipient, and the numbers of its report."""
     job = recorded.investigated(recorded.file, answers=True)
     assert job.state == "done", job.error
-    return job, given_out(recorded.jobs, job.id, recorded.root / "report")
+    return job, given_out(recorded.jobs, job.id, recorded.root / "report") / job.result["json"]
 
 
 @pytest.mark.quick("the only run of this kind of suspect from the job to its report")
@@ -75,7 +75,7 @@ def test_recipient_is_named_and_the_report_states_the_source(recorded: Recorded,
     assert job.result["verdict"] == "found"
     assert job.result["rows"][0]["recipient"] == "guilty"
     assert [row["named"] for row in job.result["rows"]] == [True, False, False]
-    document = from_json((report / "report.json").read_bytes())
+    document = from_json(report.read_bytes())
     item, traced = document["items"]["suspect"], document["tracing"]
     digest = hashlib.sha256(recorded.file.read_bytes()).hexdigest()
     assert (item["name"], item["fingerprint"]) == (f"answers of {MODEL} at {ENDPOINT}", digest)
@@ -89,7 +89,7 @@ def test_recipient_is_named_and_the_report_states_the_source(recorded: Recorded,
     z = {row["recipient"]: row["z"] for row in traced["ranked"]}
     assert z == {trace.recipient: pytest.approx(trace.z, rel=1e-4) for trace in direct}
     assert traced["ranked"][0]["log10_risk"] >= max(direct, key=lambda each: each.z).log10_risk, "no weaker correction"
-    page = (report / "report.html").read_text("utf-8")
+    page = report.with_suffix(".html").read_text("utf-8")
     assert "guilty" in page
     assert "figure-positions" not in page, "a mark that was not read has no figures"
 
@@ -98,7 +98,7 @@ def test_report_is_verified_from_the_file(recorded: Recorded, found: tuple[Job, 
     _, report = found
     checks = recorded.verified(report, recorded.file, recorded.keys)
     assert {name: checks[name].ok for name in HOLD} == dict.fromkeys(HOLD, True), checks
-    document = from_json((report / "report.json").read_bytes())
+    document = from_json(report.read_bytes())
     suspect = open_generated(recorded.file, recorded.original)
     assert reproduce(document, suspect, recorded.original, recorded.keys[1], keys=recorded.keys) == []
 
@@ -115,7 +115,7 @@ def test_other_answers_or_changed_numbers_fail_verification(
 ) -> None:
     other = write_generated(recorded.answers, recorded.original, tmp_path / recorded.file.name, model="base-8")
     assert recorded.verified(found[1], other, recorded.keys)["suspect"].ok is False
-    document = json.loads((found[1] / "report.json").read_bytes())
+    document = json.loads(found[1].read_bytes())
     assert list(contradictions(document)) == []
     for change in (
         lambda d: d["tracing"]["ranked"][1].update(z=30.0),
@@ -137,8 +137,8 @@ def test_too_few_tokens_clear_nobody(recorded: Recorded, tmp_path: Path) -> None
     assert job.state == "done", job.error
     assert job.result["verdict"] == "inconclusive"
     assert not any(row["named"] or row["verdict"] == "not found" for row in job.result["rows"])
-    report = given_out(recorded.jobs, job.id, tmp_path / "report")
-    document = from_json((report / "report.json").read_bytes())
+    report = given_out(recorded.jobs, job.id, tmp_path / "report") / job.result["json"]
+    document = from_json(report.read_bytes())
     answers = document["items"]["suspect"]["answers"]
     assert answers is not None
     assert answers["recording"] is not None

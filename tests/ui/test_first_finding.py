@@ -53,7 +53,7 @@ def test_finding_appears_before_controls_and_is_replaced_by_the_report(
     assert not before["status"]["signed"]
     assert FIRST not in report_names(files, job.result["json"])
     assert FIRST not in pages.vault.run_files(job.result["run_id"])
-    taken_away, *_ = show(job.id, False, pages.request)
+    taken_away, *_ = show(job.id, False, None, pages.request)
     assert not taken_away.visible
     assert STILL_RUNNING not in files.read(job.result["html"]).decode()
 

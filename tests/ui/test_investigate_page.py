@@ -255,14 +255,14 @@ def test_the_shown_command_plans_a_recording(pages: Pages, gemma_path: Path, tmp
 def test_inputs_of_a_finished_investigation_fold_until_they_are_changed(pages: Pages) -> None:
     asked = {"suspect": "/models/leaked-<b>", "original": "/models/demo"}
     done, failed = (pages.jobs.create("investigate", "Investigate", asked).id for _ in range(2))
-    pages.jobs.finish(done, "done", {"json": "report.json", "rows": []})
+    pages.jobs.finish(done, "done", {"json": "report.json", "rows": []})  # an error is shown in its place
     pages.jobs.finish(failed, "failed", error={"problem": "no space"})
-    fold = pages.handler("fold")
-    line, summary, inputs = fold.fn(done, done, pages.request)
+    show = pages.handler("show", "investigate-folded").fn
+    *_, line, summary, inputs = show(done, False, done, pages.request)
     assert (line.visible, inputs.visible) == (True, False)
     assert "leaked-&lt;b&gt;</strong> against <strong>demo<" in summary
     for ended, begun in ((done, None), (failed, failed), (None, done)):
-        assert all(each == gr.skip() for each in fold.fn(ended, begun, pages.request)), (
+        assert all(each == gr.skip() for each in show(ended, False, begun, pages.request)[-3:]), (
             "of another session, or without a result"
         )
     out = pages.call("investigate-change", "click", named="unfold")

@@ -226,9 +226,8 @@ class Investigate:
         job.step.change(self.show_first, [job.job_id, job.step], page.early, **told_early).then(None, js=TO_VERDICT)
         findings = {**in_turn("findings"), **LAST}
         shown = [page.early, page.results, *view.outputs, *sweep.outputs]
-        looked = gr.on([job.ended.change, dark.change], self.show, [job.ended, dark], shown, **findings)
-        folded = [page.folded, page.summary, page.inputs]
-        looked = looked.then(self.fold, [job.ended, page.asked], folded, **findings)
+        shown += [page.folded, page.summary, page.inputs]  # at once: a user may already change the inputs again
+        looked = gr.on([job.ended.change, dark.change], self.show, [job.ended, dark, page.asked], shown, **findings)
         looked.then(None, js=TO_VERDICT)
         view.pick.input(self.show_key, [view.pick, job.ended, dark], view.of_one_key, **findings)
         sweep.pick.input(self.show_one, [sweep.pick, job.ended, dark], view.outputs, **findings)
@@ -360,8 +359,11 @@ class Investigate:
         return gr.HTML(said, visible=bool(said))
 
     @guarded
-    def show(self, ended: str | None, dark: bool, request: gr.Request) -> Any:
-        """The results of a job that is over."""
+    def show(self, ended: str | None, dark: bool, asked: str | None, request: gr.Request) -> Any:
+        """The results of a job that is over, and one line in place of its inputs if it was started here."""
+        return *self._found(ended, dark, request), *self._folded(ended, asked, request)
+
+    def _found(self, ended: str | None, dark: bool, request: gr.Request) -> tuple[Any, ...]:
         view, sweep = self.page.view, self.page.sweep
         over, nothing = gr.HTML("", visible=False), (gr.Column(visible=False), *view.hidden(), *sweep.hidden())
         if ended is None or not self.context.is_open(request):
@@ -378,9 +380,7 @@ class Investigate:
         finding = view.shown(files, result["json"], result["rows"], dark=dark, others=result.get("others"))
         return over, gr.Column(visible=True), *finding, *sweep.hidden()
 
-    @guarded
-    def fold(self, ended: str | None, asked: str | None, request: gr.Request) -> Any:
-        """One line in place of the inputs, when the job that was started here is done."""
+    def _folded(self, ended: str | None, asked: str | None, request: gr.Request) -> tuple[Any, ...]:
         if ended is None or ended != asked or not self.context.is_open(request):
             return (gr.skip(),) * 3
         done = self.context.jobs_of(request).get(ended)

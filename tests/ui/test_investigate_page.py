@@ -259,11 +259,11 @@ def test_inputs_of_a_finished_investigation_fold_until_they_are_changed(pages: P
     pages.jobs.finish(failed, "failed", error={"problem": "no space"})
     show = pages.handler("show", "investigate-folded").fn
     *_, line, summary, inputs = show(done, False, done, pages.request)
-    assert (line.visible, inputs.visible) == (True, False)
+    assert (line.visible, inputs.elem_classes) == (True, ["replaced"])
     assert "leaked-&lt;b&gt;</strong> against <strong>demo<" in summary
     for ended, begun in ((done, None), (failed, failed), (None, done)):
         assert all(each == gr.skip() for each in show(ended, False, begun, pages.request)[-3:]), (
             "of another session, or without a result"
         )
     out = pages.call("investigate-change", "click", named="unfold")
-    assert (out["investigate-folded"].visible, out["investigate-inputs"].visible) == (False, True)
+    assert (out["investigate-folded"].visible, out["investigate-inputs"].elem_classes) == (False, [])

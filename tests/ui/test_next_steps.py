@@ -47,7 +47,7 @@ def test_investigate_gets_the_release_and_its_original(pages: Pages) -> None:
     assert (click._id, "click") in fill.targets
     *filled, asked, folded, inputs = fill.fn(DONE, pages.request)
     assert filled == ["weights", *(DONE["path"],) * 2, *(DONE["model"],) * 2]
-    assert (asked, folded.visible, inputs.visible) == (None, False, True), "the inputs are not folded"
+    assert (asked, folded.visible, inputs.elem_classes) == (None, False, []), "the inputs are not folded"
     assert all(each == gr.skip() for each in fill.fn(None, pages.request))
 
 

@@ -75,7 +75,8 @@ class Layout:
 
     def __init__(self, context: Context) -> None:
         gr.Markdown(INTRO)
-        # One line replaces the inputs of an investigation that was started here and is done.
+        # One line replaces the inputs of an investigation that was started here and is done. They stay in the document,
+        # so that uploads and open parts are kept.
         self.asked = gr.State(None)  # the job that was started here, until its inputs are to be changed
         with gr.Row(visible=False, elem_classes="list-row", elem_id="investigate-folded") as self.folded:
             self.summary = gr.HTML(elem_id="investigate-summary")
@@ -386,7 +387,7 @@ class Investigate:
         done = self.context.jobs_of(request).get(ended)
         if not done.result:
             return (gr.skip(),) * 3
-        return gr.Row(visible=True), inputs_html(done.request), gr.Column(visible=False)
+        return gr.Row(visible=True), inputs_html(done.request), gr.Column(elem_classes=["replaced"])
 
     @guarded
     def show_key(self, commitment: str | None, ended: str | None, dark: bool, request: gr.Request) -> Any:
@@ -412,7 +413,7 @@ class Investigate:
 
 def unfold() -> tuple[None, gr.Row, gr.Column]:
     """The inputs again, in place of their summary."""
-    return None, gr.Row(visible=False), gr.Column(visible=True)
+    return None, gr.Row(visible=False), gr.Column(elem_classes=[])
 
 
 def inputs_html(request: Mapping[str, Any]) -> str:

@@ -20,8 +20,9 @@ ALLOWED = {
     ("irwm/attacks/quantisers/vocabulary.py", "gpt2"),
     ("irwm/attacks/quantisers/vocabulary.py", "llama"),
     ("irwm/checkpoint/tokens.py", "bert"),
-    # The attack `as_llama` writes this one family for any input.
+    # The attacks `as_llama` and `as_mixtral` write these families for any input.
     ("irwm/attacks/equivalence/conversion.py", "llama"),
+    ("irwm/attacks/equivalence/conversion.py", "mixtral"),
     # The neutral model has always been written as this family without attention; its bytes are part of reports.
     ("irwm/evidence/neutral_model.py", "mamba"),
 }

@@ -29,6 +29,8 @@ MOST_BYTES = 256 << 20
 MOST_RESPONSE_BYTES = 16 << 20
 # Of the first line.
 _HEADER_BYTES = 16 << 10
+# Larger whole numbers are not exact as floats, or not floats at all.
+_EXACT = 1 << 53
 _ADVICE = "Record it again with `python app.py collect --generate`, or copy the file again"
 
 
@@ -239,7 +241,9 @@ def _header(file: Path, line: bytes) -> tuple[ResponsesSource, int]:
     values: dict[str, Any] = {}
     for each in fields(ResponsesSource):
         given = value.get(each.name)
-        values[each.name] = float(given) if each.type == "float" and type(given) is int else given
+        if each.type == "float" and type(given) is int and abs(given) <= _EXACT:  # JSON may leave ".0" out
+            given = float(given)
+        values[each.name] = given
         if type(values[each.name]).__name__ != each.type:
             raise _broken(file, f"the first line does not state its {each.name}", str(each.type), given)
     count = value.get("responses")

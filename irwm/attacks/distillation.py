@@ -22,7 +22,7 @@ from irwm.inference.reference import Progress
 _STEP_NAME = "Distilling"
 # The first step of `push_away`, in deviations of a table's rows: without it no direction leads away.
 _FIRST_STEP = 0.01
-# What a divergence above the bound costs, in units of the bound.
+# The cost of a divergence above the bound, in units of the bound.
 _PENALTY = 20.0
 
 
@@ -36,8 +36,7 @@ def push_away(
     progress: Progress | None = None,
 ) -> Path:
     """Move embedding and output head as far away as possible, while the mean Kullback-Leibler divergence of the
-    predictions from the release's stays near `bound` nats for each token; perplexity grows by a factor of about
-    exp(bound).
+    predictions from the release's stays near `bound` nats for each token.
 
     Args:
         model_dir: a causal model's folder in safetensors that transformers opens, with its tokenizer.

@@ -46,7 +46,7 @@ class Schedule:
 
 
 class Objective(Protocol):
-    """What is trained, and towards what. Models and tokenizers are those of transformers."""
+    """The trained weights and their loss. Models and tokenizers are those of transformers."""
 
     def begin(self, model: Any, tokenizer: Any) -> Any:
         """The model to train, with all other weights frozen."""

@@ -94,6 +94,7 @@ def changed(file: Path, number: int, change: Callable[[dict[str, Any]], object])
         (0, lambda line: line.update(version=2)),
         (0, lambda line: line.pop("model")),
         (0, lambda line: line.update(temperature="1")),
+        (0, lambda line: line.update(temperature=10**400)),
         (0, lambda line: line.update(prompt_seed=True)),
         (0, lambda line: line.update(responses=3)),
         (0, lambda line: line.update(responses=0)),

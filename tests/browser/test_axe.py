@@ -158,7 +158,7 @@ def test_axe_on_a_verdict_with_folded_parts(seen: Page, running_app, model: Path
     else:
         investigate(seen, running_app.root / "marked", model)
     check(seen, "a verdict")
-    if not is_dark(seen):  # the inputs of an investigation that was started here
+    if is_first(seen):  # the inputs of an investigation that was started here
         seen.click("#investigate-change")
     for fold in ("#investigate-advanced", "#upload-suspect", "#finding #glossary"):
         seen.click(f"{fold} button.label-wrap")

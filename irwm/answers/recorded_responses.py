@@ -25,10 +25,10 @@ from irwm.errors import AnswersError, AnswersFileError, CheckpointError, path_fr
 FORMAT, VERSION = "irwm-responses", 1
 # Text alone may need 300 000 tokens. They take 2 MB, or 100 MB with llama.cpp's log-probabilities.
 MOST_BYTES = 256 << 20
-# Of one response.
+# Of one request or response.
 MOST_RESPONSE_BYTES = 16 << 20
-# Of the first line.
-_HEADER_BYTES = 16 << 10
+# Of the first line, and characters of each of its texts.
+_HEADER_BYTES, _LONGEST = 16 << 10, 2000
 # Larger whole numbers are not exact as floats, or not floats at all.
 _EXACT = 1 << 53
 _ADVICE = "Record it again with `python app.py collect --generate`, or copy the file again"
@@ -155,7 +155,8 @@ def holds_responses(path: str | Path) -> bool:
     if not os.path.isfile(file):  # False also if the system rejects the path
         return False
     try:
-        return f'"{FORMAT}"'.encode() in _begin(file).split(b"\n")[0]
+        # As this program writes it: any other kind of file may contain the name.
+        return _begin(file).startswith(f'{{"format":"{FORMAT}"'.encode())
     except CheckpointError:
         return False
 
@@ -246,6 +247,18 @@ def _header(file: Path, line: bytes) -> tuple[ResponsesSource, int]:
         values[each.name] = given
         if type(values[each.name]).__name__ != each.type:
             raise _broken(file, f"the first line does not state its {each.name}", str(each.type), given)
+    ranges: dict[str, tuple[float, float]] = {
+        "prompt_seed": (0, 2**63 - 1),
+        "temperature": (0, 100),
+        "max_tokens": (1, 2**31),
+    }
+    for name, (least, most) in ranges.items():
+        if not least <= values[name] <= most:
+            raise _broken(file, f"the first line has a {name} out of range", f"{least} to {most}", values[name])
+    for name in ("endpoint", "model", "api", "original"):
+        if not values[name].isprintable() or len(values[name]) > _LONGEST:
+            expected = f"at most {_LONGEST} printable characters"
+            raise _broken(file, f"the first line has a {name} that cannot be used", expected, values[name])
     count = value.get("responses")
     if type(count) is not int or count < 1:
         raise _broken(file, "the first line does not state how many responses there are", "1 or more", count)
@@ -264,6 +277,9 @@ def _exchange(file: Path, number: int, line: bytes) -> Exchange:
             raise _broken(file, f"line {number} was changed: its {name} does not have the SHA-256 that the line states")
         assert isinstance(text, str)
         data = text.encode()
+        if len(data) > MOST_RESPONSE_BYTES:
+            large = f"the {name} in line {number} is too large"
+            raise _broken(file, large, f"at most {MOST_RESPONSE_BYTES} bytes", f"{len(data)} bytes")
         require_bounded(data, file, f"{name} in line {number}")
         parse_json(data, file, f"{name} in line {number}", strict=False)
     time = value.get("time_ms")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from irwm.inference.loading import open_tokenizer
 Prompt = str | Sequence[Mapping[str, Any]]
 # Servers write such numbers for "no probability at all".
 _LEAST = -1000.0
+# Larger numbers of a response are no token ids and no log-probabilities.
+_LARGEST = 2**31
 _FORMS = "a text, or the JSON object of a completion, of a chat completion or of llama.cpp's /completion"
 
 
@@ -173,9 +175,9 @@ def _entries(number: int, entries: Sequence[Any]) -> tuple[list[int | str], list
     for entry in entries:
         if not isinstance(entry, Mapping):
             raise _unknown(number, "log-probabilities that are no objects")
-        name = entry["id"] if type(entry.get("id")) is int else entry.get("token")
+        name = entry["id"] if _is_id(entry.get("id")) else entry.get("token")
         value = _logarithm(entry)
-        if not isinstance(name, (int, str)) or value is None:
+        if not (_is_id(name) or isinstance(name, str)) or value is None:
             break
         names.append(name)
         values.append(value)
@@ -191,7 +193,9 @@ def _logarithm(entry: Mapping[str, Any]) -> float | None:
 
 
 def _number(given: object) -> float | None:
-    return float(given) if isinstance(given, (int, float)) and not isinstance(given, bool) else None
+    if not isinstance(given, (int, float)) or isinstance(given, bool) or abs(given) > _LARGEST:
+        return None
+    return float(given)
 
 
 def _tokens(choice: _Choice, names: Names, tokenizer: Any) -> list[int]:
@@ -211,14 +215,21 @@ def _tokens(choice: _Choice, names: Names, tokenizer: Any) -> list[int]:
     return found
 
 
-def _encoded(text: str, tokenizer: Any) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=False))
+def _encoded(text: str, tokenizer: Any, *, special: bool = False) -> list[int]:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise AnswersError(
+            "a prompt or an answer is not Unicode text", expected="no half of a surrogate pair",
+            found=printable(text[error.start : error.start + 1], 20), advice="Leave this response out",
+        ) from error  # fmt: skip
+    return list(tokenizer.encode(text, add_special_tokens=special))
 
 
 def prompt_tokens(prompt: Prompt, original: Checkpoint, tokenizer: Any) -> list[int]:
     """The tokens that the server read before it generated, special ones included."""
     if isinstance(prompt, str):
-        return list(tokenizer.encode(prompt))
+        return _encoded(prompt, tokenizer, special=True)
     messages = [dict(message) for message in prompt]
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -232,9 +243,13 @@ def prompt_tokens(prompt: Prompt, original: Checkpoint, tokenizer: Any) -> list[
 
 def _ids(given: object) -> list[int] | None:
     """A list of token ids; None for anything else."""
-    if not isinstance(given, list) or not given or not all(type(each) is int for each in given):
+    if not isinstance(given, list) or not given or not all(map(_is_id, given)):
         return None
     return given
+
+
+def _is_id(given: object) -> TypeGuard[int]:
+    return type(given) is int and 0 <= given < _LARGEST
 
 
 def _unknown(number: int, found: str) -> AnswersError:

@@ -7,6 +7,7 @@ someone.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,14 +92,15 @@ def _heard(recorded: RecordedResponses, generated: Answers) -> Heard:
         scale=TEXT_ALONE if generated.log_probabilities is None else GENERATED_TOKENS,
         original=source.original,
         prompt_seed=source.prompt_seed,
-        prompts=len({each.request for each in exchanges}),
+        prompts=len({json.dumps(each.prompt) for each in exchanges}),
         requests=len(exchanges),
         began=_utc(min(times)),
         ended=_utc(max(times)),
         requests_sha256=_digest_of_digests([each.request for each in exchanges]),
         responses_sha256=_digest_of_digests([each.response for each in exchanges]),
     )
-    return Heard(len(exchanges), len(generated.sequences), generated.tokens, None, recording)
+    used = len(generated.sequences)  # a response may hold several answers
+    return Heard(max(len(exchanges), used), used, generated.tokens, None, recording)
 
 
 def _utc(time_ms: int) -> str:

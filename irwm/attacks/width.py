@@ -1,7 +1,7 @@
 """Cutting the width of the residual stream to its principal components (SliceGPT, Ashkboos et al., arXiv:2401.15024).
 
-SliceGPT uses another rotation in each layer. Here all layers share one, so that the result is a model of the same family
-that any program runs.
+SliceGPT uses another rotation in each layer. Here all layers share one, so that the result is a model of the same
+family that any program runs.
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ def items(document: schema.Report) -> Iterator[Claim]:
     original = found["original"]
     if found["suspect"]["answers"] is not None:
         yield from answers(found["suspect"], found["suspect"]["answers"], original)
+        if is_generated(found["suspect"]["answers"]):
+            yield "rows_disclosed", document["rows_disclosed"], False
     yield "key.model_fingerprint", document["key"]["model_fingerprint"], original["fingerprint"]
     scale = document["parameters"]["scale"]
     if not isinstance(scale, str):
@@ -252,6 +254,8 @@ def error_rates(document: schema.Report, p: Parameters, best: float) -> Iterator
     rates = document["error_rates"]
     if rates is None:
         return
+    if is_generated(document["items"]["suspect"]["answers"]):
+        yield "error_rates", "there", "none, as only recipients are traced in generated text"
     decoys = rates["decoys"]
     sizes = None if decoys is None else (decoys["positions"], decoys["permutations"])
     yield "error_rates.method", rates["method"], measured(sizes, p)

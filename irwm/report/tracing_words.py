@@ -27,7 +27,12 @@ METHOD_OF_TEXT = (
     "this noise follow from that recipient’s key alone. The gradient of the likelihood of the generated tokens, "
     "computed on the original, is added up with each recipient’s signs. For a copy that generated none of the tokens, "
     "the signs are like tosses of a fair coin, and the sum (z, in units of its own deviation) stays near 0. For a copy "
-    "that generated them, z grows with their number. Each recipient has the largest z of all places and weightings."
+    "that generated them, z usually grows with their number. Each recipient has the largest z of all places and "
+    "weightings."
+)
+NOT_INNOCENCE_OF_TEXT = (
+    "The odds above are a chance under the second proposition. They are not the chance that this proposition is true. "
+    "If no one is named, the answers show nothing about anyone, because few tokens or a changed copy look the same."
 )
 BOUND = (
     "A recipient is named only if the odds of naming anyone who had no part, over all keys tried and all tensors "

@@ -34,7 +34,7 @@ from irwm.report.checks import (
 from irwm.report.controls import WAY, check_controls
 from irwm.report.items import FileRecord, ItemDescription, KeyInfo
 from irwm.report.reader_inputs import Brought
-from irwm.report.reproduction import Again, differences, examine_again, not_as_recorded, same, should_be
+from irwm.report.reproduction import OF_TEXT, Again, differences, examine_again, not_as_recorded, same, should_be
 from irwm.report.structure import plain
 from irwm.tracing.recognition import DECOYS, RISK
 
@@ -228,7 +228,9 @@ def check_decoys(document: schema.Report, again: Again) -> Check:
     """Whether the one control of generated text is in the report and reads as recorded: recipients without a copy."""
     tests, traced = document["self_tests"], again.tracing
     expected = [] if traced is None or not traced["decoys"] else [tracing.control(traced)]
-    wrong = list(differences("self_tests", tests, plain(expected))) if len(tests) == len(expected) else []
+    wrong = list(differences("self_tests", tests, plain(expected), OF_TEXT)) if len(tests) == len(expected) else []
+    if document["error_rates"] is not None:
+        return Check(CONTROLS, False, "the report has error rates of other models, which generated text has none of")
     if wrong:
         return Check(CONTROLS, False, f"run again, {len(wrong)} values differ: {should_be(wrong, 60)}")
     if len(tests) != len(expected):

@@ -132,6 +132,10 @@ TOLERANCE = (
     "they are smaller than one. Different processors add numbers in a different order, so the null is compared by "
     "its quantiles and not by its SHA-256."
 )
+TOLERANCE_OF_TEXT = (
+    "Verdict, counts and settings must agree exactly; other numbers to one part in a thousand, or to 0.001 if they are "
+    "smaller than one. The original is run in float32, and different processors add numbers in a different order."
+)
 
 
 def as_sentence(text: str) -> str:
@@ -330,6 +334,12 @@ def propositions(computed: schema.Examination, commitment: str, recipient: str) 
     if found is not None and verdict["rests_on"] == tracing.TRACING and verdict["word"] == FOUND:
         return tracing_words.propositions(found)
     issued = f", issued to “{recipient}”," if recipient else ""
+    if found is not None and tracing_words.is_of_text(found):
+        return [
+            f"The copy{issued} into which the key with commitment {commitment[:16]}… was inserted had a part in the "
+            "answers, directly or after changes.",
+            "It had no part. Any agreement of the answers with this key is chance.",
+        ]
     what = "output head" if computed["place"] == HEAD else "embedding"
     return [
         f"The suspect’s {what} was taken, directly or after changes, from the copy{issued} into which the key with "
@@ -437,7 +447,7 @@ def reproduction(
     reading = finding.reading
     if suspect.answers is not None and suspect.answers.generated and found is not None:
         file = json.dumps(printable(suspect.files[0].name))
-        return {"python": _generated_again(ours, file, found["risk"]), "tolerance": TOLERANCE}
+        return {"python": _generated_again(ours, file, found["risk"]), "tolerance": TOLERANCE_OF_TEXT}
     opening = f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})   # to this item"
     if suspect.answers is not None:
         file = json.dumps(printable(suspect.files[0].name if suspect.files else suspect.name))

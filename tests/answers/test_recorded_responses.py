@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import irwm
 from irwm.answers.recorded_responses import (
@@ -64,6 +66,13 @@ def test_written_responses_can_be_read(file: Path, model: irwm.Checkpoint) -> No
         write_responses(file, SOURCE, EXCHANGES)
 
 
+def test_another_file_that_has_the_formats_name_is_no_recording(tmp_path: Path) -> None:
+    """A copy with this name in its metadata is examined as weights."""
+    weights = tmp_path / "model.safetensors"
+    save_file({"a": torch.zeros(2)}, weights, metadata={"irwm-responses": "1"})
+    assert not holds_responses(weights)
+
+
 def test_a_chats_messages_are_its_prompt(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "Go on"}]
     write_responses(tmp_path / "a", SOURCE, [exchange("x", prompt=messages)])
@@ -95,6 +104,10 @@ def changed(file: Path, number: int, change: Callable[[dict[str, Any]], object])
         (0, lambda line: line.pop("model")),
         (0, lambda line: line.update(temperature="1")),
         (0, lambda line: line.update(temperature=10**400)),
+        (0, lambda line: line.update(prompt_seed=-1)),
+        (0, lambda line: line.update(max_tokens=0)),
+        (0, lambda line: line.update(model="a\u202eb")),
+        (0, lambda line: line.update(original="a" * 3000)),
         (0, lambda line: line.update(prompt_seed=True)),
         (0, lambda line: line.update(responses=3)),
         (0, lambda line: line.update(responses=0)),

@@ -190,6 +190,26 @@ def test_unknown_form_is_refused_with_its_number(model: irwm.Checkpoint, respons
     assert caught.value.problem == "response 1 has an unknown form"
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [{"id": 10**30, "token": None, "logprob": -1.0}, {"id": -1, "token": None, "logprob": -1.0},
+     {"id": 40, "logprob": -(10**400)}, {"id": 40, "prob": 10**400}],
+)  # fmt: skip
+def test_answer_ends_before_numbers_that_no_server_means(model: irwm.Checkpoint, entry: dict[str, Any]) -> None:
+    sound = {"id": 40, "token": "a", "logprob": -0.5}
+    response = {"content": "ab", "completion_probabilities": [sound, entry]}
+    found = irwm.answers_from_responses(["def f():"], [response], model)
+    assert [each[length:].tolist() for each, length in zip(found.sequences, found.prompt_lengths, strict=True)] == [
+        [40]
+    ]
+
+
+def test_text_that_is_not_unicode_is_refused(model: irwm.Checkpoint) -> None:
+    for prompt, response in (("def f():", "\ud800"), ("\ud800", "x")):
+        with pytest.raises(AnswersError):
+            irwm.answers_from_responses([prompt], [response], model)
+
+
 def test_lists_that_do_not_fit_and_responses_without_tokens_are_refused(model: irwm.Checkpoint) -> None:
     with pytest.raises(AnswersError):
         irwm.answers_from_responses([PROMPT], [TEXT, TEXT], model)

@@ -43,12 +43,12 @@ def how_html(original: str | None) -> str:
     """How to record the answers of a suspected copy of this original."""
     return str(
         Markup(
-            '<section class="how-to"><p>{}</p><p>Most servers give texts with the log-probability of each token. They '
-            "show whose copy answers, if the copies were made for many recipients:</p>{}<p>A server that gives the "
-            "log-probabilities of all tokens also shows the mark of the output head:</p>{}<p>Use the server’s address "
-            "and the model’s name there. The command shows how many requests are needed and sends none of them. To "
-            "record, replace <code>--plan</code> with <code>--send</code>. The server gets short prompts, never keys "
-            "or weights.</p></section>"
+            '<section class="how-to"><p>{}</p><p>Many servers can give the log-probability of each generated token. '
+            "They show whose copy answers, if the copies were made for many recipients:</p>{}<p>A server that gives "
+            "the log-probabilities of all tokens also shows the mark of the output head:</p>{}<p>Use the server’s "
+            "address and the model’s name there. The command shows how many requests are needed and sends none of "
+            "them. To record, replace <code>--plan</code> with <code>--send</code>. The server gets short prompts, "
+            "never keys or weights.</p></section>"
         ).format(wording.BY_ANSWERS, _copied(command(original, text=True)), _copied(command(original)))
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from irwm.answers.answers import Answers
 from irwm.answers.recorded_responses import (
     MOST_RESPONSE_BYTES,
     Exchange,
@@ -30,9 +31,11 @@ from ui.recording.sending import Pace, Response, Sender, host_of
 # 8 192 tokens: enough with log-probabilities, unless the copy was changed much (docs/answers.md).
 ANSWERS, MAX_TOKENS = 64, 128
 MOST_TOKENS, HOTTEST = 4096, 2.0
-# How many tokens name one of 60 recipients, by docs/answers.md: as served, and with noise on the weights; for text
-# alone extrapolated by the root.
-WITH_LOG_PROBABILITIES, TEXT_ALONE = (500, 8_000), (20_000, 300_000)
+# How many tokens name one of 60 recipients, extrapolated from docs/answers.md by the root: as served, and with noise on
+# the weights. A copy that was changed more is never named.
+WITH_LOG_PROBABILITIES, TEXT_ALONE = (500, 15_000), (20_000, 300_000)
+# Of all answers of a file together.
+MOST_IN_ALL = 500_000
 # Of one token with the likeliest one in its place, as text, bytes and numbers.
 _BYTES_PER_TOKEN = 4096
 
@@ -132,7 +135,8 @@ class Generation:
             f"This asks {host_of(self.url)} for {counted(self.answers, 'answer')} of at most {number(self.max_tokens)} "
             f"tokens, {number(self.answers * self.max_tokens)} tokens in all{there}. Number of requests: "
             f"{number(self.answers)}; at most {self.pace.rate:g} a second. With the log-probability of each token, "
-            f"{least} to {most} tokens name a recipient; text alone takes {fewest} to {many}. {self.sent}"
+            f"some {least} to {most} tokens name a recipient, text alone takes some {fewest} to {many} (extrapolated "
+            f"from measurements on small models). {self.sent}"
         )
 
 
@@ -187,6 +191,9 @@ def generation(
             raise RecordingError(
                 f"this {what} cannot be used", expected=f"{least:g} to {largest:g}", found=f"{value:g}"
             )
+    if count * most > MOST_IN_ALL:
+        expected = f"at most {number(MOST_IN_ALL)} tokens, answers times tokens of each"
+        raise RecordingError("this is more than one file holds", expected=expected, found=number(count * most))
     prompts = checked_prompts(seed, text)
     tokenizer = open_tokenizer(original.path)
     if api == CHAT:
@@ -208,9 +215,15 @@ def generate(
     _Run(plan, sender, journal, report).to_the_end()
     report(plan.answers, plan.answers, "Writing the file")
     exchanges = list(journal.exchanges())
-    publish(out, lambda partial: write_responses(partial, plan.source, exchanges))
+    read: list[Answers] = []
+
+    def write(partial: Path) -> None:
+        write_responses(partial, plan.source, exchanges)
+        read.append(read_responses(partial, plan.original))  # if it cannot be used, the journal stays
+
+    publish(out, write)
     journal.remove()
-    answers = read_responses(out, plan.original)
+    (answers,) = read
     return Generated(out, len(exchanges), answers.tokens, answers.log_probabilities is not None)
 
 

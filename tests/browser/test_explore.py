@@ -76,6 +76,20 @@ def test_every_view_of_a_users_model_holds_data(explore: Page, running_app: Runn
         assert points(explore, "explore-model") > 5
 
 
+def test_figures_that_were_drawn_behind_another_page_are_drawn_again(explore: Page) -> None:
+    """The clip paths of their curves have the address of the page, which differs from tab to tab."""
+    figure = "document.querySelector('#explore-odds .js-plotly-plot')"
+    for scheme, theme in (("dark", DARK), ("light", LIGHT)):
+        open_tab(explore, "vault")
+        explore.emulate_media(color_scheme=scheme)
+        explore.wait_for_function(f"paper => {figure}._fullLayout.paper_bgcolor === paper", arg=theme.paper)
+        open_tab(explore, "explore")
+        explore.wait_for_function(
+            f"""() => [...{figure}.querySelectorAll('[clip-path]')].every(
+              each => each.getAttribute('clip-path').startsWith("url('" + location.href.split('#')[0] + '#'))"""
+        )
+
+
 def test_protect_gets_the_setting(explore: Page) -> None:
     explore.click("#explore-send")
     expect(explore.locator("#page-protect-button")).to_have_attribute("aria-selected", "true")

@@ -87,7 +87,8 @@ class Desk:
         asked = request(
             path, None, suspect=str(self.root / "mean"), statistic="sum", invariant="suspect", seen_utc=SEEN
         )
-        return self.run("investigate", asked) / "report-mean.json"
+        (report,) = self.run("investigate", asked).glob("report-mean-??????.json")
+        return report
 
     def sweep(self) -> Path:
         """The same suspect in a folder with one that cannot be read, and one more key without noise."""

@@ -92,7 +92,7 @@ def test_exported_case_verifies_and_is_logged(pages: Pages, tmp_path: Path) -> N
     pages.vault.add_run(case.id, {"a": 1}, "leaked", "found", files={"report.pdf": b"%PDF-1.7"})
     out = pages.call("export-case", "click", case.id)
     path = Path(value(out["case-archive"])["path"])
-    assert path.name == "case-Leak---of--January-2024.zip"
+    assert path.name == f"case-Leak---of--January-2024-{case.id[:6]}.zip"
     with zipfile.ZipFile(path) as packed:
         packed.extractall(tmp_path / "case")
     subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=tmp_path / "case", check=True)

@@ -21,5 +21,8 @@ def test_names_say_what_a_file_is_in_characters_of_every_system(words: tuple[str
     assert plain_name(*words) == name
 
 
-def test_long_names_are_cut() -> None:
-    assert len(plain_name("report", "m" * 300)) == LONGEST
+def test_long_names_are_cut_before_their_mark() -> None:
+    name = plain_name("report", "m" * 300, mark="abc123")
+    assert len(name) == LONGEST
+    assert name.endswith("m-abc123")
+    assert plain_name("receipt", "東京", mark="1") != plain_name("receipt", "大阪", mark="2")

@@ -31,7 +31,8 @@ def test_the_receipt_is_a_file_named_after_release_and_recipient() -> None:
     assert box.visible
     assert done == DONE
     assert (
-        Path(file.value["path"] if isinstance(file.value, dict) else file.value).name == "receipt-demo-marked-Zoe.json"
+        Path(file.value["path"] if isinstance(file.value, dict) else file.value).name
+        == "receipt-demo-marked-Zoe-ababab.json"
     )
     name = file._constructor_args[0]["value"]
     assert json.loads(Path(name).read_text(encoding="utf-8")) == DONE

@@ -65,7 +65,7 @@ class NextSteps:
         if "many" in result:  # the receipts have their own table and file
             return gr.Column(visible=True), gr.DownloadButton(visible=False), result
         text = json.dumps(result, ensure_ascii=False, indent=2) + "\n"
-        name = plain_name("receipt", Path(result["path"]).name, result["recipient"])
+        name = plain_name("receipt", Path(result["path"]).name, result["recipient"], mark=result["commitment"][:6])
         return gr.Column(visible=True), download(text.encode("utf-8"), f"{name}.json"), result
 
 

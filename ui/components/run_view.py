@@ -64,9 +64,9 @@ class RunView:
         try:
             document = _document(vault, run_id, files, named[".json"])
             card = _card(document)
-            stem = plain_name("report", _about(document), run_id[:6])
+            stem = plain_name("report", _about(document), mark=run_id[:6])
         except IrwmError as error:
-            document, card, stem = None, notices.error_html(error), plain_name("report", run_id[:6])
+            document, card, stem = None, notices.error_html(error), plain_name("report", mark=run_id[:6])
         content = {ending: files[name] for ending, name in named.items() if name is not None}
         if document is not None and not content:  # filed before reports were stored with the numbers
             content = {".json": to_json(document), ".html": render_html(document).encode("utf-8")}

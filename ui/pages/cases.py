@@ -214,7 +214,7 @@ class Cases:
         """The archive of the case, and the custody log with the entry about it."""
         vault = self.context.require(request)
         case = next(case for case in vault.cases() if case.id == _required(id))
-        path = export_case(vault, case.id, new_offer(f"{plain_name('case', case.title)}.zip"))
+        path = export_case(vault, case.id, new_offer(f"{plain_name('case', case.title, mark=case.id[:6])}.zip"))
         return gr.DownloadButton(value=str(path), visible=True), custody_html(vault.case_file(case.id).entries)
 
 

@@ -6,6 +6,7 @@ Items are filed before a report is signed, so that the log's head in the signatu
 from __future__ import annotations
 
 import getpass
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -173,8 +174,10 @@ def case_lines(request: Filed, examiner: str) -> dict[str, str]:
 
 
 def report_name(document: schema.Report) -> str:
-    """The name of a report's files without their endings: that of its suspect."""
-    return plain_name("report", document["items"]["suspect"]["name"])
+    """The name of a report's files without their endings: that of its suspect, and a mark of this report."""
+    about = document["created_utc"], document["items"]["suspect"]["fingerprint"], document["key"]["commitment"]
+    mark = hashlib.sha256("".join(about).encode()).hexdigest()[:6]
+    return plain_name("report", document["items"]["suspect"]["name"], mark=mark)
 
 
 def report_names(files: JobFiles, json_name: str) -> list[str]:

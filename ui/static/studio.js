@@ -134,9 +134,20 @@
     }
     return lines;
   };
+  // A figure that is drawn on a page behind the one in front has texts without a size, and clip paths with the other
+  // page's address. It is drawn again when it comes into view.
+  const unseen = new WeakSet();
+  const views = new ResizeObserver((entries) => {
+    for (const { target: figure, contentRect } of entries) {
+      if (!contentRect.width || !unseen.delete(figure)) continue;
+      if (figure._context) figure._context._baseUrl = location.href.split("#")[0];
+      window.Plotly.Plots.resize(figure).then(() => window.Plotly.redraw(figure));
+    }
+  });
   const fit = (figure) => {
     const full = figure._fullLayout;
-    if (!full?.title?.text || !full.width) return;
+    if (!figure.offsetParent) unseen.add(figure);
+    if (!full?.title?.text || !full.width || unseen.has(figure)) return;
     const { title, _size: place } = full;
     const space = full.width - place.l - 8;
     const axes = Object.keys(full).filter((name) => /^xaxis\d*$/.test(name) && full[name].title.text);
@@ -173,6 +184,7 @@
       if (drawn.get(figure) === figure._ev || !figure.on) continue;
       drawn.set(figure, figure._ev);
       figure.on("plotly_afterplot", () => fit(figure));
+      views.observe(figure);
       fit(figure);
     }
   };

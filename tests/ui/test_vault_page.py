@@ -6,22 +6,27 @@ import contextlib
 import io
 import json
 import os
+import secrets
 import sqlite3
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 import irwm
 from irwm.errors import IrwmError
 from irwm.ownership import Commitment
+from irwm.ownership.timestamp import request
 from irwm.report.numbers import WHY_CAPPED
 from tests.jobs.recipients import put_in_vault
 from tests.ownership.authority import Authority, make_authority
 from tests.ui.handlers import PASSPHRASE, SESSION, Pages, told, value
 from ui.components.uploads import browser_folder
-from ui.services.stamps import StampFiles, StampFilesError, own_request
+from ui.services.stamps import MOST_BYTES, ManyStampFiles, commitments, own_request
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +112,7 @@ def test_time_stamps_of_many_keys_are_requested_and_filed_together(
     out = pages.call("stamp-response", "upload", posted, None)
     said = str(value(out["stamp-notice"]))
     assert "3 time-stamps were filed" in said
-    assert "2 of 5 responses" in said
+    assert "2 of 5 files" in said
     assert all(name in said for name in ("another.tsr", "letter.tsr"))
     for stamp in vault.timestamps():
         document = Commitment.from_bytes(stamp.commitment_document)
@@ -126,17 +131,173 @@ def test_time_stamps_of_many_keys_are_requested_and_filed_together(
     assert pages.call("pack-requests", "click", "no such key")["stamp-requests"].visible is False
 
 
-def test_requests_go_with_the_responses_of_their_name(tmp_path: Path) -> None:
-    for name in ("a.tsr", "a.tsq", "b.tsr", "root.pem"):
-        (tmp_path / name).write_bytes(name.encode())
-    given = StampFiles.of_each(sorted(tmp_path.iterdir()))
-    assert (given["a.tsr"].request, given["b.tsr"].request) == (b"a.tsq", None)
-    assert {files.roots for files in given.values()} == {b"root.pem\n"}
-    alone = StampFiles.of_each([tmp_path / "b.tsr", tmp_path / "a.tsq"])
-    assert alone["b.tsr"].request == b"a.tsq", "of one response the names do not matter"
-    (tmp_path / "c.tsq").write_bytes(b"c")
-    with pytest.raises(StampFilesError):
-        StampFiles.of_each(sorted(tmp_path.iterdir()))
+@dataclass(frozen=True)
+class Dated:
+    """Keys in the vault, by id, with the request to an authority about each and its response."""
+
+    keys: dict[str, irwm.Key]
+    asked: dict[str, bytes]
+    answers: dict[str, bytes]
+
+
+@pytest.fixture
+def dated(pages: Pages, tiny_path: Path, authority: Authority) -> Dated:
+    model = irwm.open_checkpoint(tiny_path)
+    made = [irwm.generate_key(model, owner="Example Labs", recipient=name) for name in ("Ada", "Ben", "Cobalt")]
+    keys = dict(zip(put_in_vault(pages.vault, made), made, strict=True))
+    asked = {id: own_request(commitment.digest) for id, commitment in commitments(pages.vault, keys)}
+    return Dated(keys, asked, {id: authority.answer(query) for id, query in asked.items()})
+
+
+def from_folders(*files: tuple[str, bytes]) -> list[str]:
+    """Files as Gradio passes them: each in its own folder, so several may have one name."""
+    paths = []
+    for name, content in files:
+        path = browser_folder() / secrets.token_hex(8) / name
+        path.parent.mkdir()
+        path.write_bytes(content)
+        paths.append(str(path))
+    return paths
+
+
+def stamp_upload(pages: Pages, *files: tuple[str, bytes]) -> tuple[dict[str, Any], str]:
+    """What the page returns when these files are uploaded, and its message."""
+    out = pages.call("stamp-response", "upload", from_folders(*files), None)
+    return out, str(value(out["stamp-notice"]))
+
+
+def test_responses_with_the_same_name_are_all_filed_and_their_keys_named(pages: Pages, dated: Dated) -> None:
+    _, said = stamp_upload(pages, *(("response.tsr", answer) for answer in dated.answers.values()))
+    assert {stamp.key_id: stamp.response for stamp in pages.vault.timestamps()} == dated.answers
+    for key in dated.keys.values():
+        assert f"→ {key.recipient} · {key.commitment[:12]}" in said
+
+
+def test_refused_responses_with_the_same_name_are_all_listed(pages: Pages, dated: Dated, authority: Authority) -> None:
+    foreign = authority.answer(own_request("ab" * 32))
+    _, said = stamp_upload(pages, ("response.tsr", foreign), *((f"{n}.tsr", b"none") for n in range(7)))
+    assert "8 of 8 files" in said
+    assert all(f"{n}.tsr" in said for n in range(7))
+    assert said.count("response.tsr") == 1
+
+
+def test_message_names_the_key_or_the_refused_file_of_a_single_response(pages: Pages, dated: Dated) -> None:
+    id, key = next(iter(dated.keys.items()))
+    _, said = stamp_upload(pages, ("one.tsr", b"no response"))
+    assert "one.tsr" in said
+    _, said = stamp_upload(pages, ("one.tsr", dated.answers[id]))
+    assert "one.tsr" in said
+    assert key.commitment[:12] in said
+
+
+def test_archive_of_requests_is_emptied_once_a_time_stamp_is_filed(pages: Pages, dated: Dated) -> None:
+    assert pages.call("pack-requests", "click", "")["stamp-requests"].visible is True
+    answer = next(iter(dated.answers.values()))
+    for content, emptied in ((b"no response", False), (answer, True), (answer, False)):
+        out, _ = stamp_upload(pages, ("one.tsr", content))
+        for part in (out["stamp-requests"], out["stamp-requests-notice"]):
+            assert (getattr(part, "visible", None) is False and not value(part)) is emptied
+
+
+@pytest.mark.parametrize("name", ["root.pem", "root.crt"])
+def test_certificate_that_cannot_be_used_is_named_and_nothing_is_filed(pages: Pages, dated: Dated, name: str) -> None:
+    out, said = stamp_upload(
+        pages, (name, b"no certificate"), *((f"{id}.tsr", answer) for id, answer in dated.answers.items())
+    )
+    assert told(out) == ["stamp-notice"]
+    assert name in said
+    assert "root certificate" in said.partition('class="advice"')[2]
+    assert not pages.vault.timestamps(), "they would stay unchecked"
+
+
+@pytest.mark.parametrize("name", ["root.pem", "root.crt", "ROOT.CER"])
+@pytest.mark.parametrize("der", [False, True])
+def test_certificates_of_any_usual_ending_and_form_are_read(
+    pages: Pages, dated: Dated, authority: Authority, name: str, der: bool
+) -> None:
+    root = authority.root
+    if der:
+        root = x509.load_pem_x509_certificate(root).public_bytes(Encoding.DER)
+    stamp_upload(pages, (name, root), *(("response.tsr", answer) for answer in dated.answers.values()))
+    assert [stamp.trusted for stamp in pages.vault.timestamps()] == [True] * 3
+
+
+def test_a_file_that_does_not_fit_stops_no_other(pages: Pages, dated: Dated) -> None:
+    first, *others = dated.keys
+    document = next(commitment for _, commitment in commitments(pages.vault, others))
+    odd = (("large.tsr", b"\0" * (MOST_BYTES + 1)), ("letter.txt", b"Dear Sirs"))
+    waiting = (*((f"{id}.tsq", dated.asked[id]) for id in others), ("waiting.json", document.to_bytes()))
+    _, said = stamp_upload(pages, *odd, *waiting, ("first.tsr", dated.answers[first]))
+    assert [stamp.key_id for stamp in pages.vault.timestamps()] == [first]
+    assert "2 of 3 files" in said
+    assert all(name in said for name, _ in odd)
+    assert "3 requests or commitments" in said
+    _, said = stamp_upload(pages, *waiting)
+    assert "notice-fault" in said, "there is no response at all"
+
+
+def test_requests_go_with_the_responses_over_their_digest(
+    pages: Pages, dated: Dated, tmp_path: Path, authority: Authority
+) -> None:
+    id, digest = next((id, commitment.digest) for id, commitment in commitments(pages.vault, dated.keys))
+    asked = {name: request(digest) for name in ("a", "b")}
+    foreign = request("ab" * 32)
+    files = [(f"{name}.tsq", query) for name, query in asked.items()]
+    files += [(f"{name}.tsr", authority.answer(query)) for name, query in asked.items()]
+    files += [("c.tsr", dated.answers[list(dated.keys)[1]]), ("c.tsq", foreign)]
+    given = ManyStampFiles.of(map(Path, from_folders(*files)))
+    assert [files.request for _, files in given.stamps] == [*asked.values(), None]
+    assert given.strays == 1
+    stamp_upload(pages, *files)
+    assert [stamp.request for stamp in pages.vault.timestamps(id)] == list(asked.values())
+
+
+@pytest.mark.parametrize("column", ["body", "meta"])
+def test_damaged_keys_are_counted_where_they_are_left_out(pages: Pages, dated: Dated, column: str) -> None:
+    lost, *_ = dated.keys
+    with contextlib.closing(sqlite3.connect(pages.vault.path)) as db, db:
+        db.execute(f"UPDATE keys SET {column} = zeroblob(length({column})) WHERE id = ?", [lost])
+    out = pages.call("pack-requests", "click", "")
+    note = str(value(out["stamp-requests-notice"]))
+    assert "2 requests" in note
+    assert "1 key is damaged" in note
+    assert "requests-2.zip" in str(value(out["stamp-requests"]))
+    with zipfile.ZipFile(io.BytesIO(offered(out["stamp-requests"]))) as packed:
+        assert len(packed.namelist()) == 4
+    _, said = stamp_upload(pages, *(("response.tsr", answer) for answer in dated.answers.values()))
+    assert {stamp.key_id for stamp in pages.vault.timestamps()} == set(dated.keys) - {lost}
+    assert "1 damaged key" in said
+    nothing = pages.call("pack-requests", "click", "")
+    assert nothing["stamp-requests"].visible is False
+    assert "1 key is damaged" in str(value(nothing["stamp-requests-notice"]))
+
+
+def test_a_response_is_filed_once(pages: Pages, dated: Dated, authority: Authority) -> None:
+    first, second, _ = dated.answers.values()
+    _, said = stamp_upload(pages, ("one.tsr", first), ("copy.tsr", first))
+    assert len(pages.vault.timestamps()) == 1
+    assert "1 response was already filed" in said
+    _, said = stamp_upload(pages, ("one.tsr", first), ("two.tsr", second))
+    assert [stamp.response for stamp in pages.vault.timestamps()] == [first, second]
+    assert "1 time-stamp was filed. 1 response was already filed" in said
+    for _ in range(2):
+        stamp_upload(pages, ("one.tsr", first), ("root.pem", authority.root))
+    assert [stamp.trusted for stamp in pages.vault.timestamps(next(iter(dated.keys)))] == [False, True], (
+        "the root proves more than what was filed"
+    )
+
+
+def test_a_filed_response_to_another_request_is_known_without_that_request(
+    pages: Pages, dated: Dated, authority: Authority
+) -> None:
+    digest = next(commitment.digest for _, commitment in commitments(pages.vault, dated.keys))
+    query = request(digest)
+    answer = authority.answer(query)
+    stamp_upload(pages, ("one.tsr", answer), ("one.tsq", query))
+    out, said = stamp_upload(pages, ("one.tsr", answer))
+    assert not told(out)
+    assert "1 response was already filed" in said
+    assert len(pages.vault.timestamps()) == 1
 
 
 def test_identity_is_created_by_the_button_and_replaced_only_after_a_second_one(pages: Pages) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,27 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
-from irwm.ownership import Commitment, Timestamp
+from irwm.ownership import Commitment
 from irwm.report.numbers import counted, number
 from storage.records import TimestampRecord
 from storage.vault import Vault
 from ui.components import notices
 from ui.components.events import PRIVATE
 from ui.components.guarded import guarded
+from ui.components.key_choice import key_label
 from ui.components.markup import moment, table, with_icon
 from ui.components.uploads import download, offer, uploaded
 from ui.context import Context
-from ui.services.stamps import StampFiles, commitments, file_stamps, own_request, requests_of, stem
-
-# Refused responses that are named.
-MOST_TOLD = 5
+from ui.services.stamps import (
+    Filing,
+    ManyStampFiles,
+    Requests,
+    commitments,
+    file_stamps,
+    own_request,
+    requests_of,
+    stem,
+)
 
 INTRO = """
 A commitment proves later that a key existed on the day you published it or had it time-stamped. It reveals
@@ -61,7 +68,7 @@ def commitment_box(context: Context, words: gr.Textbox) -> gr.Dropdown:
         )
     said_packed = gr.HTML(visible=False, elem_id="stamp-requests-notice")
     response = gr.File(
-        label="The authority’s responses (.tsr), and its root certificate (.pem) if you have it",
+        label="The authority’s responses (.tsr), and its root certificate (.pem, .crt) if you have it",
         file_count="multiple",
         elem_id="stamp-response",
         height=180,
@@ -88,33 +95,33 @@ def commitment_box(context: Context, words: gr.Textbox) -> gr.Dropdown:
 
     @guarded
     def export_all(text: str | None, request: gr.Request) -> Any:
-        """The requests of all keys that the search finds and that no authority has dated yet."""
         vault = context.require(request)
-        dated = {stamp.key_id for stamp in vault.timestamps()}
-        ids = [id for id in vault.key_ids(text or "") if id not in dated]
-        if not ids:
-            note = "The search above finds no key without a time-stamp."
-            return gr.DownloadButton(value=None, visible=False), gr.HTML(notices.note_html(note), visible=True)
-        content = requests_of(vault, ids)
-        vault.log("commitments exported", {"keys": len(ids), "sha256": hashlib.sha256(content).hexdigest()})
-        note = f"The archive has {counted(len(ids), 'request')}, of the keys that the search above finds."
-        name = f"time-stamp-requests-{len(ids)}.zip"
-        return download(content, name), gr.HTML(notices.note_html(note, good=True), visible=True)
+        made = requests_of(vault, text or "")
+        note = gr.HTML(packed_html(made), visible=True)
+        if not made.written:
+            return gr.DownloadButton(value=None, visible=False), note
+        digest = hashlib.sha256(made.archive).hexdigest()
+        vault.log("commitments exported", {"keys": made.written, "sha256": digest})
+        return download(made.archive, f"time-stamp-requests-{made.written}.zip"), note
 
     @guarded
     def take(files: list[str] | None, id: str | None, request: gr.Request) -> Any:
         vault = context.require(request)
         try:
-            given = StampFiles.of_each(map(Path, uploaded(files or ())))
-            filed, refused = file_stamps(vault, given, [id] if id else [])
+            done = file_stamps(vault, ManyStampFiles.of(map(Path, uploaded(files or ()))), [id] if id else [])
         except IrwmError as error:
-            return gr.HTML(notices.error_html(error), visible=True), gr.skip(), None
+            return gr.HTML(notices.error_html(error), visible=True), gr.skip(), None, gr.skip(), gr.skip()
+        keys = vault.key_records({each.stamp.key_id: None for each in done.filed})
+        told = gr.HTML(filed_html(done, {key.id: key_label(key) for key in keys}), visible=True)
+        if all(each.before for each in done.filed):
+            return told, gr.skip(), None, gr.skip(), gr.skip()
         present = stamps_html(vault.timestamps(id)) if id else gr.skip()
-        return gr.HTML(filed_html(filed, refused), visible=True), present, None
+        # The archive was made for the keys that had no time-stamp then.
+        return told, present, None, gr.DownloadButton(value=None, visible=False), gr.HTML("", visible=False)
 
     chosen.change(export, chosen, [document, request_file, said, stamps], **PRIVATE)
     pack.click(export_all, words, [packed, said_packed], **PRIVATE)
-    response.upload(take, [response, chosen], [said, stamps, response], **PRIVATE)
+    response.upload(take, [response, chosen], [said, stamps, response, packed, said_packed], **PRIVATE)
     return chosen
 
 
@@ -129,25 +136,66 @@ def commitment_of(vault: Vault, id: str) -> Commitment:
     return commitment
 
 
-def filed_html(filed: Sequence[Timestamp], refused: Mapping[str, IrwmError]) -> str:
-    """Which time-stamps were filed, and why others were not."""
+def packed_html(made: Requests) -> str:
+    """How many requests the archive has, and how many keys are left out of it."""
+    if made.written:
+        note = f"The archive has {counted(made.written, 'request')}, of the keys that the search above finds."
+    else:
+        note = "The search above finds no key without a time-stamp."
+    if not made.damaged:
+        return notices.note_html(note, good=bool(made.written))
+    lost = "1 key is damaged and is" if made.damaged == 1 else f"{number(made.damaged)} keys are damaged and are"
+    return notices.note_html(note) + notices.note_html(f"{lost} left out. Restore the latest backup.")
+
+
+def filed_html(done: Filing, keys: Mapping[str, str]) -> str:
+    """With which keys time-stamps were filed, and why other files were not.
+
+    Args:
+        keys: the labels of the keys, by id.
+    """
     said = ""
-    if len(filed) == 1:
-        (stamp,) = filed
-        said = f"{stamp.authority} states that the commitment existed at {stamp.time_utc}."
-    elif filed:
-        said = f"{number(len(filed))} time-stamps were filed, each with its key."
-    notes = notices.note_html(said, good=True) if said else ""
-    if len(refused) < 2:
-        return notes + "".join(map(notices.error_html, refused.values()))
-    lines = [f"{name}: {error.problem}" for name, error in refused.items()]
-    return notes + notices.error_html(
-        IrwmError(
-            f"{number(len(refused))} of {number(len(refused) + len(filed))} responses could not be used",
-            found="; ".join(lines[:MOST_TOLD]) + (" …" if len(lines) > MOST_TOLD else ""),
-            advice="Give the responses as the authority sent them",
+    if done.filed:
+        new = sum(not each.before for each in done.filed)
+        old = len(done.filed) - new
+        lines = [f"{counted(new, 'time-stamp')} {'was' if new == 1 else 'were'} filed."] if new else []
+        lines += [f"{counted(old, 'response')} {'was' if old == 1 else 'were'} already filed."] if old else []
+        rows = [
+            Markup('<tr><th scope="row">{}</th><td>{}</td><td>{} UTC</td><td>{}</td><td>{}</td></tr>').format(
+                printable(each.name, 200),
+                printable(keys.get(each.stamp.key_id, "–"), 200),
+                moment(each.stamp.time_utc),
+                printable(each.stamp.authority, 200),
+                "Already filed" if each.before else "Filed",
+            )
+            for each in done.filed
+        ]
+        heads = ("Response", "Key", "The commitment existed at", "Authority", "Outcome")
+        said = notices.note_html(" ".join(lines), good=True) + str(table("Responses and their keys", heads, rows))
+    if done.strays:
+        files = counted(done.strays, "request or commitment", "requests or commitments")
+        said += notices.note_html(f"Passed over: {files} without a response.")
+    return said + _refused_html(done)
+
+
+def _refused_html(done: Filing) -> str:
+    if not done.refused:
+        return ""
+    if len(done.refused) == 1:
+        ((name, error),) = done.refused
+        problem = f"“{name}” was not filed: {error.problem}"
+        return notices.error_html(IrwmError(problem, expected=error.expected, found=error.found, advice=error.advice))
+    advice = dict.fromkeys(notices.sentence(error.advice) for _, error in done.refused if error.advice)
+    total = len(done.refused) + len(done.filed)
+    problem = f"{number(len(done.refused))} of {number(total)} files could not be used"
+    rows = [
+        Markup('<tr><th scope="row">{}</th><td>{}</td><td>{}</td></tr>').format(
+            printable(name, 200), notices.sentence(error.problem), printable(error.found or "", 200)
         )
-    )
+        for name, error in done.refused
+    ]
+    listed = table("Files that could not be used", ("File", "Reason", "Found"), rows)
+    return notices.error_html(IrwmError(problem, advice=" ".join(advice) or None)) + str(listed)
 
 
 def stamps_html(stamps: Iterable[TimestampRecord]) -> str:

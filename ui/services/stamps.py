@@ -6,20 +6,25 @@ without this program. One response over a list of commitments would need a new f
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from irwm import Key
 from irwm.errors import IrwmError
 from irwm.ownership import Commitment, Timestamp, read_response
-from irwm.ownership.timestamp import dated_digest, request
+from irwm.ownership.timestamp import dated_digest, request, root_certificates
+from irwm.report.numbers import counted
+from storage.records import RecordName, TimestampRecord
+from storage.schema import KEYS
 from storage.vault import Vault
 
 COMMITMENT, REQUEST, RESPONSE, ROOTS = ".json", ".tsq", ".tsr", ".pem"
 ENDINGS = {COMMITMENT: "the commitment", REQUEST: "the request", RESPONSE: "the response", ROOTS: "root certificates"}
+CERTIFICATES = (ROOTS, ".crt", ".cer")
 # The largest of them, a bundle of all public roots, has a few hundred kilobytes.
 MOST_BYTES = 4 << 20
 
@@ -46,43 +51,11 @@ class StampFiles:
         """
         parts: dict[str, bytes] = {}
         for file in files:
-            ending = file.suffix.lower()
-            if ending not in ENDINGS:
-                expected = ", ".join(f"{end} ({what})" for end, what in ENDINGS.items())
-                raise StampFilesError("this file is not part of a time-stamp", file=file.name, expected=expected)
-            if ending in parts and ending != ROOTS:
-                raise StampFilesError(f"two files with {ending} were given", advice="Give the parts of one time-stamp")
-            try:
-                if file.stat().st_size > MOST_BYTES:
-                    raise StampFilesError("this file is too large for a part of a time-stamp", file=file.name)
-                parts[ending] = parts.get(ending, b"") + file.read_bytes() + (b"\n" if ending == ROOTS else b"")
-            except OSError as error:
-                raise StampFilesError("this file cannot be read", file=file.name, found=error.strerror) from error
-        return cls(*(parts.get(ending) for ending in ENDINGS))
-
-    @classmethod
-    def of_each(cls, files: Iterable[Path]) -> dict[str, StampFiles]:
-        """The parts of each time-stamp among these files, by the name of its response; all of them get all roots.
-
-        A request belongs to the response with the same name before its ending, or to the only response.
-
-        Raises:
-            StampFilesError: as `of`, or there is no response.
-        """
-        given = list(files)
-        answers = [file for file in given if file.suffix.lower() == RESPONSE]
-        if len(answers) < 2:
-            return {answers[0].name if answers else "": cls.of(given)}
-        rest = [file for file in given if file.suffix.lower() != RESPONSE]
-        roots = [file for file in rest if file.suffix.lower() == ROOTS]
-        named = {answer.name: [file for file in rest if file.stem == answer.stem] for answer in answers}
-        if strays := set(rest).difference(roots, *named.values()):
-            raise StampFilesError(
-                "this file belongs to none of the responses",
-                file=min(strays).name,
-                advice="Give it the name of its response, or remove it",
-            )
-        return {answer.name: cls.of([answer, *{*named[answer.name], *roots}]) for answer in answers}
+            part = _part(file)
+            if part in parts and part != ROOTS:
+                raise StampFilesError(f"two files with {part} were given", advice="Give the parts of one time-stamp")
+            parts[part] = parts.get(part, b"") + _content(file) + (b"\n" if part == ROOTS else b"")
+        return cls(*(parts.get(part) for part in ENDINGS))
 
     @property
     def digest(self) -> str:
@@ -107,29 +80,161 @@ class StampFiles:
 
     def _answered(self) -> bytes:
         if self.response is None:
-            raise StampFilesError("the time-stamp response is missing", expected=f"a file that ends in {RESPONSE}")
+            raise _without_response()
         return self.response
 
 
-def commitments(vault: Vault, ids: Iterable[str]) -> Iterator[tuple[str, Commitment]]:
-    """The public documents of keys in the vault, with their ids; the same bytes each time. Damaged keys are skipped.
+@dataclass(frozen=True, slots=True)
+class ManyStampFiles:
+    """The given files of many time-stamps.
+
+    Attributes:
+        stamps: the files of each time-stamp, with the name of its response; several responses can have one name.
+        refused: the files that cannot be used, by name, each with the reason.
+        strays: how many requests and commitments belong to none of the responses.
+    """
+
+    stamps: tuple[tuple[str, StampFiles], ...] = ()
+    refused: tuple[tuple[str, IrwmError], ...] = ()
+    strays: int = 0
+
+    @classmethod
+    def of(cls, files: Iterable[Path]) -> ManyStampFiles:
+        """The parts of each time-stamp among these files; all of them get all root certificates.
+
+        A request or a commitment belongs to the responses that date the same digest, whatever its name.
+
+        Raises:
+            StampFilesError: there is no response, or a file of root certificates cannot be used. Without it, the
+                time-stamps would be filed as unchecked.
+        """
+        parts: dict[str, list[tuple[Path, bytes]]] = {part: [] for part in ENDINGS}
+        refused: list[tuple[str, IrwmError]] = []
+        for file in files:
+            try:
+                part = _part(file)
+                parts[part].append((file, _certificates(file) if part == ROOTS else _content(file)))
+            except IrwmError as error:
+                if file.suffix.lower() in CERTIFICATES:
+                    raise
+                refused.append((file.name, error))
+        if not parts[RESPONSE] and not refused:
+            raise _without_response()
+        roots = b"".join(content for _, content in parts[ROOTS]) or None
+        documents = {hashlib.sha256(content).hexdigest(): content for _, content in parts[COMMITMENT]}
+        digests: set[str] = set()
+        stamps: list[tuple[str, StampFiles]] = []
+        for file, response in parts[RESPONSE]:
+            try:
+                digest = dated_digest(response)
+            except IrwmError as error:
+                refused.append((file.name, error))
+                continue
+            digests.add(digest)
+            # `read_response` checks the request; of several over one digest, the one with the response's name is taken.
+            own = sorted(
+                (each.stem != file.stem, content) for each, content in parts[REQUEST] if _asks(content, digest)
+            )
+            stamps.append((file.name, StampFiles(documents.get(digest), own[0][1] if own else None, response, roots)))
+        strays = sum(not any(_asks(content, digest) for digest in digests) for _, content in parts[REQUEST])
+        strays += sum(hashlib.sha256(content).hexdigest() not in digests for _, content in parts[COMMITMENT])
+        return cls(tuple(stamps), tuple(refused), strays)
+
+
+def _part(file: Path) -> str:
+    ending = file.suffix.lower()
+    if ending in CERTIFICATES:
+        return ROOTS
+    if ending not in ENDINGS:
+        expected = ", ".join(f"{end} ({what})" for end, what in ENDINGS.items())
+        raise StampFilesError("this file is not part of a time-stamp", file=file.name, expected=expected)
+    return ending
+
+
+def _content(file: Path) -> bytes:
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise StampFilesError("this file is too large for a part of a time-stamp", file=file.name)
+        return file.read_bytes()
+    except OSError as error:
+        raise StampFilesError("this file cannot be read", file=file.name, found=error.strerror) from error
+
+
+def _certificates(file: Path) -> bytes:
+    """The root certificates in this file, as PEM."""
+    try:
+        return root_certificates(_content(file))
+    except IrwmError as error:
+        raise StampFilesError(
+            "this file of root certificates cannot be used, so no time-stamp was filed",
+            file=file.name,
+            expected="one or more certificates as PEM, or one as DER",
+            found=error.found or error.problem,
+            advice="Give the root certificate that the authority publishes, or give the responses without it",
+        ) from error
+
+
+def _asks(request: bytes, digest: str) -> bool:
+    return bytes.fromhex(digest) in request
+
+
+def _without_response() -> StampFilesError:
+    return StampFilesError("the time-stamp response is missing", expected=f"a file that ends in {RESPONSE}")
+
+
+def commitments(
+    vault: Vault, ids: Iterable[str], damaged: list[RecordName] | None = None
+) -> Iterator[tuple[str, Commitment]]:
+    """The public documents of keys in the vault, with their ids; the same bytes each time.
+
+    Args:
+        damaged: if given, the damaged ones among these keys are added to it; they are skipped.
 
     Raises:
         VaultLockedError, StorageError
     """
-    records = {record.id: record for record in vault.key_records(ids)}
-    for id, body in vault.keys_bytes(records, damaged=[]):
+    lost = [] if damaged is None else damaged
+    found = vault.key_records(ids)
+    lost.extend(found.damaged)
+    records = {record.id: record for record in found}
+    for id, body in vault.keys_bytes(records, damaged=lost):
         yield id, Commitment.of(Key.from_bytes(body), family=records[id].family, made_utc=records[id].created)
 
 
-def requests_of(vault: Vault, ids: Iterable[str]) -> bytes:
-    """A ZIP with the commitment and the time-stamp request of each key."""
-    packed = io.BytesIO()
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Time-stamp requests of many keys.
+
+    Attributes:
+        archive: a ZIP with the commitment and the request of each key.
+        written: how many keys it has.
+        damaged: how many keys are left out because they are damaged.
+    """
+
+    archive: bytes
+    written: int
+    damaged: int
+
+
+def requests_of(vault: Vault, text: str = "") -> Requests:
+    """The requests of all keys that a search finds and that no authority has dated yet.
+
+    A damaged key may be one that the search would find, so each one without a time-stamp counts as left out.
+    """
+    dated = {stamp.key_id for stamp in vault.timestamps()}
+    lost: list[RecordName] = []
+    packed, written = io.BytesIO(), 0
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for _, commitment in commitments(vault, ids):
+        for _, commitment in commitments(vault, [id for id in vault.key_ids(text) if id not in dated], lost):
             archive.writestr(f"{stem(commitment)}{COMMITMENT}", commitment.to_bytes())
             archive.writestr(f"{stem(commitment)}{REQUEST}", own_request(commitment.digest))
-    return packed.getvalue()
+            written += 1
+    return Requests(packed.getvalue(), written, len({n.id for n in lost} - dated))
+
+
+def _damaged(vault: Vault, found: Iterable[RecordName]) -> set[str]:
+    """The ids of damaged keys: those whose bytes were found to be damaged, and those that no search finds."""
+    return {name.id for name in (*found, *vault.find_keys(limit=1).damaged) if name.table == KEYS}
 
 
 def stem(commitment: Commitment) -> str:
@@ -137,50 +242,86 @@ def stem(commitment: Commitment) -> str:
     return f"commitment-{commitment.commitment[:16]}"
 
 
-def file_stamps(
-    vault: Vault, given: Mapping[str, StampFiles], first: Iterable[str] = ()
-) -> tuple[list[Timestamp], dict[str, IrwmError]]:
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """A time-stamp in the vault.
+
+    Attributes:
+        name: of the response's file.
+        stamp: its record.
+        before: whether an earlier file with the same bytes was filed with this key.
+    """
+
+    name: str
+    stamp: TimestampRecord
+    before: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Filing:
+    """What happened to files: the filed time-stamps, the refused files by name, and how many were passed over."""
+
+    filed: tuple[Filed, ...]
+    refused: tuple[tuple[str, IrwmError], ...]
+    strays: int
+
+
+def file_stamps(vault: Vault, given: ManyStampFiles, first: Iterable[str] = ()) -> Filing:
     """Files each time-stamp with the key whose commitment it dates.
 
-    Args:
-        given: the files of each time-stamp, by the name of its response.
-        first: ids of keys to try before the vault's others.
+    The same bytes are filed only once with a key; and once more if only the roots given now lead to their authority.
 
-    Returns:
-        The filed time-stamps, and the errors of the others by the name of their response.
+    Args:
+        first: ids of keys to try before the vault's others.
     """
-    digests: dict[str, str] = {}
-    filed: list[Timestamp] = []
-    refused: dict[str, IrwmError] = {}
-    for name, files in given.items():
+    filed: list[Filed] = []
+    refused = list(given.refused)
+    lost: list[RecordName] = []
+    known = _with_digests(vault, {files.digest for _, files in given.stamps}, [*first, *vault.key_ids()], lost)
+    damaged = len(_damaged(vault, lost))
+    # Where both are filed, the trusted one counts.
+    earlier = {(stamp.key_id, stamp.response): stamp for stamp in sorted(vault.timestamps(), key=lambda s: s.trusted)}
+    for name, files in given.stamps:
         try:
-            digests[name] = files.digest
-        except IrwmError as error:
-            refused[name] = error
-    known = _with_digests(vault, set(digests.values()), [*first, *vault.key_ids()])
-    for name, digest in digests.items():
-        try:
-            if digest not in known:
-                raise StampFilesError(
-                    "this response dates no key of this vault",
-                    file=name,
-                    found=f"SHA-256 {digest}",
-                    advice="Give the response to a request that this vault made",
-                )
-            id, commitment = known[digest]
-            asked, answered, stamp = given[name].read(commitment)
-            vault.add_timestamp(
+            if files.digest not in known:
+                raise _no_key(files.digest, damaged)
+            id, commitment = known[files.digest]
+            before = earlier.get((id, files.response or b""))
+            if before and files.request is None:
+                files = replace(files, request=before.request)
+            asked, answered, stamp = files.read(commitment)
+            if before and (before.trusted or not stamp.trusted):
+                filed.append(Filed(name, before, before=True))
+                continue
+            record = vault.add_timestamp(
                 id, commitment.to_bytes(), asked, answered, stamp.time_utc, stamp.authority, stamp.trusted
             )
-            filed.append(stamp)
+            earlier[id, answered] = record
+            filed.append(Filed(name, record, before=False))
         except IrwmError as error:
-            refused[name] = error
-    return filed, refused
+            refused.append((name, error))
+    return Filing(tuple(filed), tuple(refused), given.strays)
 
 
-def _with_digests(vault: Vault, wanted: set[str], ids: Iterable[str]) -> dict[str, tuple[str, Commitment]]:
+def _no_key(digest: str, damaged: int) -> StampFilesError:
+    if damaged:
+        return StampFilesError(
+            f"this response dates no readable key of this vault, which has {counted(damaged, 'damaged key')}",
+            found=f"SHA-256 {digest}",
+            advice="Restore the latest backup, then give the response again",
+        )
+    return StampFilesError(
+        "this response dates no key of this vault",
+        found=f"SHA-256 {digest}",
+        advice="Give the response to a request that this vault made",
+    )
+
+
+def _with_digests(
+    vault: Vault, wanted: set[str], ids: Iterable[str], damaged: list[RecordName]
+) -> dict[str, tuple[str, Commitment]]:
     found: dict[str, tuple[str, Commitment]] = {}
-    for id, commitment in commitments(vault, dict.fromkeys(ids)):
+    for id, commitment in commitments(vault, dict.fromkeys(ids), damaged):
         if len(found) == len(wanted):
             break
         if commitment.digest in wanted:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from irwm.errors import CorruptCheckpointError
 from ui.components import notices
 
@@ -20,6 +22,11 @@ def test_an_error_shows_all_its_parts() -> None:
     assert page.count("data-copy=") == 2, "the path and the tensor can be copied"
     row = {name: getattr(error, name) for name in ("problem", "file", "tensor", "expected", "found", "advice")}
     assert notices.error_html(row) == page, "as from the list of jobs"
+
+
+def test_a_note_is_one_text_even_with_markup() -> None:
+    page = notices.note_html(Markup("<strong>leaked</strong> against <strong>original</strong>"))
+    assert page == '<p class="note"><span><strong>leaked</strong> against <strong>original</strong></span></p>'
 
 
 def test_missing_parts_leave_no_gap() -> None:

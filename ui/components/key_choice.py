@@ -167,7 +167,7 @@ def summary_html(page: Page[KeyRecord], words: str = "") -> str:
         said = Markup("<strong>{}</strong> {} will be tried: {}{}.").format(
             what, Markup(f"that {which}") if words.strip() else "", ", ".join(names), rest
         )
-    return str(Markup('<p class="note"><span>{}</span></p>').format(said)) + _damage(page)
+    return notices.note_html(said) + _damage(page)
 
 
 def key_label(record: KeyRecord) -> str:

@@ -52,7 +52,8 @@ def empty_html(title: str, what_to_do: str) -> str:
 def note_html(text: str, *, good: bool = False) -> str:
     """One quiet line below a control; `good` puts a tick before it. A `Markup` is used unchanged."""
     shown = text if isinstance(text, Markup) else printable(text, 2000)
-    return str(Markup('<p class="note">{}{}</p>').format(icon("done") if good else "", shown))
+    # In one span: the note is a flex box, in which each part would be a column.
+    return str(Markup('<p class="note">{}<span>{}</span></p>').format(icon("done") if good else "", shown))
 
 
 def copyable(text: str) -> Markup:

@@ -420,7 +420,7 @@ def inputs_html(request: Mapping[str, Any]) -> str:
     """The inputs of an investigation in one line."""
     paths = request.get("suspect") or request["folder"], request["original"]
     names = (printable(Path(path).name, 80) for path in paths)
-    return str(Markup('<p class="note"><strong>{}</strong> against <strong>{}</strong></p>').format(*names))
+    return notices.note_html(Markup("<strong>{}</strong> against <strong>{}</strong>").format(*names))
 
 
 def described(path: str | None, base: str | None = None) -> Iterator[tuple[str, bool]]:

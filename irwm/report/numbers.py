@@ -61,9 +61,13 @@ def is_stated(log10: float) -> bool:
     return not abs(log10) > -LEAST_LOG10
 
 
-def exact_log10(log10: float) -> str:
-    """The exact value of a capped chance, which is shown on hover: "log10 = −88.4123"."""
-    return f"log10 = {log10:.6g}".replace("-", "\u2212")
+def exact_log10(log10: float, of: str = "") -> str:
+    """The exact value of a capped chance, which is shown on hover: "log10 = −88.4123".
+
+    Args:
+        of: what the logarithm is of, such as " of the probability", where the text around it does not say it.
+    """
+    return f"log10{of} = {log10:.6g}".replace("-", "\u2212")
 
 
 def power_html(log10: float, write: Callable[[float], str] = power_text) -> Markup:
@@ -78,10 +82,11 @@ def power_html(log10: float, write: Callable[[float], str] = power_text) -> Mark
     return Markup('<span title="{}">{}</span>').format(exact_log10(log10), text)
 
 
-def power_hover(log10: float) -> str:
-    """Like `power_of_ten`, for text that is shown on hover: a capped chance is followed by its logarithm."""
+def power_hover(log10: float, of: str = "") -> str:
+    """Like `power_of_ten`, for text that is shown on hover: a capped chance is followed by its logarithm, `of` as for
+    `exact_log10`."""
     said = power_of_ten(log10)
-    return said if is_stated(log10) or math.isinf(log10) else f"{said} ({exact_log10(log10)})"
+    return said if is_stated(log10) or math.isinf(log10) else f"{said} ({exact_log10(log10, of)})"
 
 
 def why_capped(*texts: str) -> str:

@@ -93,3 +93,27 @@ def test_locked_page_holds_no_names_and_is_restored(filled: irwm.Key, page: Page
     pass_the_gate(page)
     expect(page.locator("#vault-keys-where .note")).to_have_text("1 key found")
     expect(page.locator("#vault-keys")).to_contain_text("Recipient 042")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_chosen_release_ends_before_the_arrow(filled: irwm.Key, page: Page, width: int) -> None:
+    """On a narrow screen the fields of its note have a row each."""
+    page.set_viewport_size({"width": width, "height": 800})
+    fold = page.locator("#note-on-release button.label-wrap")
+    if "open" not in str(fold.get_attribute("class")).split():
+        fold.click()
+    field, note = page.locator("#note-release input"), page.locator("#note-release-text")
+    expect(field).to_be_visible()
+    text_ends, arrow = page.evaluate(
+        """() => {
+            const field = document.querySelector('#note-release input'), style = getComputedStyle(field);
+            const arrow = document.querySelector('#note-release .dropdown-arrow');
+            const ends = field.getBoundingClientRect().right - parseFloat(style.paddingRight);
+            return [ends, arrow.getBoundingClientRect().left];
+        }"""
+    )
+    assert text_ends <= arrow
+    above, below = page.locator("#note-release").bounding_box(), note.bounding_box()
+    assert above is not None
+    assert below is not None
+    assert (below["y"] >= above["y"] + above["height"]) == (width == 390)

@@ -370,7 +370,7 @@ def test_capped_odds_are_explained_and_exact_in_the_row_and_in_full_view(pages: 
     assert "/releases/&lt;7&gt;" in table
     assert table.count(WHY_CAPPED) == 1
     about = pages.call("note-release", "change", release.id)["about-release"]
-    assert "less than 1 in 10<sup>30</sup> (log10 = \u221288.4123)" in about
+    assert "less than 1 in 10<sup>30</sup> (log10 of the probability = \u221288.4123)" in about
     assert WHY_CAPPED not in about, "the table above says it"
     assert "&lt;7&gt;" in about
     assert "log10" not in pages.call("note-release", "change", small.id)["about-release"]

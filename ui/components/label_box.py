@@ -31,16 +31,17 @@ class LabelBox:
 
 
 def label_box(
-    context: Context, table: str, one: str, about: Callable[[Vault, str], str] = lambda vault, id: ""
+    context: Context, table: str, one: str, about: Callable[[Vault, str], str] | None = None
 ) -> LabelBox:
     """Builds the folded controls and their events at this place of the page.
 
     Args:
         table: of the vault, "keys" or "releases".
         one: the singular name of a record, such as "key".
-        about: what else is shown of the chosen record, as HTML.
+        about: the details of the chosen record, as HTML; None to show no details.
     """
-    with gr.Accordion(f"Note on a {one}", open=False, elem_id=f"note-on-{one}"):
+    title = f"Note and details of a {one}" if about else f"Note on a {one}"
+    with gr.Accordion(title, open=False, elem_id=f"note-on-{one}"):
         with gr.Row(elem_classes=["picker-row", "note-row"]):
             choice = gr.Dropdown(
                 label=one.capitalize(), info="One of those in the table", value=None, elem_id=f"note-{one}"
@@ -61,7 +62,7 @@ def label_box(
     @guarded
     def show(id: str | None, request: gr.Request) -> Any:
         vault = context.require(request)
-        return (label_of(vault, table, id), "", about(vault, id)) if id else ("", "", "")
+        return (label_of(vault, table, id), "", about(vault, id) if about else "") if id else ("", "", "")
 
     @guarded
     def keep(id: str | None, words: str | None, count: int, request: gr.Request) -> Any:

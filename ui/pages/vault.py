@@ -252,7 +252,7 @@ def release_html(vault: Vault, id: str) -> str:
     rows = [
         ("Folder", notices.copyable(record.path)),
         ("Key fingerprint", notices.copyable(record.receipt.get("commitment", "–"))),
-        ("Verified", _verified(record.receipt, lambda log10: Markup(power_hover(log10)))),
+        ("Verified", _verified(record.receipt, lambda log10: Markup(power_hover(log10, " of the probability")))),
     ]
     return str(facts(rows))
 

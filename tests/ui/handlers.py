@@ -90,3 +90,9 @@ def told(out: dict[str, Any]) -> list[str]:
 def value(part: Any) -> Any:
     """The value that an update sets."""
     return part.value if isinstance(part, gr.components.Component) else part
+
+
+def hidden(part: Any) -> bool:
+    """Whether an update hides its component."""
+    visible = part.get("visible") if isinstance(part, dict) else getattr(part, "visible", None)
+    return visible is False

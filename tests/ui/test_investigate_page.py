@@ -22,7 +22,7 @@ import irwm
 from tests.jobs.recipients import put_in_vault
 from tests.recording.answers import ENDPOINT, MODEL, write_recording
 from tests.recording.generated import write_generated
-from tests.ui.handlers import Pages, value
+from tests.ui.handlers import Pages, hidden, value
 from tools.running_app import REPOSITORY
 from tools.waiting import PATIENCE
 from ui.components.key_choice import MOST_LISTED
@@ -55,6 +55,7 @@ class Officer:
         self.words: str | None = ""
         self.offered: list[str] | None = None
         self.may_start = False
+        self.unfolded: set[str] = set()
 
     def makes_key(self, recipient: str) -> str:
         key = irwm.generate_key(self.model, owner="Example Labs", recipient=recipient)
@@ -79,13 +80,18 @@ class Officer:
     def starts(
         self, suspect: str | None = None, since: str = "", seed: float = 0, answers: tuple[Any, ...] = ()
     ) -> dict[str, str]:
-        """The places with a message, and the messages; `answers` are the values of the fields of recorded answers."""
+        """The places with a message, and the messages; `answers` are the values of the fields of recorded answers.
+
+        The result of an earlier start is hidden in any case.
+        """
         typed = str(self.path) if suspect is None else suspect
         ways = "answers" if answers else "weights", typed, typed, None, *(answers or ("", None, None))
         values = *ways, str(self.path), self.known
         settings = "", "", since, "", "joint", "original", seed
         keys = self.listed, self.words, self.offered
         out = self.pages.call("start-investigate", "click", *values, *keys, *settings, named="begin")
+        assert hidden(out["0"]), "the result of an earlier start"
+        self.unfolded = {name for name, part in out.items() if isinstance(part, gr.Accordion) and part.open}
         return {name: part.value for name, part in out.items() if isinstance(part, gr.HTML) and part.value}
 
 
@@ -128,6 +134,7 @@ def test_refusal_appears_only_at_its_field(officer: Officer, started) -> None:
         ("seed-notice", {"seed": -1}),
     ):
         assert list(officer.starts(**values)) == [place]
+        assert officer.unfolded == ({"investigate-advanced"} if place in ("suspect-seen-notice", "seed-notice") else set())
     officer.listed = []
     assert list(officer.starts()) == ["keys-notice"]
     officer.listed, officer.offered = ["0" * 32], ["0" * 32, key]

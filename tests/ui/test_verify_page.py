@@ -108,7 +108,12 @@ def test_each_wrong_value_is_an_error_at_its_field(pages: Pages, report: Path) -
         (None, None, None, "/etc/passwd", "path-verify-key-note"),
     ):
         asked = (str(report), None, identity, roots, seen, None, None, keys, None, None)
-        assert told(pages.call("start-verify", "click", *asked)) == [place]
+        out = pages.call("start-verify", "click", *asked)
+        assert told(out) == [place]
+        assert out["verified"] == "", "the result of an earlier report is removed"
+        opened = {name for name, part in out.items() if isinstance(part, gr.Accordion) and part.open}
+        fold = {"verify-roots-notice": "verify-authorities", "verify-identity-notice": None}.get(place, "verify-models")
+        assert opened == {fold} - {None}
     assert not pages.jobs.recent()
 
 

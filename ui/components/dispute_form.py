@@ -152,7 +152,7 @@ def dispute_form(context: Context) -> DisputeForm:
     exhibit = picker("dispute-exhibit", "Model in dispute (optional)", "A third model that both claim")
     told = gr.HTML(visible=False, elem_id="dispute-notice")
     start = gr.Button("Resolve the dispute", elem_id="start-dispute")
-    hold_back(start, pickers.values())
+    hold_back(start, list(pickers.values()))
     notes = {purpose: each.note for purpose, each in pickers.items()}
     places = Places(kept=[*notes, "key"], form=told, key=problem, name=unnamed, stamp=unstamped, **notes)
 

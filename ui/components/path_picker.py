@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ui.components.browsing import WEIGHTS, BrowsingLimits, Entry, Listing, desc
 from ui.components.events import LAST, PRIVATE
 from ui.components.guarded import guarded
 from ui.components.icons import icon
+from ui.components.places import folds_around
 from ui.context import Context
 from ui.settings import DEMO
 
@@ -177,14 +178,25 @@ def path_picker(
     return picker
 
 
-def hold_back(button: gr.Button, pickers: Iterable[PathPicker]) -> None:
-    """Disables the button while one of the fields holds something that cannot be used."""
+def hold_back(button: gr.Button, pickers: Sequence[PathPicker]) -> None:
+    """Disables the button while one of the fields holds something that cannot be used.
+
+    A fold around that field stays open meanwhile, unless the button is in it too: the error says why it is disabled.
+    """
     faulty = [picker.faulty for picker in pickers]
     gr.on([each.change for each in faulty], _unless_faulty, faulty, button, **PRIVATE)
+    own = folds_around(button)
+    for fold in dict.fromkeys(fold for picker in pickers for fold in folds_around(picker.field) if fold not in own):
+        inside = [picker.faulty for picker in pickers if fold in folds_around(picker.field)]
+        gr.on([fold.collapse, *(each.change for each in inside)], _open_if_faulty, inside, fold, **PRIVATE)
 
 
 def _unless_faulty(*faulty: bool) -> gr.Button:
     return gr.Button(interactive=not any(faulty))
+
+
+def _open_if_faulty(*faulty: bool) -> Any:
+    return gr.Accordion(open=True) if any(faulty) else gr.skip()
 
 
 def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:

@@ -216,9 +216,9 @@ class Investigate:
         page, places = self.page, self.page.places
         sources = [page.way, *page.suspect.inputs, *page.recorded.inputs, page.original.field, page.known]
         settings = [page.title, page.note, page.seen, page.examiner, page.statistic, page.invariant, page.seed]
-        begun = [page.job.job_id, page.asked, page.results, *places.outputs]
+        begun = [page.results, page.job.job_id, page.asked, *places.outputs]
         page.start.click(None, js=AWAIT_VERDICT)
-        page.start.click(places.told(self.begin, 3), [*sources, *page.keys.inputs, *settings], begun, **PRIVATE)
+        page.start.click(places.told(self.begin, 3, hidden=1), [*sources, *page.keys.inputs, *settings], begun, **PRIVATE)
         page.job.job_id.change(None, js=FOLD_MODELS)
 
     def _connect_results(self) -> None:
@@ -332,7 +332,7 @@ class Investigate:
         if not held:
             context.recent.add(purpose, source)
         context.recent.add("original-of", looked[0])
-        return started.id, started.id, gr.Column(visible=False)
+        return gr.Column(visible=False), started.id, started.id
 
     def _original(self, reference: str | None, read: tuple[str, str] | None) -> tuple[str, str]:
         """Path and fingerprint of the original that the page shows.

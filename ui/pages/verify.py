@@ -70,7 +70,7 @@ class Layout:
             self.upload = _report_files("report-files")
         self.identity = _identity_field("verify-identity")
         misread = gr.HTML(visible=False, elem_id="verify-identity-notice")
-        with gr.Accordion("Time-stamps: authorities that you trust", open=False):
+        with gr.Accordion("Time-stamps: authorities that you trust", open=False, elem_id="verify-authorities"):
             self.roots = _roots_field("verify-roots")
             unrooted = gr.HTML(visible=False, elem_id="verify-roots-notice")
         with gr.Accordion("Compute its numbers again", open=False, elem_id="verify-models"):
@@ -149,8 +149,8 @@ class Verify:
         page, job, turn = self.page, self.page.job, in_turn("verify")
         models = [picker.field for picker in page.pickers.values()]
         asked = [page.report.field, page.upload, page.identity, page.roots, page.seen, *models]
-        begun = [job.job_id, page.result, page.told, *page.places.outputs]
-        page.start.click(page.places.told(self.begin, 3), asked, begun, **turn)
+        begun = [page.result, job.job_id, page.told, *page.places.outputs]
+        page.start.click(page.places.told(self.begin, 3, emptied=1), asked, begun, **turn)
         job.ended.change(self.show, [job.ended, page.told], page.result, **turn)
         changed, given = [page.report.chosen.change, page.upload.change], [page.report.chosen, page.upload]
         gr.on(changed, forget, [*given, page.told], [page.result, page.told], **turn)
@@ -187,7 +187,7 @@ class Verify:
                 given["seen"] = UNKNOWN_TIME if seen.strip().lower() == UNKNOWN_TIME else day_utc(seen)
         about = About.of(shown_path(place) if place else None, files)
         if not given:
-            return gr.skip(), look_at(files, place, expected, roots), about
+            return look_at(files, place, expected, roots), gr.skip(), about
         # The task gets no access to the vault: no secrets are passed to it.
         place = place or receive(files or [], self.context.settings.home)
         asked = VerifyRequest(
@@ -198,7 +198,7 @@ class Verify:
             **given,
         )
         started = Asked(f"Verify {shown_path(place.name)}", asked).start(vault, self.context.jobs).id
-        return started, "", replace(about, job=started)
+        return "", started, replace(about, job=started)
 
     @guarded
     def show(self, ended: str | None, about: About | None, request: gr.Request) -> Any:

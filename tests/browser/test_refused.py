@@ -1,4 +1,4 @@
-"""A start that is refused: its error is visible even in a closed fold, and no old result stays."""
+"""A start that is refused: its error is visible even in a closed fold, no old result stays, and nothing is awaited."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import irwm
 from storage import Vault
 from tests.jobs.recipients import put_in_vault
 from tools.officer import fill_path, investigate_as, open_tab, place, type_into
+from tools.page_events import settled
 from tools.running_app import PASSPHRASE, RunningApp
 
 pytestmark = pytest.mark.browser
@@ -39,6 +40,17 @@ def toggle(page: Page, fold: str) -> None:
     page.click(f"#{fold} > button.label-wrap")
 
 
+def leave_and_return(page: Page, name: str) -> None:
+    open_tab(page, "vault")
+    expect(page.locator("#vault-keys")).to_be_visible()
+    open_tab(page, name)
+    settled(page)
+
+
+def focused(page: Page, card: str) -> bool:
+    return bool(page.evaluate("card => Boolean(document.activeElement.closest(card))", card))
+
+
 def test_long_name_leaves_room_for_the_words_after_it(investigated: Page) -> None:
     page = investigated
     page.set_viewport_size({"width": 390, "height": 800})
@@ -58,6 +70,19 @@ def test_wrong_date_in_a_closed_fold_is_shown_and_the_old_verdict_is_not(investi
         page.click("#start-investigate")
         expect(page.locator("#suspect-seen-notice .notice-fault")).to_be_in_viewport()
         expect(page.locator("#finding")).to_be_hidden()
+
+
+def test_refused_dispute_leaves_the_focus(investigated: Page) -> None:
+    page = investigated
+    open_tab(page, "cases")
+    page.locator("#case-runs [data-record]").first.click()
+    expect(page.locator("#run-card .verdict")).to_be_visible()
+    toggle(page, "dispute")
+    page.click("#start-dispute")
+    expect(page.locator("#path-dispute-original-note .notice-fault")).to_be_visible()
+    leave_and_return(page, "cases")
+    expect(page.locator("#run-card .verdict")).to_be_visible()
+    assert not focused(page, "#run-card")
 
 
 def test_wrong_key_file_in_a_fold_says_why_the_button_is_disabled(investigated: Page) -> None:

@@ -134,7 +134,8 @@ def test_refusal_appears_only_at_its_field(officer: Officer, started) -> None:
         ("seed-notice", {"seed": -1}),
     ):
         assert list(officer.starts(**values)) == [place]
-        assert officer.unfolded == ({"investigate-advanced"} if place in ("suspect-seen-notice", "seed-notice") else set())
+        in_fold = place in ("suspect-seen-notice", "seed-notice")
+        assert officer.unfolded == ({"investigate-advanced"} if in_fold else set())
     officer.listed = []
     assert list(officer.starts()) == ["keys-notice"]
     officer.listed, officer.offered = ["0" * 32], ["0" * 32, key]

@@ -30,9 +30,7 @@ class LabelBox:
     changed: gr.State
 
 
-def label_box(
-    context: Context, table: str, one: str, about: Callable[[Vault, str], str] | None = None
-) -> LabelBox:
+def label_box(context: Context, table: str, one: str, about: Callable[[Vault, str], str] | None = None) -> LabelBox:
     """Builds the folded controls and their events at this place of the page.
 
     Args:

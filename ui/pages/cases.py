@@ -85,6 +85,7 @@ class Layout:
             with gr.Accordion("Dispute between two claimants", open=False, elem_id="dispute") as self.dispute_box:
                 self.dispute = dispute_form(context)
             self.job = job_card(context, KINDS)
+            self.disputed = gr.State(None)  # the job of the dispute that was begun here
             gr.Markdown("## Notes")
             self.notes = gr.HTML(elem_id="case-notes")
             with gr.Row(elem_classes="picker-row"):
@@ -140,10 +141,12 @@ class Cases:
         gr.on([page.rename.click, page.title.submit], rename, [page.title, case], renamed, **turn)
         write = of_note.told(self.write_note, len(noted))
         page.add_note.click(write, [page.note, case], [*noted, *of_note.outputs], **turn)
-        for form, begin in ((page.item, self.begin_item), (page.dispute, self.begin_dispute)):
-            begun = [page.job.job_id, *form.places.outputs]
-            form.start.click(form.places.told(begin, 1), [case, *form.inputs], begun, **PRIVATE)
-        page.dispute.start.click(None, js=AWAIT_RESULT.format(OUTCOME))
+        item, dispute, job_id = page.item, page.dispute, page.job.job_id
+        begun = [job_id, *item.places.outputs]
+        item.start.click(item.places.told(self.begin_item, 1), [case, *item.inputs], begun, **PRIVATE)
+        begun = [job_id, page.disputed, page.run.box, *dispute.places.outputs]
+        dispute.start.click(dispute.places.told(self.begin_dispute, 3), [case, *dispute.inputs], begun, **PRIVATE)
+        page.disputed.change(None, js=AWAIT_RESULT.format(OUTCOME))
         shown = [*page.shown, page.item_box, page.dispute_box, *run]
         finished = page.job.ended.change(self.finished, [page.job.ended, case], shown, **turn)
         finished.then(None, js=TO_RESULT.format(OUTCOME))
@@ -190,7 +193,8 @@ class Cases:
     def begin_dispute(self, request: gr.Request, id: str | None, *values: Any) -> Any:
         vault = self.context.require(request)
         asked = self.page.dispute.request(_required(id), self.context.settings.device, *values)
-        return Asked(f"Dispute with {asked.theirs.name}", asked).start(vault, self.context.jobs).id
+        started = Asked(f"Dispute with {asked.theirs.name}", asked).start(vault, self.context.jobs).id
+        return started, started, gr.Column(visible=False)  # an earlier run would be taken for the outcome
 
     @guarded
     def finished(self, ended: str | None, id: str | None, request: gr.Request) -> Any:

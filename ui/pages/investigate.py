@@ -49,9 +49,8 @@ how strong the evidence is.
 """
 # Defined in studio.js: models' cards fold when the work has begun, and the verdict that was requested here is scrolled
 # into view when it is ready.
-AWAIT_VERDICT = "() => window.irwmAwaitVerdict?.()"
+AWAIT_VERDICT = "() => { window.irwmAwaitVerdict?.(); window.irwmFoldModels?.(); }"
 TO_INPUTS = "() => window.irwmToField?.('#investigate-inputs')"
-FOLD_MODELS = "() => window.irwmFoldModels?.()"
 TO_VERDICT = "() => window.irwmToVerdict?.()"
 # The two forms in which a suspect can be available.
 WEIGHTS, ANSWERS = "weights", "answers"
@@ -78,6 +77,7 @@ class Layout:
         # One line replaces the inputs of an investigation that was started here and is done. They stay in the document,
         # so that uploads and open parts are kept.
         self.asked = gr.State(None)  # the job that was started here, until its inputs are to be changed
+        self.begun = gr.State(None)  # the same job, also after that
         with gr.Row(visible=False, elem_classes="list-row", elem_id="investigate-folded") as self.folded:
             self.summary = gr.HTML(elem_id="investigate-summary")
             self.change = gr.Button("Change", elem_id="investigate-change", scale=0, min_width=120)
@@ -216,10 +216,10 @@ class Investigate:
         page, places = self.page, self.page.places
         sources = [page.way, *page.suspect.inputs, *page.recorded.inputs, page.original.field, page.known]
         settings = [page.title, page.note, page.seen, page.examiner, page.statistic, page.invariant, page.seed]
-        begun = [page.results, page.job.job_id, page.asked, *places.outputs]
-        page.start.click(None, js=AWAIT_VERDICT)
-        page.start.click(places.told(self.begin, 3, hidden=1), [*sources, *page.keys.inputs, *settings], begun, **PRIVATE)
-        page.job.job_id.change(None, js=FOLD_MODELS)
+        inputs = [*sources, *page.keys.inputs, *settings]
+        outputs = [page.results, page.job.job_id, page.asked, page.begun, *places.outputs]
+        page.start.click(places.told(self.begin, 4, hidden=1), inputs, outputs, **PRIVATE)
+        page.begun.change(None, js=AWAIT_VERDICT)  # not on the click, which may be refused
 
     def _connect_results(self) -> None:
         page, view, sweep, job, dark = self.page, self.page.view, self.page.sweep, self.page.job, self.context.dark
@@ -332,7 +332,7 @@ class Investigate:
         if not held:
             context.recent.add(purpose, source)
         context.recent.add("original-of", looked[0])
-        return gr.Column(visible=False), started.id, started.id
+        return gr.Column(visible=False), *(started.id,) * 3
 
     def _original(self, reference: str | None, read: tuple[str, str] | None) -> tuple[str, str]:
         """Path and fingerprint of the original that the page shows.

@@ -86,6 +86,7 @@ class Layout:
         self.given_back = gr.State(None)
         # A release that is being written, or its receipt, replaces the wizard.
         self.replaced = gr.State(False)
+        self.begun = gr.State(None)  # the job that was started here
         with gr.Column(elem_id="protect-form") as self.wizard:
             self._wizard(context)
         self.job = job_card(context, ("protect",), log_apart=True, running_only=partial(_has_draft, context))
@@ -255,9 +256,9 @@ class Protect:
         page, job = self.page, self.page.job
         who = [page.whom, page.owner, page.recipient, page.names, page.label]
         inputs = [page.original.chosen, *who, *page.place, *page.form.inputs]
-        begun = [job.job_id, *page.results, *page.of_place.outputs]
-        page.start.click(None, js=AWAIT_RESULT.format(RECEIPT))
-        page.start.click(page.of_place.told(self.begin, 1 + len(page.results)), inputs, begun, **PRIVATE)
+        begun = [job.job_id, page.begun, *page.results, *page.of_place.outputs]
+        page.start.click(page.of_place.told(self.begin, 2 + len(page.results)), inputs, begun, **PRIVATE)
+        page.begun.change(None, js=AWAIT_RESULT.format(RECEIPT))
         job.job_id.change(replaced_by, job.job_id, [page.replaced, page.wizard], **PRIVATE)
         shown = [page.back, *page.results]
         job.ended.change(self.show, job.ended, shown, **PRIVATE).then(None, js=TO_RESULT.format(RECEIPT))
@@ -462,7 +463,7 @@ class Protect:
         self.context.recent.add("original", path)
         self.context.recent.add("target", target.parent)
         self.context.drafts.drop(self.context.session(request))
-        return started.id, *nothing_yet()
+        return started.id, started.id, *nothing_yet()
 
     def _target(self, parent: str | None, name: str | None) -> Path:
         """The folder that the release is written to."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import itertools
 import json
 import re
 import shlex
@@ -27,6 +28,7 @@ from tools.running_app import REPOSITORY
 from tools.waiting import PATIENCE
 from ui.components.key_choice import MOST_LISTED
 from ui.components.plain_blocks import NOT_OFFERED
+from ui.components.uploads import browser_folder
 from ui.jobs import runner
 
 
@@ -152,11 +154,26 @@ def test_a_suspect_that_cannot_be_opened_starts_nothing(officer: Officer) -> Non
         card, sound = officer.looks_at("suspect-model", path)
         assert ("notice-fault" in card, sound) == (not is_sound, is_sound)
     may_start = officer.pages.handler("may_start")
-    for way, sound in (("weights", (True, False)), ("answers", (False, True))):
-        other = tuple(not each for each in sound)
-        ready = ((*sound, True), (*other, True), (*sound, False))
-        assert [may_start.fn(way, *each).interactive for each in ready] == [True, False, False]
+    good, unsound, mistyped = (True, False), (False, False), (True, True)
+    for usable in itertools.product((good, unsound, mistyped), (good, unsound, mistyped), (True, False)):
+        of_weights, of_answers, keyed = usable
+        for way, source in (("weights", of_weights), ("answers", of_answers)):
+            button = may_start.fn(way, *of_weights, *of_answers, keyed)
+            assert button.interactive is (source == good and keyed)
     assert {output.elem_id for output in may_start.outputs} == {"start-investigate"}
+
+
+def test_an_upload_replaces_a_path_that_cannot_be_used(officer: Officer) -> None:
+    out = officer.pages.call("path-suspect", "submit", "/no/such/model")
+    faulty = officer.pages.handler("may_start").inputs[2]
+    settle = officer.pages.handler("settle", "path-suspect")
+    assert list(out.values())[settle.outputs.index(faulty)] is True
+    taken = officer.pages.handler("take_upload", "path-suspect")
+    upload = browser_folder() / "model.safetensors"
+    upload.write_bytes(b"no weights at all")
+    found = dict(zip(taken.outputs, taken.fn([str(upload)], None, officer.pages.request), strict=True))
+    assert found[faulty] is False, "the error is about the field, which is empty now"
+    assert hidden(found[officer.pages.find("path-suspect-note")])
 
 
 def test_stale_choice_is_reported_without_its_value(pages: Pages) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from tests.ui.handlers import Pages
+from tests.ui.handlers import Pages, hidden
 from ui.components.next_steps import NextSteps
 
 DONE: dict[str, Any] = {
@@ -46,8 +46,11 @@ def test_investigate_gets_the_release_and_its_original(pages: Pages) -> None:
     click = pages.find("next-investigate")
     fill = pages.handler("take_release")
     assert (click._id, "click") in fill.targets
-    *filled, asked, folded, inputs = fill.fn(DONE, pages.request)
-    assert filled == ["weights", *(DONE["path"],) * 2, *(DONE["model"],) * 2]
+    way, *filled, asked, folded, inputs = fill.fn(DONE, pages.request)
+    assert way == "weights"
+    for given, path in ((filled[:4], DONE["path"]), (filled[4:], DONE["model"])):
+        field, note, chosen, faulty = given
+        assert (field, hidden(note), chosen, faulty) == (path, True, path, False)
     assert (asked, folded.visible, inputs.elem_classes) == (None, False, []), "the inputs are not folded"
     assert all(each == gr.skip() for each in fill.fn(None, pages.request))
 

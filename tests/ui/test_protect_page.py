@@ -92,6 +92,22 @@ def test_headers_are_shown_before_the_embedding_is_read(
     assert (seen[0], seen[-1], "read" in seen) == ("reading …", "complete", True)
 
 
+def test_folder_that_cannot_be_used_stops_the_last_button_until_another_is_filled_in(
+    pages: Pages, tiny_path: Path
+) -> None:
+    (stops,) = [
+        each for each in pages.blocks.fns.values()
+        if [pages.find("start-protect")] == each.outputs and each.name == "_unless_faulty"
+    ]  # fmt: skip
+    (faulty,) = stops.inputs
+    settle, look = pages.handler("settle", "path-target"), pages.handler("look", "protect-model")
+    settled = dict(zip(settle.outputs, settle.fn("/no/such/folder", pages.request), strict=True))
+    assert settled[faulty] is True
+    model = place(tiny_path, pages.root, "tiny")
+    first, *_ = look.fn(str(model), None, pages.request)
+    assert dict(zip(look.outputs, first, strict=True))[faulty] is False, "the model’s own folder is filled in"
+
+
 def test_newest_release_replaces_the_wizard_until_another_is_begun(pages: Pages) -> None:
     job = pages.jobs.create("protect", "Protect tiny", {})
     pages.jobs.finish(job.id, "failed", error={"problem": "no space"})

@@ -48,7 +48,7 @@ class PathPicker:
         field: the text field; its value is the path as typed. Use it as an input.
         chosen: a `gr.State` with the last path that passed the check (str), or None. A page reads the model on its
             `change` event.
-        note: the text below the field. A page that empties the field hides it.
+        note: the text below the field. `filled` hides it.
         faulty: a `gr.State` that is true while the field holds something that cannot be used.
         purpose: the name under which the path is remembered.
     """
@@ -62,6 +62,16 @@ class PathPicker:
     suffixes: tuple[str, ...]
     faulty: gr.State
     read: Callable[[Path], object] | None = None
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The components that `settle` and `filled` give values for, in order."""
+        return [self.field, self.note, self.chosen, self.faulty]
+
+    @staticmethod
+    def filled(path: str | None) -> tuple[Any, ...]:
+        """The values for a path that the page itself fills in after it checked it; None to empty the field."""
+        return path or "", gr.HTML(visible=False), path or None, False
 
     def limits(self) -> BrowsingLimits:
         """Read each time, because an officer may change the roots on the page Settings."""
@@ -87,7 +97,7 @@ class PathPicker:
         return True, gr.Column(visible=True), self._showing(start_folder(text, self.limits())), gr.Button("Close")
 
     def settle(self, text: str, request: gr.Request) -> Any:
-        """The values of field, note, `chosen` and `faulty` for this text."""
+        """The values of `outputs` for this text."""
         self.context.require(request)
         if not text.strip():
             return gr.skip(), gr.HTML(visible=False), None, False
@@ -169,11 +179,10 @@ def path_picker(
 
     browse.click(guarded(picker.toggle), [shown, field], [shown, panel, listing, browse], **PRIVATE)
     # Enter and leaving the field may follow each other closely; the last text counts, never the first.
-    settled = [field, note, chosen, faulty]
-    gr.on([field.submit, field.blur], guarded(picker.settle), field, settled, **LAST)
+    gr.on([field.submit, field.blur], guarded(picker.settle), field, picker.outputs, **LAST)
     choose = guarded(picker.choose)  # one function, so that both lists share its queue
     for source in (listing, recent):
-        source.chosen(choose, None, [*settled, shown, panel, browse, listing], **PRIVATE)
+        source.chosen(choose, None, [*picker.outputs, shown, panel, browse, listing], **PRIVATE)
     context.opened.change(picker.offer_recent, None, recent, **PRIVATE)
     return picker
 

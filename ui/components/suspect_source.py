@@ -116,7 +116,7 @@ class SuspectSource:
             in the meantime. `look_at_upload` does the slow part.
             """
             require(request)
-            emptied = "", None, gr.HTML(visible=False), gr.Column(visible=False)
+            emptied = *picker.filled(None), gr.Column(visible=False)
             try:
                 several = [files] if isinstance(files, str) else files
                 path = str(receive(several, context.settings.home)) if several else None
@@ -139,7 +139,7 @@ class SuspectSource:
         latest = {**lane, **LAST}
         replaced = [self.card, self.sound, self.uploaded, upload, results]
         picker.chosen.change(look_at_suspect, [picker.chosen, original, self.uploaded], replaced, **latest)
-        emptied = [self.card, self.sound, self.uploaded, picker.field, picker.chosen, picker.note, results]
+        emptied = [self.card, self.sound, self.uploaded, *picker.outputs, results]
         upload.upload(take_upload, [upload, original], emptied, **lane).success(
             look_at_upload, [self.uploaded, original], [self.card, self.sound], **lane
         )

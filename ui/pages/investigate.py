@@ -190,7 +190,7 @@ class Investigate:
     def _connect_models(self, tab: gr.Tab) -> None:
         page, suspect, keys, known = self.page, self.page.suspect, self.page.keys, self.page.known
         original = page.original.chosen
-        taken = [page.way, suspect.picker.field, suspect.picker.chosen, page.original.field, original]
+        taken = [page.way, *suspect.picker.outputs, *page.original.outputs]
         unfolded = [page.asked, page.folded, page.inputs]
         page.change.click(unfold, None, unfolded, **PRIVATE).then(None, js=TO_INPUTS)
         of_release = self.context.next_steps
@@ -204,11 +204,11 @@ class Investigate:
         of_keys = {**in_turn("keys"), **LAST}
         original.change(self.look_at_original, original, about_original, **of_keys)
         tab.select(self.read_keys_again, [original, known, *keys.inputs], [*keys.shown, page.keyed], **of_keys)
-        ready = [page.way, suspect.sound, page.recorded.sound, page.keyed]
+        usable = [suspect.sound, suspect.picker.faulty, page.recorded.sound, page.recorded.picker.faulty, page.keyed]
+        ready = [page.way, *usable]
         shown = [page.of_weights, page.of_answers, page.results, page.start]
         page.way.change(self.choose_way, ready, shown, **PRIVATE)
-        sound = [suspect.sound.change, page.recorded.sound.change]
-        gr.on([*sound, page.keyed.change], may_start, ready, page.start, **PRIVATE)
+        gr.on([state.change for state in usable], may_start, ready, page.start, **PRIVATE)
         # Only when an officer types, not when another original clears the field: that event shows the matching keys.
         keys.words.input(self.search, [keys.words, known], keys.summary, **LAST)
 
@@ -238,17 +238,16 @@ class Investigate:
         """The release that Protect just wrote, and its original."""
         self.context.require(request)
         if done is None:
-            return (gr.skip(),) * 8
-        return WEIGHTS, done["path"], done["path"], done["model"], done["model"], *unfold()
+            return (gr.skip(),) * 12
+        page = self.page
+        return WEIGHTS, *page.suspect.picker.filled(done["path"]), *page.original.filled(done["model"]), *unfold()
 
     @guarded
-    def choose_way(
-        self, chosen: str, weights_sound: bool, answers_sound: bool, has_key: bool, request: gr.Request
-    ) -> Any:
+    def choose_way(self, request: gr.Request, chosen: str, *usable: bool) -> Any:
         """The fields of one way to give a suspect; a verdict on one must not stay below another suspect's card."""
         self.context.require(request)
         fields = gr.Column(visible=chosen == WEIGHTS), gr.Column(visible=chosen == ANSWERS)
-        return *fields, gr.Column(visible=False), may_start(chosen, weights_sound, answers_sound, has_key)
+        return *fields, gr.Column(visible=False), may_start(chosen, *usable)
 
     @guarded
     def tell_how(self, path: str | None, request: gr.Request) -> str:
@@ -468,6 +467,7 @@ def described_answers(path: str | None, base: str | None = None) -> Iterator[tup
     yield answers_html(Path(path).name, header, problem), problem is None
 
 
-def may_start(chosen: str, weights_sound: bool, answers_sound: bool, has_key: bool) -> Any:
+def may_start(chosen: str, sound: bool, faulty: bool, sound_answers: bool, faulty_answers: bool, keyed: bool) -> Any:
     """The button, enabled when the suspect of the chosen way can be used and there is a key."""
-    return gr.Button(interactive=has_key and (answers_sound if chosen == ANSWERS else weights_sound))
+    usable = sound_answers and not faulty_answers if chosen == ANSWERS else sound and not faulty
+    return gr.Button(interactive=keyed and usable)

@@ -27,7 +27,7 @@ from ui.components.guarded import guarded
 from ui.components.job_card import job_card
 from ui.components.model_card import measure, model_html
 from ui.components.next_steps import AWAIT_RESULT, RECEIPT, TO_RESULT, TO_WIZARD, NextSteps, next_steps
-from ui.components.path_picker import path_picker
+from ui.components.path_picker import hold_back, path_picker
 from ui.components.places import Places, at
 from ui.components.receipt import HEADERS, receipt_html, receipt_rows
 from ui.components.recipients import damaged_html, preview_html, recipients_field
@@ -184,6 +184,7 @@ class Layout:
         # Errors of the release are shown in the place of the check of its folder.
         self.of_place = Places(kept=("form",), form=self.check)
         self.start = _steps_row(self.steps, back=3, next_id="start-protect", text="Write the release")
+        hold_back(self.start, [self.folder])
 
     def _results(self, context: Context) -> None:
         receipt = gr.HTML(visible=False, elem_id="receipt")
@@ -226,10 +227,10 @@ class Protect:
 
     def _connect_original(self) -> None:
         page, original = self.page, self.page.original
-        looked = [page.given_back, page.card, page.to_names, page.name, page.folder.field]
+        looked = [page.given_back, page.card, page.to_names, page.name, *page.folder.outputs]
         looked += [page.fingerprint, page.hidden_size]
         original.chosen.change(self.look, [original.chosen, page.given_back], looked, **PRIVATE)
-        page.demo.click(self.use_demo, None, [original.field, original.chosen], **PRIVATE)
+        page.demo.click(self.use_demo, None, original.outputs, **PRIVATE)
         page.to_names.click(lambda: gr.Walkthrough(selected=2), None, page.steps, **PRIVATE)
 
     def _connect_choices(self, keep_filled: Any) -> None:
@@ -312,7 +313,7 @@ class Protect:
     def look(self, path: str | None, given_back: str | None, request: gr.Request) -> Iterator[Any]:
         """Information from headers first, then from the weights. A target folder that a reload restored stays."""
         guarded(self.context.require)(request)  # a generator itself cannot be guarded
-        nothing = gr.skip(), gr.skip()
+        nothing = (gr.skip(),) * (1 + len(self.page.folder.outputs))
         if not path:
             yield None, "", gr.Button(interactive=False), *nothing, None, None
             return
@@ -320,7 +321,8 @@ class Protect:
             model = irwm.open_checkpoint(path)
             facts = card_of(model)
             where = model.path if model.path.is_dir() else model.path.parent
-            offered = f"{model.path.stem or where.name}{ENDINGS[ONE]}", _home_for(where, self.context)
+            home = self.page.folder.filled(_home_for(where, self.context))
+            offered = f"{model.path.stem or where.name}{ENDINGS[ONE]}", *home
             goes_to = nothing if path == given_back else offered
             about = model_html(facts, marking=True), gr.Button(interactive=not facts.refusal)
             yield None, *about, *goes_to, None, model.hidden_size
@@ -338,7 +340,7 @@ class Protect:
     @guarded
     def use_demo(self, request: gr.Request) -> Any:
         self.context.require(request)
-        return str(DEMO), str(DEMO)
+        return self.page.original.filled(str(DEMO))
 
     def switch(self, who: str, name: str | None, d: int | None) -> Any:
         """The fields for one recipient or for many, and the preset that suits them."""

@@ -27,6 +27,7 @@ from irwm.alignment.search import Search
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError
 from irwm.evidence.attention import Attention, attention
+from irwm.evidence.circuits import Circuits, circuits
 from irwm.evidence.lineage import CANNOT_TELL, Lineage, lineage
 from irwm.keys.check_original import check_fingerprint, check_geometry, check_layer0, check_rows
 from irwm.keys.key import Choices, Key
@@ -227,9 +228,13 @@ class Aligned:
             fit = self.least_squares(secret)
             return math.nan if fit is None else fit.agreement
 
-        found = lineage(self.alignment, self._attention, fitted)
+        found = lineage(self.alignment, self._attention, fitted, layers=lambda: self._circuits)
         # The kept models were compared by their embeddings, so they are no reference for output heads.
         return found if self.model.whole is None else replace(found, among=None, place=HEAD)
+
+    @cached_property
+    def _circuits(self) -> Circuits | None:
+        return circuits(self.suspect.body, self.model.body)
 
     @cached_property
     def _attention(self) -> Attention | None:

@@ -1,10 +1,11 @@
 """Lineage: whether the suspect descends from the original at all, with or without a mark.
 
-"Derived from ours" and "carries this key's mark" are two findings and are never merged. There are two kinds of
-evidence: the aligned rows compared with wrong rows aligned the same way, and the agreement of layer 0's attention in
-the two models (`attention`). After a rotation both are computed in the minor components, where unrelated models share
-least. Some similarity there is not sufficient: benchmarks/lineage.py measures unrelated models, and the thresholds are
-above their values. In addition to the word, the result states how many of these models agree as well (`unrelated`).
+"Derived from ours" and "carries this key's mark" are two findings and are never merged. There are three kinds of
+evidence: the aligned rows compared with wrong rows aligned the same way, the agreement of layer 0's attention in the
+two models (`attention`), and, before a suspect is called "not derived", the agreement of their layers (`circuits`).
+After a rotation the first two are computed in the minor components, where unrelated models share least. Some similarity
+there is not sufficient: benchmarks/lineage.py measures unrelated models, and the thresholds are above their values. In
+addition to the word, the result states how many of these models agree as well (`unrelated`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from irwm.alignment import Alignment
 from irwm.alignment.result import ALIGNED_COSINE, MINOR_COSINE
 from irwm.evidence.attention import Attention
+from irwm.evidence.circuits import Circuits, are_alike
 from irwm.evidence.unrelated import (
     CLEAR_SIMILARITY,
     MOST_WHOLE,
@@ -43,7 +45,7 @@ NEEDED = {False: ALIGNED_COSINE, True: MINOR_COSINE}
 # The first part of the reason, for a status that the numbers of a report determine.
 SAID = {
     DERIVED: "derived from the original, or both from a common ancestor, or the original from the suspect",
-    NOT_DERIVED: "the tokens' rows show no resemblance under any rotation of their coordinates",
+    NOT_DERIVED: "neither the tokens' rows, under any rotation of their coordinates, nor the layers show a resemblance",
 }
 ONLY_THE_MARK = "a mark was found, but the tokens' rows show no resemblance under any rotation of their coordinates"
 
@@ -66,6 +68,9 @@ class Lineage:
         among: the suspect's place among unrelated models, and its p; None if no rows could be compared, and for an
             output head, for which the package has no unrelated models.
         place: the compared rows, those of the "embedding" or of the "head".
+        circuits: agreement of the layers' OV circuits, in [-1, 1]; NaN if the status does not depend on it, or if it
+            cannot be computed.
+        circuits_decoy: the largest of 99 values with singular vectors in random orders; NaN if `circuits` is.
     """
 
     status: str
@@ -77,6 +82,8 @@ class Lineage:
     fitted: float = math.nan
     among: AmongUnrelated | None = None
     place: str = EMBEDDING
+    circuits: float = math.nan
+    circuits_decoy: float = math.nan
 
     @property
     def p(self) -> float:
@@ -89,6 +96,7 @@ def lineage(
     attention: Attention | None = None,
     fitted: Callable[[], float] | None = None,
     kept: Kept | None = None,
+    layers: Callable[[], Circuits | None] | None = None,
 ) -> Lineage:
     """The lineage supported by an alignment and, if it can be computed, by the agreement of attention.
 
@@ -97,12 +105,14 @@ def lineage(
             is slow, so it is called only if all other evidence gives "not derived", which requires it, or if some
             unrelated model agrees as well without it.
         kept: the models to rank it among; by default those of the package.
+        layers: gives the agreement of the OV circuits, None if they cannot be compared. It is called only if all other
+            evidence gives "not derived", which requires it.
 
     "Derived" includes a common ancestor and the other direction: two fine-tunes of one base are as similar as a parent
     and its child, and similarity does not show which of the two came first.
-    "Not derived" requires that the tokenizers name the rows, no row resembles the row of its name, and some unrelated
-    model agrees as well; if only content could have paired the rows, a failure shows nothing. It is about the
-    embedding: a model whose embedding was replaced, or which was distilled from ours, gives the same result.
+    "Not derived" requires that the tokenizers name the rows, no row resembles the row of its name, some unrelated model
+    agrees as well, and the layers agree no better than those of an unrelated model; if only content could have paired
+    the rows, a failure shows nothing. A model that was distilled from ours into another one gives the same result.
     """
     agreement = math.nan if attention is None else attention.agreement
     wrong = math.nan if attention is None else attention.largest_decoy
@@ -116,6 +126,7 @@ def lineage(
     similarity, needed = alignment.similarity, alignment.needed_similarity
     seen = Agreement(similarity, needed, agreement, wrong, alignment.whole)
     among, fit = kept.place(seen.value), math.nan
+    found: Circuits | None = None
     unlike = not alignment.aligned and alignment.exhausted and similarity < UNRELATED_SHARE * needed
     if fitted is not None and (among.as_alike or unlike):
         fit = fitted()
@@ -153,13 +164,23 @@ def lineage(
         elif not among.as_alike:
             status = CANNOT_TELL
             said = "the tokens' rows show no clear resemblance, but no unrelated model agrees as well"
+        elif (found := layers() if layers is not None else None) is None:
+            status = CANNOT_TELL
+            said = "the tokens' rows show no resemblance, but the layers could not be compared to confirm this"
+        elif found.alike:
+            status = CANNOT_TELL
+            said = (
+                "the tokens' rows show no resemblance, but the layers' OV circuits agree "
+                f"({found.agreement:.2f}) better than those of an unrelated model"
+            )
         else:
             status = NOT_DERIVED
             said = SAID[NOT_DERIVED]
     else:
         status, said = CANNOT_TELL, "too little resemblance to tell"
     said = f"{said}: {compared(similarity, decoy, minor=alignment.rotation is not None)}"
-    return Lineage(status, similarity, decoy, said, agreement, wrong, fit, among)
+    of_layers = (found.agreement, found.largest_decoy) if found is not None else (math.nan, math.nan)
+    return Lineage(status, similarity, decoy, said, agreement, wrong, fit, among, EMBEDDING, *of_layers)
 
 
 def with_mark(lineage: Lineage) -> Lineage:
@@ -176,12 +197,15 @@ def compared(similarity: float, decoy: float, *, minor: bool) -> str:
     return f"the median row has cosine {similarity:.3f} with the original's{where}, {decoy:.3f} with a wrong row"
 
 
-def possible(status: str, seen: Agreement, *, aligned: bool, exhausted: bool, as_alike: int) -> bool:
+def possible(
+    status: str, seen: Agreement, layers: tuple[float, float], *, aligned: bool, exhausted: bool, as_alike: int
+) -> bool:
     """Whether these numbers allow a status, which also depends on numbers of the rows themselves.
 
     Args:
         status: as in `Lineage`.
         seen: the agreement of the suspect.
+        layers: the agreement of its OV circuits, and the largest decoy; NaN if they were not compared.
         aligned, exhausted: as in the alignment.
         as_alike: how many unrelated models agree at least as well.
     """
@@ -189,5 +213,6 @@ def possible(status: str, seen: Agreement, *, aligned: bool, exhausted: bool, as
         return aligned and (seen.similarity >= CLEAR_SIMILARITY or seen.supported >= 1)  # false for NaN
     if status == NOT_DERIVED:
         far = exhausted and not aligned and seen.similarity < UNRELATED_SHARE * seen.needed
-        return far and as_alike > 0 and seen.whole <= MOST_WHOLE and seen.fitted <= MOST_WHOLE  # false for NaN
+        unlike = seen.whole <= MOST_WHOLE and seen.fitted <= MOST_WHOLE  # false for NaN
+        return far and as_alike > 0 and unlike and not math.isnan(layers[0]) and not are_alike(*layers)
     return status == CANNOT_TELL

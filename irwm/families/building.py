@@ -13,7 +13,7 @@ marked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -23,6 +23,8 @@ from irwm.families.configvalues import Config, shown
 from irwm.families.family import Family, NormRole, Prefix, Projections, Table
 from irwm.families.schema import Layout, Norm, Shapes, TensorRef
 
+# A role's reference from its tensor's name: see `_Builder._parts`.
+Part = Callable[..., TensorRef]
 # The dtypes in which the rounding of Gemma's normaliser differs from float32.
 _HALF_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # The largest vocabularies have about a million entries. Rows cost an attacker nothing: a file may be sparse.
@@ -233,7 +235,9 @@ class _Builder:
 
     def _with_projections(self, layout: Layout, spec: Projections, width: int) -> Layout:
         heads, kv_heads, head_dim = head_counts(self.family, spec, self.config, width)
-        q, k, q_bias, k_bias = self._projections(spec, heads, kv_heads, head_dim, width)
+        part = self._parts(spec, heads, kv_heads, head_dim, width)
+        q, k, q_bias, k_bias = self._projections(spec, part)
+        v, o = self._output(spec, part)
         return replace(
             layout,
             heads=heads,
@@ -243,6 +247,8 @@ class _Builder:
             k=k,
             q_bias=q_bias,
             k_bias=k_bias,
+            v=v,
+            o=o,
             q_norm=self._norm(self.family.q_norm, head_dim, heads),
             k_norm=self._norm(self.family.k_norm, head_dim, kv_heads),
             notes=tuple(self.notes),
@@ -326,14 +332,12 @@ class _Builder:
         name = (self.config.dtype() or "").removeprefix("torch.")
         return float(root.to(_HALF_DTYPES.get(name, torch.float32)))
 
-    def _projections(
-        self, spec: Projections, heads: int, kv_heads: int, head_dim: int, width: int
-    ) -> tuple[TensorRef, TensorRef, TensorRef | None, TensorRef | None]:
+    def _parts(self, spec: Projections, heads: int, kv_heads: int, head_dim: int, width: int) -> Part:
         rows = {"q": heads * head_dim, "k": kv_heads * head_dim, "v": kv_heads * head_dim}
         groups = kv_heads if spec.groups == "kv_heads" else spec.groups
         block = sum(rows[part] // groups for part in spec.fused)
 
-        def part(name: str, role: str, *, matrix: bool) -> TensorRef:
+        def part(name: str, role: str, *, matrix: bool = True) -> TensorRef:
             """The rows of `role` in the tensor, which contains only this role or is fused."""
             total = groups * block if spec.fused else rows[role]
             shape = (total, width)[: 2 if matrix else 1]
@@ -348,7 +352,12 @@ class _Builder:
             span = (start, start + rows[role] // groups)
             return replace(ref, rows=span, every=block if groups > 1 else None)
 
-        q, k = part(spec.q, "q", matrix=True), part(spec.k, "k", matrix=True)
+        return part
+
+    def _projections(
+        self, spec: Projections, part: Part
+    ) -> tuple[TensorRef, TensorRef, TensorRef | None, TensorRef | None]:
+        q, k = part(spec.q, "q"), part(spec.k, "k")
         if spec.q_bias is None or spec.k_bias is None:
             return q, k, None, None
         if spec.bias_key is not None and not self.config.switch(spec.bias_key):
@@ -358,6 +367,13 @@ class _Builder:
                 )
             return q, k, None, None
         return q, k, part(spec.q_bias, "q", matrix=False), part(spec.k_bias, "k", matrix=False)
+
+    def _output(self, spec: Projections, part: Part) -> tuple[TensorRef | None, TensorRef | None]:
+        """v and o, None where the files hold none that fits: A does not need them, and values may be narrower."""
+        o = TensorRef(self.prefix.body + spec.o, transposed=spec.transposed)
+        v = part(spec.q, "v") if spec.fused else TensorRef(self.prefix.body + (spec.v or ""))
+        fits = {len(self.shapes.get(ref.name, ())) for ref in (v, o)} == {2}
+        return (v, o) if fits else (None, None)
 
     def _position(self, table: Table | None, width: int) -> TensorRef | None:
         if table is None:

@@ -80,10 +80,12 @@ class NormRole:
 
 @dataclass(frozen=True, slots=True)
 class Projections:
-    """Layer 0's q and k.
+    """The attention's matrices in layer 0.
 
     Attributes:
         q, k: tensor names; the same name twice if they are fused.
+        o: name of the output's tensor, which writes the stream.
+        v: name of the values' tensor; None if q, k and v are fused.
         fused: order of the blocks of rows in a fused tensor, () if q and k are separate tensors.
         groups: how often that order repeats: 1 if all of q precedes all of k, "kv_heads" if each key head
             has its own block with the query heads that read it, or a number, each block holding an equal share.
@@ -95,6 +97,8 @@ class Projections:
 
     q: str
     k: str
+    o: str
+    v: str | None = None
     fused: tuple[Literal["q", "k", "v"], ...] = ()
     groups: int | Literal["kv_heads"] = 1
     transposed: bool = False
@@ -198,8 +202,6 @@ class Anatomy:
 
     Attributes:
         model_types: the family's model types with this structure.
-        v: the attention's values; if q, k and v are fused, their common name, with the rows in the order q, k, v.
-        o: the attention's output, which writes the stream.
         gate, up: the MLP's input; the same name twice if they are fused, gate first; gate None for a plain MLP.
         down: the MLP's output, which writes the stream.
         norms: in the order they run, with the modules that read each output. In post-norm families (BERT) the norms are
@@ -219,8 +221,6 @@ class Anatomy:
     """
 
     model_types: tuple[str, ...]
-    v: str
-    o: str
     gate: str | None
     up: str
     down: str

@@ -96,6 +96,8 @@ class Layout:
             `embedding_projection`. None if the scores come from the embedding alone, or if the names in the files
             do not show which tensors they are; then all roles except the embedding may be unknown.
         q_bias, k_bias: (heads * head_dim,) and (kv_heads * head_dim,).
+        v, o: layer 0's values and the attention's output, (kv_heads * n, width) and (width, heads * n), n being
+            head_dim in most families. A does not need them. None if the files hold none, as GGUF files.
         q_norm, k_norm: norms on q and k.
         embedding_scale: factor on the embedding as the model applies it, 1.0 for most.
         notes: sentences for readers of a report, e.g. about a head that the config states and the files lack.
@@ -130,6 +132,8 @@ class Layout:
     k: TensorRef | None = None
     q_bias: TensorRef | None = None
     k_bias: TensorRef | None = None
+    v: TensorRef | None = None
+    o: TensorRef | None = None
     q_norm: Norm | None = None
     k_norm: Norm | None = None
     embedding_scale: float = 1.0

@@ -165,10 +165,13 @@ def lineage(document: schema.Report) -> Iterator[Claim]:
         return
     for name, value in (("attention", found["attention"]), ("attention_decoy", found["attention_decoy"]),
                         ("fitted", found["fitted"]), ("similarity", found["similarity"]),
-                        ("decoy_similarity", found["decoy_similarity"])):  # fmt: skip
+                        ("decoy_similarity", found["decoy_similarity"]), ("circuits", found["circuits"]),
+                        ("circuits_decoy", found["circuits_decoy"])):  # fmt: skip
         yield from must(value is None or -1.001 <= value <= 1.001, f"lineage.{name}", value, "a similarity")
-    yield from must((found["attention"] is None) == (found["attention_decoy"] is None), "lineage.attention",
-                    found["attention"], "present exactly where the decoys' is")  # fmt: skip
+    for name, value, decoy in (("attention", found["attention"], found["attention_decoy"]),
+                               ("circuits", found["circuits"], found["circuits_decoy"])):  # fmt: skip
+        yield from must((value is None) == (decoy is None), f"lineage.{name}", value,
+                        "present exactly where the decoys' is")  # fmt: skip
     here = document["alignment"] if found["place"] == place else None
     yield from _among(found, here)
     if here is not None:
@@ -193,9 +196,11 @@ def lineage(document: schema.Report) -> Iterator[Claim]:
     if here is None:
         return
     seen = _agreement(found, here)
+    layers = [math.nan if value is None else value for value in (found["circuits"], found["circuits_decoy"])]
     may = lineages.possible(
         status,
         seen,
+        (layers[0], layers[1]),
         aligned=here["aligned"],
         exhausted=here["exhausted"],
         as_alike=kept_models().place(seen.value).as_alike,

@@ -52,9 +52,9 @@ OWN_FINDING = Markup(
     "from the suspect."
 )
 COMMON = Markup("The suspect and the original have a common origin, with or without a mark.")
-EMBEDDING_ALONE = Markup(
-    "This is about the embedding alone. A model whose embedding was replaced, or that was distilled from the original, "
-    "gives the same result."
+NO_RESEMBLANCE = Markup(
+    "The embedding and the layers were compared. A model that was distilled from the original into another one gives "
+    "the same result."
 )
 
 SMALL_MODELS = Markup(
@@ -188,6 +188,10 @@ def descent(document: schema.Report) -> tuple[Markup, list[tuple[Markup, Markup]
     ]
     if lineage["attention_decoy"] is not None:
         facts.append((Markup("Wrong tokens"), _say("{} at most", decimal(lineage["attention_decoy"], 3))))
+    if lineage["circuits"] is not None:
+        facts.append((Markup("Layers"), _say("{}", decimal(lineage["circuits"], 3))))
+    if lineage["circuits_decoy"] is not None:
+        facts.append((Markup("Layers in random orders"), _say("{} at most", decimal(lineage["circuits_decoy"], 3))))
     said = COMMON if lineage["status"] == DERIVED else sentence(clause(lineage["reason"]))
     return said, [*facts, *_among(lineage)]
 
@@ -225,7 +229,7 @@ def clause(reason: str) -> str:
 
 def caveat(document: schema.Report) -> Markup:
     """The limits of the finding on lineage."""
-    return EMBEDDING_ALONE if document["lineage"]["status"] == NOT_DERIVED else OWN_FINDING
+    return NO_RESEMBLANCE if document["lineage"]["status"] == NOT_DERIVED else OWN_FINDING
 
 
 def attention(document: schema.Report) -> Markup:

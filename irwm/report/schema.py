@@ -404,6 +404,8 @@ class Lineage(TypedDict):
     fitted: float | None
     among: Among | None
     place: Place
+    circuits: float | None
+    circuits_decoy: float | None
 
 
 class Histogram(TypedDict):
@@ -514,7 +516,7 @@ class Examination(OfOneKey):
 
 class ReportSchema(TypedDict):
     name: Literal["irwm-report"]
-    version: Literal[12]
+    version: Literal[13]
 
 
 class Report(Framed, Examination):

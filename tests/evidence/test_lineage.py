@@ -13,6 +13,7 @@ import irwm
 from irwm.alignment import Alignment
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.attention import Attention, attention
+from irwm.evidence.circuits import Circuits
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, lineage, with_mark
 from irwm.scheme.parameters import many_recipients
 
@@ -50,11 +51,17 @@ def test_descendants_under_noise_are_derived(trained_path: Path, tmp_path: Path,
 def test_suspect_unlike_the_original_is_not_derived_unless_it_has_a_mark(alignment: Alignment) -> None:
     cosines = np.random.default_rng(0).normal(0, 0.03, alignment.cosines.size)
     unlike = replace(alignment, aligned=False, exhausted=True, cosines=cosines)
-    apart = lineage(unlike, fitted=lambda: 0.3)
+    layers = Circuits(0.03, np.linspace(-0.06, 0.06, 99))
+    apart = lineage(unlike, fitted=lambda: 0.3, layers=lambda: layers)
     assert apart.status == NOT_DERIVED
-    assert lineage(unlike, fitted=lambda: 0.7).status == CANNOT_TELL
+    assert (apart.circuits, apart.circuits_decoy) == (0.03, 0.06)
+    assert lineage(unlike, fitted=lambda: 0.7, layers=lambda: pytest.fail("without need")).status == CANNOT_TELL
     none = lineage(unlike, fitted=lambda: float("nan"))
     assert none.status == lineage(unlike).status == CANNOT_TELL
+    for same in (Circuits(0.3, layers.decoys), Circuits(0.11, layers.decoys * 2), None):
+        kin = lineage(unlike, fitted=lambda: 0.3, layers=lambda same=same: same)
+        agrees = same is None or same.agreement > 0.12
+        assert kin.status == (CANNOT_TELL if agrees else NOT_DERIVED)
     marked = with_mark(apart)
     assert marked.status == CANNOT_TELL
     assert with_mark(marked) == marked

@@ -15,6 +15,7 @@ import irwm
 from irwm.alignment import Alignment
 from irwm.evidence import unrelated
 from irwm.evidence.attention import Attention
+from irwm.evidence.circuits import Circuits
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED, lineage
 from irwm.evidence.unrelated import Agreement, Kept, kept_models
 
@@ -121,8 +122,9 @@ def test_the_affine_map_is_fitted_only_where_p_depends_on_it(alignment: Alignmen
 
 def test_better_agreement_than_unrelated_models_is_inconclusive(alignment: Alignment) -> None:
     unlike = replace(alignment, aligned=False, exhausted=True, cosines=np.full_like(alignment.cosines, 0.05))
-    assert lineage(unlike, fitted=lambda: 0.5, kept=FEW).status == NOT_DERIVED
-    assert lineage(unlike, fitted=lambda: 0.6, kept=FEW).status == CANNOT_TELL
+    layers = Circuits(0.0, np.linspace(-0.06, 0.06, 99))
+    assert lineage(unlike, fitted=lambda: 0.5, kept=FEW, layers=lambda: layers).status == NOT_DERIVED
+    assert lineage(unlike, fitted=lambda: 0.6, kept=FEW, layers=lambda: layers).status == CANNOT_TELL
 
 
 def test_suspect_of_another_width_has_a_p(demo_path: Path, gemma_path: Path) -> None:

@@ -19,7 +19,7 @@ __all__ = ["disguised", "found", "gone", "inconclusive", "world"]
     ("status", "word", "shape", "caveat"),
     [
         ("derived", "Same origin", "found", "separate finding"),
-        ("not derived", "No resemblance", "not found", "about the embedding alone"),
+        ("not derived", "No resemblance", "not found", "The embedding and the layers were compared"),
         ("cannot tell", "Cannot tell", "inconclusive", "separate finding"),
     ],
 )

@@ -17,7 +17,8 @@ from ui.components.verdict_card import Figure, VerdictCard
 _LINEAGE = {
     "derived": "The suspect and the original have a common origin, with or without a mark; this does not show which "
     "came first",
-    "not derived": "The suspect’s embedding does not resemble the original’s; heavy damage looks the same",
+    "not derived": "Neither the suspect’s embedding nor its layers resemble the original’s; heavy damage "
+    "looks the same",
 }
 
 

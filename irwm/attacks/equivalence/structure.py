@@ -176,7 +176,7 @@ class _Surveyor:
         if not isinstance(role.eps, str):
             raise TypeError(f"{family.name}: an anatomy needs norms whose eps the config states")
         self.norm, self.eps_key, self.spec = norm, role.eps, family.projections
-        self.qkv = [family.module(self.spec.q), family.module(self.spec.k), anatomy.v]
+        self.qkv = [family.module(name) for name in (self.spec.q, self.spec.k, self.spec.v or self.spec.q)]
         self.mlp = [name for name in (anatomy.gate, anatomy.up) if name is not None]
         self.config = Config(state.config, state.config, family.model_types[model_type], family.spellings)
         self.placed: set[str] = set()
@@ -285,7 +285,7 @@ class _Surveyor:
             q=q,
             k=k,
             v=v,
-            o=self._linear(f"{stem}.{plan.o}", hidden_size, q_rows),
+            o=self._linear(f"{stem}.{self.family.module(self.spec.o)}", hidden_size, q_rows),
             gate=mlp[0] if plan.gate is not None else None,
             up=mlp[-1],
             down=self._linear(down, hidden_size, width),

@@ -179,10 +179,14 @@ def _deeper(name: str, stems: Mapping[str, Parts]) -> Iterator[TensorEntry]:
 
 
 def _crosswise(config: ConfigJson) -> tuple[str, ...]:
-    """Names of the projections that a plain file of this family stores as (in, out)."""
+    """Ends of the names of attention matrices that a plain file of this family stores as (in, out)."""
     kinds = [family_of(section.get("model_type")) for section in language_sections(config)]
-    specs = [family.projections for family in kinds if family is not None]
-    return tuple(name for spec in specs if spec is not None and spec.transposed for name in (spec.q, spec.k))
+    return tuple(
+        f".{family.module(name)}.weight"
+        for family in kinds
+        if family is not None and (spec := family.projections) is not None and spec.transposed
+        for name in (spec.q, spec.k, spec.o)
+    )
 
 
 def _turned(weight: PackedTensor) -> PackedTensor:

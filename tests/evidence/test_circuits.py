@@ -1,0 +1,124 @@
+"""The agreement of layers: of descendants under changes that cost nothing or little, and of unrelated models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import kstest
+
+import irwm
+from benchmarks.peers.rows import random_model
+from irwm.attacks.rewrite import rewrite
+from irwm.evidence.circuits import MOST_UNRELATED, circuits
+from irwm.inference.text import default_text
+from tools.copies import write_embedding
+
+TURNED = ["rotate", "regain", "map_vo", "reorder_heads", "reorder_neurons", "reorder_tokens"]
+
+
+@pytest.fixture(scope="module")
+def trained(demo_path: Path, minilm_path: Path, gemma_path: Path, phi3_path: Path, gpt2_path: Path) -> dict[str, Path]:
+    return {"demo": demo_path, "minilm": minilm_path, "gemma": gemma_path, "phi3": phi3_path, "gpt2": gpt2_path}
+
+
+def agreement(suspect: Path, model: Path) -> float:
+    found = circuits(irwm.open_checkpoint(suspect), irwm.open_checkpoint(model))
+    assert found is not None
+    assert found.alike == (found.agreement > max(MOST_UNRELATED, found.largest_decoy))
+    return found.agreement
+
+
+@pytest.mark.parametrize("name", ["gemma", "phi3", "gpt2"])
+def test_layers_agree_in_any_coordinates(trained: dict[str, Path], tmp_path: Path, name: str) -> None:
+    out = irwm.attacks.equivalence.disguise(trained[name], tmp_path / "x", TURNED, seed=1, dtype="float32")
+    assert agreement(out, trained[name]) > 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["as_llama", "as_mixtral", "widen"])
+def test_layers_agree_in_another_family_and_width(phi3_path: Path, tmp_path: Path, step: str) -> None:
+    out = irwm.attacks.equivalence.disguise(phi3_path, tmp_path / "x", list(dict.fromkeys(["as_llama", step])), seed=1)
+    assert agreement(out, phi3_path) > 0.99
+
+
+@pytest.mark.parametrize("order", [[1, 2, 3], [0, 0, 1, 1], [0, 1, 2, 1, 2, 3]])
+def test_layers_agree_after_others_were_dropped_or_repeated(demo_path: Path, tmp_path: Path, order: list[int]) -> None:
+    assert agreement(irwm.attacks.stack_layers(demo_path, tmp_path / "x", order), demo_path) > 0.99
+
+
+DAMAGE: dict[str, Callable[[Path, Path], Path]] = {
+    "noise of 0.3 deviations": lambda source, out: irwm.attacks.add_noise(source, out, 0.3, seed=7),
+    "4 bits": lambda source, out: irwm.attacks.quantize(source, out, 4),
+    "3 bits": lambda source, out: irwm.attacks.quantize(source, out, 3),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["demo", "minilm", "gemma", "phi3", "gpt2"])
+def test_layers_agree_after_damage(trained: dict[str, Path], tmp_path: Path, name: str, damage: str) -> None:
+    assert agreement(DAMAGE[damage](trained[name], tmp_path / "x"), trained[name]) > 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "least"), [("demo", 0.8), ("gemma", 0.7)])
+def test_layers_agree_after_the_width_was_cut(
+    trained: dict[str, Path], tmp_path: Path, name: str, least: float
+) -> None:
+    out = irwm.attacks.cut_width(trained[name], tmp_path / "x", 0.75, default_text())
+    assert agreement(out, trained[name]) > least
+
+
+def test_layers_of_unrelated_models_do_not_agree(trained: dict[str, Path]) -> None:
+    models = {name: irwm.open_checkpoint(path) for name, path in trained.items()}
+    for one, other in permutations(models.values(), 2):
+        found = circuits(one, other)
+        assert found is not None
+        assert found.agreement < 0.05
+        assert not found.alike
+
+
+@pytest.mark.slow
+def test_rank_among_the_decoys_is_uniform_for_unrelated_models(gemma_path: Path, tmp_path: Path) -> None:
+    """The calibration: random weights are exchangeable with their own singular vectors in another order."""
+    model, ranks = irwm.open_checkpoint(gemma_path), []
+    for seed in range(60):
+        found = circuits(irwm.open_checkpoint(random_model(gemma_path, tmp_path / str(seed), seed)), model)
+        assert found is not None
+        ranks.append(float((found.decoys < found.agreement).mean()))
+    assert kstest(ranks, "uniform").pvalue > 1e-3
+
+
+def test_new_embedding_in_the_old_layers_is_not_called_unrelated(gemma_path: Path, tmp_path: Path) -> None:
+    """Even if the layers are turned and their heads exchanged, which costs the attacker nothing."""
+    model = irwm.open_checkpoint(gemma_path)
+    drawn = torch.randn(model.vocab_size, model.hidden_size, generator=torch.Generator().manual_seed(1))
+    path = write_embedding(model, drawn * model.embedding().std(), tmp_path / "new").path
+    for file in gemma_path.glob("tokenizer*"):
+        (path / file.name).write_bytes(file.read_bytes())
+    turned = irwm.attacks.equivalence.disguise(path, tmp_path / "turned", TURNED[:-1], seed=2, dtype="float32")
+    for suspect in (path, turned):
+        kin = irwm.Examination(irwm.open_checkpoint(suspect), model).aligned[0].lineage()
+        assert kin.status == "cannot tell"
+        assert "layers" in kin.reason
+        assert kin.circuits > 0.99
+        assert kin.circuits_decoy < 0.3
+
+
+def test_layers_that_cannot_be_compared_give_nothing(gemma_path: Path, tmp_path: Path) -> None:
+    model = irwm.open_checkpoint(gemma_path)
+    one = irwm.open_checkpoint(irwm.attacks.drop_layers(gemma_path, tmp_path / "one", [1]))
+    assert circuits(one, model) is None, "a single layer has no neighbour"
+    assert circuits(replace(model, layout=replace(model.layout, v=None, o=None)), model) is None
+    for number in (float("nan"), 0.0):
+
+        def change(name: str, x: torch.Tensor, by: float = number) -> torch.Tensor:
+            return x * by if "o_proj" in name else x
+
+        changed = rewrite(gemma_path, tmp_path / str(number), change)
+        assert circuits(irwm.open_checkpoint(changed), model) is None

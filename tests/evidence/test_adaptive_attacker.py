@@ -19,6 +19,7 @@ from irwm.attacks.catalogue import ADAPTIVE, ATTACKS, Steps, composed
 from irwm.attacks.equivalence import Step
 from irwm.evidence.detection import detect_marks
 from irwm.evidence.examination import CLOSE_DISTANCE, CLOSE_SHARE
+from irwm.inference.text import default_text
 from irwm.tracing import trace_each
 from tools.copies import copy_of, keys_for, write_embedding
 from tools.small_models import write_llama
@@ -123,6 +124,13 @@ CASES = [
     if attack.group == ADAPTIVE
     for strength in attack.strengths
 ]
+# Attack, strength, and whether the model is also disguised. Without half of the components, or with a quarter of each row
+# left, no row is recognised by its content; perplexity rises by half, and by a seventh. Rows that were made random
+# completely, and then learned again, hold nothing of the mark.
+LOST = {
+    *(("components", 0.5, True), ("learn-again", 0.75, True)),
+    *(("learn-again", 1.0, False), ("learn-again", 1.0, True)),
+}
 DISGUISES: Steps = [(name, 1) for name in ("rescale", "permute-residual", "map-qk", "reorder-heads", "reorder-tokens")]
 
 
@@ -132,7 +140,7 @@ def sold(gemma_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:
     folder = tmp_path_factory.mktemp("sold")
     model = irwm.open_checkpoint(gemma_path)
     key = irwm.generate_key(model, irwm.one_owner(model.hidden_size), secret=bytes(range(32)), owner="us")
-    return Setup(gemma_path, irwm.insert(model, key, folder / "release").path, key, "", folder)
+    return Setup(gemma_path, irwm.insert(model, key, folder / "release").path, key, default_text(), folder)
 
 
 @pytest.mark.fault(85)
@@ -150,8 +158,7 @@ def test_every_adaptive_attack_leaves_a_found_release(
     wrong = irwm.generate_key(model, sold.key.parameters, secret=bytes([9]) * 32, owner="us")
     suspect = irwm.open_checkpoint(attacked.path)
     found = irwm.detect(suspect, model, sold.key)
-    # Dropping half of the components raises this model's perplexity by half, and then no row is recognised by content.
-    lost = (name, value) == ("components", 0.5) and disguises
+    lost = (name, value, bool(disguises)) in LOST
     assert found.verdict == ("inconclusive" if lost else "found"), found.reason
     assert found.lineage.status != "not derived"
     assert irwm.detect(suspect, model, wrong).verdict != "found"

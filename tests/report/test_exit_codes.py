@@ -57,7 +57,7 @@ class Made:
 @pytest.fixture(scope="module")
 def made(desk: Desk, files: dict[str, Path]) -> Made:
     files = dict(files)
-    files["outsiders"] = files["report"].with_name("report-without-rows.zip")
+    files["outsiders"] = files["report"].with_name(f"{files['report'].stem}-without-rows.zip")
     others = desk.root / "others"
     others.mkdir()
     write_document(others / "unsigned", _unsigned(files["report"]))

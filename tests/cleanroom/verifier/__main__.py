@@ -60,7 +60,7 @@ def main() -> int:
     ledger.holds(
         "report: canonical spelling", data == (json.dumps(report, ensure_ascii=True, indent=1) + "\n").encode()
     )
-    signature = given.signature or path.with_name("report.signature.json")
+    signature = given.signature or path.with_suffix(".signature.json")
     if signature.exists():
         check_signature(ledger, signature, report, path.parent)
     else:

@@ -152,35 +152,36 @@ def lineage(
             "but not in the minor ones"
         )
     elif unlike:
-        if fit > MOST_WHOLE:
-            status = CANNOT_TELL
-            said = (
-                f"under the best affine map a quarter of the rows agree ({fit:.2f}) better than those of an unrelated "
-                "model"
-            )
-        elif math.isnan(fit):
-            status = CANNOT_TELL
-            said = "the tokens' rows show no resemblance, but no affine map could be fitted to confirm this"
-        elif not among.as_alike:
-            status = CANNOT_TELL
-            said = "the tokens' rows show no clear resemblance, but no unrelated model agrees as well"
-        elif (found := layers() if layers is not None else None) is None:
-            status = CANNOT_TELL
-            said = "the tokens' rows show no resemblance, but the layers could not be compared to confirm this"
-        elif found.alike:
-            status = CANNOT_TELL
-            said = (
-                "the tokens' rows show no resemblance, but the layers' OV circuits agree "
-                f"({found.agreement:.2f}) better than those of an unrelated model"
-            )
-        else:
-            status = NOT_DERIVED
-            said = SAID[NOT_DERIVED]
+        status, said, found = _unlike(fit, among, layers)
     else:
         status, said = CANNOT_TELL, "too little resemblance to tell"
     said = f"{said}: {compared(similarity, decoy, minor=alignment.rotation is not None)}"
     of_layers = (found.agreement, found.largest_decoy) if found is not None else (math.nan, math.nan)
     return Lineage(status, similarity, decoy, said, agreement, wrong, fit, among, EMBEDDING, *of_layers)
+
+
+def _unlike(
+    fit: float, among: AmongUnrelated, layers: Callable[[], Circuits | None] | None
+) -> tuple[str, str, Circuits | None]:
+    """Status and reason for a suspect whose rows are unlike the original's, and the agreement of the layers if the
+    status depends on it."""
+    if fit > MOST_WHOLE:
+        said = (
+            f"under the best affine map a quarter of the rows agree ({fit:.2f}) better than those of an unrelated model"
+        )
+        return CANNOT_TELL, said, None
+    unlike = "the tokens' rows show no resemblance"
+    if math.isnan(fit):
+        return CANNOT_TELL, f"{unlike}, but no affine map could be fitted to confirm this", None
+    if not among.as_alike:
+        return CANNOT_TELL, "the tokens' rows show no clear resemblance, but no unrelated model agrees as well", None
+    found = layers() if layers is not None else None
+    if found is None:
+        return CANNOT_TELL, f"{unlike}, but the layers could not be compared to confirm this", None
+    if not found.alike:
+        return NOT_DERIVED, SAID[NOT_DERIVED], found
+    agree = f"the layers' OV circuits agree ({found.agreement:.2f}) better than those of an unrelated model"
+    return CANNOT_TELL, f"{unlike}, but {agree}", found
 
 
 def with_mark(lineage: Lineage) -> Lineage:

@@ -171,3 +171,5 @@ def test_prefix_allows_other_transforms(tiny_models: dict[str, Path], tmp_path: 
     straight = apply(read_state(tiny_models["gemma"]), [("rotate", {"seed": 1})])
     assert back.keys() == straight.tensors.keys()
     assert all(back[name].equal(straight.tensors[name]) for name in back)
+    mixture = apply(read_state(tiny_models["gemma"]), ["as_mixtral", "rename_tensors"])
+    assert mixture.dtypes.keys() == mixture.tensors.keys()

@@ -1,4 +1,4 @@
-"""A start that is refused: its error is visible even in a closed fold, no old result stays, and nothing is awaited."""
+"""A refused start: its error is visible even in a closed fold, no old result stays, and no result is awaited."""
 
 from __future__ import annotations
 

@@ -124,8 +124,8 @@ CASES = [
     if attack.group == ADAPTIVE
     for strength in attack.strengths
 ]
-# Attack, strength, and whether the model is also disguised. Without half of the components, or with a quarter of each row
-# left, no row is recognised by its content; perplexity rises by half, and by a seventh. Rows that were made random
+# Attack, strength, and whether the model is also disguised. Without half of the components, or with a quarter of each
+# row left, no row is recognised by its content; perplexity rises by half, and by a seventh. Rows that were made random
 # completely, and then learned again, hold nothing of the mark.
 LOST = {
     *(("components", 0.5, True), ("learn-again", 0.75, True)),

@@ -161,7 +161,7 @@ def from_folders(*files: tuple[str, bytes]) -> list[str]:
 
 
 def stamp_upload(pages: Pages, *files: tuple[str, bytes]) -> tuple[dict[str, Any], str]:
-    """What the page returns when these files are uploaded, and its message."""
+    """The values that the page returns for an upload of these files, and its message."""
     out = pages.call("stamp-response", "upload", from_folders(*files), None)
     return out, str(value(out["stamp-notice"]))
 
@@ -225,12 +225,12 @@ def test_certificates_of_any_usual_ending_and_form_are_read(
 def test_a_file_that_does_not_fit_stops_no_other(pages: Pages, dated: Dated) -> None:
     first, *others = dated.keys
     document = next(commitment for _, commitment in commitments(pages.vault, others))
-    odd = (("large.tsr", b"\0" * (MOST_BYTES + 1)), ("letter.txt", b"Dear Sirs"))
+    unusable = (("large.tsr", b"\0" * (MOST_BYTES + 1)), ("letter.txt", b"a letter"))
     waiting = (*((f"{id}.tsq", dated.asked[id]) for id in others), ("waiting.json", document.to_bytes()))
-    _, said = stamp_upload(pages, *odd, *waiting, ("first.tsr", dated.answers[first]))
+    _, said = stamp_upload(pages, *unusable, *waiting, ("first.tsr", dated.answers[first]))
     assert [stamp.key_id for stamp in pages.vault.timestamps()] == [first]
     assert "2 of 3 files" in said
-    assert all(name in said for name, _ in odd)
+    assert all(name in said for name, _ in unusable)
     assert "3 requests or commitments" in said
     _, said = stamp_upload(pages, *waiting)
     assert "notice-fault" in said, "there is no response at all"

@@ -102,7 +102,7 @@ class ManyStampFiles:
     def of(cls, files: Iterable[Path]) -> ManyStampFiles:
         """The parts of each time-stamp among these files; all of them get all root certificates.
 
-        A request or a commitment belongs to the responses that date the same digest, whatever its name.
+        A request or a commitment belongs to the responses that date the same digest, under any name.
 
         Raises:
             StampFilesError: there is no response, or a file of root certificates cannot be used. Without it, the

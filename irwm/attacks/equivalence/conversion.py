@@ -104,13 +104,13 @@ def as_mixtral(state: State, seed: int = 0) -> State:
         router = torch.randn(_EXPERTS, structure.hidden_size, generator=source, dtype=torch.float64)
         draft.add(f"{new}.gate.weight", router / math.sqrt(structure.hidden_size), like=layer.down.weight.name)
         parts = {name: draft.tensors.pop(f"{old}.{name}.weight") for name in _IN_EXPERT}
-        dtype = draft.dtypes.pop(f"{old}.down_proj.weight")
+        dtypes = {name: draft.dtypes.pop(f"{old}.{name}.weight") for name in _IN_EXPERT}
         for expert in range(_EXPERTS):
             order = torch.randperm(len(parts["up_proj"]), generator=source)
             for name, part in parts.items():
                 matrix = part[:, order] if name == "down_proj" else part[order]
                 draft.tensors[f"{new}.experts.{expert}.{_IN_EXPERT[name]}.weight"] = matrix
-                draft.dtypes[f"{new}.experts.{expert}.{_IN_EXPERT[name]}.weight"] = dtype
+                draft.dtypes[f"{new}.experts.{expert}.{_IN_EXPERT[name]}.weight"] = dtypes[name]
     draft.config |= {
         "architectures": [_MIXTURE_CLASS],
         "model_type": _MIXTURE,

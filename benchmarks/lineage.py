@@ -36,6 +36,7 @@ from benchmarks.written import write_table
 from irwm.attacks.rewrite import rewrite
 from irwm.errors import IrwmError
 from irwm.evidence.attention import attention
+from irwm.evidence.circuits import circuits
 from irwm.evidence.lineage import DERIVED, NOT_DERIVED, lineage
 from irwm.evidence.unrelated import DESCENDANT, UNRELATED, Kept, agreement_of
 
@@ -66,6 +67,7 @@ class Compared:
         aligned, similarity, needed, attention, attention_decoy, whole, fitted: values that lineage reads, or null. If
             the suspect is not aligned, lineage and `agreement_of` ignore attention.
         recipe: recipe of a trained model.
+        circuits, circuits_decoy: agreement of the layers, or null if they cannot be compared.
     """
 
     model: str
@@ -82,6 +84,8 @@ class Compared:
     whole: float
     fitted: float | None
     recipe: dict[str, Any] | None = None
+    circuits: float | None = None
+    circuits_decoy: float | None = None
 
 
 class Comparison:
@@ -102,7 +106,14 @@ class Comparison:
         fit = found.least_squares(key.derivation.sample_key())
         fitted = math.nan if fit is None else fit.agreement
         agreed = attention(suspect, ours, found.alignment)
-        kin = lineage(found.alignment, agreed if found.alignment.aligned else None, lambda: fitted, NO_TABLE)
+        layers = circuits(suspect.body, ours.body)
+        kin = lineage(
+            found.alignment,
+            agreed if found.alignment.aligned else None,
+            lambda: fitted,
+            NO_TABLE,
+            lambda: layers,
+        )
         return Compared(
             model=model,
             kind=kind,
@@ -118,6 +129,8 @@ class Comparison:
             whole=float(found.alignment.whole),
             fitted=_number(fitted),
             recipe=asdict(recipe_of(path)) if (path / "recipe.json").exists() else None,
+            circuits=None if layers is None else _number(layers.agreement),
+            circuits_decoy=None if layers is None else _number(layers.largest_decoy),
         )
 
 
@@ -271,8 +284,8 @@ def table(compared: Sequence[Compared]) -> str:
     """Return a table with one row per group: number of each status, extreme values, agreement and p."""
     lines = [
         "| models | comparisons | carry our mark | derived | cannot tell | not derived | similarity | attention "
-        "| whole | fitted | agreement | p |",
-        "|" + "---|" * 12,
+        "| whole | fitted | layers | agreement | p |",
+        "|" + "---|" * 13,
     ]
     unrelated = nearest(compared)
     for group in dict.fromkeys(each.group for each in compared):
@@ -282,7 +295,7 @@ def table(compared: Sequence[Compared]) -> str:
         statuses = [sum(each.status == status for each in own) for status in (DERIVED, "cannot tell", NOT_DERIVED)]
         found = "–" if kind == DESCENDANT else str(sum(each.verdict == "found" for each in own))
         numbers = []
-        for name in ("similarity", "attention", "whole", "fitted"):
+        for name in ("similarity", "attention", "whole", "fitted", "circuits"):
             read = [number for each in own if (number := getattr(each, name))]  # 0 means that `whole` was not read
             numbers.append(f"{ends(read):.3f}" if read else "–")
         values = sorted(value(each) for each in own if not math.isnan(value(each)))

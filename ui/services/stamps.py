@@ -229,7 +229,7 @@ def requests_of(vault: Vault, text: str = "") -> Requests:
             archive.writestr(f"{stem(commitment)}{COMMITMENT}", commitment.to_bytes())
             archive.writestr(f"{stem(commitment)}{REQUEST}", own_request(commitment.digest))
             written += 1
-    return Requests(packed.getvalue(), written, len({n.id for n in lost} - dated))
+    return Requests(packed.getvalue(), written, len(_damaged(vault, lost) - dated))
 
 
 def _damaged(vault: Vault, found: Iterable[RecordName]) -> set[str]:

@@ -97,6 +97,15 @@ def test_layers_of_unrelated_models_do_not_agree(trained: dict[str, Path]) -> No
 
 
 @pytest.mark.slow
+def test_models_from_one_random_start_agree_less_than_descendants(gemma_path: Path, tmp_path: Path) -> None:
+    """Trained separately for 40 steps: alike, but below a descendant at 4 bits."""
+    start, text = random_model(gemma_path, tmp_path / "start", 1), default_text()
+    for side, half in enumerate((text[: len(text) // 2], text[len(text) // 2 :])):
+        irwm.attacks.finetune(start, tmp_path / str(side), half, 40, 1e-3, length=64, seed=side + 1)
+    assert 0.1 < agreement(tmp_path / "0", tmp_path / "1") < 0.5
+
+
+@pytest.mark.slow
 def test_rank_among_the_decoys_is_uniform_for_unrelated_models(gemma_path: Path, tmp_path: Path) -> None:
     """The calibration: random weights are exchangeable with their own singular vectors in another order."""
     model, ranks = irwm.open_checkpoint(gemma_path), []

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from scipy.optimize import linear_sum_assignment
 from irwm.checkpoint import Checkpoint
 from irwm.errors import CheckpointError
 from irwm.families.ov_circuits import OVCircuit, ov_circuits
+from irwm.families.schema import Layout
 from irwm.scheme.keystream import derive
 from irwm.scheme.permutations import permutations
 
@@ -39,10 +41,12 @@ LEADING = 24
 _STEPS = 10
 # A singular value below this share of the largest is rounding, and its vectors are arbitrary.
 LEAST_SINGULAR_VALUE = 1e-6
+# With fewer vectors their orders differ too little: a decoy may be the right order.
+FEWEST = 6
 # The distance of singular values that cannot be compared.
 _FAR = 1e9
 DECOYS = 99
-# Unrelated models agree to 0.05 at most, descendants under noise of 0.3 deviations to 0.17 or more.
+# Unrelated models agree to less than 0.06, descendants under noise of 0.3 deviations to more than 0.15.
 MOST_UNRELATED = 0.1
 
 
@@ -92,10 +96,16 @@ def circuits(suspect: Checkpoint, model: Checkpoint) -> Circuits | None:
 
     The suspect may have more or fewer layers, or another width.
     """
+    compared: list[tuple[torch.Tensor, torch.Tensor]] = []
     try:
-        ours, theirs = _Layers(model), _Layers(suspect)
-        compared = list(_compared(ours, theirs))
-    except CheckpointError:  # numbers that cannot be read
+        ours = _Layers(model, model.layout)
+        # Of several models in the files, the one by name may be there to be compared instead of the one that is used.
+        for layout in (suspect.layout, *suspect.layout.elsewhere):
+            found = list(_compared(ours, _Layers(suspect, layout)))
+            if not found:
+                return None
+            compared += found
+    except (CheckpointError, torch.linalg.LinAlgError):  # numbers that cannot be read, or computed with
         return None
     if not compared:
         return None
@@ -106,10 +116,13 @@ def circuits(suspect: Checkpoint, model: Checkpoint) -> Circuits | None:
 class _Layers:
     """The leading singular vectors of a checkpoint's OV circuits, each computed once."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
-        self._circuits = ov_circuits(checkpoint.layout, checkpoint.tensors)
-        norm = checkpoint.layout.input_norm or checkpoint.layout.embedding_norm
+    def __init__(self, checkpoint: Checkpoint, layout: Layout) -> None:
+        self._checkpoint, self._layout = checkpoint, layout
+        # Only its own: the layers of an adapter's base are those of the model that the examiner applied it to.
+        files, tensors = set(checkpoint.shards), checkpoint.tensors.items()
+        own = [name for name, tensor in tensors if {Path(part.file) for part in tensor.parts} <= files]
+        self._circuits = ov_circuits(layout, own)
+        norm = layout.input_norm or layout.embedding_norm
         self._centred = norm is not None and norm.kind == "layer"
         self._whole: dict[int, Frame] = {}
         self._heads: dict[int, list[Frame]] = {}
@@ -138,7 +151,7 @@ class _Layers:
 
     def _matrices(self, circuit: OVCircuit) -> tuple[torch.Tensor, torch.Tensor]:
         """o (width, kv_heads, n) and v (kv_heads, n, width), as float64."""
-        read, layout = self._checkpoint.read, self._checkpoint.layout
+        read, layout = self._checkpoint.read, self._layout
         v, o = read(circuit.v).double(), read(circuit.o).double()
         if circuit.gain is not None:
             v = v * (read(circuit.gain).double() + circuit.offset)
@@ -200,14 +213,17 @@ def _both(ours: list[list[Frame]], theirs: list[list[Frame]]) -> Iterator[tuple[
     their singular values, since heads may be in another order."""
     assigned = [_assigned(own, other) for own, other in zip(ours, theirs, strict=True)]
     maps = list(zip(*assigned, strict=False))
-    count = min((frame.sizes.numel() for pair in maps for frames in pair for frame in frames), default=0)
-    if count > 1:
+    counts = [min(frame.sizes.numel() for frames in pair for frame in frames) for pair in maps]
+    # A head with a few enormous singular values has no others, and must not leave only as few of every head.
+    kept = [each for each in zip(counts, maps, strict=True) if 2 * each[0] >= max(counts)]
+    count, maps = min((each for each, _ in kept), default=0), [pair for _, pair in kept]
+    if count >= FEWEST:
         of_model = torch.cat([_entries(first[0], second[0], count) for first, second in maps])
         yield of_model, torch.cat([_entries(first[1], second[1], count) for first, second in maps])
 
 
 def _assigned(ours: list[Frame], theirs: list[Frame]) -> list[tuple[Frame, Frame]]:
-    costs = np.array([[_apart(own, other) for other in theirs] for own in ours])
+    costs = np.array([[_apart(own, other) for other in theirs] for own in ours]).reshape(len(ours), len(theirs))
     return [(ours[i], theirs[j]) for i, j in zip(*linear_sum_assignment(costs), strict=True)]
 
 

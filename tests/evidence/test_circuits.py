@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from scipy.stats import kstest
 
 import irwm
@@ -16,6 +18,7 @@ from benchmarks.peers.rows import random_model
 from irwm.attacks.rewrite import rewrite
 from irwm.evidence.circuits import MOST_UNRELATED, circuits
 from irwm.inference.text import default_text
+from tests.jobs.test_investigate_adapter import saved_adapter
 from tools.copies import write_embedding
 
 TURNED = ["rotate", "regain", "map_vo", "reorder_heads", "reorder_neurons", "reorder_tokens"]
@@ -60,6 +63,19 @@ def test_layers_agree_although_some_heads_hold_any_numbers(demo_path: Path, tmp_
         half = len(x) // 2
         drawn = torch.randn(half, x.shape[1], generator=torch.Generator().manual_seed(1))
         return torch.cat([drawn, x[half:].float()])
+
+    assert agreement(rewrite(demo_path, tmp_path / "x", change), demo_path) > 0.3
+
+
+def test_enormous_numbers_in_one_head_do_not_hide_the_others(demo_path: Path, tmp_path: Path) -> None:
+    """They leave a few singular values of the layer and of this head, in which any two orders are alike."""
+
+    def change(name: str, x: torch.Tensor) -> torch.Tensor:
+        if "v_proj" not in name:
+            return x
+        changed = x.float().clone()
+        changed[:2] *= 1e9
+        return changed
 
     assert agreement(rewrite(demo_path, tmp_path / "x", change), demo_path) > 0.3
 
@@ -130,6 +146,26 @@ def test_new_embedding_in_the_old_layers_is_not_called_unrelated(gemma_path: Pat
         assert "layers" in kin.reason
         assert kin.circuits > 0.99
         assert kin.circuits_decoy < 0.3
+
+
+def test_layers_of_the_base_under_an_adapter_are_not_compared(gemma_path: Path, tmp_path: Path) -> None:
+    """The examiner chose that base, which may be the original itself."""
+    original = irwm.open_checkpoint(gemma_path)
+    settings = {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}
+    adapter = saved_adapter(gemma_path, tmp_path / "adapter", init_lora_weights=False, **settings)
+    assert circuits(irwm.open_checkpoint(adapter, base=original), original) is None
+    assert circuits(original, original) is not None
+
+
+def test_a_second_model_in_the_files_is_compared_too(demo_path: Path, tmp_path: Path) -> None:
+    """Under the usual names is an unrelated model, under a wrapper's the original."""
+    tensors = load_file(demo_path / "model.safetensors")
+    other = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+    generator = torch.Generator().manual_seed(1)
+    drawn = {n: torch.randn(x.shape, generator=generator).to(x.dtype) * x.float().std() for n, x in tensors.items()}
+    folder = shutil.copytree(demo_path, tmp_path / "both")
+    save_file({**drawn, **other}, folder / "model.safetensors")
+    assert agreement(folder, demo_path) > 0.99
 
 
 def test_layers_that_cannot_be_compared_give_nothing(gemma_path: Path, tmp_path: Path) -> None:

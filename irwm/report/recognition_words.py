@@ -219,6 +219,8 @@ def chance(lineage: schema.Lineage) -> str:
         verb = "agree" if among["as_unlike"] > 1 else "agrees"
         said += f"; {unlike} of the {number(among['descendants'])} damaged or disguised descendants {verb} as little"
     said = f"same origin: {said}" if lineage["status"] == DERIVED else said
+    # p ranks the rows; next to layers that agree it would contradict them.
+    said = f"by the rows alone, {said}" if lineage["circuits"] is not None else said
     return said[:1].upper() + said[1:]
 
 

@@ -95,4 +95,5 @@ def test_the_chance_is_shown_with_the_origin(disguised, inconclusive):
     said = recognition_words.chance(lineage)
     assert said.startswith("61 of the 123")
     assert "2 of the 80" in said
+    assert recognition_words.chance(lineage | {"circuits": 0.9}).startswith("By the rows alone, 61 of the 123")
     assert recognition_words.chance(inconclusive.document["lineage"] | {"among": None}) == ""

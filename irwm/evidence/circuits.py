@@ -105,7 +105,8 @@ def circuits(suspect: Checkpoint, model: Checkpoint) -> Circuits | None:
             if not found:
                 return None
             compared += found
-    except (CheckpointError, torch.linalg.LinAlgError):  # numbers that cannot be read, or computed with
+    # Numbers that cannot be read, or computed with.
+    except (CheckpointError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
         return None
     if not compared:
         return None

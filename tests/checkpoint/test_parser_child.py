@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 import torch
 
+from irwm.checkpoint.child_process import script_command
 from irwm.checkpoint.formats import parser_child
 from irwm.checkpoint.formats.parser_child import ParserLimits
 from irwm.errors import CheckpointError, CorruptCheckpointError, NotACheckpointError, UnsupportedCheckpointError
-from tools.waiting import until
+from tools.waiting import PATIENCE, until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 Run = Callable[..., dict[str, Any]]
@@ -236,17 +237,10 @@ def test_child_works_in_task_processes_and_without_posix(tmp_path: Path, without
 
 
 @pytest.mark.slow
-def test_a_parser_ends_itself_after_its_task_is_killed(tmp_path: Path) -> None:
+def test_parser_ends_itself_without_its_task(tmp_path: Path) -> None:
+    """As after a kill of the task: no one else ends it."""
     (tmp_path / "parser.py").write_text("import signal\ndef parse(path): signal.pause()")
-    script = (
-        "import sys\nfrom pathlib import Path\nfrom irwm.checkpoint.formats import parser_child\n"
-        "parser_child.FOLDER = Path(sys.argv[1])\n"
-        "parser_child.run_parser('parser', parser_child.FOLDER / 'file', 'file', parser_child.ParserLimits(2))"
-    )
-    started = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=REPOSITORY)
-    until(lambda: started.poll() is not None or len(processes(tmp_path)) == 2, "the parser's process")
-    assert started.poll() is None
-    os.kill(started.pid, signal.SIGKILL)
-    started.wait()
-    assert len(processes(tmp_path)) == 1
-    until_nothing_runs(tmp_path)
+    command = script_command(parser_child._CONFINED, "1,60,1000000000", str(tmp_path / "parser.py"), "file")
+    alone = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    alone.communicate(timeout=PATIENCE)
+    assert alone.returncode == -signal.SIGALRM

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from irwm.scheme.probabilities import random_user_probability as random_user_probability
     from irwm.scheme.probabilities import success_probability as success_probability
     from irwm.scheme.probabilities import wrong_user_probability as wrong_user_probability
-    from irwm.tracing.recognition import trace as trace
+    from irwm.tracing.recipients import trace as trace
     from irwm.tracing.result import Trace as Trace
     from irwm.tracing.result import Tracing as Tracing
 

@@ -12,7 +12,7 @@
     casebook, signing, vault       cases; identities; keys, releases, labels, time-stamps, and all of it together
     case_file, case_archive        a case with all that is in it; the same as one file that anyone can check
     job_keys, job_files            the keys that seal the text of jobs; the files in their folders
-    job, jobs                      the list of long tasks, in a separate file
+    job_table, jobs                the list of long tasks, in a separate file
 
 Two SQLite files are in the home folder (`home()`): `vault.sqlite3`, whose records are sealed one by one, and
 `jobs.sqlite3`, whose text is sealed with keys that the vault keeps. An attacker with the vault file learns how many

@@ -27,7 +27,9 @@ from storage.database import DatabaseFile, Row
 from storage.encryption import Sealer
 from storage.errors import JobSealedError, RecordNotFoundError, RecordValueError, StorageError
 from storage.files import append_private, private_folder, sweep
-from storage.job import (
+from storage.job_files import MARK, UNREADABLE, JobFiles, opened_line, sealed_line
+from storage.job_keys import JobKey, JobsKeys, OpensJobs
+from storage.job_table import (
     ENDED,
     INTERRUPTED,
     JOBS_SCHEMA,
@@ -41,8 +43,6 @@ from storage.job import (
     place,
     sealed_words,
 )
-from storage.job_files import MARK, UNREADABLE, JobFiles, opened_line, sealed_line
-from storage.job_keys import JobKey, JobsKeys, OpensJobs
 from storage.paths import JOBS_NAME
 from storage.processes import process_mark
 
@@ -315,7 +315,7 @@ class Jobs:
     def interrupt_dead(self) -> list[JobLine]:
         """Ends the jobs that have no process any more, and returns them; called at start, without a key.
 
-        See `storage.job.is_dead` and `unswept`.
+        See `storage.job_table.is_dead` and `unswept`.
         """
         with self._file.reading() as db:
             dead = [

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from storage.job import Job
+from storage.job_table import Job
 from storage.jobs import Jobs
 
 # Long enough to detect only real hangs: everything here takes seconds, or minutes on a busy machine.

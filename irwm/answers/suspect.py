@@ -31,7 +31,7 @@ from irwm.evidence.verdict import judge
 from irwm.families.schema import TensorRef
 from irwm.keys.key import Key
 from irwm.scheme.parameters import EMBEDDING
-from irwm.tracing.recognition import DECOYS, RISK, recognised
+from irwm.tracing.recipients import DECOYS, RISK, recognised
 from irwm.tracing.result import Trace, Tracing
 
 # Completes "The suspect ...".

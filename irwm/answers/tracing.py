@@ -23,7 +23,7 @@ from irwm.errors import ParameterError
 from irwm.evidence.finding import FOUND, INCONCLUSIVE, Evidence
 from irwm.evidence.verdict import FOUND_LOG10_RISK, odds
 from irwm.keys.key import Key
-from irwm.tracing.recognition import RISK
+from irwm.tracing.recipients import RISK
 from irwm.tracing.result import Trace
 
 Progress = Callable[[int, int, str], None]

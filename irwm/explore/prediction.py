@@ -28,12 +28,12 @@ from irwm.errors import ParameterError
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows, well_conditioned
+from irwm.scheme.constraint_solution import marked_values, natural_scale, solved_entries
 from irwm.scheme.invariant import invariant
 from irwm.scheme.keystream import public_key
 from irwm.scheme.noise import Noise
 from irwm.scheme.permutations import NullOrders, permutations
 from irwm.scheme.row_pool import NEAR_ZERO_SHARE, require
-from irwm.scheme.solution import marked_values, natural_scale, solved_entries
 
 # Rows read from a model, spread evenly over its vocabulary: they represent its entries and take one or two megabytes.
 SAMPLE_ROWS = 512

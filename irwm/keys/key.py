@@ -19,13 +19,13 @@ from irwm.checkpoint import Checkpoint
 from irwm.errors import KeyFormatError, ParameterError, holds_controls, printable
 from irwm.keys.digests import check_sha256, layer0_digest, rows_digest
 from irwm.scheme.condition import well_conditioned
+from irwm.scheme.constraint_solution import natural_scale
 from irwm.scheme.derivation import Derivation, binding, canonical
 from irwm.scheme.invariant import Layer0
 from irwm.scheme.keystream import derive, public_key
 from irwm.scheme.noise import Noise, noise_of
 from irwm.scheme.parameters import AUTO_SCALE, EMBEDDING, HEAD, Parameters
 from irwm.scheme.row_pool import RowPool, check_ranges, row_pool
-from irwm.scheme.solution import natural_scale
 
 FORMAT = "irwm-key"
 VERSION = 3

@@ -32,10 +32,10 @@ from irwm.release.unmarked import RowSearch, holders, require_no_unmarked_copy, 
 from irwm.scheme import statistic as stat
 from irwm.scheme.basis import Basis
 from irwm.scheme.condition import permute_rows
+from irwm.scheme.constraint_solution import marked_values
 from irwm.scheme.invariant import invariant
 from irwm.scheme.parameters import EMBEDDING, FEWEST_PERMUTATIONS, HEAD
 from irwm.scheme.permutations import NullOrders
-from irwm.scheme.solution import marked_values
 from irwm.tracing import RISK, trace_each
 
 Progress = Callable[[int, int, str], None]

@@ -29,7 +29,7 @@ from irwm.report.items import SelfTest, control_of_neutral
 from irwm.report.reproduction import differences, should_be
 from irwm.report.structure import plain
 from irwm.scheme.invariant import Layer0
-from irwm.tracing.recognition import DECOYS
+from irwm.tracing.recipients import DECOYS
 
 # Keys that are made as controls and never inserted.
 DECOY_KEYS = 3

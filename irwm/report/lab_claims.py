@@ -35,7 +35,7 @@ from irwm.report.reproduction import Difference
 from irwm.report.tracing import MARK, TRACING
 from irwm.report.value_states import Stated
 from irwm.scheme.probabilities import rademacher_tail_log10
-from irwm.tracing.recognition import RISK
+from irwm.tracing.recipients import RISK
 
 _AGAIN = "only the same lab, run again, shows it"
 # The inputs of a lab's report; all other values follow from them.

@@ -15,7 +15,7 @@ from irwm.report.tracing_words import is_of_text
 from irwm.report.wording import is_generated
 from irwm.scheme.parameters import PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
-from irwm.tracing.recognition import DECOYS, NOBODY, recognised
+from irwm.tracing.recipients import DECOYS, NOBODY, recognised
 
 
 def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:

@@ -36,7 +36,7 @@ from irwm.report.items import FileRecord, ItemDescription, KeyInfo
 from irwm.report.reader_inputs import Brought
 from irwm.report.reproduction import OF_TEXT, Again, differences, examine_again, not_as_recorded, same, should_be
 from irwm.report.structure import plain
-from irwm.tracing.recognition import DECOYS, RISK
+from irwm.tracing.recipients import DECOYS, RISK
 
 
 def opened(

@@ -3,11 +3,11 @@
 Algorithm 6 recognises a user by the mark (`irwm.evidence.detect_each`). This goes further: the noise that hides a mark
 (Algorithm 4) is itself a fingerprint of hundreds of thousands of numbers, spread over the whole embedding.
 
-    recognition   from sums of signs (`irwm.evidence.fingerprint`) to names, with bounded odds of a wrong name
-    result        the results of a tracing
+    recipients   from sums of signs (`irwm.evidence.fingerprint`) to names, with bounded odds of a wrong name
+    result       the results of a tracing
 """
 
-from irwm.tracing.recognition import RISK, trace, trace_each
+from irwm.tracing.recipients import RISK, trace, trace_each
 from irwm.tracing.result import Trace, Tracing
 
 __all__ = ["RISK", "Trace", "Tracing", "trace", "trace_each"]

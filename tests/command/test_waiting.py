@@ -11,7 +11,7 @@ import pytest
 from irwm.errors import IrwmError
 from storage.backup import back_up
 from storage.errors import RecordNotFoundError, StorageBusyError
-from storage.job import Job
+from storage.job_table import Job
 from storage.vault import Vault
 from tests.command.commands import CHEAP, PASSPHRASE, Desk
 from tests.jobs.recipients import JOB as A_JOB

@@ -22,7 +22,7 @@ import irwm
 from irwm.checkpoint import open_checkpoint
 from irwm.release import sweep_partials, verify_manifest
 from storage import KeyRecord, Vault
-from storage.job import Job
+from storage.job_table import Job
 from tests.checkpoint.builders import tree
 from tests.jobs.recipients import jobs_of, new_vault, protect_request
 from ui.jobs.vault_access import secrets_for

@@ -31,7 +31,7 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from storage import Cost, Jobs, NewKey, Vault
-from storage.job import Job
+from storage.job_table import Job
 from storage.processes import still_runs
 from tests.ui.serving import Visit
 from tests.ui.test_serving import call, handler, is_open

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 import irwm
 from irwm.errors import IrwmError
 from storage import Cost, Jobs, NewKey, Vault
-from storage.job import Job
 from storage.job_files import ENDING
+from storage.job_table import Job
 from tools.waiting import until_over
 from ui.jobs import runner, task
 from ui.jobs.reporter import JobReporter

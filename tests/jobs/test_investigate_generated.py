@@ -21,7 +21,7 @@ from irwm.report.checks import Check
 from irwm.report.consistency import contradictions
 from irwm.report.verify import verify_report
 from storage import Jobs, Vault
-from storage.job import Job
+from storage.job_table import Job
 from tests.jobs.recipients import given_out, jobs_of, new_vault, put_in_vault, request, run_here
 from tests.recording.generated import ENDPOINT, MODEL, write_generated
 from tools.copies import keys_for

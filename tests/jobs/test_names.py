@@ -14,7 +14,7 @@ import pytest
 
 import irwm
 from storage import Jobs, Vault
-from storage.job import Job
+from storage.job_table import Job
 from tests.jobs.recipients import PARAMETERS, averaged, given_out, start_here
 from tools.small_models import write_llama
 from tools.waiting import until_over

@@ -28,7 +28,7 @@ import irwm
 from irwm.release import verify_manifest
 from irwm.scheme.parameters import Parameters, many_recipients
 from storage import Jobs, Vault
-from storage.job import Job
+from storage.job_table import Job
 from storage.paths import JOBS_NAME
 from tests.jobs.recipients import PARAMETERS, protect_request, run_here, succeeded
 from tests.release.disks import reflink_disk

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from irwm.report.tracing import TRACING
-from storage.job import Job
+from storage.job_table import Job
 from tests.jobs.recipients import JOB
 from ui.jobs.results import _TRACING, error_of, names_somebody, outcome_of, result_of, whose
 

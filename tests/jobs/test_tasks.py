@@ -19,7 +19,7 @@ from irwm.release.manifest import format_manifest
 from irwm.report.verify import verify_report
 from storage import Jobs, Vault
 from storage.errors import StorageBusyError, StorageFullError
-from storage.job import Job
+from storage.job_table import Job
 from storage.records import KeyRecord
 from tests.checkpoint.builders import tree
 from tests.jobs.recipients import (

@@ -23,7 +23,7 @@ from irwm.report.items import after_controls
 from irwm.report.sweep import outcome, summary
 from irwm.report.tracing_words import accuses
 from storage import Jobs, Vault
-from storage.job import Job
+from storage.job_table import Job
 from tests.jobs.recipients import (
     averaged,
     jobs_of,

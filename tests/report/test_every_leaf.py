@@ -37,7 +37,7 @@ from irwm.report.structure import fault
 from irwm.report.tracing import Traced
 from irwm.report.value_states import Stated, field_of, leaves, text_of
 from irwm.scheme.parameters import many_recipients
-from irwm.tracing import recognition, trace_each
+from irwm.tracing import recipients, trace_each
 from tests.recording.answers import write_recording
 from tests.report.conftest import Examined, dispute_of, document_of, examine
 from tests.report.leaves import few_of_each, named, unnoticed
@@ -149,7 +149,7 @@ def crowd(world: dict[str, Any], number: int = 503, *, hides_rows: bool = True) 
     suspect = write_embedding(model, copy_of(model, keys[3]).float(), world["root"] / f"crowd of {number}")
     examination = irwm.Examination(suspect, model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recognition, "MOST_PLACES", 0)
+        patch.setattr(recipients, "MOST_PLACES", 0)
         tracing = trace_each(examination, keys)
     read = list(irwm.detect_each(examination, keys[2:5], keys_tried=len(keys)))
     traced = Traced(tracing, keys, dict(zip((2, 3, 4), read, strict=True)))

@@ -9,10 +9,10 @@ from scipy.stats import kstest
 from irwm.errors import ConditionError
 from irwm.scheme import statistic as stat
 from irwm.scheme.condition import permute_rows, well_conditioned
+from irwm.scheme.constraint_solution import marked_values, natural_scale, solved_entries
 from irwm.scheme.keystream import derive
 from irwm.scheme.permutations import NullOrders, permutations
 from irwm.scheme.probabilities import LN10, binomial_tail_log
-from irwm.scheme.solution import marked_values, natural_scale, solved_entries
 
 L, T, D, N = 50, 10, 128, 400
 

@@ -11,8 +11,8 @@ import pytest
 
 from storage import DamagedRecordError, Jobs, RecordNotFoundError, RecordValueError, Vault, VaultLockedError
 from storage.errors import JobSealedError
-from storage.job import Job, JobLine
 from storage.job_keys import JobKey
+from storage.job_table import Job, JobLine
 from tests.storage.conftest import Sql, unlocked
 
 NAME = "Quuxholm Zebrawerke"

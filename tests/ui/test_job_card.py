@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from storage.job import Job
+from storage.job_table import Job
 from tests.jobs.recipients import JOB as OF_THE_LIST
 from ui.components.job_card import Speed, SpeedMeter, duration_text, job_html, newest
 

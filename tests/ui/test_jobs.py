@@ -13,7 +13,7 @@ import pytest
 
 from irwm.errors import CancelledError, IrwmError
 from storage.errors import RecordValueError
-from storage.job import Job
+from storage.job_table import Job
 from storage.jobs import Jobs
 from storage.processes import still_runs
 from tools.waiting import PATIENCE, until, until_over

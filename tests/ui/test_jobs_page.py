@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from storage.job import Job
+from storage.job_table import Job
 from tests.jobs.recipients import JOB as OF_THE_LIST
 from tests.ui.handlers import Pages
 from ui.components.job_list import jobs_html, result_text, took_text, where_text

@@ -14,7 +14,7 @@ import pytest
 
 from irwm.errors import IrwmError
 from storage.errors import StorageFullError
-from storage.job import Job
+from storage.job_table import Job
 from storage.jobs import Jobs
 from storage.processes import still_runs
 from tests.jobs.recipients import new_vault

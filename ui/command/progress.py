@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from irwm.errors import printable
-from storage.job import Job
+from storage.job_table import Job
 from ui.command.streams import say
 
 # In a pipeline's log, a long step repeats its line after this time.

@@ -14,7 +14,7 @@ import irwm
 from irwm.errors import IrwmError, printable
 from storage.backup import latest_backup
 from storage.errors import RecordNotFoundError, StorageError, VaultExistsError, VaultMissingError
-from storage.job import Job
+from storage.job_table import Job
 from storage.jobs import Jobs
 from storage.paths import HOME_VARIABLE, check_home
 from storage.vault import Vault

@@ -8,7 +8,7 @@ from typing import Any
 
 from irwm.errors import IrwmError
 from irwm.report.numbers import number
-from storage.job import Job
+from storage.job_table import Job
 from ui.command.output import CREATED, NAMED, OPENED, PLANNED, RECORDED, STOPPED_SAID, Answer, document, unforeseen
 from ui.command.parser import COLLECT, TRACE
 from ui.jobs.results import error_of, names_somebody, outcome_of, passed_over, result_of, state_of

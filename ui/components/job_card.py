@@ -13,7 +13,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError, printable
-from storage.job import Ahead, Job, JobLine
+from storage.job_table import Ahead, Job, JobLine
 from ui.components import notices
 from ui.components.events import in_turn
 from ui.components.guarded import guarded

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from irwm.errors import printable
 from irwm.report.numbers import counted, number
-from storage.job import Job, JobLine
+from storage.job_table import Job, JobLine
 from ui.components.job_card import duration_text, state_html
 from ui.components.markup import moment, record_row, table
 from ui.components.notices import empty_html

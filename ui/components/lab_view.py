@@ -14,8 +14,8 @@ from irwm.report.lab import LAB_HTML, LAB_JSON, NAME
 from irwm.report.lab_rows import MODES, WAY_WORDS, all_rows
 from irwm.report.plots import lab as lab_plots
 from irwm.report.signature_file import ENDING
-from storage.job import Job
 from storage.job_files import JobFiles
+from storage.job_table import Job
 from ui.components import notices
 from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded

@@ -11,7 +11,7 @@ from pathlib import Path
 from irwm.errors import IrwmError
 from irwm.release import sweep_partials
 from storage.errors import StorageError
-from storage.job import Job, JobLine
+from storage.job_table import Job, JobLine
 from storage.jobs import Jobs
 
 KIND = "protect"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 
 from irwm.errors import CancelledError
-from storage.job import QUEUED, RUNNING
+from storage.job_table import QUEUED, RUNNING
 from storage.jobs import Jobs
 from ui.jobs import KINDS
 from ui.jobs.reporter import JobReporter

@@ -22,7 +22,7 @@ from irwm.release import preflight
 from irwm.release.selection import select_files
 from irwm.report.numbers import number
 from irwm.scheme.statistic import STATISTICS
-from storage.job import Job
+from storage.job_table import Job
 from storage.jobs import Jobs
 from storage.vault import Vault
 from ui.dates import day_utc

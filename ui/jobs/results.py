@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from irwm.report.numbers import number
-from storage.job import Job, JobLine
 from storage.job_files import JobFiles
+from storage.job_table import Job, JobLine
 from storage.jobs import Jobs
 from ui.services.outcomes import DONE, ERROR, FOUND, INCONCLUSIVE, NOT_FOUND, PARTS, STOPPED, WRITTEN
 from ui.services.protect import CSV_NAME

@@ -21,8 +21,8 @@ from irwm.errors import IrwmError
 from storage.canonical import json_bytes
 from storage.errors import RecordValueError
 from storage.files import open_to_append
-from storage.job import QUEUED, RUNNING, Job, JobLine
 from storage.job_keys import JobKey
+from storage.job_table import QUEUED, RUNNING, Job, JobLine
 from storage.jobs import Jobs
 from storage.processes import process_mark, still_runs
 from storage.vault import Vault

@@ -17,8 +17,8 @@ from irwm.errors import IrwmError, shown_path
 from irwm.keys.key import MAX_NAME
 from irwm.release import Preflight, preflight
 from irwm.report.numbers import number
-from storage.job import Job
 from storage.job_files import JobFiles
+from storage.job_table import Job
 from ui.components import notices
 from ui.components.backup_reminder import backup_reminder
 from ui.components.browsing import BrowsingLimits, new_folder

@@ -17,7 +17,7 @@ from storage import schema as tables
 from storage.audit import AuditCheck
 from storage.errors import PassphraseError, WrongPassphraseError
 from storage.integrity import VaultCheck
-from storage.job import Job
+from storage.job_table import Job
 from storage.records import Receipt
 from storage.vault import Vault
 from ui.components import notices

@@ -34,7 +34,7 @@ from irwm.report.tracing import control as tracing_control
 from irwm.report.tracing import section as tracing_section
 from irwm.report.tracing import verdict as verdict_of
 from irwm.tracing import Tracing, trace_each
-from irwm.tracing.recognition import DECOYS, RISK
+from irwm.tracing.recipients import DECOYS, RISK
 from storage.files import private_folder
 from storage.jobs import SCRATCH_NAME
 from storage.records import RecordName, TimestampRecord

@@ -24,8 +24,8 @@ from irwm.evidence.sign_sums import Sums
 from irwm.scheme.noise import places
 from irwm.scheme.parameters import PLACES
 from irwm.scheme.probabilities import rademacher_tail_log10
-from irwm.tracing import recognition, trace_each
-from irwm.tracing.recognition import RISK
+from irwm.tracing import recipients, trace_each
+from irwm.tracing.recipients import RISK
 from tests.recording.answers import write_recording
 from tests.scheme.test_basis import dense
 from tools.copies import copy_of, keys_for, other_names, with_noise, write_embedding, z_of
@@ -303,7 +303,7 @@ def test_a_first_pass_names_the_same_recipients(model, keys, copies, tmp_path: P
     many = [*other_names(keys[0], [f"other {i}" for i in range(300)]), *keys]
     full = trace_each(irwm.Examination(suspect, model), many, decoys=20)
     for name, value in (("MOST_PLACES", 10_000), ("FINALISTS", 25), ("_RECIPIENTS_PER_TASK", 70)):
-        monkeypatch.setattr(recognition, name, value)
+        monkeypatch.setattr(recipients, name, value)
     monkeypatch.setattr(fingerprint, "FIRST_PASS_RUN", 60)
     fast = trace_each(irwm.Examination(suspect, model), many, decoys=20)
     assert names(fast.traces) == names(full.traces) == NAMES
@@ -325,8 +325,8 @@ def test_corrupting_guessed_rows_does_not_prevent_tracing(
     """The centre of the differences, and the first pass, use rows that only the release's secret determines."""
     monkeypatch.setattr(fingerprint, "FIRST_PASS_RUN", 60)
     if first_pass:
-        monkeypatch.setattr(recognition, "MOST_PLACES", 10_000)
-        monkeypatch.setattr(recognition, "FINALISTS", 10)
+        monkeypatch.setattr(recipients, "MOST_PLACES", 10_000)
+        monkeypatch.setattr(recipients, "FINALISTS", 10)
     corrupted = copies[0].clone()
     guessed = np.concatenate([np.arange(start, start + 60) for start in np.linspace(0, 2440, 8).astype(int)])
     size = 1e4 * float(corrupted.std())
@@ -353,7 +353,7 @@ def test_other_processes_give_identical_numbers(model, keys, copies, anns, monke
             decoys=5,
             progress=lambda done, total, _: said.append((done, total)),
         )
-        monkeypatch.setattr(recognition, "MOST_PLACES", 10)
+        monkeypatch.setattr(recipients, "MOST_PLACES", 10)
         monkeypatch.setattr(fingerprint, "FIRST_PASS_RUN", 60)
         fast_there = trace_each(irwm.Examination(anns, model), keys, executor=pool, decoys=5)
     fast_here = trace_each(irwm.Examination(anns, model), keys, decoys=5)

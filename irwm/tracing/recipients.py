@@ -1,4 +1,4 @@
-"""Recognition of users, beyond Algorithm 6: all are scored, and a user is named only if chance is ruled out.
+"""Recipients named beyond Algorithm 6: all are scored, and one is named only if chance is ruled out.
 
 Algorithm 6 itself, which ranks every user's mark, is `irwm.evidence.detection.detect_each`.
 """

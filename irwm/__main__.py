@@ -1,6 +1,7 @@
 """The command `irwm`, also `python -m irwm`: verify a report, inspect a checkpoint, look for a key's mark in a suspect.
 
-For users who have files but no vault; no page and no network. Only this module of the package prints to the terminal.
+For users who have files but no vault, and no page. Nothing uses the network, except that a suspect or a model may be
+the address of one. Only this module of the package prints to the terminal.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import irwm
+from irwm.checkpoint.remote.opening import local_path
 from irwm.errors import IrwmError, path_from, printable, shown_path
 from irwm.report.checks import NEEDED, Verification, in_words, said
 
@@ -177,9 +179,10 @@ def _detect(given: argparse.Namespace) -> int:
 
     keys = [opened_key(path_from(name)) for name in given.key]
     original = irwm.open_checkpoint(given.original)
-    several = irwm.find_checkpoints(given.suspect) if os.path.isdir(path_from(given.suspect)) else None
+    suspect = local_path(given.suspect)
+    several = irwm.find_checkpoints(suspect) if os.path.isdir(suspect) else None
     if several is None or len(several.paths) < 2:
-        found = _read(given, given.suspect, original, keys)
+        found = _read(given, suspect, original, keys)
         code = _code(each["verdict"] for each in found)
         if given.json:
             _print_json({"exit_code": code, "keys": found})
@@ -301,7 +304,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit code: 0 a mark is found; 1 no mark is found; 2 an error; 3 inconclusive.",
     )
     detect.set_defaults(run=_detect)
-    detect.add_argument("suspect", metavar="SUSPECT", help="the model under examination: a folder or a file")
+    detect.add_argument("suspect", metavar="SUSPECT", help="the model under examination: folder, file or address")
     detect.add_argument("--original", metavar="PATH", required=True, help="the unmarked model that the key is for")
     detect.add_argument("--key", metavar="FILE", action="append", required=True, help="a key file; repeat for each key")
     detect.add_argument("--seed", type=int, default=0, help="seed of the public permutations (default: 0)")

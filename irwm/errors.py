@@ -168,6 +168,10 @@ class CheckpointChangedError(CheckpointError):
     """A file was truncated or edited while it was read."""
 
 
+class RemoteError(CheckpointError):
+    """A checkpoint on a server cannot be read; what was read before is kept."""
+
+
 class UnknownFamilyError(CheckpointError):
     """No known family matches; the message lists the tensor names that were tried."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import irwm
+from irwm.checkpoint.remote.web import close_connections
+from tests.checkpoint.hub import TOKEN, Hub, serving
 from tests.kept import kept
 from tools.small_models import DEMO, write_llama
 
@@ -103,6 +105,29 @@ def release_of(
 def trained_path(request: pytest.FixtureRequest, demo_path: Path, minilm_path: Path) -> Path:
     """Each of the two trained models."""
     return demo_path if request.param == "demo" else minilm_path
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the mirrors of servers, empty; any server may be asked."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("irwm.checkpoint.remote.web._FIRST_WAIT", 0.001)
+    monkeypatch.delenv("IRWM_SERVERS", raising=False)
+    yield tmp_path / "cache" / "irwm" / "mirrors"
+    close_connections()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with an empty repository, as the endpoint of the hub's library."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    with serving(folder) as found:
+        template = found.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", found.address)
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield found
 
 
 @pytest.fixture(scope="session")

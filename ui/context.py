@@ -7,7 +7,7 @@ from typing import Any
 
 from storage.jobs import Jobs
 from storage.vault import Vault
-from ui import preferences
+from ui import offline, preferences
 from ui.drafts import Drafts
 from ui.preferences import Preferences
 from ui.recent import RecentPaths
@@ -56,6 +56,7 @@ class Context:
 
     def __post_init__(self) -> None:
         self.recent = RecentPaths(self.settings.home)
+        offline.allow_servers(self.settings.servers)
 
     def prefer(self, chosen: Preferences) -> None:
         """Saves an officer's preferences and applies them.
@@ -65,6 +66,7 @@ class Context:
         """
         preferences.write(self.settings.home, chosen)
         self.settings = self.settings.with_preferences(chosen)
+        offline.allow_servers(self.settings.servers)
         self.sessions.set_idle(chosen.idle_seconds)
 
     def session(self, request: Any) -> str | None:

@@ -59,5 +59,5 @@ def build(context: Context, device: str) -> gr.Blocks:
         api.build(context)
         wire(gate, context, blocks, outside, desk, lock, tabs, opened)
         # The device may have been changed since this document was made.
-        blocks.load(lambda: header_html(context.device), None, context.top, **PRIVATE)
+        blocks.load(lambda: header_html(context), None, context.top, **PRIVATE)
     return blocks

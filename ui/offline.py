@@ -11,6 +11,7 @@ import functools
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 
 try:
     import resource
@@ -39,6 +40,8 @@ SWITCHES = {
     "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+# The servers that checkpoints may be read from (irwm.checkpoint.remote.servers): none, until an officer names some.
+SERVERS = "IRWM_SERVERS"
 # Gradio takes defaults for open paths, reloading and edit mode from these; a stray one must not extend what we serve.
 FORBIDDEN = (
     "GRADIO_ALLOWED_PATHS",
@@ -61,6 +64,7 @@ PREFIX = "irwm-uploads-"
 def apply() -> None:
     """Sets the switches in this process and in its child processes; safe to call again."""
     os.environ.update(SWITCHES)
+    os.environ.setdefault(SERVERS, "")
     if resource is not None:
         # A crash in a library would write the memory, including the vault's key, to a file.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -69,6 +73,11 @@ def apply() -> None:
     for name in ("NO_PROXY", "no_proxy"):
         known = [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
         os.environ[name] = ",".join([*known, *(host for host in LOCAL if host not in known)])
+
+
+def allow_servers(names: Iterable[str]) -> None:
+    """Lets this process and its child processes read checkpoints from these servers, and from no others."""
+    os.environ[SERVERS] = " ".join(names)
 
 
 def allow_files(number: int) -> None:

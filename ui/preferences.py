@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,11 @@ THEMES = ("system", "light", "dark")
 LEAST_IDLE_MINUTES, MOST_IDLE_MINUTES = 1, 240
 IDLE_MINUTES = 15
 MOST_ROOTS = 50
+MOST_SERVERS = 50
+# A host name without a port, or a store's scheme and bucket.
+_SERVER = re.compile(
+    r"([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]*[a-z0-9])?|(s3|gs)://[a-z0-9][a-z0-9._-]{1,220}"
+)
 LONGEST_PATH = 4096
 # Far more than fifty long paths need; a larger file must not fill the memory.
 MOST_BYTES = 1024 * 1024
@@ -41,6 +47,7 @@ class Preferences:
             stays in the list, because its disk may not be plugged in.
         idle_minutes: time without use after which the vault locks itself.
         theme: one of `THEMES`.
+        servers: host names, or stores such as "s3://models", from which suspects may be read; none by default.
 
     Raises:
         PreferencesError: a value is out of range.
@@ -50,6 +57,7 @@ class Preferences:
     roots: tuple[str, ...] = ()
     idle_minutes: int = IDLE_MINUTES
     theme: str = "system"
+    servers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self.device in DEVICES, "the device is unknown to this app", ", ".join(DEVICES), self.device)
@@ -63,6 +71,10 @@ class Preferences:
         _check(len(self.roots) <= MOST_ROOTS, "there are too many folders", f"at most {MOST_ROOTS}", len(self.roots))
         for root in self.roots:
             _check(_is_full_path(root), "a folder is not a full path", "an absolute path, such as /data/models", root)
+        _check(len(self.servers) <= MOST_SERVERS, "too many servers", f"at most {MOST_SERVERS}", len(self.servers))
+        for server in self.servers:
+            usable = isinstance(server, str) and len(server) <= 253 and _SERVER.fullmatch(server) is not None
+            _check(usable, "this is not the name of a server", "a host such as huggingface.co, or s3://BUCKET", server)
 
     @property
     def idle_seconds(self) -> float:
@@ -77,6 +89,7 @@ class Preferences:
             "roots": list(self.roots),
             "idle_minutes": self.idle_minutes,
             "theme": self.theme,
+            "servers": list(self.servers),
         }
 
     @classmethod
@@ -94,10 +107,11 @@ class Preferences:
             )
         unknown = sorted(str(name) for name in values.keys() - cls().to_dict().keys())
         _check(not unknown, "the preferences contain an unknown name", "no other names", unknown)
-        roots = values.get("roots", [])
+        roots, servers = values.get("roots", []), values.get("servers", [])
         _check(isinstance(roots, list), "the folders are not a list", "a list of full paths", roots)
-        kept = {name: value for name, value in values.items() if name not in ("version", "roots")}
-        return cls(roots=tuple(roots), **kept)
+        _check(isinstance(servers, list), "the servers are not a list", "a list of names", servers)
+        kept = {name: value for name, value in values.items() if name not in ("version", "roots", "servers")}
+        return cls(roots=tuple(roots), servers=tuple(servers), **kept)
 
 
 def read(home: Path) -> Preferences:

@@ -10,18 +10,19 @@ from pathlib import Path
 
 from irwm.errors import IrwmError
 from storage import paths
-from ui import preferences
+from ui import offline, preferences
 from ui.preferences import DEVICES, Preferences, PreferencesError
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 7860
-HOME, PORT, DEVICE, ROOTS, SCHEDULER, BROWSER = VARIABLES = (
+HOME, PORT, DEVICE, ROOTS, SCHEDULER, BROWSER, SERVERS = VARIABLES = (
     paths.HOME_VARIABLE,
     "IRWM_PORT",
     "IRWM_DEVICE",
     "IRWM_ROOTS",
     "IRWM_SCHEDULER",
     "IRWM_BROWSER",
+    offline.SERVERS,
 )
 _ADDRESS = re.compile(r"(tls|tcp)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -50,6 +51,7 @@ class Settings:
         preferences: the choices on the page Settings, which apply unless the environment sets a value.
         given: names of the environment's variables that have a value; those cannot be set on the page.
         usual_roots: the roots if neither environment nor preferences name any.
+        servers: from which suspects may be read, as `Preferences.servers`.
         note: why the file of preferences could not be used, None if it could.
     """
 
@@ -62,14 +64,15 @@ class Settings:
     preferences: Preferences = field(default_factory=Preferences)
     given: frozenset[str] = frozenset()
     usual_roots: tuple[Path, ...] = ()
+    servers: tuple[str, ...] = ()
     note: PreferencesError | None = None
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Reads IRWM_HOME, IRWM_PORT, IRWM_DEVICE, IRWM_ROOTS, IRWM_SCHEDULER and IRWM_BROWSER; an empty value counts
-        as unset.
+        """Reads IRWM_HOME, IRWM_PORT, IRWM_DEVICE, IRWM_ROOTS, IRWM_SCHEDULER, IRWM_BROWSER and IRWM_SERVERS; an empty
+        value counts as unset.
 
-        Device and roots come from the preferences in the home folder if the environment does not name them. A
+        Device, roots and servers come from the preferences in the home folder if the environment does not name them. A
         damaged file of preferences is not an error: it is noted, and the defaults are used.
 
         Raises:
@@ -87,6 +90,7 @@ class Settings:
             open_browser=environ.get(BROWSER, "").strip() not in ("", "0"),
             given=frozenset(name for name in VARIABLES if environ.get(name, "").strip()),
             usual_roots=usual,
+            servers=_servers(environ.get(SERVERS, "")),
         )
         try:
             return settings.with_preferences(preferences.read(settings.home))
@@ -98,7 +102,8 @@ class Settings:
         device = self.device if DEVICE in self.given else chosen.device
         named = tuple(dict.fromkeys(map(_resolved, chosen.roots)))
         roots = self.roots if ROOTS in self.given else named or self.usual_roots
-        return replace(self, device=device, roots=roots, preferences=chosen, note=None)
+        servers = self.servers if SERVERS in self.given else chosen.servers
+        return replace(self, device=device, roots=roots, servers=servers, preferences=chosen, note=None)
 
 
 def without_home(text: str, home: Path) -> str:
@@ -145,6 +150,19 @@ def _scheduler(text: str) -> str:
             advice="correct it, or unset it to compute on this machine",
         )
     return text
+
+
+def _servers(text: str) -> tuple[str, ...]:
+    try:
+        return Preferences(servers=tuple(text.casefold().split())).servers
+    except PreferencesError as error:
+        raise SettingsError(
+            SERVERS,
+            "does not name servers",
+            expected="host names or s3://BUCKET, separated by spaces",
+            found=error.found or "",
+            advice="correct it, or unset it to choose on the page Settings",
+        ) from error
 
 
 def _usual_roots() -> tuple[Path, ...]:

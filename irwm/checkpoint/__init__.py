@@ -16,6 +16,7 @@
     served_model       a served model of which only answers are known, as a checkpoint of one tensor
     served_source      facts about a served model and its server, as a report prints them
     recorded           the file format for answers and the evidence of their source
+    remote             checkpoints on servers, of which only the needed bytes are read
     suspects           a suspect in any form: weights, an adapter, or answers
     tokens             which string has which id, and which ids never occur in text
 

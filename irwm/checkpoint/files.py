@@ -2,7 +2,8 @@
 
 Every read of the package goes through here. Three rules keep the process alive: only regular files are opened (a
 FIFO would block forever), bytes are read by position (a truncated memory map kills Python with SIGBUS), and the state
-of a file is compared with its state when it was opened.
+of a file is compared with its state when it was opened. A file on a server is read through its mirror
+(`irwm.checkpoint.remote`): it has no descriptor, and its bytes are fetched when they are read.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from irwm.checkpoint.platform import ALWAYS, FOLDERS_OPEN, NO_FOLLOW, NO_TERMINAL, NO_WAIT, read_at
+from irwm.checkpoint.remote.mirror import mirror_of
 from irwm.errors import (
     CheckpointChangedError,
     CheckpointError,
@@ -34,6 +36,8 @@ MOST_VALUES = 8_000_000
 # NO_WAIT: a FIFO that replaces the file after the stat cannot block. NO_TERMINAL: a terminal cannot take control.
 _OPEN_FLAGS = os.O_RDONLY | NO_WAIT | NO_TERMINAL | ALWAYS
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW | ALWAYS
+# In the place of a descriptor, for a file on a server: any direct use of it fails.
+MIRRORED = -10
 # The kernel has no free handles: a state of the machine, not a fault of the file.
 _OUT_OF_HANDLES = {errno.EMFILE, errno.ENFILE}
 _KINDS = (
@@ -118,7 +122,8 @@ def open_regular(path: Path, folder: Path | None = None) -> Iterator[tuple[int, 
             raise NotACheckpointError(
                 "It is not a regular file", file=path, expected="a regular file", found=kind_of(status.st_mode)
             )
-        yield descriptor, FileState.of(status)
+        # A placeholder never changes; that the file on the server is the same is checked with each answer.
+        yield MIRRORED if mirror_of(path) is not None else descriptor, FileState.of(status)
     finally:
         if descriptor >= 0:
             os.close(descriptor)
@@ -193,9 +198,35 @@ def open_seen(path: Path, seen: FileState) -> Iterator[int]:
         with open_regular(path) as (descriptor, now):
             require_unchanged(path, seen, now)
             yield descriptor
-            require_unchanged(path, seen, FileState.of(os.fstat(descriptor)))
+            if descriptor != MIRRORED:
+                require_unchanged(path, seen, FileState.of(os.fstat(descriptor)))
     except NotACheckpointError as error:
         raise changed(path, error.problem) from error
+
+
+@contextmanager
+def for_another_process(path: Path, descriptor: int) -> Iterator[int]:
+    """A descriptor that another process can read, of a file that `open_regular` opened. Bytes of a file on a server
+    that were not fetched are zeros there."""
+    mirrored = mirror_of(path) if descriptor == MIRRORED else None
+    if mirrored is None:
+        yield descriptor
+        return
+    mirror, name = mirrored
+    with mirror.data(name) as found:
+        yield found
+
+
+def announce(path: Path, ranges: Iterable[tuple[int, int]]) -> None:
+    """Says which byte ranges will be read next. Those of a file on a server are fetched together.
+
+    Raises:
+        RemoteError: they cannot be fetched.
+    """
+    mirrored = mirror_of(path)
+    if mirrored is not None:
+        mirror, name = mirrored
+        mirror.fetch(name, ranges)
 
 
 def read_into(descriptor: int, path: Path, offset: int, target: memoryview) -> None:
@@ -203,12 +234,19 @@ def read_into(descriptor: int, path: Path, offset: int, target: memoryview) -> N
 
     Raises:
         CheckpointChangedError: the file ends before `target` is full.
+        RemoteError: the file is on a server that cannot be read.
         CheckpointError: the disk reports an error.
     """
+    mirrored = mirror_of(path) if descriptor == MIRRORED else None
+    if mirrored is not None:
+        mirrored[0].fetch(mirrored[1], [(offset, offset + len(target))])
     done = 0
     while done < len(target):
         try:
-            count = read_at(descriptor, target[done : done + CHUNK], offset + done)
+            piece, begin = target[done : done + CHUNK], offset + done
+            count = (
+                read_at(descriptor, piece, begin) if mirrored is None else mirrored[0].read(mirrored[1], begin, piece)
+            )
         except OSError as error:
             raise CheckpointError(
                 "The disk could not deliver the file's bytes", file=path, found=error.strerror, advice="Check the disk"

@@ -15,6 +15,7 @@ from irwm.checkpoint.files import listed, resolved
 from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.layout import CONFIG_NAME, CheckpointFiles, find_files
 from irwm.checkpoint.model import EXAMINED_DTYPES, Checkpoint, Given, is_examined
+from irwm.checkpoint.remote.opening import local_path, source_notes
 from irwm.checkpoint.shards import EXPECTED, holds_weights, two_models
 from irwm.checkpoint.tensors import same_bytes
 from irwm.errors import (
@@ -24,7 +25,6 @@ from irwm.errors import (
     NotACheckpointError,
     UnknownFamilyError,
     UnsupportedCheckpointError,
-    path_from,
     printable,
 )
 from irwm.families import Layout, names_an_embedding, recognise, unnamed
@@ -35,6 +35,9 @@ from irwm.families.schema import Shapes
 def open_checkpoint(path: str | Path, base: Checkpoint | None = None) -> Checkpoint:
     """Opens a checkpoint: a folder as save_pretrained writes it, or one weight file. Each file of a
     set of shards, and its index, opens the whole set. A folder without weights opens the only checkpoint below it.
+
+    A checkpoint on a server opens by its address: `hf://ORGANISATION/NAME@REVISION`, `https://HOST/FILE`,
+    `s3://BUCKET/FOLDER`, `gs://BUCKET/FOLDER`. Only the bytes that are needed are read, each once.
 
     No weight is read, and no code of the model is ever run. If config and tensors contradict each other and the
     embedding is intact, only the embedding is used (`Checkpoint.contradiction`).
@@ -48,10 +51,16 @@ def open_checkpoint(path: str | Path, base: Checkpoint | None = None) -> Checkpo
         CorruptCheckpointError: the files break their format's rules or contradict each other.
         UnknownFamilyError: no known model family fits.
         CheckpointChangedError: a file shrank while it was read.
+        RemoteError: the server cannot be reached, refuses, or has another file than before.
     """
-    if str(path) == "" or not os.path.isdir(path := path_from(path)):
+    if str(path) == "":
         return _of_file(Path(path), base)
-    folder = resolved(Path(path))
+    path = local_path(path)
+    found = _of_folder_given(resolved(path), base) if os.path.isdir(path) else _of_file(path, base)
+    return replace(found, notes=(*source_notes(found.path), *found.notes))
+
+
+def _of_folder_given(folder: Path, base: Checkpoint | None) -> Checkpoint:
     place, notes = _only_checkpoint(folder)
     found = _of_folder(place, base) if place.is_dir() else _of_file(place, base)
     # A whole file next to an index's shards was compared with them.
@@ -84,8 +93,8 @@ def _only_checkpoint(folder: Path) -> tuple[Path, tuple[str, ...]]:
 
 def needs_base(path: str | Path) -> bool:
     """Whether a path leads to an adapter; the merged weights may be next to it."""
-    path = path_from(path)
     try:
+        path = local_path(path)
         return is_adapter(_only_checkpoint(resolved(path))[0] if os.path.isdir(path) else path)
     except IrwmError:
         return False

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from irwm.checkpoint.dtypes import BLOCK_FORMATS, TORCH, dequantised
-from irwm.checkpoint.files import open_seen, read_into
+from irwm.checkpoint.files import announce, open_seen, read_into
 from irwm.checkpoint.tensors import ROWS, PackedTensor, Tensor, TensorEntry
 from irwm.errors import CheckpointError, DeviceMemoryError, RowIndexError, UnsupportedCheckpointError
 
@@ -169,6 +169,7 @@ def _read_runs(entry: TensorEntry, runs: list[tuple[int, int]], shape: tuple[int
     target = content.numpy().data
     done = 0
     with open_seen(entry.file, entry.seen) as descriptor:
+        announce(entry.file, runs)
         for start, stop in runs:
             read_into(descriptor, entry.file, start, target[done : done + stop - start])
             done += stop - start

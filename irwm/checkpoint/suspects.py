@@ -14,9 +14,10 @@ import numpy as np
 from irwm.checkpoint.model import Checkpoint
 from irwm.checkpoint.opening import open_checkpoint
 from irwm.checkpoint.recorded import Header, RecordedAnswers, holds_answers, other_vocabulary, read_answers
+from irwm.checkpoint.remote.opening import local_path
 from irwm.checkpoint.served_model import require_enough, suspect_from_answers
 from irwm.checkpoint.served_source import Recording, utc_text
-from irwm.errors import AnswersError, AnswersFileError, path_from
+from irwm.errors import AnswersError, AnswersFileError
 
 
 def open_suspect(path: str | Path, original: Checkpoint | None = None, answers: bool = False) -> Checkpoint:
@@ -30,7 +31,7 @@ def open_suspect(path: str | Path, original: Checkpoint | None = None, answers: 
         AnswersError: answers that cannot be used, or no original to compare them with.
         CheckpointError: as `open_checkpoint`.
     """
-    file = path_from(path)
+    file = local_path(path)
     if not answers and not holds_answers(file):
         return open_checkpoint(file, base=original)
     if original is None:

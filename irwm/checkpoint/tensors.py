@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from irwm.checkpoint.files import CHUNK, FileState, open_seen, read_into
+from irwm.checkpoint.files import CHUNK, FileState, announce, open_seen, read_into
 
 # The key under which `PackedTensor.decode` finds the row numbers that are read; no stored tensor has this role.
 ROWS = "rows"
@@ -137,6 +137,7 @@ def stream_tensor(tensor: Tensor) -> Iterator[memoryview]:
     for entry in tensor.parts:
         buffer = memoryview(bytearray(min(CHUNK, entry.nbytes)))
         with open_seen(entry.file, entry.seen) as descriptor:
+            announce(entry.file, [(entry.start, entry.stop)])
             for begin in range(entry.start, entry.stop, CHUNK):
                 piece = buffer[: min(CHUNK, entry.stop - begin)]
                 read_into(descriptor, entry.file, begin, piece)

@@ -40,16 +40,30 @@ CUSTODY = Stated(
 )
 # The checks that show `SIGNER` and `CUSTODY`.
 SHOWN_OF_SIGNATURE: Mapping[str, tuple[str, ...]] = {IDENTITY: SIGNER.fields, LOG: CUSTODY.fields}
+# Bytes of a small file that may be read more than once.
+_SPARE = 1 << 20
 # The fields of an item (`irwm.report.items.ItemDescription`) that its files show.
 _OF_ITEM = (
     "family", "dtype", "vocab_size", "hidden_size", "tied", "heads", "kv_heads", "head_dim", "fingerprint",
-    "bytes_total", "files*", "other_files*", "notes*", "answers*",
+    "bytes_total", "files*", "other_files*", "notes*", "answers*", "source", "source.files[].name",
+    "source.files[].bytes", "source.files[].ranges[].start", "source.files[].ranges[].stop",
+    "source.files[].ranges[].sha256", "source.files", "source.files[].ranges",
+)  # fmt: skip
+# What only the server that an item was read from can show.
+_OF_SOURCE = (
+    "source.address", "source.server", "source.commit", "source.files[].sha256", "source.files[].etag",
+    "source.files[].ranges[].utc",
 )  # fmt: skip
 
 
 def item_fields(*places: str) -> tuple[str, ...]:
     """The fields of the items at these places that their files show: all except their names."""
     return tuple(f"{place}.{name}" for place in places for name in _OF_ITEM)
+
+
+def source_fields(*places: str) -> tuple[str, ...]:
+    """The fields of the items at these places that only their server shows."""
+    return tuple(f"{place}.{name}" for place in places for name in _OF_SOURCE)
 
 
 def wrong(claims: Iterable[Claim]) -> Iterator[Difference]:
@@ -180,3 +194,23 @@ def item(where: str, recorded: schema.Item, *, answers: bool = False) -> Iterato
             yield from within(f"{where}.{among}[{i}].bytes", file["bytes"])
             if file["sha256"] != "":
                 yield from digest(f"{where}.{among}[{i}].sha256", file["sha256"])
+    if recorded["source"] is not None:
+        yield from _source(f"{where}.source", recorded, recorded["source"])
+
+
+def _source(where: str, recorded: schema.Item, source: schema.Source) -> Iterator[Claim]:
+    """Parts of files of the item, within their sizes, and read once or nearly so."""
+    sizes = {file["name"]: file["bytes"] for file in (*recorded["files"], *recorded["other_files"])}
+    for i, file in enumerate(source["files"]):
+        here = f"{where}.files[{i}]"
+        yield f"{here}.bytes", file["bytes"], sizes.get(file["name"], file["bytes"])
+        if file["sha256"] != "":
+            yield from digest(f"{here}.sha256", file["sha256"])
+        for j, part in enumerate(file["ranges"]):
+            at = f"{here}.ranges[{j}]"
+            yield from within(f"{at}.start", part["start"], part["stop"])
+            yield from within(f"{at}.stop", part["stop"], file["bytes"])
+            yield from digest(f"{at}.sha256", part["sha256"])
+        total = sum(part["stop"] - part["start"] for part in file["ranges"])
+        # Ranges that are close together are read in one request, also if some of their bytes are known.
+        yield from must(total <= 2 * file["bytes"] + _SPARE, f"{here}.ranges", total, "parts of the file, each once")

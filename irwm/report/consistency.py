@@ -46,6 +46,7 @@ from irwm.report.claims import (
     equal,
     item_fields,
     must,
+    source_fields,
     within,
 )
 from irwm.report.document import SCHEMA, VERSION, paid_for
@@ -101,6 +102,12 @@ STATED = (
         ("key*", "parameters*"),
         (KEY,),
         carries=True,
+    ),
+    Stated(
+        "which server the items were read from, and when",
+        "only the server shows it",
+        source_fields("items.suspect", "items.original"),
+        only=(),
     ),
     Stated(
         "the suspect: its files, its form and, if it only answers, which server was asked and when",

@@ -35,6 +35,7 @@ from irwm.report.numbers import (
     number,
     power_html,
     power_of_ten,
+    size,
     why_capped,
 )
 from irwm.report.plots.theme import CONFIG
@@ -228,14 +229,6 @@ def _ratio(log10: float) -> Markup:
     return Markup(f"{10 ** (log10 - exponent):.2f} × 10<sup>{minus(exponent)}</sup>")
 
 
-def _size(count: int) -> str:
-    """Bytes in full and, from a kilobyte on, also in a suitable unit."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit} ({number(count)} bytes)"
-    return f"{number(count)} bytes"
-
-
 def _figure_number(value: str) -> Markup:
     return Markup('<span class="n">{}</span>').format(Markup.escape(value))
 
@@ -261,7 +254,7 @@ def environment() -> Environment:
         "under": _under,
         "power": _power,
         "ratio": _ratio,
-        "size": lambda count: _figure_number(_size(count)),
+        "size": lambda count: _figure_number(size(count)),
     }
     made.tests["stated"] = is_stated
     return made

@@ -18,6 +18,8 @@ from irwm.checkpoint.files import open_regular, read_small, resolved, stays_insi
 from irwm.checkpoint.formats import GGUF
 from irwm.checkpoint.layout import CONFIG_NAME
 from irwm.checkpoint.model import folder_of, is_single_file
+from irwm.checkpoint.remote.mirror import mirror_of
+from irwm.checkpoint.remote.opening import server_of, source_notes
 from irwm.checkpoint.served_model import ANSWERS
 from irwm.checkpoint.served_source import Heard
 from irwm.checkpoint.tokens import TOKENIZER_FILES
@@ -51,6 +53,77 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadRange:
+    """A part of a file on a server that was read.
+
+    Attributes:
+        start, stop: half-open, in bytes.
+        sha256: of these bytes, hex.
+        utc: when they arrived, by the examiner's clock, ISO 8601.
+    """
+
+    start: int
+    stop: int
+    sha256: str
+    utc: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file on a server of which parts were read.
+
+    Attributes:
+        name: relative to the item's folder.
+        bytes: size of the whole file.
+        sha256: of the whole file, as the server stated it; "" if it stated none.
+        etag: the server's mark of the version; "" if it stated none.
+        ranges: the parts, in the order of reading.
+    """
+
+    name: str
+    bytes: int
+    sha256: str
+    etag: str
+    ranges: tuple[ReadRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The server that an item was read from.
+
+    Attributes:
+        address: as it was given.
+        server: the host or bucket.
+        commit: of a repository; "" elsewhere.
+        files: those of which parts were read until the description was made.
+    """
+
+    address: str
+    server: str
+    commit: str
+    files: tuple[SourceFile, ...]
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Source | None:
+        """The source of a checkpoint; None for files of this machine."""
+        folder = folder_of(checkpoint)
+        mirrored = mirror_of(folder / CONFIG_NAME)
+        if mirrored is None:
+            return None
+        mirror, name = mirrored
+        below = name.removesuffix(CONFIG_NAME)
+        ranges: dict[str, list[ReadRange]] = {}
+        for each in mirror.reads:
+            ranges.setdefault(each.file, []).append(ReadRange(each.start, each.stop, each.sha256, each.utc))
+        files = tuple(
+            SourceFile(file.name.removeprefix(below), file.size, file.sha256, file.etag, tuple(ranges[file.name]))
+            for file in mirror.listing.files
+            if file.name in ranges and file.name.startswith(below)
+        )
+        return cls(mirror.listing.address, mirror.listing.server, mirror.listing.commit, files)
+
+
+@dataclass(frozen=True, slots=True)
 class ItemDescription:
     """A checkpoint that was examined.
 
@@ -71,6 +144,7 @@ class ItemDescription:
         notes: sentences about the files that a reader should see.
         answers: the answers of a suspect that is known only by its answers; its embedding is then the output head
             that was recovered from them. None for weights.
+        source: the server that it was read from; None for files of the examiner's machine.
     """
 
     name: str
@@ -88,6 +162,7 @@ class ItemDescription:
     other_files: tuple[FileRecord, ...] = ()
     notes: tuple[str, ...] = ()
     answers: Heard | None = None
+    source: Source | None = None
 
     @property
     def is_adapter(self) -> bool:
@@ -118,6 +193,8 @@ class ItemDescription:
         if files:
             files += tuple(_settings(checkpoint))
         others = tuple(_other_files(checkpoint, {file.name for file in files}))
+        # `source` says it, and a reader may have the same files on a disk.
+        notes = tuple(note for note in checkpoint.notes if note not in source_notes(checkpoint.path))
         return cls(
             name=name or name_of_answers(checkpoint.answers) or shown_path(checkpoint.path.name),
             family=checkpoint.family,
@@ -132,8 +209,9 @@ class ItemDescription:
             bytes_total=sum(file.bytes for file in files) if files else checkpoint.bytes_total,
             files=files,
             other_files=others[:MOST_OTHER],
-            notes=(*checkpoint.notes, MORE_FILES) if len(others) > MOST_OTHER else tuple(checkpoint.notes),
+            notes=(*notes, MORE_FILES) if len(others) > MOST_OTHER else notes,
             answers=checkpoint.answers,
+            source=Source.of(checkpoint) if checkpoint.answers is None else None,
         )
 
 
@@ -209,7 +287,7 @@ def _other_files(checkpoint: Checkpoint, known: Container[str]) -> Iterator[File
         if name in known:
             continue
         total += size
-        if total <= MOST_OTHER_BYTES:
+        if total <= MOST_OTHER_BYTES and not server_of(folder):  # those of a server were not read
             with (
                 contextlib.suppress(CheckpointError, OSError),
                 open_regular(file, folder) as (descriptor, _),

@@ -138,3 +138,11 @@ def listed(names: Sequence[object], most: int = 6) -> str:
     if len(names) == 1:
         return str(names[0])
     return f"{', '.join(map(str, names[:-1]))} and {names[-1]}"
+
+
+def size(count: int) -> str:
+    """Bytes in full and, from a kilobyte on, also in a suitable unit."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit} ({number(count)} bytes)"
+    return f"{number(count)} bytes"

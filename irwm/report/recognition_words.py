@@ -16,7 +16,7 @@ from irwm.errors import printable
 from irwm.evidence.examination import LEAST_SQUARES
 from irwm.evidence.lineage import CANNOT_TELL, DERIVED, NOT_DERIVED
 from irwm.report import schema
-from irwm.report.numbers import decimal, number, rounded_up, sure
+from irwm.report.numbers import decimal, number, rounded_up, size, sure
 from irwm.report.structure import LONGEST_TEXT
 from irwm.report.wording import as_sentence, is_generated, scale
 from irwm.scheme.parameters import HEAD
@@ -114,6 +114,15 @@ def of_answers(heard: schema.Answers) -> Markup:
                     more)  # fmt: skip
     return _say("{} answers, each with the log-probabilities of {} tokens{}", number(heard["used"]),
                 number(heard["tokens"]), more)  # fmt: skip
+
+
+def parts_read(source: schema.Source) -> Markup:
+    """How much of an item's files was read on a server."""
+    ranges = [part for file in source["files"] for part in file["ranges"]]
+    read = size(sum(part["stop"] - part["start"] for part in ranges))
+    of = size(sum(file["bytes"] for file in source["files"]))
+    said = "{} of {}, in {} ranges. The numbers file has the SHA-256 and the time of each"
+    return _say(said, read, of, number(len(ranges)))
 
 
 def directions(heard: schema.Answers, hidden_size: int) -> Markup:

@@ -42,6 +42,7 @@ from irwm.report.claims import (
     item_fields,
     must,
     one_of,
+    source_fields,
     within,
 )
 from irwm.report.dispute import LIMITATIONS, SCHEMA, VERSION, stamp_in_words
@@ -100,6 +101,12 @@ STATED = (
         ("claims[].commitment", "claims[].owner", "claims[].recipient", "claims[].parameters*"),
         (KEY,),
         carries=True,
+    ),
+    Stated(
+        "which servers the models were read from, and when",
+        "only the servers show it",
+        source_fields(*_ITEMS),
+        only=(),
     ),
     Stated(
         "the models: their files and their form",

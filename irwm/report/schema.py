@@ -84,6 +84,30 @@ class Answers(TypedDict):
     recording: Recording | None
 
 
+class ReadRange(TypedDict):
+    start: int
+    stop: int
+    sha256: str
+    utc: str
+
+
+class SourceFile(TypedDict):
+    name: str
+    bytes: int
+    sha256: str
+    etag: str
+    ranges: Listed[ReadRange]
+
+
+class Source(TypedDict):
+    """The server that an item was read from."""
+
+    address: str
+    server: str
+    commit: str
+    files: Listed[SourceFile]
+
+
 class Item(TypedDict):
     """A model, as `irwm.report.items.ItemDescription`."""
 
@@ -102,6 +126,7 @@ class Item(TypedDict):
     other_files: Listed[File]
     notes: Listed[str]
     answers: Answers | None
+    source: Source | None
 
 
 class Key(TypedDict):
@@ -516,7 +541,7 @@ class Examination(OfOneKey):
 
 class ReportSchema(TypedDict):
     name: Literal["irwm-report"]
-    version: Literal[13]
+    version: Literal[14]
 
 
 class Report(Framed, Examination):
@@ -628,7 +653,7 @@ class Outcome(TypedDict):
 
 class DisputeSchema(TypedDict):
     name: Literal["irwm-dispute"]
-    version: Literal[3]
+    version: Literal[4]
 
 
 class Dispute(Framed):
@@ -739,7 +764,7 @@ class LabMark(TypedDict):
 
 class LabSchema(TypedDict):
     name: Literal["irwm-lab"]
-    version: Literal[2]
+    version: Literal[3]
 
 
 class Lab(Framed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,8 @@ from pathlib import Path
 from irwm import Checkpoint, Key, open_suspect
 from irwm.answers.recorded_responses import holds_responses
 from irwm.answers.suspect import GeneratingSuspect, open_generated
+from irwm.checkpoint.files import CHUNK, open_regular, read_into
+from irwm.checkpoint.model import folder_of
 from irwm.errors import IrwmError, printable, shown_path
 from irwm.release.manifest import MANIFEST_NAME, verify_manifest
 from irwm.report import schema, tracing
@@ -128,13 +130,15 @@ def check_item(recorded: schema.Item, role: str, item: Checkpoint | GeneratingSu
     if wrong:
         return Check(role, False, f"the {role} given is not the one examined: {listed(wrong)}")
     names = sorted(file["name"] for file in recorded["files"])
-    unhashed = [file["name"] for file in recorded["files"] if not file["sha256"]]
+    parts = {} if recorded["source"] is None else {f["name"]: f["ranges"] for f in recorded["source"]["files"]}
+    unhashed = [file["name"] for file in recorded["files"] if not file["sha256"] and not parts.get(file["name"])]
     if unhashed or not names:
         rest = listed(unhashed) if unhashed else "its files"
         return Check(role, None, f"the embedding is the one examined, but the report has no hash of {rest}")
     sizes = sum(not file["sha256"] for file in recorded["other_files"])
     rest = f"; for {sizes} files that were not examined, only the size is known" if sizes else ""
-    return Check(role, True, f"every file has the SHA-256 that the report names: {listed(names)}{rest}")
+    what = "part that was read" if parts else "file"
+    return Check(role, True, f"every {what} has the SHA-256 that the report names: {listed(names)}{rest}")
 
 
 def wrong_in_item(recorded: schema.Item, item: Checkpoint | GeneratingSuspect) -> list[str]:
@@ -155,12 +159,35 @@ def wrong_in_item(recorded: schema.Item, item: Checkpoint | GeneratingSuspect) -
             wrong.append(f"{printable(name)} is not the file examined: its SHA-256 differs")
     known = {file["name"] for file in recorded["files"]}
     wrong += [f"{printable(name)} was not there when it was examined" for name in here if known and name not in known]
+    wrong += _wrong_parts(recorded["source"], folder_of(item)) if isinstance(item, Checkpoint) else []
     wrong += _wrong_others(recorded["other_files"], {file.name: file for file in described.other_files})
     if item.fingerprint != recorded["fingerprint"]:
         wrong.append("the embedding is not the one examined: its fingerprint differs")
     wrong += _against_own_manifest(item)
     # A different file may have a different form, so the form is only compared for the same files.
     return wrong or _other_form(recorded, described)
+
+
+def _wrong_parts(source: schema.Source | None, folder: Path) -> Iterator[str]:
+    """The parts of files that differ from those that were read on a server, each as a part of a sentence."""
+    for file in source["files"] if source is not None else ():
+        try:
+            differ = sum(_part_sha256(folder / file["name"], part) != part["sha256"] for part in file["ranges"])
+        except IrwmError as error:
+            yield f"{printable(file['name'])}: {said(error)}"
+            continue
+        if differ:
+            yield f"{printable(file['name'])} is not the file examined: {differ} of the parts that were read differ"
+
+
+def _part_sha256(path: Path, part: schema.ReadRange) -> str:
+    digest = hashlib.sha256()
+    with open_regular(path) as (descriptor, state):
+        for start in range(part["start"], min(part["stop"], state.size), CHUNK):
+            piece = bytearray(min(CHUNK, part["stop"] - start, state.size - start))
+            read_into(descriptor, path, start, memoryview(piece))
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _wrong_others(recorded: Sequence[schema.File], here: Mapping[str, FileRecord]) -> Iterator[str]:
@@ -171,7 +198,7 @@ def _wrong_others(recorded: Sequence[schema.File], here: Mapping[str, FileRecord
             yield f"{printable(name)} is not there"
         elif name not in then:
             yield f"{printable(name)} was not there when it was examined"
-        elif here[name] != then[name]:
+        elif here[name] != (then[name] if then[name].sha256 else replace(here[name], bytes=then[name].bytes)):
             yield f"{printable(name)} is not the file that was in the folder when it was examined"
 
 
@@ -180,7 +207,7 @@ def _other_form(recorded: schema.Item, described: ItemDescription) -> list[str]:
     found = plain(asdict(described))
     of_files = {file["name"]: file["bytes"] for file in found["files"]}
     said_of = {file["name"]: file["bytes"] for file in recorded["files"]}
-    form = {name: value for name, value in found.items() if name not in ("name", "files", "other_files")}
+    form = {name: value for name, value in found.items() if name not in ("name", "files", "other_files", "source")}
     wrong = not_as_described(recorded, form)
     return wrong + (["the report gives other sizes of its files"] if recorded["files"] and of_files != said_of else [])
 

@@ -411,7 +411,12 @@ def limitations(
         )
     if not measured and not text:
         said.append("No decoy keys were ranked with this examination, so its error rate is computed and not measured.")
-    if any(not file.sha256 for item in items for file in item.files) or any(not item.files for item in items):
+    if any(item.source is not None for item in items):
+        said.append(
+            "Parts of the files were read on a server. Only these parts are identified, each by its SHA-256; elsewhere "
+            "the files may have other bytes."
+        )
+    elif any(not file.sha256 for item in items for file in item.files) or any(not item.files for item in items):
         said.append(
             "Not every file was hashed in full. The embeddings are identified by their fingerprints; the other weights "
             "in such files are not identified."
@@ -448,6 +453,8 @@ def reproduction(
     if suspect.answers is not None and suspect.answers.generated and found is not None:
         file = json.dumps(printable(suspect.files[0].name))
         return {"python": _generated_again(ours, file, found["risk"]), "tolerance": TOLERANCE_OF_TEXT}
+    if suspect.source is not None:
+        theirs = json.dumps(printable(suspect.source.address))
     opening = f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})   # to this item"
     if suspect.answers is not None:
         file = json.dumps(printable(suspect.files[0].name if suspect.files else suspect.name))

@@ -13,7 +13,7 @@ from irwm.report.lab_rows import WAY_WORDS
 ITEM = {
     "name": "demo", "family": "llama", "dtype": "BF16", "vocab_size": 4096, "hidden_size": 256, "tied": True,
     "heads": 4, "kv_heads": 2, "head_dim": 64, "fingerprint": "ab" * 32, "bytes_total": 10, "notes": [],
-    "other_files": [], "answers": None,
+    "other_files": [], "answers": None, "source": None,
     "files": [{"name": "model.safetensors", "bytes": 10, "sha256": "cd" * 32}],
 }  # fmt: skip
 

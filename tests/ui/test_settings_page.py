@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,10 @@ def free(pages: Pages) -> Pages:
     return pages
 
 
-def save(pages: Pages, theme: Any = "dark", idle: Any = 5, device: Any = "cpu", roots: Any = "") -> dict[str, Any]:
-    return pages.call("save-settings", "click", theme, idle, device, roots)
+def save(
+    pages: Pages, theme: Any = "dark", idle: Any = 5, device: Any = "cpu", roots: Any = "", servers: Any = ""
+) -> dict[str, Any]:
+    return pages.call("save-settings", "click", theme, idle, device, roots, servers)
 
 
 def test_saved_settings_apply_at_once_and_persist(free: Pages, tmp_path: Path) -> None:
@@ -50,6 +53,17 @@ def test_saved_settings_apply_at_once_and_persist(free: Pages, tmp_path: Path) -
     assert free.context.settings.preferences == kept
     assert free.vault.idle_seconds == 300
     assert "settings changed" in [entry.event for entry in free.vault.audit_log()]
+
+
+def test_saved_servers_may_be_asked_at_once(free: Pages) -> None:
+    out = save(free, servers="HuggingFace.co\nhf.co hf.co")
+    assert told(out) == []
+    assert free.context.settings.servers == ("huggingface.co", "hf.co")
+    assert os.environ["IRWM_SERVERS"] == "huggingface.co hf.co"
+    assert told(save(free, servers="https://hf.co")) != []
+    assert free.context.settings.servers == ("huggingface.co", "hf.co")
+    save(free)
+    assert os.environ["IRWM_SERVERS"] == ""
 
 
 def test_saved_folders_apply_at_once_to_every_picker(free: Pages, tmp_path: Path) -> None:

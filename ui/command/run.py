@@ -11,6 +11,8 @@ from argparse import Namespace
 from pathlib import Path
 
 import irwm
+from irwm.checkpoint.remote.address import is_address
+from irwm.checkpoint.remote.opening import local_path
 from irwm.errors import IrwmError, printable
 from storage.backup import latest_backup
 from storage.errors import RecordNotFoundError, StorageError, VaultExistsError, VaultMissingError
@@ -18,6 +20,7 @@ from storage.job_table import Job
 from storage.jobs import Jobs
 from storage.paths import HOME_VARIABLE, check_home
 from storage.vault import Vault
+from ui import offline
 from ui.command import output, passphrase, words
 from ui.command.argument_paths import absolute, content, existing
 from ui.command.collect import collect
@@ -196,7 +199,8 @@ def _protect(given: Namespace, vault: Vault, settings: Settings) -> Asked:
 
 
 def _examine(given: Namespace, vault: Vault, jobs: Jobs, settings: Settings) -> Asked:
-    suspect, original = existing(given.suspect), existing(given.original)
+    suspect = local_path(given.suspect) if is_address(given.suspect) else existing(given.suspect)
+    original = existing(given.original)
     ask = requests.trace if given.command == TRACE else requests.investigate
     return ask(
         vault,
@@ -240,6 +244,7 @@ def _settings(given: Namespace) -> Settings:
         _note(warning)
     if settings.note is not None:
         _note(str(settings.note))
+    offline.allow_servers(settings.servers)
     return settings
 
 

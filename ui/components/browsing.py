@@ -12,6 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from irwm.checkpoint.remote.address import is_address
+from irwm.checkpoint.remote.mirror import mirrors
+from irwm.checkpoint.remote.opening import local_path
 from irwm.checkpoint.weight_sets import format_of, format_of_index
 from irwm.errors import IrwmError, path_from, shown_path
 from ui.folder_entries import entries
@@ -56,7 +59,8 @@ class BrowsingLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> BrowsingLimits:
-        return cls(settings.roots, (settings.home.resolve(),))
+        # The files of a mirror are placeholders.
+        return cls(settings.roots, tuple(filter(None, (settings.home.resolve(), mirrors()))))
 
     def hold(self, resolved: Path) -> bool:
         """Whether a resolved path is inside the roots and outside the closed folders."""
@@ -97,22 +101,35 @@ class Listing:
     left_out: int = 0
 
 
-def use_path(text: str, limits: BrowsingLimits, *, kind: str = "model", suffixes: Sequence[str] = WEIGHTS) -> Path:
+def use_path(
+    text: str,
+    limits: BrowsingLimits,
+    *,
+    kind: str = "model",
+    suffixes: Sequence[str] = WEIGHTS,
+    addresses: bool = False,
+) -> Path:
     """The path that a person typed or picked, if it may be used.
 
     Args:
         kind: "model" for an existing folder or a weights file, "folder" for an existing folder, "file" for a file,
             "any" for either.
         suffixes: the weights files that "model" takes, or the files that "file" takes; none for any file.
+        addresses: whether the address of a checkpoint on a server may be given too. The server is asked for its files.
 
     Returns:
         The resolved folder, or the file's name in its resolved folder. A file's own link is kept: in a hub's cache
-        the link has the name and its target only a hash.
+        the link has the name and its target only a hash. For an address, its mirror's.
 
     Raises:
         PathRefusedError
+        RemoteError: the server may not be asked, or cannot be read.
     """
     typed = text.strip().strip('"').strip()
+    if is_address(typed):
+        if addresses:
+            return local_path(typed)
+        raise PathRefusedError("an address cannot be used here", file=typed, advice="Download it and give its path")
     if not typed:
         raise PathRefusedError("no path was given", advice="type or paste one, or browse for it")
     path, resolved = _resolved(typed)

@@ -58,13 +58,14 @@ def settle_device(settings: Settings) -> tuple[Settings, str]:
     return settings, device_label(settings.device)
 
 
-def header_html(device: str) -> str:
-    """Name and device as HTML."""
+def header_html(context: Context) -> str:
+    """Name, device, and whether other computers are asked, as HTML."""
+    network = "Suspects may be read from servers" if context.settings.servers else "Nothing leaves this computer"
     return str(
         Markup(
             '<div class="top"><span class="top-name">{}</span>'
-            '<span class="top-facts"><span>{}</span><span>Nothing leaves this computer</span></span></div>'
-        ).format(NAME, printable(device, 80))
+            '<span class="top-facts"><span>{}</span><span>{}</span></span></div>'
+        ).format(NAME, printable(context.device, 80), network)
     )
 
 
@@ -72,5 +73,5 @@ def header(context: Context, device: str) -> gr.Button:
     """Builds the strip, also as `context.top`; returns the lock button, hidden while the vault is locked."""
     context.device = device
     with gr.Row(elem_id="top", equal_height=True):
-        context.top = gr.HTML(header_html(device), elem_classes="top-text", js_on_load=None)
+        context.top = gr.HTML(header_html(context), elem_classes="top-text", js_on_load=None)
         return gr.Button("Lock", size="sm", scale=0, min_width=80, visible=False, elem_id="lock")

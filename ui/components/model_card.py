@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from irwm import Checkpoint
 from irwm.checkpoint.card import Card, Stored, Tokenizer, tokenizer_of
+from irwm.checkpoint.remote.opening import server_of
 from irwm.errors import CheckpointError, printable
 from irwm.report.numbers import counted, number
 from irwm.scheme.row_pool import row_pool
@@ -36,7 +37,7 @@ class Measured:
     """Facts that require reading the weights.
 
     Attributes:
-        fingerprint: of the embedding.
+        fingerprint: of the embedding; "" for a suspect on a server.
         tokenizer: the tokenizer's counts.
         usable: rows that can carry a mark; None if they were not counted.
         problems: errors in the tokenizer's files or the embedding's numbers; a model with errors is not marked.
@@ -54,7 +55,8 @@ def measure(model: Checkpoint, *, rows: bool = False) -> Measured:
     Raises:
         CheckpointError: the embedding cannot be read.
     """
-    fingerprint, tokenizer = model.fingerprint, tokenizer_of(model)
+    # Of a suspect on a server, the fingerprint would read the whole embedding before anyone has asked for it.
+    fingerprint, tokenizer = "" if server_of(model.path) else model.fingerprint, tokenizer_of(model)
     usable, problems = None, [tokenizer.problem]
     if rows and model.tensors[model.layout.embedding.name].nbytes <= _MOST_COUNTED:
         try:
@@ -175,6 +177,8 @@ def _read(card: Card, measured: Measured | None, marking: bool) -> list[tuple[st
     rows: list[tuple[str, str | Markup]] = []
     if marking and not card.refusal:
         rows.append(("Usable rows", _PENDING if measured is None else _usable(card, measured)))
+    if measured is not None and not measured.fingerprint:
+        return rows
     fingerprint = _PENDING if measured is None else copyable(measured.fingerprint) + beneath("SHA-256 of the embedding")
     return [*rows, ("Fingerprint", fingerprint)]
 

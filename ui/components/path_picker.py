@@ -10,6 +10,8 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
+from irwm.checkpoint.remote.address import is_address
+from irwm.checkpoint.remote.opening import server_of
 from irwm.errors import IrwmError, printable, shown_path
 from ui.components import notices
 from ui.components.browsing import WEIGHTS, BrowsingLimits, Entry, Listing, describe, list_folder, use_path
@@ -62,6 +64,7 @@ class PathPicker:
     suffixes: tuple[str, ...]
     faulty: gr.State
     read: Callable[[Path], object] | None = None
+    addresses: bool = False
 
     @property
     def outputs(self) -> list[Any]:
@@ -84,7 +87,7 @@ class PathPicker:
             PathRefusedError: the path may not be used.
             IrwmError: `read` refuses what is there.
         """
-        path = use_path(text, self.limits(), kind=self.kind, suffixes=self.suffixes)
+        path = use_path(text, self.limits(), kind=self.kind, suffixes=self.suffixes, addresses=self.addresses)
         if self.read is not None:
             self.read(path)
         return path
@@ -106,7 +109,7 @@ class PathPicker:
         except IrwmError as error:
             return gr.skip(), gr.HTML(notices.error_html(error), visible=True), None, True
         # Not changed if it already has this path: another path may have been pasted in the meantime.
-        tidy = gr.skip() if text.strip() == shown_path(path) else shown_path(path)
+        tidy = gr.skip() if text.strip() == shown_path(path) or is_address(text.strip()) else shown_path(path)
         # No tick for a file that was not opened: it may be damaged.
         good = self.read is not None or self.kind == "folder"
         said = notices.note_html(_about(path, self.kind, self.suffixes), good=good)
@@ -143,6 +146,7 @@ def path_picker(
     kind: str = "model",
     suffixes: Sequence[str] = WEIGHTS,
     read: Callable[[Path], object] | None = None,
+    addresses: bool = False,
     placeholder: str = "Paste a full path, or browse",
 ) -> PathPicker:
     """Builds the field, its browser and their events at this place of the page.
@@ -152,6 +156,7 @@ def path_picker(
         kind: "model" for a model's folder or weights file, "folder" for any folder, "file" for a file, "any" for both.
         suffixes: the files to show and accept, for "model" and "file".
         read: opens what is at a path, and raises an `IrwmError` if it is damaged or of another kind.
+        addresses: whether the address of a checkpoint on a server may be given too.
     """
     with gr.Column(elem_classes="picker", elem_id=f"picker-{purpose}"):
         with gr.Row(elem_classes="picker-row"):
@@ -175,7 +180,7 @@ def path_picker(
             listing = gr.HTML(js_on_load=LIST_SCRIPT, elem_id=f"listing-{purpose}")
     shown = gr.State(False)
     chosen, faulty = gr.State(None), gr.State(False)
-    picker = PathPicker(field, chosen, note, purpose, context, kind, tuple(suffixes), faulty, read)
+    picker = PathPicker(field, chosen, note, purpose, context, kind, tuple(suffixes), faulty, read, addresses)
 
     browse.click(guarded(picker.toggle), [shown, field], [shown, panel, listing, browse], **PRIVATE)
     # Enter and leaving the field may follow each other closely; the last text counts, never the first.
@@ -209,6 +214,12 @@ def _open_if_faulty(*faulty: bool) -> Any:
 
 
 def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:
+    server = server_of(path)
+    if server:
+        return (
+            f"Read from {server}, which learns what is read and this computer’s address. Keys, marks and reports are "
+            "not sent"
+        )
     if kind == "folder":
         return "This folder can be used"
     if kind != "model":

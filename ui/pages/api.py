@@ -168,7 +168,8 @@ class Endpoints:
         vault = self.context.require(request)
         keys, matching, case, note, seen, examiner, seed = rest
         limits = BrowsingLimits.of(self.context.settings)
-        paths = use_path(_text("suspect", suspect), limits), use_path(_text("original", original), limits)
+        received = use_path(_text("suspect", suspect), limits, addresses=True)
+        paths = received, use_path(_text("original", original), limits)
         asked = ask(
             vault,
             self.context.jobs_of(request),

@@ -16,6 +16,7 @@ from irwm.checkpoint.candidates import several_in
 from irwm.checkpoint.card import card_of
 from irwm.checkpoint.opening import needs_base
 from irwm.checkpoint.recorded import read_header
+from irwm.checkpoint.remote.opening import server_of
 from irwm.checkpoint.suspects import check_header
 from irwm.errors import AnswersError, IrwmError, path_from, printable, shown_path
 from ui.components import notices
@@ -122,8 +123,11 @@ class Layout:
             self.suspect = suspect_source(
                 context,
                 label="Suspect",
-                info="Its folder, one weights file of any kind, or a folder of several suspects",
+                info="Its folder, one weights file of any kind, a folder of several suspects, or an address such as "
+                "hf://organisation/name",
                 purpose="suspect",
+                addresses=True,
+                placeholder="Paste a full path or an address, or browse",
                 upload=f"A weights file, or the model’s folder dropped here, {size_text(UPLOADS_TOTAL_BYTES)} at most",
                 missing="Choose it by its path, or upload it",
                 several=True,
@@ -328,7 +332,7 @@ class Investigate:
             answers=by_answers,
         )
         started = asked.start(vault, context.jobs)
-        if not held:
+        if not held and not server_of(path_from(source)):
             context.recent.add(purpose, source)
         context.recent.add("original-of", looked[0])
         return gr.Column(visible=False), *(started.id,) * 3

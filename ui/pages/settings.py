@@ -24,10 +24,11 @@ from ui.preferences import (
     LONGEST_PATH,
     MOST_IDLE_MINUTES,
     MOST_ROOTS,
+    MOST_SERVERS,
     Preferences,
     PreferencesError,
 )
-from ui.settings import DEVICE, HOME, HOST, PORT, ROOTS, SCHEDULER
+from ui.settings import DEVICE, HOME, HOST, PORT, ROOTS, SCHEDULER, SERVERS
 from ui.units import size_text
 
 INTRO = """
@@ -66,7 +67,8 @@ def build(context: Context, tab: gr.Tab) -> None:
 
 
 def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTML]]:
-    """The fields that an officer fills in: theme, idle minutes, device, folders; and the places for their errors.
+    """The fields that an officer fills in: theme, idle minutes, device, folders, servers; and the places for their
+    errors.
 
     Args:
         given: the environment variables that are set; their settings cannot be changed here.
@@ -100,7 +102,22 @@ def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTM
         html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
     )
     roots_notice = gr.HTML(visible=False, elem_id="set-roots-notice")
-    return [theme, idle, device, roots], {"idle": idle_notice, "device": device_notice, "roots": roots_notice}
+    servers = gr.Textbox(
+        label="Servers that suspects may be read from",
+        info=_by(SERVERS, given)
+        or "One per line, such as huggingface.co and hf.co, or s3://BUCKET; hosts below a name are included. A server "
+        "learns what is read and this computer’s address; keys, marks and reports are not sent. If empty: no server",
+        lines=2,
+        max_lines=12,
+        max_length=MOST_SERVERS * 256,
+        interactive=SERVERS not in given,
+        elem_classes="path-field",
+        elem_id="set-servers",
+        html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
+    )
+    servers_notice = gr.HTML(visible=False, elem_id="set-servers-notice")
+    notes = {"idle": idle_notice, "device": device_notice, "roots": roots_notice, "servers": servers_notice}
+    return [theme, idle, device, roots, servers], notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +137,22 @@ class Handlers:
             now.preferences.idle_minutes,
             now.device,
             "\n".join(str(root) for root in shown),
+            "\n".join(now.servers),
             fixed_html(self.context),
         )
 
     def fill(self, request: gr.Request) -> Any:
-        return self.state() if self.context.is_open(request) else (gr.skip(),) * 6
+        return self.state() if self.context.is_open(request) else (gr.skip(),) * 7
 
-    def keep(self, theme: str, idle: float | None, device: str, roots: str | None, request: gr.Request) -> Any:
+    def keep(
+        self,
+        theme: str,
+        idle: float | None,
+        device: str,
+        roots: str | None,
+        servers: str | None,
+        request: gr.Request,
+    ) -> Any:
         context = self.context
         vault = context.require(request)
         before, given = context.settings.preferences, context.settings.given
@@ -135,6 +161,9 @@ class Handlers:
             chosen = replace(chosen, idle_minutes=whole_minutes(idle))
         with at("roots"):
             chosen = chosen if ROOTS in given else replace(chosen, roots=named_roots(roots or "", before.roots))
+        with at("servers"):
+            named = tuple(dict.fromkeys((servers or "").casefold().split()))
+            chosen = chosen if SERVERS in given else replace(chosen, servers=named)
         with at("device"):
             chosen = chosen if DEVICE in given else replace(chosen, device=device)
             # Before any setting is stored: this raises if the chosen GPU does not exist.
@@ -147,7 +176,7 @@ class Handlers:
                 context.prefer(chosen)
         context.device = label
         said = notices.note_html("Saved. The settings apply from now on, also after a restart.", good=True)
-        return said, *self.state(), chosen.theme, header_html(context.device)
+        return said, *self.state(), chosen.theme, header_html(context)
 
 
 def whole_minutes(typed: float | None) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 import irwm
 from irwm.answers.suspect import GeneratingSuspect, trace_generated, unread_mark
 from irwm.checkpoint.files import listed
+from irwm.checkpoint.remote.opening import server_of
 from irwm.errors import IrwmError, KeyMismatchError, shown_path
 from irwm.evidence.decoys import NUMBER
 from irwm.evidence.decoys import decoys as rank_decoys
@@ -448,14 +449,14 @@ def described(checkpoint: Suspect, received: Mapping[str, str]) -> ItemDescripti
     """A received item as a report describes it, with a note on files that were not hashed."""
     item = ItemDescription.of(checkpoint, hashes=received)
     left_out = [file.name for file in item.files if not file.sha256]
-    if not left_out:
+    if not left_out or item.source is not None:
         return item
     note = f"These files were not hashed because they are much larger than the original's: {listed(left_out)}."
     return replace(item, notes=(*item.notes, note))
 
 
 def hashes(checkpoint: Suspect, work: Work, original: irwm.Checkpoint | None = None) -> dict[str, str]:
-    """SHA-256 of the weight files as received.
+    """SHA-256 of the weight files as received; without those on a server, of which only parts are read.
 
     Args:
         original: received files are first compared with it: if they exceed `most_hashed` bytes, the largest ones are
@@ -463,7 +464,8 @@ def hashes(checkpoint: Suspect, work: Work, original: irwm.Checkpoint | None = N
     """
     what = "Hashing the items for the report"
     shards, total = [], 0
-    for shard in sorted(checkpoint.shards, key=lambda shard: shard.stat().st_size):
+    here = (shard for shard in checkpoint.shards if not server_of(shard))
+    for shard in sorted(here, key=lambda shard: shard.stat().st_size):
         size = shard.stat().st_size
         if original is None or total + size <= most_hashed(original):
             shards.append(shard)

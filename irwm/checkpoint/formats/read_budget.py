@@ -13,10 +13,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from irwm.checkpoint.files import FileState, open_regular, open_seen
+from irwm.checkpoint.files import FileState, for_another_process, open_regular, open_seen
 from irwm.checkpoint.formats.parser_child import LIMITS, ParserLimits, run_parser
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
-from irwm.errors import CorruptCheckpointError
+from irwm.checkpoint.remote.headers import readable_prefixes
+from irwm.errors import CheckpointError, CorruptCheckpointError
 
 # Total time of child processes. Each takes a second or two to load torch; the largest real models in such a format have
 # about 200 files.
@@ -85,8 +86,18 @@ class ReadBudget:
             CheckpointError: see `child` and `run_parser`.
         """
         try:
-            with self.child(path) as (limits, descriptor):
-                return run_parser(parser, path, what, limits, descriptor, self.take_header)
+            for readable, is_all in readable_prefixes(parser, path, seen.size):
+                try:
+                    with self.child(path) as (limits, descriptor):
+                        answer = run_parser(parser, path, what, limits, descriptor, self.take_header)
+                except CheckpointError:
+                    if is_all:
+                        raise
+                    continue  # the header may be longer than what was fetched of it
+                begins = answer.get("data")
+                if is_all or (isinstance(begins, int) and begins <= readable):
+                    return answer
+            raise CorruptCheckpointError(f"The {what}'s header is larger than any real one", file=path)
         finally:  # the answer, or the refusal, is valid only for an unchanged file
             with open_seen(path, seen):
                 pass
@@ -110,7 +121,7 @@ class ReadBudget:
             )
         began = self._clock()
         try:
-            with self.opened(path) as (descriptor, _):
+            with self.opened(path) as (opened, _), for_another_process(path, opened) as descriptor:
                 yield (
                     replace(LIMITS, seconds=int(min(LIMITS.seconds, left)), output=max(0, min(LIMITS.output, headers))),
                     descriptor,

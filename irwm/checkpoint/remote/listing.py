@@ -1,0 +1,236 @@
+"""The files at an address: names, sizes, digests as the server states them, and the commit that fixes them."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from irwm.checkpoint.remote.address import HUB, WEB, Address
+from irwm.checkpoint.remote.servers import require_allowed
+from irwm.errors import RemoteError, printable
+
+MOST_FILES = 10_000
+# Sizes are signed 64-bit numbers on every system.
+MOST_BYTES = 2**63 - 1
+# Files that may be next to a weight file on a web server, which cannot list a folder.
+NEXT_TO_WEIGHTS = (
+    "config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "added_tokens.json",
+    "special_tokens_map.json",
+)  # fmt: skip
+_INDEX = ".index.json"
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+MOST_INDEX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """One file on a server.
+
+    Attributes:
+        name: relative to the checkpoint's folder, with "/" between its parts.
+        size: in bytes.
+        url: where its bytes are; for an object store, the bucket and the key.
+        etag: the server's mark of this version; "" if it states none.
+        sha256: of the whole file, hex, as the server states it; "" if it states none.
+    """
+
+    name: str
+    size: int
+    url: str
+    etag: str = ""
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files at an address, at one moment.
+
+    Attributes:
+        address: the address that was given.
+        scheme: how their bytes are read: "hf", "https", "http", "s3" or "gs".
+        server: the host, or the bucket, that listed them.
+        commit: of a repository, 40 hex digits; "" elsewhere.
+        name: the name of the folder or file to open.
+        opens: the file to open; "" for the folder.
+        files: all files, sorted by name.
+    """
+
+    address: str
+    scheme: str
+    server: str
+    commit: str
+    name: str
+    opens: str
+    files: tuple[RemoteFile, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+    @classmethod
+    def of_json(cls, text: str) -> Listing:
+        value = json.loads(text)
+        return cls(**value | {"files": tuple(RemoteFile(**each) for each in value["files"])})
+
+
+def listing_of(address: Address) -> Listing:
+    """Lists the files at an address, which takes one to three requests.
+
+    Raises:
+        RemoteError: the server cannot be reached, refuses, or lists nothing that can be a checkpoint.
+    """
+    lists = _of_hub if address.scheme == HUB else _of_web if address.scheme in WEB else _of_store
+    listed = lists(address)
+    names = [file.name for file in listed.files]
+    if not names or (listed.opens and listed.opens not in names):
+        raise RemoteError(
+            "There is no such file or folder on the server", file=address.text, advice="Check the address"
+        )
+    if len(names) > MOST_FILES:
+        raise RemoteError(
+            "The folder on the server has more files than any model",
+            file=address.text,
+            expected=f"at most {MOST_FILES}",
+            found=f"{len(names)} or more",
+            advice="Give the address of a folder below it",
+        )
+    for file in listed.files:
+        _require_plain(address, file)
+    if len({name.casefold() for name in names}) < len(names):
+        raise RemoteError("Two files on the server have the same name", file=address.text)
+    return listed
+
+
+def _require_plain(address: Address, file: RemoteFile) -> None:
+    """Rejects a name that would lead out of the mirror's folder, or an impossible size."""
+    parts = file.name.split("/")
+    plain = file.name.isprintable() and "\\" not in file.name and ":" not in file.name and len(file.name) < 1024
+    if not plain or {"", ".", ".."} & set(parts) or max(map(len, parts)) > 200:
+        raise RemoteError(
+            "A file on the server has an unusable name", file=address.text, found=printable(file.name, 80)
+        )
+    if not 0 <= file.size <= MOST_BYTES:
+        raise RemoteError("A file on the server has an impossible size", file=file.name, found=f"{file.size} bytes")
+
+
+def _of_hub(address: Address) -> Listing:
+    from huggingface_hub import constants, hf_hub_url
+
+    from irwm.checkpoint.remote.web import hub_api, json_pages
+
+    revision = quote(address.revision or "main", safe="")
+    (about,) = json_pages(hub_api("models", address.path, "revision", revision), address.text)
+    commit = about.get("sha") if isinstance(about, dict) else None
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        raise RemoteError("The hub does not state the commit", file=address.text, found=printable(str(commit), 80))
+    tree = json_pages(hub_api("models", address.path, "tree", commit) + "?recursive=true", address.text)
+    listed = list(_limited(each for page in tree for each in _page(address, page)))
+    inside = address.inside.strip("/")
+    is_file = any(path == inside for path, *_ in listed)
+    folder = posixpath.dirname(inside) if is_file else inside
+    below = f"{folder}/" if folder else ""
+    files = [
+        RemoteFile(path.removeprefix(below), size, hf_hub_url(address.path, path, revision=commit), etag, sha256)
+        for path, size, etag, sha256 in listed
+        if path.startswith(below)
+    ]
+    name = posixpath.basename(folder) or address.name
+    return Listing(
+        address=address.text,
+        scheme=HUB,
+        server=urlsplit(constants.ENDPOINT).netloc,
+        commit=commit,
+        name=f"{name}@{commit[:12]}",
+        opens=posixpath.basename(inside) if is_file else "",
+        files=tuple(sorted(files, key=lambda file: file.name)),
+    )
+
+
+def _of_web(address: Address) -> Listing:
+    """A weight file, or the index of several, and the files that usually are next to it."""
+    from irwm.checkpoint.remote.web import described, whole
+
+    parts = urlsplit(f"{address.scheme}://{address.host}{address.path}")
+    folder, name = posixpath.split(parts.path)
+
+    def url_of(other: str) -> str:
+        return urlunsplit((parts.scheme, parts.netloc, f"{folder}/{quote(other)}", parts.query, ""))
+
+    opened = described(name, urlunsplit(parts))
+    if opened is None:
+        raise RemoteError("There is no such file on the server", file=address.text, advice="Check the address")
+    files = [opened]
+    if name.endswith(_INDEX):
+        shards = _of_index(address, whole(opened, MOST_INDEX_BYTES))
+        files += [_present(address, shard, described(shard, url_of(shard))) for shard in shards]
+    files += [file for other in NEXT_TO_WEIGHTS if (file := described(other, url_of(other))) is not None]
+    ordered = tuple(sorted({file.name: file for file in files}.values(), key=lambda file: file.name))
+    return Listing(address.text, address.scheme, address.host, "", name, name, ordered)
+
+
+def _present(address: Address, name: str, file: RemoteFile | None) -> RemoteFile:
+    if file is None:
+        raise RemoteError("A shard that the index lists is not on the server", file=address.text, found=printable(name))
+    return file
+
+
+def _of_index(address: Address, content: bytes) -> list[str]:
+    """The names of the shards in an index; `irwm.checkpoint.weight_sets` checks the rest when the mirror is opened."""
+    try:
+        names = set(json.loads(content)["weight_map"].values())
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise RemoteError(
+            "The index on the server is not one of shards", file=address.text, found=str(error)
+        ) from error
+    if len(names) > MOST_FILES or not all(isinstance(name, str) and "/" not in name for name in names):
+        raise RemoteError("The index on the server has unusable names", file=address.text)
+    return sorted(names)
+
+
+def _of_store(address: Address) -> Listing:
+    from irwm.checkpoint.remote.store import file_system, store_errors
+
+    require_allowed(f"{address.scheme}://{address.host}", address.text)
+    system = file_system(address.scheme)
+    root = system._strip_protocol(f"{address.host}/{address.path}".rstrip("/"))  # as the system spells its keys
+    with store_errors(address.text):
+        found: dict[str, Any] = system.find(root, detail=True)
+    single = root in found
+    folder = posixpath.dirname(root) if single else root
+    if single:
+        with store_errors(address.text):
+            found = system.find(folder, maxdepth=1, detail=True)
+    files = [
+        RemoteFile(key.removeprefix(f"{folder}/"), int(each["size"]), key, mark_of(each))
+        for key, each in found.items()
+        if each.get("type", "file") == "file"
+    ]
+    name = posixpath.basename(root if single else folder)
+    ordered = tuple(sorted(files, key=lambda file: file.name))
+    return Listing(address.text, address.scheme, address.host, "", name, name if single else "", ordered)
+
+
+def mark_of(info: dict[str, Any]) -> str:
+    """The mark of an object's version, under the names that stores use."""
+    return str(next((info[name] for name in ("ETag", "etag", "version_id", "generation") if info.get(name)), ""))
+
+
+def _page(address: Address, page: Any) -> Iterator[tuple[str, int, str, str]]:
+    """Path, size, version and SHA-256 of each file in one page of a repository's tree."""
+    try:
+        for each in page:
+            if each["type"] == "file":
+                large = each.get("lfs") or {}
+                sha256 = str(large.get("oid", ""))
+                yield str(each["path"]), int(large.get("size", each["size"])), sha256 or str(each["oid"]), sha256
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise RemoteError("The hub's list of files is not understood", file=address.text, found=str(error)) from error
+
+
+def _limited(files: Iterator[tuple[str, int, str, str]]) -> Iterator[tuple[str, int, str, str]]:
+    return islice(files, MOST_FILES + 1)

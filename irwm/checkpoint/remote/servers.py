@@ -1,0 +1,36 @@
+"""Which servers may be asked."""
+
+from __future__ import annotations
+
+import os
+
+from irwm.errors import RemoteError, printable
+
+# Host names, separated by spaces; for a store, its scheme and bucket, such as s3://models. A host includes those below
+# it. Any server if the variable is not set; none if it is empty. The app sets it from its page Settings.
+ALLOWED = "IRWM_SERVERS"
+
+
+def require_allowed(server: str, what: str) -> None:
+    """Rejects a server that may not be asked.
+
+    Args:
+        server: a host name, or a store's scheme and bucket.
+        what: the address or file, for the error.
+
+    Raises:
+        RemoteError: it is not among the allowed ones.
+    """
+    allowed = os.environ.get(ALLOWED)
+    if allowed is None:
+        return
+    asked = server.casefold()
+    if any(asked == each or asked.endswith(f".{each}") for each in allowed.casefold().split()):
+        return
+    raise RemoteError(
+        "Files on this server may not be read",
+        file=what,
+        expected=", ".join(allowed.split()) or None,
+        found=printable(server, 120),
+        advice=f"Add it on the page Settings or to {ALLOWED}, or download the files",
+    )

@@ -1,0 +1,325 @@
+"""Requests to web servers, among them the hub: bounded in time and size, repeated where that can help.
+
+Redirects are followed here, so that each server is checked before it is asked (`servers`), and so that the hub's token,
+which comes from the hub library's own store, is sent to the hub only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Event
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import httpx2
+from huggingface_hub import constants, get_token
+
+from irwm.checkpoint.remote.listing import RemoteFile
+from irwm.checkpoint.remote.servers import require_allowed
+from irwm.errors import RemoteError, printable
+
+# Seconds for a connection, and between two pieces of an answer.
+_TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
+# How often a request is repeated without progress, and the longest wait that a server may ask for.
+TRIES = 5
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
+_MOST_REDIRECTS = 5
+_TRANSIENT = frozenset({429, 500, 502, 503, 504})
+MOST_JSON_BYTES = 64 << 20
+# A server that ignores a range sends the file from its beginning; so much of it is read to reach a range.
+MOST_SKIPPED = 64 << 20
+_REFUSALS = {
+    401: ("The server wants a login", "Log in with `hf auth login`, or give a signed address"),
+    403: ("The server refuses access", "Ask its owner for access; a signed address may have expired"),
+    404: ("There is no such file on the server", "Check the address"),
+    410: ("The file was removed from the server", "Look for another copy"),
+    416: ("The file on the server is shorter than before", "Give the address again to read the new version"),
+    429: ("The server limits the rate of requests", "Try again later"),
+    451: ("The server may not deliver the file, for legal reasons", "Look for another copy"),
+}
+
+
+def json_pages(url: str, what: str) -> Iterator[Any]:
+    """The JSON values of a paged answer of the hub, one after the other.
+
+    Raises:
+        RemoteError: see `opened`; or the answer is not JSON.
+    """
+    page: str | None = url
+    while page is not None:
+        with opened(page, what, hub=True) as found:
+            content = _all_of(found.answer, MOST_JSON_BYTES, what)
+            page = found.answer.links.get("next", {}).get("url")
+        try:
+            yield json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise RemoteError("The server's answer is not JSON", file=what, found=printable(str(error), 80)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer whose content is still unread, and the headers of the redirects before it."""
+
+    answer: httpx2.Response
+    before: tuple[httpx2.Headers, ...]
+
+    @property
+    def headers(self) -> httpx2.Headers:
+        return self.answer.headers
+
+    @property
+    def status(self) -> int:
+        return self.answer.status_code
+
+
+@contextmanager
+def opened(url: str, what: str, *, asked: Mapping[str, str] | None = None, hub: bool = False) -> Iterator[Answered]:
+    """The answer to a request. A transient failure before its content is repeated, with growing waits.
+
+    Args:
+        what: the address or file, for errors.
+        asked: headers of the request.
+        hub: whether the address is one of the hub's, which gets the user's token.
+
+    Raises:
+        RemoteError: no answer, a refusal, a server that may not be asked, too many redirects, or one that leaves
+            encryption.
+    """
+    before: list[httpx2.Headers] = []
+    with ExitStack() as held:
+        while True:
+            answer = _answer(held, url, what, {**(asked or {}), **(_token_for(url) if hub else {})})
+            place = answer.headers.get("Location") if answer.is_redirect else None
+            if place is None:
+                break
+            before.append(answer.headers)
+            held.close()
+            url = _redirected(url, place, what, len(before))
+        _require_success(answer, what)
+        yield Answered(answer, tuple(before))
+
+
+def _answer(held: ExitStack, url: str, what: str, headers: Mapping[str, str]) -> httpx2.Response:
+    require_allowed(urlsplit(url).hostname or "", what)
+    sent = {"Accept-Encoding": "identity", **headers}
+    for tried in range(TRIES + 1):
+        wait = min(_FIRST_WAIT * 2**tried, _LONGEST_WAIT)
+        try:
+            answer = held.enter_context(_client().stream("GET", url, headers=sent))
+        except httpx2.HTTPError as error:
+            if tried == TRIES or not isinstance(error, httpx2.TransportError):
+                raise _unreachable(what, error) from error
+        else:
+            if answer.status_code not in _TRANSIENT or tried == TRIES:
+                break
+            wait = max(wait, _asked_wait(answer, what))
+            held.close()
+        Event().wait(wait)
+    return answer
+
+
+@lru_cache(maxsize=1)  # connections are kept open between requests
+def _client() -> httpx2.Client:
+    return httpx2.Client(timeout=_TIMEOUT, follow_redirects=False)
+
+
+def close_connections() -> None:
+    """Closes the connections that are kept open between requests."""
+    _client().close()
+    _client.cache_clear()
+
+
+def _token_for(url: str) -> dict[str, str]:
+    """The header with the user's token, for the hub itself."""
+    token = get_token() if urlsplit(url)[:2] == urlsplit(constants.ENDPOINT)[:2] else None
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _redirected(url: str, place: str, what: str, count: int) -> str:
+    found = urljoin(url, place)
+    scheme = urlsplit(found).scheme
+    if count > _MOST_REDIRECTS:
+        raise RemoteError("The server redirects too often", file=what, expected=f"at most {_MOST_REDIRECTS} times")
+    if scheme not in ("http", "https") or (scheme == "http" and urlsplit(url).scheme == "https"):
+        host = printable(urlsplit(found).netloc, 80)
+        raise RemoteError("The server redirects to an address without encryption", file=what, found=host)
+    return found
+
+
+def _require_success(answer: httpx2.Response, what: str) -> None:
+    if answer.status_code < 300:
+        return
+    problem, advice = _REFUSALS.get(answer.status_code, ("The server reports an error", "Try again later"))
+    raise RemoteError(problem, file=what, found=f"status {answer.status_code} from {answer.url.host}", advice=advice)
+
+
+def _asked_wait(answer: httpx2.Response, what: str) -> float:
+    """The seconds that a server asks to wait; 0 if it does not say.
+
+    Raises:
+        RemoteError: longer than anyone would wait.
+    """
+    asked = answer.headers.get("Retry-After", "")
+    seconds = float(asked) if asked.isdecimal() else 0.0
+    if seconds > _LONGEST_WAIT:
+        raise RemoteError(
+            "The server limits the rate of requests",
+            file=what,
+            found=f"it asks to wait {seconds:.0f} seconds",
+            advice="Try again after this time; what was read is kept",
+        )
+    return seconds
+
+
+def _unreachable(what: str, error: Exception) -> RemoteError:
+    return RemoteError(
+        "The server could not be reached, or the connection broke repeatedly",
+        file=what,
+        found=printable(str(error) or type(error).__name__, 200),
+        advice="Check the network and try again; what was read is kept",
+    )
+
+
+def described(name: str, url: str) -> RemoteFile | None:
+    """A file on a web server; None if there is none.
+
+    Raises:
+        RemoteError: the server does not state its size.
+    """
+    try:
+        # Not HEAD, which signed addresses do not allow.
+        with opened(url, name, asked={"Range": "bytes=0-0"}) as found:
+            size, etag = _total(found.answer), _etag(found.answer)
+    except RemoteError as error:
+        if "status 404" in (error.found or "") or "status 410" in (error.found or ""):
+            return None
+        raise
+    if size is None:
+        raise RemoteError(
+            "The server does not state the size of the file", file=name, advice="Download the file and give its path"
+        )
+    return RemoteFile(name, size, url, etag)
+
+
+def _etag(answer: httpx2.Response) -> str:
+    return str(answer.headers.get("ETag") or answer.headers.get("Last-Modified") or "")
+
+
+def _total(answer: httpx2.Response) -> int | None:
+    """The size of the whole file, by the answer's headers."""
+    total = answer.headers.get("Content-Range", "").rpartition("/")[2]
+    if answer.status_code != 206:
+        total = answer.headers.get("Content-Length", "")
+    return int(total) if total.isdecimal() else None
+
+
+def whole(file: RemoteFile, most: int) -> bytes:
+    """All bytes of a small file."""
+    if file.size > most:
+        raise RemoteError(
+            "The file on the server is larger than any real one", file=file.name, found=f"{file.size} bytes"
+        )
+    return b"".join(pieces(file, 0, file.size, hub=False))
+
+
+def _all_of(answer: httpx2.Response, most: int, what: str) -> bytes:
+    content = bytearray()
+    for piece in answer.iter_raw():
+        content += piece
+        if len(content) > most:
+            raise RemoteError("The server's answer is larger than any real one", file=what, expected=f"{most} bytes")
+    return bytes(content)
+
+
+def pieces(file: RemoteFile, start: int, stop: int, *, hub: bool) -> Iterator[bytes]:
+    """The bytes from `start` to `stop` of a file, as they arrive. A broken connection is resumed where it broke.
+
+    Raises:
+        RemoteError: see `opened`; the file is no longer the one that was listed; or the server sends no ranges.
+    """
+    done, tried = start, 0
+    while done < stop:
+        before = done
+        try:
+            with opened(file.url, file.name, asked={"Range": f"bytes={done}-{stop - 1}"}, hub=hub) as found:
+                _require_version(found, file, hub=hub)
+                for piece in _of_range(found.answer, file, done, stop):
+                    done += len(piece)
+                    yield piece
+        except httpx2.TransportError as error:
+            tried = 0 if done > before else tried + 1
+            if tried > TRIES:
+                raise _unreachable(file.name, error) from error
+            continue
+        if done < stop:
+            tried = 0 if done > before else tried + 1
+            if tried > TRIES:
+                raise _unreachable(file.name, EOFError(f"the answer ended {stop - done} bytes too early"))
+
+
+def _of_range(answer: httpx2.Response, file: RemoteFile, start: int, stop: int) -> Iterator[bytes]:
+    total = _total(answer)
+    if answer.headers.get("Content-Encoding", "identity") != "identity":
+        raise RemoteError(
+            "The server sends the file compressed", file=file.name, advice="Download it and give its path"
+        )
+    if total is not None and total != file.size:
+        raise _changed(file, f"{total} bytes instead of {file.size}")
+    skip = 0
+    if answer.status_code == 206:
+        expected = f"bytes {start}-{stop - 1}/"
+        if not answer.headers.get("Content-Range", "").startswith(expected):
+            found = printable(answer.headers.get("Content-Range", "nothing"), 80)
+            raise RemoteError(
+                "The server sent another range", file=file.name, expected=expected.rstrip("/"), found=found
+            )
+    elif start > MOST_SKIPPED:
+        raise RemoteError(
+            "The server does not send parts of a file", file=file.name, advice="Download the file and give its path"
+        )
+    else:
+        skip = start
+    left = stop - start
+    for piece in answer.iter_raw():
+        dropped = min(skip, len(piece))
+        skip -= dropped
+        kept = piece[dropped : dropped + left]
+        left -= len(kept)
+        if kept:
+            yield kept
+        if not left:
+            return
+
+
+def _require_version(found: Answered, file: RemoteFile, *, hub: bool) -> None:
+    """Compares the server's mark of the version with the listed one. The hub states it where it redirects."""
+    if hub:
+        marks = [headers.get("X-Linked-Etag", "") for headers in (*found.before, found.headers)]
+    else:
+        marks = [_etag(found.answer)]
+    for mark in filter(None, marks):
+        if file.etag and _strong(mark) != _strong(file.etag):
+            raise _changed(file, f"version {printable(mark, 80)} instead of {printable(file.etag, 80)}")
+
+
+def _strong(etag: str) -> str:
+    return etag.removeprefix("W/").strip('"')
+
+
+def _changed(file: RemoteFile, found: str) -> RemoteError:
+    return RemoteError(
+        "The file on the server changed after it was listed",
+        file=file.name,
+        expected="the file as it was when the checkpoint was opened",
+        found=found,
+        advice="Give the address again to read the new version",
+    )
+
+
+def hub_api(*parts: str) -> str:
+    """The address of a call of the hub's interface."""
+    return "/".join((constants.ENDPOINT.rstrip("/"), "api", *parts))

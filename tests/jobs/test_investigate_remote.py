@@ -1,0 +1,58 @@
+"""A suspect on a server: found without a download, and the report names address and commit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import irwm
+from irwm.checkpoint.remote.opening import local_path
+from irwm.report import from_json
+from irwm.report.verify_examination import check_item, wrong_in_item
+from storage import Jobs, Vault
+from tests.checkpoint.hub import ADDRESS, Hub, put
+from tests.conftest import Marked
+from tests.jobs.recipients import put_in_vault, request, run_here, succeeded
+
+
+def test_suspect_on_a_server_is_found_by_its_address(
+    hub: Hub,
+    release_of: Callable[[str], Marked],
+    vault: Vault,
+    jobs: Jobs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, key, path = release_of("demo")
+    put(hub, path)
+    monkeypatch.setenv("IRWM_SERVERS", "127.0.0.1")
+    keys = put_in_vault(vault, [key])
+    job = succeeded(run_here("investigate", request(model.path, keys, suspect=str(local_path(ADDRESS))), vault, jobs))
+    assert [row["verdict"] for row in job.result["rows"]] == ["found"]
+    document = from_json(jobs.files(job.id).read(job.result["json"]))
+    suspect = document["items"]["suspect"]
+    (weights,) = [file for file in suspect["files"] if file["name"] == "model.safetensors"]
+    assert weights["sha256"] == "", "not all of it was read"
+    assert weights["bytes"] == (path / "model.safetensors").stat().st_size
+    source = suspect["source"]
+    assert (source["address"], source["commit"]) == (ADDRESS, hub.commit)
+    assert {"model.safetensors", "config.json"} <= {file["name"] for file in source["files"]}
+    page = jobs.files(job.id).read(job.result["html"]).decode()
+    assert ADDRESS in page
+    assert hub.commit in page
+
+    # A reader has the same files on a disk; one byte of a part that was read is then changed.
+    local = shutil.copytree(path, tmp_path / "copy")
+    assert wrong_in_item(suspect, irwm.open_checkpoint(local)) == []
+    assert check_item(suspect, "suspect", irwm.open_checkpoint(local)).ok is True
+    (read,) = [file for file in source["files"] if file["name"] == "model.safetensors"]
+    with open(local / "model.safetensors", "r+b") as stream:
+        stream.seek(read["ranges"][-1]["stop"] - 1)
+        (last,) = stream.read(1)
+        stream.seek(-1, os.SEEK_CUR)
+        stream.write(bytes([last ^ 1]))
+    assert "parts that were read differ" in " ".join(wrong_in_item(suspect, irwm.open_checkpoint(local)))

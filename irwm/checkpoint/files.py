@@ -218,7 +218,7 @@ def for_another_process(path: Path, descriptor: int) -> Iterator[int]:
 
 
 def announce(path: Path, ranges: Iterable[tuple[int, int]]) -> None:
-    """Says which byte ranges will be read next. Those of a file on a server are fetched together.
+    """Says which byte ranges will be read next. Those of a file on a server are fetched now.
 
     Raises:
         RemoteError: they cannot be fetched.

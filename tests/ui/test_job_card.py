@@ -80,6 +80,8 @@ def test_running_job_shows_all_its_numbers() -> None:
     ):  # fmt: skip
         assert text in page
     assert "12 recipients of 3 000 recipients" in html(replace(JOB, done=12, total=3000), unit="recipients")
+    hashing = replace(JOB, done=12_000_000, total=30_000_000, what="Hashing the items for the report")
+    assert "12.0 MB of 30.0 MB" in html(hashing, unit="recipients")
     unknown = html(replace(JOB, total=0, done=0), speed=None)
     assert "bar-unknown" in unknown
     for text in ("aria-valuenow", "%", "left", "of memory", "on the"):

@@ -21,6 +21,7 @@ from ui.components.icons import icon
 from ui.components.markup import each
 from ui.context import Context
 from ui.jobs import runner
+from ui.services.work import IN_BYTES
 from ui.units import size_text
 
 AnyJob = TypeVar("AnyJob", bound=JobLine)
@@ -298,6 +299,7 @@ def _step(job: Job, ahead: Sequence[Ahead]) -> str:
 
 def _numbers(job: Job, part: float | None, speed: Speed | None, unit: str, now: datetime) -> Markup:
     texts = []
+    unit = "bytes" if job.what.startswith(IN_BYTES) else unit
     if job.state == "running":
         if job.total > 0 and part is not None:
             texts.append(f"{part:.0%}")

@@ -217,8 +217,8 @@ def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:
     server = server_of(path)
     if server:
         return (
-            f"Read from {server}, which learns what is read and this computer’s address. Keys, marks and reports are "
-            "not sent"
+            f"Read from {server}, which learns which tensors are read and this computer’s address. Keys, marks and "
+            "reports are not sent"
         )
     if kind == "folder":
         return "This folder can be used"

@@ -106,7 +106,8 @@ def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTM
         label="Servers that suspects may be read from",
         info=_by(SERVERS, given)
         or "One per line, such as huggingface.co and hf.co, or s3://BUCKET; hosts below a name are included. A server "
-        "learns what is read and this computer’s address; keys, marks and reports are not sent. If empty: no server",
+        "learns which tensors are read and this computer’s address; keys, marks and reports are not sent. If empty: "
+        "no server",
         lines=2,
         max_lines=12,
         max_length=MOST_SERVERS * 256,

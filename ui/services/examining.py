@@ -12,7 +12,7 @@ from pathlib import Path
 
 import irwm
 from irwm.answers.suspect import GeneratingSuspect, trace_generated, unread_mark
-from irwm.checkpoint.files import listed
+from irwm.checkpoint.files import announce, listed
 from irwm.checkpoint.remote.opening import server_of
 from irwm.errors import IrwmError, KeyMismatchError, shown_path
 from irwm.evidence.decoys import NUMBER
@@ -50,6 +50,8 @@ MOST_READ = 64
 MOST_POSITIONS = 4000
 # The sections of a document that are about one key; a page draws figures from them.
 OF_ONE_KEY = ("parameters", "reading", "paper", "odds")
+# Bytes of a suspect on a server that are read between two reports of progress.
+FROM_SERVER_BYTES = 64 << 20
 ALIGNING = "Aligning the suspect and ranking its marked rows"
 # Files received from others are hashed up to this multiple of the original's bytes, and up to this number of bytes in
 # any case. A sparse file may claim terabytes at no cost to its sender; a copy in float64 has four times the bytes.
@@ -343,6 +345,7 @@ class Examiner:
             first: called with the findings before the controls are run, which take most of the time.
         """
         keys = self._keys
+        _read_from_server(suspect, work)
         examination = self._on(device).with_suspect(suspect)
         traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
         tracing = None
@@ -443,6 +446,18 @@ def time_stamp(stamp: TimestampRecord | None) -> schema.TimeStamp | None:
 def most_hashed(original: irwm.Checkpoint) -> int:
     """Most bytes of files received from others that are hashed."""
     return max(HASHED_BYTES, HASHED_SHARE * original.bytes_total)
+
+
+def _read_from_server(suspect: irwm.Checkpoint, work: Work) -> None:
+    """Reads the embedding of a suspect on a server, which is most of what an examination reads, with progress."""
+    parts = suspect.tensors[suspect.layout.embedding.name].parts if server_of(suspect.path) else ()
+    done, total = 0, sum(part.nbytes for part in parts)
+    for part in parts:
+        for start in range(part.start, part.stop, FROM_SERVER_BYTES):
+            stop = min(part.stop, start + FROM_SERVER_BYTES)
+            work.progress(done, total, f"Reading the suspect from {server_of(suspect.path)}")
+            announce(part.file, [(start, stop)])
+            done += stop - start
 
 
 def described(checkpoint: Suspect, received: Mapping[str, str]) -> ItemDescription:

@@ -9,6 +9,9 @@ from typing import Protocol
 
 from storage.job_files import JobFiles
 
+# Beginnings of steps whose progress is in bytes, in jobs whose other steps count something else.
+IN_BYTES = ("Hashing", "Reading the suspect from")
+
 
 class Work(Protocol):
     """One run of a use case."""

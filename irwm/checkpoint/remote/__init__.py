@@ -1,4 +1,6 @@
-"""Checkpoints on servers: only the bytes that are needed are read, each once.
+"""Checkpoints on servers: only the headers and the tensors that are needed are read, each once.
+
+A tensor is read as a whole. A server that saw which rows are read could tell which are marked.
 
     address   `hf://`, `https://`, `s3://` and `gs://` addresses
     servers   which servers may be asked

@@ -139,7 +139,8 @@ def _new_family(config: ConfigJson, tall: Mapping[str, tuple[int, ...]], candida
         return None
     rows, width = tall[named[0]]
     size, columns = (sections[-1].get(key, config.get(key)) for key in ("vocab_size", "hidden_size"))
-    fits = columns in (None, width) and (size is None or (isinstance(size, int) and size <= rows))
+    # type(), since JSON's true is an int to Python.
+    fits = columns in (None, width) and (size is None or (type(size) is int and 0 < size <= rows))
     return named[0] if fits else None
 
 

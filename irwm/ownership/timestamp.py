@@ -303,4 +303,6 @@ def _refused(problem: str, expected: str | None = None, found: str | None = None
 
 
 def _words(error: Exception) -> str:
-    return printable(str(error) or type(error).__name__, 200)
+    """An error of a library in words; a parser's dump of its state becomes one sentence."""
+    said = str(error) or type(error).__name__
+    return "bytes that are not in this form" if "ParseError" in said else printable(said, 200)

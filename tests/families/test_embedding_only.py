@@ -248,7 +248,10 @@ def test_a_known_original_is_not_read_by_a_new_types_embedding(tmp_path: Path) -
     assert (found.verdict, found.paper) == ("found", None)
 
 
-@pytest.mark.parametrize("change", [{}, {"hidden_size": 32}, {"model_type": None}])
+WRONG = [{"hidden_size": 32}, {"model_type": None}, *({"vocab_size": size} for size in (True, 0, -5, 601))]
+
+
+@pytest.mark.parametrize("change", [{}, *WRONG])
 def test_an_unknown_type_with_an_ambiguous_embedding_is_not_marked(tmp_path: Path, change: dict[str, Any]) -> None:
     more = {} if change else {"decoder.embed_tokens.weight": torch.randn(600, 64)}
     folder = of_a_new_type(tmp_path / "model", True, **more)

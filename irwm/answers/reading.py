@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -116,3 +117,8 @@ def _evidence(
         z[numbers], rows[numbers] = sums.z, sums.rows
     log10_p = rademacher_tail_log10(z)
     return [Evidence(FINGERPRINT, place, float(log10_p[i]), by, 1, float(z[i]), int(rows[i])) for i in range(len(z))]
+
+
+def strength(evidence: Evidence) -> float:
+    """z, and less than any number if there is none."""
+    return evidence.z if evidence.z == evidence.z else -math.inf

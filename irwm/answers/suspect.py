@@ -11,21 +11,20 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
 from irwm.alignment import Alignment
 from irwm.answers.answers import Answers
-from irwm.answers.reading import Progress, places_of, readings_of
+from irwm.answers.reading import Progress, places_of, readings_of, strength
 from irwm.answers.recorded_responses import RecordedResponses, answers_in, read_recorded_responses
 from irwm.checkpoint import Checkpoint
-from irwm.checkpoint.served_source import GENERATED_TOKENS, TEXT_ALONE, Heard, Recording, utc_text
+from irwm.checkpoint.served_source import GENERATED_TOKENS, TEXT_ALONE, Heard, Recording, utc_of
 from irwm.errors import AnswersError, path_from
 from irwm.evidence.detection import reading_of
 from irwm.evidence.examination import MAPS
-from irwm.evidence.finding import FORMS, Evidence, Finding
+from irwm.evidence.finding import FORMS, Finding
 from irwm.evidence.lineage import CANNOT_TELL, Lineage
 from irwm.evidence.verdict import judge
 from irwm.families.schema import TensorRef
@@ -94,17 +93,13 @@ def _heard(recorded: RecordedResponses, generated: Answers) -> Heard:
         prompt_seed=source.prompt_seed,
         prompts=len({json.dumps(each.prompt) for each in exchanges}),
         requests=len(exchanges),
-        began=_utc(min(times)),
-        ended=_utc(max(times)),
+        began=utc_of(min(times)),
+        ended=utc_of(max(times)),
         requests_sha256=_digest_of_digests([each.request for each in exchanges]),
         responses_sha256=_digest_of_digests([each.response for each in exchanges]),
     )
     used = len(generated.sequences)  # a response may hold several answers
     return Heard(max(len(exchanges), used), used, generated.tokens, None, recording)
-
-
-def _utc(time_ms: int) -> str:
-    return utc_text(datetime.fromtimestamp(time_ms / 1000, UTC))
 
 
 def _digest_of_digests(texts: Sequence[str]) -> str:
@@ -141,13 +136,13 @@ def trace_generated(
             expected="keys with the settings for many recipients", advice="Examine the suspect's weights",
         )  # fmt: skip
     readings = readings_of(answers, model, keys, device, progress, decoys)
-    strongest = [max((each[i] for each in readings), key=_strength) for i in range(len(keys) + decoys)]
-    found, best = strongest[: len(keys)], max(strongest[: len(keys)], key=_strength)
+    strongest = [max((each[i] for each in readings), key=strength) for i in range(len(keys) + decoys)]
+    found, best = strongest[: len(keys)], max(strongest[: len(keys)], key=strength)
     places = len(places_of(keys, model))
-    paid = math.log10(keys_tried * len(MAPS) * FORMS * places)
+    corrections = math.log10(keys_tried * len(MAPS) * FORMS * places)
     traces = []
     for key, each in zip(keys, found, strict=True):
-        log10_risk = min(0.0, each.log10_p + paid)
+        log10_risk = min(0.0, each.log10_p + corrections)
         traces.append(Trace(key.recipient, key.owner, each.z, each.log10_p, log10_risk,
                             log10_risk <= math.log10(risk), math.nan, each.rows))  # fmt: skip
     named = sum(trace.named for trace in traces)
@@ -203,7 +198,3 @@ def _nowhere(model: Checkpoint) -> Alignment:
     """The alignment of a suspect without rows: all rows of the original are gone."""
     rows = np.full(model.vocab_size, -1, dtype=np.int64)
     return Alignment.unmoved(TensorRef(""), NO_MARK, rows, model.hidden_size)
-
-
-def _strength(evidence: Evidence) -> float:
-    return evidence.z if evidence.z == evidence.z else -math.inf

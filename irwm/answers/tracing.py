@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from irwm.answers.answers import Answers
-from irwm.answers.reading import places_of, readings_of
+from irwm.answers.reading import places_of, readings_of, strength
 from irwm.answers.result import AnswersFinding
 from irwm.checkpoint import Checkpoint
 from irwm.errors import ParameterError
-from irwm.evidence.finding import FOUND, INCONCLUSIVE, Evidence
+from irwm.evidence.finding import FOUND, INCONCLUSIVE
 from irwm.evidence.verdict import FOUND_LOG10_RISK, odds
 from irwm.keys.key import Key
 from irwm.tracing.recipients import RISK
@@ -69,7 +69,7 @@ def trace_answers(
     comparisons = math.log10(len(keys) * len(readings)) if readings else 0.0
     traces = []
     for number, key in enumerate(keys):
-        best = max((each[number] for each in readings), key=_strength, default=None)
+        best = max((each[number] for each in readings), key=strength, default=None)
         log10_p = 0.0 if best is None else best.log10_p
         log10_risk = min(0.0, log10_p + comparisons)
         traces.append(
@@ -108,7 +108,7 @@ def detect_answers(
     if keys_tried < 1:
         raise ParameterError("keys_tried includes this key", expected="at least 1", found=str(keys_tried))
     readings = readings_of(answers, model, [key], device, progress)
-    evidence = tuple(sorted((each for (each,) in readings), key=_strength, reverse=True))
+    evidence = tuple(sorted((each for (each,) in readings), key=strength, reverse=True))
     places = len(places_of([key], model))
     found = AnswersFinding(
         verdict=INCONCLUSIVE,
@@ -121,11 +121,6 @@ def detect_answers(
         commitment=key.commitment,
     )
     return _judged(found, fingerprinted=bool(key.parameters.noise_coordinates))
-
-
-def _strength(evidence: Evidence) -> float:
-    """z, and less than any number if there is none."""
-    return evidence.z if evidence.z == evidence.z else -math.inf
 
 
 def _judged(found: AnswersFinding, *, fingerprinted: bool) -> AnswersFinding:

@@ -64,3 +64,8 @@ class Heard:
 def utc_text(time: datetime) -> str:
     """A time as in a recording and a report: ISO 8601, UTC, to the millisecond."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def utc_of(time_ms: int) -> str:
+    """The same of milliseconds since 1970."""
+    return utc_text(datetime.fromtimestamp(int(time_ms) / 1000, UTC))

@@ -6,17 +6,14 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-
-import numpy as np
 
 from irwm.checkpoint.model import Checkpoint
 from irwm.checkpoint.opening import open_checkpoint
 from irwm.checkpoint.recorded import Header, RecordedAnswers, holds_answers, other_vocabulary, read_answers
 from irwm.checkpoint.remote.opening import local_path
 from irwm.checkpoint.served_model import require_enough, suspect_from_answers
-from irwm.checkpoint.served_source import Recording, utc_text
+from irwm.checkpoint.served_source import Recording, utc_of
 from irwm.errors import AnswersError, AnswersFileError
 
 
@@ -94,8 +91,8 @@ def _recording(answers: RecordedAnswers) -> Recording | None:
         prompt_seed=source.prompt_seed,
         prompts=len(answers.prompts),
         requests=len(requests.time_ms),
-        began=_utc(requests.time_ms.min()),
-        ended=_utc(requests.time_ms.max()),
+        began=utc_of(requests.time_ms.min()),
+        ended=utc_of(requests.time_ms.max()),
         requests_sha256=hashlib.sha256(requests.request_sha256.tobytes()).hexdigest(),
         responses_sha256=hashlib.sha256(requests.response_sha256.tobytes()).hexdigest(),
     )
@@ -107,7 +104,3 @@ def _notes(recording: Recording | None, original: Checkpoint) -> list[str]:
     if recording.original != original.fingerprint:
         return ["The answers were recorded for another original, which has the same number of tokens."]
     return []
-
-
-def _utc(time_ms: np.int64) -> str:
-    return utc_text(datetime.fromtimestamp(int(time_ms) / 1000, UTC))

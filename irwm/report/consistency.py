@@ -49,7 +49,7 @@ from irwm.report.claims import (
     source_fields,
     within,
 )
-from irwm.report.document import SCHEMA, VERSION, paid_for
+from irwm.report.document import SCHEMA, VERSION, comparisons_of
 from irwm.report.likelihood import claimed_log10_risk, likelihood
 from irwm.report.recorded import finding_of
 from irwm.report.reproduction import ABSOLUTE, Difference
@@ -234,7 +234,7 @@ def claims(document: schema.Report) -> Iterator[Claim]:
             yield from reading_claims.reading(name, each_reading, p)
     yield from reading_claims.rows(document)
     yield from at_least(1, "evaluation", evaluation, "keys_tried", "tensors_read", "maps", "forms", "places")
-    comparisons = paid_for(evaluation)
+    comparisons = comparisons_of(evaluation)
     best = min(reading["log10_p"], reading["log10_p_count"])
     yield from _evaluation(document, p, best, comparisons)
     yield from reading_claims.places(document, p, best, comparisons)

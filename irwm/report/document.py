@@ -213,7 +213,7 @@ def examination(
     return computed
 
 
-def paid_for(evaluation: schema.Evaluation, tensors_read: int | None = None) -> int:
+def comparisons_of(evaluation: schema.Evaluation, tensors_read: int | None = None) -> int:
     """The factor of every p in a document's "evaluation": `Finding.comparisons`.
 
     Args:

@@ -165,9 +165,9 @@ def _read(where: str, row: schema.LabRow, p: Parameters) -> Iterator[Claim]:
         yield f"{where}.traced", traced, "the copy’s own recipient" if p.noise_coordinates else None
     else:
         z = math.nan if traced["z"] is None else traced["z"]
-        paid = math.log10(traced["tensors_read"] * len(MAPS) * FORMS * traced["places"])
+        factor = math.log10(traced["tensors_read"] * len(MAPS) * FORMS * traced["places"])
         yield from _places(f"{where}.traced", traced, p)
-        named = float(rademacher_tail_log10(z)) + paid <= math.log10(RISK)
+        named = float(rademacher_tail_log10(z)) + factor <= math.log10(RISK)
         yield f"{where}.traced.named", traced["named"], named
     # If a suspect cannot be judged, its noise gives no verdict either.
     if named and (first["verdict"] != INCONCLUSIVE or row["verdict"] == FOUND):

@@ -10,7 +10,7 @@ from irwm.evidence.detection import ENOUGH_LOG10_RISK, WAYS
 from irwm.evidence.finding import COMBINATIONS, FINGERPRINT, FORMS, MARK, other_place
 from irwm.report import schema
 from irwm.report.claims import Claim, digest, each, equal, must, one_of, present_and_count, within
-from irwm.report.document import paid_for
+from irwm.report.document import comparisons_of
 from irwm.report.plots.detection import PLAUSIBLE_SHARES
 from irwm.report.plots.summaries import LEVELS
 from irwm.report.reproduction import ABSOLUTE
@@ -211,9 +211,9 @@ def evidence(document: schema.Report) -> Iterator[Claim]:
             here = one["place"]
             yield f"{where}.tensors_read", one["tensors_read"], tensors[here]
             yield from within(f"{where}.rows", one["rows"], 1, document["items"]["original"]["vocab_size"])
-        paid = math.log10(paid_for(evaluation, tensors[here]))
+        factor = math.log10(comparisons_of(evaluation, tensors[here]))
         yield f"{where}.log10_p", one["log10_p"], min(0.0, bound)
-        yield f"{where}.log10_risk", one["log10_risk"], min(0.0, min(0.0, bound) + paid)
+        yield f"{where}.log10_risk", one["log10_risk"], min(0.0, min(0.0, bound) + factor)
 
 
 def odds(document: schema.Report, p: Parameters) -> Iterator[Claim]:
@@ -232,13 +232,13 @@ def odds(document: schema.Report, p: Parameters) -> Iterator[Claim]:
 def supporting(document: schema.Report, p: Parameters) -> Iterator[Claim]:
     """Other readings of the key: what follows from their counts, and odds that the counts allow."""
     chance, evaluation = chance_of_counting(p), document["evaluation"]
-    paid = paid_for(evaluation)
+    factor = comparisons_of(evaluation)
     for i, one in enumerate(document["supporting"]):
         where = f"supporting[{i}]"
         yield from present_and_count(where, one["present"], one["count"], p.positions)
         yield f"{where}.expected_by_chance", one["expected_by_chance"], chance * one["present"]
         yield f"{where}.rule_met", one["rule_met"], one["count"] >= p.required_positions
-        least = binomial_tail_log(one["count"], one["present"], chance) / LN10 + math.log10(COMBINATIONS * paid)
+        least = binomial_tail_log(one["count"], one["present"], chance) / LN10 + math.log10(COMBINATIONS * factor)
         yield from must(
             one["log10_risk"] <= min(0.0, least) + 1e-6,
             f"{where}.log10_risk",

@@ -241,10 +241,10 @@ def _some_traced(
     rows = list(recorded["ranked"])
     read = {"tensors_read": found.tensors_read, "maps": found.maps, "by": found.by}
     section: schema.Tracing = plain({**recorded, **read, "aligned": found.alignment.aligned})
-    paid = math.log10(tracing.comparisons(section))
+    factor = math.log10(tracing.comparisons(section))
     for i, place in enumerate(places):
         again = tracing.row(place + 1, found.traces[i], chosen[i], marks.get(i))
-        risk = min(0.0, again["log10_p"] + paid)
+        risk = min(0.0, again["log10_p"] + factor)
         rows[place] = {**again, "log10_risk": risk, "named": risk <= math.log10(recorded["risk"])}
     section["ranked"] = rows
     return {**section, **tracing.summary(section)}

@@ -39,9 +39,9 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     yield from must(0.0 < found["risk"] < 1.0, "tracing.risk", found["risk"], "between 0 and 1")
     yield "tracing.recipients", found["recipients"], len(found["ranked"]) + found["others"]["count"]
     yield "tracing.maps", found["maps"], len(MAPS)
-    paid = math.log10(tracing.comparisons(found))
+    factor = math.log10(tracing.comparisons(found))
     for i, row in enumerate(found["ranked"]):
-        yield from _row(f"tracing.ranked[{i}]", row, i, found, paid)
+        yield from _row(f"tracing.ranked[{i}]", row, i, found, factor)
     yield from equal("tracing", found, tracing.summary(found))
     yield from _order(found)
     yield from _rows(found, document["items"]["original"]["vocab_size"])
@@ -65,9 +65,9 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     yield from must(fits, "tracing.reason", found["reason"], reasons[0])
 
 
-def _row(where: str, row: schema.Recipient, i: int, found: schema.Tracing, paid: float) -> Iterator[Claim]:
+def _row(where: str, row: schema.Recipient, i: int, found: schema.Tracing, factor: float) -> Iterator[Claim]:
     log10_p = float(rademacher_tail_log10(math.nan if row["z"] is None else row["z"]))
-    risk = min(0.0, log10_p + paid)
+    risk = min(0.0, log10_p + factor)
     yield f"{where}.place", row["place"], i + 1
     yield f"{where}.log10_p", row["log10_p"], log10_p
     yield f"{where}.log10_risk", row["log10_risk"], risk

@@ -183,17 +183,17 @@ def read_by_rule(found: schema.Tracing) -> str:
 
 def corrections(found: schema.Tracing) -> str:
     """The corrections of the odds of tracing."""
-    paid = f"× {number(found['keys_tried'])} for the keys tried"
+    factor = f"× {number(found['keys_tried'])} for the keys tried"
     if found["tensors_read"] > 1:
-        paid += f"; × {found['tensors_read']} for the suspect’s tensors that may be its embedding"
+        factor += f"; × {found['tensors_read']} for the suspect’s tensors that may be its embedding"
     maps = "the weightings of the tokens" if is_of_text(found) else "the maps under which the rows are read"
-    paid += f"; × {found['maps']} for {maps}"
+    factor += f"; × {found['maps']} for {maps}"
     if found["places"] > 1:
-        paid += f"; × {found['places']} for the places that are searched for noise, embedding and output head"
-    paid += f"; × {found['forms']} for the forms of evidence, mark and fingerprint"
+        factor += f"; × {found['places']} for the places that are searched for noise, embedding and output head"
+    factor += f"; × {found['forms']} for the forms of evidence, mark and fingerprint"
     if found["looks"] > 1:
-        paid += f"; × {found['looks']} for a first pass on some rows before all were compared"
-    return f"{paid} (Bonferroni)"
+        factor += f"; × {found['looks']} for a first pass on some rows before all were compared"
+    return f"{factor} (Bonferroni)"
 
 
 def rows_compared(found: schema.Tracing) -> str:

@@ -120,9 +120,9 @@ def _lineage(document: schema.Report) -> str:
 
 def _keys(document: schema.Report) -> str:
     tried, tensors = document["evaluation"]["keys_tried"], strongest(document)["tensors_read"]
-    paid = [f"{tried} keys tried"] if tried > 1 else []
-    paid += [f"{tensors} tensors read"] if tensors > 1 else []
-    return " and ".join(paid) or "two ways of combining the ranks"
+    factor = [f"{tried} keys tried"] if tried > 1 else []
+    factor += [f"{tensors} tensors read"] if tensors > 1 else []
+    return " and ".join(factor) or "two ways of combining the ranks"
 
 
 def _why(document: schema.Report, *, told: bool) -> list[str]:

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from irwm.answers.token_names import Names
 from irwm.checkpoint.recorded import SCALES, RecordedAnswers, Requests, Source, write_answers
-from irwm.checkpoint.served_source import utc_text
+from irwm.checkpoint.served_source import utc_of
 from irwm.errors import OutputExistsError
 from storage.files import partial_name, publish_new, sweep
 from ui.recording import dialects
@@ -287,7 +286,7 @@ def _assembled(plan: Plan, journal: Journal, server: Server) -> RecordedAnswers:
         endpoint=plan.url, model=plan.model, api=plan.api, original=plan.original.fingerprint,
         vocab_size=plan.original.vocab_size, prompt_seed=plan.prompts.seed,
         scale=SCALES[0] if server.whole else SCALES[1],
-        began=_utc(min(times)), ended=_utc(max(times)),
+        began=utc_of(min(times)), ended=utc_of(max(times)),
     )  # fmt: skip
     requests = Requests(
         np.array([place for place, _, _, _ in evidence], dtype=np.int64), np.array(times, dtype=np.int64),
@@ -299,10 +298,6 @@ def _assembled(plan: Plan, journal: Journal, server: Server) -> RecordedAnswers:
 
 def _digests(hexes: list[str]) -> NDArray[np.uint8]:
     return np.frombuffer(bytes.fromhex("".join(hexes)), dtype=np.uint8).reshape(len(hexes), 32)
-
-
-def _utc(time_ms: int) -> str:
-    return utc_text(datetime.fromtimestamp(time_ms / 1000, UTC))
 
 
 def output_exists(out: Path) -> OutputExistsError:

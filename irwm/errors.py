@@ -152,6 +152,13 @@ class CheckpointError(IrwmError):
     """A checkpoint cannot be used; the subclasses say why."""
 
 
+class RemoteError(IrwmError):
+    """A checkpoint on a server cannot be read; what was read before is kept.
+
+    It is no CheckpointError: the checkpoint may be intact, so no code must go on without what it could not read.
+    """
+
+
 class NotACheckpointError(CheckpointError):
     """The path is not a model checkpoint, or cannot be read at all."""
 
@@ -166,10 +173,6 @@ class UnsupportedCheckpointError(CheckpointError):
 
 class CheckpointChangedError(CheckpointError):
     """A file was truncated or edited while it was read."""
-
-
-class RemoteError(CheckpointError):
-    """A checkpoint on a server cannot be read; what was read before is kept."""
 
 
 class UnknownFamilyError(CheckpointError):

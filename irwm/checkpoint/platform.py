@@ -46,6 +46,11 @@ def read_at(descriptor: int, target: memoryview, offset: int) -> int:
         return file.readinto(target)
 
 
+def elapsed() -> float:
+    """Seconds of the system's clock. On Windows it never advances, and only other limits apply."""
+    return os.times().elapsed
+
+
 def unlock_and_close(descriptor: int) -> None:
     """Releases and closes a locked file. Closing alone would do, but Windows may then release the lock later."""
     try:

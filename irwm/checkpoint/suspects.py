@@ -11,7 +11,7 @@ from pathlib import Path
 from irwm.checkpoint.model import Checkpoint
 from irwm.checkpoint.opening import open_checkpoint
 from irwm.checkpoint.recorded import Header, RecordedAnswers, holds_answers, other_vocabulary, read_answers
-from irwm.checkpoint.remote.opening import local_path
+from irwm.checkpoint.remote.opening import local_path, server_of
 from irwm.checkpoint.served_model import require_enough, suspect_from_answers
 from irwm.checkpoint.served_source import Recording, utc_of
 from irwm.errors import AnswersError, AnswersFileError
@@ -31,6 +31,10 @@ def open_suspect(path: str | Path, original: Checkpoint | None = None, answers: 
     file = local_path(path)
     if not answers and not holds_answers(file):
         return open_checkpoint(file, base=original)
+    if server_of(file):
+        raise AnswersFileError(
+            "recorded answers are not read from a server", file=file, advice="Download the file and give its path"
+        )
     if original is None:
         raise AnswersError(
             "recorded answers can be examined only with their original", file=file, advice="Give the original as well"

@@ -198,18 +198,26 @@ def item(where: str, recorded: schema.Item, *, answers: bool = False) -> Iterato
         yield from _source(f"{where}.source", recorded, recorded["source"])
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether a file's name leads to no place outside its folder."""
+    return not {"", ".", ".."} & set(name.split("/")) and "\\" not in name and ":" not in name
+
+
 def _source(where: str, recorded: schema.Item, source: schema.Source) -> Iterator[Claim]:
     """Parts of files of the item, within their sizes, and read once or nearly so."""
     sizes = {file["name"]: file["bytes"] for file in (*recorded["files"], *recorded["other_files"])}
+    names = [file["name"] for file in source["files"]]
+    yield from must(len(set(names)) == len(names), f"{where}.files", names, "files of different names")
     for i, file in enumerate(source["files"]):
         here = f"{where}.files[{i}]"
+        yield from must(is_plain_name(file["name"]), f"{here}.name", file["name"], "a name within the item's folder")
         yield f"{here}.bytes", file["bytes"], sizes.get(file["name"], file["bytes"])
         if file["sha256"] != "":
             yield from digest(f"{here}.sha256", file["sha256"])
         for j, part in enumerate(file["ranges"]):
             at = f"{here}.ranges[{j}]"
-            yield from within(f"{at}.start", part["start"], part["stop"])
-            yield from within(f"{at}.stop", part["stop"], file["bytes"])
+            yield from within(f"{at}.start", part["start"], 0, part["stop"] - 1)
+            yield from within(f"{at}.stop", part["stop"], 1, file["bytes"])
             yield from digest(f"{at}.sha256", part["sha256"])
         total = sum(part["stop"] - part["start"] for part in file["ranges"])
         # Ranges that are close together are read in one request, also if some of their bytes are known.

@@ -12,8 +12,10 @@ from pathlib import Path
 from irwm import Checkpoint, Key, open_suspect
 from irwm.answers.recorded_responses import holds_responses
 from irwm.answers.suspect import GeneratingSuspect, open_generated
-from irwm.checkpoint.files import CHUNK, open_regular, read_into
+from irwm.checkpoint.files import CHUNK, open_regular, read_into, resolved
 from irwm.checkpoint.model import folder_of
+from irwm.checkpoint.remote.mirror import joined
+from irwm.checkpoint.remote.opening import server_of
 from irwm.errors import IrwmError, printable, shown_path
 from irwm.release.manifest import MANIFEST_NAME, verify_manifest
 from irwm.report import schema, tracing
@@ -33,6 +35,7 @@ from irwm.report.checks import (
     of_document,
     said,
 )
+from irwm.report.claims import is_plain_name
 from irwm.report.controls import WAY, check_controls
 from irwm.report.items import FileRecord, ItemDescription, KeyInfo
 from irwm.report.reader_inputs import Brought
@@ -131,7 +134,9 @@ def check_item(recorded: schema.Item, role: str, item: Checkpoint | GeneratingSu
         return Check(role, False, f"the {role} given is not the one examined: {listed(wrong)}")
     names = sorted(file["name"] for file in recorded["files"])
     parts = {} if recorded["source"] is None else {f["name"]: f["ranges"] for f in recorded["source"]["files"]}
-    unhashed = [file["name"] for file in recorded["files"] if not file["sha256"] and not parts.get(file["name"])]
+    unhashed = [file["name"] for file in recorded["files"] if not file["sha256"] and file["name"] not in parts]
+    if isinstance(item, Checkpoint) and parts and not _hold_embedding(parts, item):
+        return Check(role, None, "the parts that were read do not hold the embedding, so they do not identify it")
     if unhashed or not names:
         rest = listed(unhashed) if unhashed else "its files"
         return Check(role, None, f"the embedding is the one examined, but the report has no hash of {rest}")
@@ -139,6 +144,15 @@ def check_item(recorded: schema.Item, role: str, item: Checkpoint | GeneratingSu
     rest = f"; for {sizes} files that were not examined, only the size is known" if sizes else ""
     what = "part that was read" if parts else "file"
     return Check(role, True, f"every {what} has the SHA-256 that the report names: {listed(names)}{rest}")
+
+
+def _hold_embedding(parts: Mapping[str, Sequence[schema.ReadRange]], item: Checkpoint) -> bool:
+    """Whether ranges of files cover the embedding of an item."""
+    for part in item.tensors[item.layout.embedding.name].parts:
+        ranges = joined((each["start"], each["stop"]) for each in parts.get(shown_path(part.file.name), ()))
+        if not any(start <= part.start and part.stop <= stop for start, stop in ranges):
+            return False
+    return True
 
 
 def wrong_in_item(recorded: schema.Item, item: Checkpoint | GeneratingSuspect) -> list[str]:
@@ -169,25 +183,36 @@ def wrong_in_item(recorded: schema.Item, item: Checkpoint | GeneratingSuspect) -
 
 
 def _wrong_parts(source: schema.Source | None, folder: Path) -> Iterator[str]:
-    """The parts of files that differ from those that were read on a server, each as a part of a sentence."""
-    for file in source["files"] if source is not None else ():
+    """The parts of files that differ from those that were read on a server, each as a part of a sentence. Files that
+    the claims on a source refuse are left out."""
+    files = {file["name"]: file for file in (source["files"] if source is not None else ())}
+    for name in filter(is_plain_name, files):
         try:
-            differ = sum(_part_sha256(folder / file["name"], part) != part["sha256"] for part in file["ranges"])
+            differ = _differing(folder, files[name])
         except IrwmError as error:
-            yield f"{printable(file['name'])}: {said(error)}"
+            yield f"{printable(name)}: {said(error)}"
             continue
         if differ:
-            yield f"{printable(file['name'])} is not the file examined: {differ} of the parts that were read differ"
+            yield f"{printable(name)} is not the file examined: {differ} of the parts that were read differ"
 
 
-def _part_sha256(path: Path, part: schema.ReadRange) -> str:
-    digest = hashlib.sha256()
-    with open_regular(path) as (descriptor, state):
-        for start in range(part["start"], min(part["stop"], state.size), CHUNK):
-            piece = bytearray(min(CHUNK, part["stop"] - start, state.size - start))
-            read_into(descriptor, path, start, memoryview(piece))
-            digest.update(piece)
-    return digest.hexdigest()
+def _differing(folder: Path, file: schema.SourceFile) -> int:
+    """How many parts of a file differ. Parts beyond twice its size are not read, and count as different."""
+    differ = read = 0
+    with open_regular(folder / file["name"], resolved(folder)) as (descriptor, state):
+        for part in file["ranges"]:
+            start, stop = part["start"], min(part["stop"], state.size)
+            read += max(0, stop - start)
+            if not 0 <= start < stop or read > 2 * state.size + CHUNK:
+                differ += 1
+                continue
+            digest = hashlib.sha256()
+            for begin in range(start, stop, CHUNK):
+                piece = bytearray(min(CHUNK, stop - begin))
+                read_into(descriptor, folder / file["name"], begin, memoryview(piece))
+                digest.update(piece)
+            differ += digest.hexdigest() != part["sha256"]
+    return differ
 
 
 def _wrong_others(recorded: Sequence[schema.File], here: Mapping[str, FileRecord]) -> Iterator[str]:
@@ -223,7 +248,8 @@ def not_as_described(recorded: Mapping[str, object], found: Mapping[str, object]
 
 
 def _against_own_manifest(item: Checkpoint | GeneratingSuspect) -> list[str]:
-    if not (item.path / MANIFEST_NAME).is_file():
+    # Of a suspect on a server it would read every file.
+    if server_of(item.path) or not (item.path / MANIFEST_NAME).is_file():
         return []
     try:
         check = verify_manifest(item.path)
@@ -233,8 +259,13 @@ def _against_own_manifest(item: Checkpoint | GeneratingSuspect) -> list[str]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with open_regular(path) as (descriptor, state):
+        for start in range(0, state.size, CHUNK):
+            piece = bytearray(min(CHUNK, state.size - start))
+            read_into(descriptor, path, start, memoryview(piece))
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def check_key(document: schema.Report, key: Key) -> Check:

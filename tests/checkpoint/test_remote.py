@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 import irwm
 from irwm.__main__ import main
-from irwm.checkpoint.remote import headers, listing, mirror, store
+from irwm.checkpoint.remote import headers, listing, mirror, store, web
 from irwm.checkpoint.remote.address import is_address, parse
 from irwm.checkpoint.remote.servers import require_allowed
 from irwm.errors import IrwmError, NotACheckpointError, ParameterError, RemoteError
@@ -248,7 +250,7 @@ def test_hosts_below_an_allowed_one_may_be_asked(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("IRWM_SERVERS", "hf.co s3://models")
     for server in ("hf.co", "cas.xethub.HF.co", "s3://models"):
         require_allowed(server, "a file")
-    for server in ("hf.co.example.com", "xhf.co", "s3://models2", ""):
+    for server in ("hf.co.example.com", "xhf.co", "s3://models2", "s3://evil.hf.co", ""):
         with pytest.raises(RemoteError):
             require_allowed(server, "a file")
 
@@ -384,3 +386,138 @@ def test_listing_survives_its_file() -> None:
 def test_ranges_are_joined() -> None:
     assert mirror.joined([(5, 9), (0, 3), (3, 4), (20, 20)]) == [(0, 4), (5, 9)]
     assert mirror.joined([(5, 9), (0, 3)], gap=2) == [(0, 9)]
+
+
+def test_a_failed_download_is_an_error_and_not_another_verdict(hub: Hub, release_of: Callable[[str], Marked]) -> None:
+    """Without the tokenizer the rows would be paired by content, and the suspect would be read in another way."""
+    model, key, path = release_of("demo")
+    put(hub, path)
+    suspect = irwm.open_checkpoint(ADDRESS)
+    suspect.embedding()
+    refuse = answers(403)
+
+    def only_tokenizers(handler: Any, file: Path, start: int, stop: int) -> bool:
+        return "tokenizer" in file.name and refuse(handler, file, start, stop)
+
+    hub.fault = only_tokenizers
+    with pytest.raises(RemoteError):
+        irwm.detect(suspect, model, key)
+
+
+def test_two_openers_of_one_address_get_one_mirror(hub: Hub, demo_path: Path, cache: Path) -> None:
+    put(hub, demo_path)
+    listed = listing.listing_of(parse(ADDRESS))
+    with ThreadPoolExecutor(8) as pool:
+        found = {made.folder for made in pool.map(lambda _: mirror.made(listed), range(8))}
+    assert found == {next(cache.iterdir())}
+    assert len(list(cache.iterdir())) == 1
+
+
+@pytest.mark.parametrize("left", ["without its listing", "with a lock only"])
+def test_the_remains_of_a_removed_mirror_are_replaced(hub: Hub, demo_path: Path, cache: Path, left: str) -> None:
+    put(hub, demo_path)
+    irwm.open_checkpoint(ADDRESS)
+    (folder,) = cache.iterdir()
+    if left == "with a lock only":
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / mirror.LOCK).touch()
+    else:
+        (folder / mirror.LISTING).unlink()
+    assert irwm.open_checkpoint(ADDRESS).embedding([1]).shape[0] == 1
+
+
+def test_a_note_that_was_cut_short_costs_its_bytes_only(hub: Hub, demo_path: Path, cache: Path) -> None:
+    put(hub, demo_path)
+    irwm.open_checkpoint(ADDRESS)
+    (folder,) = cache.iterdir()
+    notes = (folder / mirror.READS).read_bytes()
+    (folder / mirror.READS).write_bytes(notes[:-10])
+    mirror._shared.cache_clear()
+    expected = irwm.open_checkpoint(demo_path).embedding()
+    torch.testing.assert_close(irwm.open_checkpoint(ADDRESS).embedding(), expected, rtol=0, atol=0)
+
+
+def test_a_cache_that_is_a_link_is_followed(hub: Hub, demo_path: Path, cache: Path, tmp_path: Path) -> None:
+    put(hub, demo_path)
+    (tmp_path / "other disk").mkdir()
+    cache.parent.mkdir(parents=True)
+    cache.symlink_to(tmp_path / "other disk")
+    mirror._real.cache_clear()
+    expected = irwm.open_checkpoint(demo_path).embedding([5])
+    torch.testing.assert_close(irwm.open_checkpoint(ADDRESS).embedding([5]), expected, rtol=0, atol=0)
+
+
+def test_more_than_fits_is_refused_before_it_is_read(hub: Hub, demo_path: Path, monkeypatch) -> None:
+    put(hub, demo_path)
+    suspect = irwm.open_checkpoint(ADDRESS)
+    before = hub.bytes_sent
+    monkeypatch.setattr(mirror, "MOST_OF_ONE", 1_000_000)
+    with pytest.raises(RemoteError, match="room"):
+        suspect.embedding()
+    assert hub.bytes_sent == before
+
+
+@pytest.mark.parametrize("status", [403, 401, 416])
+def test_neighbours_that_a_server_refuses_are_absent(hub: Hub, demo_path: Path, status: int) -> None:
+    """A signature holds for one file."""
+    put(hub, demo_path)
+    refuse = answers(status)
+    hub.fault = lambda handler, file, start, stop: file.suffix == ".json" and refuse(handler, file, start, stop)
+    suspect = irwm.open_checkpoint(f"{hub.store}/signed/model.safetensors?signature=abc")
+    assert suspect.config == {}
+    assert suspect.vocab_size == 4096
+
+
+def test_list_of_files_that_does_not_end_is_refused(hub: Hub, demo_path: Path) -> None:
+    put(hub, demo_path)
+    hub.page = 0
+    with pytest.raises(RemoteError, match="does not end"):
+        irwm.open_checkpoint(ADDRESS)
+
+
+def test_folder_is_never_cut_short(hub: Hub, demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are left out may be weights."""
+    put(hub, demo_path)
+    shutil.copytree(demo_path, hub.folder / "sub")
+    monkeypatch.setattr(listing, "MOST_FILES", sum(file.is_file() for file in demo_path.rglob("*")) + 1)
+    with pytest.raises(RemoteError, match="more files"):
+        irwm.open_checkpoint(f"{ADDRESS}/sub")
+
+
+def test_servers_without_versions_are_never_mixed(hub: Hub, demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(hub, demo_path)
+    monkeypatch.setattr(web, "_etag", lambda answer: "")
+    address = f"{hub.store}/signed/model.safetensors"
+    suspect = irwm.open_checkpoint(address)
+    assert any("no versions" in note for note in suspect.notes)
+    monkeypatch.setattr(listing, "_PROCESS", "another process")
+    assert irwm.open_checkpoint(address).path != suspect.path
+
+
+def test_recorded_answers_at_an_address_are_refused(hub: Hub) -> None:
+    np.savez(hub.folder / "answers.npz", a=np.zeros(3))
+    with pytest.raises(IrwmError, match="not read from a server"):
+        irwm.open_suspect(f"{ADDRESS}/answers.npz")
+
+
+def test_revisions_with_slashes() -> None:
+    assert parse("hf://a/b@refs/pr/1/sub").revision == "refs/pr/1"
+    assert parse("hf://a/b@refs/pr/1/sub").inside == "sub"
+    assert parse("hf://a/b@feature%2Fx").revision == "feature/x"
+    for text in ("https://[::1/x", "https://host:abc/x"):
+        with pytest.raises(ParameterError):
+            parse(text)
+
+
+def test_archive_with_a_hostile_list_downloads_little(hub: Hub, demo_path: Path) -> None:
+    """Sixty entries named data.pkl, each of which claims 100 kB."""
+    put(hub, demo_path)
+    (hub.folder / "model.safetensors").unlink()
+    with zipfile.ZipFile(hub.folder / "pytorch_model.bin", "w") as archive:
+        for number in range(60):
+            archive.writestr(f"a{number}/data.pkl", b"x" * 3_000_000)
+    before = hub.bytes_sent
+    with pytest.raises(IrwmError):
+        irwm.open_checkpoint(ADDRESS)
+    assert hub.bytes_sent - before < 20_000_000

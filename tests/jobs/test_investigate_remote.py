@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import irwm
 from irwm.checkpoint.remote.opening import local_path
 from irwm.report import from_json
+from irwm.report.consistency import contradictions
 from irwm.report.verify_examination import check_item, wrong_in_item
 from storage import Jobs, Vault
 from tests.checkpoint.hub import ADDRESS, Hub, put
@@ -45,6 +47,18 @@ def test_suspect_on_a_server_is_found_by_its_address(
     assert ADDRESS in page
     assert hub.commit in page
 
+    assert contradictions(document) == []
+    for wrong in (
+        {"name": "../../etc/passwd"},
+        {"name": "/etc/passwd"},
+        {"ranges": [{**source["files"][0]["ranges"][0], "start": 9, "stop": 9}]},
+        {"ranges": [{**source["files"][0]["ranges"][0], "stop": 1 << 60}]},
+        {"ranges": source["files"][0]["ranges"] * 3000},
+    ):
+        altered = copy.deepcopy(document)
+        altered["items"]["suspect"]["source"]["files"][0] |= wrong
+        assert contradictions(altered) != [], wrong
+
     # A reader has the same files on a disk; one byte of a part that was read is then changed.
     local = shutil.copytree(path, tmp_path / "copy")
     assert wrong_in_item(suspect, irwm.open_checkpoint(local)) == []
@@ -56,3 +70,6 @@ def test_suspect_on_a_server_is_found_by_its_address(
         stream.seek(-1, os.SEEK_CUR)
         stream.write(bytes([last ^ 1]))
     assert "parts that were read differ" in " ".join(wrong_in_item(suspect, irwm.open_checkpoint(local)))
+    without = copy.deepcopy(suspect)
+    without["source"]["files"] = [file for file in source["files"] if file["name"] != "model.safetensors"]
+    assert check_item(without, "suspect", irwm.open_checkpoint(path)).ok is None

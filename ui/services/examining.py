@@ -52,6 +52,8 @@ MOST_POSITIONS = 4000
 OF_ONE_KEY = ("parameters", "reading", "paper", "odds")
 # Bytes of a suspect on a server that are read between two reports of progress.
 FROM_SERVER_BYTES = 64 << 20
+# An embedding in float32 of twice the width has four times the bytes of one in bfloat16.
+MOST_TIMES = 8
 ALIGNING = "Aligning the suspect and ranking its marked rows"
 # Files received from others are hashed up to this multiple of the original's bytes, and up to this number of bytes in
 # any case. A sparse file may claim terabytes at no cost to its sender; a copy in float64 has four times the bytes.
@@ -345,7 +347,7 @@ class Examiner:
             first: called with the findings before the controls are run, which take most of the time.
         """
         keys = self._keys
-        _read_from_server(suspect, work)
+        _read_from_server(suspect, self._original, work)
         examination = self._on(device).with_suspect(suspect)
         traced = tuple(i for i, key in enumerate(keys.keys) if key.parameters.noise_coordinates)
         tracing = None
@@ -448,10 +450,15 @@ def most_hashed(original: irwm.Checkpoint) -> int:
     return max(HASHED_BYTES, HASHED_SHARE * original.bytes_total)
 
 
-def _read_from_server(suspect: irwm.Checkpoint, work: Work) -> None:
-    """Reads the embedding of a suspect on a server, which is most of what an examination reads, with progress."""
+def _read_from_server(suspect: irwm.Checkpoint, original: irwm.Checkpoint, work: Work) -> None:
+    """Reads the embedding of a suspect on a server, which is most of what an examination reads, with progress.
+
+    One that claims to be far larger than the original's is left to the examination, which reads only what it can use.
+    """
     parts = suspect.tensors[suspect.layout.embedding.name].parts if server_of(suspect.path) else ()
     done, total = 0, sum(part.nbytes for part in parts)
+    if total > MOST_TIMES * original.tensors[original.layout.embedding.name].nbytes:
+        return
     for part in parts:
         for start in range(part.start, part.stop, FROM_SERVER_BYTES):
             stop = min(part.stop, start + FROM_SERVER_BYTES)

@@ -6,7 +6,6 @@ With limits per file only, a folder of two thousand files could take two thousan
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from irwm.checkpoint.files import FileState, for_another_process, open_regular, open_seen
 from irwm.checkpoint.formats.parser_child import LIMITS, ParserLimits, run_parser
 from irwm.checkpoint.magic import DOWNLOAD_AGAIN
+from irwm.checkpoint.platform import elapsed
 from irwm.checkpoint.remote.headers import readable_prefixes
 from irwm.errors import CheckpointError, CorruptCheckpointError
 
@@ -27,11 +27,6 @@ MOST_COUNTED_FILES = 200
 # Total size of the headers of all files, or of child processes' answers about them. The largest allowed model, with
 # half a million tensors, takes half of it.
 HEADER_BYTES = 128 * 1024 * 1024
-
-
-def elapsed() -> float:
-    """Seconds of the system's clock. On Windows it never advances, and only the limit for each file applies."""
-    return os.times().elapsed
 
 
 class ReadBudget:

@@ -25,7 +25,8 @@ class Address:
         scheme: "hf", "https", "http", "s3" or "gs".
         host: the server, the bucket, or "" for the hub, whose server is a setting of its library.
         path: the repository on the hub, else the path on the server or in the bucket.
-        revision: a branch, tag or commit of a repository; "" for its main branch, and elsewhere.
+        revision: a branch, tag or commit of a repository; "" for its main branch, and elsewhere. A "/" in it is written
+            %2F, except in refs/pr/NUMBER.
         inside: a folder or file in the repository; "" for all of it.
     """
 
@@ -59,7 +60,11 @@ def parse(text: str) -> Address:
         raise _unusable(text)
     if scheme == HUB:
         return _on_the_hub(text.strip(), rest.strip("/"))
-    parts = urlsplit(f"{scheme}://{rest}")
+    try:
+        parts = urlsplit(f"{scheme}://{rest}")
+        _ = parts.port
+    except ValueError as error:
+        raise _unusable(text) from error
     if not parts.hostname or (scheme in WEB and not parts.path.strip("/")):
         raise _unusable(text)
     if parts.username is not None or parts.password is not None:
@@ -79,7 +84,10 @@ def _on_the_hub(text: str, rest: str) -> Address:
     if pieces[0] == "models":
         pieces = pieces[1:]
     name, at, revision = "/".join(pieces[:2]).partition("@")
-    inside = "/".join(pieces[2:])
+    pieces = pieces[2:]
+    if revision == "refs":  # as in refs/pr/1; any other "/" in a revision is written %2F
+        revision, pieces = "/".join((revision, *pieces[:2])), pieces[2:]
+    revision, inside = unquote(revision), "/".join(pieces)
     if not _REPOSITORY.fullmatch(name) or (at and not _REVISION.fullmatch(revision)):
         raise _unusable(text)
     return Address(text, HUB, "", name, revision, inside)

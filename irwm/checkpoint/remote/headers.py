@@ -15,8 +15,9 @@ from irwm.errors import CorruptCheckpointError
 PREFIXES = tuple(1 << bits for bits in (20, 23, 25, 27))
 # The header before an entry's name and content in a ZIP archive, with the padding that torch.save adds.
 _ENTRY_BYTES = 30 + 128
-# The largest list of entries in an archive, and the largest small entry.
-_MOST_LISTED, _MOST_SMALL = 128 << 20, 64 << 20
+# Of an archive: the bytes of its list, the number of its entries (as `torch_parser`), and the bytes of the entries that
+# are read as a whole.
+_MOST_LISTED, _MOST_ENTRIES, _MOST_SMALL = 32 << 20, 200_000 + 100, 64 << 20
 _SMALL = ("data.pkl", "byteorder", "version", ".format_version")
 
 
@@ -56,12 +57,23 @@ def _fetch_archive(mirror: Mirror, name: str, path: Path, size: int) -> None:
         raise CorruptCheckpointError(
             "The PyTorch file's ZIP archive cannot be read", file=path, found=str(error)
         ) from error
-    ranges = [(0, min(size, _ENTRY_BYTES))]
+    if len(entries) > _MOST_ENTRIES:
+        found = f"{len(entries)} entries"
+        raise CorruptCheckpointError("The archive lists more entries than any real model has", file=path, found=found)
+    ranges, small = [(0, min(size, _ENTRY_BYTES))], 0
+    left = set(_SMALL)
     for entry in entries:
-        small = entry.filename.rsplit("/", 1)[-1] in _SMALL and entry.file_size <= _MOST_SMALL
-        length = _ENTRY_BYTES + len(entry.orig_filename.encode("utf-8", "replace")) + (entry.file_size if small else 0)
+        length, last = _ENTRY_BYTES + len(entry.orig_filename.encode("utf-8", "replace")), _last(entry.filename)
+        if last in left and small + entry.file_size <= _MOST_SMALL:  # only the first of each name
+            left.remove(last)
+            small += entry.file_size
+            length += entry.file_size
         ranges.append((entry.header_offset, min(size, entry.header_offset + length)))
     mirror.fetch(name, ranges)
+
+
+def _last(name: str) -> str:
+    return name.rsplit("/", 1)[-1]
 
 
 class _Stream(io.RawIOBase):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -18,14 +19,11 @@ from irwm.errors import RemoteError, printable
 MOST_FILES = 10_000
 # Sizes are signed 64-bit numbers on every system.
 MOST_BYTES = 2**63 - 1
-# Files that may be next to a weight file on a web server, which cannot list a folder.
-NEXT_TO_WEIGHTS = (
-    "config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "added_tokens.json",
-    "special_tokens_map.json",
-)  # fmt: skip
 _INDEX = ".index.json"
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
-MOST_INDEX_BYTES = 64 << 20
+MOST_INDEX_BYTES, MOST_SHARDS = 32 << 20, 2_000
+# Distinguishes the mirrors of two processes where a server states no versions, so that bytes of two are never mixed.
+_PROCESS = os.urandom(8).hex()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +57,7 @@ class Listing:
         name: the name of the folder or file to open.
         opens: the file to open; "" for the folder.
         files: all files, sorted by name.
+        process: a mark of this process if the server states no version of a file; "" otherwise.
     """
 
     address: str
@@ -68,6 +67,12 @@ class Listing:
     name: str
     opens: str
     files: tuple[RemoteFile, ...]
+    process: str = ""
+
+    @property
+    def versioned(self) -> bool:
+        """Whether the server states the version of every file, so that a change is noticed."""
+        return not self.process
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, sort_keys=True)
@@ -86,24 +91,29 @@ def listing_of(address: Address) -> Listing:
     """
     lists = _of_hub if address.scheme == HUB else _of_web if address.scheme in WEB else _of_store
     listed = lists(address)
+    if not all(file.etag for file in listed.files):
+        listed = replace(listed, process=_PROCESS)
     names = [file.name for file in listed.files]
     if not names or (listed.opens and listed.opens not in names):
         raise RemoteError(
             "There is no such file or folder on the server", file=address.text, advice="Check the address"
         )
     if len(names) > MOST_FILES:
-        raise RemoteError(
-            "The folder on the server has more files than any model",
-            file=address.text,
-            expected=f"at most {MOST_FILES}",
-            found=f"{len(names)} or more",
-            advice="Give the address of a folder below it",
-        )
+        raise too_many(address.text)
     for file in listed.files:
         _require_plain(address, file)
     if len({name.casefold() for name in names}) < len(names):
         raise RemoteError("Two files on the server have the same name", file=address.text)
     return listed
+
+
+def too_many(address: str) -> RemoteError:
+    return RemoteError(
+        "There are more files on the server than in any model",
+        file=address,
+        expected=f"at most {MOST_FILES}",
+        advice="Give the address of one weight file",
+    )
 
 
 def _require_plain(address: Address, file: RemoteFile) -> None:
@@ -124,12 +134,14 @@ def _of_hub(address: Address) -> Listing:
     from irwm.checkpoint.remote.web import hub_api, json_pages
 
     revision = quote(address.revision or "main", safe="")
-    (about,) = json_pages(hub_api("models", address.path, "revision", revision), address.text)
+    about = next(json_pages(hub_api("models", address.path, "revision", revision), address.text))
     commit = about.get("sha") if isinstance(about, dict) else None
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         raise RemoteError("The hub does not state the commit", file=address.text, found=printable(str(commit), 80))
     tree = json_pages(hub_api("models", address.path, "tree", commit) + "?recursive=true", address.text)
-    listed = list(_limited(each for page in tree for each in _page(address, page)))
+    listed = list(islice((each for page in tree for each in _page(address, page)), MOST_FILES + 1))
+    if len(listed) > MOST_FILES:  # those that are left out may be weights
+        raise too_many(address.text)
     inside = address.inside.strip("/")
     is_file = any(path == inside for path, *_ in listed)
     folder = posixpath.dirname(inside) if is_file else inside
@@ -157,6 +169,7 @@ def _of_web(address: Address) -> Listing:
 
     parts = urlsplit(f"{address.scheme}://{address.host}{address.path}")
     folder, name = posixpath.split(parts.path)
+    folder = folder.rstrip("/")
 
     def url_of(other: str) -> str:
         return urlunsplit((parts.scheme, parts.netloc, f"{folder}/{quote(other)}", parts.query, ""))
@@ -168,9 +181,18 @@ def _of_web(address: Address) -> Listing:
     if name.endswith(_INDEX):
         shards = _of_index(address, whole(opened, MOST_INDEX_BYTES))
         files += [_present(address, shard, described(shard, url_of(shard))) for shard in shards]
-    files += [file for other in NEXT_TO_WEIGHTS if (file := described(other, url_of(other))) is not None]
+    others = (described(other, url_of(other), wanted=False) for other in _next_to_weights())
+    files += [file for file in others if file is not None]
     ordered = tuple(sorted({file.name: file for file in files}.values(), key=lambda file: file.name))
     return Listing(address.text, address.scheme, address.host, "", name, name, ordered)
+
+
+def _next_to_weights() -> tuple[str, ...]:
+    """Files that may be next to a weight file, and that an examination reads. A web server cannot list a folder."""
+    from irwm.checkpoint.tokens import TOKENIZER_FILES
+    from irwm.checkpoint.weight_sets import ADAPTER_CONFIG
+
+    return ("config.json", *TOKENIZER_FILES, ADAPTER_CONFIG)
 
 
 def _present(address: Address, name: str, file: RemoteFile | None) -> RemoteFile:
@@ -181,13 +203,15 @@ def _present(address: Address, name: str, file: RemoteFile | None) -> RemoteFile
 
 def _of_index(address: Address, content: bytes) -> list[str]:
     """The names of the shards in an index; `irwm.checkpoint.weight_sets` checks the rest when the mirror is opened."""
+    from irwm.checkpoint.remote.web import parsed
+
     try:
-        names = set(json.loads(content)["weight_map"].values())
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        names = set(parsed(content, address.text)["weight_map"].values())
+    except (TypeError, KeyError, AttributeError) as error:
         raise RemoteError(
             "The index on the server is not one of shards", file=address.text, found=str(error)
         ) from error
-    if len(names) > MOST_FILES or not all(isinstance(name, str) and "/" not in name for name in names):
+    if len(names) > MOST_SHARDS or not all(isinstance(name, str) and "/" not in name for name in names):
         raise RemoteError("The index on the server has unusable names", file=address.text)
     return sorted(names)
 
@@ -199,20 +223,35 @@ def _of_store(address: Address) -> Listing:
     system = file_system(address.scheme)
     root = system._strip_protocol(f"{address.host}/{address.path}".rstrip("/"))  # as the system spells its keys
     with store_errors(address.text):
-        found: dict[str, Any] = system.find(root, detail=True)
-    single = root in found
-    folder = posixpath.dirname(root) if single else root
-    if single:
-        with store_errors(address.text):
-            found = system.find(folder, maxdepth=1, detail=True)
+        single = system.isfile(root)
+        folder = posixpath.dirname(root) if single else root
+        found = _next_to(system, root, folder) if single else _below(system, root, address)
     files = [
-        RemoteFile(key.removeprefix(f"{folder}/"), int(each["size"]), key, mark_of(each))
-        for key, each in found.items()
-        if each.get("type", "file") == "file"
+        RemoteFile(key.removeprefix(f"{folder}/"), int(each["size"]), key, mark_of(each)) for key, each in found.items()
     ]
     name = posixpath.basename(root if single else folder)
     ordered = tuple(sorted(files, key=lambda file: file.name))
     return Listing(address.text, address.scheme, address.host, "", name, name if single else "", ordered)
+
+
+def _below(system: Any, root: str, address: Address) -> dict[str, dict[str, Any]]:
+    """Every object below a folder, by its key."""
+    found: dict[str, dict[str, Any]] = {}
+    for _, _, files in system.walk(root, detail=True):
+        found |= {each["name"]: each for each in files.values()}
+        if len(found) > MOST_FILES:  # a bucket may have millions
+            raise too_many(address.text)
+    return found
+
+
+def _next_to(system: Any, key: str, folder: str) -> dict[str, dict[str, Any]]:
+    """An object, and the files next to it that an examination reads."""
+    found = {key: system.info(key)}
+    for name in _next_to_weights():
+        other = f"{folder}/{name}"
+        if system.isfile(other):
+            found[other] = system.info(other)
+    return found
 
 
 def mark_of(info: dict[str, Any]) -> str:
@@ -228,9 +267,5 @@ def _page(address: Address, page: Any) -> Iterator[tuple[str, int, str, str]]:
                 large = each.get("lfs") or {}
                 sha256 = str(large.get("oid", ""))
                 yield str(each["path"]), int(large.get("size", each["size"])), sha256 or str(each["oid"]), sha256
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise RemoteError("The hub's list of files is not understood", file=address.text, found=str(error)) from error
-
-
-def _limited(files: Iterator[tuple[str, int, str, str]]) -> Iterator[tuple[str, int, str, str]]:
-    return islice(files, MOST_FILES + 1)

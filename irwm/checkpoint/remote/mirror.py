@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Event, Lock, RLock
 
 from filelock import FileLock, Timeout
 
@@ -38,8 +38,12 @@ BLOCK, GAP = 64 << 10, 1 << 20
 # Bytes that are written, hashed and noted together, so that a broken connection loses no more.
 SEGMENT = 8 << 20
 _CONNECTIONS = 4
-# All mirrors together; the oldest are removed when another is made, but none that was opened within a day.
-MOST_BYTES, _KEPT_NS = 64 << 30, 24 * 3600 * 10**9
+# Bytes of one mirror, and of all. The oldest are removed when another is made, but none that was opened within a day.
+MOST_OF_ONE, MOST_BYTES, _KEPT_NS = 32 << 30, 64 << 30, 24 * 3600 * 10**9
+# Bytes of the disk that stay free, and seconds to wait for another process that reads the same files.
+_RESERVE, _LOCK_SECONDS = 1 << 30, 3600.0
+# Names of folders that are being made or removed.
+_NEW, _GONE = ".new-", ".gone-"
 Range = tuple[int, int]
 
 
@@ -124,10 +128,19 @@ class Mirror:
         with self._lock:
             if not self._missing(name, wanted):
                 return
+            self._refresh()  # another process may have fetched them
+            if not self._missing(name, wanted):
+                return
             try:
-                with FileLock(self.folder / LOCK):
+                with FileLock(self.folder / LOCK, timeout=_LOCK_SECONDS):
                     self._refresh()
                     self._fetch_all(file, self._missing(name, wanted))
+            except Timeout as error:
+                raise RemoteError(
+                    "Another process has been reading the same files for a long time",
+                    file=self.folder,
+                    advice="Wait until it is done, or stop it",
+                ) from error
             except OSError as error:
                 raise RemoteError(
                     "The local copy of a server's file cannot be written",
@@ -138,11 +151,29 @@ class Mirror:
 
     def _fetch_all(self, file: RemoteFile, missing: Sequence[Range]) -> None:
         blocks = ((start // BLOCK * BLOCK, min(-(-stop // BLOCK) * BLOCK, file.size)) for start, stop in missing)
+        asked = joined(blocks, GAP)
+        self._require_room(file, sum(stop - start for start, stop in asked))
+        ended = Event()
+        pool = ThreadPoolExecutor(_CONNECTIONS)
         try:
-            with ThreadPoolExecutor(_CONNECTIONS) as pool:
-                list(pool.map(lambda each: self._fetch(file, *each), joined(blocks, GAP)))
-        finally:
+            list(pool.map(lambda each: self._fetch(file, each, ended), asked))
+        finally:  # also after an error or an interrupt: no other range is begun, and begun ones end early
+            ended.set()
+            pool.shutdown(cancel_futures=True)
             self._refresh()
+
+    def _require_room(self, file: RemoteFile, wanted: int) -> None:
+        """Rejects ranges that do not fit on the disk, or that no model of a sensible size has."""
+        used = sum(stop - start for ranges in self._have.values() for start, stop in ranges)
+        free = shutil.disk_usage(self.folder).free - _RESERVE
+        if used + wanted > MOST_OF_ONE or wanted > free:
+            raise RemoteError(
+                "More bytes would be read from the server than there is room for",
+                file=file.name,
+                expected=f"at most {min(MOST_OF_ONE - used, max(0, free))} more bytes",
+                found=f"{wanted} bytes",
+                advice="Make room on this disk, or download the files and give their path",
+            )
 
     def _file(self, name: str) -> RemoteFile:
         return self.listing.files[self._numbers[name]]
@@ -150,7 +181,8 @@ class Mirror:
     def _data_path(self, name: str) -> Path:
         return self.folder / DATA / str(self._numbers[name])
 
-    def _fetch(self, file: RemoteFile, start: int, stop: int) -> None:
+    def _fetch(self, file: RemoteFile, part: Range, ended: Event) -> None:
+        start, stop = part
         descriptor = os.open(self._data_path(file.name), os.O_WRONLY | ALWAYS)
         segment, begin = bytearray(), start
         try:
@@ -160,6 +192,8 @@ class Mirror:
                     self._keep(file.name, descriptor, begin, bytes(segment))
                     begin += len(segment)
                     segment.clear()
+                if ended.is_set():
+                    return
         finally:
             os.close(descriptor)
 
@@ -170,21 +204,26 @@ class Mirror:
         seconds = os.fstat(descriptor).st_mtime_ns // 10**9
         utc = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         digest = hashlib.sha256(content).hexdigest()
-        line = json.dumps([name, start, start + len(content), digest, utc]).encode("utf-8") + b"\n"
+        line = json.dumps([name, start, start + len(content), digest, utc]).encode("utf-8")
+        # A line before it may have been cut short, by a full disk or a loss of power.
         with self._lock_of_notes, open(self.folder / READS, "ab") as notes:
-            notes.write(line)
+            notes.write(b"\n" + line + b"\n")
 
     def _refresh(self) -> None:
         """Reads the notes that were added since the last time."""
+        added: dict[str, list[Range]] = {}
         with suppress(FileNotFoundError), open(self.folder / READS, "rb") as notes:
             notes.seek(self._seen_bytes)
             content = notes.read()
             whole = content[: content.rfind(b"\n") + 1]
             self._seen_bytes += len(whole)
-            for line in whole.splitlines():
-                found = Fetched(*json.loads(line))
-                self._noted.append(found)
-                self._have[found.file] = joined([*self._have.get(found.file, ()), (found.start, found.stop)])
+            for line in filter(None, whole.splitlines()):
+                with suppress(ValueError, TypeError):  # cut short; its bytes are fetched again
+                    found = Fetched(*json.loads(line))
+                    self._noted.append(found)
+                    added.setdefault(found.file, []).append((found.start, found.stop))
+        for name, ranges in added.items():
+            self._have[name] = joined([*self._have.get(name, ()), *ranges])
 
     def _missing(self, name: str, wanted: Sequence[Range]) -> list[Range]:
         """The parts of ordered, disjoint ranges that are not here."""
@@ -249,7 +288,8 @@ def _real(cache: str) -> Path | None:
         base = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"
     except RuntimeError:
         return None
-    return Path(os.path.realpath(base)) / "irwm" / "mirrors"
+    # The whole path: checkpoints are opened by paths without links, and any part of this one may be a link.
+    return Path(os.path.realpath(base / "irwm" / "mirrors"))
 
 
 def mirror_of(path: str | Path) -> tuple[Mirror, str] | None:
@@ -303,7 +343,8 @@ def made(listing: Listing, root: Path | None = None) -> Mirror:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make_room(root)
             _write_new(listing, root, folder)
-        os.utime(folder / LISTING)
+        with suppress(OSError):  # a cache that cannot be written has what was read before
+            os.utime(folder / LISTING)
     except OSError as error:
         raise RemoteError(
             "The local folder for files from a server cannot be written", file=folder, found=error.strerror
@@ -312,7 +353,7 @@ def made(listing: Listing, root: Path | None = None) -> Mirror:
 
 
 def _write_new(listing: Listing, root: Path, folder: Path) -> None:
-    partial = Path(tempfile.mkdtemp(prefix=".new-", dir=root))
+    partial = Path(tempfile.mkdtemp(prefix=_NEW, dir=root))
     try:
         model, data = partial / MODEL / _folder_name(listing), partial / DATA
         model.mkdir(parents=True)
@@ -324,16 +365,31 @@ def _write_new(listing: Listing, root: Path, folder: Path) -> None:
                 with open(path, "xb") as empty:
                     empty.truncate(file.size)
         (partial / LISTING).write_text(listing.to_json(), encoding="utf-8")
-        with suppress(FileExistsError):  # another process was first
+        try:
+            os.rename(partial, folder)
+        except OSError:
+            if (folder / LISTING).exists():
+                return  # another process was first
+            _remove(folder)  # the remains of one that was half removed
             os.rename(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    """Removes a mirror. Its name is free at once, and a kill leaves nothing that looks like a mirror."""
+    gone = Path(tempfile.mkdtemp(prefix=_GONE, dir=folder.parent))
+    os.rename(folder, gone / folder.name)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _make_room(root: Path) -> None:
     """Removes the mirrors that were not opened for the longest time, until the rest is below the limit."""
     found = []
     for folder in root.iterdir():
+        if folder.name.startswith(_GONE):
+            shutil.rmtree(folder, ignore_errors=True)  # a process was killed while it removed it
+            continue
         with suppress(OSError):
             used = sum(file.stat().st_blocks * 512 for file in (folder / DATA).iterdir())
             found.append(((folder / LISTING).stat().st_mtime_ns, used, folder))
@@ -343,5 +399,5 @@ def _make_room(root: Path) -> None:
         if total <= MOST_BYTES or newest - opened < _KEPT_NS:
             return
         with suppress(OSError, Timeout), FileLock(folder / LOCK, timeout=0):
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
             total -= used

@@ -9,6 +9,8 @@ from irwm.checkpoint.remote.listing import listing_of
 from irwm.checkpoint.remote.mirror import made, mirror_of
 from irwm.errors import path_from
 
+UNVERSIONED = "The server states no versions of its files, so a change of one while it was read cannot be noticed."
+
 
 def local_path(path: str | Path) -> Path:
     """A path on this machine: that of a mirror if an address was given. The server is asked for its list of files; no
@@ -36,6 +38,5 @@ def source_notes(path: Path) -> tuple[str, ...]:
         return ()
     listing = mirrored[0].listing
     commit = f", commit {listing.commit}" if listing.commit else ""
-    return (
-        f"The files are on a server: {listing.address}{commit}. Only the bytes that are needed are read from there.",
-    )
+    said = f"The files are on a server: {listing.address}{commit}. Only the tensors that are needed are read."
+    return (said,) if listing.versioned else (said, UNVERSIONED)

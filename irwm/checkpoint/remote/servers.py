@@ -24,9 +24,11 @@ def require_allowed(server: str, what: str) -> None:
     allowed = os.environ.get(ALLOWED)
     if allowed is None:
         return
-    asked = server.casefold()
-    if any(asked == each or asked.endswith(f".{each}") for each in allowed.casefold().split()):
-        return
+    asked = _spelled(server)
+    for each in allowed.lower().split():
+        # A bucket's name may end like a host's.
+        if asked == each or ("://" not in asked + each and asked.endswith(f".{each}")):
+            return
     raise RemoteError(
         "Files on this server may not be read",
         file=what,
@@ -34,3 +36,11 @@ def require_allowed(server: str, what: str) -> None:
         found=printable(server, 120),
         advice=f"Add it on the page Settings or to {ALLOWED}, or download the files",
     )
+
+
+def _spelled(server: str) -> str:
+    """A host as it is asked: in lower case, other letters than those of ASCII encoded."""
+    try:
+        return server.lower() if server.isascii() else server.encode("idna").decode("ascii")
+    except UnicodeError:
+        return server

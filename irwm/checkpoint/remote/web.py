@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from threading import Event
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -18,9 +19,11 @@ from urllib.parse import urljoin, urlsplit
 import httpx2
 from huggingface_hub import constants, get_token
 
+from irwm.checkpoint.files import require_bounded
+from irwm.checkpoint.platform import elapsed
 from irwm.checkpoint.remote.listing import RemoteFile
 from irwm.checkpoint.remote.servers import require_allowed
-from irwm.errors import RemoteError, printable
+from irwm.errors import CheckpointError, RemoteError, printable
 
 # Seconds for a connection, and between two pieces of an answer.
 _TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
@@ -29,9 +32,16 @@ TRIES = 5
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _MOST_REDIRECTS = 5
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
-MOST_JSON_BYTES = 64 << 20
+# Of a list of files: the bytes of a page, the number of pages, and the seconds for all of them.
+MOST_PAGE_BYTES, MOST_PAGES, MOST_LISTING_SECONDS = 8 << 20, 200, 120
+# A server that sends fewer bytes within so many seconds keeps its reader waiting.
+_LEAST_BYTES, _WITHIN_SECONDS = 64 << 10, 60
+# Bytes after which the tries of a connection that breaks are counted again.
+_PROGRESS = 1 << 20
 # A server that ignores a range sends the file from its beginning; so much of it is read to reach a range.
 MOST_SKIPPED = 64 << 20
+# The longest number of bytes in a header: 2^63 has 19 digits.
+_DIGITS = 19
 _REFUSALS = {
     401: ("The server wants a login", "Log in with `hf auth login`, or give a signed address"),
     403: ("The server refuses access", "Ask its owner for access; a signed address may have expired"),
@@ -43,21 +53,66 @@ _REFUSALS = {
 }
 
 
+class RefusedError(RemoteError):
+    """A server answered with a status that means refusal.
+
+    Attributes:
+        status: of HTTP.
+    """
+
+    def __init__(self, answer: httpx2.Response, what: str) -> None:
+        self.status = answer.status_code
+        problem, advice = _REFUSALS.get(self.status, ("The server reports an error", "Try again later"))
+        super().__init__(problem, file=what, found=f"status {self.status} from {answer.url.host}", advice=advice)
+
+    @property
+    def is_absence(self) -> bool:
+        """Whether it may only mean that there is no such file. A signature holds for one file, and a store may refuse
+        to say which others it lacks; an empty file has no range."""
+        return 400 <= self.status < 500 and self.status != 429
+
+
 def json_pages(url: str, what: str) -> Iterator[Any]:
     """The JSON values of a paged answer of the hub, one after the other.
 
     Raises:
-        RemoteError: see `opened`; or the answer is not JSON.
+        RemoteError: see `opened`; or the answer is not JSON, or longer than any list of files.
     """
     page: str | None = url
+    began, pages = elapsed(), 0
     while page is not None:
-        with opened(page, what, hub=True) as found:
-            content = _all_of(found.answer, MOST_JSON_BYTES, what)
-            page = found.answer.links.get("next", {}).get("url")
+        pages += 1
+        if pages > MOST_PAGES or elapsed() - began > MOST_LISTING_SECONDS:
+            raise RemoteError("The server's list of files does not end", file=what, found=f"{pages - 1} pages")
+        content, page = _page(page, what)
+        yield parsed(content, what)
+
+
+def _page(url: str, what: str) -> tuple[bytes, str | None]:
+    """One page, and the address of the next one; repeated as a whole if the connection breaks."""
+    for tried in range(TRIES + 1):
         try:
-            yield json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise RemoteError("The server's answer is not JSON", file=what, found=printable(str(error), 80)) from error
+            with opened(url, what, hub=True) as found:
+                content = _all_of(found.answer, MOST_PAGE_BYTES, what)
+                following = found.answer.links.get("next", {}).get("url")
+                return content, None if following is None else urljoin(url, following)
+        except httpx2.TransportError as error:
+            if tried == TRIES:
+                raise _unreachable(what, error) from error
+    raise AssertionError("the last try returns or raises")
+
+
+def parsed(content: bytes, what: str) -> Any:
+    """The JSON value of a server's answer.
+
+    Raises:
+        RemoteError: it is not JSON, or would take far more memory than its bytes.
+    """
+    try:
+        require_bounded(content, Path(what), "answer of the server")
+        return json.loads(content)
+    except (ValueError, RecursionError, CheckpointError) as error:
+        raise RemoteError("The server's answer is not JSON", file=what, found=printable(str(error), 80)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +159,14 @@ def opened(url: str, what: str, *, asked: Mapping[str, str] | None = None, hub: 
 
 
 def _answer(held: ExitStack, url: str, what: str, headers: Mapping[str, str]) -> httpx2.Response:
-    require_allowed(urlsplit(url).hostname or "", what)
+    require_allowed(_host(url, what), what)
     sent = {"Accept-Encoding": "identity", **headers}
     for tried in range(TRIES + 1):
         wait = min(_FIRST_WAIT * 2**tried, _LONGEST_WAIT)
         try:
             answer = held.enter_context(_client().stream("GET", url, headers=sent))
+        except (httpx2.InvalidURL, ValueError) as error:  # of a redirect; UnicodeError is one too
+            raise _unusable(url, what) from error
         except httpx2.HTTPError as error:
             if tried == TRIES or not isinstance(error, httpx2.TransportError):
                 raise _unreachable(what, error) from error
@@ -120,6 +177,17 @@ def _answer(held: ExitStack, url: str, what: str, headers: Mapping[str, str]) ->
             held.close()
         Event().wait(wait)
     return answer
+
+
+def _host(url: str, what: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError as error:
+        raise _unusable(url, what) from error
+
+
+def _unusable(url: str, what: str) -> RemoteError:
+    return RemoteError("The server gives an unusable address", file=what, found=printable(url, 120))
 
 
 @lru_cache(maxsize=1)  # connections are kept open between requests
@@ -140,8 +208,11 @@ def _token_for(url: str) -> dict[str, str]:
 
 
 def _redirected(url: str, place: str, what: str, count: int) -> str:
-    found = urljoin(url, place)
-    scheme = urlsplit(found).scheme
+    try:
+        found = urljoin(url, place)
+        scheme = urlsplit(found).scheme
+    except ValueError as error:
+        raise _unusable(place, what) from error
     if count > _MOST_REDIRECTS:
         raise RemoteError("The server redirects too often", file=what, expected=f"at most {_MOST_REDIRECTS} times")
     if scheme not in ("http", "https") or (scheme == "http" and urlsplit(url).scheme == "https"):
@@ -151,10 +222,8 @@ def _redirected(url: str, place: str, what: str, count: int) -> str:
 
 
 def _require_success(answer: httpx2.Response, what: str) -> None:
-    if answer.status_code < 300:
-        return
-    problem, advice = _REFUSALS.get(answer.status_code, ("The server reports an error", "Try again later"))
-    raise RemoteError(problem, file=what, found=f"status {answer.status_code} from {answer.url.host}", advice=advice)
+    if answer.status_code >= 300:
+        raise RefusedError(answer, what)
 
 
 def _asked_wait(answer: httpx2.Response, what: str) -> float:
@@ -184,20 +253,25 @@ def _unreachable(what: str, error: Exception) -> RemoteError:
     )
 
 
-def described(name: str, url: str) -> RemoteFile | None:
+def described(name: str, url: str, *, wanted: bool = True) -> RemoteFile | None:
     """A file on a web server; None if there is none.
 
+    Args:
+        wanted: whether it must be readable. A file that is only looked for is absent if the server refuses it.
+
     Raises:
-        RemoteError: the server does not state its size.
+        RemoteError: the server refuses it, or does not state its size.
     """
     try:
         # Not HEAD, which signed addresses do not allow.
         with opened(url, name, asked={"Range": "bytes=0-0"}) as found:
             size, etag = _total(found.answer), _etag(found.answer)
-    except RemoteError as error:
-        if "status 404" in (error.found or "") or "status 410" in (error.found or ""):
+    except RefusedError as error:
+        if error.status in (404, 410) or (not wanted and error.is_absence):
             return None
         raise
+    if size is None and not wanted:
+        return None
     if size is None:
         raise RemoteError(
             "The server does not state the size of the file", file=name, advice="Download the file and give its path"
@@ -214,7 +288,7 @@ def _total(answer: httpx2.Response) -> int | None:
     total = answer.headers.get("Content-Range", "").rpartition("/")[2]
     if answer.status_code != 206:
         total = answer.headers.get("Content-Length", "")
-    return int(total) if total.isdecimal() else None
+    return int(total) if total.isdecimal() and len(total) <= _DIGITS else None
 
 
 def whole(file: RemoteFile, most: int) -> bytes:
@@ -228,7 +302,7 @@ def whole(file: RemoteFile, most: int) -> bytes:
 
 def _all_of(answer: httpx2.Response, most: int, what: str) -> bytes:
     content = bytearray()
-    for piece in answer.iter_raw():
+    for piece in _steady(answer, what):
         content += piece
         if len(content) > most:
             raise RemoteError("The server's answer is larger than any real one", file=what, expected=f"{most} bytes")
@@ -241,24 +315,24 @@ def pieces(file: RemoteFile, start: int, stop: int, *, hub: bool) -> Iterator[by
     Raises:
         RemoteError: see `opened`; the file is no longer the one that was listed; or the server sends no ranges.
     """
-    done, tried = start, 0
+    done, tried, counted = start, 0, start
     while done < stop:
-        before = done
         try:
             with opened(file.url, file.name, asked={"Range": f"bytes={done}-{stop - 1}"}, hub=hub) as found:
                 _require_version(found, file, hub=hub)
                 for piece in _of_range(found.answer, file, done, stop):
                     done += len(piece)
                     yield piece
-        except httpx2.TransportError as error:
-            tried = 0 if done > before else tried + 1
+            error: Exception = EOFError(f"the answer ended {stop - done} bytes too early")
+        except httpx2.TransportError as broken:
+            error = broken
+        if done < stop:
+            # A server that breaks each connection after a few bytes must not be asked forever.
+            tried = tried + 1 if done - counted < _PROGRESS else 1
+            counted = done if tried == 1 else counted
             if tried > TRIES:
                 raise _unreachable(file.name, error) from error
-            continue
-        if done < stop:
-            tried = 0 if done > before else tried + 1
-            if tried > TRIES:
-                raise _unreachable(file.name, EOFError(f"the answer ended {stop - done} bytes too early"))
+            Event().wait(min(_FIRST_WAIT * 2**tried, _LONGEST_WAIT))
 
 
 def _of_range(answer: httpx2.Response, file: RemoteFile, start: int, stop: int) -> Iterator[bytes]:
@@ -284,7 +358,7 @@ def _of_range(answer: httpx2.Response, file: RemoteFile, start: int, stop: int) 
     else:
         skip = start
     left = stop - start
-    for piece in answer.iter_raw():
+    for piece in _steady(answer, file.name):
         dropped = min(skip, len(piece))
         skip -= dropped
         kept = piece[dropped : dropped + left]
@@ -293,6 +367,28 @@ def _of_range(answer: httpx2.Response, file: RemoteFile, start: int, stop: int) 
             yield kept
         if not left:
             return
+
+
+def _steady(answer: httpx2.Response, what: str) -> Iterator[bytes]:
+    """The pieces of an answer, as long as enough of them arrive.
+
+    Raises:
+        RemoteError: they arrive too slowly.
+    """
+    since, count = elapsed(), 0
+    for piece in answer.iter_raw():
+        count += len(piece)
+        if elapsed() - since > _WITHIN_SECONDS:
+            if count < _LEAST_BYTES:
+                raise RemoteError(
+                    "The server sends too slowly",
+                    file=what,
+                    expected=f"{_LEAST_BYTES} bytes in {_WITHIN_SECONDS} s",
+                    found=f"{count} bytes",
+                    advice="Try again later; what was read is kept",
+                )
+            since, count = elapsed(), 0
+        yield piece
 
 
 def _require_version(found: Answered, file: RemoteFile, *, hub: bool) -> None:

@@ -9,10 +9,11 @@ of a file is compared with its state when it was opened. A file on a server is r
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,6 +255,26 @@ def read_into(descriptor: int, path: Path, offset: int, target: memoryview) -> N
         if count == 0:
             raise changed(path, f"the file ends at byte {offset + done}, {len(target) - done} bytes too early")
         done += count
+
+
+def digest_of(
+    descriptor: int, path: Path, start: int, stop: int, advance: Callable[[int], None] = lambda count: None
+) -> str:
+    """Hex SHA-256 of the bytes from `start` to `stop` of a file that `open_regular` opened.
+
+    Args:
+        advance: called with the number of bytes before each piece is read; its exceptions are propagated.
+
+    Raises:
+        As `read_into`.
+    """
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(min(CHUNK, max(0, stop - start))))
+    for begin in range(start, stop, CHUNK):
+        piece = buffer[: min(CHUNK, stop - begin)]
+        advance(len(piece))
+        read_into(descriptor, path, begin, piece)
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def read_small(path: Path, limit: int, what: str, folder: Path | None = None) -> bytes:

@@ -5,7 +5,6 @@ Anyone can check a release with `sha256sum -c SHA256SUMS`, without this program 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import stat
@@ -14,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from irwm.checkpoint.files import (
-    CHUNK,
     changed,
+    digest_of,
     open_regular,
-    read_into,
     read_small,
     require_inside,
     resolved,
@@ -162,17 +160,11 @@ def verify_manifest(
 
 
 def _digest(path: Path, advance: Callable[[int], None]) -> str:
-    digest = hashlib.sha256()
     with open_regular(path) as (descriptor, state):
-        buffer = memoryview(bytearray(min(CHUNK, state.size)))
-        for begin in range(0, state.size, CHUNK):
-            piece = buffer[: min(CHUNK, state.size - begin)]
-            advance(len(piece))
-            read_into(descriptor, path, begin, piece)
-            digest.update(piece)
+        found = digest_of(descriptor, path, 0, state.size, advance)
         if os.fstat(descriptor).st_size != state.size:
             raise changed(path, "a size that changed during the check")
-    return digest.hexdigest()
+    return found
 
 
 def _sizes(folder: Path) -> dict[str, int]:

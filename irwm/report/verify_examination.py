@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from pathlib import Path
 from irwm import Checkpoint, Key, open_suspect
 from irwm.answers.recorded_responses import holds_responses
 from irwm.answers.suspect import GeneratingSuspect, open_generated
-from irwm.checkpoint.files import CHUNK, open_regular, read_into, resolved
+from irwm.checkpoint.files import CHUNK, digest_of, open_regular, resolved
 from irwm.checkpoint.model import folder_of
 from irwm.checkpoint.remote.mirror import joined
 from irwm.checkpoint.remote.opening import server_of
@@ -206,12 +205,7 @@ def _differing(folder: Path, file: schema.SourceFile) -> int:
             if not 0 <= start < stop or read > 2 * state.size + CHUNK:
                 differ += 1
                 continue
-            digest = hashlib.sha256()
-            for begin in range(start, stop, CHUNK):
-                piece = bytearray(min(CHUNK, stop - begin))
-                read_into(descriptor, folder / file["name"], begin, memoryview(piece))
-                digest.update(piece)
-            differ += digest.hexdigest() != part["sha256"]
+            differ += digest_of(descriptor, folder / file["name"], start, stop) != part["sha256"]
     return differ
 
 
@@ -259,13 +253,8 @@ def _against_own_manifest(item: Checkpoint | GeneratingSuspect) -> list[str]:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with open_regular(path) as (descriptor, state):
-        for start in range(0, state.size, CHUNK):
-            piece = bytearray(min(CHUNK, state.size - start))
-            read_into(descriptor, path, start, memoryview(piece))
-            digest.update(piece)
-    return digest.hexdigest()
+        return digest_of(descriptor, path, 0, state.size)
 
 
 def check_key(document: schema.Report, key: Key) -> Check:

@@ -10,6 +10,7 @@ import os
 import re
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 # Unicode's Default_Ignorable_Code_Point without the two joiners, which some scripts need: two names that differ only in
 # these characters look the same.
@@ -155,8 +156,15 @@ class CheckpointError(IrwmError):
 class RemoteError(IrwmError):
     """A checkpoint on a server cannot be read; what was read before is kept.
 
-    It is no CheckpointError: the checkpoint may be intact, so no code must go on without what it could not read.
+    It is no CheckpointError: the checkpoint may be intact, so no code must continue without what it could not read.
+
+    Args:
+        as `IrwmError`; without `advice`, the reader is advised to download the files.
     """
+
+    def __init__(self, problem: str, *, advice: str | None = None, **details: str | Path | None) -> None:
+        given: Any = details
+        super().__init__(problem, advice=advice or "Download the files and give their path", **given)
 
 
 class NotACheckpointError(CheckpointError):

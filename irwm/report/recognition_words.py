@@ -122,6 +122,8 @@ def parts_read(source: schema.Source) -> Markup:
     read = size(sum(part["stop"] - part["start"] for part in ranges))
     of = size(sum(file["bytes"] for file in source["files"]))
     said = "{} of {}, in {} ranges. The numbers file has the SHA-256 and the time of each"
+    if not all(file["etag"] for file in source["files"]):
+        said += ". The server states no versions, so a change of a file while it was read would not be noticed"
     return _say(said, read, of, number(len(ranges)))
 
 

@@ -167,6 +167,7 @@ def test_faults_of_a_server_are_typed_errors(hub: Hub, demo_path: Path, fault: A
     with pytest.raises(RemoteError, match=said) as caught:
         suspect.embedding()
     assert caught.value.file
+    assert caught.value.advice
     hub.fault = None
     assert suspect.embedding().shape == (suspect.vocab_size, suspect.hidden_size)
 

@@ -12,7 +12,7 @@ import pytest
 
 import irwm
 from irwm.checkpoint.remote.opening import local_path
-from irwm.report import from_json
+from irwm.report import from_json, recognition_words
 from irwm.report.consistency import contradictions
 from irwm.report.verify_examination import check_item, wrong_in_item
 from storage import Jobs, Vault
@@ -46,6 +46,11 @@ def test_suspect_on_a_server_is_found_by_its_address(
     page = jobs.files(job.id).read(job.result["html"]).decode()
     assert ADDRESS in page
     assert hub.commit in page
+    assert "not hashed" not in page
+    assert "no versions" not in page
+    unversioned = copy.deepcopy(source)
+    unversioned["files"][0]["etag"] = ""
+    assert "no versions" in recognition_words.parts_read(unversioned)
 
     assert contradictions(document) == []
     for wrong in (

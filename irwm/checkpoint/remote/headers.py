@@ -23,7 +23,7 @@ _SMALL = ("data.pkl", "byteorder", "version", ".format_version")
 
 def readable_prefixes(parser: str, path: Path, size: int) -> Iterator[tuple[int, bool]]:
     """Yields how many bytes from the file's beginning another process can read, and whether these are all that it
-    needs. The caller goes on until the header lies within them. For a file on this machine, that is the whole file.
+    needs. The caller continues until the header lies within them. For a file on this machine, that is the whole file.
 
     Args:
         parser: "gguf_parser", or "torch_parser", which reads the list at an archive's end.

@@ -470,6 +470,16 @@ def test_neighbours_that_a_server_refuses_are_absent(hub: Hub, demo_path: Path, 
     assert suspect.vocab_size == 4096
 
 
+@pytest.mark.parametrize("status", [408, 425])
+def test_neighbours_that_a_server_may_deliver_later_are_not_absent(hub: Hub, demo_path: Path, status: int) -> None:
+    """Without the tokenizer a suspect would be read in another way."""
+    put(hub, demo_path)
+    refuse = answers(status)
+    hub.fault = lambda handler, file, start, stop: file.suffix == ".json" and refuse(handler, file, start, stop)
+    with pytest.raises(RemoteError):
+        irwm.open_checkpoint(f"{hub.store}/signed/model.safetensors?signature=abc")
+
+
 def test_list_of_files_that_does_not_end_is_refused(hub: Hub, demo_path: Path) -> None:
     put(hub, demo_path)
     hub.page = 0

@@ -31,7 +31,7 @@ _TIMEOUT = httpx2.Timeout(30.0, connect=15.0)
 TRIES = 5
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _MOST_REDIRECTS = 5
-_TRANSIENT = frozenset({429, 500, 502, 503, 504})
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 # Of a list of files: the bytes of a page, the number of pages, and the seconds for all of them.
 MOST_PAGE_BYTES, MOST_PAGES, MOST_LISTING_SECONDS = 8 << 20, 200, 120
 # A server that sends fewer bytes within so many seconds keeps its reader waiting.
@@ -68,8 +68,9 @@ class RefusedError(RemoteError):
     @property
     def is_absence(self) -> bool:
         """Whether it may only mean that there is no such file. A signature holds for one file, and a store may refuse
-        to say which others it lacks; an empty file has no range."""
-        return 400 <= self.status < 500 and self.status != 429
+        to say which others it lacks; an empty file has no range. A server that asks to try again says nothing about
+        the file."""
+        return 400 <= self.status < 500 and self.status not in _TRANSIENT
 
 
 def json_pages(url: str, what: str) -> Iterator[Any]:

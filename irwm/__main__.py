@@ -190,7 +190,7 @@ def _detect(given: argparse.Namespace) -> int:
             _print_findings(found)
         return code
     rows = [_suspect(given, several.name_of(path), path, original, keys) for path in several.paths]
-    passed_over = [*several.refused, *several.too_deep, *(["more files than are searched"] if several.cut else [])]
+    passed_over = [*several.refused, *several.too_deep, *(["files beyond the search limit"] if several.cut else [])]
     not_cleared = ["inconclusive"] if passed_over or any(row["error"] for row in rows) else []
     code = _code([*not_cleared, *(each["verdict"] for row in rows for each in row["keys"])])
     if given.json:

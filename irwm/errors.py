@@ -58,7 +58,7 @@ class IrwmError(Exception):
             ("File", self.file),
             ("Tensor", self.tensor),
             ("Expected", self.expected),
-            ("Found", self.found),
+            ("Actual", self.found),
         ):
             if value is not None:
                 parts.append(f"{label}: {printable(value)}.")
@@ -164,7 +164,7 @@ class RemoteError(IrwmError):
 
     def __init__(self, problem: str, *, advice: str | None = None, **details: str | Path | None) -> None:
         given: Any = details
-        super().__init__(problem, advice=advice or "Download the files and give their path", **given)
+        super().__init__(problem, advice=advice or "Download the files and enter their path", **given)
 
 
 class NotACheckpointError(CheckpointError):

@@ -117,12 +117,12 @@ class Signature:
         """
         fields = _fields(values, {"scheme", "public_key", "signature", "certificates"}, "the signature")
         if fields["scheme"] != SCHEME:
-            raise SignatureError("the signature is of an unknown scheme", expected=SCHEME, found=repr(fields["scheme"]))
+            raise SignatureError("the signature uses an unknown scheme", expected=SCHEME, found=repr(fields["scheme"]))
         _require_hex(fields["public_key"], _HEX_32, "the public key")
         _require_hex(fields["signature"], _HEX_64, "the signature")
         certificates = fields["certificates"]
         if type(certificates) is not list or len(certificates) > MOST_CERTIFICATES:
-            raise SignatureError(f"the certificates are not a list of at most {MOST_CERTIFICATES}")
+            raise SignatureError(f"the certificates are not a list with at most {MOST_CERTIFICATES} entries")
         return cls(fields["public_key"], fields["signature"], tuple(map(Certificate.from_dict, certificates)))
 
 
@@ -139,7 +139,7 @@ def verify(message: bytes, signature: Signature, purpose: bytes = REPORT) -> str
     signature = Signature.from_dict(signature.to_dict())
     if not _fits(signature.public_key, purpose + message, signature.signature):
         raise SignatureError(
-            "the signature does not fit what was signed",
+            "the signature does not match the signed content",
             found=f"public key {signature.public_key}",
             advice="the file was changed after it was signed, or the signature belongs to another file",
         )
@@ -148,16 +148,16 @@ def verify(message: bytes, signature: Signature, purpose: bytes = REPORT) -> str
     for certificate in signature.certificates:
         name = f"the certificate of identity {certificate.number}"
         if key is not None and certificate.previous_public_key != key:
-            raise SignatureError(f"{name} does not follow from the one before it", expected=key)
+            raise SignatureError(f"{name} does not follow from the previous one", expected=key)
         if before is not None and (certificate.vault != before.vault or certificate.number <= before.number):
-            raise SignatureError(f"{name} is of another vault, or out of order")
+            raise SignatureError(f"{name} belongs to another vault, or is out of order")
         signed = CERTIFICATE + certificate.signed_bytes()
         if not _fits(certificate.previous_public_key, signed, certificate.signature):
             raise SignatureError(f"{name} was not signed by the identity before it")
         key, before = certificate.public_key, certificate
     if key is not None and key != signature.public_key:
         raise SignatureError(
-            "the certificates lead to another identity than the one that signed",
+            "the certificates do not lead to the identity that signed",
             expected=signature.public_key,
             found=key,
         )
@@ -171,7 +171,7 @@ def check_purpose(purpose: bytes) -> None:
         SignatureError
     """
     if not isinstance(purpose, bytes) or not _PURPOSE.fullmatch(purpose) or purpose == CERTIFICATE:
-        raise SignatureError("this is not the purpose of a signature", expected=repr(REPORT), found=repr(purpose))
+        raise SignatureError("this is not a valid purpose for a signature", expected=repr(REPORT), found=repr(purpose))
 
 
 def public_hex(private: Ed25519PrivateKey) -> str:

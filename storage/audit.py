@@ -121,7 +121,7 @@ class AuditState:
         """
         if not self.fits(sealer):
             raise AuditBrokenError(
-                "the recorded end of the audit log, or the vault's header, was altered, so no entry is added",
+                "the recorded end of the audit log, or the vault's header, was altered, so no new entry is added",
                 advice="keep a copy of this vault as evidence and restore a backup",
             )
 
@@ -175,7 +175,7 @@ def append(
         )
     except sqlite3.IntegrityError:
         raise AuditBrokenError(
-            f"the audit log already has an entry {sequence} that the vault did not write",
+            f"the audit log already contains an entry {sequence} that the vault did not write",
             advice="keep a copy of this vault as evidence and restore a backup",
         ) from None
     db.table("audit_state").update(1, _state_row(sealer, sequence, digest, before.header))
@@ -221,7 +221,7 @@ def require_header(db: sqlite_utils.Database, head: header.Header, sealer: Seale
     opens = newest is None or any(_opened(row, sealer) is not None for row in chain([newest], rows))
     if head.key_id != sealer.key_id or not opens:
         raise DatabaseDamagedError(
-            "this passphrase fits the vault's header, but the header does not belong to the rest of the vault: "
+            "this passphrase matches the vault's header, but the header does not belong to the rest of the vault: "
             "an attacker or a restore may have replaced it with the header of an earlier passphrase",
             file=file,
             advice="keep this file as evidence and restore a backup",
@@ -300,7 +300,7 @@ def verify(db: sqlite_utils.Database, vault: str, sealer: Sealer | None, known_h
     if broken is None:
         broken = _end_fault(recorded, sealer, expected, previous)
     if broken is None and not known:
-        broken = (expected + 1, "the head of the earlier report does not occur in this log")
+        broken = (expected + 1, "the log head stated in the earlier report does not occur in this log")
     number, reason = broken if broken is not None else (None, "")
     return AuditCheck(broken is None, total, recorded.head, number, reason, sealer is not None)
 
@@ -309,7 +309,7 @@ def _entry_fault(row: Row, vault: str, sealer: Sealer | None, expected: int, pre
     if row["seq"] != expected:
         return expected, f"entry {expected} is missing"
     if row["previous"] != previous:
-        return expected, f"entry {expected} does not follow from the one before it"
+        return expected, f"entry {expected} does not follow from the previous one"
     plain = (row["time"], row["event"], row["previous"], row["details_sha256"])
     whole = type(row["version"]) is int and type(row["details"]) is bytes and all(type(p) is str for p in plain)
     if (
@@ -324,13 +324,16 @@ def _entry_fault(row: Row, vault: str, sealer: Sealer | None, expected: int, pre
 
 def _end_fault(recorded: AuditState, sealer: Sealer | None, last: int, head: str) -> tuple[int, str] | None:
     if sealer is not None and not recorded.fits(sealer):
-        return last + 1, "the recorded end of the log, or the header, was altered: entries may have been cut off"
+        return last + 1, "the recorded end of the log, or the header, was altered: entries may have been removed"
     if recorded.count > last:
-        return last + 1, f"entry {last + 1} and what followed it, up to entry {recorded.count}, were cut off"
+        return (
+            last + 1,
+            f"the log was cut off before entry {last + 1}, but the vault recorded entries up to {recorded.count}",
+        )
     if recorded.count < last:
         return recorded.count + 1, f"entry {recorded.count + 1} was not written by this vault"
     if recorded.head != head:
-        return last, f"entry {last} is not the one the vault recorded as its last"
+        return last, f"entry {last} is not the one that the vault recorded as the last"
     return None
 
 

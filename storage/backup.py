@@ -72,7 +72,7 @@ def back_up(home: Path, target: Path | None = None, *, now: Callable[[], datetim
             _refuse_damaged(partial, source.path)
             publish_new(partial, target)
         except FileExistsError:
-            raise VaultExistsError("a file with the backup's name exists already", file=target) from None
+            raise VaultExistsError("a file with the name of the backup already exists", file=target) from None
         except OSError as error:
             raise StorageError("the backup cannot be written", file=target, found=str(error)) from error
         finally:
@@ -126,7 +126,7 @@ def inspect(source: Path, passphrase: str, one_try: AbstractContextManager[None]
             times = db.execute("SELECT time FROM audit ORDER BY seq DESC LIMIT 1").fetchall()
             return BackupFacts(head.id, audit.state(db).count, str(times[0][0]) if times else "")
     except DAMAGED as error:
-        raise DatabaseDamagedError("this file is not a sound backup", file=source, found=in_words(error)) from error
+        raise DatabaseDamagedError("this file is not a valid backup", file=source, found=in_words(error)) from error
 
 
 def _refuse_dear(cost: Cost, source: Path) -> None:
@@ -134,9 +134,10 @@ def _refuse_dear(cost: Cost, source: Path) -> None:
         raise CostError(
             "this backup needs more memory or time for a passphrase check than is allowed here",
             file=source,
-            expected=f"{MOST_BACKUP_MEMORY_KIB} KiB at most, and {MOST_BACKUP_WORK_KIB} KiB times passes",
+            expected=f"at most {MOST_BACKUP_MEMORY_KIB} KiB, and at most {MOST_BACKUP_WORK_KIB} for KiB times passes",
             found=f"{cost.memory_kib} KiB, {cost.passes} passes",
-            advice="if you made it with this cost yourself, stop the app and copy it to vault.sqlite3 in its folder",
+            advice="if you made the backup with this cost yourself, stop the app and copy the backup to vault.sqlite3 "
+            "in the app's folder",
         )
 
 
@@ -158,10 +159,10 @@ def _refuse_foreign(conn: sqlite3.Connection, source: Path) -> None:
     """Refuses a file that is not a vault of plain tables before any query: to query a view is to run its SQL."""
     faults = []
     if conn.execute("PRAGMA application_id").fetchone()[0] != VAULT_SCHEMA.application_id:
-        faults.append("it is not a vault of this application")
+        faults.append("the file is not a vault of this application")
     faults += foreign_objects(conn, VAULT_SCHEMA)
     if faults:
-        raise DatabaseDamagedError("this file is not a sound backup", file=source, found="; ".join(faults[:3]))
+        raise DatabaseDamagedError("this file is not a valid backup", file=source, found="; ".join(faults[:3]))
 
 
 def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) -> Path | None:
@@ -196,7 +197,7 @@ def restore(source: Path, home: Path, *, now: Callable[[], datetime] = utc_now) 
         aside = _set_aside(vault, now) if os.path.lexists(vault) else None
         os.replace(partial, vault)
     except DAMAGED as error:
-        raise DatabaseDamagedError("this file is not a sound backup", file=source, found=in_words(error)) from error
+        raise DatabaseDamagedError("this file is not a valid backup", file=source, found=in_words(error)) from error
     except OSError as error:
         raise StorageError("the backup cannot be restored", file=vault, found=str(error)) from error
     finally:
@@ -240,7 +241,9 @@ def _set_aside(vault: Path, now: Callable[[], datetime]) -> Path:
             conn.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StorageBusyError("the vault is in use", file=vault, advice="stop other processes first") from error
+            raise StorageBusyError(
+                "the vault is in use", file=vault, advice="first stop the other processes that use the vault"
+            ) from error
     except DAMAGED:
         pass  # damaged, which is why it is replaced; it is kept with its side files
     # A log left next to the new vault would be replayed into it.
@@ -251,7 +254,9 @@ def _set_aside(vault: Path, now: Callable[[], datetime]) -> Path:
         # A second name, so that there is a vault at every moment.
         os.link(vault, aside, follow_symlinks=False)
     except FileExistsError:
-        raise VaultExistsError("the name for the vault that is set aside is taken", file=aside) from None
+        raise VaultExistsError(
+            "the previous vault cannot be kept, because a file with its new name already exists", file=aside
+        ) from None
     except (OSError, NotImplementedError):
         os.rename(vault, aside)
     return aside

@@ -22,7 +22,7 @@ def json_bytes(value: Any, what: str = "the value") -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise RecordValueError(
             f"{what} cannot be stored as JSON",
-            expected="text keys, text, finite numbers, true, false, null, lists and objects of them",
+            expected="text, finite numbers, true, false, null, and lists or objects of these, with text as keys",
             found=str(error),
         ) from error
 
@@ -46,7 +46,7 @@ def optional_text(**values: str) -> None:
     """
     for name, value in values.items():
         if not isinstance(value, str):
-            raise RecordValueError(f"{name} is not text", expected="text, or an empty one", found=repr(value))
+            raise RecordValueError(f"{name} is not text", expected="text, which may be empty", found=repr(value))
 
 
 def limited_text(what: str, text: str, most: int) -> None:
@@ -90,14 +90,14 @@ def checked_time(name: str, text: str) -> str:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
-            raise ValueError("it names no time zone")
+            raise ValueError("the time zone is missing")
         if not moment.utcoffset():
             return text
         return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError) as error:
         raise RecordValueError(
             f"{name} is not a time",
-            expected="ISO 8601 with its zone, such as 2026-01-31T12:00Z",
+            expected="ISO 8601 with a time zone, such as 2026-01-31T12:00Z",
             found=f"{text!r} ({error})",
         ) from None
 

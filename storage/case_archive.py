@@ -38,25 +38,25 @@ SUMS_NAME = "SHA256SUMS"
 # The earliest time that a ZIP can hold: the archive's own times have no meaning, those in case.json do.
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 README = """\
-This is a case of IRWM Studio, in its state in the vault at the time given in case.json.
+This archive contains a case from IRWM Studio, as it was in the vault at the time given in case.json.
 
-To check that no file was damaged since the case was packed, unpack it and run in its folder:
+To check that no file has been damaged since the archive was made, unpack it and run this command in its folder:
 
     sha256sum -c SHA256SUMS
 
-SHA256SUMS is in the same archive as the files it lists, so anyone who changes a file can change it too. Two other
-records reveal this: the vault's audit log, whose entry about this export holds the SHA-256 of SHA256SUMS, and the
-signature of each report.
+SHA256SUMS is in the same archive as the files it lists, so anyone who changes a file can change SHA256SUMS, too. Two
+other records reveal such a change: the vault's audit log, whose entry about this export contains the SHA-256 of
+SHA256SUMS, and the signature of each report.
 {reports}
-The finding.json of each run is the vault's own copy of the finding; its formatting differs from the report's.
+The finding.json of each run is the vault's own copy of the finding. Its formatting differs from that in the report.
 
 case.json lists the items, notes and findings in the order in which they were filed, with times in UTC, and the
 entries of the vault's audit log about this case. The log's head and number of entries are those at the time of export.
-It contains names of people, of models and of folders on the examiner's computer as they were filed.
+case.json also contains the names of people, models and folders on the examiner's computer, as they were filed.
 """
 REPORTS = """
-Each report can be checked without the vault (docs/verifying.md). Use the installed command irwm, and never
-python -m irwm in this folder: Python would then run files of this folder that have the names of its modules.
+Each report can be checked without the vault (docs/verifying.md). Use the installed command irwm. Never run
+python -m irwm in this folder: Python would then run files in this folder that have the names of its modules.
 
 {commands}
 """
@@ -256,4 +256,6 @@ def _remove(path: Path) -> None:
 
 
 def _exists(target: Path) -> VaultExistsError:
-    return VaultExistsError("a file with the archive's name exists already", file=target, advice="choose another name")
+    return VaultExistsError(
+        "a file with the name of the archive already exists", file=target, advice="choose another name"
+    )

@@ -268,9 +268,9 @@ def _checked_files(files: Mapping[str, tuple[int, str]]) -> dict[str, list[Any]]
     checked: dict[str, list[Any]] = {}
     for name, pair in files.items():
         if not isinstance(name, str) or not name:
-            raise RecordValueError("a file of the item has no name", found=repr(name))
+            raise RecordValueError("a file in the item has no name", found=repr(name))
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or type(pair[0]) is not int or pair[0] < 0:
-            raise RecordValueError("a file of the item has no size", file=name, expected="bytes and SHA-256")
+            raise RecordValueError("a file in the item has no size", file=name, expected="size in bytes and SHA-256")
         checked[name] = [pair[0], checked_manifest({name: pair[1]})[name]]
     return checked
 
@@ -283,7 +283,7 @@ def _checked_contents(files: Mapping[str, bytes]) -> dict[str, bytes]:
         if not plain_name(name) or name.lower() in seen:
             raise RecordValueError(
                 "each file filed with an investigation needs a unique plain name",
-                expected=f"letters, digits, dots, dashes and underscores; not {FINDING_NAME}",
+                expected=f"letters, digits, dots, dashes and underscores, but not {FINDING_NAME}",
                 found=repr(name),
             )
         if not isinstance(content, (bytes, bytearray)):
@@ -293,9 +293,9 @@ def _checked_contents(files: Mapping[str, bytes]) -> dict[str, bytes]:
     if total > MOST_RUN_FILE_BYTES:
         raise RecordValueError(
             "the files filed with an investigation are too large",
-            expected=f"at most {MOST_RUN_FILE_BYTES} bytes in all",
+            expected=f"at most {MOST_RUN_FILE_BYTES} bytes in total",
             found=f"{total} bytes",
-            advice="file reports only; leave the models where they are",
+            advice="add only reports; leave the models where they are",
         )
     return {name: bytes(files[name]) for name in sorted(files)}
 

@@ -175,7 +175,7 @@ class DatabaseFile:
                     file=self.path,
                     expected=str(self.schema.version),
                     found=str(version),
-                    advice="open it again",
+                    advice=f"open the {self.schema.what} again",
                 )
             yield db
 
@@ -210,7 +210,7 @@ class DatabaseFile:
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
         if application != self.schema.application_id:
             raise DatabaseDamagedError(
-                f"this file is not a {self.schema.what} of this application, or its first page was lost",
+                f"this file is not a {self.schema.what} of this application, or its first page is missing",
                 file=self.path,
                 advice=self.schema.remedy,
             )
@@ -220,11 +220,11 @@ class DatabaseFile:
                 file=self.path,
                 expected=f"schema {self.schema.version} or older",
                 found=f"schema {version}",
-                advice="use that newer version; the file was not changed",
+                advice="use the newer version; the file was not changed",
             )
         if faults := foreign_objects(db.conn, self.schema):
             raise DatabaseDamagedError(
-                f"the tables of the {self.schema.what} are not those of this application",
+                f"the tables in the {self.schema.what} do not belong to this application",
                 file=self.path,
                 found="; ".join(faults[:3]),
                 advice=f"keep the file as evidence, and {self.schema.remedy}",
@@ -260,7 +260,7 @@ class DatabaseFile:
             )
         if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and self._no_room()):
             return StorageFullError(
-                f"the disk of the {what} is full",
+                f"the disk that contains the {what} is full",
                 file=self.path,
                 advice="free some space and try again; no change was written",
             )
@@ -302,7 +302,7 @@ def foreign_objects(conn: sqlite3.Connection, schema: Schema) -> list[str]:
     """
     asked = "SELECT substr(type, 1, 20), substr(name, 1, 80), substr(sql, 1, ?) FROM sqlite_master LIMIT ?"
     objects = conn.execute(asked, (_LONGEST_DEFINITION, MOST_OBJECTS + 1)).fetchall()
-    faults = ["it has too many tables"] if len(objects) > MOST_OBJECTS else []
+    faults = ["the file contains too many tables"] if len(objects) > MOST_OBJECTS else []
     states = definitions(schema)
     ours: frozenset[tuple[str, str]] = frozenset().union(*states)
     found = set()

@@ -85,7 +85,7 @@ class Cost:
         if self.memory_kib * self.passes > MOST_WORK_KIB:
             raise CostError(
                 "the key-derivation cost is out of range",
-                expected=f"memory_kib times passes of at most {MOST_WORK_KIB}",
+                expected=f"at most {MOST_WORK_KIB} for memory_kib times passes",
                 found=str(self.memory_kib * self.passes),
             )
 
@@ -105,7 +105,7 @@ def passphrase_bytes(passphrase: str) -> bytes:
         PassphraseError: empty, longer than `LONGEST_PASSPHRASE` characters, or not valid Unicode.
     """
     if not isinstance(passphrase, str):
-        raise PassphraseError("a passphrase is text", found=type(passphrase).__name__)
+        raise PassphraseError("a passphrase must be text", found=type(passphrase).__name__)
     if not passphrase:
         raise PassphraseError("the passphrase is empty", advice="choose several words that only you would put together")
     if len(passphrase) > LONGEST_PASSPHRASE:
@@ -116,7 +116,7 @@ def passphrase_bytes(passphrase: str) -> bytes:
         )
     if any("\ud800" <= character <= "\udfff" for character in passphrase):
         # Checked explicitly: the encoder's own exception contains the passphrase, and a log may print it.
-        raise PassphraseError("the passphrase contains half of a character pair, which is not valid Unicode")
+        raise PassphraseError("the passphrase contains half of a surrogate pair, which is not valid Unicode")
     return unicodedata.normalize("NFC", passphrase).encode("utf-8")
 
 

@@ -65,7 +65,7 @@ class JobSealedError(VaultError):
     def __init__(self, id: str) -> None:
         super().__init__(
             f"the content of job {id} is sealed",
-            advice="unlock the vault; jobs of a vault that was replaced by another one stay sealed",
+            advice="unlock the vault; the jobs of a vault that was replaced by another one remain sealed",
         )
 
 
@@ -82,8 +82,8 @@ class WrongPassphraseError(VaultError):
     def __init__(self) -> None:
         super().__init__(
             "this passphrase does not open the vault",
-            advice="check capital letters and the keyboard's language, then try again; if the passphrase is certainly "
-            "right, the vault's header may be damaged: restore a backup",
+            advice="check capital letters and the keyboard layout, then try again; if you are sure that the passphrase "
+            "is right, the vault's header may be damaged: restore a backup",
         )
 
 
@@ -117,7 +117,7 @@ class DamagedRecordError(VaultError):
         self.record = record
         super().__init__(
             f"record {record} in {table} was changed after it was written, so it is not used",
-            advice="the other records stay readable; restore a backup to get this one back",
+            advice="the other records remain readable; restore a backup to recover this record",
         )
 
 

@@ -18,7 +18,7 @@ from storage.files import append_private, replace_private
 
 ENDING = ".sealed"
 MARK = b"~"
-UNREADABLE = "(a line that was changed after it was written)"
+UNREADABLE = "(this line was changed after it was written)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class JobFiles:
 
     def _path(self, name: str) -> Path:
         if not name or name.startswith(".") or Path(name).name != name or not name.isprintable():
-            raise RecordValueError("this is not a file name", found=repr(name))
+            raise RecordValueError("this is not a valid file name", found=repr(name))
         return self.folder / f"{name}{ENDING}"
 
     def _failed(self, done: str, name: str, error: OSError) -> StorageError:

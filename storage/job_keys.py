@@ -94,7 +94,7 @@ class JobKeyring(Filing):
         """
         sealer, stamp = self._peek(), self._file.stamp()
         if sealer is None:
-            raise VaultLockedError("the vault is locked", advice="unlock it on the Vault page")
+            raise VaultLockedError("the vault is locked", advice="unlock the vault on the Vault page")
         known = self._at_hand.get(JOB_KEYS)
         if known is not None and known[0] == stamp:
             kept: JobsKeys = known[1]

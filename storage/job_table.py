@@ -22,7 +22,7 @@ ENDED = ("done", "failed", "stopped", INTERRUPTED)
 # The text of a job; each of these columns is sealed separately.
 WORDS = ("title", "request", "what", "result", "error")
 # Why a job is interrupted. Not stored: a process that finds the job's process gone may have no key to seal this.
-LEFT = {"problem": "the process that worked on this ended without a result", "advice": "start it again"}
+LEFT = {"problem": "the process that was running this job ended without a result", "advice": "start the job again"}
 
 JOBS_MIGRATIONS = Migrations("irwm-studio jobs")
 
@@ -69,7 +69,8 @@ JOBS_SCHEMA = Schema(
     application_id=int.from_bytes(b"IRWJ", "big"),
     version=4,
     migrations=JOBS_MIGRATIONS,
-    remedy=f"move {JOBS_NAME} and its -wal and -shm files away and start again; keys and cases are not in it",
+    remedy=f"move {JOBS_NAME} and its -wal and -shm files to another folder and restart the app; the files contain no "
+    "keys or cases",
     # Losing a line of progress does no harm, and progress is written often.
     synchronous="NORMAL",
 )

@@ -407,7 +407,7 @@ class Jobs:
             private_folder(path.parent)
             private_folder(path)
         except OSError as error:
-            raise StorageError("the job's folder cannot be made", file=path, found=str(error)) from error
+            raise StorageError("the job's folder cannot be created", file=path, found=str(error)) from error
 
     def _fixed_row(self, id: str) -> Row:
         row = self._fixed.get(id)

@@ -32,7 +32,8 @@ LARGEST = 4096
 EXCHANGED, FORGED, MISSING = "exchange noticed", "witness not authentic", "witness missing"
 MISSING_WARNING = (
     f"{WITNESS_NAME} is missing from the vault's folder, so an older copy of the vault would not be detected here. "
-    "If the vault was just restored or moved here, that is why. Else compare its log with the latest report."
+    "This is normal if the vault was just restored or moved here. Otherwise, compare the vault's audit log with the "
+    "latest report."
 )
 
 
@@ -126,27 +127,27 @@ def doubt(
     if isinstance(seen, str):
         return Doubt(EXCHANGED, seen)
     if seen.vault != head.id:
-        return Doubt(EXCHANGED, f"Another vault was here before: {seen.vault}, with {seen.count} audit entries.")
+        return Doubt(EXCHANGED, f"Another vault was here before: {seen.vault} (audit entries: {seen.count}).")
     if sealer is not None and sealer.key_id in seen.tags and not seen.fits(sealer):
         return Doubt(
             FORGED,
             f"{WITNESS_NAME} was not written by this vault: its authentication code is wrong. Someone may have put an "
-            "older copy of the vault here and changed that file to fit.",
+            "older copy of the vault here and changed that file to match it.",
         )
     if seen.count > now.count:
         return Doubt(
             EXCHANGED,
             f"This is an older state of the vault: its audit log ends at entry {now.count}, "
-            f"but entry {seen.count} had been written ({seen.head[:16]}…).",
+            f"but entry {seen.count} had already been written ({seen.head[:16]}…).",
         )
     with contextlib.closing(db.execute("SELECT hash FROM audit WHERE seq = ?", [seen.count])) as rows:
         row = rows.fetchone()
     if seen.count and (row is None or row[0] != seen.head):
-        return Doubt(EXCHANGED, f"The audit log's entry {seen.count} is not the one that was written here earlier.")
+        return Doubt(EXCHANGED, f"Entry {seen.count} of the audit log is not the one that was written here earlier.")
     if head.key_id not in seen.tags:
         return Doubt(
             FORGED,
-            f"{WITNESS_NAME} names another data key than the vault's header: the header of an earlier passphrase was "
+            f"{WITNESS_NAME} and the vault's header name different data keys: the header of an earlier passphrase was "
             "restored, or that file is not the one that the vault wrote last.",
         )
     return None

@@ -46,10 +46,10 @@ def home(environ: Mapping[str, str] | None = None) -> Path:
         private_folder(path)
     except (OSError, RuntimeError, ValueError) as error:
         raise StorageError(
-            "the folder for vault and jobs cannot be made",
+            "the folder for the vault and the jobs cannot be created",
             file=path,
             found=str(error),
-            advice=f"set {HOME_VARIABLE} to a folder that you may write to",
+            advice=f"set {HOME_VARIABLE} to a folder that you can write to",
         ) from error
     return path
 
@@ -88,7 +88,7 @@ def check_home(
     if not allow_temp:
         _refuse_inside(home, temp, "temp folder")
     elif _is_inside(home, temp):
-        warnings.append(f"The vault is in {temp}, which may be cleared at any time: the keys would be lost.")
+        warnings.append(f"The vault is in {temp}. This folder may be cleared at any time, and the keys would be lost.")
     warnings += _folder_warnings(home)
     for name in (VAULT_NAME, JOBS_NAME):
         warnings += secure_file(home / name)
@@ -107,7 +107,7 @@ def _refuse_inside(home: Path, folder: Path, name: str) -> None:
             f"the vault would be inside the {name}, from which the web server can send files",
             file=home,
             expected=f"a folder outside {folder}",
-            advice=f"set {HOME_VARIABLE} to a folder elsewhere",
+            advice=f"set {HOME_VARIABLE} to a folder in another place",
         )
 
 
@@ -117,20 +117,21 @@ def _folder_warnings(home: Path) -> list[str]:
         state = home.stat()
         if state.st_mode & OTHERS_WRITE:
             raise UnsafeHomeError(
-                "other accounts may write to the application's folder and could replace the vault",
+                "other accounts can write to the application's folder and could replace the vault",
                 file=home,
                 expected="mode 700",
                 found=f"mode {stat.S_IMODE(state.st_mode):o}",
                 advice=f"run: chmod 700 '{home}'",
             )
         if state.st_mode & OTHERS:
-            warnings.append(f"Other accounts can list {home}. To close it, run: chmod 700 '{home}'")
+            warnings.append(f"Other accounts can list the files in {home}. To prevent this, run: chmod 700 '{home}'")
         if state.st_uid != os.geteuid():
             warnings.append(f"{home} belongs to another account, which can replace the vault in it.")
     kind = file_system(home)
     if kind in NETWORK_FILE_SYSTEMS:
         warnings.append(
-            f"{home} is on a network drive ({kind}), where SQLite cannot keep two computers from writing at once. "
+            f"{home} is on a network drive ({kind}), where SQLite cannot prevent two computers from writing at the "
+            "same time. "
             f"Set {HOME_VARIABLE} to a local folder."
         )
     return warnings
@@ -152,7 +153,7 @@ def secure_file(path: Path) -> list[str]:
                 "a database must be a regular file",
                 file=name,
                 found="a link" if stat.S_ISLNK(mode) else "a folder, pipe, socket or device",
-                advice="put the real file in its place",
+                advice="use a regular file instead",
             )
     if not MODES_AND_OWNERS or not path.exists():
         return []
@@ -161,10 +162,10 @@ def secure_file(path: Path) -> list[str]:
     try:
         path.chmod(PRIVATE_FILE)
     except OSError as error:
-        return [f"Other accounts have access to {path}, and that cannot be changed: {error}"]
+        return [f"Other accounts have access to {path}, and this could not be changed: {error}"]
     return [
-        f"Other accounts had access to {path}; its mode is 600 now. Its records are sealed; "
-        "if a copy may have been taken, change the passphrase."
+        f"Other accounts had access to {path}; its mode is now 600. The records in it are sealed. If someone may have "
+        "made a copy, change the passphrase."
     ]
 
 

@@ -99,7 +99,7 @@ class NewKey:
 
     def __post_init__(self) -> None:
         if not isinstance(self.sealed, (bytes, bytearray)) or not self.sealed:
-            raise RecordValueError("a key is a non-empty string of bytes", found=type(self.sealed).__name__)
+            raise RecordValueError("a key must be a non-empty sequence of bytes", found=type(self.sealed).__name__)
         required_text(owner=self.owner, model_fingerprint=self.model_fingerprint, commitment=self.commitment)
         optional_text(recipient=self.recipient, model_name=self.model_name, family=self.family, label=self.label)
 

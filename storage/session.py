@@ -140,7 +140,7 @@ class VaultSession:
         vault = cls(home, **settings)
         if not cls.exists(home):
             latest = latest_backup(vault.home)
-            advice = f"restore the backup {latest}" if latest else "create one on the Vault page"
+            advice = f"restore the backup {latest}" if latest else "create a vault on the Vault page"
             raise VaultMissingError("there is no vault here", file=vault.path, advice=advice)
         sweep(vault.home)
         vault._warnings += vault._file.prepare()
@@ -201,7 +201,7 @@ class VaultSession:
         try:
             self.log("vault unlocked", {"failed tries before": failed.wrong, "tries not looked at": failed.refused})
         except StorageError as error:
-            self._note(f"This unlocking could not be written to the audit log. {error}")
+            self._note(f"The unlocking of the vault could not be recorded in the audit log. {error}")
 
     def lock(self) -> None:
         """Drops the keys and the records opened with them. Reads in progress still finish."""
@@ -231,9 +231,9 @@ class VaultSession:
             sealer = Sealer(data_key, header.read(db).id)
             if not audit.state(db).fits(sealer):
                 raise VaultChangedError(
-                    "the vault does not belong to the key that was passed",
+                    "the key that was passed does not belong to this vault",
                     file=vault.path,
-                    advice="lock and unlock the vault, then start again",
+                    advice="lock and unlock the vault, then start the job again",
                 )
         vault._sealer, vault._last_use = sealer, vault._monotonic()
         return vault
@@ -356,7 +356,7 @@ class VaultSession:
         with self._guard:
             self._lock_when_idle()
             if self._sealer is None:
-                raise VaultLockedError("the vault is locked", advice="unlock it on the Vault page")
+                raise VaultLockedError("the vault is locked", advice="unlock the vault on the Vault page")
             self._last_use = self._monotonic()
             return self._sealer
 
@@ -389,7 +389,7 @@ class VaultSession:
         """
         if head.id != sealer.vault:
             raise VaultChangedError(
-                "another vault has replaced this one", file=self.path, advice="lock, then unlock that one"
+                "another vault has replaced this one", file=self.path, advice="lock this vault, then unlock the new one"
             )
         if head.key_id == sealer.key_id:
             return sealer
@@ -469,14 +469,14 @@ class VaultSession:
 
 def _changed(path: Path) -> VaultChangedError:
     return VaultChangedError(
-        "the vault was sealed under another key in the meantime: its passphrase was changed elsewhere, "
+        "the vault was sealed with another key in the meantime: its passphrase was changed elsewhere, "
         "or its file was replaced",
         file=path,
-        advice="unlock it with the passphrase that it has now",
+        advice="unlock the vault with its current passphrase",
     )
 
 
 def _exists(path: Path) -> VaultExistsError:
     return VaultExistsError(
-        "there is a vault here already", file=path, advice="unlock it, or set IRWM_HOME to another folder"
+        "there is already a vault here", file=path, advice="unlock this vault, or set IRWM_HOME to another folder"
     )

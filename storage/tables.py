@@ -124,5 +124,5 @@ def next_sequence(db: sqlite_utils.Database, table: str, count: int = 1) -> int:
     (last,) = db.execute(f"SELECT COALESCE(MAX(seq), 0) FROM {table}").fetchall()[0]
     # The largest number SQLite can hold; only an edited file comes near it.
     if not 0 <= last < 2**63 - count:
-        raise DatabaseDamagedError(f"a sequence number in {table} was edited", advice="restore a backup")
+        raise DatabaseDamagedError(f"a sequence number in {table} was altered", advice="restore a backup")
     return int(last) + 1

@@ -122,7 +122,7 @@ def test_exchanging_only_the_marked_rows_is_noticed(marked: Marked, tmp_path: Pa
     (tmp_path / "x" / "SHA256SUMS").unlink()
     result = check(marked, tmp_path / "x")
     assert result.count == result.present >= 49
-    assert any("token ids were changed" in said for said in result.alignment.undone)
+    assert any("token IDs were changed" in said for said in result.alignment.undone)
 
 
 def test_a_widened_residual_stream_is_narrowed_again(marked: Marked, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from irwm.language import catalogue_of
 from storage.jobs import Jobs
 from storage.vault import Vault
 from ui import offline, preferences
@@ -68,6 +69,10 @@ class Context:
         self.settings = self.settings.with_preferences(chosen)
         offline.allow_servers(self.settings.servers)
         self.sessions.set_idle(chosen.idle_seconds)
+
+    def said(self, text: str) -> str:
+        """A text in the chosen language, for what reaches a browser past the document: Gradio's toasts."""
+        return catalogue_of(self.settings.preferences.language).text(text)
 
     def session(self, request: Any) -> str | None:
         """The browser behind a `gr.Request`."""

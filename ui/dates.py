@@ -23,5 +23,7 @@ def day_utc(text: str | None) -> str:
     except ValueError:
         raise IrwmError("this is not a date", expected="year-month-day, such as 2024-01-28", found=typed) from None
     if day > datetime.now(UTC).date():
-        raise IrwmError("the date is in the future", found=typed, advice="Give the day on which it was first seen")
+        raise IrwmError(
+            "the date is in the future", found=typed, advice="Enter the day on which the suspect first appeared"
+        )
     return f"{day.isoformat()}T00:00:00+00:00"

@@ -55,16 +55,18 @@ def ranks_under_noise(
     t, beta, l, rho = p.constraints, p.rank_threshold, p.positions, p.required_positions
     here = {name: float(counting_share(settings.noise, t, beta, name)) for name in ("joint", "sum")}
     fig = figure(
-        f"With noise of {settings.noise:g} σ, {100 * here['joint']:.0f} % of the positions still count by joint, "
-        f"{100 * here['sum']:.0f} % by sum",
-        "Lines: theory. Dots: noise on this model’s rows, ranked as a detection does."
+        f"With noise of {settings.noise:g} σ, {100 * here['joint']:.0f} % of the positions still count by the joint "
+        f"statistic and {100 * here['sum']:.0f} % by the sum",
+        "Lines: theory. Dots: simulated noise on this model’s rows, ranked as in a detection."
         if simulated
         else "Lines: theory. Choose a model to add simulations on its own rows.",
         dark=dark,
     )
     x = np.linspace(0, MOST_NOISE, POINTS)
-    looks = (("joint", "joint, the verdict’s", c.accent, "solid", "circle"), ("sum", "sum, the paper’s", c.null, "dash",
-             "square"))  # fmt: skip
+    looks = (
+        ("joint", "joint, used for the verdict", c.accent, "solid", "circle"),
+        ("sum", "sum, as in the paper", c.null, "dash", "square"),
+    )
     for statistic, name, colour, dash, symbol in looks:
         shares = counting_share(x, t, beta, statistic)
         fig.add_scatter(
@@ -78,15 +80,15 @@ def ranks_under_noise(
                 name=f"{statistic}, simulated",
                 marker={"color": c.paper, "symbol": symbol, "size": 9, "line": {"width": 2, "color": colour}},
                 hovertext=[
-                    f"<b>simulated, {name}</b><br>noise {k:g} σ<br>{100 * s:.1f} % count"
+                    f"<b>simulated, {name}</b><br>noise {k:g} σ<br>{100 * s:.1f} % of the positions count"
                     for k, s in zip(SIMULATED_NOISE, simulated[statistic].tolist(), strict=True)
                 ],
             )  # fmt: skip
         add_chosen(fig, c, settings.noise, here[statistic], _rank_text(settings.noise, here[statistic], l, rho, name))
     fig.add_hline(y=beta, line=dashed(c))
-    add_aside(fig, c, beta, f"chance (β = {beta:g})", below=True)
+    add_aside(fig, c, beta, f"by chance (β = {beta:g})", below=True)
     add_line(fig, c, settings.noise, f"noise {settings.noise:g} σ", of=MOST_NOISE)
-    fig.update_xaxes(title_text="White noise on the rows (k, in deviations σ of a row)", range=[0, MOST_NOISE])
+    fig.update_xaxes(title_text="White noise on the rows (k, in standard deviations σ of a row)", range=[0, MOST_NOISE])
     fig.update_yaxes(title_text=f"Positions that count (rank below β = {beta:g})", range=[0, 1.04], tickformat=".0%")
     return fig
 
@@ -97,9 +99,9 @@ def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Fig
     chosen = survival_of(settings)
     survived, needed = chosen.noise(p.positions), chosen.positions(settings.noise)
     fig = figure(
-        f"{number(p.positions)} positions survive noise of {survived:.2f} σ; noise of {settings.noise:g} σ takes "
-        f"{'more than ' + number(MOST_POSITIONS) if needed is None else number(needed)}",
-        f"For a verdict, corrected for {_keys_text(settings.recipients)}, that finds the mark in 99 of 100 cases.",
+        f"{number(p.positions)} positions survive noise of {survived:.2f} σ; to survive {settings.noise:g} σ, "
+        f"{'more than ' + number(MOST_POSITIONS) if needed is None else number(needed)} are needed",
+        f"For a verdict that finds the mark in 99 of 100 cases, corrected for {_keys_text(settings.recipients)}.",
         dark=dark,
     )
     x = np.linspace(0, MOST_NOISE, POINTS)
@@ -111,14 +113,15 @@ def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Fig
             x=x.tolist(), y=y, mode="lines", name=f"t = {t}{', chosen' if own else ''}", hoverinfo="text",
             line={"color": c.accent if own else c.null, "width": 2.5 if own else 1.5, "dash": dash},
             hovertext=[
-                f"<b>t = {t}</b><br>noise {k:.3g} σ<br>{'none suffices' if l is None else number(l) + ' positions'}"
+                f"<b>t = {t}</b><br>noise {k:.3g} σ<br>"
+                f"{'no number is enough' if l is None else number(l) + ' positions'}"
                 for k, l in zip(x.tolist(), y, strict=True)
             ],
         )  # fmt: skip
     own_text = f"<b>chosen: {number(p.positions)} positions</b><br>survive noise of {survived:.2f} σ"
     add_chosen(fig, c, min(survived, MOST_NOISE), p.positions, own_text)
     add_line(fig, c, settings.noise, f"noise {settings.noise:g} σ", of=MOST_NOISE)
-    fig.update_xaxes(title_text="White noise on the rows (k, in deviations σ of a row)", range=[0, MOST_NOISE])
+    fig.update_xaxes(title_text="White noise on the rows (k, in standard deviations σ of a row)", range=[0, MOST_NOISE])
     fig.update_yaxes(title_text="Positions needed (l; log scale)", type="log", range=[0, math.log10(MOST_POSITIONS)])
     return fig
 
@@ -135,18 +138,21 @@ def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False)
     usual = needed[USUAL_ANSWER_NOISE]
     if needed[0.0] is None:
         title = (
-            f"No answers are enough: {number(p.positions)} positions survive {survived:.2f} σ, the attack is {k:g} σ"
+            f"No number of answers is enough: {number(p.positions)} positions survive {survived:.2f} σ, but the attack "
+            f"is {k:g} σ"
         )
     else:
         many = f"more than {number(answering.MOST_WIDTHS * width)}" if usual is None else number(usual)
         title = (
-            f"{number(needed[0.0])} exact answers are enough; with {USUAL_ANSWER_NOISE:g} nats of noise it takes {many}"
+            f"{number(needed[0.0])} exact answers are enough; with {USUAL_ANSWER_NOISE:g} nats of noise, {many} are "
+            "needed"
         )
         if usual == needed[0.0]:
-            title = f"{number(usual)} answers are enough, exact or with {USUAL_ANSWER_NOISE:g} nats of noise"
+            title = f"{number(usual)} answers are enough, whether exact or with {USUAL_ANSWER_NOISE:g} nats of noise"
     fig = figure(
         title,
-        f"For d = {number(width)}, noise of {k:g} σ on the weights. Areas: range of four models; lines: the worst.",
+        f"For d = {number(width)} and noise of {k:g} σ on the weights. Areas: range of four models. Lines: the worst "
+        "model.",
         dark=dark,
     )
     x = np.unique(np.geomspace(width + 1, MOST_ANSWER_WIDTHS * width, POINTS).astype(int)).tolist()
@@ -163,7 +169,7 @@ def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False)
             x=x, y=high.tolist(), mode="lines", name=label, hoverinfo="text",
             line={"color": colour, "width": 2.5 if own else 1.5, "dash": dash},
             hovertext=[
-                f"<b>{label}</b><br>{number(n)} answers<br>noise of {a:.2f} to {b:.2f} σ is left on the rows"
+                f"<b>{label}</b><br>{number(n)} answers<br>noise of {a:.2f} to {b:.2f} σ remains on the rows"
                 for n, a, b in zip(x, low.tolist(), high.tolist(), strict=True)
             ],
         )  # fmt: skip
@@ -171,12 +177,14 @@ def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False)
     add_aside(fig, c, survived, f"{number(p.positions)} positions survive {survived:.2f} σ")
     if usual is not None and usual <= x[-1]:
         here = math.hypot(answering.noise_left([usual], width, USUAL_ANSWER_NOISE)[1, 0], k)
-        said = f"<b>{number(usual)} answers</b><br>{ANSWER_NOISE[USUAL_ANSWER_NOISE]}<br>{here:.2f} σ is left at worst"
+        said = f"<b>{number(usual)} answers</b><br>{ANSWER_NOISE[USUAL_ANSWER_NOISE]}<br>at worst, {here:.2f} σ remains"
         add_chosen(fig, c, usual, here, said)
     ticks = round_ticks(x[0], x[-1])
     fig.update_xaxes(title_text="Answers with the log-probabilities of enough tokens (n; log scale)", type="log",
                      range=[math.log10(x[0]), math.log10(x[-1])], **ticks)  # fmt: skip
-    fig.update_yaxes(title_text="Noise on the rows (k, in deviations σ of a row)", range=[0, 1.25 * max(survived, 0.4)])
+    fig.update_yaxes(
+        title_text="Noise on the rows (k, in standard deviations σ of a row)", range=[0, 1.25 * max(survived, 0.4)]
+    )
     return fig
 
 
@@ -194,7 +202,7 @@ def _rank_text(k: float, share: float, l: int, rho: int, name: str) -> str:
     success = float(odds(l, rho, 0.5, min(max(share, 1e-12), 1 - 1e-12), 1).success)
     return (
         f"<b>{name}</b><br>noise {k:.3g} σ<br>{100 * share:.2f} % of the positions count"
-        f"<br>then at least ρ = {rho} of {l} do with {chance(success)} (eq. 1)"
+        f"<br>then at least ρ = {rho} of {l} count with probability {chance(success)} (eq. 1)"
     )
 
 
@@ -202,9 +210,9 @@ def entry_sizes(rehearsals: Sequence[Rehearsal], chosen: Rehearsal, *, dark: boo
     """Stored entries over the rows' own, by scale, for several t; at 1 they are as large as their neighbours."""
     c, size = colours(dark), chosen.relative_size
     fig = figure(
-        f"A stored number is {_times(size)} its neighbours",
-        f"At the dashed line no number in a row is unusual; there the scale is {chosen.natural_scale:.3g} "
-        f"(“auto”) for t = {chosen.constraints}.",
+        f"A stored number is {_times(size)} the size of its neighbours",
+        f"At the dashed line, no number in a row stands out. The scale there is {chosen.natural_scale:.3g} (“auto”) "
+        f"for t = {chosen.constraints}.",
         dark=dark,
     )
     low, high = min(_SCALES[0], chosen.scale_used / 2), max(_SCALES[1], chosen.scale_used * 2)
@@ -217,23 +225,27 @@ def entry_sizes(rehearsals: Sequence[Rehearsal], chosen: Rehearsal, *, dark: boo
         fig.add_scatter(
             x=x.tolist(), y=y.tolist(), mode="lines", name=name, hoverinfo="text",
             line={"color": c.accent if own else c.null, "width": 2.5 if own else 1.5, "dash": dash},
-            hovertext=[f"<b>{name}</b><br>scale {s:.4g}<br>{_times(v)} its neighbours"
+            hovertext=[f"<b>{name}</b><br>scale {s:.4g}<br>{_times(v)} the size of its neighbours"
                        for s, v in zip(x.tolist(), y.tolist(), strict=True)],
         )  # fmt: skip
     usual = np.quantile(chosen.sizes, (0.05, 0.95))
     fig.add_scatter(
         x=[chosen.scale_used] * 2, y=np.maximum(usual, 1e-9).tolist(), mode="lines", name="90 % of the stored numbers",
         line={"color": c.accent, "width": 7}, opacity=0.35, hoverinfo="text",
-        hovertext=[f"90 % of them are between<br>{_times(usual[0])} and {_times(usual[1])} their row’s own"] * 2,
+        hovertext=[
+            f"90 % of them are between<br>{_times(usual[0])} and {_times(usual[1])} the size of the row’s own numbers"
+        ] * 2,
     )  # fmt: skip
-    text = f"<b>chosen: scale {chosen.scale_used:.4g}</b><br>{_times(size)} its neighbours (root mean square)"
+    text = (
+        f"<b>chosen: scale {chosen.scale_used:.4g}</b><br>{_times(size)} the size of its neighbours (root mean square)"
+    )
     add_chosen(fig, c, chosen.scale_used, size, text)
     fig.add_hline(y=1, line=dashed(c))
     add_aside(fig, c, 0.0, "as large as their neighbours")
     fig.update_xaxes(title_text="Scale (scale_wm; log scale)", type="log", range=[math.log10(low), math.log10(high)],
                      **power_ticks(math.log10(low), math.log10(high)))  # fmt: skip
     ends = math.log10(chosen.natural_scale / high) - 0.5, math.log10(chosen.natural_scale / low) + 0.5
-    fig.update_yaxes(title_text="Stored number / row’s own<br>(root mean squares; log scale)", type="log",
+    fig.update_yaxes(title_text="Stored numbers / row’s own<br>(root mean squares; log scale)", type="log",
                      range=list(ends), **power_ticks(*ends))  # fmt: skip
     return fig
 
@@ -249,15 +261,16 @@ def conditions(
     """
     c, x = colours(dark), np.arange(1, found.size + 1)
     met = found < limit
-    first = f"the {_th(int(np.argmax(met)) + 1)} is used" if met.any() else "no try can be used"
+    first = f"try {int(np.argmax(met)) + 1} is used" if met.any() else "no try can be used"
     fig = figure(
-        f"{int(met.sum())} of {found.size} tries are stable enough; {first}",
-        f"Filled: cond(A2) below τ = {limit:g}. A lower limit needs more tries and keeps solved numbers small.",
+        f"Stable enough: {int(met.sum())} of {found.size} tries; {first}",
+        f"Filled dots: cond(A2) below τ = {limit:g}. A lower limit needs more tries and keeps the solved numbers "
+        "small.",
         dark=dark,
         height=TALL,
     )
     make_subplots(rows=2, cols=1, vertical_spacing=0.22, figure=fig)
-    for kept, name, symbol, colour in ((met, "stable enough", "circle", c.accent), (~met, "refused", "circle-open",
+    for kept, name, symbol, colour in ((met, "stable enough", "circle", c.accent), (~met, "rejected", "circle-open",
                                        c.null)):  # fmt: skip
         at = np.flatnonzero(kept)
         fig.add_scatter(
@@ -270,7 +283,8 @@ def conditions(
             x=found[at].tolist(), y=sizes[at].tolist(), mode="markers", showlegend=False, hoverinfo="text",
             marker={"color": colour, "symbol": symbol, "size": 7}, row=2, col=1,
             hovertext=[
-                f"<b>try {i + 1}</b><br>cond(A2) = {found[i]:.4g}<br>solved numbers {_times(sizes[i])} the row’s own"
+                f"<b>try {i + 1}</b><br>cond(A2) = {found[i]:.4g}<br>"
+                f"solved numbers: {_times(sizes[i])} the size of the row’s own"
                 for i in at
             ],
         )  # fmt: skip
@@ -278,7 +292,7 @@ def conditions(
     fig.add_scatter(
         x=x.tolist(), y=best.tolist(), mode="lines", name="best so far", hoverinfo="text", row=1, col=1,
         line={"color": c.ink, "width": 1.5, "shape": "hv"},
-        hovertext=[f"<b>best of {n} tries</b><br>cond(A2) = {v:.4g}" for n, v in zip(x, best, strict=True)],
+        hovertext=[f"<b>best up to try {n}</b><br>cond(A2) = {v:.4g}" for n, v in zip(x, best, strict=True)],
     )  # fmt: skip
     fig.add_hline(y=limit, line=dashed(c), row=1, col=1)
     add_aside(fig, c, math.log10(limit), f"τ = {limit:g}")
@@ -291,8 +305,8 @@ def conditions(
     fig.update_xaxes(title_text="cond(A2) of the try (log scale)", type="log", row=2, col=1,
                      range=[math.log10(low), math.log10(high)], **round_ticks(low, high))  # fmt: skip
     bottom, top = float(sizes.min()) / 1.3, float(np.quantile(sizes, 0.98)) * 1.3
-    fig.update_yaxes(title_text=f"Solved / row’s own<br>(t = {constraints}; log scale)", type="log", row=2, col=1,
-                     range=[math.log10(bottom), math.log10(top)], **round_ticks(bottom, top))  # fmt: skip
+    fig.update_yaxes(title_text=f"Solved numbers / row’s own<br>(t = {constraints}; log scale)", type="log",
+                     row=2, col=1, range=[math.log10(bottom), math.log10(top)], **round_ticks(bottom, top))  # fmt: skip
     return fig
 
 
@@ -308,21 +322,21 @@ def hiding(
     c, here = colours(dark), seen[list(levels).index(chosen)]
     # Rows that change by less than all others are as visible as rows that change by more.
     plain = 2 * abs(here - 0.5)
-    word = "cannot" if plain < 0.16 else "can in part" if plain < 0.5 else "can"
+    word = "cannot" if plain < 0.16 else "can partly" if plain < 0.5 else "can"
     fig = figure(
-        f"Marked rows {word} be identified by how much they change: {here:.2f}",
-        "0.5: no better than a coin toss. 1 or 0: marked rows change more, or less, than any other.",
+        f"Marked rows {word} be identified by the size of their change (area {here:.2f})",
+        "An area of 0.5 is no better than a coin toss. At 1, marked rows change more than all others; at 0, less.",
         dark=dark,
     )
     fig.add_scatter(
-        x=list(levels), y=list(seen), mode="lines+markers", name="two copies compared, this model’s rows",
+        x=list(levels), y=list(seen), mode="lines+markers", name="comparison of two copies, on this model’s rows",
         line={"color": c.null, "width": 2.5}, marker={"color": c.null, "size": 7}, hoverinfo="text",
-        hovertext=[f"<b>{m} noise coordinates</b><br>area under the curve {v:.3f}"
+        hovertext=[f"<b>num_noise = {m}</b><br>area under the curve {v:.3f}"
                    for m, v in zip(levels, seen, strict=True)],
     )  # fmt: skip
-    add_chosen(fig, c, chosen, here, f"<b>chosen: {chosen} noise coordinates</b><br>area under the curve {here:.3f}")
+    add_chosen(fig, c, chosen, here, f"<b>chosen: num_noise = {chosen}</b><br>area under the curve {here:.3f}")
     fig.add_hline(y=0.5, line=dashed(c))
-    add_aside(fig, c, 0.5, "blind")
+    add_aside(fig, c, 0.5, "coin toss")
     add_line(fig, c, constraints, f"t = {constraints}", of=levels[-1])
     fig.update_xaxes(title_text="Noise coordinates per row (num_noise)", range=[-0.5, levels[-1] + 0.5])
     fig.update_yaxes(title_text="Area under the curve", range=[-0.03, 1.06])
@@ -346,23 +360,26 @@ def colluders(
     """
     c = colours(dark)
     if case is None:
-        advice = ["Set the noise coordinates (num_noise) above 0,", "or choose the preset “Many recipients”."]
+        advice = ["Set num_noise (noise coordinates) to more than 0,", "or choose the preset “Many recipients”."]
         return _empty(
-            "Without noise coordinates no one can be traced", "A mixture of copies names no one.", advice, dark
+            "Without noise coordinates, no one can be traced",
+            "A mixture of copies does not identify anyone.",
+            advice,
+            dark,
         )
     most = most_colluders(case, naming)
     fig = figure(
-        f"Up to {number(most)} averaged copies, every one of the guilty is named" if most else "No copy is named",
-        f"On average, with noise of {case.noise:g} σ on top; s = {number(case.rows)}, d = {number(case.hidden_size)}."
-        + (" Dots: real noise on this model’s rows." if len(simulated) else ""),
+        f"Every colluder is named for up to c = {number(most)} averaged copies" if most else "No colluder is named",
+        f"On average, with added noise of {case.noise:g} σ; s = {number(case.rows)}, d = {number(case.hidden_size)}."
+        + (" Dots: simulations on this model’s rows." if len(simulated) else ""),
         dark=dark,
     )
     last = max(100, min(MOST_COPIES, 4 * most), case.colluders)
     x = sorted({int(v) for v in np.geomspace(1, last, POINTS)} | {case.colluders})
     cases = [replace(case, colluders=each) for each in x]
     for name, dash, z, width in (
-        ("one of the guilty", "solid", [each.expected_z for each in cases], 2.5),
-        ("the weakest of them", "dash", [each.weakest_z for each in cases], 2.0),
+        ("average colluder", "solid", [each.expected_z for each in cases], 2.5),
+        ("weakest colluder", "dash", [each.weakest_z for each in cases], 2.0),
     ):
         fig.add_scatter(
             x=x, y=[v if v > 0.3 else None for v in z], mode="lines", name=f"{name}, theory", hoverinfo="text",
@@ -373,17 +390,17 @@ def colluders(
     if len(simulated):
         fig.add_scatter(
             x=list(SIMULATED_COLLUDERS[: len(simulated)]), y=list(simulated), mode="markers", hoverinfo="text",
-            name="simulated, mean of the guilty",
+            name="average colluder, simulated",
             marker={"color": c.paper, "size": 9, "line": {"width": 2, "color": c.ink}},
-            hovertext=[f"<b>simulated: {n} averaged</b><br>mean z = {v:.2f}"
+            hovertext=[f"<b>simulated: c = {n}</b><br>mean z = {v:.2f}"
                        for n, v in zip(SIMULATED_COLLUDERS, simulated, strict=False)],
         )  # fmt: skip
-    text = f"<b>chosen: {case.colluders} averaged</b><br>one of the guilty: z = {case.expected_z:.2f}"
-    text += f"<br>the weakest: z = {case.weakest_z:.2f}, {'named' if case.weakest_z >= naming else 'not named'}"
+    text = f"<b>chosen: c = {case.colluders}</b><br>average colluder: z = {case.expected_z:.2f}"
+    text += f"<br>weakest colluder: z = {case.weakest_z:.2f}, {'named' if case.weakest_z >= naming else 'not named'}"
     add_chosen(fig, c, case.colluders, max(case.weakest_z, 0.3), text)
     fig.add_hline(y=naming, line=dashed(c))
-    add_aside(fig, c, math.log10(naming), f"named from z = {naming:.1f} (1 of {number(recipients)})")
-    fig.update_xaxes(title_text="Copies averaged (c; log scale)", type="log", range=[-0.05, math.log10(last) + 0.03],
+    add_aside(fig, c, math.log10(naming), f"named at z ≥ {naming:.1f} (1 of {number(recipients)})")
+    fig.update_xaxes(title_text="Averaged copies (c; log scale)", type="log", range=[-0.05, math.log10(last) + 0.03],
                      **round_ticks(1, last))  # fmt: skip
     top = cases[0].expected_z * 1.6
     fig.update_yaxes(title_text="Score of the noise (z; log scale)", type="log",
@@ -400,7 +417,7 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
     """
     c = colours(dark)
     if case is None or isinstance(case.noise_level, str):
-        advice = ["Set the noise coordinates (num_noise) above 0,", "and the noise to “Added”."]
+        advice = ["Set num_noise (noise coordinates) to more than 0,", "and choose “Added” as the noise."]
         return _empty("No fingerprint is added", "There is no size to choose.", advice, dark)
     chosen, each = case.noise_level, math.sqrt(case.noise_coordinates / case.hidden_size)
     sizes = sorted({*np.geomspace(SPREADS[0], SPREADS[1], POINTS).tolist(), chosen})
@@ -408,18 +425,18 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
     alone = [replace(it, colluders=1).expected_z for it in cases]
     weakest = [it.weakest_z for it in cases]
     enough = next((size for size, z in zip(sizes, weakest, strict=True) if z >= naming), None)
-    copies = f"{case.colluders} averaged copies" if case.colluders > 1 else "one copy"
+    copies = f"all {case.colluders} averaged copies" if case.colluders > 1 else "the copy"
     fig = figure(
-        f"From α = {enough:.2g} on, every one of {copies} is named" if enough else f"No size names all of {copies}",
-        f"On average, with noise of {case.noise:g} σ on top; s = {number(case.rows)}, d = {number(case.hidden_size)}. "
-        f"At α = {chosen:g} every row changes by {100 * chosen * each:.2g} % of its length.",
+        f"At α = {enough:.2g} or more, {copies} can be named" if enough else f"No size is enough to name {copies}",
+        f"On average, with added noise of {case.noise:g} σ; s = {number(case.rows)}, d = {number(case.hidden_size)}. "
+        f"At α = {chosen:g}, every row changes by {100 * chosen * each:.2g} % of its length.",
         dark=dark,
         height=TALL,
     )
     make_subplots(rows=2, cols=1, vertical_spacing=0.22, figure=fig)
     lines = [("one copy", "solid", alone)]
     if case.colluders > 1:
-        lines.append((f"the weakest of {case.colluders} averaged", "dash", weakest))
+        lines.append((f"the weakest of {case.colluders} averaged copies", "dash", weakest))
     for name, dash, z in lines:
         fig.add_scatter(
             x=sizes, y=[v if v > 0.3 else None for v in z], mode="lines", name=name, hoverinfo="text", row=1, col=1,
@@ -435,14 +452,14 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
     )  # fmt: skip
     here = case.weakest_z
     named = "named" if here >= naming else "not named"
-    for row, y, text in ((1, max(here, 0.3), f"the weakest: z = {here:.2f}, {named}"),
+    for row, y, text in ((1, max(here, 0.3), f"weakest copy: z = {here:.2f}, {named}"),
                          (2, 100 * chosen * each, f"every row changes by {100 * chosen * each:.2g} %")):  # fmt: skip
         add_chosen(fig, c, chosen, y, f"<b>chosen: α = {chosen:g}</b><br>{text}", row)
     fig.add_hline(y=naming, line=dashed(c), row=1, col=1)
-    add_aside(fig, c, math.log10(naming), f"named from z = {naming:.1f} (1 of {number(recipients)})")
+    add_aside(fig, c, math.log10(naming), f"named at z ≥ {naming:.1f} (1 of {number(recipients)})")
     ends = math.log10(SPREADS[0]), math.log10(SPREADS[1])
     ticks = round_ticks(*SPREADS)
-    fig.update_xaxes(title_text="Size of the fingerprint (α, in row deviations; log scale)", type="log",
+    fig.update_xaxes(title_text="Size of the fingerprint (α, in standard deviations of a row; log scale)", type="log",
                      range=list(ends), **ticks)  # fmt: skip
     top = max(alone) * 1.6
     fig.update_yaxes(title_text="Score of the noise<br>(z; log scale)", type="log", row=1, col=1,
@@ -461,13 +478,11 @@ def _empty(title: str, subtitle: str, advice: list[str], dark: bool) -> go.Figur
 
 
 def _times(ratio: float) -> str:
-    """ "1.3 times", "a 76th of": a ratio of sizes in words that fit before "its neighbours"."""
+    """ "1.3 times", "1/76 of": a ratio of sizes in words that fit before "the size of its neighbours"."""
     if 0.995 <= ratio < 1.005:
-        return "as large as"
+        return "about"
     if ratio >= 1:
         return f"{ratio:.3g} times"
-    return f"{ratio:.2g} times" if ratio > 0.1 else f"1/{exact(round(1 / ratio))} of" if ratio > 1e-12 else "none of"
-
-
-def _th(n: int) -> str:
-    return {1: "first", 2: "second", 3: "third"}.get(n, f"{n}th")
+    if ratio > 0.1:
+        return f"{ratio:.2g} times"
+    return f"1/{exact(round(1 / ratio))} of" if ratio > 1e-12 else "a negligible fraction of"

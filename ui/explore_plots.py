@@ -78,7 +78,7 @@ AXES: tuple[Axis, ...] = (
     Axis("required", "Positions that must count", "ρ", False, lambda s: s.parameters.required_positions, _required),
     Axis("positions", "Positions that carry the mark", "l", True, lambda s: s.parameters.positions, _positions),
     Axis("threshold", "Rank threshold", "β", True, lambda s: s.parameters.rank_threshold, _thresholds),
-    Axis("survival", "Share that survives an attack", "p", False, lambda s: s.survival, _survivals),
+    Axis("survival", "Share of positions that survive an attack", "p", False, lambda s: s.survival, _survivals),
     Axis("recipients", "Recipients", "num_u", True, lambda s: s.recipients, _recipients),
 )
 
@@ -98,7 +98,7 @@ def odds_over(settings: ExploreSettings, axis: Axis, *, dark: bool = False) -> g
     any_of = log10_wrong_user(p.positions, p.required_positions, p.rank_threshold, settings.recipients)
     fig = figure(
         f"Success {chance(success)}, false accusation {power_of_ten(any_of)}",
-        f"As chosen, at the dot. Along the axis only {axis.symbol} changes: " + _held(settings, axis) + ".",
+        f"The dot is the chosen setting. Along the axis, only {axis.symbol} changes; " + _held(settings, axis) + ".",
         dark=dark,
         height=TALL,
     )
@@ -113,7 +113,7 @@ def odds_over(settings: ExploreSettings, axis: Axis, *, dark: bool = False) -> g
             line={"color": c.accent if own else c.null, "width": 2.5 if own else 1.5, "dash": dash},
             hovertext=[
                 f"<b>{axis.symbol} = {exact(value)}</b><br>p = {(value if axis.name == 'survival' else share):.6g}"
-                f"<br>success {chance(v)} (eq. 1)<br>missed {small(w)}"
+                f"<br>success {chance(v)} (eq. 1)<br>failure {small(w)}"
                 for value, v, w in zip(x, along.success.tolist(), along.missed.tolist(), strict=True)
             ],
             hoverinfo="text", row=1, col=1,
@@ -135,16 +135,16 @@ def odds_over(settings: ExploreSettings, axis: Axis, *, dark: bool = False) -> g
             hoverinfo="text", row=2, col=1,
         )  # fmt: skip
     told = f"<b>chosen: {axis.symbol} = {exact(chosen)}</b><br>success {chance(success)} (eq. 1)"
-    told += f"<br>missed {small(missed)}"
+    told += f"<br>failure {small(missed)}"
     add_chosen(fig, c, chosen, success, told, row=1)
     for name, _, _, log in curves:
         text = f"<b>chosen: {axis.symbol} = {exact(chosen)}</b><br>{name}<br>false accusation {power_hover(log)}"
         add_chosen(fig, c, chosen, log, text, row=2)
     fig.add_hline(y=settings.success, line=dashed(c), row=1, col=1)
-    add_aside(fig, c, settings.success, f"wanted: {settings.success:.6g}", row=1, below=True)
+    add_aside(fig, c, settings.success, f"required: {settings.success:.6g}", row=1, below=True)
     if math.log10(settings.risk) > lowest:
         fig.add_hline(y=math.log10(settings.risk), line=dashed(c), row=2, col=1)
-        add_aside(fig, c, math.log10(settings.risk), f"risk accepted: {power_of_ten(math.log10(settings.risk))}", row=2)
+        add_aside(fig, c, math.log10(settings.risk), f"accepted risk: {power_of_ten(math.log10(settings.risk))}", row=2)
     _x_axis(fig, axis, x)
     fig.update_yaxes(
         title_text="Success (eq. 1)", range=[-0.04, 1.06], row=1, col=1,
@@ -170,10 +170,12 @@ def region(settings: ExploreSettings, found: Plan | None = None, *, dark: bool =
     grid = sorted({*grid, *([smallest] if smallest else [])})
     pairs = [bounds(wish, each) for each in grid]
     fig = figure(
-        f"Both requirements need at least {smallest} positions" if smallest else "No setting meets both requirements",
-        f"Risk at most {power_of_ten(math.log10(wish.risk))} over {number(wish.recipients)} "
+        f"At least {smallest} positions are needed to meet both requirements"
+        if smallest
+        else "No setting meets both requirements",
+        f"Risk at most {power_of_ten(math.log10(wish.risk))} for {number(wish.recipients)} "
         f"{'keys' if wish.recipients > 1 else 'key'}, success at least {wish.success:.6g} at p = {wish.survival:g}. "
-        f"{'Shaded: where both are met.' if smallest else 'The upper line must pass the lower one.'}",
+        f"{'The shaded area meets both.' if smallest else 'The dashed line must rise above the solid one.'}",
         dark=dark,
     )
     low = [lo / each if lo <= each else None for each, (lo, _) in zip(grid, pairs, strict=True)]
@@ -183,11 +185,11 @@ def region(settings: ExploreSettings, found: Plan | None = None, *, dark: bool =
         xs = [each for each, _, _ in both]
         fig.add_scatter(
             x=xs + xs[::-1], y=[b for _, _, b in both] + [a for _, a, _ in both][::-1], mode="lines",
-            line={"width": 0}, fill="toself", fillcolor=c.accent_soft, hoverinfo="skip", name="both hold",
+            line={"width": 0}, fill="toself", fillcolor=c.accent_soft, hoverinfo="skip", name="both met",
         )  # fmt: skip
     for name, dash, values, word in (
-        ("success: ρ at most", "dash", high, "success is kept up to"),
-        ("risk: ρ at least", "solid", low, "risk is kept from"),
+        ("largest ρ for the required success", "dash", high, "largest for the required success:"),
+        ("smallest ρ for the accepted risk", "solid", low, "smallest for the accepted risk:"),
     ):
         fig.add_scatter(
             x=grid, y=values, mode="lines", line={"color": c.null, "width": 2.5, "dash": dash, "shape": "hv"},
@@ -218,7 +220,7 @@ def region(settings: ExploreSettings, found: Plan | None = None, *, dark: bool =
         title_text="Positions that carry the mark (l; log scale)", type="log", range=list(ends),
         **round_ticks(grid[0], max(grid[-1], l) * 1.1),
     )  # fmt: skip
-    fig.update_yaxes(title_text="Share that must count (ρ / l)", range=[0, 1.03], tickformat=".0%")
+    fig.update_yaxes(title_text="Share of positions that must count (ρ / l)", range=[0, 1.03], tickformat=".0%")
     return fig
 
 
@@ -251,7 +253,7 @@ def _held(s: ExploreSettings, axis: Axis) -> str:
         "survival": f"p = {s.survival:g}",
         "recipients": f"{number(s.recipients)} {'recipients' if s.recipients > 1 else 'recipient'}",
     }
-    return ", ".join(text for name, text in values.items() if name != axis.name) + " stay"
+    return ", ".join(text for name, text in values.items() if name != axis.name) + " stay fixed"
 
 
 def _beside(survival: float) -> list[float]:

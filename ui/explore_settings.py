@@ -60,10 +60,10 @@ class ExploreSettings:
             object.__setattr__(self, name, _real(name, getattr(self, name), low, high))
         if self.parameters.hidden and self.parameters.places != PLACES:
             raise ParameterError(
-                "this page always marks the output head if it is a separate matrix",
+                "settings from this page always mark the output head if it is a separate matrix",
                 expected=", ".join(PLACES),
                 found=", ".join(self.parameters.places),
-                advice="Mark the embedding alone from Python, with Parameters(places=...)",
+                advice="To mark only the embedding, use Parameters(places=...) in Python",
             )
         _whole("recipients", self.recipients, MOST_RECIPIENTS)
         _whole("colluders", self.colluders, MOST_COPIES)
@@ -89,7 +89,7 @@ class ExploreSettings:
         """
         if len(text) > MOST_CHARACTERS:
             raise SettingsTextError(
-                "this is too long for settings",
+                "this text is too long for settings",
                 expected=f"at most {MOST_CHARACTERS} characters",
                 found=f"{len(text)} characters",
             )
@@ -99,32 +99,34 @@ class ExploreSettings:
             raise
         except (ValueError, RecursionError) as error:
             raise SettingsTextError(
-                "this is not JSON",
+                "this text is not JSON",
                 found=f"{type(error).__name__}: {error}"[:200],
-                advice="Paste all of a text that was copied from here, from { to }",
+                advice="Paste the complete text that you copied from this page, from { to }",
             ) from error
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise SettingsTextError(
-                "these are not settings of this page",
+                "these settings are not from this page",
                 expected=f'"format": "{FORMAT}"',
                 found=repr(document.get("format") if isinstance(document, dict) else document)[:60],
             )
         if document.get("version") != VERSION or isinstance(document.get("version"), bool):
             raise SettingsTextError(
-                "these settings have another version", expected=str(VERSION), found=repr(document.get("version"))[:60]
+                "these settings are for a different version of this page",
+                expected=str(VERSION),
+                found=repr(document.get("version"))[:60],
             )
         values = {name: value for name, value in document.items() if name not in ("format", "version")}
         known = {item.name for item in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
             raise SettingsTextError(
-                "there are settings that this page does not know",
+                "some settings are unknown",
                 expected=", ".join(sorted(known)),
                 found=", ".join(unknown)[:200],
             )
         parameters = values.pop("parameters", {})
         if not isinstance(parameters, dict):
-            raise SettingsTextError("parameters is not a group of settings", found=repr(parameters)[:60])
+            raise SettingsTextError("“parameters” is not a group of settings", found=repr(parameters)[:60])
         try:
             return cls(parameters=Parameters.from_dict(parameters), **values)
         except SettingsTextError:
@@ -151,7 +153,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object whose names are all different: two values of one name would be ambiguous."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise SettingsTextError("a setting appears twice", advice="Keep one of the two")
+        raise SettingsTextError("a setting appears twice", advice="Keep only one of the two")
     return found
 
 
@@ -161,7 +163,7 @@ def _none(name: str) -> Any:
 
 def _int(digits: str) -> int:
     if len(digits) > MOST_DIGITS:  # not a float, and slow to convert
-        raise SettingsTextError("a number is too large", found=f"one of {len(digits)} digits")
+        raise SettingsTextError("a number is too large", found=f"a number with {len(digits)} digits")
     return int(digits)
 
 

@@ -41,6 +41,7 @@ def build(context: Context, device: str) -> gr.Blocks:
     blocks: PlainBlocks
     with PlainBlocks(title=NAME, analytics_enabled=False) as blocks:
         blocks.is_open, blocks.of_lock = context.is_open, frozenset({"do_lock", "watch", "lock"})
+        blocks.language = lambda: context.settings.preferences.language
         lock = header(context, device)
         gate = LockGate(context)
         with gr.Column(visible=False, elem_id="outside") as outside:

@@ -41,8 +41,8 @@ SPARE_BYTES = 512 * MIB
 BODY_BYTES = 8 * MIB
 # Commas, brackets and braces in it, each of which may become an object in memory.
 BODY_VALUES = 1_000_000
-UNANSWERED = "This call cannot be answered. Reload the page, then try again."
-LATE = "The content did not arrive in time. Try again, or pick the file by its path."
+UNANSWERED = "The app could not process this request. Reload the page, then try again."
+LATE = "The content did not arrive in time. Try again, or enter the path of the file."
 # Seconds for all of it to arrive, on one computer.
 BODY_SECONDS = 30
 # Added to `BODY_SECONDS` for an upload of a locked browser.
@@ -258,13 +258,13 @@ class Guard:
         # The Host was checked before, so this is "the same origin", also through a tunnel from another port. Absent
         # with gradio_client and curl; a browser sends it with every POST.
         if origin is not None and origin.lower() != f"http://{headers.get('host', '').lower()}":
-            raise Refusal(403, "This page belongs to another site; the request was refused.")
+            raise Refusal(403, "The request was refused because it comes from a page of another site.")
         self._check_fetch_metadata(headers, path, method)
         reading = method in ("GET", "HEAD")
         if not reading and method != "POST":
-            raise Refusal(405, "This method is not used here.")
+            raise Refusal(405, "This method is not supported.")
         if not any(pattern.fullmatch(path) for pattern in (READ if reading else WRITE)):
-            raise Refusal(404, "There is nothing here.")
+            raise Refusal(404, "There is nothing at this address.")
         cookie = HTTPConnection(scope).cookies.get(self.cookie) or None
         if path.startswith(FILE):
             self._check_file(path.removeprefix(FILE), cookie)
@@ -307,7 +307,7 @@ class Guard:
             return
         followed_a_link = method == "GET" and path == DOCUMENT and headers.get("sec-fetch-dest") == "document"
         if not followed_a_link:
-            raise Refusal(403, "This page belongs to another site; the request was refused.")
+            raise Refusal(403, "The request was refused because it comes from a page of another site.")
 
     def _check_file(self, name: str, cookie: str | None) -> None:
         refused = Refusal(403, "This file cannot be downloaded.")
@@ -332,10 +332,10 @@ class Guard:
         lengths = headers.getlist("content-length")
         # With both, the server reads pieces without limit, and the announced length has no meaning.
         if "transfer-encoding" in headers or len(lengths) > 1:
-            raise Refusal(411, "Send the content in one piece, with its length given once.")
+            raise Refusal(411, "Send the content in one piece, and state its length once.")
         length = lengths[0] if lengths else "0" if reading else ""
         if not (length.isascii() and length.isdigit() and len(length) < 20):
-            raise Refusal(411, "Give the length of the content.")
+            raise Refusal(411, "State the length of the content.")
         size = int(length)
         if reading:
             if size:
@@ -343,18 +343,18 @@ class Guard:
             return 0
         if path.rstrip("/") != UPLOAD:
             if size > BODY_BYTES:
-                raise Refusal(413, f"At most {BODY_BYTES // MIB} MiB fit in one request.")
+                raise Refusal(413, f"A request may have at most {BODY_BYTES // MIB} MiB.")
             return size
         # One part may be as large as allowed; the rest of the form is small.
         if size > UPLOAD_BYTES + MIB:
-            raise Refusal(413, f"A file may have {UPLOAD_BYTES // MIB} MiB. Pick larger ones by their path instead.")
+            raise Refusal(413, f"A file may have at most {UPLOAD_BYTES // MIB} MiB. For larger files, enter the path.")
         sizes = list(self._sizes())
         held = self._arriving + sum(sizes)
         free = shutil.disk_usage(self.uploads).free
         most = UPLOADS_TOTAL_BYTES if open else min(UPLOADS_TOTAL_BYTES, self.budget.limits.stored)
         number = UPLOADS_MOST if open else UPLOADS_MOST // 2
         if held + size > most or size + SPARE_BYTES > free or len(sizes) >= number:
-            raise Refusal(413, "There is no space for more uploads. Pick the file by its path instead.")
+            raise Refusal(413, "There is no space for more uploads. Enter the path of the file instead.")
         return size
 
     def _sizes(self) -> Iterator[int]:
@@ -427,7 +427,7 @@ def _stream_of(path: str, query: bytes) -> str | None:
     if _is_data(path):
         named = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("session_hash", [])
         if len(named) > 1:
-            raise Refusal(400, "Name one session.")
+            raise Refusal(400, "Name only one session.")
         return _of_usual_length(named[0]) if named else None
     beat = HEARTBEAT.fullmatch(path)
     return _of_usual_length(beat[1]) if beat else None
@@ -452,7 +452,7 @@ def _session_in(body: bytes) -> str | None:
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if sum(name == "session_hash" for name, _ in pairs) > 1:
-            raise Refusal(400, "Name one session.")
+            raise Refusal(400, "Name only one session.")
         return dict(pairs)
 
     try:

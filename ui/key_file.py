@@ -31,7 +31,7 @@ def write_key(vault: Vault, id: str, folder: Path) -> Path:
             os.fsync(stream.fileno())
         sync_folder(folder)
     except FileExistsError:
-        raise OutputExistsError("a file with this name exists already; it was not overwritten", file=file) from None
+        raise OutputExistsError("a file with this name already exists and was not overwritten", file=file) from None
     except OSError as error:
         file.unlink(missing_ok=True)
         raise IrwmError("the key file cannot be written", file=file, found=error.strerror) from error

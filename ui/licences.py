@@ -75,9 +75,10 @@ def bundled() -> tuple[Bundled, ...]:
     """The app itself, and the works bundled with it."""
     parts = (
         ("IRWM Studio", "This program", LICENCE_NAME, REPOSITORY / "LICENSE"),
-        ("IBM Plex Sans", "Typeface of pages and reports", "OFL-1.1", FONTS / "OFL-IBM-Plex-Sans.txt"),
-        ("IBM Plex Mono", "Typeface of paths and hashes", "OFL-1.1", FONTS / "OFL-IBM-Plex-Mono.txt"),
-        ("Demo model", "Trained from Python’s documentation", "PSF-2.0", DEMO / "LICENSE-PSF-2.0.txt"),
+        ("IBM Plex Sans", "Typeface for pages and reports", "OFL-1.1", FONTS / "OFL-IBM-Plex-Sans.txt"),
+        ("IBM Plex Mono", "Typeface for paths and hashes", "OFL-1.1", FONTS / "OFL-IBM-Plex-Mono.txt"),
+        ("IBM Plex Sans SC", "Typeface for reports in Chinese", "OFL-1.1", FONTS / "OFL-IBM-Plex-Sans-SC.txt"),
+        ("Demo model", "Trained on Python’s documentation", "PSF-2.0", DEMO / "LICENSE-PSF-2.0.txt"),
     )
     return tuple(
         Bundled(name, what, licence, path.read_text("utf-8", "replace") if path.is_file() else "")

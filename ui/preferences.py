@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from irwm.errors import IrwmError, printable
+from irwm.language import ENGLISH, LANGUAGES
 from storage.files import replace_private
 
 FILE_NAME = "preferences.json"
@@ -47,6 +48,7 @@ class Preferences:
             stays in the list, because its disk may not be plugged in.
         idle_minutes: time without use after which the vault locks itself.
         theme: one of `THEMES`.
+        language: one of `irwm.language.LANGUAGES`.
         servers: host names, or stores such as "s3://models", from which suspects may be read; none by default.
 
     Raises:
@@ -58,10 +60,12 @@ class Preferences:
     idle_minutes: int = IDLE_MINUTES
     theme: str = "system"
     servers: tuple[str, ...] = ()
+    language: str = ENGLISH
 
     def __post_init__(self) -> None:
-        _check(self.device in DEVICES, "the device is unknown to this app", ", ".join(DEVICES), self.device)
-        _check(self.theme in THEMES, "the theme is unknown to this app", ", ".join(THEMES), self.theme)
+        _check(self.device in DEVICES, "this device is not supported", ", ".join(DEVICES), self.device)
+        _check(self.theme in THEMES, "this theme is not supported", ", ".join(THEMES), self.theme)
+        _check(self.language in LANGUAGES, "this language is not supported", ", ".join(LANGUAGES), self.language)
         _check(
             type(self.idle_minutes) is int and LEAST_IDLE_MINUTES <= self.idle_minutes <= MOST_IDLE_MINUTES,
             "the time until the vault locks is out of range",
@@ -70,8 +74,18 @@ class Preferences:
         )
         _check(len(self.roots) <= MOST_ROOTS, "there are too many folders", f"at most {MOST_ROOTS}", len(self.roots))
         for root in self.roots:
-            _check(_is_full_path(root), "a folder is not a full path", "an absolute path, such as /data/models", root)
-        _check(len(self.servers) <= MOST_SERVERS, "too many servers", f"at most {MOST_SERVERS}", len(self.servers))
+            _check(
+                _is_full_path(root),
+                "the path of a folder is not a full path",
+                "an absolute path, such as /data/models",
+                root,
+            )
+        _check(
+            len(self.servers) <= MOST_SERVERS,
+            "there are too many servers",
+            f"at most {MOST_SERVERS}",
+            len(self.servers),
+        )
         for server in self.servers:
             usable = isinstance(server, str) and len(server) <= 253 and _SERVER.fullmatch(server) is not None
             _check(usable, "this is not the name of a server", "a host such as huggingface.co, or s3://BUCKET", server)
@@ -90,6 +104,7 @@ class Preferences:
             "idle_minutes": self.idle_minutes,
             "theme": self.theme,
             "servers": list(self.servers),
+            "language": self.language,
         }
 
     @classmethod
@@ -103,10 +118,10 @@ class Preferences:
             raise PreferencesError("the preferences are not a list of names and values", found=type(values).__name__)
         if values.get("version") != VERSION or type(values.get("version")) is not int:
             raise PreferencesError(
-                "these preferences have another version", expected=str(VERSION), found=_shown(values.get("version"))
+                "these preferences have a different version", expected=str(VERSION), found=_shown(values.get("version"))
             )
         unknown = sorted(str(name) for name in values.keys() - cls().to_dict().keys())
-        _check(not unknown, "the preferences contain an unknown name", "no other names", unknown)
+        _check(not unknown, "the preferences contain an unknown name", "only known names", unknown)
         roots, servers = values.get("roots", []), values.get("servers", [])
         _check(isinstance(roots, list), "the folders are not a list", "a list of full paths", roots)
         _check(isinstance(servers, list), "the servers are not a list", "a list of names", servers)
@@ -133,7 +148,7 @@ def read(home: Path) -> Preferences:
     try:
         return Preferences.from_dict(json.loads(data.decode("utf-8")))
     except (ValueError, RecursionError) as error:
-        raise _unusable("is damaged", path, expected="JSON as this app writes it") from error
+        raise _unusable("is damaged", path, expected="JSON as written by this app") from error
     except PreferencesError as error:
         raise _unusable(f"cannot be used: {error.problem}", path, expected=error.expected, found=error.found) from error
 
@@ -153,7 +168,7 @@ def write(home: Path, preferences: Preferences) -> None:
             "the settings cannot be saved",
             file=path,
             found=str(error),
-            advice="free some disk space, or let this account write there",
+            advice="free some disk space, or allow this account to write to this folder",
         ) from error
 
 
@@ -178,9 +193,9 @@ def _shown(value: object) -> str:
 
 def _unusable(how: str, path: Path, *, expected: str | None = None, found: str | None = None) -> PreferencesError:
     return PreferencesError(
-        f"the file of preferences {how}",
+        f"the preferences file {how}",
         file=path,
         expected=expected,
         found=found,
-        advice="The usual settings are in use. Save on the page Settings to replace the file, or delete it",
+        advice="The default settings are in use. To replace the file, save on the Settings page, or delete the file",
     )

@@ -16,9 +16,9 @@ PRESETS = (STANDARD, MANY, PAPER)
 # How the noise of Algorithm 4 is added to a row; `Parameters` calls this `spread` and `noise_level`.
 ADDED = "added"
 NOISE_CHOICES = [
-    ("Added: a fingerprint", ADDED),
-    ("Written over: hides marked rows", NOISE_LEVELS[0]),
-    ("Written over, one size, as in the paper", NOISE_LEVELS[1]),
+    ("Added (fingerprint)", ADDED),
+    ("Overwriting (hides marked rows)", NOISE_LEVELS[0]),
+    ("Overwriting, same size in all rows (as in the paper)", NOISE_LEVELS[1]),
 ]
 # Offered before a model is chosen; the demo model's size, which is small.
 USUAL_HIDDEN_SIZE = 256
@@ -63,10 +63,10 @@ def check_memory(params: Parameters, hidden_size: int | None) -> None:
     needed, there = memory_needed(params, hidden_size), memory_there()
     if needed > there:
         raise ParameterError(
-            "this number of permutations (numit) does not fit into this computer's memory",
+            "this number of permutations (numit) needs more memory than this computer has",
             expected=f"at most {size_text(there)}, about {number(params.permutations * there // needed)} permutations",
             found=f"{number(params.permutations)} permutations, {size_text(needed)}",
-            advice="Choose fewer; a thousand are enough to prove a mark",
+            advice="Choose fewer permutations. A thousand are enough to prove a mark",
         )
 
 

@@ -22,6 +22,7 @@ from irwm.errors import IrwmError
 from irwm.report.typefaces import FONTS
 from ui import connections, offline
 from ui.guard import NOBODY, UPLOAD_BYTES, Callers, Guard
+from ui.preferences import Preferences
 from ui.sessions import cookie_name
 from ui.settings import HOST, Settings
 from ui.theme import theme
@@ -55,13 +56,10 @@ class Served:
     stop: Callable[[], None]
 
 
-def theme_script(theme: str) -> bytes:
-    """The tag for the first line of the page, so that the theme is set before anything is drawn.
-
-    Args:
-        theme: one of `ui.preferences.THEMES`.
-    """
-    return f'<script src="/studio/theme.js" data-theme="{theme}"></script>'.encode("ascii")
+def first_script(chosen: Preferences) -> bytes:
+    """The tag for the first line of the page, so that theme and language are set before anything is drawn."""
+    tag = f'<script src="/studio/first.js" data-theme="{chosen.theme}" data-language="{chosen.language}"></script>'
+    return tag.encode("ascii")
 
 
 def harden(
@@ -89,7 +87,7 @@ def harden(
                 callers=callers,
                 waiting=waiting,
                 forget=forget,
-                first=lambda: theme_script(now().preferences.theme),
+                first=lambda: first_script(now().preferences),
             ),
         ],
         "routes": [
@@ -100,7 +98,9 @@ def harden(
 
 
 async def _fetch_nothing(url: str, cache_dir: str) -> str:
-    raise gr.Error("Addresses are not fetched. Download the file yourself, then pick it.", print_exception=False)
+    raise gr.Error(
+        "The app does not fetch web addresses. Download the file yourself, then choose it.", print_exception=False
+    )
 
 
 def _stay_on_this_computer() -> None:
@@ -181,7 +181,7 @@ def launch(
             raise
         raise PortTakenError(
             f"port {settings.port} is in use by another program",
-            advice="close it, or set IRWM_PORT to another number",
+            advice="close that program, or set IRWM_PORT to another port",
         ) from error
     served = Served(url, blocks.close)
     if block:

@@ -132,7 +132,7 @@ def _device(text: str) -> str:
     if text and text not in DEVICES:
         raise SettingsError(
             DEVICE,
-            "names a device that is unknown to this app",
+            "names a device that is not supported",
             expected=", ".join(DEVICES),
             found=text,
             advice="unset it to let the app choose",
@@ -158,10 +158,10 @@ def _servers(text: str) -> tuple[str, ...]:
     except PreferencesError as error:
         raise SettingsError(
             SERVERS,
-            "does not name servers",
+            "is not a list of servers",
             expected="host names or s3://BUCKET, separated by spaces",
             found=error.found or "",
-            advice="correct it, or unset it to choose on the page Settings",
+            advice="correct it, or unset it to choose on the Settings page",
         ) from error
 
 
@@ -189,7 +189,7 @@ def _roots(text: str) -> tuple[Path, ...]:
             raise SettingsError(
                 ROOTS,
                 "names something that is not a folder",
-                expected=f"existing folders with full paths, separated by '{os.pathsep}'",
+                expected=f"full paths of existing folders, separated by '{os.pathsep}'",
                 found=part,
                 advice="correct it, or unset it to browse your home folder",
             )

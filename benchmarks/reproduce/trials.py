@@ -149,7 +149,7 @@ def _record(trial: Trial, attack: Attack) -> Record:
 
 def without_files(reason: str) -> str:
     """Remove file names from a reason, since their folder no longer exists."""
-    return re.sub(r" ?File: .*?(?= Tensor: | Expected: | Found: |$)", "", reason)
+    return re.sub(r" ?File: .*?(?= Tensor: | Expected: | (?:Actual|Found): |$)", "", reason)
 
 
 def reading_record(finding: Finding) -> Record:

@@ -130,7 +130,7 @@ class Search:
             whole = max(whole, attempt.alignment.whole)
         d, own = self.suspect.hidden_size, self._model.source.hidden_size
         if best is None or d != own:
-            why = f"cannot be aligned: the suspect's rows have {d} coordinates, the original's have {own}"
+            why = f"cannot be aligned: the suspect's rows have {d} coordinates, but the original's have {own}"
             return Alignment.unmoved(self.suspect.layout.embedding, why, self._rows_of(closest), own)
         exhausted = telling and self.suspect.layout.names_known
         fitted = self._fitted(best) if self._sworn(best) else self._as_it_stands(best, closest)
@@ -216,7 +216,7 @@ class Search:
             return
         sample = sample_pairs(self._suspect, self._model, rows)
         if len(sample.ours) < FEWEST_ROWS:
-            why = f"cannot be aligned: only {len(sample.ours)} sampled rows of the suspect hold usable numbers"
+            why = f"cannot be aligned: only {len(sample.ours)} sampled rows of the suspect contain usable numbers"
             embedding = self.suspect.layout.embedding
             yield Attempt(Alignment.unmoved(embedding, why, rows, d, sample.broken), sample, way)
             return
@@ -245,10 +245,12 @@ class Search:
         if len(sample.ours) < FEWEST_ROWS_PER_COORDINATE * self._widest:
             return
         fit = by_procrustes(sample, self._minor)
-        reason = f"after turning it back, the median sampled row has cosine {float(np.median(fit.cosines)):.3f}"
+        reason = (
+            f"after the rotation was undone, the median sampled row has a cosine of {float(np.median(fit.cosines)):.3f}"
+        )
         reason += " with the original's in the minor components"
         if not fit.fits:
-            reason = f"cannot be aligned: {reason}, below the {MINOR_COSINE} that related models keep"
+            reason = f"cannot be aligned: {reason}, which is below the {MINOR_COSINE} that related models keep"
         embedding = self.suspect.layout.embedding
         alignment = Alignment.unmoved(embedding, reason, rows, d, sample.broken, aligned=fit.fits, uniqueness=1.0)
         alignment = replace(
@@ -373,9 +375,9 @@ def _drops_row_constants(suspect: Checkpoint, model: Checkpoint) -> bool:
 
 
 def _columns_reason(fit: Columns) -> str:
-    reason = f"the median sampled row has cosine {float(np.median(fit.cosines)):.3f} with the original's"
+    reason = f"the median sampled row has a cosine of {float(np.median(fit.cosines)):.3f} with the original's"
     if fit.uniqueness < LEAST_UNIQUENESS:
         return f"cannot be aligned: only {100 * fit.uniqueness:.0f} % of its columns have a counterpart in the original"
     if not fit.fits:
-        return f"cannot be aligned: {reason}, below the {ALIGNED_COSINE} that related models keep"
+        return f"cannot be aligned: {reason}, which is below the {ALIGNED_COSINE} that related models keep"
     return reason

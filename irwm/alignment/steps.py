@@ -34,14 +34,14 @@ def steps_of(
     """
     said = _rows(alignment, way, share, suspect_size)
     if changed:
-        text = f"{changed} of the original's {alignment.rows.size} rows no longer resemble any row; left in place"
+        text = f"rows that no longer resemble any of the original's, left in place: {changed} of {alignment.rows.size}"
         said.append(_step("changed rows", text, 1.0))
     said += _coordinates(alignment, constants)
     if np.isfinite(alignment.scale) and abs(alignment.scale - 1.0) > SCALE_TOLERANCE:
         text = f"the embedding was scaled by {alignment.scale:.3g}"
         said.append(_step("scale", text, alignment.similarity, "median similarity of its rows"))
     if extreme:
-        said.append(_step(EXTREME_ROWS, f"{extreme} rows of extreme length left out of the comparison", 1.0))
+        said.append(_step(EXTREME_ROWS, f"rows of extreme length, left out of the comparison: {extreme}", 1.0))
     return tuple(said)
 
 
@@ -50,24 +50,29 @@ def _rows(alignment: Alignment, way: str, share: float, suspect_size: int) -> li
     present = rows >= 0
     moved = int((rows[present] != np.flatnonzero(present)).sum())
     measures = {
-        BY_TOKENIZER: "share of the sampled rows that resemble the token of their name",
-        BY_CONTENT: "share of the rows that found their counterpart",
-        BY_ID: "share of the sampled rows that are at their id",
+        BY_TOKENIZER: "share of the sampled rows that resemble the row of the token with their name",
+        BY_CONTENT: "share of the rows for which a counterpart was found",
+        BY_ID: "share of the sampled rows that are at the position of their ID",
         BY_EMBEDDING: "share of the sampled rows that resemble the row of their token",
     }
-    known = {BY_TOKENIZER: "the tokenizers' strings", BY_EMBEDDING: "the places of the embedding's rows"}
+    known = {BY_TOKENIZER: "the tokenizers' strings", BY_EMBEDDING: "the positions of the embedding's rows"}
     if moved:
         by = known.get(way, "the rows' own content")
         said.append(
-            _step(f"rows by {way}", f"{moved} of {s} token ids were changed; matched by {by}", share, measures[way])
+            _step(
+                f"rows by {way}",
+                f"{moved} of {s} token IDs were changed; the rows were matched by {by}",
+                share,
+                measures[way],
+            )
         )
     if alignment.lost:
         said.append(_step("rows", f"{alignment.lost} of the original's {s} rows are gone", share, measures[way]))
     added = suspect_size - int(present.sum())
     if added > 0 and suspect_size > s and not moved:
-        said.append(_step("rows", f"{added} rows beyond the original's {s} ignored", share, measures[way]))
+        said.append(_step("rows", f"{added} rows beyond the original's {s} were ignored", share, measures[way]))
     elif added > 0:
-        said.append(_step("rows", f"{added} rows that the original lacks ignored", share, measures[way]))
+        said.append(_step("rows", f"{added} rows that the original lacks were ignored", share, measures[way]))
     return said
 
 
@@ -75,20 +80,20 @@ def _coordinates(alignment: Alignment, constants: NDArray[np.float64]) -> list[S
     said, d = [], alignment.columns.size
     similar = alignment.similarity
     if alignment.rotation is not None:
-        text = "the residual stream was rotated; turned back by orthogonal Procrustes"
-        return [_step("rotation", text, similar, "median similarity of rows that the fit has not seen")]
+        text = "the residual stream was rotated; the rotation was undone by orthogonal Procrustes analysis"
+        return [_step("rotation", text, similar, "median similarity of rows that were not used for the fit")]
     moved, flipped = int((alignment.columns != np.arange(d)).sum()), int((alignment.signs < 0).sum())
     unique = "share of columns with a unique counterpart"
     if moved:
-        text = f"{moved} of {d} columns were reordered; put back by cosine similarity"
+        text = f"{moved} of {d} columns were reordered; their order was restored by cosine similarity"
         said.append(_step("columns", text, alignment.uniqueness, unique))
     if flipped:
         said.append(_step("signs", f"{flipped} of {d} columns had their sign flipped", alignment.uniqueness, unique))
     if alignment.offsets.any():
-        text = "a constant had been added to the columns; removed"
+        text = "a constant had been added to the columns; it was removed"
         said.append(_step("offsets", text, similar, "median similarity of the rows without it"))
     if alignment.row_constants and constants.size and float(np.median(np.abs(constants))) > SCALE_TOLERANCE:
-        text = "a constant had been added to each row; removed"
+        text = "a constant had been added to each row; it was removed"
         said.append(_step("row constants", text, similar, "median similarity of the rows without it"))
     return said
 

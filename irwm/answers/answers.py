@@ -39,7 +39,7 @@ class Answers:
         sequences = [_tokens(number, each) for number, each in enumerate(self.sequences)]
         if not sequences:
             raise AnswersError("there are no answers", expected="at least one sequence", found="none",
-                               advice="Give the tokens of each prompt and of its answer")  # fmt: skip
+                               advice="Provide the tokens of each prompt and its answer")  # fmt: skip
         _require_one_each("prompt lengths", self.prompt_lengths, len(sequences))
         lengths = [
             _prompt(number, *each) for number, each in enumerate(zip(self.prompt_lengths, sequences, strict=True))
@@ -74,7 +74,7 @@ class Answers:
                 raise AnswersError(
                     f"sequence {number} has a token that the original does not have",
                     file=original.path,
-                    expected=f"token ids from 0 to {original.vocab_size - 1}",
+                    expected=f"token IDs from 0 to {original.vocab_size - 1}",
                     found=str(each.max()),
                     advice="Encode the answers' text with the original's tokenizer",
                 )
@@ -83,10 +83,10 @@ class Answers:
 def _require_one_each(what: str, given: Sequence[Any], count: int) -> None:
     if len(given) != count:
         raise AnswersError(
-            f"the {what} do not fit the sequences",
+            f"the number of {what} does not match the number of sequences",
             expected=f"{count}, one for each sequence",
             found=str(len(given)),
-            advice="Give them in the order of the sequences",
+            advice="Provide one for each sequence, in the same order",
         )
 
 
@@ -94,20 +94,20 @@ def _tokens(number: int, given: ArrayLike) -> NDArray[np.int64]:
     values = _array(given)
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
         raise AnswersError(
-            f"sequence {number} is not a list of token ids", expected="whole numbers",
-            found=f"{values.dtype}, {values.ndim} dimensions",
+            f"sequence {number} is not a list of token IDs", expected="whole numbers",
+            found=f"{values.dtype}, number of dimensions: {values.ndim}",
             advice="Encode the answers' text with the original's tokenizer",
         )  # fmt: skip
     if values.size < 2:
         raise AnswersError(
-            f"sequence {number} is too short", expected="2 tokens or more, the prompt's included",
-            found=str(values.size), advice="Leave it out",
+            f"sequence {number} is too short", expected="at least 2 tokens, including the prompt",
+            found=str(values.size), advice="Leave this sequence out",
         )  # fmt: skip
     # Compared before the conversion, in which a number that is too large would become negative.
     if values.min() < 0 or values.max() > np.iinfo(np.int64).max:
         found = values.min() if values.min() < 0 else values.max()
         raise AnswersError(
-            f"sequence {number} has a number that is no token id", expected="0 or more", found=str(found),
+            f"sequence {number} contains a number that is not a token ID", expected="0 or more", found=str(found),
             advice="Encode the answers' text with the original's tokenizer",
         )  # fmt: skip
     return _kept(values.astype(np.int64))
@@ -120,7 +120,7 @@ def _prompt(number: int, given: Any, sequence: NDArray[np.int64]) -> int:
             f"the prompt length of sequence {number} is out of range",
             expected=f"a whole number from 0 to {len(sequence) - 1}, so that at least one token was generated",
             found=repr(given)[:40],
-            advice="Give the number of the prompt's tokens, and leave out sequences without an answer",
+            advice="Provide the number of tokens in the prompt, and leave out sequences without an answer",
         )
     return int(given)
 
@@ -130,21 +130,21 @@ def _logarithms(number: int, given: ArrayLike, size: int) -> NDArray[np.float64]
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.number) or np.iscomplexobj(values):
         raise AnswersError(
             f"the log-probabilities of sequence {number} are not a list of numbers", expected="one list of numbers",
-            found=f"{values.dtype}, {values.ndim} dimensions",
-            advice="Give one number for each generated token",
+            found=f"{values.dtype}, number of dimensions: {values.ndim}",
+            advice="Provide one number for each generated token",
         )  # fmt: skip
     if len(values) != size:
         raise AnswersError(
-            f"the log-probabilities of sequence {number} do not fit its tokens",
+            f"the log-probabilities of sequence {number} do not match its tokens",
             expected=f"{size}, one for each generated token", found=str(len(values)),
-            advice="Leave out those of the prompt",
+            advice="Leave out the log-probabilities of the prompt",
         )  # fmt: skip
     wrong = np.flatnonzero(~np.isfinite(values) | (values > _ROUNDING))
     if wrong.size:
         raise AnswersError(
             f"sequence {number} has values that are not log-probabilities",
             expected="finite numbers of at most 0",
-            found=f"{values[wrong[0]]} for its generated token {wrong[0]}",
+            found=f"{values[wrong[0]]} for generated token {wrong[0]}",
             advice="Take the natural logarithm of each probability, and leave out sequences with missing values",
         )
     return _kept(np.minimum(values.astype(np.float64), 0.0))

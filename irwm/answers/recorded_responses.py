@@ -31,7 +31,7 @@ MOST_RESPONSE_BYTES = 16 << 20
 _HEADER_BYTES, _LONGEST = 16 << 10, 2000
 # Larger whole numbers are not exact as floats, or not floats at all.
 _EXACT = 1 << 53
-_ADVICE = "Record it again with `python app.py collect --generate`, or copy the file again"
+_ADVICE = "Record the responses again with `python app.py collect --generate`, or copy the file again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +129,11 @@ def read_recorded_responses(file: Path) -> RecordedResponses:
         AnswersFileError: as `read_responses`.
     """
     with _typed(file):
-        content = read_small(file, MOST_BYTES, "file of responses")
+        content = read_small(file, MOST_BYTES, "responses file")
         lines = content.split(b"\n")
         source, count = _header(file, lines[0])
         if lines[-1] or len(lines) - 2 != count:
-            raise _broken(file, "the file is truncated, or has other lines", f"{count} responses", len(lines) - 2)
+            raise _broken(file, "the file is truncated or has extra lines", f"{count} responses", len(lines) - 2)
         exchanges = [_exchange(file, number, line) for number, line in enumerate(lines[1:-1], 2)]
     return RecordedResponses(source, tuple(exchanges), len(content), hashlib.sha256(content).hexdigest())
 
@@ -150,7 +150,7 @@ def read_source(path: str | Path) -> tuple[ResponsesSource, int]:
 
 
 def holds_responses(path: str | Path) -> bool:
-    """Whether a file claims to hold recorded responses, also if it is truncated."""
+    """Whether a file claims to hold recorded responses, even if it is truncated."""
     file = path_from(path)
     if not os.path.isfile(file):  # False also if the system rejects the path
         return False
@@ -225,14 +225,14 @@ def _object(file: Path, line: bytes, what: str) -> dict[str, Any]:
     require_bounded(line, file, what)
     value = parse_json(line, file, what, strict=True)
     if not isinstance(value, dict):
-        raise _broken(file, f"the {what} is not an object")
+        raise _broken(file, f"the {what} is not a JSON object")
     return value
 
 
 def _header(file: Path, line: bytes) -> tuple[ResponsesSource, int]:
     value = _object(file, line, "first line")
     if value.get("format") != FORMAT:
-        raise _broken(file, "this file holds no recorded responses", f"format {FORMAT}", value.get("format"))
+        raise _broken(file, "this file does not contain recorded responses", f"format {FORMAT}", value.get("format"))
     if value.get("version") != VERSION:
         raise AnswersFileError(
             "these responses were written by another version", file=file, expected=f"version {VERSION}",
@@ -246,7 +246,7 @@ def _header(file: Path, line: bytes) -> tuple[ResponsesSource, int]:
             given = float(given)
         values[each.name] = given
         if type(values[each.name]).__name__ != each.type:
-            raise _broken(file, f"the first line does not state its {each.name}", str(each.type), given)
+            raise _broken(file, f"the first line has no valid {each.name}", str(each.type), given)
     ranges: dict[str, tuple[float, float]] = {
         "prompt_seed": (0, 2**63 - 1),
         "temperature": (0, 100),
@@ -254,14 +254,14 @@ def _header(file: Path, line: bytes) -> tuple[ResponsesSource, int]:
     }
     for name, (least, most) in ranges.items():
         if not least <= values[name] <= most:
-            raise _broken(file, f"the first line has a {name} out of range", f"{least} to {most}", values[name])
+            raise _broken(file, f"the {name} in the first line is out of range", f"{least} to {most}", values[name])
     for name in ("endpoint", "model", "api", "original"):
         if not values[name].isprintable() or len(values[name]) > _LONGEST:
             expected = f"at most {_LONGEST} printable characters"
-            raise _broken(file, f"the first line has a {name} that cannot be used", expected, values[name])
+            raise _broken(file, f"the {name} in the first line cannot be used", expected, values[name])
     count = value.get("responses")
     if type(count) is not int or count < 1:
-        raise _broken(file, "the first line does not state how many responses there are", "1 or more", count)
+        raise _broken(file, "the first line does not give the number of responses", "1 or more", count)
     return ResponsesSource(**values), count
 
 
@@ -274,7 +274,7 @@ def _exchange(file: Path, number: int, line: bytes) -> Exchange:
         except UnicodeEncodeError:  # half of a surrogate pair
             fits = False
         if not fits:
-            raise _broken(file, f"line {number} was changed: its {name} does not have the SHA-256 that the line states")
+            raise _broken(file, f"line {number} was changed: its {name} does not have the SHA-256 in that line")
         assert isinstance(text, str)
         data = text.encode()
         if len(data) > MOST_RESPONSE_BYTES:
@@ -289,7 +289,7 @@ def _exchange(file: Path, number: int, line: bytes) -> Exchange:
     try:
         found.prompt  # noqa: B018
     except ValueError as error:
-        raise _broken(file, f"line {number} has no prompt", "a text, or a chat's messages") from error
+        raise _broken(file, f"line {number} has no prompt", "text, or the messages of a chat") from error
     return found
 
 

@@ -27,7 +27,7 @@ Prompt = str | Sequence[Mapping[str, Any]]
 _LEAST = -1000.0
 # Larger numbers of a response are no token ids and no log-probabilities.
 _LARGEST = 2**31
-_FORMS = "a text, or the JSON object of a completion, of a chat completion or of llama.cpp's /completion"
+_FORMS = "text, or the JSON object of a completion, a chat completion or llama.cpp's /completion"
 
 
 def answers_from_responses(
@@ -49,9 +49,11 @@ def answers_from_responses(
     """
     if len(prompts) != len(responses):
         raise AnswersError(
-            "the responses do not fit the prompts", expected=f"{len(prompts)}, one for each prompt",
-            found=str(len(responses)), advice="Give them in the order of the prompts",
-        )  # fmt: skip
+            "the number of responses does not match the number of prompts",
+            expected=f"{len(prompts)}, one for each prompt",
+            found=str(len(responses)),
+            advice="Provide one response for each prompt, in the same order",
+        )
     return answers_of_pairs(zip(prompts, responses, strict=True), original)
 
 
@@ -76,9 +78,9 @@ def answers_of_pairs(pairs: Iterable[tuple[Prompt, str | Mapping[str, Any]]], or
     if told and len(told) < len(values):
         without = [number for number, each in zip(numbers, values, strict=True) if each is None]
         raise AnswersError(
-            "some responses have no log-probabilities", expected="log-probabilities in all of them, or in none",
-            found=f"none in {len(without)} of {len(values)} answers, first in response {without[0]}",
-            advice="Leave these responses out, or give the texts of all",
+            "some responses have no log-probabilities", expected="log-probabilities in all responses or in none",
+            found=f"none in {len(without)} of {len(values)} answers; response {without[0]} is the first without",
+            advice="Leave these responses out, or provide only the text of every response",
         )  # fmt: skip
     return Answers(sequences, lengths, told or None)
 
@@ -120,7 +122,7 @@ def _choices(number: int, response: object) -> Iterator[_Choice]:
     if isinstance(choices, list):
         for each in choices:
             if not isinstance(each, Mapping):
-                raise _unknown(number, "choices that are no objects")
+                raise _unknown(number, "choices that are not JSON objects")
             yield _of_choice(number, each, _ids(response.get("prompt_token_ids")))
     elif isinstance(response.get("content"), str):
         yield _of_llama_cpp(number, response)
@@ -145,7 +147,7 @@ def _of_choice(number: int, choice: Mapping[str, Any], prompt: list[int] | None)
             pairs = zip(tokens, logprobs["token_logprobs"], strict=False)
             names, values = _entries(number, [{"token": token, "logprob": value} for token, value in pairs])
     if not names and text is None and ids is None:
-        raise _unknown(number, "a choice without text and without tokens")
+        raise _unknown(number, "a choice without text or tokens")
     if ids is not None and (not names or len(ids) >= len(names)):
         return _Choice(text, ids[: len(names)] if names else ids, values if names else None, prompt)
     return _Choice(text, names or None, values if names else None, prompt)
@@ -174,7 +176,7 @@ def _entries(number: int, entries: Sequence[Any]) -> tuple[list[int | str], list
     values: list[float] = []
     for entry in entries:
         if not isinstance(entry, Mapping):
-            raise _unknown(number, "log-probabilities that are no objects")
+            raise _unknown(number, "log-probabilities that are not JSON objects")
         name = entry["id"] if _is_id(entry.get("id")) else entry.get("token")
         value = _logarithm(entry)
         if not (_is_id(name) or isinstance(name, str)) or value is None:
@@ -220,7 +222,7 @@ def _encoded(text: str, tokenizer: Any, *, special: bool = False) -> list[int]:
         text.encode()
     except UnicodeEncodeError as error:
         raise AnswersError(
-            "a prompt or an answer is not Unicode text", expected="no half of a surrogate pair",
+            "a prompt or an answer is not Unicode text", expected="no unpaired surrogates",
             found=printable(text[error.start : error.start + 1], 20), advice="Leave this response out",
         ) from error  # fmt: skip
     return list(tokenizer.encode(text, add_special_tokens=special))
@@ -235,8 +237,8 @@ def prompt_tokens(prompt: Prompt, original: Checkpoint, tokenizer: Any) -> list[
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # a template is a program, and may raise anything
         raise AnswersError(
-            "the original's chat template cannot be used on these messages", file=original.path,
-            found=printable(str(error), 200), advice="Give each prompt as the text that the server read",
+            "the original's chat template cannot be used for these messages", file=original.path,
+            found=printable(str(error), 200), advice="Provide each prompt as the text that the server read",
         ) from error  # fmt: skip
     return _encoded(str(text), tokenizer)
 
@@ -254,6 +256,6 @@ def _is_id(given: object) -> TypeGuard[int]:
 
 def _unknown(number: int, found: str) -> AnswersError:
     return AnswersError(
-        f"response {number} has an unknown form", expected=_FORMS, found=printable(found, 200),
-        advice="Give the server's JSON unchanged, or only the generated text",
+        f"response {number} has an unknown format", expected=_FORMS, found=printable(found, 200),
+        advice="Provide the server's JSON unchanged, or only the generated text",
     )  # fmt: skip

@@ -34,7 +34,7 @@ from irwm.tracing.recipients import DECOYS, RISK, recognised
 from irwm.tracing.result import Trace, Tracing
 
 # Completes "The suspect ...".
-NO_MARK = "is known only by what it generated, and no mark can be read from that"
+NO_MARK = "is known only from the text that it generated, and no mark can be read from text"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,8 +132,8 @@ def trace_generated(
     """
     if not any(key.parameters.noise_coordinates for key in keys):
         raise AnswersError(
-            "none of these keys has a fingerprint, which is all that answers show",
-            expected="keys with the settings for many recipients", advice="Examine the suspect's weights",
+            "none of these keys has a fingerprint, and answers can show nothing else",
+            expected="keys with settings for many recipients", advice="Examine the suspect's weights",
         )  # fmt: skip
     readings = readings_of(answers, model, keys, device, progress, decoys)
     strongest = [max((each[i] for each in readings), key=strength) for i in range(len(keys) + decoys)]

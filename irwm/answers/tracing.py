@@ -106,7 +106,7 @@ def detect_answers(
         As `trace_answers`; ParameterError if keys_tried is below 1.
     """
     if keys_tried < 1:
-        raise ParameterError("keys_tried includes this key", expected="at least 1", found=str(keys_tried))
+        raise ParameterError("keys_tried must include this key", expected="at least 1", found=str(keys_tried))
     readings = readings_of(answers, model, [key], device, progress)
     evidence = tuple(sorted((each for (each,) in readings), key=strength, reverse=True))
     places = len(places_of([key], model))
@@ -126,12 +126,13 @@ def detect_answers(
 def _judged(found: AnswersFinding, *, fingerprinted: bool) -> AnswersFinding:
     """The finding with its verdict and reason."""
     if not fingerprinted:
-        said = "This key has no fingerprint, and a mark alone cannot be read from tokens: answers show nothing."
+        said = "This key has no fingerprint. A mark alone cannot be read from tokens, so the answers show nothing."
         return replace(found, reason=said)
     seen = (
-        f"its signs add up to {found.z:.1f} deviations over {found.tokens} generated tokens; {odds(found.log10_risk)}"
+        f"over {found.tokens} generated tokens, its signs add up to {found.z:.1f} standard deviations; "
+        f"{odds(found.log10_risk)}"
     )
     if found.log10_risk <= FOUND_LOG10_RISK:
         return replace(found, verdict=FOUND, reason=f"The answers carry this key's fingerprint: {seen}.")
-    said = f"The answers do not show this key's fingerprint clearly enough, and clear nobody: {seen}."
+    said = f"The answers do not show this key's fingerprint clearly enough, but this clears nobody: {seen}."
     return replace(found, reason=said)

@@ -166,7 +166,7 @@ def store_otherwise(model_dir: str | Path, out_dir: str | Path, power: float, se
 
 
 def confuse(model_dir: str | Path, out_dir: str | Path, how: str) -> Path:
-    """Add what should make a comparison of embeddings fail; the attacker's own loader removes it.
+    """Change or add what should make a comparison of embeddings fail; the attacker's own loader undoes it.
 
     Args:
         how: one of `CONFUSIONS`: one row of NaN, one row a million times as long, a quarter of the rows alike, or
@@ -177,7 +177,7 @@ def confuse(model_dir: str | Path, out_dir: str | Path, how: str) -> Path:
         OutputExistsError, CheckpointError: as `rewrite`.
     """
     if how not in CONFUSIONS:
-        raise ParameterError("there is no such way", expected=", ".join(CONFUSIONS), found=how)
+        raise ParameterError("unknown way of confusing comparisons", expected=", ".join(CONFUSIONS), found=how)
 
     def confused(rows: torch.Tensor) -> torch.Tensor:
         row = min(_ROW, len(rows) - 1)
@@ -261,4 +261,4 @@ def _quantile(values: torch.Tensor, level: float) -> float:
 
 def _share(name: str, value: float) -> None:
     if not 0.0 < value <= 1.0:
-        raise ParameterError(f"{name} is out of range", expected="above 0, at most 1", found=str(value))
+        raise ParameterError(f"{name} is out of range", expected="above 0 and at most 1", found=str(value))

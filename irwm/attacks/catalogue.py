@@ -46,8 +46,8 @@ from irwm.keys.queried_tokens import tokens_asked
 from irwm.release.insertion import insert
 
 DAMAGE, QUANTISATION, TRAINING = "Damage", "Quantisation", "Training"
-MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same)"
-ADAPTIVE, SERVED = "By someone who has read the manual", "Served, known only by its answers"
+MIXING, DISGUISE = "Mixing and marking", "Disguise (the model computes the same function)"
+ADAPTIVE, SERVED = "By someone who has read the manual", "Served, known only from its answers"
 GROUPS = (DAMAGE, QUANTISATION, TRAINING, MIXING, DISGUISE, ADAPTIVE, SERVED)
 # For full fine-tuning. The paper's 2e-5 is for models a thousand times larger, whose weights change less per step.
 _RATE = 1e-4
@@ -224,13 +224,17 @@ def _cannot_serve(setup: Setup) -> str | None:
     anatomy = anatomy_of(str(original.config.get("model_type")))
     if anatomy is not None and anatomy.encoder:
         return "An encoder cannot answer prompts."
-    return None if has_tokenizer(setup.release) else "It cannot answer prompts without a tokenizer next to its weights."
+    return (
+        None
+        if has_tokenizer(setup.release)
+        else "The model cannot answer prompts without a tokenizer next to its weights."
+    )
 
 
 def _single_copy(setup: Setup) -> str | None:
     if setup.key.recipient:
         return None
-    return "This mark names an owner and no recipient, so there are no other copies to combine."
+    return "This mark names an owner but no recipient, so there are no other copies to combine."
 
 
 def _disguise(step: Step | None, setup: Setup, _value: float | str, out: Path) -> Attacked:
@@ -247,28 +251,32 @@ def _disguise(step: Step | None, setup: Setup, _value: float | str, out: Path) -
 # Transform, its label, one sentence. The paper's appendix B: permutation, scaling and invertible matrices.
 _DISGUISES: tuple[tuple[Step, str, str], ...] = (
     ("permute_residual", "Columns permuted", "The coordinates of the residual stream are permuted in every layer."),
-    ("flip_signs", "Signs flipped", "Random coordinates of the residual stream change their sign."),
+    ("flip_signs", "Signs flipped", "Random coordinates of the residual stream change sign."),
     ("rotate", "Rotated", "A random dense rotation is applied to the residual stream."),
     (
         "widen",
         "Widened",
-        "A quarter more coordinates are added to the residual stream, which is then rotated.",
+        "The residual stream gets 25 % more coordinates and is then rotated.",
     ),
-    ("rescale", "Rescaled", "The residual stream is multiplied by one factor."),
+    ("rescale", "Rescaled", "The residual stream is multiplied by a single factor."),
     ("fold_gains", "Gains folded", "The gains of the norms are folded into the matrices that follow them."),
     ("regain", "Gains redrawn", "The norms get random gains, and the matrices compensate for them."),
     ("map_qk", "Queries and keys mapped", "Queries are multiplied by invertible matrices and keys by their inverses."),
-    ("map_vo", "Values and outputs mapped", "Values are multiplied by invertible matrices, outputs by their inverses."),
+    (
+        "map_vo",
+        "Values and outputs mapped",
+        "Values are multiplied by invertible matrices and outputs by their inverses.",
+    ),
     ("reorder_heads", "Heads reordered", "Attention heads are permuted."),
     ("reorder_neurons", "Neurons reordered", "Hidden units of the MLPs are permuted and rescaled."),
     ("shift_key_bias", "Key bias shifted", "A vector that the softmax ignores is added to the key bias."),
-    ("shift_rows", "A constant per row", "A number that the norm ignores is added to each row of the embedding."),
+    ("shift_rows", "Constant added per row", "A number that the norm ignores is added to each row of the embedding."),
     ("shift_tables", "Tables shifted", "A vector is subtracted from the position rows and added to the token rows."),
-    ("reorder_tokens", "Tokens reordered", "Token ids are permuted, in the tokenizer too."),
+    ("reorder_tokens", "Tokens reordered", "Token IDs are permuted, including those in the tokenizer."),
     (("trim_tokens", {"fraction": 0.2}), "Vocabulary trimmed", "A fifth of the tokens are dropped."),
     ("pad_tokens", "Vocabulary padded", "Rows that no text uses are added."),
-    ("as_llama", "As a plain Llama", "The model is written as one of another family."),
-    ("as_mixtral", "As a mixture of experts", "Each MLP becomes four experts, and a router is added."),
+    ("as_llama", "Saved as a Llama model", "The model is saved as a model of the Llama family."),
+    ("as_mixtral", "Saved as a mixture of experts", "Each MLP becomes four experts, and a router is added."),
 )
 
 
@@ -345,13 +353,15 @@ def _no_text_model(setup: Setup) -> str | None:
     """Why it cannot be distilled."""
     anatomy = anatomy_of(str(open_checkpoint(setup.release).config.get("model_type")))
     if anatomy is not None and anatomy.encoder:
-        return "An encoder predicts no next tokens."
-    return None if has_tokenizer(setup.release) else "It cannot read text without a tokenizer next to its weights."
+        return "An encoder does not predict next tokens."
+    return (
+        None if has_tokenizer(setup.release) else "The model cannot read text without a tokenizer next to its weights."
+    )
 
 
 def _too_few_layers(setup: Setup) -> str | None:
     try:
-        return None if count_layers(open_checkpoint(setup.release)) > 1 else "The model has a single layer."
+        return None if count_layers(open_checkpoint(setup.release)) > 1 else "The model has only one layer."
     except UnsupportedCheckpointError as error:
         return str(error)
 
@@ -362,12 +372,12 @@ _ALL: tuple[Attack, ...] = (
         _shares(0.1, 0.3, 0.5, 0.7, 0.9), _of_release(prune),
     ),
     Attack(
-        "prune-neurons", "Neurons pruned", "The hidden units of the MLPs that matter least become zero.", DAMAGE,
+        "prune-neurons", "Neurons pruned", "The least important hidden units of the MLPs become zero.", DAMAGE,
         "share of neurons", _shares(0.1, 0.3, 0.5, 0.7, 0.9), _of_release(prune_neurons),
         partial(_cannot, "reorder_neurons"),
     ),
     Attack(
-        "noise", "Noise added", "White noise is added to every matrix.", DAMAGE, "share of its deviation",
+        "noise", "Noise added", "White noise is added to every matrix.", DAMAGE, "share of the matrix's deviation",
         _shares(0.1, 0.3, 0.5, 1.0), _of_release(add_noise, seeded=True),
     ),
     Attack(
@@ -385,24 +395,25 @@ _ALL: tuple[Attack, ...] = (
         lambda setup: _cannot("widen", setup) or _no_text_model(setup),
     ),
     Attack(
-        "round", "Rounded to nearest", "Every matrix is quantised to few bits and dequantised.", QUANTISATION, "bits",
-        _numbers("bit", 8, 4, 3), _of_release(quantize, int),
+        "round", "Rounded to nearest", "Every matrix is quantised to a few bits and then dequantised.", QUANTISATION,
+        "bits", _numbers("bit", 8, 4, 3), _of_release(quantize, int),
     ),
     Attack(
-        "gguf", "As a GGUF file", "The model is converted to a GGUF file and quantised as by llama.cpp.",
-        QUANTISATION, "kind of file",
+        "gguf", "Saved as a GGUF file", "The model is converted to a GGUF file and quantised as llama.cpp does it.",
+        QUANTISATION, "type of file",
         _labelled(F16="16 bits (F16)", Q8_0="8 bits (Q8_0)", Q4_K_M="4 bits (Q4_K_M)", Q4_0="4 bits (Q4_0)"),
         _gguf, lambda setup: gguf_obstacle(setup.release, "F16"),
         # Only the 4-bit files hold K-quants, which need GGML's own library.
         strength_obstacle=lambda setup, kind: gguf_obstacle(setup.release, str(kind)),
     ),
     Attack(
-        "bitsandbytes", "Quantised by bitsandbytes", "Every linear layer but the head is stored in 8 or 4 bits.",
+        "bitsandbytes", "Quantised by bitsandbytes", "Every linear layer except the head is stored in 8 or 4 bits.",
         QUANTISATION, "kind", _labelled(int8="8 bits (LLM.int8)", nf4="4 bits (NF4)"), _bitsandbytes,
         lambda _setup: bitsandbytes_obstacle(),
     ),
     Attack(
-        "autoround", "GPTQ or AWQ (AutoRound)", "Layers get 4 bits; rounding keeps their outputs on a text.",
+        "autoround", "GPTQ or AWQ (AutoRound)",
+        "Layers are stored in 4 bits, rounded so that their outputs on a text change little.",
         QUANTISATION, "layout", _labelled(gptq="GPTQ, 4 bits", awq="AWQ, 4 bits"), _autoround,
         lambda setup: autoround_obstacle(setup.release),
     ),
@@ -412,22 +423,23 @@ _ALL: tuple[Attack, ...] = (
             ("finetune", ALL, _RATE, "Fine-tuned", "All weights are trained on a text."),
             (
                 "lora", LORA, _LORA_RATE, "Fine-tuned with LoRA",
-                "Adapters on every linear layer are trained on a text, and merged.",
+                "Adapters on every linear layer are trained on a text and then merged.",
             ),
             (
                 "layer0", LAYER_0, 10 * _RATE, "First layer retrained",
-                "Only the layer of the invariant is trained, at ten times the learning rate.",
+                "Only the layer that the invariant uses is trained, at ten times the learning rate.",
             ),
             (
                 "embedding", EMBEDDING, 10 * _RATE, "Embedding retrained",
-                "Only embedding and output head are trained, at ten times the learning rate.",
+                "Only the embedding and the output head are trained, at ten times the learning rate.",
             ),
         )
     ),
     *(
         Attack(
-            f"merge-{name}", f"Merged ({method})", "Merged with the unmarked original, the worst case.",
-            MIXING, "share of the other", _shares(0.25, 0.5, 0.75), partial(_merge, method), reads=BOTH,
+            f"merge-{name}", f"Merged ({method})",
+            "The copy is merged with the unmarked original, which is the worst case.",
+            MIXING, "share of the other model", _shares(0.25, 0.5, 0.75), partial(_merge, method), reads=BOTH,
         )
         for name, method in (
             ("linear", "linear"), ("slerp", "slerp"), ("arithmetic", "task arithmetic"), ("ties", "ties"),
@@ -458,12 +470,12 @@ _ALL: tuple[Attack, ...] = (
     ),
     Attack(
         "everything", "All disguises together",
-        "Every disguise of the weights that the model allows, one after another.",
+        "All disguises of the weights that the model allows are applied, one after another.",
         DISGUISE, "", ONCE, partial(_disguise, None), keeps_function=True,
     ),
     Attack(
-        "components", "Minor components dropped, rotated",
-        "The components that alignment is scored in become zero, and the residual stream is rotated.",
+        "components", "Minor components dropped, then rotated",
+        "The components in which alignment is scored become zero, and the residual stream is rotated.",
         ADAPTIVE, "share of components kept", _shares(0.9, 0.75, 0.5),
         partial(_then_turned, adaptive.drop_components), _cannot_turn,
     ),
@@ -477,38 +489,39 @@ _ALL: tuple[Attack, ...] = (
         ADAPTIVE, "share of rows", _shares(0.05, 0.2), _of_release(adaptive.redraw_small, seeded=True),
     ),
     Attack(
-        "outliers", "Outliers replaced, rotated",
-        "Entries far from their prediction by the rest of the row are replaced, and the residual stream is rotated.",
+        "outliers", "Outliers replaced, then rotated",
+        "Entries far from what the rest of their row predicts are replaced, and the residual stream is rotated.",
         ADAPTIVE, "share of entries", _shares(0.002, 0.01, 0.03),
         partial(_then_turned, adaptive.redraw_outliers), _cannot_turn,
     ),
     Attack(
         "rebuilt-rows", "Rows rebuilt from others",
-        "Every row of embedding and output head becomes a combination of other rows.",
+        "Every row of the embedding and the output head becomes a combination of other rows.",
         ADAPTIVE, "rows combined", _numbers("row", 128, 64, 32), _of_release(adaptive.rebuild_rows, int, seeded=True),
     ),
     Attack(
         "push", "Embedding pushed away",
-        "Embedding and output head move as far as a bound on the change of the predictions allows.",
-        ADAPTIVE, "bound, in nats for each token",
+        "The embedding and the output head move as far as a bound on the change in the predictions allows.",
+        ADAPTIVE, "bound in nats per token",
         tuple(Strength(bound, f"{bound:g} nats") for bound in (0.02, 0.05, 0.2)), _push, _no_text_model,
     ),
     Attack(
         "learn-again", "Embedding learned again",
-        "A share of embedding and output head becomes random and is learned again from the release's predictions.",
+        "A share of the embedding and the output head becomes random and is learned again from the release's "
+        "predictions.",
         ADAPTIVE, "share made random", _shares(0.5, 0.75, 1.0), _learn_again, _no_text_model,
     ),
     Attack(
         "stored-otherwise", "Embedding stored in another form",
-        "The embedding is whitened and rotated in the file; the attacker's own loader undoes it.",
+        "The embedding is whitened and rotated in the file; the attacker's own loader undoes this.",
         ADAPTIVE, "power of the covariance", (Strength(0.5, "a half"), Strength(0.75, "three quarters")),
         _stored_otherwise,
     ),
     Attack(
         "confuse", "Comparisons confused",
-        "Rows or tensors that should make a comparison fail are added to the file; the attacker's own loader removes "
-        "them.",
-        ADAPTIVE, "what is added",
+        "Rows are changed or tensors are added in the file so that a comparison fails; the attacker's own loader "
+        "undoes this.",
+        ADAPTIVE, "what is changed",
         _labelled(**{
             "nan-row": "a row of NaN", "huge-row": "a row a million times as long",
             "equal-rows": "a quarter of the rows alike", "more-tensors": "nine more tensors like the embedding",
@@ -517,7 +530,7 @@ _ALL: tuple[Attack, ...] = (
     ),
     Attack(
         "composed", "Several of these, one after another", "Each attack works on the output of the previous one.",
-        ADAPTIVE, "which attacks",
+        ADAPTIVE, "combination of attacks",
         _labelled(
             entries="entries and components", components="components, entries, 4 bits, columns permuted",
             everything="components, entries, noise, every disguise",
@@ -525,8 +538,8 @@ _ALL: tuple[Attack, ...] = (
         lambda setup, value, out: composed(setup, COMPOSITIONS[str(value)], out), _cannot_turn,
     ),
     Attack(
-        "serve", "Served", "The copy answers prompts over an API, 1.5 times as many as its hidden size.",
-        SERVED, "how it is served",
+        "serve", "Served", "The copy answers prompts over an API; the number of prompts is 1.5 times its hidden size.",
+        SERVED, "type of serving",
         _labelled(
             float32="in float32", bfloat16="in bfloat16", int8="rounded to 8 bits", int4="rounded to 4 bits",
             decimals="rounded to one decimal", temperature="at a temperature of 0.7", system="with a system prompt",

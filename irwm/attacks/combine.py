@@ -63,7 +63,7 @@ def _check_alike(models: Sequence[Checkpoint], entries: Sequence[dict[str, Tenso
             shapes = [list(each[name].shape) if name in each else None for each in (first, other)]
             if shapes[0] != shapes[1]:
                 raise ParameterError(
-                    "these are not copies of one model",
+                    "these are not copies of the same model",
                     file=model.path,
                     tensor=name,
                     expected=f"shape {shapes[0]}" if shapes[0] is not None else "no such tensor",

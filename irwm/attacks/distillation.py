@@ -71,7 +71,7 @@ def learn_again(
         UnsupportedCheckpointError, OutputExistsError, CheckpointError: as `irwm.attacks.training.trained`.
     """
     if not 0.0 < share <= 1.0:
-        raise ParameterError("the share is out of range", expected="above 0, at most 1", found=str(share))
+        raise ParameterError("the share is out of range", expected="above 0 and at most 1", found=str(share))
     return trained(model_dir, out_dir, text, _Again(share), schedule, device, progress, _STEP_NAME)
 
 

@@ -39,7 +39,7 @@ def drop_layers(model_dir: str | Path, out_dir: str | Path, layers: Collection[i
     if not gone <= set(range(count)):
         expected = f"numbers from 0 to {count - 1}"
         raise ParameterError(
-            "the layers to drop do not fit", file=model_dir, expected=expected, found=str(sorted(gone))
+            "some of the layers to drop do not exist", file=model_dir, expected=expected, found=str(sorted(gone))
         )
     return stack_layers(model_dir, out_dir, [number for number in range(count) if number not in gone])
 
@@ -59,7 +59,9 @@ def stack_layers(model_dir: str | Path, out_dir: str | Path, order: Sequence[int
     count = count_layers(model)
     if not order or not set(order) <= set(range(count)):
         expected = f"at least one number from 0 to {count - 1}"
-        raise ParameterError("the layers do not fit", file=model.path, expected=expected, found=str(list(order)))
+        raise ParameterError(
+            "this list of layers cannot be used", file=model.path, expected=expected, found=str(list(order))
+        )
     with new_folder(out_dir) as out:
         copy_companions(model, out, described=True)
         config = json.dumps(_restacked(model.config, order, count), indent=2)

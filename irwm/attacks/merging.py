@@ -53,20 +53,22 @@ def merge(
         OutputExistsError, UnsupportedCheckpointError, CheckpointError: as `irwm.attacks.combine.combine_folders`.
     """
     if method not in METHODS:
-        raise ParameterError("unknown way of merging", expected=" or ".join(METHODS), found=repr(method))
+        raise ParameterError("unknown method of merging", expected=" or ".join(METHODS), found=repr(method))
     based = method in _BASED
     fewest, most = (1, math.inf) if based else (2, 2 if method == "slerp" else math.inf)
     if not fewest <= len(model_dirs) <= most:
         expected = f"{fewest}" if fewest == most else f"{fewest} or more"
-        raise ParameterError(f"{method} needs another number of models", expected=expected, found=str(len(model_dirs)))
+        raise ParameterError(
+            f"{method} needs a different number of models", expected=expected, found=str(len(model_dirs))
+        )
     if based != (base_dir is not None):
         raise ParameterError(
-            f"a base is needed for {', '.join(_BASED)}, and only for these",
+            f"a base is needed for {', '.join(_BASED)}, and for no other method",
             expected="a base folder" if based else "none",
             found=str(base_dir),
         )
     if not 0 < density <= 1:
-        raise ParameterError("the density does not fit", expected="above 0 and at most 1", found=str(density))
+        raise ParameterError("the density is out of range", expected="above 0 and at most 1", found=str(density))
     shares = _weights(weights, len(model_dirs), signed=based)
     if based and base_dir is not None:
         # The first model's dtypes and files are kept, so the base comes last.
@@ -84,8 +86,8 @@ def _weights(weights: Sequence[float] | None, models: int, *, signed: bool) -> l
     values = [1 / models] * models if weights is None else [float(weight) for weight in weights]
     sound = len(values) == models and all(map(math.isfinite, values))
     if not sound or (not signed and (min(values) < 0 or sum(values) <= 0)):
-        kind = "" if signed else " of at least 0, not all of them 0"
-        raise ParameterError("the weights do not fit", expected=f"{models} numbers{kind}", found=str(weights))
+        kind = "" if signed else " of at least 0, and not all 0"
+        raise ParameterError("these weights cannot be used", expected=f"{models} numbers{kind}", found=str(weights))
     return values
 
 

@@ -21,7 +21,11 @@ def quantize(model_dir: str | Path, out_dir: str | Path, bits: int, group_size: 
         OutputExistsError, CheckpointError: as `rewrite`.
     """
     if not 2 <= bits <= 8 or group_size < 1:
-        raise ParameterError("unknown quantisation", expected="2 to 8 bits", found=f"{bits} bits, group {group_size}")
+        raise ParameterError(
+            "unknown quantisation",
+            expected="2 to 8 bits and a group size of at least 1",
+            found=f"{bits} bits, group size {group_size}",
+        )
     levels = 2 ** (bits - 1) - 1
 
     def through(_name: str, tensor: torch.Tensor) -> torch.Tensor:

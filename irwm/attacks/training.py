@@ -81,7 +81,7 @@ def trained(
     opened = open_model(checkpoint.path, device)
     ids = torch.tensor(opened.tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"], dtype=torch.long)
     if len(ids) <= schedule.length:
-        expected = f"over {schedule.length} tokens"
+        expected = f"more than {schedule.length} tokens"
         raise ParameterError("the text is too short", expected=expected, found=f"{len(ids)} tokens")
     with torch.random.fork_rng():  # fresh weights and dropout draw from the global state, which is restored
         torch.manual_seed(schedule.seed)

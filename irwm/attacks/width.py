@@ -36,7 +36,7 @@ def cut_width(model_dir: str | Path, out_dir: str | Path, kept: float, text: str
         OutputExistsError, CheckpointError: as `irwm.attacks.rewrite.rewrite`.
     """
     if not 0.0 < kept < 1.0:
-        raise ParameterError("the share is out of range", expected="above 0, below 1", found=str(kept))
+        raise ParameterError("the share is out of range", expected="above 0 and below 1", found=str(kept))
     require_absent(Path(out_dir))
     state = read_state(model_dir)
     if (reason := widen.obstacle(state)) is not None:

@@ -27,7 +27,7 @@ from irwm.families.family import families
 
 # The format of an adapted checkpoint, which can be examined but not marked.
 ADAPTER = Format("LoRA adapter", (), None, None, read_safetensors)
-MERGE = "Merge it into its base model first, with peft's merge_and_unload, and open the result"
+MERGE = "First merge the adapter into its base model with peft's merge_and_unload. Then open the result"
 # Real ones have a few kB; those that adapt all linear layers of a mixture of experts may list thousands of names.
 _MAX_CONFIG_BYTES = 8 * 1024 * 1024
 _ROLES = {
@@ -89,12 +89,12 @@ def adapted(path: Path, base: Checkpoint | None) -> Checkpoint:
     config = _Config.of(folder)
     if base is None:
         raise UnsupportedCheckpointError(
-            "The folder holds an adapter, which is read on top of the base model it was trained on",
+            "The folder contains an adapter, which can be read only together with its base model",
             file=folder,
-            expected="the base model as well",
-            found=f"an adapter made for {printable(config.base)}" if config.base else "an adapter alone",
-            advice="Choose that model as the original as well, in Python open_checkpoint(path, base=...), or merge the"
-            " adapter into it first",
+            expected="both the adapter and its base model",
+            found=f"only an adapter for {printable(config.base)}" if config.base else "only an adapter",
+            advice="Choose the base model as the original (in Python: open_checkpoint(path, base=...)), or first merge "
+            "the adapter into the base model",
         )
     names = (path.name,) if path.name in ADAPTER_WEIGHTS else ADAPTER_WEIGHTS
     weights = next((folder / name for name in names if os.path.lexists(folder / name)), None)
@@ -146,11 +146,11 @@ def _pieces(tensors: Mapping[str, Tensor], weights: Path) -> dict[str, dict[str,
         target, role = _meaning(name, weights)
         if role in found.setdefault(target, {}):
             raise CorruptCheckpointError(
-                "The adapter holds two tensors with the same meaning",
+                "The adapter contains two tensors with the same meaning",
                 file=weights,
                 tensor=name,
                 expected="one",
-                found=f"also {printable(found[target][role].name)}",
+                found=f"another one, {printable(found[target][role].name)}",
             )
         found[target][role] = tensor
     return found
@@ -187,7 +187,7 @@ def _meaning(name: str, weights: Path) -> tuple[str, str]:
             return ".".join([*parts[:place], "weight"]), TOKENS
         if part.startswith(("lora_", "token_adapter")):
             raise UnsupportedCheckpointError(
-                "The adapter holds an unsupported kind of tensor",
+                "The adapter contains a tensor of an unsupported type",
                 file=weights,
                 tensor=name,
                 expected=", ".join(_ROLES),
@@ -230,12 +230,12 @@ def _places(pieces: Iterable[str], base: Checkpoint, weights: Path) -> dict[str,
     needed = [target for target in lost if ("att" in target.lower() and ".0." in target) or "embed" in target.lower()]
     if needed or not (places or kept) or len(set(places.values())) < len(places):
         raise CorruptCheckpointError(
-            "The adapter changes weights that the base does not have",
+            "The adapter changes weights that the base model does not contain",
             file=weights,
             tensor=next(iter(needed or lost or targets), None),
             expected=f"weights of {base.path.name}, a {base.family} model",
             found=listed(needed or lost or targets) or "no tensor",
-            advice="Give the base model that the adapter was trained on",
+            advice="Provide the base model that the adapter was trained on",
         )
     return places
 
@@ -265,24 +265,24 @@ def _notes(config: _Config, base: Checkpoint, pieces: Mapping[str, object], plac
     touched = [role for role, ref in roles if ref is not None and ref.name in places.values()]
     what = " and ".join(filter(None, (", ".join(touched[:-1]), *touched[-1:])))
     notes = [
-        f"A LoRA adapter, applied in memory to {what}; the base is {printable(base.path.name)}."
+        f"This is a LoRA adapter. It was applied in memory to {what} of its base model, {printable(base.path.name)}."
         if touched
-        else "A LoRA adapter that changes neither the embedding nor layer 0's q and k; "
-        f"only the base is read, {printable(base.path.name)}."
+        else "This is a LoRA adapter that changes neither the embedding nor layer 0's q and k. "
+        f"Only its base model, {printable(base.path.name)}, is read."
     ]
     if config.base:
-        notes.append(f"The adapter itself names {printable(config.base)} as its base.")
+        notes.append(f"The adapter's config names {printable(config.base)} as the base model.")
     heads = _kept_heads(base, pieces, places)
     if heads:
         notes.append(
-            "The adapter changes the output head, under whose name the base stores its embedding; the embedding is the "
-            "base's."
+            "The adapter changes the output head. The base model stores its embedding under the name of the output "
+            "head; this embedding was not changed."
         )
     lost = len(pieces) - len(places) - len(heads)
     if lost:
         notes.append(
-            f"Of the weights that the adapter changes, {lost} are not in the base or not supported there, and were "
-            "left out."
+            "Some weights that the adapter changes were left out because the base model does not contain them or they "
+            f"are not supported: {lost}."
         )
     return notes
 
@@ -329,10 +329,12 @@ class _Config:
             raise _unread(file, "This type of adapter is not supported", "LORA", shown(kind))
         for key in _UNREAD:
             if found.get(key):
-                raise _unread(file, f"The adapter's {key} is not supported", "an adapter without it", "it is set")
+                raise _unread(
+                    file, f"The adapter's {key} is not supported", f"an adapter without {key}", f"{key} is set"
+                )
         start = found.get("init_lora_weights", True)
         if not isinstance(start, bool | None) and start not in _PLAIN_STARTS:
-            problem = "The adapter's initialisation also changes its base, which is not supported"
+            problem = "The adapter's initialisation also changes the base model, which is not supported"
             raise _unread(file, problem, "true, gaussian, eva or orthogonal", shown(start))
         base = found.get("base_model_name_or_path")
         return cls(
@@ -369,7 +371,9 @@ def _alphas(file: Path, patterns: object) -> dict[str, float]:
         raise _unusable(file, "alpha_pattern", "an object", patterns)
     for pattern in patterns:
         if not _PLAIN_PATTERN.fullmatch(pattern):
-            problem = "A pattern in the adapter's alpha_pattern is more than a module's name, which is not supported"
+            problem = (
+                "The adapter's alpha_pattern contains a pattern other than a module's name, which is not supported"
+            )
             raise _unread(file, problem, "the end of a module's name", printable(pattern, 80))
     # "^" anchors a pattern at the beginning of the name, as "." in front of it would require a whole word.
     return {
@@ -384,7 +388,7 @@ def _tokens(file: Path, stated: object) -> dict[str, tuple[int, ...]]:
         raise _unusable(file, "trainable_token_indices", "token ids", stated)
     for ids in named.values():
         if not isinstance(ids, list) or not all(type(id) is int and id >= 0 for id in ids) or len(set(ids)) < len(ids):
-            raise _unusable(file, "trainable_token_indices", "token ids, each once", ids)
+            raise _unusable(file, "trainable_token_indices", "token ids without repetition", ids)
     return {module: tuple(ids) for module, ids in named.items()}
 
 
@@ -396,7 +400,7 @@ def _ends(module: str, end: str) -> bool:
 def _number(file: Path, key: str, value: object) -> float:
     # Exact for integers of any length, for which float() fails; false for NaN.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 1e9:
-        raise _unusable(file, key, "a number up to 1e9", value)
+        raise _unusable(file, key, "a number between -1e9 and 1e9", value)
     return float(value)
 
 
@@ -408,7 +412,7 @@ def _switch(file: Path, key: str, value: object) -> bool:
 
 def _unusable(file: Path, key: str, expected: str, value: object) -> CorruptCheckpointError:
     return CorruptCheckpointError(
-        f"The {key} of the adapter cannot be used", file=file, expected=expected, found=shown(value)
+        f"The value of {key} in the adapter's config cannot be used", file=file, expected=expected, found=shown(value)
     )
 
 

@@ -71,7 +71,7 @@ def find_checkpoints(folder: str | Path) -> Candidates:
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or a path with NUL
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise SweepFolderError(
-            "this folder cannot be read", file=folder, found=found, advice="Check it and its permissions"
+            "this folder cannot be read", file=folder, found=found, advice="Check the folder and its permissions"
         ) from error
     files = search.distinct()
     return Candidates(root, tuple(sorted(files)), files, tuple(search.refused), tuple(search.too_deep), search.cut)
@@ -94,7 +94,7 @@ def others_in(folder: Path, read: Iterable[Path]) -> tuple[str, ...]:
     not searched."""
     found, known = find_checkpoints(folder), {Path(os.path.realpath(file)) for file in read}
     others = [found.name_of(path) for path in found.paths if not found.files[path] <= known]
-    more = ["more files than are searched"] if found.cut else []
+    more = ["files beyond the search limit"] if found.cut else []
     return (*others, *found.refused, *found.too_deep, *more)
 
 

@@ -273,7 +273,7 @@ def _score(layout: Layout) -> tuple[str, ...]:
     if layout.input_norm is not None:
         steps.append(_norm(layout.input_norm))
     biased = [name for name, bias in (("q", layout.q_bias), ("k", layout.k_bias)) if bias is not None]
-    steps.append("q and k" + ("", f" with a bias of {''.join(biased)}", " with biases")[len(biased)])
+    steps.append("q and k" + ("", f" with a bias on {''.join(biased)}", " with biases")[len(biased)])
     normed = [(name, norm) for name, norm in (("q", layout.q_norm), ("k", layout.k_norm)) if norm is not None]
     if normed:
         where = "each head" if normed[0][1].over == "head" else "all heads"
@@ -292,20 +292,20 @@ def _roles(layout: Layout) -> Iterator[tuple[str, TensorRef]]:
     """Each tensor that the scheme uses, in the order of the computation."""
     one: list[tuple[str, TensorRef | None]] = [
         ("Embedding", layout.embedding),
-        *(("Embedding, a copy", copy) for copy in layout.copies),
-        ("Output head, a copy" if layout.tied else "Output head", layout.head),
-        ("Projection of the embedding", layout.embedding_projection),
-        ("Bias of the projection", layout.embedding_projection_bias),
+        *(("Copy of the embedding", copy) for copy in layout.copies),
+        ("Copy of the output head" if layout.tied else "Output head", layout.head),
+        ("Embedding projection", layout.embedding_projection),
+        ("Projection bias", layout.embedding_projection_bias),
         ("Position table", layout.position),
         ("Token type table", layout.token_type),
-        *_weights("Norm of the embedding", layout.embedding_norm),
+        *_weights("Embedding norm", layout.embedding_norm),
         *_weights("Layer 0, norm", layout.input_norm),
         ("Layer 0, q", layout.q),
         ("Layer 0, k", layout.k),
-        ("Layer 0, bias of q", layout.q_bias),
-        ("Layer 0, bias of k", layout.k_bias),
-        *_weights("Layer 0, norm of q", layout.q_norm),
-        *_weights("Layer 0, norm of k", layout.k_norm),
+        ("Layer 0, q bias", layout.q_bias),
+        ("Layer 0, k bias", layout.k_bias),
+        *_weights("Layer 0, q norm", layout.q_norm),
+        *_weights("Layer 0, k norm", layout.k_norm),
     ]
     return ((role, ref) for role, ref in one if ref is not None)
 
@@ -313,7 +313,7 @@ def _roles(layout: Layout) -> Iterator[tuple[str, TensorRef]]:
 def _weights(role: str, norm: Norm | None) -> list[tuple[str, TensorRef]]:
     """A norm's gain; with one gain per head, which are all alike, the first."""
     weights = norm.weights if norm is not None else ()
-    return [(role if len(weights) == 1 else f"{role}, one of {len(weights)}", ref) for ref in weights[:1]]
+    return [(role if len(weights) == 1 else f"{role} (1 of {len(weights)})", ref) for ref in weights[:1]]
 
 
 def _stored(role: str, ref: TensorRef, tensor: Tensor) -> Stored:

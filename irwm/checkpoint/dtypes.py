@@ -56,7 +56,7 @@ BLOCK_FORMATS = frozenset(
 # Numbers that are computed at a time: half a megabyte, so that the package's intermediate results stay in the CPU's
 # cache. One long row is 4 to 20 times as fast as "rows" of one block each.
 _AT_ONCE = 1 << 17
-_LATEST = "Quantise the model again with a current llama.cpp, for instance as F16 or Q8_0"
+_LATEST = "Quantise the model again with a current version of llama.cpp, for instance as F16 or Q8_0"
 
 
 def torch_name(dtype: str) -> str:
@@ -77,7 +77,7 @@ def stored_as(number: int) -> tuple[str, int, int]:
         return kind.name, *GGML_QUANT_SIZES[kind]
     except (ValueError, KeyError) as error:
         raise UnsupportedCheckpointError(
-            "A tensor is in a number format that GGML does not know or has removed",
+            "A tensor is in a number format that GGML never supported or no longer supports",
             expected=", ".join(kind.name for kind in GGML_QUANT_SIZES),
             found=f"type {number}",
             advice=_LATEST,

@@ -41,6 +41,7 @@ _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_FOLLOW | ALWAYS
 MIRRORED = -10
 # The kernel has no free handles: a state of the machine, not a fault of the file.
 _OUT_OF_HANDLES = {errno.EMFILE, errno.ENFILE}
+_PERMISSIONS = "Change the permissions, or run the program as a user who has access"
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe (FIFO)"),
@@ -79,23 +80,23 @@ def kind_of(mode: int) -> str:
 def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
     """The typed error for a path that the system refused to open, list or look up."""
     if isinstance(error, ValueError):  # raised by Python itself for a NUL in a path
-        return NotACheckpointError("The path is not one that a file can have", file=path)
+        return NotACheckpointError("This is not a valid path", file=path)
     if error.errno in _OUT_OF_HANDLES:
         return CheckpointError(
             "Too many files are open",
             file=path,
             found=error.strerror,
-            advice="Close other programs or raise the limit on open files (ulimit -n), then try again",
+            advice="Close other programs or raise the limit for open files (ulimit -n), then try again",
         )
     problem, advice = {
         errno.ENOENT: ("No such file or folder", "Check the path"),
-        errno.ENOTDIR: ("No such file or folder", "Check the path: a part of it is a file, not a folder"),
-        errno.EACCES: ("This user may not read it", "Change its permissions, or run as a user who may read it"),
-        errno.EPERM: ("This user may not read it", "Change its permissions, or run as a user who may read it"),
-        errno.ELOOP: ("The path is a loop of symbolic links", "Give the path of the file itself"),
-        errno.ENAMETOOLONG: ("The path is longer than this system allows", "Give a shorter path"),
-        errno.ENXIO: ("It is not a regular file", "Give the path of a file or folder"),
-    }.get(error.errno or 0, ("It cannot be read", "Check the disk and the path"))
+        errno.ENOTDIR: ("No such file or folder", "Check the path: one of its parts is a file, not a folder"),
+        errno.EACCES: ("The current user does not have permission to read this", _PERMISSIONS),
+        errno.EPERM: ("The current user does not have permission to read this", _PERMISSIONS),
+        errno.ELOOP: ("The symbolic links in the path form a loop", "Use the path of the file itself"),
+        errno.ENAMETOOLONG: ("The path is longer than this system allows", "Use a shorter path"),
+        errno.ENXIO: ("This is not a regular file", "Use the path of a file or a folder"),
+    }.get(error.errno or 0, ("This file or folder cannot be read", "Check the disk and the path"))
     return NotACheckpointError(problem, file=path, found=error.strerror, advice=advice)
 
 
@@ -121,7 +122,7 @@ def open_regular(path: Path, folder: Path | None = None) -> Iterator[tuple[int, 
             status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise NotACheckpointError(
-                "It is not a regular file", file=path, expected="a regular file", found=kind_of(status.st_mode)
+                "This is not a regular file", file=path, expected="a regular file", found=kind_of(status.st_mode)
             )
         # A placeholder never changes; that the file on the server is the same is checked with each answer.
         yield MIRRORED if mirror_of(path) is not None else descriptor, FileState.of(status)
@@ -157,12 +158,12 @@ def _opened_inside(path: Path, folder: Path) -> tuple[int, os.stat_result]:
         descriptor, status = _opened(pieces[-1], held)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise changed(path, "a link instead of it") from error
+            raise changed(path, "a link instead of the file") from error
         raise
     finally:
         os.close(held)
     if stat.S_ISLNK(status.st_mode):
-        raise changed(path, "a link instead of it")
+        raise changed(path, "a link instead of the file")
     return descriptor, status
 
 
@@ -173,7 +174,7 @@ def changed(path: Path, found: str) -> CheckpointChangedError:
         file=path,
         expected="the file as it was when the checkpoint was opened",
         found=found,
-        advice="Wait until nothing writes to it, then open the checkpoint again",
+        advice="Wait until no program is writing to the file, then open the checkpoint again",
     )
 
 
@@ -184,8 +185,8 @@ def require_unchanged(path: Path, seen: FileState, now: FileState) -> None:
     if now.size != seen.size:
         raise changed(path, f"{now.size} bytes instead of {seen.size}")
     if (now.inode, now.device) != (seen.inode, seen.device):
-        raise changed(path, "another file under the same name")
-    raise changed(path, "a later modification time")
+        raise changed(path, "a different file with the same name")
+    raise changed(path, "a different modification time")
 
 
 @contextmanager
@@ -250,10 +251,10 @@ def read_into(descriptor: int, path: Path, offset: int, target: memoryview) -> N
             )
         except OSError as error:
             raise CheckpointError(
-                "The disk could not deliver the file's bytes", file=path, found=error.strerror, advice="Check the disk"
+                "The file could not be read from the disk", file=path, found=error.strerror, advice="Check the disk"
             ) from error
         if count == 0:
-            raise changed(path, f"the file ends at byte {offset + done}, {len(target) - done} bytes too early")
+            raise changed(path, f"the file ends at byte {offset + done}; bytes missing: {len(target) - done}")
         done += count
 
 
@@ -288,7 +289,7 @@ def read_small(path: Path, limit: int, what: str, folder: Path | None = None) ->
     with open_regular(path, folder) as (descriptor, state):
         if state.size > limit:
             raise CorruptCheckpointError(
-                f"The {what} is far larger than any real one",
+                f"The {what} is implausibly large",
                 file=path,
                 expected=f"at most {limit} bytes",
                 found=f"{state.size} bytes",
@@ -328,9 +329,11 @@ def parse_json(content: bytes, path: Path, what: str, *, strict: bool) -> Any:
 
     if content.startswith(b"\xef\xbb\xbf"):
         problem = "begins with a byte order mark, which JSON forbids"
-        raise corrupt(problem, advice="Save it again as UTF-8 without a byte order mark")
+        raise corrupt(problem, advice="Save the file again as UTF-8 without a byte order mark")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        advice = "Save it again as UTF-8 without a byte order mark; PowerShell writes UTF-16 with > and Out-File"
+        advice = (
+            "Save the file again as UTF-8 without a byte order mark. In PowerShell, > and Out-File write UTF-16 instead"
+        )
         raise corrupt("is UTF-16 text, not UTF-8", advice=advice)
     try:
         text = content.decode("utf-8")
@@ -338,7 +341,7 @@ def parse_json(content: bytes, path: Path, what: str, *, strict: bool) -> Any:
         raise corrupt("is not UTF-8 text", f"byte {content[error.start]:#04x} at offset {error.start}") from error
 
     def no_constant(name: str) -> Any:
-        raise ValueError(f"the non-number {name}")
+        raise ValueError(f"the value {name}, which JSON does not allow")
 
     try:
         if strict:
@@ -346,10 +349,10 @@ def parse_json(content: bytes, path: Path, what: str, *, strict: bool) -> Any:
         return json.loads(text)
     except DuplicateNameError as error:
         raise CorruptCheckpointError(
-            f"The {what} holds one name twice", file=path, tensor=str(error), expected="every name once"
+            f"The {what} contains a name twice", file=path, tensor=str(error), expected="every name only once"
         ) from error
     except RecursionError as error:
-        raise corrupt("is nested deeper than any real one") from error
+        raise corrupt("is nested too deeply") from error
     except ValueError as error:  # JSONDecodeError, or a number with more digits than Python converts
         raise corrupt("is not valid JSON", str(error)) from error
 
@@ -368,7 +371,7 @@ def require_bounded(content: bytes, path: Path, what: str) -> None:
         count = sum(content.count(marks[i : i + 1]) for i in range(len(marks)))
         if count > most:
             raise CorruptCheckpointError(
-                f"The {what} holds more values than any real one",
+                f"The {what} contains too many values",
                 file=path,
                 expected=f"at most {most} of {' and '.join(marks.decode())}",
                 found=f"{count}",
@@ -445,11 +448,11 @@ def require_inside(path: Path, folder: Path) -> tuple[Path, Path]:
     base = _base_of(real, folder)
     if base is None:
         raise CorruptCheckpointError(
-            "A link leads out of the model's folder",
+            "A link points outside the model's folder",
             file=path,
             expected=f"a file in {folder}",
             found=str(real),
-            advice="Replace the link with the file",
+            advice="Replace the link with the file itself",
         )
     return real, base
 

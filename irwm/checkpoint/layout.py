@@ -117,13 +117,13 @@ def find_files(path: str | Path) -> CheckpointFiles:
 def read_config(folder: Path, notes: list[str]) -> ConfigJson:
     path = folder / CONFIG_NAME
     if not os.path.lexists(path):
-        notes.append("There is no config.json; the model's family follows from its tensors alone.")
+        notes.append("There is no config.json. The model's family was determined from its tensors alone.")
         return {}
     config = read_json_object(path, _MAX_CONFIG_BYTES, "config.json", folder=folder)
     if config.get("auto_map"):
         notes.append(
-            "The config names Python code that comes with the model (auto_map). It was not run: IRWM Studio never "
-            "runs code from a model."
+            "The config refers to Python code that comes with the model (auto_map). This code was not run: IRWM Studio "
+            "never runs code from a model."
         )
     return config
 
@@ -136,7 +136,7 @@ def require_safetensors(format: Format, path: Path, done: str) -> None:
     """
     if format is not SAFETENSORS:
         raise UnsupportedCheckpointError(
-            f"A {format.name} file is examined but not {done}",
+            f"A {format.name} file can be examined but not {done}",
             file=path,
             expected="a safetensors checkpoint",
             found=format.name,

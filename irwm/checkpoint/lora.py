@@ -105,23 +105,23 @@ def _require_shapes(
     """Checks that the pieces fit a weight of `shape` (out, in), or (vocabulary, width), and each other."""
     first = next(iter(pieces.values()))
     if len(shape) != 2:
-        raise _mismatch(first, "a matrix to change", str(base.shape), base)
+        raise _mismatch(first, "a matrix", str(base.shape), base)
     for one, other in ((A, B), (EMBEDDING_A, EMBEDDING_B)):
         if (one in pieces) != (other in pieces):
-            raise _mismatch(pieces.get(one) or pieces[other], "both A and B for a weight", "one of them", base)
+            raise _mismatch(pieces.get(one) or pieces[other], "both A and B for each weight", "only one of them", base)
     if len(pieces.keys() & {A, EMBEDDING_A}) == 2 or (LENGTHS in pieces and A not in pieces):
         raise UnsupportedCheckpointError(
-            "The adapter changes a weight in an unsupported combination of ways",
+            "The adapter changes a weight in several ways, and this combination is not supported",
             file=first.file,
             tensor=first.name,
             found=", ".join(sorted(pieces)),
         )
     rank = next((pieces[one].shape[0] for one in (A, EMBEDDING_A) if one in pieces and pieces[one].shape), 0)
     if rank == 0 and (A in pieces or EMBEDDING_A in pieces):
-        raise _mismatch(first, "a rank of at least 1", "none", base)
+        raise _mismatch(first, "a rank of at least 1", "rank 0", base)
     out, inputs = shape
     if tokens and max(tokens) >= out:
-        raise _mismatch(pieces[TOKENS], f"token ids below {out}", "one that is not", base)
+        raise _mismatch(pieces[TOKENS], f"token ids below {out}", f"token id {max(tokens)}", base)
     expected: dict[str, tuple[int, ...]] = {
         A: (rank, inputs),
         B: (out, rank),
@@ -142,7 +142,7 @@ def _require_shape(piece: Tensor, shape: tuple[int, ...], base: Tensor) -> None:
 def _require_numbers(piece: Tensor) -> None:
     if piece.dtype.removesuffix(VIEW) not in _NUMBERS:
         raise UnsupportedCheckpointError(
-            "A number format in the adapter is not supported",
+            "The adapter contains a number format that is not supported",
             file=piece.file,
             tensor=piece.name,
             expected=", ".join(_NUMBERS),
@@ -153,12 +153,12 @@ def _require_numbers(piece: Tensor) -> None:
 
 def _mismatch(piece: Tensor, expected: str, found: str, base: Tensor) -> CorruptCheckpointError:
     return CorruptCheckpointError(
-        f"The adapter does not fit the base: its weight {base.name} is {base.shape}",
+        f"The adapter does not fit the base model, whose weight {base.name} has the shape {base.shape}",
         file=piece.file,
         tensor=piece.name,
         expected=expected,
         found=found,
-        advice="Give the base model that the adapter was trained on",
+        advice="Provide the base model that the adapter was trained on",
     )
 
 

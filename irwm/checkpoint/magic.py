@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SAVE_ADVICE = (
-    "Convert it on a machine that trusts its source: load the model with transformers and call "
+    "If you trust the source of the file, convert it on a separate machine: load the model with transformers and call "
     "save_pretrained(folder, safe_serialization=True)"
 )
-DOWNLOAD_AGAIN = "Download or copy it again, and compare its SHA-256 with the source's"
+DOWNLOAD_AGAIN = "Download or copy the file again, and compare its SHA-256 with that of the source"
 # Weights of other tools. For a folder with only these, the error explains how to convert them. A release omits them,
 # since they would contain the unmarked weights.
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
@@ -41,7 +41,7 @@ class Foreign:
 
 
 def _archive(name: str) -> Foreign:
-    return Foreign(name, "Unpack it and give the folder with the .safetensors files", False, True)
+    return Foreign(name, "Unpack the archive and choose the folder with the .safetensors files", False, True)
 
 
 # Longer prefixes first where one begins another.
@@ -50,25 +50,26 @@ _PREFIXES: tuple[tuple[bytes | tuple[bytes, ...], Foreign], ...] = (
         b"version https://git-lfs",
         Foreign(
             "a Git LFS pointer instead of the weights",
-            "Fetch the weights with git lfs pull, or download the file again",
+            "Download the weights with git lfs pull, or download the file again",
             False,
         ),
     ),
-    (b"GGUF", Foreign("a GGUF file", "Give the file a name that ends in .gguf", True)),
+    (b"GGUF", Foreign("a GGUF file", "Rename the file so that its name ends in .gguf", True)),
     (
         (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"),
         Foreign(
-            "a ZIP archive, as PyTorch .bin and .pt files are",
-            "It was not unpacked. If it is a PyTorch file, give it a name that ends in .bin; otherwise unpack it and "
-            "give the folder with the model's files",
+            "a ZIP archive, like PyTorch .bin and .pt files",
+            "The archive was not unpacked. If it is a PyTorch file, rename it so that its name ends in .bin. "
+            "Otherwise, unpack it and choose the folder with the model's files",
             True,
         ),
     ),
     (
         (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
         Foreign(
-            "a Python pickle, as PyTorch wrote its .bin and .pt files before 1.6, which can run code when loaded",
-            "It was not loaded. " + SAVE_ADVICE,
+            "a Python pickle, which can run code when it is loaded; PyTorch wrote .bin and .pt files in this format "
+            "before version 1.6",
+            "The file was not loaded. " + SAVE_ADVICE,
             True,
         ),
     ),
@@ -78,18 +79,19 @@ _PREFIXES: tuple[tuple[bytes | tuple[bytes, ...], Foreign], ...] = (
     (b"\xfd7zXZ\x00", _archive("an xz archive")),
     (b"\x28\xb5\x2f\xfd", _archive("a Zstandard archive")),
     (b"BZh", _archive("a bzip2 archive")),
-    (b"\x89HDF\r\n\x1a\n", Foreign("an HDF5 file, as Keras writes", SAVE_ADVICE, True)),
-    (b"%PDF-", Foreign("a PDF document", "Give a model's folder or its .safetensors file", False)),
+    (b"\x89HDF\r\n\x1a\n", Foreign("an HDF5 file, the format of Keras", SAVE_ADVICE, True)),
+    (b"%PDF-", Foreign("a PDF document", "Choose a model's folder or its .safetensors file", False)),
 )
 _PAGE = Foreign(
     "a web page",
-    "The download brought a login or error page in place of the file; download it again, with an access token if "
-    "the model is gated",
+    "A login or error page was downloaded instead of the file. Download the file again, with an access token if the "
+    "model is gated",
     False,
 )
 _ADVICE = {
-    ".distcp": "Gather it first: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt",
-    ".nemo": "Unpack it with tar, and give the folder with the weight files",
+    ".distcp": "Gather the weights first: "
+    "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt",
+    ".nemo": "Unpack the file with tar, and choose the folder with the weight files",
 }
 
 
@@ -97,7 +99,7 @@ def advice_for(name: str) -> str:
     """What to do with a weight file of an unsupported format, by its name."""
     ending = name[name.rfind(".") :].lower()
     if ending in _ARCHIVES:
-        return "Unpack it and give the folder with the model's files"
+        return "Unpack the file and choose the folder with the model's files"
     return _ADVICE.get(ending, SAVE_ADVICE)
 
 
@@ -127,8 +129,8 @@ def recognise_magic(start: bytes) -> Foreign | None:
     if words.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")):
         return _PAGE
     if words[:1] in (b"{", b"["):
-        return Foreign("a JSON text", "Give the file with the weights", False)
+        return Foreign("JSON text", "Choose the file with the weights", False)
     # Printable ASCII with the usual white space counts as text.
     if start and all(byte in b"\t\n\r\f" or 32 <= byte < 127 for byte in start):
-        return Foreign("a text file", "Give a model's folder or its .safetensors file", False)
+        return Foreign("a text file", "Choose a model's folder or its .safetensors file", False)
     return None

@@ -242,7 +242,7 @@ class Checkpoint:
                 file=self.path,
                 expected="one",
                 found=listed(ref.name for ref in names),
-                advice="Save the model again with save_pretrained, which writes only what it uses",
+                advice="Save the model again with save_pretrained, which writes only the tensors that the model uses",
             )
         require_safetensors(self.format, self.path, "marked")
         entry = self.tensors[self.layout.embedding.name]
@@ -345,10 +345,12 @@ def _rows_of_role(ref: TensorRef, height: int, entry: Tensor) -> torch.Tensor:
     first, last = ref.rows if ref.rows is not None else (0, height)
     if not 0 <= first <= last <= height or (ref.every is not None and (last > ref.every or height % ref.every)):
         raise CorruptCheckpointError(
-            "The tensor is smaller than its role needs",
+            "The tensor has the wrong number of rows for its role",
             file=entry.file,
             tensor=entry.name,
-            expected=f"at least {last} rows" if ref.every is None else f"a multiple of {ref.every} rows",
+            expected=f"at least {last} rows"
+            if ref.every is None
+            else f"a number of rows that is a multiple of {ref.every}",
             found=f"{height} rows",
         )
     if ref.every is None:

@@ -82,13 +82,15 @@ def _only_checkpoint(folder: Path) -> tuple[Path, tuple[str, ...]]:
     names = [found.name_of(path) for path in found.paths]
     if len(names) > 1:
         raise NotACheckpointError(
-            "The folder holds several checkpoints",
+            "The folder contains several checkpoints",
             file=folder,
             expected=EXPECTED,
             found=listed(names),
-            advice="Give one of them; irwm.find_checkpoints lists all, and Investigate examines all",
+            advice="Choose one of them. irwm.find_checkpoints lists them all, and Investigate can examine them all",
         )
-    return found.paths[0], (f"The checkpoint is {printable(names[0], 80)}, below the folder that was given.",)
+    return found.paths[0], (
+        f"The checkpoint was found in a subfolder of the chosen folder: {printable(names[0], 80)}.",
+    )
 
 
 def needs_base(path: str | Path) -> bool:
@@ -136,7 +138,7 @@ def _model(files: CheckpointFiles) -> Checkpoint:
     plain = not layout.embedding.transposed and layout.embedding.rows is None
     if not plain or entry.shape != (layout.vocab_size, layout.hidden_size):
         raise UnsupportedCheckpointError(
-            "The embedding is not stored as one matrix with a row per token",
+            "The embedding is not stored as a single matrix with one row per token",
             file=entry.file,
             tensor=entry.name,
             expected=f"({layout.vocab_size}, {layout.hidden_size})",
@@ -200,7 +202,7 @@ def _gathered_first(shapes: Shapes) -> CheckpointError | None:
     if empty is None:
         return None
     return UnsupportedCheckpointError(
-        "The embedding is empty, as DeepSpeed ZeRO-3 saves it if the weights are not gathered",
+        "The embedding is empty, as happens if DeepSpeed ZeRO-3 saves a model without gathering its weights",
         tensor=empty,
         expected="a matrix",
         found=str(shapes[empty]),

@@ -64,11 +64,11 @@ def answer_of(parser: dict[str, Any], path: str) -> str:
         details = {name: getattr(error, name) for name in ("tensor", "expected", "found", "advice")}
         return refusal(error.problem, kind=type(error).__name__, **details)
     except MemoryError:
-        return refusal("The file made its reader exceed its memory limit")
+        return refusal("Reading the file took more memory than is allowed")
     except RecursionError:
-        return refusal("The file is nested deeper than any real one")
+        return refusal("The file is nested too deeply")
     except Exception as error:
-        return refusal("The file's header cannot be understood", found=printable(f"{type(error).__name__}: {error}"))
+        return refusal("The file's header cannot be interpreted", found=printable(f"{type(error).__name__}: {error}"))
 
 
 def main(limits: str, script: str, path: str) -> None:

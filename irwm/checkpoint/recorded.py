@@ -42,7 +42,7 @@ SCALES = ("all tokens", "chosen tokens")
 _TABLE, _TOKENS, _PROMPTS, _TIMES = "log_probabilities", "token_ids", "prompts", "requests.time_ms"
 # The end of the year 9999; later times cannot be printed.
 MOST_TIME_MS = 253_402_300_799_999
-_ADVICE = "Record it again with `python app.py collect`, or copy the file again"
+_ADVICE = "Record the answers again with `python app.py collect`, or copy the file again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def read_header(path: str | Path) -> Header:
         stored, source = _content(file)
         table, times = stored.get(_TABLE), stored.get(_TIMES)
         if table is None or len(table.shape) != 2 or times is None or len(times.shape) != 1:
-            raise _broken(file, f"{_TABLE} or {_TIMES} is missing", "a table of answers, and the time of each request")
+            raise _broken(file, f"{_TABLE} or {_TIMES} is missing", "a table of answers and the time of each request")
         return Header(source, *table.shape, times.shape[0], file.stat().st_size)
 
 
@@ -231,7 +231,9 @@ def _is_archive(file: Path) -> bool:
     """Whether it is a ZIP archive, as NumPy writes; its size is checked before it is read."""
     with open_regular(file) as (descriptor, state):
         if state.size > MOST_BYTES:
-            raise _broken(file, "these answers are too large", f"at most {MOST_BYTES} bytes", f"{state.size} bytes")
+            raise _broken(
+                file, "the file of answers is too large", f"at most {MOST_BYTES} bytes", f"{state.size} bytes"
+            )
         return os.read(descriptor, 4) == b"PK\x03\x04"
 
 
@@ -258,14 +260,19 @@ def _read_recording(file: Path) -> RecordedAnswers:
         take("requests.response_sha256", "U8", r, DIGEST_BYTES),
     )
     if stored:
-        raise _broken(file, "a tensor does not belong in a file of answers", found=sorted(stored)[0])
+        raise _broken(
+            file, "the file contains a tensor that does not belong in a file of answers", found=sorted(stored)[0]
+        )
     for name, numbers in (("prompt_of", prompt_of), ("requests.prompt", asked)):
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(prompts):
-            raise _broken(file, f"{name} names a missing prompt", f"0 to {len(prompts) - 1}", numbers.max())
+            raise _broken(
+                file, f"{name} refers to a prompt that does not exist", f"0 to {len(prompts) - 1}", numbers.max()
+            )
     times = requests.time_ms
     if not r or not 0 <= times.min() <= times.max() <= MOST_TIME_MS:
         found = f"{times.min()} to {times.max()}" if r else "no request"
-        raise _broken(file, f"{_TIMES} holds no valid times", "one or more, each from 1970 on in milliseconds", found)
+        expected = "one or more times, in milliseconds since 1970"
+        raise _broken(file, f"{_TIMES} contains no valid times", expected, found)
     return RecordedAnswers(table, tokens, source, prompts, prompt_of, requests)
 
 
@@ -274,10 +281,12 @@ def _content(file: Path) -> tuple[dict[str, Tensor], Source]:
     content = read_safetensors(file)
     about = content.metadata
     if about.get("format") != FORMAT:
-        raise _broken(file, "this file holds no recorded answers", f"format {FORMAT}", f"format {about.get('format')}")
+        raise _broken(
+            file, "this file contains no recorded answers", f"format {FORMAT}", f"format {about.get('format')}"
+        )
     if about.get("version") != VERSION:
         raise AnswersFileError(
-            "these answers were written by another version", file=file, expected=f"version {VERSION}",
+            "these answers were written by another version of this program", file=file, expected=f"version {VERSION}",
             found=printable(f"version {about.get('version')}"),
             advice="Use the version of this program that wrote them",
         )  # fmt: skip
@@ -299,7 +308,7 @@ def _source(file: Path, about: Mapping[str, object]) -> Source:
     if values["scale"] not in SCALES:
         raise _broken(file, "the scale of the values is unknown", " or ".join(SCALES), values["scale"])
     if not 0 < values["vocab_size"] <= MOST_VOCABULARY:
-        raise _broken(file, "no model has so many tokens", f"1 to {MOST_VOCABULARY}", values["vocab_size"])
+        raise _broken(file, "no model has this many tokens", f"1 to {MOST_VOCABULARY}", values["vocab_size"])
     return Source(**values)
 
 
@@ -313,7 +322,7 @@ def _array(file: Path, name: str, tensor: Tensor | None, dtype: str, shape: tupl
     )
     if tensor.dtype != dtype or not fits:
         found = f"{tensor.dtype} {' × '.join(map(str, tensor.shape))}"
-        raise _broken(file, f"{name} has another shape or number format", wanted, found)
+        raise _broken(file, f"{name} has the wrong shape or number format", wanted, found)
     array: NDArray[Any] = read_tensor(tensor).numpy()
     return array
 
@@ -346,7 +355,9 @@ def _read_archive(file: Path) -> RecordedAnswers:
         with zipfile.ZipFile(file) as archive:
             members = {each.filename.removesuffix(".npy"): each for each in archive.infolist()[:16]}
             if _TABLE not in members:
-                raise _broken(file, "this archive holds no answers", f"an array {_TABLE}", ", ".join(sorted(members)))
+                raise _broken(
+                    file, "this archive contains no answers", f"an array {_TABLE}", ", ".join(sorted(members))
+                )
             table = _member(file, archive, members[_TABLE], 2)
             tokens = _member(file, archive, members[_TOKENS], 1) if _TOKENS in members else None
     except _NO_ARCHIVE as error:
@@ -362,7 +373,9 @@ def _read_archive(file: Path) -> RecordedAnswers:
 def _member(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, dimensions: int) -> NDArray[Any]:
     """One array; its stated size must equal the size that the archive states, before memory is allocated."""
     if member.file_size > MOST_BYTES:
-        raise _broken(file, "these answers are too large", f"at most {MOST_BYTES} bytes", f"{member.file_size} bytes")
+        raise _broken(
+            file, "the file of answers is too large", f"at most {MOST_BYTES} bytes", f"{member.file_size} bytes"
+        )
     with archive.open(member) as stream:
         shape, dtype = _header(stream)
         # NumPy's header has some 100 bytes, and at most 10 000 that this reads.
@@ -371,8 +384,9 @@ def _member(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, dimen
             or len(shape) != dimensions
             or not np.prod([1, *shape], dtype=object) * dtype.itemsize <= (member.file_size)
         ):
-            raise _broken(file, f"{member.filename} is another array", f"{dimensions} dimensions of plain numbers",
-                          f"{dtype} {shape} in {member.file_size} bytes")  # fmt: skip
+            expected = f"a {dimensions}-dimensional array of plain numbers"
+            found = f"{dtype} {shape} in {member.file_size} bytes"
+            raise _broken(file, f"{member.filename} is not the expected array", expected, found)
     with archive.open(member) as stream:
         array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
     return array
@@ -390,9 +404,14 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 def _check_table(file: Path, table: NDArray[np.float32]) -> None:
     if 0 in table.shape:
-        raise _broken(file, "the file has no answers", "at least one answer and one token", f"{table.shape}")
+        raise _broken(file, "the file contains no answers", "at least one answer and one token", f"{table.shape}")
     if not any(np.isfinite(row).any() for row in table):
-        raise _broken(file, "no answer has a log-probability", "numbers", "NaN or infinite everywhere")
+        raise _broken(
+            file,
+            "no answer contains a finite log-probability",
+            "at least one finite number",
+            "only NaN or infinite values",
+        )
 
 
 def _check_tokens(file: Path, answers: RecordedAnswers, original: Checkpoint | None) -> None:
@@ -414,8 +433,10 @@ def _check_tokens(file: Path, answers: RecordedAnswers, original: Checkpoint | N
 
 def other_vocabulary(file: Path, original: Checkpoint | None, found: str) -> AnswersFileError:
     """The error for answers that use tokens other than the original's, or other than the file itself states."""
-    wanted = "the tokens that the file names" if original is None else f"{original.vocab_size} tokens, the original's"
+    wanted = (
+        "the tokens listed in the file" if original is None else f"the {original.vocab_size} tokens of the original"
+    )
     return AnswersFileError(
-        "these answers use tokens of another vocabulary", file=file, expected=wanted,
+        "these answers use tokens from another vocabulary", file=file, expected=wanted,
         found=found, advice="Choose the original that the served model was made from",
     )  # fmt: skip

@@ -50,13 +50,13 @@ def row_numbers(rows: Rows, count: int, name: str = "") -> torch.Tensor:
             "The rows are not a list of whole numbers",
             tensor=name,
             expected="a one-dimensional sequence of integers",
-            found=f"{numbers.dim()} dimensions of {numbers.dtype}",
+            found=f"a {numbers.dim()}-dimensional tensor of {numbers.dtype}",
         )
     numbers = numbers.to(torch.int64)
     outside = numbers[(numbers < 0) | (numbers >= count)]
     if outside.numel():
         raise RowIndexError(
-            "A row is not in the tensor",
+            "A row number is outside the tensor",
             tensor=name,
             expected=f"0 to {count - 1}",
             found=f"{int(outside[0])}" + (f" and {outside.numel() - 1} more" if outside.numel() > 1 else ""),
@@ -97,10 +97,10 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise DeviceMemoryError(
-            "The GPU has too little memory for the tensor",
+            "The GPU does not have enough memory for the tensor",
             file=entry.file,
             tensor=entry.name,
-            expected=f"memory for {entry.shape} numbers",
+            expected=f"memory for a tensor of shape {entry.shape}",
             advice="Choose the CPU, which takes longer",
         ) from error
     except (MemoryError, RuntimeError) as error:
@@ -110,7 +110,7 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
             "There is not enough memory to read the tensor",
             file=entry.file,
             tensor=entry.name,
-            expected=f"memory for {entry.shape} numbers",
+            expected=f"memory for a tensor of shape {entry.shape}",
             advice="Close other programs, or use a machine with more memory",
         ) from error
 

@@ -69,7 +69,8 @@ def suspect_from_answers(
     """
     if not original.tied and original.output_head is None:
         raise AnswersError(
-            "this original's output head is not stored or differs in shape from its embedding, so it has no mark",
+            "the original's output head is not stored, or its shape differs from that of the embedding, so the output "
+            "head carries no mark",
             file=original.path, expected="an output head", found=original.family,
             advice="Examine the suspect's weights",
         )  # fmt: skip
@@ -139,10 +140,10 @@ def recovered_head(
     require_enough(left, width, np.shape(log_probabilities))
     if min(left) > MOST_BOTH:
         raise AnswersError(
-            "there are too many answers and too many tokens to compute with",
-            expected=f"at most {MOST_BOTH} answers, or at most as many tokens",
+            "there are too many answers and tokens for this computation",
+            expected=f"at most {MOST_BOTH} answers or at most {MOST_BOTH} tokens",
             found=f"{left[0]} answers and {left[1]} tokens",
-            advice=f"Give fewer answers, such as the first {3 * width}, or fewer tokens",
+            advice=f"Provide fewer answers, for example the first {3 * width}, or fewer tokens",
         )
     table: NDArray[np.float64] = values[np.ix_(kept_answers, kept_columns)].astype(np.float64)
     if soft_cap is not None:
@@ -181,7 +182,7 @@ def without_cap(values: NDArray[np.float64], cap: float, width: int) -> NDArray[
             "these answers cannot come from logits with the original's soft cap",
             expected=f"log-probabilities within one answer that differ by less than {2 * cap:g}",
             found=f"{np.ptp(values, axis=1).max():.1f}",
-            advice="If the server gives probabilities without the cap, they are not answers of this model",
+            advice="If the server returns probabilities without the soft cap, they do not come from this model",
         )
     some = values[:, np.unique(np.linspace(0, values.shape[1] - 1, _CAP_TOKENS * width).astype(np.int64))]
 
@@ -235,20 +236,20 @@ def _usable_table(values: NDArray[np.floating] | torch.Tensor) -> NDArray[np.flo
         table = np.asarray(values)
     except ValueError as error:
         raise AnswersError(
-            "these are not answers",
-            expected="a table of log-probabilities, (answers, tokens), floating point",
+            "this is not a table of answers",
+            expected="a table (answers, tokens) of floating-point log-probabilities",
             found="rows of different lengths",
         ) from error
     if table.ndim != 2 or not np.issubdtype(table.dtype, np.floating):
         raise AnswersError(
-            "these are not answers",
-            expected="a table of log-probabilities, (answers, tokens), floating point",
+            "this is not a table of answers",
+            expected="a table (answers, tokens) of floating-point log-probabilities",
             found=f"{table.dtype}, {' × '.join(map(str, table.shape))}",
         )
     above = np.isfinite(table) & (table > 1e-3)
     if above.any():
         raise AnswersError(
-            "these are not log-probabilities", expected="numbers of at most 0", found=f"{table[above].max():g}",
+            "these are not log-probabilities", expected="values of at most 0", found=f"{table[above].max():g}",
             advice="Take the natural logarithm of each probability; log_softmax converts logits",
         )  # fmt: skip
     return table
@@ -313,15 +314,15 @@ def require_enough(left: tuple[int, ...], width: int, given: tuple[int, ...]) ->
         raise AnswersError(
             "there are too few answers",
             expected=f"more than {width}, the width of the original",
-            found=f"{answers} of {given[0]} answers give the tokens' log-probabilities",
-            advice="Send more prompts; one and a half times the width is a good number",
+            found=f"{answers} of {given[0]} answers contain the tokens' log-probabilities",
+            advice="Send more prompts; a good number is one and a half times the width",
         )
     if tokens < 2 * width:
         raise AnswersError(
             "there are too few tokens",
-            expected=f"at least {2 * width}, better {4 * width}",
+            expected=f"at least {2 * width}, preferably {4 * width}",
             found=f"{tokens} of {given[1]} tokens are in every answer",
-            advice="Request the same tokens each time; only the most likely tokens of each answer are not enough",
+            advice="Request the same tokens each time; the most likely tokens of each answer alone are not enough",
         )
 
 
@@ -333,7 +334,7 @@ def _tokens(
         if columns > original.vocab_size:
             raise AnswersError(
                 "the answers have more tokens than the original", expected=f"at most {original.vocab_size}",
-                found=str(columns), advice="Give the token ids of the columns, or choose the right original",
+                found=str(columns), advice="Provide the token ids of the columns, or choose the right original",
             )  # fmt: skip
         return np.arange(columns)
     try:
@@ -343,9 +344,9 @@ def _tokens(
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
         raise _not_columns(columns, f"{tokens.dtype}, {' × '.join(map(str, tokens.shape))}")
     if tokens.size != columns or np.unique(tokens).size != tokens.size:
-        raise _not_columns(columns, f"{np.unique(tokens).size} different ids in {tokens.size}")
+        raise _not_columns(columns, f"{np.unique(tokens).size} different ids among {tokens.size}")
     if tokens.size and not 0 <= tokens.min() <= tokens.max() < original.vocab_size:
-        raise AnswersError("a token is not one of the original's", expected=f"0 to {original.vocab_size - 1}",
+        raise AnswersError("a token is not in the original's vocabulary", expected=f"0 to {original.vocab_size - 1}",
                            found=f"{tokens.min()} to {tokens.max()}")  # fmt: skip
     return tokens.astype(np.int64)
 
@@ -356,24 +357,25 @@ def _not_columns(columns: int, found: str) -> AnswersError:
 
 def _notes(head: RecoveredHead, width: int, given: int, alike: float) -> tuple[str, ...]:
     notes = [
-        f"Only {head.answers} answers of the suspect are known. They give {len(head.rows)} rows of its output head."
+        f"The suspect is known only from {head.answers} answers. They determine {len(head.rows)} rows of its output "
+        "head."
     ]
     if head.answers < given:
-        notes.append(f"{given - head.answers} answers have too few values and were left out.")
+        notes.append(f"Answers left out because they contain too few values: {given - head.answers}.")
     if alike >= _MANY_ALIKE:
         notes.append(
-            f"{100 * alike:.0f} % of an answer’s tokens have the same value. Their true values are unknown, "
-            "and a mark may not be detected because of that."
+            f"{100 * alike:.0f} % of an answer’s tokens have the same value. The true values of these tokens are "
+            "unknown, so a mark may not be detected."
         )
     directions = "1 direction" if head.width == 1 else f"{head.width} directions"
     if head.width is not None and head.width < width:
         notes.append(
-            f"The answers vary in {directions} only, but the original has {width}: there are too few "
-            "different ones, or the served model is narrower."
+            f"The answers vary in only {directions}, but the original has {width}. There are too few different "
+            "answers, or the served model is narrower."
         )
     if head.width is not None and head.width > width:
         notes.append(
-            f"The answers vary in {head.width} directions, but the original has {width}: the served model is wider, "
-            "several models answer alternately, or something is added to every answer."
+            f"The answers vary in {head.width} directions, but the original has {width}. The served model is wider, "
+            "several models answer in turn, or something is added to every answer."
         )
     return tuple(notes)

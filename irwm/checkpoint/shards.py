@@ -110,18 +110,19 @@ def shards_of_folder(folder: Path, notes: list[str]) -> Shards:
             shards = _checked(folder, _chosen(folder, format, names, own))
             break
         if format.index in names:  # left from another format's model
-            notes.append(f"{format.index} names missing files and was ignored.")
+            notes.append(f"{format.index} refers to missing files and was ignored.")
     else:
         raise _no_weights(folder, names, sets)
     if shards.stale is not None:
-        notes.append(f"{format.index} names missing files. It was ignored, since {_shown(shards)}.")
+        notes.append(f"{format.index} refers to missing files. It was ignored because {_shown(shards)}.")
     _note_unread(folder, sets, shards, notes)
     return shards
 
 
 def _shown(shards: Shards) -> str:
     names = listed(file.name for file in shards.files)
-    return f"{names} {'holds' if len(shards.files) == 1 else 'hold'} all tensors that it names"
+    one = len(shards.files) == 1
+    return f"{names} contains all tensors listed there" if one else f"{names} contain all tensors listed there"
 
 
 def _checked(folder: Path, shards: Shards) -> Shards:
@@ -131,11 +132,11 @@ def _checked(folder: Path, shards: Shards) -> Shards:
     _require_different(shards.files)
     if len(shards.files) > MAX_SHARDS:
         raise CorruptCheckpointError(
-            "The model is in more pieces than any real one",
+            "The model is split into too many files",
             file=folder,
             expected=f"at most {MAX_SHARDS} weight files",
             found=f"{len(shards.files)} weight files",
-            advice="Save the model again in larger pieces, with save_pretrained(folder, max_shard_size='5GB')",
+            advice="Save the model again in larger pieces with save_pretrained(folder, max_shard_size='5GB')",
         )
     return shards
 
@@ -169,11 +170,11 @@ def names_of(folder: Path) -> list[str]:
         raise unreadable(folder, error) from error
     if len(names) > MAX_NAMES:
         raise NotACheckpointError(
-            "The folder holds more files than any model's does",
+            "The folder contains too many files",
             file=folder,
             expected=f"at most {MAX_NAMES} files and folders",
             found="more",
-            advice="Give the path of the model's weight file, or put the model's files into a separate folder",
+            advice="Use the path of the model's weight file, or move the model's files to a separate folder",
         )
     return names
 
@@ -199,15 +200,15 @@ def _chosen(folder: Path, format: Format, names: Sequence[str], sets: Sequence[W
     files = [name for each in sets for name in each.files]
     missing, extra = missing_of(files) if all(each.index is None for each in sets) else ([], [])
     if missing:
-        raise _difference("The numbered set of shards is not complete", folder, missing, extra or files)
+        raise _difference("The numbered set of shards is incomplete", folder, missing, extra or files)
     if len(sets) != 1:
         raise CorruptCheckpointError(
-            "The folder holds several weight files and no index that says which belong together",
+            "The folder contains several weight files but no index that says which of them belong together",
             file=folder,
             expected=f"{', '.join(filter(None, (format.index, format.whole)))}{', ' if format.whole else ''}"
             f"one {format.suffixes[0]} file, or one numbered set of them",
             found=listed(files),
-            advice="Give the path of the one file you mean, or move the others to another folder",
+            advice="Use the path of the file that you want to open, or move the others to another folder",
         )
     (only,) = sets
     if only.index is not None:
@@ -226,7 +227,7 @@ def _indexed(folder: Path, format: Format, index: str, weight_map: Mapping[str, 
     missing = [name for name in named if not os.path.lexists(folder / name)]
     extra = [name for name in numbered_like(named, names, format) if name not in named]
     if missing or extra:
-        raise _difference("The shard index and the folder do not agree", folder / index, missing, extra)
+        raise _difference("The shard index does not match the folder", folder / index, missing, extra)
     return Shards(format, tuple(folder / name for name in named), weight_map, index=index)
 
 
@@ -236,18 +237,18 @@ def _no_weights(
     others = [name for each in sets for name in each.files if each.format is None]
     if others:
         return UnsupportedCheckpointError(
-            "The folder holds weights only in unsupported formats",
+            "The folder contains weights only in unsupported formats",
             file=folder,
             expected=EXPECTED,
             found=listed(others),
             advice=advice_for(others[0]),
         )
     return NotACheckpointError(
-        "The folder holds no model" if names else "The folder is empty",
+        "The folder does not contain a model" if names else "The folder is empty",
         file=folder,
         expected=EXPECTED,
         found=listed(names) if names else "nothing",
-        advice="Choose the folder that holds the model's files",
+        advice="Choose the folder that contains the model's files",
     )
 
 
@@ -256,7 +257,7 @@ def _no_format(path: Path) -> NotACheckpointError | UnsupportedCheckpointError:
     foreign = recognise_magic(first_bytes(path)[0])
     if path.suffix.lower() in OTHER_WEIGHTS or (foreign is not None and foreign.is_model):
         return UnsupportedCheckpointError(
-            "Weights in this format, or with this name, are not supported",
+            "Weights in this format or with this file name are not supported",
             file=path,
             expected=EXPECTED,
             found=foreign.name if foreign is not None else f"a {path.suffix} file",
@@ -266,8 +267,8 @@ def _no_format(path: Path) -> NotACheckpointError | UnsupportedCheckpointError:
         "The file is not a model",
         file=path,
         expected=EXPECTED,
-        found=foreign.name if foreign is not None else "a file of an unknown kind",
-        advice=foreign.advice if foreign is not None else "Give a model's folder or its weight file",
+        found=foreign.name if foreign is not None else "a file of an unknown type",
+        advice=foreign.advice if foreign is not None else "Choose a model's folder or its weight file",
     )
 
 
@@ -290,7 +291,7 @@ def _require_different(files: tuple[Path, ...]) -> None:
         other = seen.setdefault((status.st_dev, status.st_ino), file)
         if other is not file and status.st_ino:  # some file systems have no inode numbers
             raise CorruptCheckpointError(
-                "Two shards are one file",
+                "Two shards are the same file",
                 file=file,
                 expected="a different file for every shard",
                 found=f"the same file as {printable(other.name, 80)}",
@@ -319,11 +320,11 @@ def rival_tensors(
 def two_models(folder: Path, rival: Path, differing: str) -> CorruptCheckpointError:
     """The error for a folder whose index and whole file are different models."""
     return CorruptCheckpointError(
-        "The folder holds two different models, one in the shards of an index and one in a whole file",
+        "The folder contains two different models: one in the shards of an index and one in a single file",
         file=folder,
-        expected=f"the same tensors in {rival.name}, which transformers would load, as in the indexed shards",
-        found=f"differing: {differing}",
-        advice="Give the path of the one file you mean, or move the other model to another folder",
+        expected=f"the same tensors in {rival.name}, which transformers would load, as in the shards of the index",
+        found=f"different: {differing}",
+        advice="Use the path of the file that you want to open, or move the other model to another folder",
     )
 
 
@@ -354,12 +355,12 @@ class _Joined:
             self.same.append(name)
         elif named is None:
             raise CorruptCheckpointError(
-                "A tensor is in two shards, with different numbers",
+                "A tensor is stored in two shards with different values",
                 file=self._folder,
                 tensor=name,
                 expected="every tensor in one shard, or an index that names the shard to use",
                 found=listed([first.file.name, entry.file.name]),
-                advice="Give the path of the one shard you mean, or save the model again with save_pretrained",
+                advice="Use the path of the shard that you want to open, or save the model again with save_pretrained",
             )
         else:
             other = first if entry.file == named else entry
@@ -371,10 +372,10 @@ class _Joined:
 
     def notes(self) -> Iterator[str]:
         if self.same:
-            yield f"Two shards hold {listed(self.same, 3)}, with the same numbers."
+            yield f"Two shards contain {listed(self.same, 3)} with the same values."
         if self.replaced:
             names = listed(self.replaced.values(), 3)
-            yield f"Two shards hold {names}, with different numbers; the index names the shard that is used."
+            yield f"Two shards contain {names} with different values. The shard that the index names is used."
 
 
 def joined(folder: Path, shards: Shards, budget: ReadBudget) -> tuple[dict[str, Tensor], tuple[Content, ...]]:
@@ -387,24 +388,24 @@ def joined(folder: Path, shards: Shards, budget: ReadBudget) -> tuple[dict[str, 
         contents.append(content if not contents else _without_settings(content))
         if len(tensors) + len(content.tensors) > MAX_TENSORS:
             raise CorruptCheckpointError(
-                "The model has more tensors than any real one", file=folder, expected=f"at most {MAX_TENSORS}"
+                "The model has too many tensors", file=folder, expected=f"at most {MAX_TENSORS}"
             )
         for name, entry in content.tensors.items():
             found.add(name, entry)
     contents[0] = replace(contents[0], notes=(*contents[0].notes, *found.notes()))
     if shards.stale is not None and (lacking := [name for name in shards.stale if name not in tensors]):
         gone = sorted({shards.stale[name] for name in lacking})
-        raise _difference("The shard index and the folder do not agree", index, gone, [])
+        raise _difference("The shard index does not match the folder", index, gone, [])
     if weight_map is None:
         return tensors, tuple(contents)
     missing = [name for name in weight_map if name not in tensors]
     extra = [name for name in tensors if name not in weight_map and name not in found.replaced]
     if missing or extra:
-        raise _difference("The shard index and the shards' headers do not agree", index, missing, extra)
+        raise _difference("The shard index does not match the headers of the shards", index, missing, extra)
     moved = [name for name, shard in weight_map.items() if tensors[name].file != folder / shard]
     if moved:
         raise CorruptCheckpointError(
-            "The shard index names other shards for some tensors than the ones they are in",
+            "The shard index names the wrong shard for some tensors",
             file=index,
             found=listed(f"{name} is in {tensors[name].file.name}, not in {weight_map[name]}" for name in moved),
         )

@@ -33,11 +33,13 @@ def open_suspect(path: str | Path, original: Checkpoint | None = None, answers: 
         return open_checkpoint(file, base=original)
     if server_of(file):
         raise AnswersFileError(
-            "recorded answers are not read from a server", file=file, advice="Download the file and give its path"
+            "recorded answers cannot be read from a server", file=file, advice="Download the file and use its path"
         )
     if original is None:
         raise AnswersError(
-            "recorded answers can be examined only with their original", file=file, advice="Give the original as well"
+            "recorded answers can be examined only together with the original",
+            file=file,
+            advice="Choose the original as well",
         )
     read = read_answers(file, original)
     with _about(file):
@@ -106,5 +108,5 @@ def _notes(recording: Recording | None, original: Checkpoint) -> list[str]:
     if recording is None:
         return ["The file does not state the server, the times, or the requests and responses."]
     if recording.original != original.fingerprint:
-        return ["The answers were recorded for another original, which has the same number of tokens."]
+        return ["The answers were recorded for a different original with the same number of tokens."]
     return []

@@ -130,7 +130,7 @@ def _lines(folder: Path) -> Iterator[tuple[str, int]]:
         return
     content = read_small(path, _MAX_TOKENIZER_BYTES, "vocabulary", folder)
     if content.count(b"\n") > MOST_ROWS:
-        raise CorruptCheckpointError("The vocabulary has more lines than any real one", file=path)
+        raise CorruptCheckpointError("The vocabulary has too many lines", file=path)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -162,17 +162,17 @@ def read_index(path: Path, format: Format, folder: Path) -> dict[str, str]:
     weight_map = read_json_object(path, _MAX_INDEX_BYTES, "shard index", folder=folder, strict=True).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CorruptCheckpointError(
-            "The shard index has no weight_map", file=path, expected="an object of tensor name to file name"
+            "The shard index has no weight_map", file=path, expected="an object that maps tensor names to file names"
         )
     for tensor, name in weight_map.items():
         if not isinstance(name, str) or not _is_plain(name, format):
             raise CorruptCheckpointError(
-                "The shard index leads out of the folder or to an invalid shard name",
+                "The shard index contains an invalid shard name or one that leads out of the folder",
                 file=path,
                 tensor=tensor,
                 expected=f"the name of a {format.suffixes[0]} file in the folder",
                 found=str(name),
-                advice="Do not use this model: this index was made to read files outside the folder",
+                advice="Do not use this model: its index was made to read files outside the folder",
             )
     return weight_map
 

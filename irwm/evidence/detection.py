@@ -40,7 +40,7 @@ INVARIANTS = ("original", "suspect")
 WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint", "suspect"))
 # Below this value no other map is tried: it could not change the verdict, and would add little to its weight.
 ENOUGH_LOG10_RISK = -30.0
-NOT_ALL_READ = "Too many tensors might be the suspect's embedding to read all of them, so no key is ruled out."
+NOT_ALL_READ = "Too many tensors might be the suspect's embedding for all of them to be read, so no key is ruled out."
 NOT_ALL_OPENED = "Not all weights that came with the suspect could be read, so no key is ruled out."
 NOT_READ = "not read: "
 NO_EMBEDDING = "it is an adapter without its own embedding, and the rows that were read are the original's"
@@ -235,7 +235,7 @@ def _check(keys_tried: int, *ways: tuple[str, str]) -> None:
                 found=f"{statistic!r}, {invariant!r}",
             )
     if keys_tried < 1:
-        raise ParameterError("keys_tried includes this key", expected="at least 1", found=str(keys_tried))
+        raise ParameterError("keys_tried must include this key", expected="at least 1", found=str(keys_tried))
 
 
 def _null_orders(examination: Examination, keys: Sequence[Key], seed: int) -> dict[int, NullOrders]:
@@ -306,9 +306,9 @@ class _Detection:
             a_m["suspect"], stood_in = self.aligned.invariant(*tokens, own)
             warnings += stood_in
         except InvariantError as error:
-            warnings += (f"the paper's own reading is not possible: {error.problem}",)
+            warnings += (f"a reading by the published method is not possible: {error.problem}",)
         except CheckpointError as error:
-            warnings += (f"the paper's own reading needs the suspect's layer-0 q and k: {error.problem}",)
+            warnings += (f"a reading by the published method needs the suspect's layer-0 q and k: {error.problem}",)
 
         best, paper, gone = self._unread(statistic, invariant), None, 0
         # Changes are detected in the aligned rows: a fitted map changes all rows a little.
@@ -325,9 +325,9 @@ class _Detection:
                 break
         unusable = self.choices.marked_rows.size - gone - best.present
         if unusable and best.present and statistic != "difference":
-            warnings += (f"{unusable} of the marked rows are lost: they hold NaN or Inf, or are constant",)
+            warnings += (f"marked rows that are lost because they contain NaN or Inf or are constant: {unusable}",)
         if gone:
-            warnings += (f"{gone} of {self.choices.marked_rows.size} marked rows are gone from the suspect",)
+            warnings += (f"marked rows that are gone from the suspect: {gone} of {self.choices.marked_rows.size}",)
         return self._conclude(best, paper, faults, warnings)
 
     @property
@@ -378,7 +378,7 @@ class _Detection:
     def _several_tensors(self) -> tuple[str, ...]:
         said = list(several_tensors(self.place, self.tensors_read))
         if over := self.examination.passed_over:
-            said.append(f"{over} more tensors that might be the embedding were skipped: their rows are less like it")
+            said.append(f"tensors that might be the embedding, skipped because their rows resemble it less: {over}")
         return tuple(said)
 
     def _conclude(
@@ -434,7 +434,7 @@ def not_all_read(reason: str, why: str = NOT_ALL_READ) -> tuple[str, str]:
     Args:
         why: `NOT_ALL_READ` or `NOT_ALL_OPENED`.
     """
-    return INCONCLUSIVE, f"{why} In those that were read: {reason[:1].lower()}{reason[1:]}"
+    return INCONCLUSIVE, f"{why} Result for those that were read: {reason[:1].lower()}{reason[1:]}"
 
 
 def reading_of(

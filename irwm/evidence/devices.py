@@ -10,7 +10,7 @@ import torch
 from irwm.errors import DeviceMemoryError
 
 Result = TypeVar("Result")
-NOT_ENOUGH = "the GPU's memory was not enough; the rest was computed on the processor, with the same result"
+NOT_ENOUGH = "the GPU did not have enough memory; the rest was computed on the processor, with the same result"
 
 
 def on_device(

@@ -35,7 +35,10 @@ from irwm.scheme.invariant import Added, InvariantError, Layer0
 from irwm.scheme.parameters import EMBEDDING, HEAD, PLACES
 
 BORROWED = Lineage(
-    CANNOT_TELL, math.nan, math.nan, "an adapter without its own embedding shows no descent, no matter who made it"
+    CANNOT_TELL,
+    math.nan,
+    math.nan,
+    "an adapter without its own embedding shows nothing about its origin, no matter who made it",
 )
 # How many rows of a key may seem misplaced before every row is searched for by its content.
 FEW_MISPLACED = 1
@@ -360,7 +363,7 @@ class Aligned:
         gone = query.size + reference.size - q.size - r.size
         if not gone:
             return self._layer0.invariant(query, reference).cpu().numpy(), ()
-        said = (f"{gone} of the invariant's tokens are gone; the original's values are used for them",)
+        said = (f"tokens of the invariant that are gone: {gone}; the original's values are used for them",)
         mixed = own.copy()
         if q.size and r.size > 1:
             part = self._layer0.invariant(query[q], reference[r]).cpu().numpy()

@@ -80,7 +80,9 @@ def per_comparison_log10(log10_lr: float, comparisons: int) -> float:
         ParameterError: fewer than one comparison.
     """
     if comparisons < 1:
-        raise ParameterError("comparisons include this one", expected="at least 1", found=str(comparisons))
+        raise ParameterError(
+            "the number of comparisons must include this one", expected="at least 1", found=str(comparisons)
+        )
     return log10_lr - math.log10(comparisons)
 
 
@@ -91,7 +93,7 @@ def verbal_step(log10_lr: float) -> str:
         ParameterError: not a finite number.
     """
     if not math.isfinite(log10_lr):
-        raise ParameterError("a likelihood ratio is a finite number", found=str(log10_lr))
+        raise ParameterError("a likelihood ratio must be a finite number", found=str(log10_lr))
     word = next((word for start, word in reversed(STEPS) if abs(log10_lr) >= start), None)
     if word is None:
         return NEITHER

@@ -44,7 +44,7 @@ MOST_NEARLY_EQUAL = 0.02
 NEEDED = {False: ALIGNED_COSINE, True: MINOR_COSINE}
 # The first part of the reason, for a status that the numbers of a report determine.
 SAID = {
-    DERIVED: "derived from the original, or both from a common ancestor, or the original from the suspect",
+    DERIVED: "the suspect is derived from the original, the original from the suspect, or both from a common ancestor",
     NOT_DERIVED: "neither the tokens' rows, under any rotation of their coordinates, nor the layers show a resemblance",
 }
 ONLY_THE_MARK = "a mark was found, but the tokens' rows show no resemblance under any rotation of their coordinates"
@@ -148,8 +148,8 @@ def lineage(
     elif not alignment.aligned and alignment.whole > MOST_WHOLE:
         status = CANNOT_TELL
         said = (
-            f"in all components the rows agree ({alignment.whole:.2f}) better than those of an unrelated model, "
-            "but not in the minor ones"
+            f"in all components, the rows agree ({alignment.whole:.2f}) better than those of an unrelated model, "
+            "but not in the minor components"
         )
     elif unlike:
         status, said, found = _unlike(fit, among, layers)
@@ -167,7 +167,8 @@ def _unlike(
     status depends on it."""
     if fit > MOST_WHOLE:
         said = (
-            f"under the best affine map a quarter of the rows agree ({fit:.2f}) better than those of an unrelated model"
+            f"under the best affine map, a quarter of the rows agree ({fit:.2f}) better than those of an unrelated "
+            "model"
         )
         return CANNOT_TELL, said, None
     unlike = "the tokens' rows show no resemblance"
@@ -195,7 +196,7 @@ def with_mark(lineage: Lineage) -> Lineage:
 def compared(similarity: float, decoy: float, *, minor: bool) -> str:
     """The second part of every reason: the compared values; after a rotation, only the minor components."""
     where = " in the minor components" if minor else ""
-    return f"the median row has cosine {similarity:.3f} with the original's{where}, {decoy:.3f} with a wrong row"
+    return f"the median row has a cosine of {similarity:.3f} with the original's{where}, {decoy:.3f} with a wrong row"
 
 
 def possible(

@@ -53,19 +53,19 @@ def judge(
         comparisons: `Finding.comparisons`, for the correction.
         place: where the rows were read.
     """
-    where, inside = ("", "") if place == EMBEDDING else (" in its output head", "in its output head ")
+    where, inside = ("", "") if place == EMBEDDING else (" in its output head", "in its output head, ")
     l, beta = params.positions, params.rank_threshold
     seen = (
-        f"{reading.count} of {reading.present} positions rank below {beta:g} "
-        f"where chance alone gives {beta * reading.present:.0f}"
+        f"{reading.count} of {reading.present} positions rank below {beta:g}, "
+        f"compared with {beta * reading.present:.0f} by chance alone"
     )
     if faults:
         aside = f" Apart from that, {seen}." if reading.present else ""
         return INCONCLUSIVE, f"The suspect cannot be judged: {'; '.join(faults)}.{aside}"
     if params.permutations < FEWEST_PERMUTATIONS:
         return INCONCLUSIVE, (
-            f"Too few permutations: with {params.permutations} no rank can be below "
-            f"{1 / (1 + params.permutations):.3g}; use at least {FEWEST_PERMUTATIONS}."
+            f"Too few permutations: with {params.permutations}, no rank can be below "
+            f"{1 / (1 + params.permutations):.3g}. Use at least {FEWEST_PERMUTATIONS}."
         )
     risk = log10_risk(reading, comparisons)
     if risk <= FOUND_LOG10_RISK:
@@ -79,22 +79,22 @@ def judge(
     fewest = reading.present * math.log10(chance) if chance > 0 else 0.0
     floor = min(fisher_floor_log10(reading.present, params.permutations), fewest)
     if floor + math.log10(COMBINATIONS * comparisons) > FOUND_LOG10_RISK:
-        return INCONCLUSIVE, f"Too few marked rows are left to tell: {reading.present} of {l}."
+        return INCONCLUSIVE, f"Too few marked rows are left for a verdict: {reading.present} of {l}."
     if risk <= DISMISSED_LOG10_RISK:
         return INCONCLUSIVE, f"The evidence is too weak to accuse and too strong to dismiss: {seen}; {odds(risk)}."
     if reading.passes:
         return INCONCLUSIVE, (
-            f"The counting rule is met, but with this setting of beta and rho chance alone meets it too often: "
+            f"The counting rule is met, but with these values of beta and rho, chance alone meets it too often: "
             f"{seen}; {odds(risk)}."
         )
-    return NOT_FOUND, f"This key's mark is not in the suspect: {inside}{seen}; {odds(risk)}."
+    return NOT_FOUND, f"This key's mark was not found in the suspect: {inside}{seen}; {odds(risk)}."
 
 
 def several_tensors(place: str, tensors: int) -> tuple[str, ...]:
     """The warning that more than one tensor was read as the matrix in `place`; empty if only one was."""
     if tensors == 1:
         return ()
-    return (f"{tensors} tensors fit the {NAMES[place]}; each was read, the likeliest to be marked is shown",)
+    return (f"{tensors} tensors fit the {NAMES[place]}; each was read, and the one most likely to be marked is shown",)
 
 
 def of_both_places(one: Finding, other: Finding) -> Finding:
@@ -132,11 +132,11 @@ def judge_both(finding: Finding) -> Finding:
         return finding
     risk = finding.log10_risk_of(read)
     where = "" if read.place == EMBEDDING else " of its output head"
-    seen = f"its signs add up to {read.z:.1f} deviations over {read.rows} rows{where}"
+    seen = f"over {read.rows} rows{where}, its signs add up to {read.z:.1f} standard deviations"
     if risk <= FOUND_LOG10_RISK:
         said = f"The suspect carries this key's fingerprint: {seen}; {odds(risk)}."
         if finding.verdict != FOUND:
-            said += f" By its mark alone: {finding.verdict}."
+            said += f" By the mark alone, the verdict would be: {finding.verdict}."
             return replace(finding, verdict=FOUND, reason=said, lineage=with_mark(finding.lineage))
         return replace(finding, reason=f"{finding.reason} {said}")
     if finding.verdict == NOT_FOUND and risk <= DISMISSED_LOG10_RISK:

@@ -71,14 +71,14 @@ class Collusion:
         if not 1 <= self.noise_coordinates <= self.hidden_size or self.rows < 1:
             raise ParameterError(
                 "no recipient can be traced without noise coordinates",
-                expected=f"noise coordinates from 1 to {self.hidden_size}, rows from 1",
-                found=f"{self.noise_coordinates} in {self.rows} rows",
-                advice="Set the noise coordinates (num_noise) to about the constraints (t)",
+                expected=f"1 to {self.hidden_size} noise coordinates and at least 1 row",
+                found=f"noise coordinates: {self.noise_coordinates}, rows: {self.rows}",
+                advice="Set num_noise (noise coordinates) to about t (constraints)",
             )
         if not 1 <= self.colluders <= MOST_COLLUDERS or not 0.0 <= self.noise < math.inf:
             raise ParameterError(
-                "collusion out of range",
-                expected=f"1 to {MOST_COLLUDERS} copies, noise from 0",
+                "the number of copies or the noise is out of range",
+                expected=f"1 to {MOST_COLLUDERS} copies and a noise of at least 0",
                 found=f"{self.colluders}",
             )
         if isinstance(self.noise_level, str) and self.noise_level not in NOISE_LEVELS:
@@ -113,7 +113,9 @@ def naming_z(risk: float, comparisons: int) -> float:
         ParameterError: the risk is out of range, or there is no recipient.
     """
     if not 0.0 < risk < 1.0 or comparisons < 1:
-        raise ParameterError("risk out of range", expected="between 0 and 1, one recipient or more", found=f"{risk}")
+        raise ParameterError(
+            "the risk is out of range", expected="a risk between 0 and 1, and at least one recipient", found=f"{risk}"
+        )
     allowed = math.log10(risk) - math.log10(comparisons)
     low, high = 0.0, 4.0 + math.sqrt(-5.0 * allowed)  # above it Hoeffding's bound alone is below the allowed odds
     for _ in range(60):

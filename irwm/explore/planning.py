@@ -71,9 +71,9 @@ class Wish:
 
     def __post_init__(self) -> None:
         require_whole("the number of recipients", self.recipients, 1, MOST_RECIPIENTS)
-        require_whole("the greatest number of positions (l)", self.most_positions, 1, MOST_POSITIONS)
+        require_whole("the maximum number of positions (l)", self.most_positions, 1, MOST_POSITIONS)
         _chance("the risk", self.risk, LEAST_RISK)
-        _chance("the success wanted", self.success)
+        _chance("the required success", self.success)
         _chance("the survival (p)", self.survival)
         _chance("rank_threshold (beta)", self.rank_threshold)
 
@@ -208,7 +208,7 @@ def _impossible(wish: Wish) -> ParameterError:
     low, high = bounds(wish, l)
     if wish.survival <= beta:
         return ParameterError(
-            "success is indistinguishable from chance: after this attack a marked position counts no more often than "
+            "success is indistinguishable from chance: after this attack, a marked position counts no more often than "
             "an unmarked one",
             expected=f"a survival (p) above the rank threshold, β = {beta:g}",
             found=f"p = {wish.survival:g}",
@@ -217,24 +217,24 @@ def _impossible(wish: Wish) -> ParameterError:
     if low > l:
         least = math.ceil(wish.log_user_risk / math.log(beta))
         return ParameterError(
-            f"the risk cannot be kept with {_rows(l)}: even if all of them must count, chance achieves this too often",
-            expected=f"a risk of at most {wish.risk:.3g} over {_keys(wish.recipients)}",
+            f"the risk cannot be met with {_rows(l)}: even if all must count, this happens too often by chance",
+            expected=f"a risk of at most {wish.risk:.3g} for {_keys(wish.recipients)}",
             found=_power(log10_wrong_user(l, l, beta, wish.recipients)),
             advice=f"Allow at least {least} positions (l), accept a higher risk, or lower the rank threshold (β)",
         )
     if high < 1:
         return ParameterError(
-            f"the success cannot be kept with {_rows(l)}: even if one that counts is sufficient, often none counts",
+            f"the success cannot be met with {_rows(l)}: even if one counted position is enough, often none counts",
             expected=f"a success of at least {wish.success}",
             found=f"{success_probability(l, 1, wish.survival):.6g}",
             advice="Allow more positions (l), require less success, or assume a weaker attack (a larger p)",
         )
     reached = success_probability(l, low, wish.survival)
     return ParameterError(
-        f"both cannot be kept with {_rows(l)}: the risk needs ρ of at least {low}, the success ρ of at most {high}",
-        expected=f"a success of at least {wish.success} at a risk of at most {wish.risk:.3g} over "
+        f"risk and success cannot both be met with {_rows(l)}: the risk requires ρ ≥ {low}, but the success ρ ≤ {high}",
+        expected=f"a success of at least {wish.success} at a risk of at most {wish.risk:.3g} for "
         f"{_keys(wish.recipients)}",
-        found=f"with ρ = {low} the risk is kept and the success is {reached:.6g}",
+        found=f"with ρ = {low}, the risk is met and the success is {reached:.6g}",
         advice=_what_would(wish, reached),
     )
 
@@ -286,5 +286,5 @@ def _power(log10: float) -> str:
 def _chance(what: str, value: object, least: float = 0.0) -> None:
     real = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not real or not least <= float(value) < 1.0 or not float(value) > 0.0:  # type: ignore[arg-type]
-        between = f"at least {least:g} and below 1" if least else "above 0 and below 1"
-        raise ParameterError(f"{what} is out of range", expected=f"a number {between}", found=repr(value))
+        between = f"a number of at least {least:g} and below 1" if least else "a number above 0 and below 1"
+        raise ParameterError(f"{what} is out of range", expected=between, found=repr(value))

@@ -60,7 +60,10 @@ def counting_share(noise: ArrayLike, constraints: int, rank_threshold: float, st
     k = np.asarray(noise, dtype=np.float64)
     freedom = _freedom(statistic, constraints)
     if not np.all(k >= 0.0) or not np.all(np.isfinite(k)) or not 0.0 < rank_threshold < 1.0:
-        raise ParameterError("noise or rank threshold out of range", expected="noise from 0, beta between 0 and 1")
+        raise ParameterError(
+            "the noise or the rank threshold is out of range",
+            expected="a noise of at least 0, and beta between 0 and 1",
+        )
     counts_below = chdtri(freedom, 1.0 - rank_threshold)  # by chance; chdtri inverts the upper tail
     with np.errstate(divide="ignore"):
         return np.asarray(chdtr(freedom, counts_below * (1.0 + k**-2.0)))
@@ -69,7 +72,9 @@ def counting_share(noise: ArrayLike, constraints: int, rank_threshold: float, st
 def _freedom(statistic: str, constraints: int) -> int:
     if statistic not in ("joint", "sum") or constraints < 1:
         raise ParameterError(
-            "no law is known for this statistic", expected="joint or sum, t from 1", found=f"{statistic}, {constraints}"
+            "no formula is known for this statistic",
+            expected="joint or sum, and t of at least 1",
+            found=f"{statistic}, {constraints}",
         )
     return constraints if statistic == "joint" else 1
 
@@ -135,13 +140,15 @@ def sample(model: Checkpoint, constraints: int, rows: int = SAMPLE_ROWS, device:
     """
     d, size = model.hidden_size, model.vocab_size
     if not 1 <= constraints < d:
-        raise ParameterError("the constraints (t) are out of range", expected=f"1 to {d - 1}", found=str(constraints))
+        raise ParameterError(
+            "the number of constraints (t) is out of range", expected=f"1 to {d - 1}", found=str(constraints)
+        )
     # 1.5 times the needed number, since some rows are not usable.
     looked_at = min(size, _SPARE + (rows + d + constraints) * 3 // 2)
     wanted = np.unique(np.linspace(0, size - 1, looked_at).astype(np.int64))
     wanted = np.setdiff1d(wanted, np.array(sorted(special_token_ids(model)), dtype=np.int64))
     wanted = wanted[_usable(model, wanted)]
-    require(wanted.size, d + constraints + 2, "picture of it", "Choose a model with more tokens")
+    require(wanted.size, d + constraints + 2, "needed sample", "Choose a model with more tokens")
     order = permutations(public_key(seed, "irwm/explore/tokens"), 1, wanted.size)[0]
     query, reference = order[:constraints], order[constraints : constraints + d]
     kept = wanted[np.sort(order[constraints + d :][:rows])]

@@ -75,8 +75,8 @@ def _by_head(family: Family, shapes: Shapes) -> Prefix:
     raise UnknownFamilyError(
         f"layer 0's q and k are not in the files of this {family.name} model; {tried((family,))}",
         found=present(shapes),
-        advice="Merge an adapter into its base model, save a quantised model in a supported format, or download a"
-        " missing shard",
+        advice="If the model is an adapter, merge it into its base model. If it is quantised, save it in a supported "
+        "format. If a shard is missing, download it",
     )
 
 
@@ -85,7 +85,7 @@ def tried(families: Iterable[Family]) -> str:
     families = tuple(families)
     names = dict.fromkeys(name for f in families for name in (*f.embedding, *layer0(f)))
     prefixes = dict.fromkeys(p.body or '""' for f in families for p in f.prefixes)
-    return f"tensor names tried: {', '.join(names)}, under the prefixes {', '.join(prefixes)}"
+    return f"tensor names tried: {', '.join(names)}, with the prefixes {', '.join(prefixes)}"
 
 
 def present(shapes: Shapes) -> str:
@@ -93,7 +93,7 @@ def present(shapes: Shapes) -> str:
     files and adapters."""
     layer = [name for name in shapes if ".0." in name and "att" in name.lower()]
     some = (layer or list(shapes))[:4]
-    return f"{len(shapes)} tensors, such as {', '.join(some)}" if some else "no tensors"
+    return f"{len(shapes)} tensor{'' if len(shapes) == 1 else 's'}, such as {', '.join(some)}" if some else "no tensors"
 
 
 def layer0(family: Family) -> tuple[str, ...]:
@@ -173,8 +173,8 @@ def _with_alternatives(layout: Layout, elsewhere: Sequence[Layout], family: Fami
         return layout
     said = ", ".join(printable(name, 80) for name in others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
     note = (
-        f"{len(others)} other tensors in the files may be the embedding: {said}. "
-        f"{printable(layout.embedding.name, 80)} was used; an investigation also reads the others."
+        f"Other tensors in the files that may be the embedding ({len(others)}): {said}. "
+        f"{printable(layout.embedding.name, 80)} was used as the embedding; an investigation also reads the others."
     )
     return replace(
         layout,
@@ -270,30 +270,31 @@ class _Builder:
             if not tied or head_name is None:
                 raise _no_embedding(self.family, self.shapes)
             # Some savers store shared memory once, under either name; transformers loads both.
-            self.notes.append(f"The embedding is stored under its output head's name, {head_name}.")
+            self.notes.append(f"The embedding is stored under the name of the output head, {head_name}.")
             name, head_name = head_name, None
         shape = self.shapes[name]
         if len(shape) != 2 or min(shape) < 1:
             raise shape_mismatch("the embedding is not a matrix", name, "(vocabulary, hidden size)", shape)
         if shape[0] > MOST_ROWS:
-            raise shape_mismatch("the embedding has more rows than any vocabulary", name, f"at most {MOST_ROWS}", shape)
+            raise shape_mismatch("the embedding has implausibly many rows", name, f"at most {MOST_ROWS}", shape)
         return name, head_name, tied
 
     def _head(self, name: str | None, tied: bool, shape: tuple[int, int]) -> TensorRef | None:
         if name is None:
             if not tied:
                 self.notes.append(
-                    "The config says that the output head is not tied to the embedding, but the files hold no head."
+                    "The config says that the output head is not tied to the embedding, but the files contain no "
+                    "output head."
                 )
             return None
         if tied:
             self.notes.append(
-                "The config ties the output head to the embedding, and the files hold both;"
-                " transformers ties them only if their values are equal."
+                "The config ties the output head to the embedding, but the files contain both. The transformers "
+                "library ties them only if their values are equal."
             )
         if lacking := self.family.headless_rows:
             self._ref(name, (shape[0] - lacking, shape[1]))
-            self.notes.append(f"The output head lacks the embedding's last {lacking} rows, and is not marked.")
+            self.notes.append(f"The output head lacks the last {lacking} rows of the embedding and is not marked.")
             return None
         return self._ref(name, shape)
 
@@ -313,7 +314,9 @@ class _Builder:
             )
         stated = config.count("vocab_size")
         if stated is not None and stated + family.headless_rows != vocab_size:
-            self.notes.append(f"The config gives a vocabulary of {stated}; the embedding has {vocab_size} rows.")
+            self.notes.append(
+                f"According to the config, the vocabulary has {stated} tokens, but the embedding has {vocab_size} rows."
+            )
         return hidden_size if width is None else width
 
     def _widening(self, name: str | None, hidden_size: int, shape: tuple[int, ...]) -> TensorRef | None:
@@ -363,7 +366,8 @@ class _Builder:
         if spec.bias_key is not None and not self.config.switch(spec.bias_key):
             if {self.prefix.body + spec.q_bias, self.prefix.body + spec.k_bias} & self.shapes.keys():
                 self.notes.append(
-                    f"The files hold biases of q and k that the config's {spec.bias_key} disables; not used."
+                    f"The files contain biases for q and k, but the config's {spec.bias_key} disables them. They "
+                    "are not used."
                 )
             return q, k, None, None
         return q, k, part(spec.q_bias, "q", matrix=False), part(spec.k_bias, "k", matrix=False)
@@ -388,7 +392,7 @@ class _Builder:
         name = self.prefix.body + name
         shape = self.shapes.get(name)
         if shape is None or len(shape) != 2 or shape[0] < least or shape[1] != width:
-            raise shape_mismatch("an embedding table does not fit", name, f"(at least {least}, {width})", shape)
+            raise shape_mismatch("an embedding table has the wrong shape", name, f"(at least {least}, {width})", shape)
         return TensorRef(name)
 
     def _norm(self, role: NormRole | None, size: int, heads: int = 1) -> Norm | None:
@@ -447,16 +451,17 @@ def head_counts(family: Family, spec: Projections, config: Config, width: int) -
     parts = kv_heads if spec.groups == "kv_heads" else spec.groups
     if heads % kv_heads or heads % parts or kv_heads % parts:
         raise CorruptCheckpointError(
-            "the config's query heads do not divide into its key heads",
+            "the numbers of query heads and key heads in the config are incompatible",
             file="config.json",
-            expected=f"a number of key heads that divides {heads}" + (f", and {parts} both" if parts > 1 else ""),
+            expected=f"a number of key heads that divides {heads}"
+            + (f", where {parts} divides both numbers" if parts > 1 else ""),
             found=str(kv_heads),
         )
     head_dim = config.count(family.head_dim) if family.head_dim else None
     if head_dim is None:
         if width % heads:
             raise CorruptCheckpointError(
-                "the hidden size does not divide into the config's heads",
+                "the hidden size is not divisible by the number of heads in the config",
                 file="config.json",
                 expected=f"a number of heads that divides {width}",
                 found=str(heads),
@@ -464,10 +469,10 @@ def head_counts(family: Family, spec: Projections, config: Config, width: int) -
         head_dim = width // heads
     if heads * head_dim > WIDEST_HEADS * width:
         raise CorruptCheckpointError(
-            "the config gives layer 0 more query rows than any model has",
+            "the config specifies more query rows for layer 0 than any model has",
             file="config.json",
             expected=f"at most {WIDEST_HEADS * width} for a width of {width}",
-            found=f"{heads} heads of {head_dim}",
+            found=f"{heads} heads with {head_dim} rows each",
             advice="Compare config.json with that of the published model",
         )
     return heads, kv_heads, head_dim

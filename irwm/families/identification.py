@@ -113,8 +113,8 @@ def unnamed(shapes: Shapes, refusal: CheckpointError, config: ConfigJson = Mappi
         return _of_new_family(config, tall, own, candidates)
     vocab_size, hidden_size = tall[candidates[0]]
     by = "name" if candidates[0].endswith(endings) else "shape"
-    known = f"The embedding was recognised by its {by}, {vocab_size} × {hidden_size}"
-    choice = f"; {len(candidates) - 1} more tensors could be it" if len(candidates) > 1 else ""
+    known = f"The embedding was recognised by its {by} ({vocab_size} × {hidden_size})"
+    choice = f"; number of other candidates: {len(candidates) - 1}" if len(candidates) > 1 else ""
     # The list of tried names is useful for one family, not for all of them.
     why = refusal.problem if len(refusal.problem) <= LONGEST_REASON else refusal.problem.split(";")[0]
     about = "" if refusal.tensor is None else f" ({printable(refusal.tensor, 80)})"
@@ -157,8 +157,8 @@ def _of_new_family(
     head = heads[0] if len(heads) == 1 else None
     tied = head is None or True in (part.get("tie_word_embeddings") for part in (section, config))
     kind = shown(section.get("model_type", config.get("model_type")))[:80]
-    where = "embedding" if tied else "embedding and its output head"
-    note = f"The model type {kind} is not known. The mark is in its {where}, and A is made of the embedding's rows."
+    where = "embedding" if tied else "embedding and the output head"
+    note = f"The model type {kind} is unknown. The mark is in the {where}, and A is computed from the embedding's rows."
     return Layout(
         family=UNKNOWN_FAMILY,
         vocab_size=vocab_size,
@@ -185,13 +185,13 @@ def _by_names(config: ConfigJson, section: ConfigJson, shapes: Shapes) -> Layout
     values = Config(section, config, defaults, family.spellings)
     if family.heads and values.stated(family.heads) is None:
         raise UnknownFamilyError(
-            f"the tensor names fit the {family.name} family, but they do not show the number of attention heads",
+            f"the tensor names match the {family.name} family, but they do not show the number of attention heads",
             expected=f"a config.json with {family.heads}",
             found="no config.json" if not config else f"a config.json without {family.heads}",
-            advice="Put the model's config.json next to the file",
+            advice="Put the model's config.json in the same folder as the file",
         )
     told = "no model_type" if model_type is None else f"the unknown model_type {shown(model_type)[:80]}"
-    note = f"The config gives {told}; the family {family.name} was recognised by tensor names."
+    note = f"The config contains {told}. The family {family.name} was recognised from the tensor names."
     return build(family, values, shapes, (note,))
 
 
@@ -212,10 +212,10 @@ def _unknown(model_type: object, config: ConfigJson, shapes: Shapes) -> UnknownF
             f"the tensor names alone do not identify the model family; {tried(families())}",
             expected="a config.json with a known model_type",
             found=f"no config.json; {present(shapes)}",
-            advice="Put the model's config.json next to the file",
+            advice="Put the model's config.json in the same folder as the file",
         )
     return UnknownFamilyError(
-        f"this model family is not known; model types served: {served}; {tried(families())}",
+        f"this model family is unknown; supported model types: {served}; {tried(families())}",
         expected="a known model_type",
         found=f"model_type {'missing' if model_type is None else shown(model_type)[:80]}; {present(shapes)}",
         advice="Check that the model's own config.json is in the same folder",

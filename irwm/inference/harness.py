@@ -71,10 +71,10 @@ def evaluate(
         NotACheckpointError: `model_dir` is not a folder.
     """
     if not tasks:
-        raise ParameterError("no task is named", expected="at least one")
+        raise ParameterError("no task was named", expected="at least one")
     folder = Path(model_dir)
     if not folder.is_dir():
-        raise NotACheckpointError("there is no model folder here", file=folder)
+        raise NotACheckpointError("there is no model folder at this path", file=folder)
     try:
         import lm_eval
         from lm_eval.tasks import TaskManager
@@ -98,10 +98,10 @@ def evaluate(
         )
     except Exception as error:  # the harness raises errors of any class
         raise HarnessError(
-            "lm-evaluation-harness could not run this",
+            "lm-evaluation-harness could not run these tasks",
             file=folder,
             found=f"{type(error).__name__}: {str(error)[:300]}",
-            advice="Check the tasks' names, and that their data are on this machine",
+            advice="Check the names of the tasks, and whether their data are on this machine",
         ) from error
     return _scores(found)
 

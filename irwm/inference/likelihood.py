@@ -198,10 +198,10 @@ def matrix_of(model: PreTrainedModel, *, head: bool, shape: tuple[int, int]) -> 
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, torch.nn.Parameter) or tuple(weight.shape) != shape:
         raise UnsupportedCheckpointError(
-            f"transformers gives this model's {'output head' if head else 'embedding'} another shape than its file",
+            f"transformers and the file give this model's {'output head' if head else 'embedding'} different shapes",
             file=_file(model),
             expected=f"{shape[0]} × {shape[1]}",
             found="none" if weight is None else " × ".join(map(str, weight.shape)),
-            advice="Open the original that the keys were made for, as it was saved by transformers",
+            advice="Open the original that the keys were made for, as transformers saved it",
         )
     return weight

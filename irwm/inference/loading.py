@@ -83,10 +83,10 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
     body = [name for name in missing if name.startswith(f"{model.base_model_prefix}.")]
     if body or (missing and not masked):
         raise UnsupportedCheckpointError(
-            "transformers does not find all weights of this model under the names that it knows",
+            "transformers cannot find all weights of this model under the names that it expects",
             file=folder,
             tensor=(body or missing)[0],
-            found=f"{len(missing)} tensors missing",
+            found=f"missing tensors: {len(missing)}",
             advice="Restore the original tensor names; a model with renamed tensors cannot be run",
         )
     return Weights(model.to(device).eval(), masked, _stored(Path(folder), config, bool(named)), bool(missing))
@@ -113,7 +113,7 @@ def open_tokenizer(folder: str | Path) -> PreTrainedTokenizerBase:
 
     if not has_tokenizer(folder):
         raise UnsupportedCheckpointError(
-            "no tokenizer next to the weights",
+            "there is no tokenizer next to the weights",
             file=folder,
             expected="a tokenizer.json or a similar file",
             advice="Copy the original's tokenizer files into the folder",

@@ -18,7 +18,7 @@ from irwm.inference.text import exp_mean, token_list
 Told = Callable[[torch.Tensor], torch.Tensor]
 # The losses of neighbouring tokens are correlated. Sums over blocks of this length are nearly independent.
 BLOCK = 32
-_HEADLESS = "an encoder without an output head predicts nothing: its last hidden states were compared"
+_HEADLESS = "an encoder without an output head predicts nothing, so the last hidden states were compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +127,19 @@ def _utility(pair: Pair, after: torch.Tensor, kl: torch.Tensor, equal: torch.Ten
     divergence, kl_error = _mean(kl, reference.parts)
     means = before.mean().item(), after.mean().item()
     if pair.gone:
-        reason.append(f"{pair.gone} tokens of the text are gone: compared on the {compared} places that are left")
+        reason.append(
+            f"the model lacks tokens of the text ({pair.gone}), so only the other {compared} places were compared"
+        )
         rewritten = _own_loss(pair)
         if rewritten is not None:
             before = pair.asked.losses
             means = before.mean().item(), rewritten / len(before)
             change, error = means[1] - means[0], None
-            reason.append("perplexity of the whole text as encoded by its own tokenizer, per token of the reference")
+            reason.append(
+                "the perplexity is for the whole text, encoded by the model's own tokenizer, per token of the reference"
+            )
     if not math.isfinite(means[1]):
-        reason.insert(0, "its outputs are not numbers")
+        reason.insert(0, "the model's outputs are not finite numbers")
     ratio = exp_mean(change)
     return Utility(
         tokens=len(before),
@@ -168,13 +172,13 @@ def _encoder(pair: Pair, progress: Progress | None) -> Utility:
     order = common_order(ours, theirs)
     if order is not None:
         theirs = theirs[:, order]
-        reason.append("their coordinates had been reordered and were restored")
+        reason.append("the coordinates of the states had been reordered, and their order was restored")
     if pair.gone:
-        reason.append(f"{pair.gone} tokens of the text are gone and were left out")
+        reason.append(f"the model lacks tokens of the text ({pair.gone}), which were left out")
     cosines = torch.nn.functional.cosine_similarity(ours, theirs, dim=1)
     if not torch.isfinite(cosines).all():
         cosines = torch.where(torch.isfinite(cosines), cosines, 0.0)
-        reason.insert(0, "its outputs are not numbers")
+        reason.insert(0, "the model's outputs are not finite numbers")
     return Utility(
         tokens=len(cosines),
         compared=len(cosines),

@@ -62,18 +62,18 @@ def match(reference: Reference, other: Path, rows: int, token_map: TokenMap | No
         new = torch.as_tensor(token_map, dtype=torch.int64)
         if len(new) < size or (new.numel() and int(new.max()) >= rows):
             raise ParameterError(
-                "the map of token ids does not fit the models",
+                "the map of token IDs does not fit the models",
                 file=other,
-                expected=f"{size} ids below {rows}",
-                found=f"{len(new)} ids up to {int(new.max()) if new.numel() else -1}",
+                expected=f"{size} IDs below {rows}",
+                found=f"{len(new)} IDs up to {int(new.max()) if new.numel() else -1}",
             )
         return _made(new[:size], size, rows)
     theirs = token_ids(open_checkpoint(other))
     if not theirs:
         raise UnsupportedCheckpointError(
-            "no tokenizer next to the weights, so the tokens cannot be matched",
+            "there is no tokenizer next to the weights, so the tokens cannot be matched",
             file=other,
-            advice="Copy the original's tokenizer files into the folder, or provide the new id of each token",
+            advice="Copy the original's tokenizer files into the folder, or provide the new ID of each token",
         )
     if theirs == reference.vocabulary:
         return _made(torch.where(torch.arange(size) < rows, torch.arange(size), -1), size, rows)
@@ -123,16 +123,18 @@ def pair_of(reference: Reference, other: Path, token_map: TokenMap | None) -> Pa
     if weights.masked != reference.masked or (weights.headless and not reference.headless):
         kinds = {(False, False): "next-token", (True, False): "masked", (True, True): "headless"}
         raise UnsupportedCheckpointError(
-            "these two models do not predict the same thing",
+            "these two models make different kinds of predictions",
             file=other,
-            expected=f"a {kinds[reference.masked, reference.headless]} model, as {reference.folder.name}",
+            expected=f"a {kinds[reference.masked, reference.headless]} model, like {reference.folder.name}",
             found=f"a {kinds[weights.masked, weights.headless]} model",
         )
     matched = match(reference, other, embedding_rows(weights.model), token_map)
     gone = matched.lacks(reference)
     left = restricted(reference, matched.new >= 0) if gone else reference
     if matched.lacks(left):
-        raise UnsupportedCheckpointError("the tokens that this kind of model needs around a text are gone", file=other)
+        raise UnsupportedCheckpointError(
+            "the tokens that this kind of model needs around a text are missing", file=other
+        )
     return Pair(reference, left, other, weights, matched, gone)
 
 

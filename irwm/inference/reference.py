@@ -124,7 +124,7 @@ def reference(
         CheckpointError: it is not a readable checkpoint.
     """
     if tokens < 2:
-        raise ParameterError("too few tokens to measure a model on", expected="2 or more", found=str(tokens))
+        raise ParameterError("there are too few tokens to measure a model", expected="2 or more", found=str(tokens))
     folder = Path(model_dir)
     tokenizer, weights = open_tokenizer(folder), open_weights(folder, device)
     ids, read = token_list(tokenizer, text, tokens, weights.masked)
@@ -207,7 +207,7 @@ def run(weights: Weights, passages: Sequence[Passage], headless: bool | None = N
         if passage.shown.numel() and int(passage.shown.max()) >= rows:
             raise ParameterError(
                 "the tokenizer produces a token without a row in the model",
-                expected=f"ids below {rows}",
+                expected=f"token IDs below {rows}",
                 found=str(int(passage.shown.max())),
                 advice="The tokenizer next to the weights belongs to another model",
             )

@@ -71,7 +71,7 @@ def token_list(tokenizer: PreTrainedTokenizerBase, text: str, tokens: int, maske
         text = text[: written["offset_mapping"][tokens - 1][1]] if fast else cast(str, tokenizer.decode(ids))
     if len(ids) < 2:
         raise ParameterError(
-            "the text is too short to measure a model on", expected="2 tokens or more", found=f"{len(ids)} tokens"
+            "the text is too short to measure a model", expected="2 tokens or more", found=f"{len(ids)} tokens"
         )
     return ids, text
 

@@ -27,10 +27,10 @@ def check_derivation(key: Key, choices: Choices, a_m: NDArray[np.float64], model
     if attempt == key.attempt and math.isclose(scale, key.scale, rel_tol=1e-6):
         return
     raise KeyMismatchError(
-        "this key was not derived correctly: its try or its scale was chosen",
+        "this key was not derived correctly: its attempt or its scale was chosen freely",
         expected=f"attempt {attempt}, scale {scale:.6g}",
         found=f"attempt {key.attempt}, scale {key.scale:.6g}",
-        advice="Do not rely on it; request the key as stored in the vault",
+        advice="Do not rely on this key. Ask for the key that is stored in the vault",
     )
 
 
@@ -79,7 +79,7 @@ def head_of(key: Key, model: Checkpoint) -> Checkpoint:
         KeyMismatchError: the model has no separate output head.
     """
     if model.output_head is None:
-        raise _mismatch(model, "a separate output head", "none, or one of another shape than the embedding")
+        raise _mismatch(model, "a separate output head", "none, or one whose shape differs from that of the embedding")
     return model.output_head
 
 
@@ -109,7 +109,9 @@ def check_rows(key: Key, model: Checkpoint) -> None:
     query, reference, marked = key.rows_read()
     digest = rows_digest(model, query, reference, marked)
     if digest != key.rows_digest:
-        raise _mismatch(model, f"the original's rows, digest {key.rows_digest[:16]}", f"rows with digest {digest[:16]}")
+        raise _mismatch(
+            model, f"the original's rows, with digest {key.rows_digest[:16]}", f"rows with digest {digest[:16]}"
+        )
 
 
 def check_layer0(key: Key, model: Checkpoint) -> None:

@@ -188,11 +188,13 @@ class Key:
                 f"the key's {error.problem}",
                 expected=error.expected,
                 found=error.found,
-                advice="No mark can be read with this setting; ask the key's author for one within the range",
+                advice="No mark can be read with this setting. Ask the author for a key whose setting is in the range",
             ) from error
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise KeyFormatError(
-                "these bytes are not a watermark key", found=type(error).__name__, advice="Open the record in the vault"
+                "these bytes are not a watermark key",
+                found=type(error).__name__,
+                advice="Open the key's record in the vault",
             ) from error
 
 
@@ -228,7 +230,9 @@ def generate_key(
     d, t = model.hidden_size, params.constraints
     for what, count in (("constraints", t), ("noise coordinates", params.noise_coordinates)):
         if count >= d:
-            raise ParameterError(f"more {what} than coordinates", expected=f"below {d}", found=str(count))
+            raise ParameterError(
+                f"too many {what} for the number of coordinates", expected=f"below {d}", found=str(count)
+            )
     layer0 = layer0 or Layer0(model, device)
     key = _key_of(model, params, secret, owner, recipient, layer0)
     head = model.output_head if HEAD in params.places else None
@@ -309,7 +313,7 @@ def _check_secret_and_names(secret: bytes, owner: str, recipient: str) -> None:
             raise ParameterError(f"the {what}'s name cannot be used", expected=f"text of at most {MAX_NAME} characters")
         if holds_controls(name):
             raise ParameterError(
-                f"the {what}'s name has a line break, an invisible character, or a change of writing direction",
+                f"the {what}'s name contains a line break, an invisible character or a change of writing direction",
                 expected="one line of visible text",
                 found=printable(name, 80),
                 advice="Type the name again instead of pasting it",
@@ -332,10 +336,10 @@ def _parse(data: bytes) -> Key:
         raise KeyFormatError("these bytes are not a watermark key", found=repr(values["format"])[:40])
     if values["version"] != VERSION:
         raise KeyFormatError(
-            "the key has another version",
+            "the key has an unsupported version",
             expected=str(VERSION),
             found=repr(values["version"])[:40],
-            advice="Use the program version that wrote it, or a newer one",
+            advice="Use the program version that wrote the key, or a newer one",
         )
     size, d = values["vocab_size"], values["hidden_size"]
     key = Key(
@@ -346,7 +350,9 @@ def _parse(data: bytes) -> Key:
     )
     if "head" in values:
         if HEAD not in key.parameters.places:
-            raise KeyFormatError("the key has a mark in the output head, which its settings do not include")
+            raise KeyFormatError(
+                "the key has a mark in the output head, but its settings do not include the output head"
+            )
         of_head = _of_place(values["head"], size) | {"parameters": key.parameters.in_head}
         key = replace(key, head=replace(key, **of_head, embedding_fingerprint=key.model_fingerprint))
     _check_secret_and_names(key.secret, key.owner, key.recipient)
@@ -355,7 +361,7 @@ def _parse(data: bytes) -> Key:
     if not whole or not 0 < size < 2**31 or not key.parameters.constraints < d < 2**24:
         raise KeyFormatError("the key's geometry is out of range", found=f"{size} × {d}")
     if key.to_bytes() != data:
-        raise KeyFormatError("the key is not in canonical form", advice="Open the record in the vault")
+        raise KeyFormatError("the key is not in canonical form", advice="Open the key's record in the vault")
     return key
 
 
@@ -364,7 +370,9 @@ def _of_place(values: dict[str, Any], size: int) -> dict[str, Any]:
     excluded, attempt, scale = values["excluded_rows"], values["attempt"], float(values["scale"])
     numbers = (attempt, *(edge for pair in excluded for edge in pair))
     if not all(isinstance(v, int) and not isinstance(v, bool) for v in numbers) or attempt < 0:
-        raise KeyFormatError("the key's try or its row pool is not a whole number", found=f"attempt {attempt}"[:80])
+        raise KeyFormatError(
+            "the key's attempt, or an excluded row, is not a whole number", found=f"attempt {attempt}"[:80]
+        )
     if not check_ranges(excluded, size) or not 0.0 < scale < float("inf"):
         raise KeyFormatError("the key's row pool or scale is out of range")
     for name in ("model_fingerprint", "rows_digest"):

@@ -153,12 +153,12 @@ def signing_certificate(token: Token) -> x509.Certificate:
         raise ValueError("the signed content is not a time-stamp")
     signers = token.signed.signers.as_list()
     if len(signers) != 1:
-        raise ValueError(f"{len(signers)} signers where one was expected")
+        raise ValueError(f"{len(signers)} signers instead of one")
     (signer,) = signers
     algorithm = _hash(signer.digest_algorithm[0].parse(ObjectIdentifier))
     signed = _attributes(signer.attributes)
     if signed[_CONTENT_TYPE].parse(ObjectIdentifier) != TST_INFO:
-        raise ValueError("the signature is over another kind of content")
+        raise ValueError("the signature covers a different kind of content")
     digest = hashlib.new(algorithm.name, token.signed.content.octets).digest()
     if not hmac.compare_digest(signed[_MESSAGE_DIGEST].parse(bytes), digest):
         raise ValueError("the content was changed after it was signed")
@@ -173,9 +173,9 @@ def signing_certificate(token: Token) -> x509.Certificate:
         try:
             _verify(certificate, kind, signer.signature, message, algorithm)
         except InvalidSignature as error:
-            raise ValueError("the signature does not fit the signed content") from error
+            raise ValueError("the signature does not match the signed content") from error
         return certificate
-    raise ValueError("the certificate of the signer is missing")
+    raise ValueError("the signer's certificate is missing")
 
 
 def _attributes(found: asn1.TLV) -> dict[ObjectIdentifier, asn1.TLV]:
@@ -186,9 +186,9 @@ def _attributes(found: asn1.TLV) -> dict[ObjectIdentifier, asn1.TLV]:
         if attributes.setdefault(each.kind, only) is not only:
             raise ValueError("a signed attribute occurs twice")
     if not {_CONTENT_TYPE, _MESSAGE_DIGEST} <= set(attributes):
-        raise ValueError("the signature does not state the signed content")
+        raise ValueError("the signature does not identify the signed content")
     if not {_SIGNING_CERTIFICATE, _SIGNING_CERTIFICATE_V2} & set(attributes):
-        raise ValueError("the signature does not state its certificate")
+        raise ValueError("the signature does not identify its certificate")
     return attributes
 
 
@@ -210,7 +210,7 @@ def _names(signed: Mapping[ObjectIdentifier, asn1.TLV], certificate: bytes) -> b
 
 def _hash(oid: ObjectIdentifier) -> Any:
     if oid not in _HASHES:
-        raise ValueError(f"it is signed over a hash ({oid.dotted_string}) that is not SHA-256, SHA-384 or SHA-512")
+        raise ValueError(f"it uses a hash algorithm ({oid.dotted_string}) other than SHA-256, SHA-384 and SHA-512")
     return _HASHES[oid]()
 
 
@@ -228,4 +228,4 @@ def _verify(
     elif isinstance(key, ed25519.Ed25519PublicKey):
         key.verify(signature, message)
     else:
-        raise ValueError(f"unsupported kind of signature ({type(key).__name__})")
+        raise ValueError(f"unsupported type of signature ({type(key).__name__})")

@@ -110,16 +110,16 @@ class Commitment:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise _malformed(type(error).__name__) from error
         if not same:
-            raise _malformed("another encoding of the same values", expected="canonical JSON, byte for byte")
+            raise _malformed("a different encoding of the same values", expected="canonical JSON, byte for byte")
         return document
 
 
 def _malformed(found: str, expected: str | None = None) -> CommitmentError:
     return CommitmentError(
-        "these bytes are not the public commitment of a key",
+        "this is not the public commitment to a key",
         expected=expected,
         found=found,
-        advice="Use the file as it was exported, without opening it in an editor",
+        advice="Use the file exactly as it was exported, without editing it",
     )
 
 
@@ -128,7 +128,7 @@ def _check_kind(values: Mapping[str, object]) -> None:
         raise _malformed(f"format {values['format']!r}"[:80], expected=f"format {FORMAT!r}")
     if type(values["version"]) is not int or values["version"] != VERSION or values["scheme"] != SCHEME:
         raise CommitmentError(
-            "the commitment has another version",
+            "the commitment has a different version",
             expected=f"version {VERSION} of {SCHEME}",
             found=f"version {values['version']!r} of {values['scheme']!r}"[:80],
             advice="Export the commitment again from the vault, or use the program version that wrote it",

@@ -204,9 +204,9 @@ def resolve(
     for test in _tests(claims, models, total, device, seed):
         tests.append(test)
         if progress:
-            progress(len(tests), total, f"The key of {test.claimant} on the {test.model}")
+            progress(len(tests), total, f"Testing the key of {test.claimant} on the {test.model}")
         if cancelled and cancelled():
-            raise CancelledError("the dispute was stopped without a decision")
+            raise CancelledError("the dispute was stopped before a decision was reached")
     return decide(claims, tests)
 
 
@@ -251,7 +251,7 @@ def _check(claims: Sequence[Claim], models: Sequence[_Model]) -> None:
         raise ParameterError("wrong number of claimants", expected=f"2 to {MOST_CLAIMS}", found=str(len(claims)))
     for what, names in (("claimants", [c.claimant for c in claims]), ("models", [m.name for m in models])):
         if len(set(names)) != len(names) or not all(name.strip() for name in names):
-            raise ParameterError(f"the {what} of a dispute need distinct names", found=", ".join(names)[:200])
+            raise ParameterError(f"the {what} in a dispute need distinct names", found=", ".join(names)[:200])
     _check_dates(claims)
 
 
@@ -260,7 +260,9 @@ def _check_dates(claims: Sequence[Claim]) -> None:
         try:
             standing(0.0, claim.committed_utc)
         except ValueError as error:
-            raise ParameterError(f"the date of {printable(claim.claimant)} cannot be used", found=str(error)) from error
+            raise ParameterError(
+                f"the date of the claim by {printable(claim.claimant)} cannot be used", found=str(error)
+            ) from error
 
 
 def _tests(claims: Sequence[Claim], models: Sequence[_Model], total: int, device: str, seed: int) -> Iterator[Test]:
@@ -300,9 +302,13 @@ def remarks(claimants: Sequence[str], tests: Sequence[Tested]) -> Iterator[str]:
             if each.brought_by != claimant:
                 continue
             if each.kind == RELEASE and not each.found and not each.refused:
-                state = "is not" if each.absent else "cannot be shown to be"
-                yield f"The mark of {who} {state} in the release of {who}."
+                if each.absent:
+                    yield f"The mark of {who} is not in the release of {who}."
+                else:
+                    yield f"The mark of {who} cannot be shown to be in the release of {who}."
             if each.kind == EXHIBIT:
-                yield f"The {each.model} equals a model of {who} bit for bit, so it shows nothing as model in dispute."
+                yield (
+                    f"The {each.model} equals a model of {who} bit for bit, so it shows nothing as a model in dispute."
+                )
             if each.kind == ORIGINAL and each.found:
                 yield f"The original of {who} carries {who}'s own mark, so it is not the unmarked original."

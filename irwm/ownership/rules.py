@@ -168,9 +168,9 @@ def _unfit(a: _Side, b: _Side) -> Ruling | None:
     if not (a.unfit or b.unfit):
         return None
     if a.unfit and b.unfit:
-        return _open(a, b, "Neither key fits its claimant's original, so neither shows anything.", "keys")
+        return _open(a, b, "Neither key fits its claimant's original, so neither shows anything.", "keys that fit")
     bad, good = (a, b) if a.unfit else (b, a)
-    said = f"The key of {bad.who} was not made for the original of {bad.who}, so {bad.who} shows nothing."
+    said = f"The key of {bad.who} was not made for the original of {bad.who}, so the claim of {bad.who} shows nothing."
     # A mark in an exhibit may be a second one, written over the mark of the claimant whose key could not be tested.
     at_stake = [t for t in good.tests if t.brought_by == bad.name and good.shows(t)]
     if not at_stake:
@@ -178,7 +178,10 @@ def _unfit(a: _Side, b: _Side) -> Ruling | None:
         if shown:
             said += f" The {shown[0].model} carries the mark of {good.who}. Whether it also carries the mark of "
             said += f"{bad.who} could not be tested."
-        would = f"the original that the key of {bad.who} was made for, or the key that was made for this one"
+        would = (
+            f"the original for which the key of {bad.who} was made, or a key that was made for the original of "
+            f"{bad.who}"
+        )
         return Ruling((a.name, b.name), UNFIT, None, said, _would(would))
     best = min(at_stake, key=lambda t: t.log10_risk)
     said += f" The {best.model} carries the mark of {good.who} ({_odds(best)})."
@@ -193,13 +196,13 @@ def _original_marked(a: _Side, b: _Side) -> Ruling | None:
     if len(shown) == 2:
         said = (
             f"The claimed original of {a.who} carries the mark of {b.who}, and that of {b.who} carries the mark of "
-            f"{a.who}. Both cannot be true: one of the originals, or one of the keys, is not as claimed."
+            f"{a.who}. The two claims cannot both be true: one of the originals or one of the keys is not as claimed."
         )
-        return _open(a, b, said, "originals with dates that third parties confirm")
+        return _open(a, b, said, "originals whose dates are confirmed by third parties")
     (side,) = shown
     test, other = side.in_their_original, b if side is a else a
     back = other.in_their_original
-    reverse = "is not in" if back.absent else "is not shown in"
+    reverse = "is not in" if back.absent else "is not shown to be in"
     said = (
         f"The claimed original of {other.who} carries the mark of {side.who} ({_odds(test)}), so it was made from a "
         f"copy that {side.who} had marked. The mark of {other.who} {reverse} the original of {side.who}."
@@ -216,7 +219,8 @@ def _release_marked(a: _Side, b: _Side) -> Ruling | None:
         if side.shows(own) and side.shows(test) and back.absent:
             said = (
                 f"The release of {other.who} carries the mark of {side.who} ({_odds(test)}), and the release of "
-                f"{side.who} does not carry the mark of {other.who}. So {other.who} used a copy of {side.who}."
+                f"{side.who} does not carry the mark of {other.who}. So {other.who} used a copy that {side.who} had "
+                "marked."
             )
             return Ruling((a.name, b.name), RELEASE_MARKED, side.name, said, margin_bits=side.bits(test))
     return None
@@ -230,14 +234,14 @@ def _by_date(a: _Side, b: _Side) -> Ruling | None:
         return None
     later = b if earlier is a else a
     if both:
-        where = f"The {both[0]} carries both marks, and neither original carries the other's."
+        where = f"The {both[0]} carries both marks, and neither original carries the other claimant's mark."
     elif _related(a, b) and any(map(earlier.shows, earlier.exhibits)) and not any(t.found for t in later.exhibits):
         where = f"The two originals are related, and the models in dispute show only the mark of {earlier.who}."
     else:
         return None
     said = f"{where} The commitment of {earlier.who} was time-stamped first, on {earlier.committed_utc}; that of "
-    said += f"{later.who}, on {later.committed_utc}."
-    said += " That dates the mark and the original it was made for; it does not show who trained the model."
+    said += f"{later.who} was time-stamped on {later.committed_utc}."
+    said += " This dates the mark and the original for which it was made; it does not show who trained the model."
     best = max(earlier.bits(t) for t in earlier.tests if earlier.shows(t))
     return Ruling((a.name, b.name), EARLIER, earlier.name, said, margin_bits=best)
 
@@ -250,7 +254,7 @@ def _only_one(a: _Side, b: _Side) -> Ruling | None:
         if mine and all(t.absent or t.unrelated for t in other.exhibits) and not any(t.found for t in other.exhibits):
             best = min(mine, key=lambda t: t.log10_risk)
             said = (
-                f"The {best.model} carries the mark of {side.who} ({_odds(best)}) and not that of {other.who}, whose "
+                f"The {best.model} carries the mark of {side.who} ({_odds(best)}) but not that of {other.who}, whose "
                 f"original is unrelated to that of {side.who}."
             )
             return Ruling((a.name, b.name), ONLY_ONE, side.name, said, margin_bits=side.bits(best))
@@ -259,24 +263,24 @@ def _only_one(a: _Side, b: _Side) -> Ruling | None:
 
 def _undecided(a: _Side, b: _Side) -> Ruling:
     both = sorted(a.shown() & b.shown())
-    dates = "a commitment that an authority time-stamped before the other's"
+    dates = "a commitment that an authority time-stamped before that of the other claimant"
     if both:
-        said = f"The {both[0]} carries both marks, neither original carries the other's, and "
-        said += "no date shows which came first." if a.time == b.time else "the dates do not decide."
+        said = f"The {both[0]} carries both marks, neither original carries the other claimant's mark, and "
+        said += "no date shows which came first." if a.time == b.time else "the dates do not decide the dispute."
         said += f" {_one_date(a, b)}" if (a.time is None) != (b.time is None) else ""
         return _open(a, b, said, dates)
     weak = [(side, t) for side in (a, b) for t in side.tests if t.found and not side.shows(t)]
     if weak:
         side, test = weak[0]
         said = f"The mark of {side.who} is found in the {test.model} ({_odds(test)}), "
-        said += "but a key searched for after the fact could show as much."
-        return _open(a, b, said, f"a commitment of {side.who} that was time-stamped before that model appeared")
-    said = f"Neither original carries the other's mark. {_carried(a, b)}"
+        said += "but a key that was searched for afterwards could show as much."
+        return _open(a, b, said, f"a commitment by {side.who} that was time-stamped before that model appeared")
+    said = f"Neither original carries the other claimant's mark. {_carried(a, b)}"
     if _unrelated(a, b):
         return _open(a, b, said, "a model in dispute that carries one of the marks")
     if not _related(a, b):
         said += " Whether the two originals are related is unknown."
-        return _open(a, b, said, "a mark in a model of the other side, or records of the training")
+        return _open(a, b, said, "a mark in a model of the other claimant, or records of the training")
     said += " The originals are related, and no mark shows which of them came first."
     if (a.time is None) != (b.time is None):
         said += f" {_one_date(a, b)}"
@@ -291,7 +295,7 @@ def _carried(a: _Side, b: _Side) -> str:
             sentences.append(
                 f"The mark of {side.who} is in the {' and the '.join(beyond)}; that of {other.who} is not."
             )
-    return " ".join(sentences) or "Neither mark is in a model other than its claimant's own."
+    return " ".join(sentences) or "Neither mark is in any model other than the claimant's own."
 
 
 def _related(a: _Side, b: _Side) -> bool:
@@ -315,7 +319,7 @@ def _earlier(a: _Side, b: _Side) -> _Side | None:
 def _one_date(a: _Side, b: _Side) -> str:
     """Why a single date does not decide."""
     dated, other = (b, a) if a.time is None else (a, b)
-    return f"Only {dated.who} has a date; that does not show that {other.who} came later."
+    return f"Only the commitment of {dated.who} has a date. That does not show that {other.who} came later."
 
 
 def _open(a: _Side, b: _Side, said: str, would: str) -> Ruling:
@@ -323,7 +327,7 @@ def _open(a: _Side, b: _Side, said: str, would: str) -> Ruling:
 
 
 def _would(what: str) -> str:
-    return f"What would decide it: {what}."
+    return f"What would decide the dispute: {what}."
 
 
 def _odds(test: Tested) -> str:

@@ -152,17 +152,17 @@ def _read_request(request: bytes, digest: bytes) -> cms.Request:
             raise ValueError(f"{len(request)} bytes")
         sent = asn1.decode_der(cms.Request, request)
         if sent.version != 1 or sent.imprint.algorithm.oid != cms.SHA256:
-            raise ValueError("another version or another hash")
+            raise ValueError("a different version or a different hash")
     except ValueError as error:
         raise TimestampError(
-            "this is not a time-stamp request over a SHA-256",
+            "this is not a time-stamp request for a SHA-256",
             found=_words(error),
-            advice="Give the request file that was sent to the authority",
+            advice="Provide the request file that was sent to the authority",
         ) from error
     asked = sent.imprint.digest
     if asked != digest:
         raise TimestampError(
-            "the time-stamp request was made for another document",
+            "the time-stamp request was made for a different document",
             expected=f"SHA-256 {digest.hex()}",
             found=f"SHA-256 {asked.hex()}",
             advice="Choose the request that was made from this commitment",
@@ -181,7 +181,7 @@ def _take_apart(response: bytes) -> tuple[cms.Token, TimeStampResponse]:
     number, token = answer.status.code, answer.token
     if number != 0:
         said = _STATUS[number] if 0 <= number < len(_STATUS) else f"status {number}"
-        raise _refused("the authority did not grant it", "granted", said + _why(response))
+        raise _refused("the authority did not grant the request", "granted", said + _why(response))
     try:
         if token is None:
             raise ValueError("the token is missing")
@@ -206,13 +206,13 @@ def _check_info(info: TimeStampTokenInfo, digest: bytes, asked: cms.Request) -> 
     nonce = asked.nonce
     imprint = info.message_imprint
     if imprint.hash_algorithm != cms.SHA256 or imprint.message != digest:
-        raise _refused("it dates another document", f"SHA-256 {digest.hex()}", imprint.message.hex()[:128])
+        raise _refused("it dates a different document", f"SHA-256 {digest.hex()}", imprint.message.hex()[:128])
     if nonce is not None and info.nonce != nonce:
         raise _refused(
-            "it answers another request", f"nonce {nonce:x}", "none" if info.nonce is None else f"{info.nonce:x}"
+            "it answers a different request", f"nonce {nonce:x}", "none" if info.nonce is None else f"{info.nonce:x}"
         )
     if asked.policy is not None and info.policy != asked.policy:
-        raise _refused("it was made under another policy", asked.policy.dotted_string, info.policy.dotted_string)
+        raise _refused("it was made under a different policy", asked.policy.dotted_string, info.policy.dotted_string)
 
 
 def _check_certificate(certificate: x509.Certificate, info: TimeStampTokenInfo) -> None:
@@ -222,7 +222,7 @@ def _check_certificate(certificate: x509.Certificate, info: TimeStampTokenInfo) 
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not first <= info.gen_time.astimezone(UTC) <= last:
         raise ValueError(
-            f"its certificate is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, the time is {info.gen_time}"
+            f"its certificate is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, but the time is {info.gen_time}"
         )
 
 
@@ -232,7 +232,7 @@ def _check_names(certificate: x509.Certificate, parsed: TimeStampResponse) -> No
     inside = [x509.load_der_x509_certificate(each) for each in parsed.signed_data.certificates]
     signers = [(each.issuer, each.serial_number) for each in parsed.signed_data.signer_infos]
     if signers != [name] or [(each.issuer, each.serial_number) for each in inside].count(name) != 1:
-        raise ValueError("the signature names another certificate than the one that made it")
+        raise ValueError("the signature names a certificate other than the one that made it")
 
 
 def _leads_to(roots: list[x509.Certificate], parsed: TimeStampResponse, digest: bytes) -> bool:
@@ -287,9 +287,9 @@ def _roots(pem: bytes | None) -> list[x509.Certificate]:
     except ValueError as error:
         raise TimestampError(
             "no certificates found",
-            expected="one or more certificates in PEM form",
+            expected="one or more certificates in PEM format",
             found=_words(error),
-            advice="Give the root certificate that the authority publishes",
+            advice="Provide the root certificate that the authority publishes",
         ) from error
 
 
@@ -298,11 +298,11 @@ def _refused(problem: str, expected: str | None = None, found: str | None = None
         f"the time-stamp response cannot be used: {problem}",
         expected=expected,
         found=found,
-        advice="Give the answer as the authority sent it, with the request it belongs to",
+        advice="Provide the response as the authority sent it, together with its request",
     )
 
 
 def _words(error: Exception) -> str:
     """An error of a library in words; a parser's dump of its state becomes one sentence."""
     said = str(error) or type(error).__name__
-    return "bytes that are not in this form" if "ParseError" in said else printable(said, 200)
+    return "bytes that are not in this format" if "ParseError" in said else printable(said, 200)

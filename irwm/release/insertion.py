@@ -196,10 +196,12 @@ def _verified(mark: _Mark, examination: Examination, folder: Path, *, whole: boo
     written = examination.suspect
     tensor = written.layout.embedding.name
     if not torch.equal(written.embedding(mark.tokens), mark.rows.float()):
-        raise MarginError("the marked rows read back differ from the written rows", file=folder, tensor=tensor)
+        raise MarginError(
+            "the marked rows that were read back differ from the rows that were written", file=folder, tensor=tensor
+        )
     (finding,) = detect_marks(examination, [mark.key])
     if finding.verdict != FOUND:
-        raise MarginError("the written mark is not found", file=folder, tensor=tensor, found=finding.reason)
+        raise MarginError("the written mark was not found", file=folder, tensor=tensor, found=finding.reason)
     if mark.noisy is not None and not _identifies(mark.key, examination, whole=whole):
         raise MarginError(
             "the written noise does not identify its recipient",
@@ -225,7 +227,7 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
     """
     if key.parameters.permutations < FEWEST_PERMUTATIONS:
         raise MarginError(
-            "with this few permutations the mark could never be proven",
+            "with so few permutations, the mark could never be proven",
             expected=f"at least {FEWEST_PERMUTATIONS}",
             found=str(key.parameters.permutations),
             advice="Generate the key with more permutations",
@@ -243,8 +245,8 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
             f"the mark does not survive storage as {model.dtype}",
             file=model.path,
             tensor=model.layout.embedding.name,
-            expected=f"at least {least} positions below {key.parameters.rank_threshold:g}, risk below 1e-6",
-            found=f"{reading.count} positions, log10 risk {log10_risk(reading):.1f}",
+            expected=f"at least {least} positions below {key.parameters.rank_threshold:g} and a risk below 1e-6",
+            found=f"{reading.count} positions and a log10 risk of {log10_risk(reading):.1f}",
             advice="Choose a smaller scale (or auto), more positions, or another dtype",
         )
     return rounded

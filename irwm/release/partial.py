@@ -108,7 +108,7 @@ def require_absent(out: Path) -> None:
     """Raises OutputExistsError if the name `out` exists, even as a broken link."""
     if os.path.lexists(out):
         raise OutputExistsError(
-            "The output folder exists already",
+            "The output folder already exists",
             file=out,
             expected="an unused name",
             advice="Choose another name, or move the folder; existing files are never overwritten",
@@ -177,9 +177,9 @@ def _acquire(path: Path) -> int:
         try:
             if not _is_ours(path):
                 raise OutputExistsError(
-                    "A file or folder with the name of the unfinished release exists",
+                    "A file or folder already has the name that the unfinished release needs",
                     file=path,
-                    advice="Move it, or choose another name for the release",
+                    advice="Move that file or folder, or choose another name for the release",
                 )
             lock = _try_lock(path)
         except FileNotFoundError:
@@ -194,11 +194,13 @@ def _acquire(path: Path) -> int:
         Event().wait(_PAUSE)
     if held:
         raise OutputExistsError(
-            "The output folder is in use: another process is writing it",
+            "The output folder is in use: another process is writing to it",
             file=path,
-            advice="Wait until it ends, or choose another name",
+            advice="Wait until that process ends, or choose another name",
         )
-    raise PublishError("The partial folder kept changing", file=path, advice="Check which other program uses it")
+    raise PublishError(
+        "The partial folder kept changing", file=path, advice="Check which other program uses this folder"
+    )
 
 
 def _is_ours(path: Path) -> bool:

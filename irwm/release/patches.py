@@ -79,7 +79,7 @@ def checked_patches(
         for patch in ordered:
             if patch.start < reached or patch.stop > end:
                 raise ParameterError(
-                    "A patch overlaps another one or leaves the tensors' bytes",
+                    "A patch overlaps another patch, or goes beyond the bytes of the tensors",
                     file=file,
                     expected=f"within bytes {reached} to {end}",
                     found=f"bytes {patch.start} to {patch.stop}",

@@ -37,15 +37,24 @@ _TAKEN = {errno.ENOTEMPTY, errno.ENOTDIR}
 # Other errors of the target disk, with a message and the next step.
 _REFUSALS = {
     errno.EROFS: ("The target disk is read-only", "Choose another folder"),
-    errno.EACCES: ("This user may not write there", "Change the folder's permissions or choose another one"),
-    errno.EPERM: ("This user may not write there", "Change the folder's permissions or choose another one"),
+    errno.EACCES: (
+        "This user is not allowed to write there",
+        "Change the folder's permissions, or choose another folder",
+    ),
+    errno.EPERM: (
+        "This user is not allowed to write there",
+        "Change the folder's permissions, or choose another folder",
+    ),
     errno.ENAMETOOLONG: ("A name is longer than the target disk allows", "Choose a shorter name"),
-    errno.EFBIG: ("A file is larger than the target disk allows", "Choose a disk without that limit; FAT has one"),
+    errno.EFBIG: (
+        "A file is larger than the target disk allows",
+        "Choose a disk without this limit, for example one that is not FAT",
+    ),
     errno.EMFILE: ("Too many files are open", "Close other programs or raise the limit (ulimit -n)"),
     errno.ENFILE: ("Too many files are open", "Close other programs or raise the limit"),
     errno.EEXIST: (
         "Two files have the same name on the target disk",
-        "It does not distinguish upper and lower case; rename one of them or choose another disk",
+        "The disk does not distinguish upper and lower case. Rename one of the files, or choose another disk",
     ),
 }
 
@@ -257,10 +266,10 @@ def _place(folder: Path, file: SourceFile) -> Path:
 def _target(source: Checkpoint, out_dir: Path) -> Path:
     """The output path with its parent's links resolved, checked to be unused and outside the source."""
     if out_dir.name in ("", ".."):
-        raise OutputExistsError("The output folder exists already", file=out_dir, advice="Choose a new name")
+        raise OutputExistsError("The output folder already exists", file=out_dir, advice="Choose a new name")
     try:
         if b"\0" in os.fsencode(out_dir):
-            raise ValueError("a NUL in the path")
+            raise ValueError("the path contains a NUL character")
         parent = out_dir.parent.resolve(strict=True)
         out = parent / out_dir.name
         inside = not is_single_file(source) and any(
@@ -270,7 +279,9 @@ def _target(source: Checkpoint, out_dir: Path) -> Path:
         )
         if inside:
             raise OutputExistsError(
-                "The output folder is inside the model's own folder", file=out, advice="Choose a folder outside it"
+                "The output folder is inside the model's own folder",
+                file=out,
+                advice="Choose a folder outside the model's folder",
             )
         require_absent(out)
     except (OSError, RuntimeError, ValueError) as error:
@@ -278,11 +289,11 @@ def _target(source: Checkpoint, out_dir: Path) -> Path:
             "The parent folder of the release does not exist or cannot be accessed",
             file=out_dir.parent,
             found=str(error),
-            advice="Create it first, or choose another one",
+            advice="Create the folder first, or choose another folder",
         ) from error
     if not parent.is_dir() or out.name.endswith(PARTIAL_SUFFIX):
         raise PublishError(
-            "A folder with this name cannot be made there",
+            "A folder with this name cannot be created there",
             file=out,
             expected=f"a name that does not end in {PARTIAL_SUFFIX}, in an existing folder",
             advice="Choose another name",
@@ -397,8 +408,8 @@ def _no_room(out: Path, needed: int, free: int | None) -> DiskSpaceError:
         "There is not enough space on the target disk",
         file=out,
         expected=f"{_size(needed)} free ({needed} bytes)",
-        found="less than that" if free is None else f"{_size(free)} ({free} bytes)",
-        advice="Free some space or choose another disk; no files of the release were kept",
+        found="less than this" if free is None else f"{_size(free)} ({free} bytes)",
+        advice="Free some space, or choose another disk. No files of the release were kept",
     )
 
 
@@ -414,7 +425,7 @@ def _size(count: int) -> str:
 def _refusal(error: OSError, out: Path, needed: int) -> PublishError:
     """The typed error for an error of the target disk, after the partial folder was removed."""
     if error.errno in _TAKEN:
-        return OutputExistsError("The output folder's name was used by something else meanwhile", file=out)
+        return OutputExistsError("Another file or folder was given the output folder's name in the meantime", file=out)
     if error.errno in _NO_ROOM:
         return _no_room(out, needed, None)
     problem, advice = _REFUSALS.get(

@@ -98,7 +98,7 @@ def select_files(source: Checkpoint, also: Collection[str] = ()) -> Selection:
     missing = set(shards) - {file.path for file in files}
     if missing:
         raise PublishError(
-            "A shard is reached through a link to a folder, which a release does not follow",
+            "A shard is behind a link to a folder, and a release does not follow such links",
             file=min(missing),
             advice="Replace the link with the folder",
         )
@@ -132,9 +132,9 @@ def _require_found(missing: Collection[str], folder: Path) -> None:
         raise ParameterError(
             "A file to add to the release is not one of the model's files",
             file=folder / min(missing),
-            expected="names of files, relative to the model's folder",
-            found=f"{len(missing)} are missing, hidden in a folder or not plain files",
-            advice="Use the names in a release's list of omitted files",
+            expected="file names relative to the model's folder",
+            found=f"names that are missing, hidden in a folder or not plain files: {len(missing)}",
+            advice="Use names from a release's list of omitted files",
         )
 
 

@@ -61,10 +61,10 @@ def require_no_unmarked_copy(matrix: Checkpoint, marked: Collection[str]) -> Non
     for tensor in matrix.tensors.values():
         if tensor.name not in marked and any(_same(rows, ids, *view) for view in _views(tensor, matrix)):
             raise UnmarkedCopyError(
-                "A tensor holds the values of a marked matrix and would stay unmarked",
+                "A tensor contains the values of a marked matrix and would stay unmarked",
                 file=tensor.file,
                 tensor=printable(tensor.name, 200),
-                expected="no second copy of it in another shape or number format",
+                expected="no second copy of this matrix in another shape or number format",
                 found=f"{tensor.dtype} {tensor.shape} with the values of {matrix.layout.embedding.name}",
                 advice=ADVICE_HEAD if head is not None and tensor.name == head.name else ADVICE,
             )
@@ -176,7 +176,7 @@ class RowSearch:
         seam = (b"" if first else self._end) + piece[: min(size, self._longest - 1)]
         if self._holds(seam, 0, len(seam)) or any(self._holds(piece, *place) for place in self._places(piece, size)):
             raise UnmarkedCopyError(
-                "A file of the release would contain unmarked rows of the original",
+                "A file in the release would contain unmarked rows of the original",
                 file=file,
                 expected="no row of the original that the mark replaces",
                 found="one of these rows",

@@ -133,14 +133,14 @@ def _sentence(document: schema.Report) -> str:
     if verdict["rests_on"] == tracing.TRACING:
         if verdict["word"] == FOUND and found is not None:
             return tracing_words.sentence(found)
-        return "This examination cannot tell whether any recipient’s copy had a part in the suspect."
+        return "This examination cannot tell whether any recipient’s copy was used to make the suspect."
     suspect, original = document["items"]["suspect"], document["items"]["original"]
     if wording.is_generated(suspect["answers"]):
-        return "These answers show no recipient’s copy, and clear no one."
+        return "These answers show no recipient’s copy and clear no one."
     if verdict["word"] == NOT_FOUND and suspect["fingerprint"] == original["fingerprint"]:
         if is_original(document):
             return "This is your unmarked original itself. It carries no mark."
-        return "The suspect’s embedding equals your unmarked original’s, number for number. It carries no mark."
+        return "The suspect’s embedding equals that of your unmarked original, number for number. It carries no mark."
     marks = [each["log10_risk"] for each in document["evidence"] if each["form"] == MARK]
     if verdict["word"] == FOUND and min(marks) > FOUND_LOG10_RISK:
         return wording.by_fingerprint(key["recipient"], key["owner"])
@@ -157,7 +157,7 @@ def _sentence(document: schema.Report) -> str:
 
 
 def _broken(tests: list[schema.SelfTest]) -> str:
-    listed = "; ".join(f"{test['name']} reads “{test['verdict']}” and not “{test['expected']}”" for test in tests)
+    listed = "; ".join(f"{test['name']} gave “{test['verdict']}” instead of “{test['expected']}”" for test in tests)
     one = "A control" if len(tests) == 1 else f"{len(tests)} controls"
     return f"Do not rely on this examination. {one} failed: {listed}."
 
@@ -166,7 +166,8 @@ def _left_out(document: schema.Report) -> str:
     tried, held = document["keys"]["tried"], document["keys"]["held"]
     if held is None or tried >= held:
         return ""
-    left = held - tried
-    others = "One more key of this original was" if left == 1 else f"{number(left)} more keys of this original were"
-    which = "it" if left == 1 else "them"
-    return f"Keys tried: {keys_tried(document)}. {others} not tried; choose {which} too before you rule out a copy."
+    left, done = held - tried, f"Keys tried: {keys_tried(document)}."
+    others = f"{number(left)} more keys for this original were not tried. Include them before you rule out a copy."
+    if left == 1:
+        others = "One more key for this original was not tried. Include it before you rule out a copy."
+    return f"{done} {others}"

@@ -12,7 +12,7 @@ from irwm.signing import GENESIS, LOG_SCHEMA, LOG_VERSION, LogEntry, entry_hash
 ENDING = ".jsonl"
 # A line has about 400 bytes; the log of a vault with 100 000 keys has 60 MB.
 MOST_BYTES, MOST_LINE = 1 << 30, 4096
-_ASK = "Ask the signer for the log again, as the page Vault exports it"
+_ASK = "Ask the signer to export the log again on the Vault page"
 
 
 def head_at(path: Path, count: int) -> str:
@@ -32,7 +32,10 @@ def head_at(path: Path, count: int) -> str:
             covered = (vault, entry.version, entry.sequence, entry.time, entry.event, previous, entry.details)
             if (entry.sequence, entry.previous, entry.hash) != (number, previous, entry_hash(*covered)):
                 raise IrwmError(
-                    "the audit log's chain is broken", file=path, found=f"entry {number} does not follow", advice=_ASK
+                    "the audit log's chain is broken",
+                    file=path,
+                    found=f"entry {number} does not follow from the previous one",
+                    advice=_ASK,
                 )
             previous = entry.hash
             if number == count:
@@ -77,6 +80,8 @@ def check_log(path: Path, head: str, count: int) -> Check:
     except OSError as error:
         return Check(LOG, None, f"the audit log could not be read: {error.strerror}", asked=True)
     if recorded != head:
-        what = f"entry {count} of the log has the hash {recorded[:16]}…, the report names {printable(head, 16)}…"
-        return Check(LOG, False, f"the report names another audit log: {what}")
-    return Check(LOG, True, f"the audit log holds the {count} entries that the report names, and its chain is complete")
+        what = f"entry {count} of the log has the hash {recorded[:16]}…, but the report names {printable(head, 16)}…"
+        return Check(LOG, False, f"the report names a different audit log: {what}")
+    return Check(
+        LOG, True, f"the audit log contains the entries that the report names ({count}), and its chain is complete"
+    )

@@ -25,6 +25,7 @@ from html.parser import HTMLParser
 from typing import TypedDict
 
 from irwm.canonical import strict_json
+from irwm.report.html import FIGURE_DATA
 from irwm.report.plots.theme import PlotlyJson
 from irwm.report.typefaces import settable
 
@@ -115,7 +116,7 @@ def blocks_of(html: str) -> list[Block]:
 
 def figures_of(html: str) -> dict[str, PlotlyJson]:
     """The figures inside a report's HTML by name, as plotly's JSON: {"data": traces, "layout": layout}."""
-    _, _, rest = html.partition('<script type="application/json" id="figure-data">')
+    _, _, rest = html.partition(FIGURE_DATA)
     data, end, _ = rest.partition("</script>")
     return strict_json(data.encode())["figures"] if end else {}
 

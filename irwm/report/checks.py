@@ -9,11 +9,12 @@ from irwm.errors import IrwmError, printable
 from irwm.report.value_states import Stated, States
 
 HOLDS = (
-    "This report holds: the expected identity signed it, and everything that its verdict depends on was computed again."
+    "This report is valid: the expected identity signed it, and everything that its verdict depends on was computed "
+    "again."
 )
-NOT_ESTABLISHED = "Nothing that was checked is wrong, but it is not established that this report holds"
+NOT_ESTABLISHED = "No check failed, but it is not established that this report is valid"
 # If the expected signer was not given.
-BY_WHOM = "Nothing here shows who made this report: anyone can sign a report with their own key."
+BY_WHOM = "Nothing here shows who made this report, because anyone can sign a report with their own key."
 
 # Names of checks.
 SIGNATURE, IDENTITY, TIME_STAMP, LOG, SEEN = "signature", "identity", "time-stamp", "log", "seen"
@@ -22,18 +23,18 @@ MODELS, CLAIMANTS, FOLDER = "models", "claimants", "folder"
 EXAMINATION, CONTROLS, RECIPIENTS, CHOICES = "examination", "controls", "recipients", "choices"
 # What shows a time-stamp.
 ROOT = "root"
-# For a reader who does not know since when the suspect has existed.
+# For a reader who does not know how long the suspect has existed.
 UNKNOWN_TIME = "unknown"
 NEEDED: Mapping[str, str] = {
     IDENTITY: "the signer’s first public key, as the signer published it",
-    ROOT: "the root certificate of the authority that dated the key’s commitment",
+    ROOT: "the root certificate of the authority that time-stamped the key’s commitment",
     SUSPECT: "the suspect",
     FOLDER: "the folder that was swept",
     ORIGINAL: "the original",
-    MODELS: "every model of the dispute",
+    MODELS: "every model in the dispute",
     KEY: "the opened key, and every other key that was tried",
     LOG: "the signer’s audit log, exported after the report was signed",
-    SEEN: "the day since which the suspect is known to exist, from a source other than the signer",
+    SEEN: "the day since which the suspect has been known to exist, from a source other than the signer",
 }
 # The checks that show who made a report, and those that show whether its numbers follow from one another.
 _SIGNED = frozenset({"files", "document", SIGNATURE, "certificates", IDENTITY})
@@ -85,25 +86,27 @@ class Verification:
         """Why it is not `established` although no check fails, each reason as a part of a sentence."""
         answers = {check.name: check for check in self.checks}
         hold = held(self.checks)
-        reasons = [f"{check.name} could not be checked" for check in self.checks if check.ok is None and check.asked]
+        reasons = [
+            f"the check “{check.name}” could not be made" for check in self.checks if check.ok is None and check.asked
+        ]
         if SIGNATURE not in hold:
-            reasons.append("it is not signed")
+            reasons.append("the report is not signed")
         elif IDENTITY not in hold:
-            reasons.append("the expected signer was not given")
+            reasons.append("no expected signer was given")
         elif not hold >= _SIGNED:
-            reasons.append("its signature was not checked in full")
+            reasons.append("the signature was not fully checked")
         if hold.isdisjoint(_FOLLOWS):
-            reasons.append("its numbers were not computed again")
+            reasons.append("the report’s numbers were not computed again")
         if TIME_STAMP in answers and answers[TIME_STAMP].ok is None:
             known = answers[TIME_STAMP]
-            nobody = "no trusted authority for the date of the key’s commitment was given"
+            nobody = "no trusted authority was given for the date of the key’s commitment"
             reasons.append(known.said if known.asked else nobody)
         if KEY in answers:  # these checks need the key
             unsettled = (CHOICES, CONTROLS, CLAIMANTS, SUSPECT, ORIGINAL)
             reasons += [check.said for check in self.checks if check.name in unsettled and check.ok is None]
         # Signer and date are covered above.
         if any(group.carries and group.bring not in ((IDENTITY,), (ROOT,)) for group in self.states.left):
-            reasons.append("its verdict depends on values that only the signer states")
+            reasons.append("the verdict depends on values that only the signer states")
         return tuple(reasons)
 
     @property
@@ -154,7 +157,7 @@ def of_document(name: str, check: Callable[[], Check]) -> Check:
         return Check(name, False, f"the document cannot be checked: {said(error)}")
     except Exception as error:
         what = printable(f"{type(error).__name__}: {error}", 200)
-        return Check(name, False, f"the document does not have the form of a report ({what})")
+        return Check(name, False, f"the document does not have the structure of a report ({what})")
 
 
 def guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Check:
@@ -162,17 +165,17 @@ def guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Check
     try:
         return check()
     except IrwmError as error:
-        return Check(name, None, f"could not be checked: {said(error)}", asked)
+        return Check(name, None, f"this check could not be made: {said(error)}", asked)
     except (
         MemoryError,
         RuntimeError,
         OSError,
     ) as error:  # of this computer; torch raises RuntimeError if memory runs out
         what = printable(f"{type(error).__name__}: {error}", 200)
-        return Check(name, None, f"could not be checked, perhaps because memory ran out ({what})", asked=True)
+        return Check(name, None, f"this check could not be made, perhaps because memory ran out ({what})", asked=True)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = f"{type(error).__name__}: {error}"
-        return Check(name, False, f"the document does not have the form of a report ({printable(what, 200)})")
+        return Check(name, False, f"the document does not have the structure of a report ({printable(what, 200)})")
 
 
 def in_words(stated: Sequence[Stated]) -> list[str]:

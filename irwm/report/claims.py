@@ -25,15 +25,23 @@ IMPOSSIBLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticErro
 
 
 # Inputs of every kind of document, given by its signer.
-CASE = Stated("the case, and when its examination ended", "the examiner says so", ("case*", "created_utc"))
-PARTICULARS = Stated("further details", "the examiner says so", ("extra*",))
-VERSIONS = Stated("versions of programs", "only the computer that made the report shows them", ("versions*",))
+CASE = Stated(
+    "the case, and the time when its examination ended", "only the examiner states this", ("case*", "created_utc")
+)
+PARTICULARS = Stated("further details", "only the examiner states this", ("extra*",))
+VERSIONS = Stated(
+    "the versions of the programs", "only the computer that made the report can show this", ("versions*",)
+)
 SIGNER = Stated(
-    "who signed", "only the signer’s published key shows it", ("status.custody.identity",), (IDENTITY,), carries=True
+    "who signed the report",
+    "only the signer’s published key can show this",
+    ("status.custody.identity",),
+    (IDENTITY,),
+    carries=True,
 )
 CUSTODY = Stated(
-    "the state of the audit log when it was signed",
-    "only the log itself shows it",
+    "the state of the audit log when the report was signed",
+    "only the log itself can show this",
     ("status.custody.audit_head", "status.custody.audit_entries"),
     (LOG,),
     carries=True,
@@ -120,12 +128,12 @@ def _each(where: str, recorded: Any, expected: Any) -> Iterator[Claim]:
     elif isinstance(expected, dict) and isinstance(recorded, Mapping):
         for name in dict.fromkeys((*expected, *recorded)):
             if name not in expected or name not in recorded:
-                yield f"{where}.{name}", recorded.get(name, "missing"), expected.get(name, "no part of it")
+                yield f"{where}.{name}", recorded.get(name, "missing"), expected.get(name, "absent")
             else:
                 yield from _each(f"{where}.{name}", recorded[name], expected[name])
     elif isinstance(expected, list) and isinstance(recorded, Sequence) and not isinstance(recorded, str):
         if len(expected) != len(recorded):
-            yield where, f"{len(recorded)} entries", f"{len(expected)} entries"
+            yield where, f"a list of length {len(recorded)}", f"a list of length {len(expected)}"
         for i, (one, other) in enumerate(zip(recorded, expected, strict=False)):
             yield from _each(f"{where}[{i}]", one, other)
     else:
@@ -151,8 +159,8 @@ def present_and_count(where: str, present: int, count: int, most: float = math.i
 
 def within(where: str, value: float, least: float = 0, most: float = math.inf) -> Iterator[Claim]:
     """A claim that a number is in a range."""
-    to = "on" if most == math.inf else f"to {most}"
-    yield from must(least <= value <= most, where, value, f"a number from {least} {to}")
+    words = f"at least {least}" if most == math.inf else f"a number from {least} to {most}"
+    yield from must(least <= value <= most, where, value, words)
 
 
 def at_least(least: int, where: str, recorded: Mapping[str, object], *names: str) -> Iterator[Claim]:
@@ -169,7 +177,7 @@ def equal(where: str, recorded: Mapping[str, object], expected: Mapping[str, obj
 
 
 def digest(where: str, value: str) -> Iterator[Claim]:
-    yield from must(_DIGEST.fullmatch(value) is not None, where, value, "a SHA-256 in hex")
+    yield from must(_DIGEST.fullmatch(value) is not None, where, value, "a SHA-256 hash in hexadecimal digits")
 
 
 def item(where: str, recorded: schema.Item, *, answers: bool = False) -> Iterator[Claim]:
@@ -188,7 +196,7 @@ def item(where: str, recorded: schema.Item, *, answers: bool = False) -> Iterato
         size = sum(file["bytes"] for file in recorded["files"])
         yield f"{where}.bytes_total", recorded["bytes_total"], size
     every = [*names, *(file["name"] for file in recorded["other_files"])]
-    yield from must(len(set(every)) == len(every), f"{where}.files", every, "files of different names")
+    yield from must(len(set(every)) == len(every), f"{where}.files", every, "a list of files with different names")
     for among, files in (("files", recorded["files"]), ("other_files", recorded["other_files"])):
         for i, file in enumerate(files):
             yield from within(f"{where}.{among}[{i}].bytes", file["bytes"])
@@ -207,10 +215,12 @@ def _source(where: str, recorded: schema.Item, source: schema.Source) -> Iterato
     """Parts of files of the item, within their sizes, and read once or nearly so."""
     sizes = {file["name"]: file["bytes"] for file in (*recorded["files"], *recorded["other_files"])}
     names = [file["name"] for file in source["files"]]
-    yield from must(len(set(names)) == len(names), f"{where}.files", names, "files of different names")
+    yield from must(len(set(names)) == len(names), f"{where}.files", names, "a list of files with different names")
     for i, file in enumerate(source["files"]):
         here = f"{where}.files[{i}]"
-        yield from must(is_plain_name(file["name"]), f"{here}.name", file["name"], "a name within the item's folder")
+        yield from must(
+            is_plain_name(file["name"]), f"{here}.name", file["name"], "the name of a file in the item's folder"
+        )
         yield f"{here}.bytes", file["bytes"], sizes.get(file["name"], file["bytes"])
         if file["sha256"] != "":
             yield from digest(f"{here}.sha256", file["sha256"])
@@ -220,5 +230,6 @@ def _source(where: str, recorded: schema.Item, source: schema.Source) -> Iterato
             yield from within(f"{at}.stop", part["stop"], 1, file["bytes"])
             yield from digest(f"{at}.sha256", part["sha256"])
         total = sum(part["stop"] - part["start"] for part in file["ranges"])
-        # Ranges that are close together are read in one request, also if some of their bytes are known.
-        yield from must(total <= 2 * file["bytes"] + _SPARE, f"{here}.ranges", total, "parts of the file, each once")
+        # Ranges that are close together are read in one request, even if some of their bytes are known.
+        most = 2 * file["bytes"] + _SPARE
+        yield from must(total <= most, f"{here}.ranges", total, f"at most {most} bytes in total")

@@ -58,19 +58,19 @@ from irwm.scheme.parameters import chance_of_counting
 from irwm.scheme.probabilities import LN10, binomial_tail_log, fisher_floor_log10
 
 _MODELS = (SUSPECT, ORIGINAL, KEY)
-_MEASURED = "only the models show what was measured on them"
+_MEASURED = "only the models can show what was measured on them"
 # These matter only if the key has a date.
 _DATED = (
     Stated(
         "the time-stamp of the key’s commitment",
-        "only the root of an authority that you trust shows it",
+        "only the root certificate of an authority that you trust can show this",
         ("time_stamp*",),
         (ROOT,),
         carries=True,
     ),
     Stated(
-        "since when the suspect is known to exist",
-        "the examiner says so",
+        "the date since which the suspect has been known to exist",
+        "only the examiner states this",
         ("standing.suspect_seen_utc",),
         (SEEN,),
         carries=True,
@@ -83,10 +83,15 @@ STATED = (
     VERSIONS,
     SIGNER,
     CUSTODY,
-    Stated("the names of the items", "the examiner says so", ("items.suspect.name", "items.original.name"), only=()),
     Stated(
-        "how many keys were tried, the seed, and the way of reading",
-        "a signer who tried others would not say so",
+        "the names of the items",
+        "only the examiner states this",
+        ("items.suspect.name", "items.original.name"),
+        only=(),
+    ),
+    Stated(
+        "the number of keys tried, the seed, and the way of reading",
+        "a signer who tried other values would not say so",
         (
             "evaluation.keys_tried", "seed", "reading.statistic", "reading.invariant", "tracing.risk",
             "error_rates.decoys.seed",
@@ -95,48 +100,48 @@ STATED = (
         (CHOICES,),
         carries=True,
     ),
-    Stated("how many keys there were to try", "only their owner can show it", ("keys.held",)),
+    Stated("the number of keys available to try", "only the owner of the keys can show this", ("keys.held",)),
     Stated(
-        "the key: whose it is, its scale, and the settings of its mark",
-        "only the opened key shows it",
+        "the key’s owner and recipient, its scale, and the settings of its mark",
+        "only the opened key can show this",
         ("key*", "parameters*"),
         (KEY,),
         carries=True,
     ),
     Stated(
-        "which server the items were read from, and when",
-        "only the server shows it",
+        "the server that the items were read from, and the time",
+        "only the server can show this",
         source_fields("items.suspect", "items.original"),
         only=(),
     ),
     Stated(
-        "the suspect: its files, its form and, if it only answers, which server was asked and when",
-        "only the files show it",
+        "the files and the structure of the suspect and, if it only answers prompts, the server and the times",
+        "only the files can show this",
         item_fields("items.suspect"),
         (SUSPECT,),
         carries=True,
     ),
     Stated(
-        "the original: its files and its form",
-        "only its files show it",
+        "the files and the structure of the original",
+        "only the files can show this",
         item_fields("items.original"),
         (ORIGINAL,),
         carries=True,
     ),
     Stated(
-        "which tokens the marked rows are",
-        "only the tokenizer shows it",
+        "the tokens of the marked rows",
+        "only the tokenizer can show this",
         ("reading.positions[].text",),
         only=(),
     ),
     Stated(
-        "the digest of all values of the null",
-        "its last bits depend on the processor, so it is not compared",
+        "the digest of all values in the null distribution",
+        "the last bits of these values depend on the processor, so the digest is not compared",
         ("reading.null.sha256", "paper.null.sha256", "elsewhere.null.sha256"),
         only=(),
     ),
     Stated(
-        "which rows are marked, and the values read in them",
+        "the marked rows, and the values read in them",
         _MEASURED,
         (
             "reading*", "elsewhere*", "paper*", "place", "evidence*", "supporting*",
@@ -146,28 +151,28 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "how rows and columns were put back, the lineage, and the warnings",
+        "the alignment of rows and columns, the lineage, and the warnings",
         _MEASURED,
         ("alignment*", "lineage*", "verdict.warnings*"),
         _MODELS,
         carries=True,
     ),
     Stated(
-        "how many recipients the rank rule was applied to",
-        "marks of recipients who are not listed are in no report",
+        "the number of recipients to which the rank rule was applied",
+        "no report contains the marks of recipients who are not listed",
         ("tracing.read_by_rank_rule",),
         only=(),
     ),
     Stated(
         "which recipients were traced, and the results",
-        "only the models and every recipient’s key show it",
+        "only the models and the keys of all recipients can show this",
         ("tracing*",),
         _MODELS,
         (RECIPIENTS,),
         carries=True,
     ),
     Stated(
-        "the decoys: the readings of wrong keys",
+        "the readings of the decoys, which are wrong keys",
         _MEASURED,
         ("error_rates.decoys*",),
         _MODELS,
@@ -176,7 +181,7 @@ STATED = (
     ),
     Stated(
         "the controls, and the readings of neutral models",
-        "only the same controls, run again, show it",
+        "only running the same controls again can show this",
         ("self_tests*", "error_rates*"),
         _MODELS,
         (CONTROLS,),
@@ -271,7 +276,7 @@ def _evaluation(document: schema.Report, p: Parameters, best: float, comparisons
     counted = binomial_tail_log(present, present, chance) / LN10 if chance else 0.0
     yield "evaluation.log10_p_count_floor", evaluation["log10_p_count_floor"], counted
     if reading["log10_p"] < floor - ABSOLUTE:
-        yield "reading.log10_p", reading["log10_p"], f"not below {floor}, the floor of its ranks"
+        yield "reading.log10_p", reading["log10_p"], f"at least {floor}, the smallest value that its ranks allow"
     risk = min(0.0, best + math.log10(COMBINATIONS * comparisons))
     yield "evaluation.log10_risk", evaluation["log10_risk"], risk
     yield "evaluation.found_at_log10_risk", evaluation["found_at_log10_risk"], FOUND_LOG10_RISK

@@ -36,7 +36,7 @@ DECOY_KEYS = 3
 # A neutral model resembles no model, so every way of aligning it is tried, on all of the original. For an original with
 # a larger embedding than this, that takes minutes, more than the rest of an examination.
 NEUTRAL_NUMBERS = 64 << 20
-NEUTRAL = "a neutral model, made of the original’s numbers in another order"
+NEUTRAL = "a neutral model, made from the original’s numbers in a different order"
 # The way of reading for the verdict; it is fixed, so a reader can tell that nobody searched for a better one.
 WAY: schema.SeededWay = {"statistic": "joint", "invariant": "original", "seed": 0}
 
@@ -140,9 +140,9 @@ def check_controls(
     ]
     if wrong:
         in_order = sorted(wrong, key=lambda each: each.where)
-        return Check(CONTROLS, False, f"run again, {len(wrong)} values differ: {should_be(in_order, 60)}")
+        return Check(CONTROLS, False, f"a new run gave different values ({len(wrong)}): {should_be(in_order, 60)}")
     if len(recorded) < len(document["self_tests"]) or len(models) < len(rates["neutral"]):
-        return Check(CONTROLS, False, "the report names a control twice")
+        return Check(CONTROLS, False, "the report lists a control twice")
     missing = [name for name in expected if name not in recorded]
     missing += [name for name in neutral if name not in models]
     compared = traced is not None and any(row["z"] is not None for row in traced["ranked"])
@@ -156,4 +156,4 @@ def check_controls(
         return Check(CONTROLS, None, f"the report lacks these controls: {listed(missing)}")
     if unknown:
         return Check(CONTROLS, None, f"this program does not run these controls: {listed(unknown)}")
-    return Check(CONTROLS, True, f"run again, all {len(expected)} read as recorded")
+    return Check(CONTROLS, True, f"a new run gave the recorded results for all {len(expected)} controls")

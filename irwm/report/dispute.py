@@ -23,12 +23,12 @@ _POWER = re.compile(r"10\^(-?\d+(?:\.\d+)?)")
 LIMITATIONS = (
     "A mark shows whose key marked a model. It does not show who collected the data or trained the weights; dated "
     "records of the training do.",
-    "A mark that is not found may have been removed. A mark shows which original was made first only if it is found in "
-    "the other side’s original and the other side’s mark is not found in ours.",
-    "A time-stamp dates the commitment to a key, and so the mark and the original that the key was made for. It is "
-    "relied on only if the authority’s certificate leads to a root that the examiner chose to trust.",
-    "The numbers say how often a model without the mark would read like this by chance. They do not say how probable "
-    "it is that either claimant is right.",
+    "A mark that is not found may have been removed. A claimant’s mark shows which original was made first only if it "
+    "is found in the other claimant’s original and the other claimant’s mark is not found in this claimant’s original.",
+    "A time-stamp dates the commitment to a key and, with it, the mark and the original for which the key was made. It "
+    "is relied on only if the authority’s certificate leads to a root certificate that the examiner chose to trust.",
+    "The numbers say how often a model without the mark would give such a reading by chance. They do not say how "
+    "probable it is that either claimant is right.",
 )
 
 
@@ -78,7 +78,7 @@ def stamp_in_words(time_stamp: schema.TimeStamp | None, *, relied_on: bool) -> s
     """When a commitment was dated and by whom, and whether that counts; "" for no time-stamp."""
     if time_stamp is None:
         return ""
-    trust = "trusted" if relied_on else "not relied on, because its certificate leads to no root that we trust"
+    trust = "trusted" if relied_on else "not relied on, because its certificate leads to no trusted root certificate"
     return f"{time_stamp['time_utc']}, by {time_stamp['authority']}; {trust}"
 
 
@@ -125,8 +125,8 @@ def from_json(data: bytes) -> schema.Dispute:
         data,
         (SCHEMA, VERSION),
         schema.Dispute,
-        "these bytes are not a dispute’s JSON",
-        "the dispute’s document has another schema",
+        "this is not the JSON file of a dispute",
+        "the dispute’s document has a different schema",
     )
 
 

@@ -95,10 +95,10 @@ def finding_document(
     dated = None if time_stamp is None else time_stamp["time_utc"]
     if standing is not None and standing.committed_utc != dated:
         raise ReportError(
-            "a report dates a commitment by its time-stamp alone",
+            "the date of the commitment is not that of its time-stamp",
             expected=str(dated),
             found=str(standing.committed_utc),
-            advice="Give the time-stamp that the standing rests on",
+            advice="Provide the time-stamp on which the date is based",
         )
     rows = finding.marked_rows.tolist() if disclose_rows else None
     found = None if traced is None else tracing.section(traced)
@@ -403,9 +403,9 @@ def from_json(data: bytes) -> schema.Report:
         data,
         (SCHEMA, VERSION),
         schema.Report,
-        "these bytes are not a report's JSON",
-        "the report has another schema",
-        advice="Use the program version that wrote it",
+        "this is not the JSON file of a report",
+        "the report has a different schema",
+        advice="Use the program version that wrote the report",
     )
 
 
@@ -445,7 +445,7 @@ def read_document(
         found = f"{str(name)[:40]}, version {str(version)[:40]}"
         raise ReportError(other, expected=f"{form[0]}, version {form[1]}", found=found, advice=advice)
     if (wrong := fault(document, kind)) is not None:
-        problem = f"{wrong.place} is not as in every document of this kind"
+        problem = f"{wrong.place} does not have the required form"
         raise ReportError(problem, expected=wrong.expected, found=wrong.found, advice=advice)
     checked: _Kind = document
     return checked

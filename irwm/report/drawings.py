@@ -34,7 +34,7 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 from irwm.report.document import ReportError
 from irwm.report.numbers import RAISED
 from irwm.report.plots.theme import HEIGHT, LIGHT, PlotlyJson
-from irwm.report.typefaces import FALLBACK, SANS, files, settable
+from irwm.report.typefaces import CHINESE, FALLBACK, SANS, files, settable
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
@@ -52,7 +52,7 @@ _MARKERS = {"circle": "o", "circle-open": "o", "triangle-down": "v", "diamond": 
 _SETTINGS: dict[RcKeyType, Any] = {
     "svg.hashsalt": "irwm",
     "svg.fonttype": "path",
-    "font.family": [SANS, FALLBACK],
+    "font.family": [SANS, CHINESE, FALLBACK],
     "font.size": _TEXT,
     "text.parse_math": False,
     "axes.edgecolor": LIGHT.null,
@@ -199,7 +199,7 @@ def _trace(ax: Axes, trace: PlotlyJson, legend: list[tuple[Any, str]]) -> None:
     elif kind == "scatter":
         handle = _points(ax, trace)
     else:
-        raise ReportError("a figure has a kind of trace that cannot be drawn on paper", found=str(kind))
+        raise ReportError("a figure contains a type of trace that cannot be printed", found=str(kind))
     if trace.get("name") and trace.get("showlegend", True):
         legend.append((handle, words(trace["name"])))
 

@@ -65,7 +65,7 @@ def answers(suspect: schema.Item, heard: schema.Answers, original: schema.Item) 
     yield f"{where}.vocab_size", suspect["vocab_size"], original["vocab_size"] if generated else heard["tokens"]
     yield from equal(where, suspect, {"family": ANSWERS, "dtype": ANSWERS, "tied": False})
     yield from equal(where, suspect, {"heads": 0, "kv_heads": 0, "head_dim": 0})
-    yield from must(len(suspect["files"]) <= 1, f"{where}.files", len(suspect["files"]), "one file of answers at most")
+    yield from must(len(suspect["files"]) <= 1, f"{where}.files", len(suspect["files"]), "at most one file of answers")
     if generated:
         # A response may hold several answers.
         yield from at_least(1, f"{where}.answers", heard, "given", "used")
@@ -88,7 +88,7 @@ def answers(suspect: schema.Item, heard: schema.Answers, original: schema.Item) 
     yield from digest(f"{at}.responses_sha256", who["responses_sha256"])
     began, ended = datetime.fromisoformat(who["began"]), datetime.fromisoformat(who["ended"])
     yield from equal(at, who, {"began": utc_text(began), "ended": utc_text(ended)})
-    yield from must(began <= ended, f"{at}.ended", who["ended"], f"not before {who['began']}")
+    yield from must(began <= ended, f"{at}.ended", who["ended"], f"{who['began']} or later")
 
 
 def alignment(document: schema.Report) -> Iterator[Claim]:
@@ -107,12 +107,13 @@ def alignment(document: schema.Report) -> Iterator[Claim]:
     yield from at_least(0, "alignment", a, "broken_rows", "rows_compared")
     listed = min(a["broken_rows"], ROWS_LISTED)
     yield "alignment.first_broken_rows", len(a["first_broken_rows"]), listed
-    yield from must(-1.001 <= a["whole"] <= 1.001, "alignment.whole", a["whole"], "a similarity")
+    yield from must(-1.001 <= a["whole"] <= 1.001, "alignment.whole", a["whole"], "a similarity from -1 to 1")
     share = a["columns_mutual_share"]
-    yield from must(share is None or 0 <= share <= 1, "alignment.columns_mutual_share", share, "a share")
+    yield from must(share is None or 0 <= share <= 1, "alignment.columns_mutual_share", share, "a share from 0 to 1")
     if a["aligned"]:
         reached = a["median_cosine"] is not None and a["median_cosine"] >= needed
-        yield from must(reached, "alignment.aligned", True, f"a median cosine of at least {needed}")
+        unless = f"False unless the median cosine is at least {needed}"
+        yield from must(reached, "alignment.aligned", True, unless)
         yield from _lost(a)
     for i, step in enumerate(a["steps"]):
         sure = step["confidence"]
@@ -136,7 +137,7 @@ def _histogram(
 ) -> Iterator[Claim]:
     where, edges = f"alignment.histogram.{name}", a["histogram"]["edges"]
     if len(counts) != len(edges) - 1:
-        yield where, f"{len(counts)} entries", f"{len(edges) - 1} entries"
+        yield where, f"a list of length {len(counts)}", f"a list of length {len(edges) - 1}"
         return
     for i, count in enumerate(counts):
         yield from within(f"{where}[{i}]", count, 0, a["rows_compared"])
@@ -167,11 +168,13 @@ def lineage(document: schema.Report) -> Iterator[Claim]:
                         ("fitted", found["fitted"]), ("similarity", found["similarity"]),
                         ("decoy_similarity", found["decoy_similarity"]), ("circuits", found["circuits"]),
                         ("circuits_decoy", found["circuits_decoy"])):  # fmt: skip
-        yield from must(value is None or -1.001 <= value <= 1.001, f"lineage.{name}", value, "a similarity")
+        yield from must(
+            value is None or -1.001 <= value <= 1.001, f"lineage.{name}", value, "a similarity from -1 to 1"
+        )
     for name, value, decoy in (("attention", found["attention"], found["attention_decoy"]),
                                ("circuits", found["circuits"], found["circuits_decoy"])):  # fmt: skip
         yield from must((value is None) == (decoy is None), f"lineage.{name}", value,
-                        "present exactly where the decoys' is")  # fmt: skip
+                        "given exactly when the value of the decoys is given")  # fmt: skip
     here = document["alignment"] if found["place"] == place else None
     yield from _among(found, here)
     if here is not None:
@@ -190,7 +193,7 @@ def lineage(document: schema.Report) -> Iterator[Claim]:
     end = next((end for end in ends if said.endswith(f": {end}")), ends[-1])
     yield from must(said.endswith(f": {end}"), "lineage.reason", said, f"… {end}")
     denied = status == lineages.NOT_DERIVED and document["verdict"]["word"] == FOUND
-    yield from must(not denied, "lineage.status", status, "another status, because a mark was found")
+    yield from must(not denied, "lineage.status", status, "a different status, because a mark was found")
     word = {lineages.SAID[each]: each for each in lineages.SAID}.get(said.removesuffix(f": {end}"))
     yield "lineage.status", status, word or lineages.CANNOT_TELL
     if here is None:
@@ -224,7 +227,7 @@ def _among(found: schema.Lineage, here: schema.Alignment | None) -> Iterator[Cla
         yield "lineage.among", recorded, None
         return
     if recorded is None:
-        yield "lineage.among", recorded, "the place among the kept models"
+        yield "lineage.among", recorded, "a comparison with the unrelated models that this program contains"
         yield "lineage.status", found["status"], lineages.CANNOT_TELL
         return
     value = recorded["agreement"] if here is None else _agreement(found, here).value
@@ -260,7 +263,7 @@ def error_rates(document: schema.Report, p: Parameters, best: float) -> Iterator
     if rates is None:
         return
     if is_generated(document["items"]["suspect"]["answers"]):
-        yield "error_rates", "there", "none, as only recipients are traced in generated text"
+        yield "error_rates", "present", "absent, because only recipients are traced in generated text"
     decoys = rates["decoys"]
     sizes = None if decoys is None else (decoys["positions"], decoys["permutations"])
     yield "error_rates.method", rates["method"], measured(sizes, p)
@@ -271,12 +274,18 @@ def error_rates(document: schema.Report, p: Parameters, best: float) -> Iterator
         needed, similar = model["needed_similarity"], model["similarity"]
         known = tuple(lineages.NEEDED.values())
         yield from must(needed in known, f"{where}.needed_similarity", needed, " or ".join(map(str, known)))
-        yield from must(similar is None or -1.0 <= similar <= 1.0, f"{where}.similarity", similar, "a similarity")
+        yield from must(
+            similar is None or -1.0 <= similar <= 1.0, f"{where}.similarity", similar, "a similarity from -1 to 1"
+        )
         reached = similar is not None and similar >= needed
-        yield from must(reached or not model["aligned"], f"{where}.aligned", True, "not aligned")
+        unless = f"False unless the similarity is at least {needed}"
+        yield from must(reached or not model["aligned"], f"{where}.aligned", True, unless)
     if decoys is not None:
         yield from must(
-            finding_of(document).judgeable, "error_rates.decoys", "there", "none, as the suspect cannot be judged"
+            finding_of(document).judgeable,
+            "error_rates.decoys",
+            "present",
+            "absent, because the suspect cannot be judged",
         )
         yield from _decoys(decoys, p, best)
 
@@ -307,7 +316,7 @@ def _decoys(decoys: schema.Decoys, p: Parameters, best: float) -> Iterator[Claim
     mean, largest = decoys["mean_count"], decoys["largest_count"]
     counted = math.isclose(mean * number, round(mean * number), abs_tol=1e-6) and 0.0 <= mean <= largest
     counted = counted and (mean == 0.0) == (largest == 0) and mean * number >= largest
-    yield from must(counted, f"{where}.mean_count", mean, f"a whole number over {number}, at most {largest}")
+    yield from must(counted, f"{where}.mean_count", mean, f"a whole number divided by {number}, and at most {largest}")
 
 
 def _shares(

@@ -38,43 +38,43 @@ FIGURES = (
     FigureText(
         "figure-recipients",
         "",
-        "Each recipient’s z by rank (accent; filled: named), recipients who were never issued a copy by their own rank "
-        "(grey), and the z from which a recipient is named after correction for all of them (dashed).",
+        "Each recipient’s z by rank (in colour; filled: named), recipients who were never issued a copy by their own "
+        "rank (grey), and the smallest z that names a recipient after correction for all of them (dashed).",
     ),
     FigureText(
         "figure-positions",
         "Each position",
-        "The value read at each marked position (accent), and the values of the same row with its entries in random "
+        "The value read at each marked position (in colour), and the values of the same row with its entries in random "
         "orders (grey).",
     ),
     FigureText(
         "figure-ranks",
         "Sorted ranks",
-        "The ranks of all positions in ascending order. Without the mark they follow the grey line; the shaded area "
-        "holds the positions that count.",
+        "The ranks of all positions in ascending order. Without the mark, they follow the grey line. The shaded area "
+        "contains the positions that count.",
     ),
     FigureText(
         "figure-paper",
         "Published method",
-        "The sorted ranks by the published method’s own statistic, computed from the suspect alone.",
+        "The sorted ranks for the published method’s own statistic, which is computed from the suspect alone.",
     ),
     FigureText(
         "figure-lineage",
         "",
-        "Each compared row of the suspect against the same token’s row of the original, after the changes above were "
-        "undone (accent), and against a wrong token’s row (grey).",
+        "The similarity of each compared row of the suspect to the original’s row of the same token (in colour) and to "
+        "the row of a wrong token (grey), after the changes above were undone.",
     ),
     FigureText(
         "figure-decoys",
         "Wrong keys",
-        "Keys that were never inserted, read on the suspect like the one examined and counted by their corrected "
-        "chance (grey), and the key examined (accent). Left of the dashed line a reading counts as found.",
+        "Keys that were never inserted, read on the suspect like the key examined and counted by their corrected "
+        "chance (grey), and the key examined (in colour). To the left of the dashed line, a reading counts as found.",
     ),
     FigureText(
         "figure-odds",
-        "Odds of this setting",
-        "The published counting rule at this setting: chance of finding a mark that is there, and of accusing with a "
-        "key that was never inserted.",
+        "Odds for these settings",
+        "The published counting rule with these settings: the chance of finding a mark that is present, and the chance "
+        "of an accusation with a key that was never inserted.",
     ),
 )
 

@@ -42,6 +42,8 @@ from irwm.report.plots.theme import CONFIG
 from irwm.report.structure import LONGEST_TEXT
 from irwm.report.typefaces import FONTS
 
+# Before the figures of a page, as JSON.
+FIGURE_DATA = '<script type="application/json" id="figure-data">'
 # The templates put this where the explanation of capped chances belongs.
 _SMALL_ODDS = Markup("<!-- small odds -->")
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -55,16 +57,16 @@ _FACES = (
 # Parameter, plain words, the paper's symbol, what it does.
 _PARAMETERS = (
     ("positions", "Positions", "l", "rows of the embedding that carry the mark"),
-    ("constraints", "Constraints", "t", "equations, and solved entries, in each of these rows"),
+    ("constraints", "Constraints", "t", "equations and solved entries in each of these rows"),
     ("scale", "Scale", "scale_wm", "divisor that hides the solved entries"),
-    ("hidden", "Hidden", "B_i", "whether the mark is written in secret coordinates of each row"),
-    ("condition_limit", "Condition limit", "τ", "bound on how ill-conditioned the solved system may be"),
-    ("rank_threshold", "Rank threshold", "β", "a position counts when its rank is below this"),
-    ("required_positions", "Required positions", "ρ", "positions that must count by the published rule"),
-    ("permutations", "Permutations", "numit", "random orders behind each rank"),
+    ("hidden", "Hidden", "B_i", "whether the mark is written to secret coordinates of each row"),
+    ("condition_limit", "Condition limit", "τ", "limit on how ill-conditioned the solved system may be"),
+    ("rank_threshold", "Rank threshold", "β", "a position counts if its rank is below this value"),
+    ("required_positions", "Required positions", "ρ", "positions that must count according to the published rule"),
+    ("permutations", "Permutations", "numit", "random orders used for each rank"),
     ("noise_coordinates", "Noise coordinates", "num_noise", "coordinates per row that carry the copy’s own noise"),
     ("noise_level", "Noise level", "σ_E", "size of the noise that replaces a row’s numbers"),
-    ("spread", "Spread", "", "size of the noise that is added to a row’s numbers, in row deviations"),
+    ("spread", "Spread", "", "size of the noise that is added to a row’s numbers, in units of the row’s deviation"),
 )
 
 
@@ -229,6 +231,11 @@ def _ratio(log10: float) -> Markup:
     return Markup(f"{10 ** (log10 - exponent):.2f} × 10<sup>{minus(exponent)}</sup>")
 
 
+def _own(text: str) -> Markup:
+    """A name or a note that a person typed, which no translation may change."""
+    return Markup('<span translate="no">{}</span>').format(_inert(text))
+
+
 def _figure_number(value: str) -> Markup:
     return Markup('<span class="n">{}</span>').format(Markup.escape(value))
 
@@ -251,6 +258,7 @@ def environment() -> Environment:
         "fixed": lambda value, places: _figure_number(f"{value:.{places}f}".replace("-", "\u2212")),
         "probability": lambda value: _figure_number(_probability(value)),
         "prose": _prose,
+        "own": _own,
         "under": _under,
         "power": _power,
         "ratio": _ratio,

@@ -40,7 +40,7 @@ MOST_SETTINGS_BYTES = 128 << 20
 # Of an item's other files: how many are listed, and how many bytes of them are hashed.
 _OF_FILE_MANAGERS = ("Thumbs.db", "desktop.ini")
 MOST_OTHER, MOST_OTHER_BYTES = 2000, 1 << 30
-MORE_FILES = f"The folder holds more than {MOST_OTHER} files that were not examined; only {MOST_OTHER} are listed."
+MORE_FILES = f"The folder contains more than {MOST_OTHER} files that were not examined; only {MOST_OTHER} are listed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,8 +362,8 @@ def after_controls(verdict: schema.Said, tests: Sequence[schema.SelfTest]) -> sc
     if not names:
         return verdict
     reason = (
-        f"A control that was run in the same way did not have the required result ({'; '.join(names)}), so no verdict "
-        f"can rest on this examination. Without the controls it would have been: {verdict['word']}."
+        f"A control that was run in the same way did not give the required result ({'; '.join(names)}), so no verdict "
+        f"can rest on this examination. Without the controls, the verdict would have been: {verdict['word']}."
     )
     return {**verdict, "word": INCONCLUSIVE, "reason": reason, "rests_on": "mark"}
 

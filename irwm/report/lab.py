@@ -36,19 +36,19 @@ SCHEMA, VERSION = "irwm-lab", 3
 NAME = "lab"
 LAB_JSON, LAB_HTML = f"{NAME}.json", f"{NAME}.html"
 LIMITATIONS = (
-    "Each attack was tried once, with the seed named here, as this program implements it. An attacker may do it "
-    "better, longer, or in another order.",
-    "Perplexity on one text says that a model still predicts that text, not that it is useful for other tasks.",
-    "Attacks that train use a separate text and few steps. Distillation and training from scratch are not among the "
-    "attacks: no mark in weights survives them.",
-    "The ways of reading are only compared here: a verdict rests on the first of them alone.",
+    "Each attack was tried once, with the seed stated here and as this program implements it. An attacker may carry it "
+    "out better, for longer, or in a different order.",
+    "Perplexity on one text shows whether a model still predicts that text, not whether it is useful for other tasks.",
+    "Attacks that include training use a separate text and few steps. Distillation and training from scratch are not "
+    "among the attacks, because no mark in the weights survives them.",
+    "The ways of reading are shown only for comparison: a verdict rests on the first of them alone.",
 )
 REHEARSAL = (
-    "A rehearsal: the mark is a trial mark with a public secret, inserted into a copy of the model only for these "
-    "attacks. Copy and key are not kept and protect no model."
+    "This was a rehearsal. The mark is a trial mark whose secret is public. It was inserted into a copy of the model "
+    "only for these attacks. The copy and the key are not kept and protect no model."
 )
 NOT_AGAIN = (
-    "a lab’s attacks are not run again by this command; run the lab again with the same release, key, text and seed"
+    "this command does not repeat the attacks of a lab; run the lab again with the same release, key, text and seed"
 )
 
 
@@ -125,8 +125,8 @@ def from_json(data: bytes) -> schema.Lab:
         data,
         (SCHEMA, VERSION),
         schema.Lab,
-        "these bytes are not a lab’s JSON",
-        "the lab’s document has another schema",
+        "this is not the JSON file of a lab",
+        "the lab’s document has a different schema",
     )
 
 

@@ -37,7 +37,7 @@ from irwm.report.value_states import Stated
 from irwm.scheme.probabilities import rademacher_tail_log10
 from irwm.tracing.recipients import RISK
 
-_AGAIN = "only the same lab, run again, shows it"
+_AGAIN = "only running the same trials again can show this"
 # The inputs of a lab's report; all other values follow from them.
 STATED = (
     CASE,
@@ -45,17 +45,22 @@ STATED = (
     VERSIONS,
     SIGNER,
     CUSTODY,
-    Stated("the original: its name, its files and its form", _AGAIN, ("original*",), carries=True),
-    Stated("the marked copies: their names, their files and their form", _AGAIN, ("marks[].release*",), carries=True),
+    Stated("the name, the files and the structure of the original", _AGAIN, ("original*",), carries=True),
     Stated(
-        "the keys, and the settings of their marks",
-        "only the opened keys show them",
+        "the names, the files and the structure of the marked copies",
+        _AGAIN,
+        ("marks[].release*",),
+        carries=True,
+    ),
+    Stated(
+        "the keys and the settings of their marks",
+        "only the opened keys can show this",
         ("marks[].key*", "marks[].parameters*", "rehearsal"),
         carries=True,
     ),
     Stated(
         "the planned attacks, their text and their seed",
-        "the signer says so",
+        "only the signer states this",
         ("settings*", "trials", "marks[].unmeasured*"),
         carries=True,
     ),
@@ -75,7 +80,7 @@ def contradictions(document: schema.Lab, assigned: set[str] | None = None) -> li
     Raises:
         ReportError: a value cannot be computed from the document's.
     """
-    return contradicted(claims(document), "the lab's numbers cannot be computed", assigned)
+    return contradicted(claims(document), "the numbers of the Lab report cannot be computed", assigned)
 
 
 def claims(document: schema.Lab) -> Iterator[Claim]:
@@ -105,7 +110,12 @@ def _mark(where: str, mark: schema.LabMark, document: schema.Lab) -> Iterator[Cl
     yield from item(f"{where}.release", mark["release"])
     yield from equal(f"{where}.release", mark["release"], original, "vocab_size", "hidden_size")
     tried = [(row["attack"], row["value"]) for row in mark["rows"]]
-    yield from must(len(set(tried)) == len(tried), f"{where}.rows", tried, "every attack at a strength once")
+    yield from must(
+        len(set(tried)) == len(tried),
+        f"{where}.rows",
+        tried,
+        "a list in which each attack occurs once at each strength",
+    )
     utilities = [row["utility"] for row in mark["rows"] if row["utility"] is not None]
     before = [each["perplexity_reference"] for each in utilities if _whole_text(each)]
     for i, row in enumerate(mark["rows"]):
@@ -132,7 +142,7 @@ def _named(where: str, row: schema.LabRow) -> Iterator[Claim]:
     attack = irwm.attacks.catalogue.ATTACKS.get(row["attack"])
     if attack is None:
         known = {name: (role, label) for role, (name, label) in NOT_AN_ATTACK.items()}
-        role, label = known.get(row["attack"], ("an attack of the catalogue", ""))
+        role, label = known.get(row["attack"], ("that of an attack in the catalogue", ""))
         expected: tuple[object, ...] = (role, label, "", "", "", False)
         yield f"{where}.value", row["value"], 0
     else:
@@ -149,7 +159,7 @@ def _read(where: str, row: schema.LabRow, p: Parameters) -> Iterator[Claim]:
     """The reading in each way, and the row's verdict, which rests on the first reading or on the noise."""
     if not row["ways"]:
         yield from equal(where, row, dict.fromkeys(("verdict", "log10_risk", "traced", "utility", "proof")))
-        yield from must(bool(row["reason"]), f"{where}.reason", row["reason"], "why the attack was not carried out")
+        yield from must(bool(row["reason"]), f"{where}.reason", row["reason"], "the reason why the attack was not made")
         yield f"{where}.rests_on", row["rests_on"], MARK
         return
     ways = [(way["statistic"], way["invariant"]) for way in row["ways"]]
@@ -162,7 +172,7 @@ def _read(where: str, row: schema.LabRow, p: Parameters) -> Iterator[Claim]:
     yield f"{where}.log10_risk", row["log10_risk"], first["log10_risk"]
     traced = row["traced"]
     if traced is None or not p.noise_coordinates:
-        yield f"{where}.traced", traced, "the copy’s own recipient" if p.noise_coordinates else None
+        yield f"{where}.traced", traced, "a result for the copy’s own recipient" if p.noise_coordinates else None
     else:
         z = math.nan if traced["z"] is None else traced["z"]
         factor = math.log10(traced["tensors_read"] * len(MAPS) * FORMS * traced["places"])
@@ -190,11 +200,13 @@ def _way(where: str, way: schema.LabReading, p: Parameters) -> Iterator[Claim]:
     yield f"{where}.log10_risk", way["log10_risk"], risk
     word = way["verdict"]
     if word == FOUND or risk <= FOUND_LOG10_RISK:
-        yield from must(risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"not found at 10^{risk:.1f}")
-        yield from must(word != NOT_FOUND, f"{where}.verdict", word, f"found at 10^{risk:.1f}")
+        yield from must(
+            risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"other than “found” at odds of 10^{risk:.1f}"
+        )
+        yield from must(word != NOT_FOUND, f"{where}.verdict", word, f"other than “not found” at odds of 10^{risk:.1f}")
     if word == NOT_FOUND:
         clear = risk > DISMISSED_LOG10_RISK and not way["rule_met"]
-        yield from must(clear, f"{where}.verdict", word, f"inconclusive at 10^{risk:.1f}")
+        yield from must(clear, f"{where}.verdict", word, f"“inconclusive” at odds of 10^{risk:.1f}")
 
 
 def _places(where: str, read: schema.LabReading | schema.LabTraced, p: Parameters) -> Iterator[Claim]:
@@ -229,7 +241,9 @@ def _proof(where: str, proof: schema.Proof) -> Iterator[Claim]:
     """Two models compute the same function only if no difference is larger than rounding allows."""
     small = number_of(proof["largest"]) <= number_of(proof["tolerance"])
     small = small and number_of(proof["typical"]) <= number_of(proof["typical_tolerance"])
-    yield from must(small or not proof["same"], f"{where}.same", proof["same"], "no: the differences are too large")
+    yield from must(
+        small or not proof["same"], f"{where}.same", proof["same"], "False, because the differences are too large"
+    )
     for name, value in proof.items():
         if isinstance(value, (int, float)):  # the others are words
             yield from must(value >= 0.0, f"{where}.{name}", value, "at least 0")

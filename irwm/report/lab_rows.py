@@ -128,16 +128,18 @@ def headline(document: schema.Lab) -> str:
         return "No attack has been tried yet."
     if not usable and tally.unmeasured:
         found = sum(_kind(row) == "unmeasured" and row["verdict"] == "found" for row in rows if row["role"] == ATTACK)
-        return f"The mark was found in {found} of {_trials(tally.unmeasured).lower()} whose perplexity is not known."
+        return f"The perplexity is not known. Trials in which the mark was found: {found} of {tally.unmeasured}."
     if tally.failed == sum(row["role"] == ATTACK for row in rows):
-        return "No attack could be carried out; the rows say why."
+        return "No attack could be carried out; the table says why."
     if not usable:
-        return "No attack that was tried left a usable model."
+        return "None of the attacks tried left a usable model."
     left = f"left the model usable (perplexity at most {100 * USABLE:g} % higher)"
     if not tally.taken:
         which = "the one trial" if usable == 1 else f"each of the {usable} trials"
         return f"The mark was found in {which} that {left}."
-    return f"Of {_trials(usable).lower()} that {left}, {tally.taken} removed the mark."
+    if usable == 1:
+        return f"The one trial that {left} removed the mark."
+    return f"Of the {usable} trials that {left}, {tally.taken} removed the mark."
 
 
 def remarks(document: schema.Lab) -> list[str]:
@@ -150,11 +152,9 @@ def remarks(document: schema.Lab) -> list[str]:
         )
         said.append(f"{_trials(died)} ruined the model; the mark was {still}.")
     if tally.unmeasured and tally.kept + tally.taken:
-        said.append(
-            f"After {_trials(tally.unmeasured).lower()} perplexity is not known; {_rows_say(tally.unmeasured)} why."
-        )
+        said.append(f"After {_trials(tally.unmeasured).lower()}, the perplexity is not known; the table says why.")
     if tally.failed:
-        said.append(f"{_trials(tally.failed)} could not be carried out; {_rows_say(tally.failed)} why.")
+        said.append(f"{_trials(tally.failed)} could not be carried out; the table says why.")
     said += [text for text in map(_control, document["marks"]) if text]
     return said
 
@@ -164,15 +164,14 @@ def _control(mark: schema.LabMark) -> str:
     control = next((row for row in mark["rows"] if row["role"] == CONTROL and row["ways"]), None)
     release = next((row for row in mark["rows"] if row["role"] == RELEASE and row["ways"]), None)
     if control is not None and control["verdict"] == "found":
-        return "The mark is also “found” in the unmarked original, so these findings mean nothing: check the models."
+        return "The mark is also “found” in the unmarked original, so these findings mean nothing. Check the models."
     if release is not None and release["verdict"] != "found":
-        return "The mark is not found in the release itself: check that release, original and key belong together."
+        return (
+            "The mark is not found in the release itself. "
+            "Check that the release, the original and the key belong together."
+        )
     return ""
 
 
 def _trials(count: int) -> str:
     return "One trial" if count == 1 else f"{count} trials"
-
-
-def _rows_say(count: int) -> str:
-    return "the row says" if count == 1 else "the rows say"

@@ -14,8 +14,8 @@ RAISED = str.maketrans("−-0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 CAPPED_HTML = CAPPED.replace("³⁰", "<sup>30</sup>")
 # Once on each page and in each report that states such odds.
 WHY_CAPPED = (
-    "Odds below 1 in 10³⁰ are not stated more exactly, because a bug, a mix-up of files or a dishonest examiner is far "
-    "more likely than that."
+    "Odds below 1 in 10³⁰ are not stated more precisely, because a bug, a mix-up of files or a dishonest examiner is "
+    "far more likely than that."
 )
 
 

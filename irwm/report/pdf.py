@@ -8,6 +8,7 @@ gets no folder, no network and no system font. Texts reach typst as JSON and are
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,19 +17,21 @@ from pathlib import Path
 from typing import Final
 
 from irwm.errors import printable
+from irwm.language import catalogue_of
 from irwm.report import schema
 from irwm.report.blocks import Block, blocks_of, figures_of
 from irwm.report.document import ReportError, to_json
 from irwm.report.html import render_html
 from irwm.report.plots.theme import LIGHT
-from irwm.report.typefaces import BOLD, FALLBACK, MONO, SANS, folders, settable
+from irwm.report.translation import language_of
+from irwm.report.typefaces import BOLD, CHINESE, CHINESE_BOLD, FALLBACK, MONO, SANS, folders, settable
 
 _TEMPLATE = Path(__file__).parent / "templates" / "report.typ"
 # Accessible, with its text as Unicode: it can be searched, copied and read aloud, also in thirty years.
 STANDARD: Final = "a-2a"
 SPELLED = (
     "Characters that the typeface of this file lacks, or that are written from right to left, are shown as their "
-    "Unicode numbers, such as \\u6a21. The HTML and the JSON of this report have the characters themselves."
+    "Unicode numbers, such as \\ub9d0. The HTML and JSON files of this report contain the characters themselves."
 )
 # Digits of the JSON's SHA-256 that name a report in the page header.
 ID_DIGITS = 12
@@ -56,16 +59,22 @@ def page_data(document: schema.Report, html: str) -> dict[str, object]:
     """The input of typst, as JSON values."""
     from irwm.report.drawings import drawn  # matplotlib takes a second to import; only PDFs need it
 
+    language = language_of(html)
+    said = catalogue_of(language).text
     signed = document["status"]["signed"]
     suspect = printable(document["items"]["suspect"]["name"], 200)
     return {
-        "title": settable(f"Examination report: {suspect}"),
+        "language": language.partition("-")[0],
+        "title": settable(said(f"Examination report: {suspect}")),
         "id": report_id(document),
-        "head": "IRWM Studio, watermark examination report",
-        "foot": "Signed; the signature is in a separate file" if signed else "Not signed",
-        "sans": [SANS, FALLBACK],
-        "bold": [BOLD, SANS, FALLBACK],
-        "mono": [MONO, SANS, FALLBACK],
+        "report": said("Report"),
+        "head": said("IRWM Studio, watermark examination report"),
+        "foot": said("Signed; the signature is in a separate file" if signed else "Not signed"),
+        # The texts before, between and after the page's number and the number of pages.
+        "numbering": re.split("NUMBER|TOTAL", said("NUMBER of TOTAL")),
+        "sans": [SANS, CHINESE, FALLBACK],
+        "bold": [BOLD, CHINESE_BOLD, SANS, CHINESE, FALLBACK],
+        "mono": [MONO, SANS, CHINESE, FALLBACK],
         "colours": {name: value for name, value in asdict(LIGHT).items() if isinstance(value, str)}
         | {"surface": "#f6f8f8", "amber": "#7a4b00", "fault": "#9a2c17"},
         "figures": {name: drawn(figure) for name, figure in figures_of(html).items()},
@@ -78,7 +87,8 @@ def _spelled(html: str) -> list[Block]:
     main = html[html.index("<main>") : html.index("</main>")]
     if settable(main) == main:
         return []
-    return [{"kind": "par", "class": "handling", "runs": [{"text": SPELLED, "styles": []}]}]
+    text = catalogue_of(language_of(html)).text(SPELLED)
+    return [{"kind": "par", "class": "handling", "runs": [{"text": text, "styles": []}]}]
 
 
 def report_id(document: schema.Report) -> str:
@@ -105,7 +115,7 @@ def _compiled(data: Mapping[str, object], moment: datetime) -> bytes:
         raise ReportError(
             "the report could not be written as a PDF",
             found=printable(error.message),
-            advice="the HTML and the JSON are complete",
+            advice="Use the HTML and JSON files, which are complete",
         ) from error
 
 

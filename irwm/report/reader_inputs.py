@@ -99,9 +99,9 @@ def opened_keys(path: Path) -> tuple[Key, ...]:
     files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
     if not 0 < len(files) <= MOST_KEYS:
         raise IrwmError(
-            "the folder does not hold opened keys",
+            "the folder does not contain opened keys",
             file=path,
-            expected="a file for each key",
+            expected="one file for each key",
             found=f"{len(files)} files",
         )
     return tuple(opened_key(file) for file in files)
@@ -122,7 +122,7 @@ def opened_key(path: Path) -> Key:
             file=path,
             expected=error.expected,
             found=error.found if error.expected else None,  # otherwise the name of Python's error
-            advice="Choose the key file as its owner wrote it, or ask them for it again",
+            advice="Choose the key file that the owner wrote, or ask the owner for it again",
         ) from error
     except OSError as error:
         raise IrwmError("the key file cannot be read", file=path, found=error.strerror) from error

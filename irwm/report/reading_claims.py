@@ -75,7 +75,7 @@ def counted(where: str, read: schema.Counted, p: Parameters) -> Iterator[Claim]:
     yield f"{where}.log10_p_count", read["log10_p_count"], chance
     least, most = fisher_bounds(count, present, p)
     inside = least - ABSOLUTE <= read["log10_p"] <= most + ABSOLUTE
-    yield from must(inside, f"{where}.log10_p", read["log10_p"], f"from {least} to {most}, according to its count")
+    yield from must(inside, f"{where}.log10_p", read["log10_p"], f"from {least} to {most} for this count")
 
 
 def _position(where: str, position: schema.Position, i: int, p: Parameters) -> Iterator[Claim]:
@@ -87,7 +87,8 @@ def _position(where: str, position: schema.Position, i: int, p: Parameters) -> I
     counts = rank is not None and rank < p.rank_threshold
     yield f"{where}.counts", position["counts"], counts
     if len(quantiles) != len(LEVELS) or 0 < len(known_quantiles) < len(LEVELS):
-        yield f"{where}.null_quantiles", f"{len(known_quantiles)} numbers", f"{len(LEVELS)} numbers, or as many nulls"
+        either = f"a list of {len(LEVELS)} numbers, or of as many nulls"
+        yield f"{where}.null_quantiles", f"a list with {len(known_quantiles)} numbers", either
     if rank is None:  # only a row without a statistic has no rank
         yield f"{where}.observed", observed, None
         yield f"{where}.threshold", threshold, None
@@ -100,12 +101,16 @@ def _position(where: str, position: schema.Position, i: int, p: Parameters) -> I
         yield f"{where}.observed", None, "a number"
         return
     if not 1 <= step <= steps or not math.isclose(rank, step / steps, rel_tol=_RANK_RELATIVE):
-        yield f"{where}.rank", rank, f"a whole number from 1 to {steps}, over {steps}"
+        yield f"{where}.rank", rank, f"a whole number from 1 to {steps}, divided by {steps}"
     # The k-th smallest value of the null decides: above it a position does not count.
     k = math.ceil(p.rank_threshold * steps) - 1
     unread = not known_quantiles
     if (threshold is None) != (unread or k < 1):
-        yield f"{where}.threshold", threshold, None if unread or k < 1 else "the null value that decides"
+        yield (
+            f"{where}.threshold",
+            threshold,
+            None if unread or k < 1 else "the null value that decides whether the position counts",
+        )
     if threshold is not None:
         below = observed < threshold
         yield f"{where}.observed", observed, observed if below == counts else None
@@ -133,7 +138,9 @@ def _quantiles(
                 sound = sound and value <= number + slack
             elif not at_most and math.floor(place) >= at:
                 sound = sound and value >= number - slack
-        yield from must(sound, f"{where}[{i}]", value, "in order with the other quantiles, the threshold and the rank")
+        yield from must(
+            sound, f"{where}[{i}]", value, "consistent with the other quantiles, the threshold and the rank"
+        )
 
 
 def rows(document: schema.Report) -> Iterator[Claim]:
@@ -146,7 +153,7 @@ def rows(document: schema.Report) -> Iterator[Claim]:
         where, token, text = f"reading.positions[{i}]", position["token"], position["text"]
         if document["rows_disclosed"]:
             sound = token is not None and 0 <= token <= most and tokens.count(token) == 1
-            yield from must(sound, f"{where}.token", token, f"a row from 0 to {most} that occurs once")
+            yield from must(sound, f"{where}.token", token, f"a row number from 0 to {most} that occurs only once")
         else:
             yield f"{where}.token", token, None
             yield f"{where}.text", text, None
@@ -205,7 +212,7 @@ def evidence(document: schema.Report) -> Iterator[Claim]:
             yield f"{where}.rows", one["rows"], read[i]["present"]
         else:
             bound = float(rademacher_tail_log10(math.nan if one["z"] is None else one["z"]))
-            yield from must(one["z"] is not None, f"{where}.z", None, "the sum of its signs")
+            yield from must(one["z"] is not None, f"{where}.z", None, "the sum of the fingerprint’s signs")
             # A fingerprint is looked for only after the mark was read in every place, on the same tensors.
             yield from one_of(f"{where}.place", one["place"], tuple(tensors))
             here = one["place"]
@@ -243,5 +250,5 @@ def supporting(document: schema.Report, p: Parameters) -> Iterator[Claim]:
             one["log10_risk"] <= min(0.0, least) + 1e-6,
             f"{where}.log10_risk",
             one["log10_risk"],
-            f"at most {min(0.0, least)}, which its count alone gives",
+            f"at most {min(0.0, least)}, the value for the count alone",
         )

@@ -76,8 +76,8 @@ class Received:
         if SIGNATURE in self.parts or signature:
             why = signature or "it is not JSON"
             return Check("signature", False, f"{printable(self.file(SIGNATURE))} is not a signature: {why}")
-        what = "without it there is nothing to check"
-        return Check("document", None, f"{json_name} is not there, and {what}", asked=True)
+        what = f"{json_name} is missing, and without it there is nothing to check"
+        return Check("document", None, what, asked=True)
 
 
 class _Files:
@@ -117,13 +117,13 @@ class _Archive(_Files):
                     if not base or base.startswith("._") or base == ".DS_Store":  # a folder, or what macOS adds
                         continue
                     if not report_name(base):  # a person who unpacks it could mistake it for the report's page
-                        raise ValueError(f"it also holds {printable(base, 80)}")
+                        raise ValueError(f"it also contains {printable(base, 80)}")
                     if base in self._entries:
-                        raise ValueError(f"{printable(base)} is in it twice")
+                        raise ValueError(f"it contains {printable(base)} twice")
                     self._entries[base] = entry
         names = sorted({report_name(base) for base in self._entries})
         if len(names) != 1:
-            raise ValueError(f"it holds {len(names)} reports: {listed(names)}" if names else "it holds no report")
+            raise ValueError(f"it contains {len(names)} reports: {listed(names)}" if names else "it contains no report")
         super().__init__(path.parent, names[0])
 
     def read(self, ending: str, most: int) -> bytes | None:
@@ -133,21 +133,21 @@ class _Archive(_Files):
         name, size = printable(entry.filename), entry.file_size
         if size > most:
             raise IrwmError(
-                f"{name} in the archive is far larger than any real one",
-                expected=f"at most {most}",
+                f"{name} in the archive is far larger than in any real report",
+                expected=f"at most {most} bytes",
                 found=f"{size} bytes",
                 advice=AGAIN,
             )
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise IrwmError(
-                f"{name} in the archive is encrypted, or has an unsupported compression method",
-                advice="Unpack it and choose the folder",
+                f"{name} in the archive is encrypted or uses an unsupported compression method",
+                advice="Unpack the archive and choose the folder",
             )
         try:
             with zipfile.ZipFile(self._path) as archive, archive.open(entry) as file:
                 content = file.read(size)
             if len(content) < size:
-                raise EOFError(f"{len(content)} bytes instead of {size} as listed")
+                raise EOFError(f"{len(content)} bytes instead of the {size} in the list of files")
             return content
         except (OSError, EOFError, NotImplementedError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             found = str(error) or type(error).__name__
@@ -162,16 +162,16 @@ def _look_at_the_end(file: IO[bytes]) -> None:
     """
     size = file.seek(0, os.SEEK_END)
     if size > _MOST_ARCHIVE_BYTES:
-        raise ValueError(f"it has {size} bytes; a report's archive has at most {_MOST_ARCHIVE_BYTES}")
+        raise ValueError(f"it has {size} bytes, but the archive of a report has at most {_MOST_ARCHIVE_BYTES}")
     file.seek(max(0, size - _END.size - 20))
     tail = file.read()
     if len(tail) < _END.size:
-        raise ValueError("it is no ZIP archive")
+        raise ValueError("it is not a ZIP archive")
     mark, _, _, _, entries, listing, _, comment = _END.unpack(tail[-_END.size :])
     if mark != b"PK\x05\x06" or comment or tail.startswith(_END_OF_LONG):
-        raise ValueError("it is no ZIP archive, or one with a comment or of more than 4 GB")
+        raise ValueError("it is not a ZIP archive, or it has a comment or more than 4 GB")
     if entries > _MOST_ENTRIES or listing > _MOST_LISTING:
-        raise ValueError(f"it lists {entries} files in {listing} bytes; a report has four files")
+        raise ValueError(f"its list of {entries} files has {listing} bytes, but a report has only four files")
 
 
 def receive(path: Path) -> Received | Check:
@@ -220,10 +220,10 @@ def _source(path: Path) -> _Files | Check:
         if len(names) == 1:
             return _Files(path, names[0])
         # A page or a PDF of another name counts: a person could mistake it for that of the report.
-        what = f"holds files of {len(names)} reports: {listed(names)}; name one of them" if names else "holds no report"
-        return Check("files", None, f"the folder {what}", asked=True)
+        several = f"the folder contains files of {len(names)} reports: {listed(names)}; choose one of them"
+        return Check("files", None, several if names else "the folder contains no report", asked=True)
     if not path.is_file():
-        return Check("files", None, f"there is no file {printable(path.name)}", asked=True)
+        return Check("files", None, f"there is no file named {printable(path.name)}", asked=True)
     if path.name.endswith(ARCHIVE):
         try:
             return _Archive(path)

@@ -24,8 +24,8 @@ from irwm.scheme.parameters import HEAD
 NOTHING_UNDONE = Markup("No change had to be undone")
 IN_PLACE = Markup("The suspect’s rows and columns are in the same places as the original’s.")
 OWN_COORDINATES = Markup(
-    "Answers give rows in their own coordinates, which were rotated to fit the original’s; this says nothing about the "
-    "suspect."
+    "Rows recovered from answers have their own coordinates. These were rotated to fit the original’s, which says "
+    "nothing about the suspect."
 )
 # Steps of an alignment that do this.
 _OF_ANSWERS = ("rotation", "scale")
@@ -35,31 +35,32 @@ NOT_ACQUITTED = Markup(
     "found counts, and its absence means nothing. The finding on lineage says whether the two have a common origin."
 )
 TRIED = Markup(
-    "Tokens were paired by id and by their rows’ content, and by name where both models have a tokenizer; columns were "
-    "reordered, flipped, shifted and rotated, and a map of all of them was fitted by least squares."
+    "Tokens were paired by ID, by the content of their rows and, where both models have a tokenizer, by name. Columns "
+    "were reordered, flipped, shifted and rotated. An affine map between all columns was also fitted by least squares."
 )
 TELLING = Markup(
-    "{} The tokenizers say which row is which token, so a descendant that kept the embedding would have been "
-    "recognised. A descendant with a replaced or retrained embedding would not."
+    "{} The tokenizers show which row belongs to which token, so a descendant that kept the embedding would have been "
+    "recognised. A descendant with a replaced or retrained embedding would not have been."
 ).format(TRIED)
 NOT_TELLING = Markup(
     "{} Too little is known about this suspect for the failure to mean anything: no tokenizer names its rows, its "
     "tensors’ names are unknown, or too few rows can be compared."
 ).format(TRIED)
 OWN_FINDING = Markup(
-    "This is a separate finding. A copy without the mark, or with the mark of another key, has the same origin too. "
-    "Similarity has no direction: the suspect may descend from the original, both from a third model, or the original "
-    "from the suspect."
+    "This is a separate finding. A copy without the mark, or with the mark of another key, also has the same origin. "
+    "Similarity has no direction: the suspect may descend from the original, the original from the suspect, or both "
+    "from a third model."
 )
-COMMON = Markup("The suspect and the original have a common origin, with or without a mark.")
+COMMON = Markup("The suspect and the original have a common origin, whether or not the suspect carries a mark.")
 NO_RESEMBLANCE = Markup(
-    "The embedding and the layers were compared. A model that was distilled from the original into another one gives "
+    "The embedding and the layers were compared. A different model into which the original was distilled would give "
     "the same result."
 )
 
 SMALL_MODELS = Markup(
-    "The models trained apart are small models with the original’s tokens and text. The chance says nothing about "
-    "larger models, and alone it does not say who copied from whom."
+    "The independently trained models are small, and share tokenizer and training text with the bundled models that "
+    "they were compared with. The chance says nothing about larger models, and on its own it does not show who copied "
+    "from whom."
 )
 
 
@@ -107,7 +108,7 @@ def in_place(document: schema.Report) -> Markup:
 def of_answers(heard: schema.Answers) -> Markup:
     """The amount of answers of a suspect that only answers."""
     left = heard["given"] - heard["used"]
-    more = f"; {number(left)} more contain too little" if left else ""
+    more = f"; further answers, not used because they contain too little information: {number(left)}" if left else ""
     if is_generated(heard):
         told = "each with its log-probability" if scale(heard) == GENERATED_TOKENS else "without log-probabilities"
         return _say("{} answers with {} generated tokens, {}{}", number(heard["used"]), number(heard["tokens"]), told,
@@ -121,9 +122,9 @@ def parts_read(source: schema.Source) -> Markup:
     ranges = [part for file in source["files"] for part in file["ranges"]]
     read = size(sum(part["stop"] - part["start"] for part in ranges))
     of = size(sum(file["bytes"] for file in source["files"]))
-    said = "{} of {}, in {} ranges. The numbers file has the SHA-256 and the time of each"
+    said = "{} of {}, in {} ranges. The numbers file contains the SHA-256 and the time of each range"
     if not all(file["etag"] for file in source["files"]):
-        said += ". The server states no versions, so a change of a file while it was read would not be noticed"
+        said += ". The server reports no file versions, so a change to a file during the reading would not be noticed"
     return _say(said, read, of, number(len(ranges)))
 
 
@@ -131,8 +132,8 @@ def directions(heard: schema.Answers, hidden_size: int) -> Markup:
     """In how many directions its answers vary, compared with the width of the original's head."""
     found, width = heard["directions"], number(hidden_size)
     if found is None:
-        return _say("unknown: the spectrum has no clear drop; the original’s head has {}", width)
-    return _say("{}; the original’s head has {}", number(found), width)
+        return _say("unknown, because the spectrum has no clear drop; the original’s output head has {}", width)
+    return _say("{}; the original’s output head has {}", number(found), width)
 
 
 def recognised(document: schema.Report) -> list[tuple[Markup, Markup]]:
@@ -157,8 +158,8 @@ def recognised(document: schema.Report) -> list[tuple[Markup, Markup]]:
         return [*facts, (Markup("Lost"), Markup("cannot be counted without an alignment"))]
     lost, tokens = alignment["rows_of_original_gone"], alignment["rows_of_original"]
     marked, positions = alignment["marked_rows_gone"], document["verdict"]["positions"]
-    facts.append((Markup("Lost tokens"), _lost(lost, tokens, "of the original’s")))
-    facts.append((Markup("Lost marked rows"), _lost(marked, positions, "of this key’s")))
+    facts.append((Markup("Lost tokens"), _say("{} of the original’s {}", _many(lost), number(tokens))))
+    facts.append((Markup("Lost marked rows"), _say("{} of this key’s {}", _many(marked), number(positions))))
     return facts
 
 
@@ -179,8 +180,8 @@ def place_name(place: str) -> Markup:
 def read_under(by: str, aligned: bool) -> str:
     """Under which map rows were read, of `irwm.evidence.examination.MAPS`, in words."""
     if by == LEAST_SQUARES:
-        return "through an affine map fitted by least squares, never to the rows that it reads"
-    return "through the alignment" if aligned else "through the best alignment tried, which is not confirmed"
+        return "through an affine map fitted by least squares, but never to the rows that it reads"
+    return "through the alignment" if aligned else "through the best alignment tried, which was not confirmed"
 
 
 def descent(document: schema.Report) -> tuple[Markup, list[tuple[Markup, Markup]]]:
@@ -193,16 +194,16 @@ def descent(document: schema.Report) -> tuple[Markup, list[tuple[Markup, Markup]
     similarity, needed = decimal(lineage["similarity"], 3), f"{alignment['needed_median_cosine']:g}"
     facts = [
         (Markup("Matched rows"), _say("{}{}", similarity, where)),
-        (Markup("Needed to align"), _say("{}", needed)),
+        (Markup("Required to align"), _say("{}", needed)),
         (Markup("Wrong rows"), _say("{}", decimal(wrong, 3))),
         (Markup("Attention"), attention(document)),
     ]
     if lineage["attention_decoy"] is not None:
-        facts.append((Markup("Wrong tokens"), _say("{} at most", decimal(lineage["attention_decoy"], 3))))
+        facts.append((Markup("Wrong tokens"), _say("at most {}", decimal(lineage["attention_decoy"], 3))))
     if lineage["circuits"] is not None:
         facts.append((Markup("Layers"), _say("{}", decimal(lineage["circuits"], 3))))
     if lineage["circuits_decoy"] is not None:
-        facts.append((Markup("Layers in random orders"), _say("{} at most", decimal(lineage["circuits_decoy"], 3))))
+        facts.append((Markup("Layers in random orders"), _say("at most {}", decimal(lineage["circuits_decoy"], 3))))
     said = COMMON if lineage["status"] == DERIVED else sentence(clause(lineage["reason"]))
     return said, [*facts, *_among(lineage)]
 
@@ -222,22 +223,25 @@ def chance(lineage: schema.Lineage) -> str:
     if alike:
         verb = "agrees" if alike == 1 else "agree"
         some = f"all {unrelated}" if alike == among["unrelated"] else f"{number(alike)} of the {unrelated}"
-        said = f"{some} models trained apart {verb} at least as well (p = {among['p']:.2g})"
+        said = f"{some} independently trained models {verb} at least as well (p = {among['p']:.2g})"
     else:
-        said = f"none of the {unrelated} models trained apart agrees as well (p ≤ {rounded_up(among['p'])})"
+        said = f"none of the {unrelated} independently trained models agrees as well (p ≤ {rounded_up(among['p'])})"
     if lineage["status"] == NOT_DERIVED and among["descendants"]:
-        unlike = number(among["as_unlike"]) if among["as_unlike"] else "none"
-        verb = "agree" if among["as_unlike"] > 1 else "agrees"
-        said += f"; {unlike} of the {number(among['descendants'])} damaged or disguised descendants {verb} as little"
+        descendants, unlike = number(among["descendants"]), number(among["as_unlike"])
+        if among["as_unlike"]:
+            verb = "agree" if among["as_unlike"] > 1 else "agrees"
+            said += f"; {unlike} of the {descendants} damaged or disguised descendants {verb} no better"
+        else:
+            said += f"; each of the {descendants} damaged or disguised descendants agrees better"
     said = f"same origin: {said}" if lineage["status"] == DERIVED else said
     # p ranks the rows; next to layers that agree it would contradict them.
-    said = f"by the rows alone, {said}" if lineage["circuits"] is not None else said
+    said = f"based on the rows alone, {said}" if lineage["circuits"] is not None else said
     return said[:1].upper() + said[1:]
 
 
 def clause(reason: str) -> str:
     """A lineage's reason without the numbers of the rows at its end, which are shown separately."""
-    return reason.partition(": the median row has cosine")[0]
+    return reason.partition(": the median row has a cosine")[0]
 
 
 def caveat(document: schema.Report) -> Markup:
@@ -250,7 +254,7 @@ def attention(document: schema.Report) -> Markup:
     if document["lineage"]["attention"] is not None:
         return _say("{} in layer 0", decimal(document["lineage"]["attention"], 3))
     if document["items"]["suspect"]["answers"]:
-        return Markup("not compared, because answers do not show it")
+        return Markup("not compared, because answers do not reveal it")
     if not document["alignment"]["aligned"]:
         return Markup("not compared, because tokens could not be matched")
     return Markup("could not be compared in this suspect")
@@ -264,7 +268,7 @@ def sentence(text: str) -> Markup:
 def _model(item: schema.Item, alignment: schema.Alignment) -> Markup:
     if item["heads"]:
         return _say(
-            "{}, by its tensors’ names; {} query and {} key heads of {}",
+            "{}, according to its tensors’ names; {} query heads and {} key heads of size {}",
             item["family"],
             number(item["heads"]),
             number(item["kv_heads"]),
@@ -272,13 +276,11 @@ def _model(item: schema.Item, alignment: schema.Alignment) -> Markup:
         )
     by_content = any(step["name"] == "embedding" for step in alignment["steps"])
     how = "its content, among several tensors" if by_content else "its shape or name"
-    return _say("unknown tensor names; the embedding was recognised by {}, layer 0’s attention was not", how)
+    return _say("unknown tensor names; the embedding was recognised by {}, but layer 0’s attention was not", how)
 
 
-def _lost(count: int, total: int, of: str) -> Markup:
-    if not count:
-        return _say("none {} {}", of, number(total))
-    return _say("{} {} {} are gone from the suspect", number(count), of, number(total))
+def _many(count: int) -> str:
+    return number(count) if count else "none"
 
 
 def _say(template: str, *parts: str) -> Markup:

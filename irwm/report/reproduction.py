@@ -272,7 +272,7 @@ def not_as_recorded(wrong: Sequence[Difference]) -> str:
     named = [
         f"{d.where}: recorded {printable(str(d.recorded), 60)}, found {printable(str(d.found), 60)}" for d in wrong[:12]
     ]
-    return f"run again, {len(wrong)} values differ: {in_words(named, 6)}"
+    return f"a new run gave different values ({len(wrong)}): {in_words(named, 6)}"
 
 
 def should_be(wrong: Iterable[Difference], most: int = 120) -> str:
@@ -282,7 +282,10 @@ def should_be(wrong: Iterable[Difference], most: int = 120) -> str:
         most: characters of each value.
     """
     return in_words(
-        [f"{d.where} is {printable(str(d.recorded), most)}, should be {printable(str(d.found), most)}" for d in wrong],
+        [
+            f"{d.where} is {printable(str(d.recorded), most)} but should be {printable(str(d.found), most)}"
+            for d in wrong
+        ],
         6,
     )
 

@@ -62,7 +62,7 @@ _OF_A_FINDING = (
 _ITEMS = ("claims[].original", "claims[].release", "exhibits[].item")
 _DATED = Stated(
     "the time-stamps, and which of them are relied on",
-    "only the root of an authority that you trust shows it",
+    "only the root certificate of an authority that you trust can show this",
     ("claims[].time_stamp*", "claims[].committed_utc"),
     (ROOT,),
     carries=True,
@@ -73,51 +73,51 @@ STATED = (
     VERSIONS,
     SIGNER,
     CUSTODY,
-    Stated("which claim is the signer’s", "the signer says so", ("claims[].ours",)),
+    Stated("which claim is the signer’s", "only the signer states this", ("claims[].ours",)),
     Stated(
         "the names of the models",
-        "the signer says so",
+        "only the signer states this",
         ("exhibits[].name", *(f"{place}.name" for place in _ITEMS)),
         only=(),
     ),
     Stated(
         "who the claimants are",
-        "only keys that name them as their owners show it",
+        "only keys that name the claimants as owners can show this",
         ("claims[].claimant",),
         (KEY,),
         carries=True,
     ),
     Stated(
         "the seed",
-        "a signer who tried others would not say so",
+        "a signer who tried other seeds would not say so",
         ("seed",),
         only=(CHOICES,),
         carries=True,
     ),
     _DATED,
     Stated(
-        "the keys, and the settings of their marks",
-        "only the opened keys show them",
+        "the keys and the settings of their marks",
+        "only the opened keys can show this",
         ("claims[].commitment", "claims[].owner", "claims[].recipient", "claims[].parameters*"),
         (KEY,),
         carries=True,
     ),
     Stated(
-        "which servers the models were read from, and when",
-        "only the servers show it",
+        "the servers that the models were read from, and the times",
+        "only the servers can show this",
         source_fields(*_ITEMS),
         only=(),
     ),
     Stated(
-        "the models: their files and their form",
-        "only the files show them",
+        "the files and the structure of the models",
+        "only the files can show this",
         (*item_fields(*_ITEMS), "claims[].release", "exhibits"),
         (MODELS,),
         carries=True,
     ),
     Stated(
         "the readings of each test",
-        "only the models and both keys show it",
+        "only the models and both keys can show this",
         ("outcome.tests*",),
         (MODELS, KEY),
         carries=True,
@@ -192,7 +192,7 @@ def contradictions(document: schema.Dispute, assigned: set[str] | None = None) -
     Raises:
         ReportError: a value cannot be computed from the document's.
     """
-    return contradicted(claims(document), "the dispute’s tests are incomplete", assigned)
+    return contradicted(claims(document), "the tests of the dispute are incomplete", assigned)
 
 
 def claims(document: schema.Dispute) -> Iterator[Claim]:
@@ -209,7 +209,9 @@ def claims(document: schema.Dispute) -> Iterator[Claim]:
     yield "outcome.comparisons", outcome["comparisons"], len(tests)
     due = _due(document, models)
     yield from each("the tests", [[t.claimant, t.model] for t in tests], [list(test) for test in due])
-    yield from must([(t.claimant, t.model) for t in tests] == due, "the tests", "others", "every key on every model")
+    yield from must(
+        [(t.claimant, t.model) for t in tests] == due, "the tests", "other tests", "every key on every model"
+    )
     for i, (test, recorded) in enumerate(zip(tests, outcome["tests"], strict=True)):
         where = f"outcome.tests[{i}]"
         kind, brought_by = models[test.model]

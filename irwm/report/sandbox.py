@@ -77,7 +77,7 @@ def judge_report(
         return _answer_of_child(asked | {"brought": whole}, None)
     except _EndedError as error:
         # The report was read before, so a model, or the limits of this computer, ended the process.
-        left_open = Check(EXAMINATION, None, f"could not be run again: {error}", asked=True)
+        left_open = Check(EXAMINATION, None, f"the examination could not be run again: {error}", asked=True)
         return Verification((*found.checks, left_open), found.states)
 
 
@@ -101,16 +101,16 @@ def _answer_of_child(asked: Mapping[str, object], seconds: int | None) -> Verifi
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise _EndedError(f"it kept the verifier busy for more than {seconds} seconds") from error
+        raise _EndedError(f"the verifier took more than {seconds} seconds") from error
     except OSError as error:
         return Verification((Check("files", None, f"the verifier could not be started: {error.strerror}", asked=True),))
     if ended.returncode:
         words = printable(ended.stderr.decode("utf-8", "replace").strip()[-_WORDS:], _WORDS) or str(ended.returncode)
-        raise _EndedError(f"it ended the verifier, usually because memory ran out ({words})")
+        raise _EndedError(f"the verifier ended early, usually because memory ran out ({words})")
     try:
         return from_json(json.loads(ended.stdout))
     except (ValueError, LookupError, TypeError) as error:
-        raise _EndedError("it kept the verifier from answering") from error
+        raise _EndedError("the verifier gave no valid answer") from error
 
 
 class VerificationJson(TypedDict):

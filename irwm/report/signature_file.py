@@ -136,22 +136,22 @@ def read_signature(data: bytes) -> SignedReport:
         found = ", ".join(sorted(values)) if isinstance(values, dict) else type(values).__name__
         raise ReportError("the signature file is malformed", expected=", ".join(sorted(_FIELDS)), found=found)
     if values["schema"] != {"name": SCHEMA, "version": VERSION}:
-        raise ReportError("the signature file has another schema", expected=f"{SCHEMA}, version {VERSION}")
+        raise ReportError("the signature file has an unknown schema", expected=f"{SCHEMA}, version {VERSION}")
     files, audit = values["files"], values["audit"]
     if not isinstance(files, dict) or not files or not all(_is_digest(d) for d in files.values()):
-        raise ReportError("the signature file does not name files with their SHA-256")
+        raise ReportError("the signature file does not list files with their SHA-256 hashes")
     entries = audit.get("entries") if isinstance(audit, dict) else None
     if type(entries) is not int or set(audit) != {"head", "entries"} or not _is_digest(audit["head"]):
-        raise ReportError("the signature file does not name the audit log's head and its number of entries")
+        raise ReportError("the signature file does not name the head of the audit log and the number of its entries")
     if not isinstance(values["signed_utc"], str):
-        raise ReportError("the signature file does not say when it was signed")
+        raise ReportError("the signature file does not give the time of the signature")
     body = {name: values[name] for name in values if name != "signature"}
     signature = Signature.from_dict(values["signature"])
     try:
         message = canonical_json(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise ReportError(
-            "the signature file holds values that cannot have been signed", found=printable(str(error))
+            "the signature file contains values that cannot have been signed", found=printable(str(error))
         ) from error
     return SignedReport(files, values["signed_utc"], audit["head"], entries, signature, message)
 

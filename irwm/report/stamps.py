@@ -149,25 +149,39 @@ def check(
         trusted = [stamp for stamp in _read(passed_over, roots_pem) if stamp.trusted]
         if trusted:
             proven = listed([f"{stamp.time_utc} by {stamp.authority}" for stamp in trusted])
-            what = f"the report ignores a date that your roots prove, because its signer does not trust them: {proven}"
+            what = (
+                "your root certificates prove a date that the report ignores because its signer does not trust them: "
+                f"{proven}"
+            )
             return Check(TIME_STAMP, None, what, asked=True)
     if passed_over and roots_pem is None:
-        unknown = "the report ignores a time-stamp; only the root of its authority shows whether that is right"
+        unknown = (
+            "the report ignores a time-stamp; only the root certificate of its authority can show whether that is right"
+        )
         return Check(TIME_STAMP, None, unknown)
     if not relied_on and passed_over:
-        return Check(TIME_STAMP, True, "your roots prove no time-stamp of the report, and the report relies on none")
+        return Check(
+            TIME_STAMP,
+            True,
+            "your root certificates do not verify any time-stamp in the report, and the report relies on none",
+        )
     if not relied_on:
-        return Check(TIME_STAMP, None, "the report relies on no time-stamp, so no root is needed", asked=True)
+        return Check(
+            TIME_STAMP, None, "the report relies on no time-stamp, so no root certificate is needed", asked=True
+        )
     stamps = _read(relied_on, roots_pem)
     dated = listed([f"{stamp.time_utc} by {stamp.authority}, policy {stamp.policy}" for stamp in stamps])
-    fits = f"signed for this commitment in answer to this request, {dated}"
+    fits = f"signed for this commitment in response to this request: {dated}"
     if roots_pem is None:
-        unknown = "it is not known whether that authority can be trusted, because anyone can run one: give its root"
+        unknown = (
+            "it is not known whether this authority can be trusted, because anyone can run one; "
+            "provide its root certificate"
+        )
         return Check(TIME_STAMP, None, f"{fits}; {unknown}")
     unknown = listed([stamp.authority for stamp in stamps if not stamp.trusted])
     if unknown:
-        return Check(TIME_STAMP, False, f"no certificate leads from {unknown} to a root that was given")
-    return Check(TIME_STAMP, True, f"{fits}; its certificate leads to a root that was given")
+        return Check(TIME_STAMP, False, f"no certificate leads from {unknown} to a root certificate that you provided")
+    return Check(TIME_STAMP, True, f"{fits}; its certificate leads to a root certificate that you provided")
 
 
 def _read(sections: Sequence[schema.TimeStamp], roots_pem: bytes | None) -> list[Timestamp]:
@@ -201,7 +215,7 @@ def _decoded(name: str, lines: Sequence[str]) -> bytes:
             raise ValueError(f"more than {most // 57 + 1} lines")
         data = base64.b64decode("".join(lines), validate=True)
     except ValueError as error:
-        raise ReportError(f"the time-stamp's {name} is not base64", found=printable(str(error), 120)) from error
+        raise ReportError(f"the time-stamp's {name} is not valid base64", found=printable(str(error), 120)) from error
     if len(data) > most or _lines(data) != lines:
-        raise ReportError(f"the time-stamp's {name} is too large or not canonical", expected=f"{most} bytes")
+        raise ReportError(f"the time-stamp's {name} is too large or not canonical", expected=f"at most {most} bytes")
     return data

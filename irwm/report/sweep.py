@@ -86,8 +86,8 @@ def from_json(data: bytes) -> schema.Sweep:
         (SCHEMA, VERSION),
         schema.Sweep,
         "the overview of this sweep cannot be read",
-        "the overview of this sweep is of another version",
-        advice="Run it again",
+        "the overview of this sweep has a different version",
+        advice="Run the sweep again",
     )
 
 
@@ -132,7 +132,9 @@ def outcome(row: schema.SweepRow) -> str:
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     if row["rests_on"] == "tracing":
         alone = len(names) == 1 and row["copies_estimated"] is not None and is_one_copy(row["copies_estimated"])
-        return f"made from the {'copy' if len(names) == 1 else 'copies'} of {shown}{'' if alone else ', at least'}"
+        if alone:
+            return f"made from the copy of {shown}"
+        return f"made from at least the {'copy' if len(names) == 1 else 'copies'} of {shown}"
     return f"carries the mark of {shown}"
 
 

@@ -16,27 +16,31 @@ from irwm.report.value_states import Stated
 # The inputs of an overview; all other values follow from them and from its reports, which have their own inputs.
 STATED = (
     VERSIONS,
-    Stated("the folder’s name, and the case", "the signer says so", ("folder", "case_id")),
+    Stated("the folder’s name, and the case", "only the signer states this", ("folder", "case_id")),
     Stated(
-        "the suspects, and what was left out of the folder",
-        "only the folder shows it",
+        "the suspects, and the parts of the folder that were left out",
+        "only the folder can show this",
         ("suspects", "refused*", "too_deep*", "cut", "rows[].path"),
         (FOLDER,),
         carries=True,
     ),
     Stated(
-        "why suspects could not be examined",
-        "only the same suspects, opened again, show it",
+        "the reasons why suspects could not be examined",
+        "only opening the same suspects again can show this",
         ("rows[].error", "rows[].error.problem"),
         (FOLDER,),
         carries=True,
     ),
-    Stated("the details of these reasons", "they may name paths on the signer’s computer", ("rows[].error*",)),
-    Stated("names, sizes and times of the suspects’ files", "only the files show them", ("rows[].stamp*",)),
-    Stated("how many keys there were to try", "only their owner can show it", ("keys_held",)),
+    Stated("the details of these reasons", "they may contain paths on the signer’s computer", ("rows[].error*",)),
+    Stated(
+        "the names, sizes and modification times of the suspects’ files",
+        "only the files can show this",
+        ("rows[].stamp*",),
+    ),
+    Stated("the number of keys available to try", "only the owner of the keys can show this", ("keys_held",)),
     Stated(
         "the keys that were tried",
-        "only the opened keys show them",
+        "only the opened keys can show this",
         ("keys_sha256",),
         (KEY,),
         carries=True,
@@ -80,7 +84,7 @@ def claims(document: schema.Sweep, reports: Mapping[str, bytes]) -> Iterator[Cla
     yield from within("suspects", suspects, len(rows))
     yield "complete", document["complete"], len(rows) == suspects
     paths = [row["path"] for row in rows]
-    yield from must(len(set(paths)) == len(paths), "rows", paths, "every suspect once")
+    yield from must(len(set(paths)) == len(paths), "rows", paths, "a list in which each suspect occurs once")
     for i, row in enumerate(rows):
         where = f"rows[{i}]"
         yield f"{where}.json", row["json"], json_name(row["path"])

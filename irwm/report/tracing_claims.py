@@ -48,7 +48,8 @@ def claims(document: schema.Report, found: schema.Tracing) -> Iterator[Claim]:
     yield from _others(found)
     yield from _marks(document, found)
     of_text = is_generated(document["items"]["suspect"]["answers"])
-    yield from must(is_of_text(found) == of_text, "tracing.by", found["by"], "a map of rows, or a weighting of tokens")
+    known_by = "a map of rows or, for generated text, a weighting of tokens"
+    yield from must(is_of_text(found) == of_text, "tracing.by", found["by"], known_by)
     alone = found["tensors_read"] == document["evaluation"]["tensors_read"] == 1 and found["place"] == document["place"]
     alone = alone and not of_text
     if alone:  # then both use the only alignment
@@ -83,14 +84,16 @@ def _order(found: schema.Tracing) -> Iterator[Claim]:
     """The strongest first, recipients without a z last; every key once."""
     strength = [math.inf if row["z"] is None else -row["z"] for row in found["ranked"]]
     for i, (one, other) in enumerate(pairwise(strength), 1):
-        yield from must(one <= other, f"tracing.ranked[{i}].z", found["ranked"][i]["z"], "not above the one before it")
+        yield from must(
+            one <= other, f"tracing.ranked[{i}].z", found["ranked"][i]["z"], "no larger than the value before it"
+        )
     keys = [row["commitment"] for row in found["ranked"]]
-    yield from must(len(set(keys)) == len(keys), "tracing.ranked", keys, "every key once")
+    yield from must(len(set(keys)) == len(keys), "tracing.ranked", keys, "a list in which each key occurs once")
     most = 10 * DECOYS  # bounded, because each is traced again
     yield from must(len(found["decoys"]) <= most, "tracing.decoys", len(found["decoys"]), f"at most {most}")
     decoys = [z for z in found["decoys"] if z is not None]
     for i, (one, other) in enumerate(pairwise(decoys), 1):
-        yield from must(one >= other, f"tracing.decoys[{i}]", other, "not above the one before it")
+        yield from must(one >= other, f"tracing.decoys[{i}]", other, "no larger than the value before it")
 
 
 def _rows(found: schema.Tracing, most: int) -> Iterator[Claim]:
@@ -159,6 +162,10 @@ def allowed(where: str, word: schema.Word, risk: float) -> Iterator[Claim]:
     """A verdict by the rank rule, and the odds that it requires; "inconclusive" has other reasons too."""
     yield from must(risk <= 0.0, f"{where}.log10_risk", risk, "at most 0")
     if word == FOUND:
-        yield from must(risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"not found at 10^{risk:.1f}")
+        yield from must(
+            risk <= FOUND_LOG10_RISK, f"{where}.verdict", word, f"other than “found” at odds of 10^{risk:.1f}"
+        )
     if word == NOT_FOUND:
-        yield from must(risk > FOUND_LOG10_RISK, f"{where}.verdict", word, f"found at 10^{risk:.1f}")
+        yield from must(
+            risk > FOUND_LOG10_RISK, f"{where}.verdict", word, f"other than “not found” at odds of 10^{risk:.1f}"
+        )

@@ -1,4 +1,4 @@
-"""The sentences about recipients. A name is given only together with the odds of naming anyone who had no part."""
+"""The sentences about recipients. A name is given only together with the odds of naming anyone uninvolved."""
 
 from __future__ import annotations
 
@@ -18,47 +18,53 @@ ONE_COPY = 1.25
 METHOD = (
     "In addition to its mark, each recipient’s copy has faint noise in all other rows of the embedding. The place and "
     "the sign of this noise follow from that recipient’s key alone. The differences between the suspect and the "
-    "original are added up with each recipient’s signs. For a copy that had no part in the suspect, the signs are like "
-    "tosses of a fair coin, and the sum (z, in units of its own deviation) stays near 0. For a copy that had a part, "
-    "z grows with the square root of the numbers compared, for any number of mixed copies."
+    "original are added up with each recipient’s signs. For a copy that was not used for the suspect, the signs are "
+    "like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a copy that was used, z "
+    "grows with the square root of the number of values compared, however many copies were mixed."
 )
 METHOD_OF_TEXT = (
     "Each recipient’s copy has faint noise in all rows of its embedding and output head. The place and the sign of "
     "this noise follow from that recipient’s key alone. The gradient of the likelihood of the generated tokens, "
     "computed on the original, is added up with each recipient’s signs. For a copy that generated none of the tokens, "
-    "the signs are like tosses of a fair coin, and the sum (z, in units of its own deviation) stays near 0. For a copy "
-    "that generated them, z usually grows with their number. Each recipient has the largest z of all places and "
-    "weightings."
+    "the signs are like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a copy that "
+    "generated them, z usually grows with their number. The z reported for each recipient is the largest over all "
+    "places and weightings."
 )
 NOT_INNOCENCE_OF_TEXT = (
-    "The odds above are a chance under the second proposition. They are not the chance that this proposition is true. "
-    "If no one is named, the answers show nothing about anyone, because few tokens or a changed copy look the same."
+    "The odds above are the chance of such a result if the second proposition is true. They are not the chance that "
+    "this proposition is true. If no one is named, the answers show nothing about anyone, because too few tokens or a "
+    "changed copy would give the same result."
 )
 BOUND = (
-    "A recipient is named only if the odds of naming anyone who had no part, over all keys tried and all tensors "
-    "together, are at most one in a million. This is a bound, not an estimate: it holds for every sum of fair random "
-    "signs (Hoeffding; Bentkus and Dzindzalieta), for any numbers in the suspect."
+    "A recipient is named only if the odds of naming anyone whose copy was not used, over all keys tried and all "
+    "tensors together, are at most one in a million. This is a bound, not an estimate: it holds for every sum of fair "
+    "random signs (Hoeffding; Bentkus and Dzindzalieta), whatever numbers the suspect contains."
 )
-ERROR_RATE = f"{BOUND} The risk includes that of the rank rule below: every p of either is corrected for both."
+ERROR_RATE = (
+    f"{BOUND} The risk includes that of the rank rule below: every p-value of both methods is corrected for both."
+)
 MEASURED = (
-    "In addition, recipients who were never issued a copy (decoys) were scored in the same way; they are shown with "
+    "In addition, recipients who were never issued a copy (decoys) were scored in the same way. They are shown with "
     "the others."
 )
 ESTIMATE = (
-    "The weights, and the number of copies computed from them, assume that only marked copies were averaged. Taking a "
-    "median or a maximum, pasting, a share of the unmarked original, or a copy subtracted from others shifts them. "
-    "The names do not depend on them."
+    "The weights, and the number of copies computed from them, assume that only marked copies were averaged. They "
+    "shift if a median or a maximum was taken, parts were pasted, the unmarked original was mixed in, or a copy was "
+    "subtracted from others. Which recipients are named does not depend on them."
 )
 LIMITATIONS = (
-    "That a recipient is not named does not show that they had no part. Their copy may have had a small weight, or its "
-    "contribution may have been changed beyond recognition.",
+    "If a recipient is not named, this does not show that their copy was not used. The copy may have had a small "
+    "weight, or its contribution may have been changed beyond recognition.",
     ESTIMATE,
-    "The odds of tracing assume that the signs of the noise were secret. They say nothing if the keys were published, "
-    "or if the maker of the suspect knew them: then the noise of any recipient could have been written into it.",
+    "The odds of tracing assume that the signs of the noise were secret. They mean nothing if the keys were published, "
+    "or if the maker of the suspect knew them, because the noise of any recipient could then have been written into "
+    "the suspect.",
     "An owner who tried many secrets in advance could find one under which a chosen recipient reaches a z of about 6 "
-    "by chance. A commitment to the key that is dated before the copies were issued and counted rules this out.",
+    "by chance. A commitment to the key rules this out if it was dated before the copies were issued and counted.",
 )
-COMPARED = "The corrected odds say how often any recipient who had no part would reach this z."
+COMPARED = (
+    "Each row’s corrected odds say how often any recipient whose copy was not used would reach the z in that row."
+)
 
 
 def is_of_text(found: schema.Tracing) -> bool:
@@ -96,15 +102,15 @@ def sentence(found: schema.Tracing) -> str:
     alone = found["named"] == 1 and copies is not None and is_one_copy(copies)
     made = whose_copies(found)
     if is_of_text(found):
-        return f"{made[:1].upper()}{made[1:]} had a part in the answers. {wrong_name(found['log10_risk'] or 0.0)}"
+        return f"{made[:1].upper()}{made[1:]} contributed to the answers. {wrong_name(found['log10_risk'] or 0.0)}"
     if not alone and copies is not None:
         made = f"at least {made} (about {max(found['named'], round(copies))} copies in all)"
     return f"The suspect was made from {made}. {wrong_name(found['log10_risk'] or 0.0)}"
 
 
 def wrong_name(log10_risk: float) -> str:
-    """The odds of naming someone who had no part, as a sentence."""
-    return f"The odds of naming anyone who had no part: less than 1 in {power(log10_risk)}."
+    """The odds of naming someone whose copy was not used, as a sentence."""
+    return f"The odds of naming anyone whose copy was not used are less than 1 in {power(log10_risk)}."
 
 
 def power(log10_risk: float) -> str:
@@ -123,26 +129,26 @@ def named_reason(found: schema.Tracing) -> str:
     """Why the verdict is "found" where it rests on tracing."""
     named = [each for each in found["ranked"] if each["named"]]
     weakest = min(each["z"] for each in named if each["z"] is not None)
-    whose = "one recipient’s copy is" if len(named) == 1 else f"{len(named)} recipients’ copies is"
+    whose = "one recipient’s copy" if len(named) == 1 else f"{len(named)} recipients’ copies"
     return (
-        f"Noise of {whose} in the suspect: the weakest has z = {weakest:.1f} where {found['z_needed']:.1f} is needed"
-        f"{_decoys(found)}; {_paid(found)}"
+        f"The noise of {whose} is in the suspect, with a z of at least {weakest:.1f}. The z required is "
+        f"{found['z_needed']:.1f}{_decoys(found)}. {_paid(found)}"
     )
 
 
 def mark_by_itself(finding: Finding) -> str:
     """The result of the rank rule for the likeliest recipient's mark if it is not found."""
     return (
-        f"the mark of the likeliest recipient alone reads {finding.verdict} ({finding.count} of {finding.present} "
-        f"positions); mixing copies weakens a mark, and the verdict rests on the noise"
+        f"on its own, the mark of the likeliest recipient gives the verdict {finding.verdict} ({finding.count} of "
+        f"{finding.present} positions); mixing copies weakens a mark, and the verdict rests on the noise"
     )
 
 
 def in_between(log10_risk: float) -> str:
     """Why no recipient is named although not all of them are dismissed."""
     return (
-        "The noise is too weak to name a recipient and too strong to dismiss all of them: if none of them had a part, "
-        f"a z this large occurs once in {power(log10_risk)} examinations."
+        "The noise is too weak to name a recipient and too strong to dismiss all of them: if none of their copies was "
+        f"used, a z this large occurs once in {power(log10_risk)} examinations."
     )
 
 
@@ -163,7 +169,7 @@ def nobody_named(found: schema.Tracing) -> str:
         if not found["aligned"]:
             return "tracing by noise names nobody: no row could be compared"
         return "tracing by noise names nobody: the suspect’s embedding equals the original’s"
-    return f"tracing by noise names nobody: {counted(found['keys_tried'], 'key')} tried"
+    return f"tracing by noise names nobody ({counted(found['keys_tried'], 'key')} tried)"
 
 
 def read_by_rule(found: schema.Tracing) -> str:
@@ -177,7 +183,7 @@ def read_by_rule(found: schema.Tracing) -> str:
         return f"The rank rule was applied to all {number(all_of)} keys."
     return (
         f"The rank rule was applied to {number(read)} of {number(all_of)} keys, those with the largest z. Its "
-        f"odds are still corrected for all of them."
+        f"odds are still corrected for all keys."
     )
 
 
@@ -189,10 +195,10 @@ def corrections(found: schema.Tracing) -> str:
     maps = "the weightings of the tokens" if is_of_text(found) else "the maps under which the rows are read"
     factor += f"; × {found['maps']} for {maps}"
     if found["places"] > 1:
-        factor += f"; × {found['places']} for the places that are searched for noise, embedding and output head"
-    factor += f"; × {found['forms']} for the forms of evidence, mark and fingerprint"
+        factor += f"; × {found['places']} for the places that are searched for noise (embedding and output head)"
+    factor += f"; × {found['forms']} for the forms of evidence (mark and fingerprint)"
     if found["looks"] > 1:
-        factor += f"; × {found['looks']} for a first pass on some rows before all were compared"
+        factor += f"; × {found['looks']} for a first pass over some rows before all rows were compared"
     return f"{factor} (Bonferroni)"
 
 
@@ -200,7 +206,7 @@ def rows_compared(found: schema.Tracing) -> str:
     """How many rows each z was computed from."""
     if found["first_pass_rows"] >= found["rows"]:
         return f"{number(found['rows'])} for every recipient"
-    return f"{number(found['first_pass_rows'])} for all, {number(found['rows'])} for the likeliest"
+    return f"{number(found['first_pass_rows'])} for all recipients, {number(found['rows'])} for the likeliest"
 
 
 def propositions(found: schema.Tracing) -> list[str]:
@@ -209,24 +215,27 @@ def propositions(found: schema.Tracing) -> list[str]:
     each = " each" if found["named"] > 1 else ""
     if is_of_text(found):
         return [
-            f"{which[:1].upper()}{which[1:]}{each} had a part in the answers, directly or after changes.",
-            "At least one of those named had no part. The answers were made without that copy, and their agreement "
-            "with that recipient’s noise is chance.",
+            f"{which[:1].upper()}{which[1:]}{each} contributed to the answers, directly or after changes.",
+            "At least one copy named in the first proposition did not contribute. The answers were made without that "
+            "copy, and their agreement with its noise is due to chance.",
         ]
     return [
-        f"{which[:1].upper()}{which[1:]}{each} had a part in the suspect’s embedding, directly or after changes.",
-        "At least one of those named had no part. The suspect is unrelated or was made without that copy, and its "
-        "agreement with that recipient’s noise is chance.",
+        f"{which[:1].upper()}{which[1:]}{each} contributed to the suspect’s embedding, directly or after changes.",
+        "At least one copy named in the first proposition did not contribute. The suspect is unrelated or was made "
+        "without that copy, and its agreement with the noise of that copy is due to chance.",
     ]
 
 
 def _decoys(found: schema.Tracing) -> str:
     most = found["z_of_decoys"]
-    return (
-        "" if most is None else f" and {number(len(found['decoys']))} decoys reach {most:.1f} at most".replace("-", "−")
-    )
+    if most is None:
+        return ""
+    return f", and the largest z of {counted(len(found['decoys']), 'decoy')} is {most:.1f}".replace("-", "−")
 
 
 def _paid(found: schema.Tracing) -> str:
-    among = f"over all {number(found['keys_tried'])} keys " if found["keys_tried"] > 1 else ""
-    return f"{among}a wrong name is given less than once in {power(found['log10_risk'] or 0.0)} such examinations."
+    odds = power(found["log10_risk"] or 0.0)
+    if found["keys_tried"] == 1:
+        return f"A recipient is wrongly named in fewer than 1 in {odds} such examinations."
+    keys = number(found["keys_tried"])
+    return f"Over all {keys} keys, a recipient is wrongly named in fewer than 1 in {odds} such examinations."

@@ -16,12 +16,17 @@ from pathlib import Path
 FONTS = Path(__file__).with_name("fonts")
 # Semibold has its own family name.
 SANS, BOLD, MONO, FALLBACK = "IBM Plex Sans", "IBM Plex Sans SmBld", "IBM Plex Mono", "DejaVu Sans"
+# The Simplified Chinese characters of GB 2312, from IBM Plex Sans SC.
+CHINESE, CHINESE_BOLD = "IRWM Sans SC", "IRWM Sans SC SmBld"
+_CHINESE_FILE = FONTS / "IRWMSansSC-Regular.ttf"
 _SANS_FILE = FONTS / "IBMPlexSans-Regular.ttf"
 _FILES = (
     _SANS_FILE,
     FONTS / "IBMPlexSans-SemiBold.ttf",
     FONTS / "IBMPlexSans-Italic.ttf",
     FONTS / "IBMPlexMono-Regular.ttf",
+    _CHINESE_FILE,
+    FONTS / "IRWMSansSC-SemiBold.ttf",
 )
 # Classes of characters that are laid out from right to left, or that may turn digits around.
 _TURNING = frozenset(("R", "AL", "AN"))
@@ -51,7 +56,7 @@ def _covered() -> frozenset[str]:
     from fontTools.ttLib import TTFont
 
     known: set[int] = set()
-    for path in (_SANS_FILE, _fallback()):
+    for path in (_SANS_FILE, _CHINESE_FILE, _fallback()):
         with TTFont(path, lazy=True) as font:
             known |= set(font.getBestCmap())
     return frozenset(c for c in map(chr, known) if unicodedata.bidirectional(c) not in _TURNING)

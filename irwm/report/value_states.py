@@ -47,11 +47,11 @@ class Stated:
 
 
 # A value that no claim assigns and no group lists: the report says something that this program does not know.
-UNKNOWN = "values that this program does not know"
+UNKNOWN = "values that this program does not recognise"
 # A report of a lab with hundreds of rows has about ten thousand values of a few hundred fields. The states of more than
 # these values are not computed, and then the report is not established.
 MOST_VALUES, MOST_FIELDS = 500_000, 2_000
-MORE = Stated("more values than any report has", f"only {MOST_VALUES} are checked", (), carries=True)
+MORE = Stated("more values than any report has", f"only the first {MOST_VALUES} are checked", (), carries=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def states(
         elif state == STATED and group is not None:
             left.add(group)
         weakest[name] = min(state, weakest.get(name, state), key=order.index)
-    rest = (Stated(UNKNOWN, "no claim of a report is about them", tuple(unknown), carries=True),) if unknown else ()
+    rest = (Stated(UNKNOWN, "this program has no check for them", tuple(unknown), carries=True),) if unknown else ()
     by_state = {state: tuple(name for name, each in weakest.items() if each == state) for state in reversed(order)}
     return States(by_state, (*(group for group in groups if group in left), *rest, *more))
 

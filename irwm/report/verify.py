@@ -156,7 +156,7 @@ def _own(report: Received, document: Any, kind: str, reports: Mapping[str, bytes
     def compared(name: str, compare: Callable[[bytes | None], Check]) -> Check:
         ending = ".html" if name == "page" else ".pdf"
         if (why := report.unread.get(ending)) is not None:
-            return Check(name, False, f"it could not be read: {why}")
+            return Check(name, False, f"the file could not be read: {why}")
         return of_document(name, lambda: compare(report.parts.get(ending)))
 
     checks = [
@@ -205,12 +205,12 @@ def _document(report: Received) -> tuple[Any, Check]:
     """The document, of the type of its kind, or None, and the check of its form."""
     name = printable(report.file(".json"))
     if ".json" not in report.parts:
-        why = report.unread.get(".json", "it is not there")
+        why = report.unread.get(".json", "the file is missing")
         return None, Check("document", None, f"{name} could not be read: {why}", asked=True)
     if report.refused:
         return None, Check("document", False, f"{name} is not a report: {report.refused}")
     if report.schema not in _READ:
-        what = f"it is a file of the form {printable(report.schema)}"
+        what = f"its schema is {printable(report.schema)}"
         return None, Check("document", None, f"{name} is not a report: {what}", asked=True)
     data = report.parts[".json"]
     try:
@@ -218,11 +218,11 @@ def _document(report: Received) -> tuple[Any, Check]:
     except IrwmError as error:
         return None, Check("document", False, f"{name}: {said(error)}")
     if not _as_written(document, data):
-        what = "is not byte for byte as this program writes it, so another program wrote it again"
-        return document, Check("document", False, f"{name} {what}")
+        what = f"{name} is not, byte for byte, what this program writes, so another program has rewritten it"
+        return document, Check("document", False, what)
     schema = document["schema"]
     return document, Check(
-        "document", True, f"{name} is a report, schema {schema['name']}, version {schema['version']}"
+        "document", True, f"{name} is a report with schema {schema['name']}, version {schema['version']}"
     )
 
 
@@ -242,10 +242,9 @@ def _files(report: Received, signed: SignedReport | None, of_signature: Sequence
     there = [report.file(ending) for ending in PARTS if ending in report.parts]
     if signed is None:
         missing = [report.file(e) for e in PARTS if e not in report.parts and e not in report.unread]
-        note = f"; {listed(missing)} not there" if missing else ""
-        text = (
-            f"there: {listed(there)}{note}. No signature names their hashes" if there else "none of its files is there"
-        )
+        note = f"; missing: {listed(missing)}" if missing else ""
+        text = f"present: {listed(there)}{note}. No signature contains their hashes"
+        text = text if there else "none of the report’s files is present"
         return Check("files", False if wrong else None, "; ".join(wrong) or text)
     for name, digest in signed.files.items():
         ending = name.removeprefix(report.name)
@@ -253,16 +252,16 @@ def _files(report: Received, signed: SignedReport | None, of_signature: Sequence
         if ending in report.unread and name == report.file(ending):
             continue
         if data is None:
-            wrong.append(f"{printable(name)}, which was signed, is not there")
+            wrong.append(f"{printable(name)} was signed but is missing")
         elif hashlib.sha256(data).hexdigest() != digest:
             wrong.append(f"{printable(name)} is not the file that was signed: its SHA-256 differs")
-    wrong += [f"{printable(name)} was not among the files signed" for name in there if name not in signed.files]
+    wrong += [f"{printable(name)} is not among the signed files" for name in there if name not in signed.files]
     if not there and not report.unread:
-        none = "none of the files that were signed is there"
+        none = "none of the signed files is present"
         return Check("files", None, f"{none}: {listed(sorted(signed.files))}", asked=True)
     if wrong:
         return Check("files", False, "; ".join(wrong))
-    return Check("files", True, f"{listed(sorted(signed.files))}: each has the SHA-256 that the signature names")
+    return Check("files", True, f"{listed(sorted(signed.files))}: each file has the SHA-256 in the signature")
 
 
 def _signed(report: Received, document: Any, identity: str | None) -> tuple[SignedReport | None, list[Check]]:
@@ -274,10 +273,10 @@ def _signed(report: Received, document: Any, identity: str | None) -> tuple[Sign
             return None, [Check("signature", False, f"the signature cannot be read: {report.unread[SIGNATURE]}")]
         name = printable(report.file(SIGNATURE))
         if status.get("signed"):
-            return None, [Check("signature", False, f"the report says that it is signed, but {name} is not there")]
+            return None, [Check("signature", False, f"the report says that it is signed, but {name} is missing")]
         if identity is not None:
             return None, [
-                Check("signature", False, f"signed by {identity[:16]}… was expected, but {name} is not there")
+                Check("signature", False, f"a signature by {identity[:16]}… was expected, but {name} is missing")
             ]
         return None, [Check("signature", None, "the report is not signed, so anyone could have made or changed it")]
     try:
@@ -292,7 +291,11 @@ def _signed(report: Received, document: Any, identity: str | None) -> tuple[Sign
         return signed, [*passed, Check(name, False, said(error))]
     when = printable(signed.signed_utc, 40)
     checks = [
-        Check("signature", True, f"valid for the hashes that it lists, made on {when} (by the signer’s clock)"),
+        Check(
+            "signature",
+            True,
+            f"the signature is valid for the hashes in it, and was made on {when} according to the signer’s clock",
+        ),
         _chain(signed),
     ]
     # An overview of a sweep does not mention its signature, and neither does a missing document.
@@ -303,34 +306,37 @@ def _signed(report: Received, document: Any, identity: str | None) -> tuple[Sign
 def _chain(signed: SignedReport) -> Check:
     count = len(signed.signature.certificates)
     if not count:
-        return Check("certificates", True, "signed by the vault’s first key itself, so no certificate is needed")
-    steps = "one certificate leads" if count == 1 else f"{count} certificates lead"
-    return Check("certificates", True, f"{steps} from the vault’s first key to the one that signed")
+        return Check("certificates", True, "the vault’s first key made the signature, so no certificate is needed")
+    one = "one certificate leads from the vault’s first key to the signing key"
+    several = f"{count} certificates lead from the vault’s first key to the signing key"
+    return Check("certificates", True, one if count == 1 else several)
 
 
 def _identity(
     first: str, expected: str | None, custody: Mapping[str, object], signed: SignedReport, announced: bool | None
 ) -> Iterator[Check]:
     if expected is not None and expected.strip().lower() != first:
-        yield Check("identity", False, f"signed by {first}, not by {printable(expected, 80)}, which was expected")
+        yield Check("identity", False, f"signed by {first}, but {printable(expected, 80)} was expected")
     elif announced and custody.get("identity") != first:
         named = printable(str(custody.get("identity")), 80)
-        yield Check("identity", False, f"the report says it is signed by {named}, but the signature is of {first}")
+        yield Check("identity", False, f"the report says it is signed by {named}, but the signature is by {first}")
     elif expected is not None:
         yield Check("identity", True, f"signed by {first}, as expected")
     else:
         yield Check(
             "identity",
             None,
-            f"signed by {first}; the owner of this key is not known here: compare it with the published key",
+            f"signed by {first}; this program cannot tell who owns this key, so compare it with the published key",
         )
     log = (custody.get("audit_head"), custody.get("audit_entries"))
     if announced is False:
-        yield Check("custody", False, "the report says that it is not signed, but it has a signature file")
+        yield Check("custody", False, "the report says that it is not signed, but there is a signature file")
     elif announced and log != (signed.audit_head, signed.audit_count):
-        yield Check("custody", False, "report and signature name different states of the audit log")
+        yield Check("custody", False, "the report and the signature name different states of the audit log")
     elif announced:
-        yield Check("custody", True, f"report and signature name the same audit log, {signed.audit_count} entries")
+        yield Check(
+            "custody", True, f"the report and the signature name the same audit log, up to entry {signed.audit_count}"
+        )
 
 
 def _numbers(document: Any, kind: str, reports: Mapping[str, bytes], assigned: set[str]) -> Check:
@@ -338,23 +344,25 @@ def _numbers(document: Any, kind: str, reports: Mapping[str, bytes], assigned: s
     if kind == dispute.SCHEMA:
         wrong = rulings.contradictions(document, assigned)
         good = "every ruling follows from the tests and dates in the document"
-        return _follow("rulings", wrong, good, "do not follow from the tests and dates")
+        return _follow("rulings", wrong, good, "some values do not follow from the tests and dates")
     if kind == lab.SCHEMA:
         # The catalogue of attacks takes a second to load.
         from irwm.report import lab_claims
 
         wrong = lab_claims.contradictions(document, assigned)
-        good = "every chance follows from the readings, and every attack is in the catalogue"
+        good = "every probability follows from the readings, and every attack is in the catalogue"
     elif kind == sweep.SCHEMA:
         wrong = sweep_claims.contradictions(document, reports, assigned)
         gone = sweep_claims.missing(document, reports)
         if gone and not wrong:
-            return Check("numbers", None, f"these reports are not next to the overview: {listed(gone)}", asked=True)
-        good = f"every row agrees with its report, and the numbers of each of {len(reports)} reports agree"
+            return Check(
+                "numbers", None, f"these reports are missing from the overview’s folder: {listed(gone)}", asked=True
+            )
+        good = f"every row agrees with its report, and each report’s numbers are consistent (reports: {len(reports)})"
     else:
         wrong = consistency.contradictions(document, assigned)
-        good = "every chance in the document follows from its ranks and settings"
-    return _follow("numbers", wrong, good, "contradict one another")
+        good = "every probability in the document follows from the ranks and settings"
+    return _follow("numbers", wrong, good, "some values contradict one another")
 
 
 def _follow(name: str, wrong: Sequence[Difference], good: str, bad: str) -> Check:

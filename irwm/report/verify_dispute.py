@@ -30,7 +30,11 @@ def resolved_again(document: schema.Dispute, brought: Brought) -> list[Check]:
     if not brought.examines:
         return [
             settled,
-            Check(EXAMINATION, None, "not run again, which needs every model of the dispute and both keys"),
+            Check(
+                EXAMINATION,
+                None,
+                "the tests were not run again, because that needs every model in the dispute and both keys",
+            ),
         ]
     if given:
         checks.append(guarded(MODELS, partial(_check_models, document, models), asked=True))
@@ -63,9 +67,11 @@ def _check_choices(document: schema.Dispute) -> Check:
     if document["seed"] != WAY["seed"]:
         seed = printable(str(document["seed"]), 40)
         return Check(
-            CHOICES, None, f"the signer chose seed {seed} instead of {WAY['seed']}, perhaps the best of several"
+            CHOICES,
+            None,
+            f"the signer used seed {seed} instead of {WAY['seed']}, and may have chosen the best of several results",
         )
-    return Check(CHOICES, True, "the seed is the one that the method fixes")
+    return Check(CHOICES, True, "the seed is the one that the method prescribes")
 
 
 def _items(document: schema.Dispute) -> Iterator[tuple[str, schema.Item]]:
@@ -95,10 +101,10 @@ def _check_models(document: schema.Dispute, models: Mapping[str, Checkpoint]) ->
         f"{where}: {what}" for where, item in items if where in models for what in wrong_in_item(item, models[where])
     ]
     if wrong:
-        return Check(MODELS, False, f"a model given is not the one examined: {listed(wrong)}")
+        return Check(MODELS, False, f"a model that was provided is not the one that was examined: {listed(wrong)}")
     if missing:
-        return Check(MODELS, None, f"none of the models given has the embedding of {listed(missing)}", asked=True)
-    return Check(MODELS, True, f"all {len(items)} models are those that were examined")
+        return Check(MODELS, None, f"none of the models provided has the embedding of {listed(missing)}", asked=True)
+    return Check(MODELS, True, f"all {len(items)} models are the ones that were examined")
 
 
 def _check_keys(document: schema.Dispute, keys: Mapping[str, Key]) -> Check:
@@ -113,10 +119,10 @@ def _check_keys(document: schema.Dispute, keys: Mapping[str, Key]) -> Check:
         named += not_as_described(claim["parameters"], plain(key.parameters.to_dict()))
         wrong += [f"claims[{i}]: {each}" for each in named]
     if wrong:
-        return Check(KEY, False, f"the report describes a key differently from the key itself: {listed(wrong)}")
+        return Check(KEY, False, f"the report’s description of a key differs from the key itself: {listed(wrong)}")
     if missing:
-        return Check(KEY, None, f"the keys that were committed to in {listed(missing)} are not given", asked=True)
-    return Check(KEY, True, "the keys are those that the report is about, with the same names and settings")
+        return Check(KEY, None, f"the keys to the commitments in {listed(missing)} were not provided", asked=True)
+    return Check(KEY, True, "the keys are the ones that the report is about, with the same names and settings")
 
 
 def _check_claimants(document: schema.Dispute, keys: Mapping[str, Key]) -> Check:
@@ -126,12 +132,14 @@ def _check_claimants(document: schema.Dispute, keys: Mapping[str, Key]) -> Check
         key = keys.get(claim["commitment"])
         if key is None or printable(key.owner) != printable(claim["claimant"]):
             owner = (
-                "no key of theirs is given" if key is None else f"their key names {printable(key.owner) or 'nobody'}"
+                "no key of this claimant was provided"
+                if key is None
+                else f"the key names {printable(key.owner) or 'nobody'} as its owner"
             )
             others.append(f"{printable(claim['claimant'], 80)}: {owner}")
     if others:
-        return Check(CLAIMANTS, None, f"the signer states who the claimants are: {listed(others)}")
-    return Check(CLAIMANTS, True, "each claimant opened a key that names the claimant as its owner")
+        return Check(CLAIMANTS, None, f"only the signer states who the claimants are: {listed(others)}")
+    return Check(CLAIMANTS, True, "each claimant opened a key that names this claimant as its owner")
 
 
 def _check_tests(
@@ -141,7 +149,9 @@ def _check_tests(
     missing = [where for where, _ in _items(document) if where not in models]
     missing += [f"the key of claims[{i}]" for i, c in enumerate(document["claims"]) if c["commitment"] not in keys]
     if missing:
-        return Check(EXAMINATION, None, f"not run again, which also needs {listed(missing)}", asked=True)
+        return Check(
+            EXAMINATION, None, f"the tests were not run again, because that also needs {listed(missing)}", asked=True
+        )
     claims = [
         Claim(
             claimant=claim["claimant"],
@@ -157,4 +167,8 @@ def _check_tests(
     wrong = list(differences("outcome", document["outcome"], outcome))
     if wrong:
         return Check(EXAMINATION, False, not_as_recorded(wrong))
-    return Check(EXAMINATION, True, f"run again, all {outcome['comparisons']} tests and their rulings are as recorded")
+    return Check(
+        EXAMINATION,
+        True,
+        f"a new run gave the recorded result for all {outcome['comparisons']} tests and for the rulings",
+    )

@@ -78,7 +78,10 @@ def examined_again(document: schema.Report, brought: Brought) -> list[Check]:
     if suspect is None or original is None or key is None:
         given = (("the suspect", suspect), ("the original", original), ("the key", key))
         missing = ", ".join(name for name, it in given if it is None)
-        return [*checks, Check(EXAMINATION, None, f"not run again, which also needs {missing}")]
+        return [
+            *checks,
+            Check(EXAMINATION, None, f"the examination was not run again, because that also needs {missing}"),
+        ]
     run = partial(examine_again, document, suspect, original, key, brought.device, brought.keys)
     return [*checks, *_again(document, run, key, brought.keys)]
 
@@ -130,19 +133,23 @@ def check_item(recorded: schema.Item, role: str, item: Checkpoint | GeneratingSu
     """
     wrong = wrong_in_item(recorded, item)
     if wrong:
-        return Check(role, False, f"the {role} given is not the one examined: {listed(wrong)}")
+        return Check(role, False, f"the {role} that was provided is not the one that was examined: {listed(wrong)}")
     names = sorted(file["name"] for file in recorded["files"])
     parts = {} if recorded["source"] is None else {f["name"]: f["ranges"] for f in recorded["source"]["files"]}
     unhashed = [file["name"] for file in recorded["files"] if not file["sha256"] and file["name"] not in parts]
     if isinstance(item, Checkpoint) and parts and not _hold_embedding(parts, item):
-        return Check(role, None, "the parts that were read do not hold the embedding, so they do not identify it")
+        return Check(
+            role, None, "the parts that were read do not contain the embedding, so they do not identify the model"
+        )
     if unhashed or not names:
-        rest = listed(unhashed) if unhashed else "its files"
-        return Check(role, None, f"the embedding is the one examined, but the report has no hash of {rest}")
+        rest = listed(unhashed) if unhashed else "the model’s files"
+        return Check(
+            role, None, f"the embedding is the one that was examined, but the report contains no hash of {rest}"
+        )
     sizes = sum(not file["sha256"] for file in recorded["other_files"])
-    rest = f"; for {sizes} files that were not examined, only the size is known" if sizes else ""
+    rest = f"; for the files that were not examined ({sizes}), only the size is known" if sizes else ""
     what = "part that was read" if parts else "file"
-    return Check(role, True, f"every {what} has the SHA-256 that the report names: {listed(names)}{rest}")
+    return Check(role, True, f"every {what} has the SHA-256 that the report gives: {listed(names)}{rest}")
 
 
 def _hold_embedding(parts: Mapping[str, Sequence[schema.ReadRange]], item: Checkpoint) -> bool:
@@ -164,18 +171,24 @@ def wrong_in_item(recorded: schema.Item, item: Checkpoint | GeneratingSuspect) -
     for file in recorded["files"]:
         name = file["name"]
         if name not in here:
-            wrong.append(f"{printable(name)} is not there")
+            wrong.append(f"{printable(name)} is missing")
         elif not file["sha256"]:
             if here[name].bytes != file["bytes"]:
-                wrong.append(f"{printable(name)} has {here[name].bytes} bytes, {file['bytes']} were examined")
+                wrong.append(
+                    f"{printable(name)} has {here[name].bytes} bytes, but the examined file had {file['bytes']}"
+                )
         elif (here[name].sha256 or _sha256(shards[name])) != file["sha256"]:
-            wrong.append(f"{printable(name)} is not the file examined: its SHA-256 differs")
+            wrong.append(f"{printable(name)} is not the file that was examined: its SHA-256 differs")
     known = {file["name"] for file in recorded["files"]}
-    wrong += [f"{printable(name)} was not there when it was examined" for name in here if known and name not in known]
+    wrong += [
+        f"{printable(name)} was not in the folder when the model was examined"
+        for name in here
+        if known and name not in known
+    ]
     wrong += _wrong_parts(recorded["source"], folder_of(item)) if isinstance(item, Checkpoint) else []
     wrong += _wrong_others(recorded["other_files"], {file.name: file for file in described.other_files})
     if item.fingerprint != recorded["fingerprint"]:
-        wrong.append("the embedding is not the one examined: its fingerprint differs")
+        wrong.append("the embedding is not the one that was examined: its fingerprint differs")
     wrong += _against_own_manifest(item)
     # A different file may have a different form, so the form is only compared for the same files.
     return wrong or _other_form(recorded, described)
@@ -192,7 +205,7 @@ def _wrong_parts(source: schema.Source | None, folder: Path) -> Iterator[str]:
             yield f"{printable(name)}: {said(error)}"
             continue
         if differ:
-            yield f"{printable(name)} is not the file examined: {differ} of the parts that were read differ"
+            yield f"{printable(name)} is not the file that was examined: parts that were read differ ({differ})"
 
 
 def _differing(folder: Path, file: schema.SourceFile) -> int:
@@ -214,11 +227,11 @@ def _wrong_others(recorded: Sequence[schema.File], here: Mapping[str, FileRecord
     then = {file["name"]: FileRecord(**file) for file in recorded}
     for name in sorted({*then, *here}):
         if name not in here:
-            yield f"{printable(name)} is not there"
+            yield f"{printable(name)} is missing"
         elif name not in then:
-            yield f"{printable(name)} was not there when it was examined"
+            yield f"{printable(name)} was not in the folder when the model was examined"
         elif here[name] != (then[name] if then[name].sha256 else replace(here[name], bytes=then[name].bytes)):
-            yield f"{printable(name)} is not the file that was in the folder when it was examined"
+            yield f"{printable(name)} is not the file that was in the folder when the model was examined"
 
 
 def _other_form(recorded: schema.Item, described: ItemDescription) -> list[str]:
@@ -228,13 +241,15 @@ def _other_form(recorded: schema.Item, described: ItemDescription) -> list[str]:
     said_of = {file["name"]: file["bytes"] for file in recorded["files"]}
     form = {name: value for name, value in found.items() if name not in ("name", "files", "other_files", "source")}
     wrong = not_as_described(recorded, form)
-    return wrong + (["the report gives other sizes of its files"] if recorded["files"] and of_files != said_of else [])
+    return wrong + (
+        ["the report gives different sizes for the model’s files"] if recorded["files"] and of_files != said_of else []
+    )
 
 
 def not_as_described(recorded: Mapping[str, object], found: Mapping[str, object]) -> list[str]:
     """The values of a model or a key that a report gives differently, each as a part of a sentence."""
     return [
-        f"its {name.replace('_', ' ')} is {printable(str(value), 80)}, the report says "
+        f"its {name.replace('_', ' ')} is {printable(str(value), 80)}, but the report says "
         f"{printable(str(recorded.get(name)), 80)}"
         for name, value in found.items()
         if not same(recorded.get(name), value)
@@ -261,14 +276,15 @@ def check_key(document: schema.Report, key: Key) -> Check:
     """Whether the key is the one that the report is about, and has the names and settings that the report gives."""
     recorded = document["key"]
     if key.commitment != recorded["commitment"]:
-        found = f"{key.commitment[:16]}…, the report’s is {printable(recorded['commitment'], 16)}"
-        return Check(KEY, False, f"it is not the key that the report is about: its commitment is {found}")
+        found, about = f"{key.commitment[:16]}…", printable(recorded["commitment"], 16)
+        what = f"this is not the key that the report is about: its commitment is {found}, but the report’s is {about}"
+        return Check(KEY, False, what)
     wrong = not_as_described(recorded, plain(asdict(KeyInfo.of(key))))
     wrong += not_as_described(document["parameters"], plain(key.parameters.to_dict()))
     if wrong:
-        return Check(KEY, False, f"the report describes this key differently from the key itself: {listed(wrong)}")
+        return Check(KEY, False, f"the report’s description of this key differs from the key itself: {listed(wrong)}")
     said_of = "with the same owner, recipient, scale, original and settings"
-    return Check(KEY, True, f"it is the key that the report is about, commitment {key.commitment[:16]}…, {said_of}")
+    return Check(KEY, True, f"this is the key that the report is about (commitment {key.commitment[:16]}…), {said_of}")
 
 
 def check_decoys(document: schema.Report, again: Again) -> Check:
@@ -277,16 +293,18 @@ def check_decoys(document: schema.Report, again: Again) -> Check:
     expected = [] if traced is None or not traced["decoys"] else [tracing.control(traced)]
     wrong = list(differences("self_tests", tests, plain(expected), OF_TEXT)) if len(tests) == len(expected) else []
     if document["error_rates"] is not None:
-        return Check(CONTROLS, False, "the report has error rates of other models, which generated text has none of")
+        return Check(
+            CONTROLS, False, "the report gives error rates for other models, which do not exist for generated text"
+        )
     if wrong:
-        return Check(CONTROLS, False, f"run again, {len(wrong)} values differ: {should_be(wrong, 60)}")
+        return Check(CONTROLS, False, f"a new run gave different values ({len(wrong)}): {should_be(wrong, 60)}")
     if len(tests) != len(expected):
-        return Check(CONTROLS, None, "the report has other controls than this examination")
+        return Check(CONTROLS, None, "the controls in the report are not those of this examination")
     if traced is None or len(traced["decoys"]) < DECOYS:
         return Check(CONTROLS, None, f"the report lacks these controls: {tracing.control_name(DECOYS)}")
     if not again.complete:
-        return Check(CONTROLS, None, "not run again, which also needs every recipient’s key")
-    return Check(CONTROLS, True, "run again, every control reads as recorded")
+        return Check(CONTROLS, None, "the controls were not run again, because that also needs every recipient’s key")
+    return Check(CONTROLS, True, "a new run gave the recorded result for every control")
 
 
 def check_recipients(document: schema.Report, again: Again, keys: Sequence[Key]) -> Check:
@@ -297,24 +315,32 @@ def check_recipients(document: schema.Report, again: Again, keys: Sequence[Key])
     if document["tracing"] is None:
         noisy = any(key.parameters.noise_coordinates for key in keys)
         if noisy and not document["parameters"]["noise_coordinates"]:
-            return Check(RECIPIENTS, None, "the report traced nobody, although keys that are given have noise")
+            return Check(
+                RECIPIENTS, None, "the examination traced nobody, although some of the keys provided have noise"
+            )
         return Check(RECIPIENTS, True, "there was no recipient to trace")
     recipients = document["tracing"]["recipients"]
     if again.complete:
-        return Check(RECIPIENTS, True, f"all {recipients} were traced again")
+        return Check(RECIPIENTS, True, f"every recipient was traced again (recipients: {recipients})")
     known = {key.commitment for key in keys}
     traced = sum(row["commitment"] in known for row in document["tracing"]["ranked"])
-    said_of = f"{traced} of {recipients}, whose keys were given, were traced again; the others are used as recorded"
+    said_of = (
+        f"only recipients whose keys were provided were traced again ({traced} of {recipients}); "
+        "the others are used as recorded"
+    )
     return Check(RECIPIENTS, None, said_of)
 
 
 def check_examination(again: Again) -> Check:
     """Whether an examination that was run again gives every number as recorded."""
     if not again.differences and again.not_there:
-        what = f"run again on the given suspect, which lacks what the report lists as not read: {again.not_there}"
+        what = (
+            "the examination was run again, but the suspect provided lacks the parts that the report lists as "
+            f"not read: {again.not_there}"
+        )
         return Check(EXAMINATION, None, printable(what, 600), asked=True)
     if not again.differences:
-        return Check(EXAMINATION, True, "run again, every number is as recorded")
+        return Check(EXAMINATION, True, "a new run gave every number as recorded")
     return Check(EXAMINATION, False, not_as_recorded(again.differences))
 
 
@@ -330,25 +356,29 @@ def check_choices(document: schema.Report, keys: Sequence[Key]) -> Check:
     tried, reading = document["evaluation"]["keys_tried"], document["reading"]
     here = {"statistic": reading["statistic"], "invariant": reading["invariant"], "seed": document["seed"]}
     chosen = [
-        f"{name} {printable(str(here[name]), 40)} instead of {value}"
+        f"{name} = {printable(str(here[name]), 40)} instead of {value}"
         for name, value in WAY.items()
         if here[name] != value
     ]
     found, rates = document["tracing"], document["error_rates"]
     if found is not None and found["risk"] != RISK:
-        chosen.append(f"a tracing’s risk of {found['risk']} instead of {RISK}")
+        chosen.append(f"a risk of {found['risk']} for the tracing instead of {RISK}")
     if rates is not None and rates["decoys"] is not None and rates["decoys"]["seed"] != WAY["seed"]:
-        chosen.append(f"seed {printable(str(rates['decoys']['seed']), 40)} of the decoys instead of {WAY['seed']}")
+        chosen.append(f"seed {printable(str(rates['decoys']['seed']), 40)} for the decoys instead of {WAY['seed']}")
     if chosen:
-        return Check(CHOICES, None, f"the signer chose {listed(chosen)}, and may have chosen the best of several")
+        return Check(
+            CHOICES, None, f"the signer used {listed(chosen)}, and may have chosen the best of several results"
+        )
     given = len({key.commitment for key in keys if key.model_fingerprint == document["key"]["model_fingerprint"]})
     if given != tried:
         return Check(
-            CHOICES, None, f"keys tried, by the report: {tried}; keys of this original that are given: {given}"
+            CHOICES,
+            None,
+            f"keys tried according to the report: {tried}; keys for this original that were provided: {given}",
         )
-    settings = "seed and way of reading are those that the method fixes"
-    number = "the one key that is given" if tried == 1 else f"all {tried} keys that are given"
-    return Check(CHOICES, True, f"{settings}, and the chances are corrected for {number}")
+    settings = "the seed and the way of reading are those that the method prescribes"
+    number = "the one key provided" if tried == 1 else f"all {tried} keys provided"
+    return Check(CHOICES, True, f"{settings}, and the probabilities are corrected for {number}")
 
 
 def check_seen(document: schema.Report, seen_utc: str) -> Check:
@@ -360,17 +390,21 @@ def check_seen(document: schema.Report, seen_utc: str) -> Check:
     recorded = document["standing"]["suspect_seen_utc"]
     if seen_utc == UNKNOWN_TIME:
         if recorded is None:
-            return Check(SEEN, True, "the report does not say since when the suspect is known to exist, nor do you")
-        return Check(SEEN, None, f"the report says {printable(str(recorded), 40)}, which nothing shows", asked=True)
+            return Check(
+                SEEN, True, "neither the report nor you give a date since which the suspect has been known to exist"
+            )
+        return Check(
+            SEEN, None, f"the report gives {printable(str(recorded), 40)}, but nothing confirms this date", asked=True
+        )
     try:
         known = datetime.fromisoformat(seen_utc)
         known = known if known.tzinfo is not None else known.replace(tzinfo=UTC)
         same_time = recorded is not None and datetime.fromisoformat(recorded) == known
     except (TypeError, ValueError) as error:
-        return Check(SEEN, None, f"not a time: {printable(str(error), 100)}", asked=True)
+        return Check(SEEN, None, f"this is not a valid time: {printable(str(error), 100)}", asked=True)
     if same_time:
-        return Check(SEEN, True, f"the suspect is known since {recorded}, as you say")
-    said_of = "does not say" if recorded is None else f"says {printable(str(recorded), 40)}"
-    return Check(
-        SEEN, False, f"the report {said_of} since when the suspect is known to exist; you say {known.isoformat()}"
-    )
+        return Check(SEEN, True, f"the suspect has been known since {recorded}, as you say")
+    you, date = known.isoformat(), printable(str(recorded), 40)
+    undated = f"you say that the suspect has been known since {you}, but the report gives no date"
+    differs = f"you say that the suspect has been known since {you}, but the report says {date}"
+    return Check(SEEN, False, undated if recorded is None else differs)

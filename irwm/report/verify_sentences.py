@@ -45,7 +45,12 @@ def verdict(document: schema.Report) -> Iterator[Claim]:
     # Other warnings are about the models; those of the tracing come last.
     last = list(made["warnings"])
     before = len(recorded["warnings"]) - len(last)
-    yield from must(before >= 0, "verdict.warnings", recorded["warnings"], f"{len(last)} of the tracing")
+    yield from must(
+        before >= 0,
+        "verdict.warnings",
+        recorded["warnings"],
+        f"a list that ends with the tracing warnings ({len(last)})",
+    )
     for i, (one, other) in enumerate(zip(recorded["warnings"][max(before, 0) :], last, strict=False), before):
         yield f"verdict.warnings[{i}]", one, other
 

@@ -95,13 +95,13 @@ def _files_of_reports(reports: SweepReports, signed: SignedReport | None) -> Che
         try:
             by = own.holds()
             if signer is not None and by != signer:
-                wrong.append(f"{signature} is not by the signer of the overview")
+                wrong.append(f"{signature} was not made by the signer of the overview")
         except SignatureError as error:
-            wrong.append(f"{signature} does not hold: {said(error)}")
+            wrong.append(f"{signature} is not valid: {said(error)}")
         for each in (name, *there):
             if own.files.get(each) != hashlib.sha256(_small(reports.folder / each)).hexdigest():
-                wrong.append(f"{each} is not the signed file")
-    good = f"the {seen} files next to the reports are those that were signed with them"
+                wrong.append(f"{each} is not the file that was signed")
+    good = f"the files next to the reports ({seen}) are those that were signed with them"
     return Check("report_files", not wrong, listed(wrong, 6) if wrong else good)
 
 
@@ -166,20 +166,25 @@ class _Swept:
         """Whether the folder holds the suspects of an overview and no others, and those that could not be examined
         cannot be opened now either."""
         rows = {row["path"]: row["error"] for row in document["rows"]}
-        wrong = [f"{printable(name)} is not there" for name in rows if name not in self.places]
+        wrong = [f"{printable(name)} is missing" for name in rows if name not in self.places]
         wrong += [f"{printable(name)} is not in the overview" for name in self.places if name not in rows]
         if sorted(document["refused"]) != sorted(self.found.refused):
-            wrong.append("the links that were not followed differ")
+            wrong.append("the links that were not followed have changed")
         if sorted(document["too_deep"]) != sorted(self.found.too_deep):
-            wrong.append("the folders that are too deep differ")
+            wrong.append("the folders that are too deep have changed")
         if document["cut"] != self.found.cut:
-            wrong.append("it was not searched as far as the overview says")
+            wrong.append("the overview does not say correctly whether the search was complete")
         if wrong:
-            return Check(FOLDER, False, f"the folder is not as it was swept: {listed(wrong)}")
+            return Check(FOLDER, False, f"the folder differs from the one that was swept: {listed(wrong)}")
         unclear = [name for name, error in rows.items() if error is not None and not self._fails(name, error, original)]
         if unclear:
-            return Check(FOLDER, None, f"these open now or fail for another reason: {listed(unclear)}", asked=True)
-        return Check(FOLDER, True, f"it holds the {len(rows)} suspects of the overview and no others")
+            return Check(
+                FOLDER,
+                None,
+                f"these suspects can now be opened, or fail for another reason: {listed(unclear)}",
+                asked=True,
+            )
+        return Check(FOLDER, True, f"the folder contains the suspects in the overview ({len(rows)}) and no others")
 
     def _fails(self, name: str, error: schema.SweptError, original: Checkpoint | None) -> bool:
         """Whether opening a suspect fails for the reason that the overview gives."""
@@ -193,8 +198,10 @@ class _Swept:
 def _check_keys(document: schema.Sweep, keys: Sequence[Key]) -> Check:
     """Whether the keys given are all that a sweep tried."""
     if keys_digest(each.commitment for each in keys) != document["keys_sha256"]:
-        return Check(KEYS, None, f"the {len(keys)} keys given are not the {document['keys']} that were tried")
-    return Check(KEYS, True, f"the {len(keys)} keys given are those that were tried")
+        return Check(
+            KEYS, None, f"the keys provided ({len(keys)}) are not the keys that were tried ({document['keys']})"
+        )
+    return Check(KEYS, True, f"the keys provided ({len(keys)}) are those that were tried")
 
 
 def _summed_up(checks: Sequence[Check]) -> list[Check]:
@@ -209,7 +216,7 @@ def _summed_up(checks: Sequence[Check]) -> list[Check]:
             asked = any(check.asked for check in worst)
             found.append(Check(name, worst[0].ok, listed([check.said for check in worst], 4), asked))
         else:
-            found.append(Check(name, True, f"holds for each of {len(of_name)} reports"))
+            found.append(Check(name, True, f"confirmed for every report (reports: {len(of_name)})"))
     return found
 
 
@@ -219,4 +226,4 @@ def _small(path: Path) -> bytes:
     Raises:
         IrwmError: it is larger than the largest report, or cannot be read.
     """
-    return read_small(path, MOST_JSON_BYTES, "file of a report")
+    return read_small(path, MOST_JSON_BYTES, "report file")

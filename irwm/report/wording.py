@@ -24,117 +24,121 @@ from irwm.report.numbers import is_stated, number, one_in
 from irwm.scheme.parameters import HEAD
 
 STATUS = (
-    "This report is not signed, so nothing shows that it is unchanged since it was made. It is meant for internal "
-    "use and is not ready for a court."
+    "This report is not signed, so nothing shows that it has not been changed since it was made. It is meant for "
+    "internal use, not for use in court."
 )
 SIGNED = (
-    "The signature is a separate file next to this one and names this file by its SHA-256. It shows that the files "
-    "are unchanged since they were signed. It does not show that their content is right; running the examination "
-    "again shows that."
+    "The signature is in a separate file next to this one and identifies this file by its SHA-256. It shows that the "
+    "files have not been changed since they were signed. It does not show that their content is correct; running the "
+    "examination again shows that."
 )
 HANDLING = (
-    "Confidential: this report names the rows that carry the mark. Anyone who knows them can remove the mark from "
-    "other copies made with the same key."
+    "Confidential: this report identifies the rows that carry the mark. Anyone who knows these rows can remove the "
+    "mark from other copies made with the same key."
 )
 # For a suspect that only answers: what this form of evidence can and cannot show.
 BY_ANSWERS = (
-    "Answers with log-probabilities reveal a model’s output head, where a mark can be read. They say nothing about "
-    "its embedding, unless that is also the output head, and nothing about its layers."
+    "Answers with log-probabilities reveal a model’s output head, where a mark can be read. They reveal nothing about "
+    "its embedding, unless the embedding is also the output head, and nothing about its layers."
 )
 # For a suspect that is known only by generated text.
 BY_TEXT = (
-    "Generated text shows only the noise of recipients’ copies. No mark and no descent can be read from it, so it "
-    "clears no one."
+    "Generated text shows only the noise of recipients’ copies. It shows neither a mark nor descent from the original, "
+    "so it clears no one."
 )
 ANSWERS_LIMITS = (
-    "The suspect is known only by its answers. They reveal the rows of its output head. They say nothing about its "
-    "embedding, unless that is also the output head, and nothing about its layers, so attention was not compared. "
-    "Noise on the log-probabilities, a retrained output head, false numbers for unlikely tokens, or answers that "
-    "give only the likeliest tokens can hide a mark."
+    "The suspect is known only through its answers. They reveal the rows of its output head. They reveal nothing about "
+    "its embedding, unless the embedding is also the output head, and nothing about its layers, so attention was not "
+    "compared. Noise on the log-probabilities, a retrained output head, false numbers for unlikely tokens, or answers "
+    "that contain only the likeliest tokens can hide a mark."
 )
 GENERATED_LIMITS = (
-    "The suspect is known only by what it generated. No mark and no descent can be read from that, only the noise of a "
-    "recipient’s copy. Few tokens, a text in front of the prompts that is not known, retraining and coarse number "
-    "formats hide this noise. So these answers clear nobody."
+    "The suspect is known only through the text that it generated. This text can show the noise of a recipient’s copy, "
+    "but neither a mark nor descent from the original. A small number of tokens, unknown text before the prompts, "
+    "retraining and coarse number formats hide this noise, so these answers clear nobody."
 )
 ANSWERS_SOURCE = (
-    "Only the person who recorded the answers states that they came from the named endpoint at the stated times. The "
-    "file is not signed. Its digests of requests and responses tie it to the logs of a server or a witness."
+    "That the answers came from the named endpoint at the stated times is stated only by the person who recorded them. "
+    "The file is not signed. Its digests of the requests and responses tie it to the logs of a server or of a witness."
 )
 NOT_INNOCENCE = (
-    "This figure is a chance under the second proposition. It is not the chance that the second proposition is true, "
-    "so it is not the probability of innocence. Reading it that way is the error known as the transposed conditional. "
-    "How likely either proposition is depends on all the evidence in the case, and this report does not say."
+    "This figure is the chance of such a result if the second proposition is true. It is not the chance that the "
+    "second proposition is true, so it is not the probability of innocence. Reading it that way is the error known as "
+    "the transposed conditional. This report does not say how likely either proposition is; that depends on all the "
+    "evidence in the case."
 )
 ERROR_RATE = (
-    "The verdict “found” is given only where fewer than one in a million models without the mark would show such "
-    "a reading, after the corrections named above. The bound follows from the permutation ranks, which are exact for "
+    "The verdict “found” is given only if fewer than one in a million models without the mark would show such "
+    "a reading, after the corrections listed above. The bound follows from the permutation ranks, which are exact for "
     "any number of permutations and any model."
 )
 MEASURED = (
-    "Keys that were never inserted (decoys) were read on the suspect’s own rows, aligned as for the key examined, with "
-    "the same statistic and the original’s attention scores. Each decoy has its own rows and its own random orders, "
-    "and shares its equations and its null with about a hundred others. None of them can be in the suspect, so each "
-    "one that reads “found” would be an error. The figures are chances for one key, without the correction for keys "
-    "tried."
+    "Keys that were never inserted (decoys) were read on the suspect’s own rows, which were aligned as for the key "
+    "examined. The same statistic and the original’s attention scores were used. Each decoy has its own rows and its "
+    "own random orders, and shares its equations and its null with about a hundred others. No decoy can be in the "
+    "suspect, so any decoy with the verdict “found” would be an error. The figures are chances for one key, without "
+    "the correction for the number of keys tried."
 )
 # For a key with more positions or orders than decoys have: the decoys' odds stop earlier but are just as exact.
 SMALLER = (
     "To limit the cost, decoys have at most {positions} positions and {permutations} orders, fewer than the key "
     "examined. Their odds are valid but cannot be as low as those of the key."
 )
-NOT_MEASURED = "No decoy keys were read: the suspect cannot be judged, or the key’s settings leave nothing to rank."
+NOT_MEASURED = (
+    "No decoy keys were read, because the suspect cannot be judged or the key’s settings leave nothing to rank."
+)
 NO_NEUTRAL = (
-    "No neutral model was examined with this suspect: for an original of this size, aligning it would take longer "
-    "than the rest of the examination."
+    "No neutral model was examined along with this suspect, because aligning one to an original of this size would "
+    "take longer than the rest of the examination."
 )
 # H1 and H2 of irwm.evidence.likelihood_ratio. They are about the mark alone, also if a verdict rests on more.
 LR_PROPOSITIONS = (
     "the suspect carries this key’s mark",
-    "the suspect carries no mark of this key",
+    "the suspect does not carry this key’s mark",
 )
 LR_MEANING = (
     "The likelihood ratio says how many times more probable these ranks are if the first of two propositions is true "
     "than if the second is. It says nothing about how probable the propositions themselves are."
 )
 LR_MODEL = (
-    "Without the mark each rank is uniform, because of the permutations. With it, a rank r is assumed to have the "
-    "density a times r to the power a − 1, with one strength a for all positions. The strength is unknown, so all "
-    "strengths from 0 (a fresh mark) to 1 (none) count the same. For any true distribution of marked copies, a ratio "
-    "of c or more occurs without the mark at most once in c times."
+    "Without the mark, each rank is uniformly distributed because of the permutations. With the mark, a rank r is "
+    "assumed to have the density a times r to the power a − 1, with the same strength a for all positions. The "
+    "strength is unknown, so all strengths from 0 (a fresh mark) to 1 (no mark) have the same weight. Whatever the "
+    "true distribution of marked copies is, a ratio of c or more occurs without the mark in at most one of c cases."
 )
 LR_BY_NOISE = (
-    "The verdict of this report rests on the noise of the recipients’ copies. The likelihood ratio is about the mark "
-    "of the likeliest recipient alone, which becomes weaker when copies are mixed."
+    "The verdict in this report rests on the noise of the recipients’ copies. The likelihood ratio concerns only the "
+    "mark of the likeliest recipient, and a mark becomes weaker when copies are mixed."
 )
 CORRECTED = (
     "The odds are corrected for everything that could have found a mark where there is none: every key tried, every "
-    "tensor of the suspect that was read as its embedding, the two maps from its coordinates to the original’s (the "
-    "one that the alignment found, and one fitted by least squares), the fingerprint of a key that has one, and the "
-    "two ways of combining the ranks (the smaller p of Fisher’s combination and of the count, doubled)."
+    "tensor that was read as the suspect’s embedding, the two maps from the suspect’s coordinates to the original’s "
+    "(one found by the alignment and one fitted by least squares), the fingerprint if the key has one, and the two "
+    "ways of combining the ranks (the smaller of the p-values from Fisher’s combination and from the count is doubled)."
 )
 ALIGNMENT_IS_FREE = (
     "Whether a mark is found does not depend on the alignment’s score, and the odds are not corrected for the "
-    "alignments tried. An alignment is chosen by how closely the suspect’s rows resemble the original’s. It depends "
-    "at most on which rows a key reads. Every rank depends on the orders in which the key reads the entries of a row. "
-    "These orders follow from the key’s secret and are independent of suspect and alignment, so the ranks are uniform "
-    "under any alignment. The other statistics in this report are shown for comparison, and the verdict does not "
-    "choose among them."
+    "alignments tried. An alignment is chosen by how closely the suspect’s rows resemble the original’s. A key can "
+    "affect this choice only through which rows it reads. Every rank depends on the orders in which the key reads the "
+    "entries of a row. These orders follow from the key’s secret and are independent of the suspect and the alignment, "
+    "so without the mark the ranks are uniform under any alignment. The other statistics in this report are shown only "
+    "for comparison; the verdict is not chosen from among them."
 )
 P_IS_NEVER_ZERO = (
-    "A chance is never zero: the smallest rank is one over the number of orders compared, and p has the floors given "
-    "above."
+    "A chance is never zero: the smallest possible rank is one divided by the number of orders compared, and p cannot "
+    "be below the smallest values given above."
 )
 NOBODYS = "this key’s mark"
 # How far two runs may differ and still count as the same; ranks, counts and the verdict must be equal outright.
 TOLERANCE = (
-    "Verdict, counts and settings must agree exactly; other numbers to one part in a million, or to 0.000001 if "
-    "they are smaller than one. Different processors add numbers in a different order, so the null is compared by "
-    "its quantiles and not by its SHA-256."
+    "The verdict, the counts and the settings must agree exactly. Other numbers must agree to one part in a million, "
+    "or to 0.000001 if they are smaller than one. Different processors add numbers in different orders, so the null is "
+    "compared by its quantiles, not by its SHA-256."
 )
 TOLERANCE_OF_TEXT = (
-    "Verdict, counts and settings must agree exactly; other numbers to one part in a thousand, or to 0.001 if they are "
-    "smaller than one. The original is run in float32, and different processors add numbers in a different order."
+    "The verdict, the counts and the settings must agree exactly. Other numbers must agree to one part in a thousand, "
+    "or to 0.001 if they are smaller than one. The original is run in float32, and different processors add numbers in "
+    "different orders."
 )
 
 
@@ -154,8 +158,8 @@ def headline(verdict: str, recipient: str, owner: str = "") -> str:
     """The verdict in one short sentence. Only a mark that was found is called somebody's: others accuse nobody."""
     return {
         FOUND: f"The suspect carries {whose_mark(recipient, owner)}.",
-        NOT_FOUND: "The mark that was tried was not found in the suspect.",
-        INCONCLUSIVE: "This examination cannot tell whether the suspect carries the mark that was tried.",
+        NOT_FOUND: "The mark that was tested for was not found in the suspect.",
+        INCONCLUSIVE: "This examination cannot tell whether the suspect carries the mark that was tested for.",
     }.get(verdict, f"Verdict: {verdict}.")
 
 
@@ -178,7 +182,7 @@ def is_generated(heard: schema.Answers | None) -> bool:
 def question(document: schema.Report) -> str:
     """The question that the report answers, as a heading after the suspect’s name."""
     if is_generated(document["items"]["suspect"]["answers"]):
-        return "whose copy gave them?"
+        return "whose copy generated them?"
     if document["tracing"] is not None:
         return "whose copy was it made from?"
     return "whose mark does it carry?"
@@ -201,9 +205,9 @@ def likelihood(log10_lr: float) -> str:
 
 
 def verbal(step: str) -> str:
-    """A step of ENFSI's scale in terms of the mark: "strong support that the mark is present"."""
-    present = step.replace("for the first proposition", "that the mark is present")
-    return present.replace("for the second proposition", "that the mark is absent")
+    """A step of ENFSI's scale in terms of the mark: "strong support for the proposition that the mark is present"."""
+    present = step.replace("for the first proposition", "for the proposition that the mark is present")
+    return present.replace("for the second proposition", "for the proposition that the mark is absent")
 
 
 def times(log10: float) -> str:
@@ -238,36 +242,41 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
     by = f" by {authority}" if authority else ""
     if standing.status == COMMITTED:
         dated = (
-            f"The key’s commitment was dated {standing.committed_utc}{by}. According to the examiner, the suspect has "
-            f"been known since {standing.suspect_seen_utc}, which is later."
+            f"The key’s commitment was time-stamped on {standing.committed_utc}{by}. According to the examiner, the "
+            f"suspect has been known since {standing.suspect_seen_utc}, which is later."
         )
         if word != FOUND:
             return f"{dated} {_NO_FINDING}"
         rest = math.floor(standing.searched_bits)
         rests = number(rest) if rest > 0 else "none"
-        less = f"the evidence of {bits} bits less {SEARCH_BITS:.0f} bits for a search leaves {rests}"
         return (
-            f"{dated} If the claimant had no access to the suspect before the commitment, no search explains the "
-            f"finding and all {bits} bits count. If the claimant had access, {less}."
+            f"{dated} If the claimant had no access to the suspect before the commitment, no search can explain the "
+            f"finding, and all {bits} bits count. If the claimant had access, {SEARCH_BITS:.0f} bits are subtracted "
+            f"for a search, which leaves {rests}."
         )
     dated = {
         LATE: (
-            f"The key’s commitment was dated {standing.committed_utc}{by}, not before the suspect is known to have "
-            f"existed ({standing.suspect_seen_utc})."
+            f"The key’s commitment was time-stamped on {standing.committed_utc}{by}, which is not before the date "
+            f"since which the suspect has been known to exist ({standing.suspect_seen_utc})."
         ),
         UNDATED: (
-            f"The key’s commitment was dated {standing.committed_utc}{by}. The report does not state since when the "
-            "suspect has existed, so the dates decide nothing."
+            f"The key’s commitment was time-stamped on {standing.committed_utc}{by}. The report does not give the date "
+            "since which the suspect has been known to exist, so nothing follows from the time-stamp."
         ),
-        UNCOMMITTED: "No commitment to this key with an earlier date from a third party was shown.",
+        UNCOMMITTED: "The report shows no commitment to this key with an earlier date confirmed by a third party.",
     }[standing.status]
     searched = "Anyone who makes a key can search for one that fits."
     if word != FOUND:
         return f"{dated} {searched} {_NO_FINDING}"
-    said = f"{dated} {searched} The evidence of {bits} bits less {standing.search_bits:.0f} bits for a search leaves "
+    rests = number(left) if left > 0 else "none"
+    subtracted = (
+        f"From the evidence of {bits} bits, {standing.search_bits:.0f} bits are subtracted for a search, which leaves "
+        f"{rests}."
+    )
+    means = "Such a search alone explains the finding, and the report shows no more than that."
     if left > 0:
-        return f"{said}{number(left)}. A search of that size does not explain the finding."
-    return f"{said}none. A search of that size alone explains the finding, and the report shows no more than that."
+        means = "Such a search does not explain the finding."
+    return f"{dated} {searched} {subtracted} {means}"
 
 
 def not_yet_proof(standing: schema.Standing) -> str:
@@ -282,34 +291,35 @@ def not_yet_proof(standing: schema.Standing) -> str:
             f"since {day(standing['suspect_seen_utc'])}."
         ),
         UNDATED: (
-            f"The key was time-stamped on {day(standing['committed_utc'])}, but the report does not state since when "
-            "the suspect has been known to exist. Enter that date and investigate again."
+            f"The key was time-stamped on {day(standing['committed_utc'])}, but the report does not give the date "
+            "since which the suspect has been known to exist. Enter that date and investigate again."
         ),
         UNCOMMITTED: (
-            "A time-stamp on the key that is older than the suspect would make it proof. If you have one, add it on "
-            "the page Vault, enter the date since which the suspect has been known to exist, and investigate again."
+            "A time-stamp for the key that is older than the suspect would turn this finding into proof. If you have "
+            "one, add it on the Vault page, enter the date since which the suspect has been known to exist, and "
+            "investigate again."
         ),
     }.get(standing["status"], "")
     bits, search = math.floor(standing["evidence_bits"]), math.ceil(standing["search_bits"])
     return (
-        f"A person who tries very many keys could produce a finding as strong as this one: it has {bits} bits, and a "
-        f"search can reach {search}. {dated}"
+        f"Someone who tries very many keys could produce a finding as strong as this one: this finding has {bits} "
+        f"bits, and a search can reach {search}. {dated}"
     ).strip()
 
 
 def made_later(seen_utc: str, made: str) -> str:
     """The contradiction between the day since which the suspect is known and a later day on which the key was made."""
     return (
-        f"The report states that the suspect exists since {day(seen_utc)}, but the key was made later, on {made} by "
-        "the vault’s clock. A copy is never older than its key. Check both dates; or the suspect was changed after "
-        "that day."
+        f"The report states that the suspect has existed since {day(seen_utc)}, but according to the vault’s clock the "
+        f"key was made later, on {made}. A copy is never older than its key. Check both dates. If both are correct, "
+        "the suspect was changed after the earlier one."
     )
 
 
 def stamped_later(seen_utc: str, committed_utc: str) -> str:
     """The same for a later time-stamp, which does not show when the key was made."""
     return (
-        f"The report states that the suspect exists since {day(seen_utc)}, but the key was time-stamped later, on "
+        f"The report states that the suspect has existed since {day(seen_utc)}, but the key was time-stamped later, on "
         f"{day(committed_utc)}. The time-stamp does not show that the key is older than the suspect. Check both dates."
     )
 
@@ -336,31 +346,33 @@ def propositions(computed: schema.Examination, commitment: str, recipient: str) 
     issued = f", issued to “{recipient}”," if recipient else ""
     if found is not None and tracing_words.is_of_text(found):
         return [
-            f"The copy{issued} into which the key with commitment {commitment[:16]}… was inserted had a part in the "
+            f"The copy{issued} into which the key with commitment {commitment[:16]}… was inserted contributed to the "
             "answers, directly or after changes.",
-            "It had no part. Any agreement of the answers with this key is chance.",
+            "It did not contribute to them. Any agreement of the answers with this key is due to chance.",
         ]
     what = "output head" if computed["place"] == HEAD else "embedding"
     return [
         f"The suspect’s {what} was taken, directly or after changes, from the copy{issued} into which the key with "
         f"commitment {commitment[:16]}… was inserted.",
-        "It was not. The suspect is unrelated, or comes from another copy of the original, and any agreement with "
-        "this key is chance.",
+        "It was not. The suspect is unrelated or comes from another copy of the original, and any agreement with "
+        "this key is due to chance.",
     ]
 
 
 # Limits of examinations that rank marked rows and compare weights.
 _OF_WEIGHTS = (
-    "The chances given assume that, in a model without the mark, the order in which the key reads a row’s entries "
-    "is no different from any other order, and that the positions are independent of one another.",
+    "The chances in this report assume that, in a model without the mark, the order in which the key reads a row’s "
+    "entries is no different from any other order, and that the positions are independent of one another.",
     "The likelihood ratio assumes a family of distributions for the ranks of a marked copy that was tampered with. "
-    "The family is stated next to the ratio; another one would give another number. For any family, a ratio of c "
-    "or more occurs without the mark at most once in c times.",
-    "“Same origin” says that the suspect and the original have a common origin. Similarity has no direction: the "
-    "suspect may descend from the original, both from a third model, or the original from the suspect. Dates can "
-    "show which, and are not examined here.",
+    "The family is stated next to the ratio; a different family would give a different ratio. For any family, a ratio "
+    "of c or more occurs without the mark in at most one of c cases.",
+    "“Same origin” means that the suspect and the original have a common origin. Similarity has no direction: the "
+    "suspect may descend from the original, the original from the suspect, or both from a third model. Dates can show "
+    "which of these is true, but they are not examined here.",
 )
-ROWS_WITHHELD = "This copy of the report does not say which rows carry the mark; the key derives them again."
+ROWS_WITHHELD = (
+    "This copy of the report does not say which rows carry the mark; they can be derived again from the key."
+)
 
 
 def limitations(
@@ -373,16 +385,16 @@ def limitations(
 ) -> list[str]:
     """What the examination cannot show: first the general limits, then those of this examination."""
     said = [
-        "No mark in the weights survives distillation or retraining from scratch. A model trained on another model’s "
-        "answers has none of its rows, and no examination of this kind can connect the two.",
+        "No mark in the weights survives distillation or retraining from scratch. A model that was trained on another "
+        "model’s answers has none of that model’s rows, and no examination of this kind can connect the two.",
         "“Not found” does not show that the suspect is not a copy. A mark can be destroyed at a cost to the model. "
         "A copy made before the mark was inserted, or with another key, does not carry this mark.",
-        "“Found” identifies a copy, not a person. This examination does not show who passed it on, when, or whether "
-        "they were entitled to.",
-        "The key and the original were used as presented. “The key against a search” states what dates the key’s "
-        "commitment, and what a search could have done without such a date.",
-        "The odds are corrected for the keys tried in this examination, not for keys tried on the same suspect "
-        "earlier. The case file lists every examination that was filed.",
+        "“Found” identifies a copy, not a person. This examination does not show who passed the copy on, when this "
+        "happened, or whether they were entitled to do so.",
+        "The key and the original were used as presented. The section “Possible search for a key” states how the key’s "
+        "commitment is dated, and what a search could have achieved without such a date.",
+        "The odds are corrected for the keys tried in this examination, not for keys tried earlier on the same "
+        "suspect. The case file lists every examination that was filed.",
         "Items are identified by the hashes of their weight files and of the other files in their folder, such "
         "as the configuration and the tokenizer.",
     ]
@@ -394,32 +406,32 @@ def limitations(
     if not finding.alignment.aligned and not text:
         said.append(
             "The suspect could not be put into the original’s coordinates. A mark that is found in it still counts. If "
-            "none is found, this examination cannot distinguish an unrelated model from a disguise that this version "
-            "cannot undo."
+            "no mark is found, this examination cannot distinguish an unrelated model from one with a disguise that "
+            "this version of the program cannot undo."
         )
     if any(item.answers is not None for item in items):
         said += [GENERATED_LIMITS if text else ANSWERS_LIMITS, ANSWERS_SOURCE]
     if finding.paper is None and not text:
         said.append(
-            "The published method’s own reading is missing: it needs the suspect’s first attention layer, which could "
-            "not be used."
+            "The reading by the published method is missing, because it needs the suspect’s first attention layer, "
+            "which could not be used."
         )
     if not self_tests:
         said.append(
-            "No self-tests were run with this examination: neither a key that was never inserted nor an unrelated "
-            "model was examined in the same way as a control."
+            "No self-tests were run in this examination: neither a key that was never inserted nor an unrelated "
+            "model was examined in the same way, as a control."
         )
     if not measured and not text:
-        said.append("No decoy keys were ranked with this examination, so its error rate is computed and not measured.")
+        said.append("No decoy keys were ranked in this examination, so its error rate is computed, not measured.")
     if any(item.source is not None for item in items):
         said.append(
-            "Parts of the files were read on a server. Only these parts are identified, each by its SHA-256; elsewhere "
-            "the files may have other bytes."
+            "Only parts of the files were read, from a server. Each of these parts is identified by its SHA-256; the "
+            "content of the other parts is not known."
         )
     elif any(not file.sha256 for item in items for file in item.files) or any(not item.files for item in items):
         said.append(
-            "Not every file was hashed in full. The embeddings are identified by their fingerprints; the other weights "
-            "in such files are not identified."
+            "Not every file was hashed completely. The embeddings are identified by their fingerprints; the other "
+            "weights in files without a hash are not identified."
         )
     if not disclose_rows:
         said.append(ROWS_WITHHELD)
@@ -433,7 +445,7 @@ def _generated_again(original: str, file: str, risk: float) -> list[str]:
         "from irwm.report import from_json, reproduce",
         "",
         f"model = irwm.open_checkpoint({original})   # the path to the original",
-        f"suspect = open_generated({file}, model)   # to the recorded answers",
+        f"suspect = open_generated({file}, model)   # the path to the recorded answers",
         'keys = [irwm.Key.from_bytes(open(name, "rb").read()) for name in ["KEY FILES FROM THE VAULT"]]',
         f"traces = irwm.trace_answers(suspect.generated, model, keys, risk={risk:g})",
         "print([(trace.recipient, round(trace.z, 3), trace.named) for trace in traces])",
@@ -455,10 +467,13 @@ def reproduction(
         return {"python": _generated_again(ours, file, found["risk"]), "tolerance": TOLERANCE_OF_TEXT}
     if suspect.source is not None:
         theirs = json.dumps(printable(suspect.source.address))
-    opening = f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})   # to this item"
+    opening = (
+        f"suspect = irwm.open_checkpoint({theirs}{', base=model' if suspect.is_adapter else ''})"
+        "   # the path to the suspect"
+    )
     if suspect.answers is not None:
         file = json.dumps(printable(suspect.files[0].name if suspect.files else suspect.name))
-        opening = f"suspect = irwm.open_suspect({file}, model)   # to the recorded answers"
+        opening = f"suspect = irwm.open_suspect({file}, model)   # the path to the recorded answers"
     # A key with noise whose fingerprint was traced together with those of other keys.
     marks_alone = found is not None and finding.parameters.noise_coordinates > 0
     read = "detect_marks" if marks_alone else "irwm.detect_each"

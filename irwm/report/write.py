@@ -12,11 +12,13 @@ from typing import Any
 
 from irwm import Finding
 from irwm.errors import OutputExistsError
+from irwm.language import ENGLISH
 from irwm.report import schema
 from irwm.report.document import ReportError, finding_document, to_json, withheld
 from irwm.report.html import render_html
 from irwm.report.pdf import set_pages
 from irwm.report.signature_file import ENDING, Signer, announced, sign_report
+from irwm.report.translation import in_language
 
 # Suffix of the archive for outsiders, which does not say which rows carry the mark.
 WITHOUT_ROWS = "-without-rows"
@@ -49,36 +51,53 @@ def write_report(
 
 
 def write_document(
-    folder: str | Path, document: schema.Report, *, name: str = "report", signer: Signer | None = None
+    folder: str | Path,
+    document: schema.Report,
+    *,
+    name: str = "report",
+    signer: Signer | None = None,
+    language: str = ENGLISH,
 ) -> tuple[Path, Path]:
     """Write an existing document, and with a signer its signature, NAME.signature.json; see `write_report`.
 
     With a signer, the status of the written document says that it is signed and by whom.
+
+    Args:
+        language: of HTML and PDF, one of `irwm.language.LANGUAGES`; the JSON is in English.
     """
     _check_name(name)
     folder = Path(folder)
-    files = report_files(document, name) if signer is None else signed_files(document, signer, name)
+    if signer is None:
+        files = report_files(document, name, language)
+    else:
+        files = signed_files(document, signer, name, language=language)
     publish(folder, {folder / file: content for file, content in files.items()})
     return folder / f"{name}.html", folder / f"{name}.json"
 
 
 def signed_files(
-    document: schema.Report, signer: Signer, name: str = "report", *, without: Collection[str] = ()
+    document: schema.Report,
+    signer: Signer,
+    name: str = "report",
+    *,
+    without: Collection[str] = (),
+    language: str = ENGLISH,
 ) -> dict[str, bytes]:
     """The files of a signed report by name: as `report_files`, and the signature over them.
 
     Args:
         without: endings of files that are left out.
+        language: of HTML and PDF.
     """
-    files = report_files(announced(document, signer), name)
+    files = report_files(announced(document, signer), name, language)
     files = {file: content for file, content in files.items() if not file.endswith(tuple(without))}
     files[f"{name}{ENDING}"] = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
     return files
 
 
-def report_files(document: schema.Report, name: str = "report") -> dict[str, bytes]:
-    """The files of a report by name, from its document alone: JSON, HTML and PDF."""
-    html = render_html(document, f"{name}.json")
+def report_files(document: schema.Report, name: str = "report", language: str = ENGLISH) -> dict[str, bytes]:
+    """The files of a report by name, from its document alone: JSON, and HTML and PDF in one of the languages."""
+    html = in_language(render_html(document, f"{name}.json"), language)
     return {
         f"{name}.json": to_json(document),
         f"{name}.html": html.encode("utf-8"),
@@ -86,10 +105,13 @@ def report_files(document: schema.Report, name: str = "report") -> dict[str, byt
     }
 
 
-def for_outsiders(document: schema.Report, signer: Signer, name: str = "report") -> dict[str, bytes]:
+def for_outsiders(
+    document: schema.Report, signer: Signer, name: str = "report", language: str = ENGLISH
+) -> dict[str, bytes]:
     """The report without the marked rows as one signed archive, by its name: JSON, PDF and signature."""
     stem = f"{name}{WITHOUT_ROWS}"
-    return {f"{stem}.zip": archive(signed_files(withheld(document), signer, stem, without=(".html",)))}
+    files = signed_files(withheld(document), signer, stem, without=(".html",), language=language)
+    return {f"{stem}.zip": archive(files)}
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
@@ -154,7 +176,7 @@ def _staged(folder: Path, content: bytes) -> Path:
 def _publish(temporary: Path, path: Path) -> None:
     """Give the file its name unless the name is taken. A link refuses an existing name in one step; if the file system
     has no links, this checks the name and then renames."""
-    taken = OutputExistsError("a report of this name exists already; no file was overwritten", file=path)
+    taken = OutputExistsError("a report with this name already exists; no file was overwritten", file=path)
     try:
         os.link(temporary, path)
     except FileExistsError:

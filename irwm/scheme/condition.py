@@ -40,8 +40,8 @@ def well_conditioned(
             return attempt, permuted
         best = min(best, condition)
     raise ConditionError(
-        f"no draw of permutations was stable enough in {MAX_TRIES} tries",
+        f"none of {MAX_TRIES} draws of permutations was stable enough",
         expected=f"cond(A2) below condition_limit = {limit:g}",
         found=f"{best:.3g} at best",
-        advice="Raise condition_limit or use fewer constraints",
+        advice="Raise condition_limit, or use fewer constraints",
     )

@@ -142,7 +142,7 @@ class Layer0:
                 "the layer-0 scores are not finite",
                 query_tokens=queries[rows].tolist(),
                 reference_tokens=references[columns].tolist(),
-                advice="The embedding rows of these tokens, or layer 0's norms, q and k, hold NaN, infinite or huge "
+                advice="The embedding rows of these tokens, or layer 0's norms, q and k, contain NaN, infinite or huge "
                 "values",
             )
         return standardise(scores, queries.tolist())
@@ -200,14 +200,14 @@ class Layer0:
         layout = self._model.layout
         if weight is None:
             raise InvariantError(
-                "layer 0's q and k are not known in this model",
-                expected="tensors under a known family's names",
+                "layer 0's q and k were not recognised in this model",
+                expected="tensors with the names of a known family",
                 found="; ".join(layout.notes) or None,
             )
         rows = heads * layout.head_dim
         if self._most_rows is not None and rows > self._most_rows:
             raise InvariantError(
-                "layer 0's q and k have far more rows than the original's, and were not read",
+                "layer 0's q and k have far more rows than those of the original and were not read",
                 expected=f"at most {self._most_rows}",
                 found=str(rows),
             )
@@ -385,8 +385,8 @@ def _check_tokens(layout: Layout, queries: torch.Tensor, references: torch.Tenso
             "tokens are outside the model's vocabulary",
             query_tokens=outside[0],
             reference_tokens=outside[1],
-            expected=f"token ids from 0 to {layout.vocab_size - 1}",
-            advice="The model's vocabulary was trimmed, or it is another model; match its rows by alignment first",
+            expected=f"token IDs from 0 to {layout.vocab_size - 1}",
+            advice="The model's vocabulary was trimmed, or this is another model. Match the rows by alignment first",
         )
 
 

@@ -43,7 +43,7 @@ def binomial_tail_log(least: int, trials: int, p: float) -> float:
         ParameterError: p is not a probability, or trials is negative or more than `MOST_TRIALS`.
     """
     if not 0.0 <= p <= 1.0:
-        raise ParameterError("not a binomial law", expected="0 <= p <= 1", found=f"p={p}")
+        raise ParameterError("this is not a binomial distribution", expected="0 <= p <= 1", found=f"p={p}")
     check_trials(trials)
     if least <= 0:
         return 0.0
@@ -61,7 +61,9 @@ def binomial_tail_log(least: int, trials: int, p: float) -> float:
 def check_trials(trials: int) -> None:
     """Raises ParameterError if the number of trials is too large or invalid."""
     if not 0 <= trials <= MOST_TRIALS:
-        raise ParameterError("not a number of trials", expected=f"0 to {MOST_TRIALS}", found=str(trials)[:40])
+        raise ParameterError(
+            "the number of trials is out of range", expected=f"0 to {MOST_TRIALS}", found=str(trials)[:40]
+        )
 
 
 def _binomial_log_mass(k: np.ndarray, n: int, p: float) -> np.ndarray:
@@ -99,7 +101,7 @@ def log10_wrong_user(l: int, rho: int, beta: float, recipients: int) -> float:
     """log10 of equation 3, 1 - (1 - q)^n, as -expm1(n log1p(-q)); for tiny q it is n q."""
     _check_rule(l, rho)
     if recipients < 0:
-        raise ParameterError("recipients cannot be negative", found=str(recipients))
+        raise ParameterError("the number of recipients cannot be negative", found=str(recipients))
     if recipients == 0:
         return -math.inf
     log_q = binomial_tail_log(rho, l, beta)
@@ -124,7 +126,7 @@ def fisher_log10(ranks: ArrayLike) -> float:
     if p.size == 0:
         return 0.0
     if not np.all((p > 0.0) & (p <= 1.0)):
-        raise ParameterError("p-values must be in (0, 1]", found="NaN or a value outside")
+        raise ParameterError("p-values must be in (0, 1]", found="NaN or a value outside this range")
     x = float(-np.log(p).sum())
     if x == 0.0:
         return 0.0

@@ -92,22 +92,22 @@ def row_pool(model: Checkpoint) -> RowPool:
     broken = np.flatnonzero(~np.isfinite(norms))
     if broken.size:
         raise CorruptCheckpointError(
-            f"{what} holds numbers that are not finite",
+            f"{what} contains numbers that are not finite",
             file=model.path,
             tensor=model.layout.embedding.name,
             expected="finite numbers",
-            found=f"NaN or Inf in {broken.size} rows, first {broken[:5].tolist()}",
+            found=f"rows with NaN or infinity: {broken.size}, first {broken[:5].tolist()}",
             advice="Mark an intact copy of the model",
         )
     median = np.median(norms)
     absurd = np.flatnonzero(norms > ABSURD_LENGTH * median) if median > 0 else broken
     if absurd.size:
         raise CorruptCheckpointError(
-            f"{what} holds rows that cannot result from training",
+            f"{what} contains rows that cannot result from training",
             file=model.path,
             tensor=model.layout.embedding.name,
-            expected=f"rows at most {ABSURD_LENGTH:.0f} times as long as the median one",
-            found=f"{absurd.size} longer ones, first {absurd[:5].tolist()}",
+            expected=f"rows at most {ABSURD_LENGTH:.0f} times as long as the median row",
+            found=f"longer rows: {absurd.size}, first {absurd[:5].tolist()}",
             advice="Use an intact copy of the model",
         )
     keep = norms > NEAR_ZERO_SHARE * median

@@ -92,7 +92,7 @@ def trace_each(
         raise ParameterError("there is no key to trace", expected="at least one key")
     tried = len(keys) if keys_tried is None else keys_tried
     if tried < len(keys):
-        raise ParameterError("keys_tried includes these keys", expected=f"at least {len(keys)}", found=str(tried))
+        raise ParameterError("keys_tried must include these keys", expected=f"at least {len(keys)}", found=str(tried))
     for key in keys:
         check_geometry(key, examination.original)
     for key in {key.model_fingerprint: key for key in keys}.values():  # all keys of a fingerprint share an original
@@ -240,7 +240,7 @@ class _Search:
         likeliest = np.argsort(-np.nan_to_num(z[: len(group.stream_keys)], nan=-np.inf), kind="stable")[:FINALISTS]
         finalists = np.concatenate([likeliest, np.arange(len(group.stream_keys), len(everyone))])
         last = replace(whole, stream_keys=tuple(everyone[i] for i in finalists))
-        sums = self._sum(by_rows(last), f"All rows for the {len(finalists)} likeliest")
+        sums = self._sum(by_rows(last), f"Comparing all rows for the {len(finalists)} likeliest")
         z[finalists], share[finalists], rows[finalists] = sums.z, sums.share, sums.rows
         return _Scored(z, share, rows, passes[0].rows, looks=2)
 
@@ -292,7 +292,7 @@ def recognised(named: int, *, aligned: bool, why: str, nothing: bool, text: bool
     """
     if text:
         who = "At least one recipient's copy" if named == 1 else f"The copies of at least {named} recipients"
-        return (f"{who} had a part in the answers." if named else "No recipient's copy is recognised in the answers.",)
+        return (f"{who} contributed to the answers." if named else "No recipient's copy is recognised in the answers.",)
     if named:
         who = "at least one recipient's copy" if named == 1 else f"the copies of at least {named} recipients"
         return (f"The suspect was made from {who}.",)
@@ -301,5 +301,5 @@ def recognised(named: int, *, aligned: bool, why: str, nothing: bool, text: bool
     if not aligned:
         return (f"{NOBODY} {why}.", *others)
     if nothing:
-        return ("The suspect's embedding equals the original's: it is no recipient's copy.", *others)
+        return ("The suspect's embedding equals the original's, so it is not a recipient's copy.", *others)
     return ("No recipient's copy is recognised in the suspect.",)

@@ -130,7 +130,7 @@ def test_responses_of_which_only_some_have_log_probabilities_are_refused(
     """Without the others' log-probabilities, most of the evidence would be lost."""
     with pytest.raises(AnswersError) as caught:
         irwm.answers_from_responses([PROMPT] * 3, [chat(tokens, texts), TEXT, TEXT], model)
-    assert caught.value.found == "none in 2 of 3 answers, first in response 1"
+    assert caught.value.found == "none in 2 of 3 answers; response 1 is the first without"
 
 
 def test_every_choice_is_used_and_empty_ones_are_left_out(
@@ -187,7 +187,7 @@ def test_messages_become_tokens_by_the_chat_template(
 def test_unknown_form_is_refused_with_its_number(model: irwm.Checkpoint, response: Any) -> None:
     with pytest.raises(AnswersError) as caught:
         irwm.answers_from_responses([PROMPT, PROMPT], [TEXT, response], model)
-    assert caught.value.problem == "response 1 has an unknown form"
+    assert caught.value.problem == "response 1 has an unknown format"
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_unusable_input_is_refused_as_tracing_of_weights_refuses_it(
             refused()
     with pytest.raises(AnswersError) as found:
         irwm.trace_answers(irwm.Answers([[1, 2], [1, VOCABULARY]], [1, 1]), model, [key])
-    assert (found.value.expected, found.value.found) == ("token ids from 0 to 599", "600")
+    assert (found.value.expected, found.value.found) == ("token IDs from 0 to 599", "600")
     encoder = irwm.open_checkpoint(minilm_path)
     with pytest.raises(UnsupportedCheckpointError):
         irwm.trace_answers(answers, encoder, keys_for(encoder, ["a"], TINY))

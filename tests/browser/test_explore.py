@@ -45,7 +45,7 @@ def test_the_papers_worked_examples_are_one_click_away(explore: Page) -> None:
 
 
 def test_inverse_question_is_answered_and_its_answer_applied(explore: Page) -> None:
-    expect(explore.locator("#explore-answer")).to_contain_text("l = 56 positions with ρ = 35")
+    expect(explore.locator("#explore-answer")).to_contain_text("l = 56 positions, with ρ = 35")
     put(explore, "risk", "1e-9")
     expect(explore.locator("#explore-answer")).not_to_contain_text("l = 56 ")
     put(explore, "risk", "1e-6")
@@ -58,18 +58,20 @@ def test_inverse_question_is_answered_and_its_answer_applied(explore: Page) -> N
 
 def test_every_view_of_a_users_model_holds_data(explore: Page, running_app: RunningApp, demo_path: Path) -> None:
     fill_path(explore, "explored", place(demo_path, running_app.root, "own"))
-    expect(explore.locator("#explore-model-note")).to_contain_text("Drawn for own: 4 096 rows of 256")
+    expect(explore.locator("#explore-model-note")).to_contain_text(
+        "Drawn for own. The embedding has 4 096 rows (s) of 256"
+    )
     put(explore, "num-noise", "10")
     expect(explore.locator("#explore-model-note .notice-fault")).to_contain_text("Noise needs the secret bases")
     explore.check("#explore-hidden input")
     expect(explore.locator("#explore-model-note .notice-fault")).to_have_count(0)
     for label, words in (
         ("Stored numbers", "neighbours"),
-        ("Condition", "tries are stable enough"),
-        ("Hiding", "be identified by how much"),
-        ("Colluders", "Up to"),
-        ("Fingerprint", "From α"),
-        ("Survives noise", "still count by joint"),
+        ("Condition", "Stable enough"),
+        ("Hiding", "be identified by the size"),
+        ("Colluders", "Every colluder is named"),
+        ("Fingerprint", "At α"),
+        ("Robustness to noise", "still count by the joint"),
     ):
         explore.locator("#explore-view label", has_text=label).click()
         expect(title(explore, "model")).to_contain_text(words)

@@ -44,7 +44,7 @@ def test_a_rehearsal_fills_the_table_and_the_figures(lab: Page, running_app: Run
     expect(lab.locator("#lab-table tbody tr").nth(2)).to_contain_text(re.compile(r"Pruned.*30 %.*Found.*50 / 50", re.S))
     expect(lab.locator("#lab-table tbody tr").nth(3)).to_contain_text("ruined")
     expect(lab.locator("#lab-trials .plotly")).to_be_visible()
-    expect(lab.locator("#lab-curve .gtitle").first).to_have_text("Pruned: the mark, and the model")
+    expect(lab.locator("#lab-curve .gtitle").first).to_have_text("Pruned: the mark and the model")
     assert points(lab, "lab-trials") == 4
     assert points(lab, "lab-curve") >= 3 * 3
     before = points(lab, "lab-curve")

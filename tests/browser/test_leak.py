@@ -57,7 +57,7 @@ def test_exactly_the_three_are_named_with_the_error_rate(leak: dict[str, Any], p
     for name in LEAKERS:
         expect(sentence).to_contain_text(f"“{name}”")
     expect(sentence).to_contain_text("(about 3 copies in all)")
-    expect(sentence).to_contain_text("The odds of naming anyone who had no part: less than 1 in 10")
+    expect(sentence).to_contain_text("The odds of naming anyone whose copy was not used are less than 1 in 10")
     for name in set(NAMES) - LEAKERS:
         expect(sentence).not_to_contain_text(f"“{name}”")
 
@@ -71,7 +71,7 @@ def test_ranking_shows_all_recipients_and_names_only_three(leak: dict[str, Any],
     expect(page.locator("#recipients tr.is-named")).to_have_count(3)
     figure = page.locator("#figure-recipients")
     expect(figure.locator(".plotly .main-svg").first).to_be_visible()
-    for words in ("3 recipients named, of 12 keys tried", "decoys: what chance gives", "named from z ="):
+    for words in ("3 recipients named; 12 keys tried", "decoys: what chance gives", "named at z ≥"):
         expect(figure).to_contain_text(words)
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
@@ -94,7 +94,7 @@ def test_another_suspect_clears_the_verdict_and_an_unchecked_path_is_refused(lea
     )
     settled(page)
     page.evaluate("document.querySelector('#start-investigate').click()")
-    expect(page.locator("#picker-suspect .notice-fault")).to_contain_text("does not match the card")
+    expect(page.locator("#picker-suspect .notice-fault")).to_contain_text("does not match the model card")
     field.press("Enter")
 
 
@@ -115,7 +115,7 @@ def test_a_folder_of_suspects_is_swept_and_a_broken_one_does_not_end_it(
     fill_path(page, "original-of", leak["model"].path)
     expect(page.locator("#start-investigate")).to_be_enabled()
     page.click("#start-investigate")
-    expect(page.locator("#sweep-summary")).to_contain_text("1 of 3 suspects found")
+    expect(page.locator("#sweep-summary")).to_contain_text("Found in 1 of 3 suspects")
     table = page.locator("#sweep-table")
     for words in ("b-copy", "c-broken.gguf", "could not be examined", "d-original", "not found"):
         expect(table).to_contain_text(words)
@@ -126,4 +126,4 @@ def test_a_folder_of_suspects_is_swept_and_a_broken_one_does_not_end_it(
     signed = read_signature(download(page, "sweep-signature").encode())
     assert signed.holds()
     assert signed.files["sweep.json"] == hashlib.sha256(download(page, "sweep-json").encode()).hexdigest()
-    assert "1 of 3 suspects found" in re.sub(r"<[^>]+>", "", download(page, "sweep-html"))
+    assert "Found in 1 of 3 suspects" in re.sub(r"<[^>]+>", "", download(page, "sweep-html"))

@@ -78,7 +78,7 @@ def test_hostile_names_are_text_and_an_unknown_family_is_not_marked(hostile: Pat
     expect(card).to_contain_text("Can be examined, but not marked. A mark needs layer 0's q and k")
     expect(card).to_contain_text("IRWM Studio never runs code from a model")
     expect(card.locator(".model-table code").first).to_contain_text("<script>document.title='run'</script>\\u202e\\x1b")
-    expect(fact(page, "protect-model", "Tokenizer")).to_have_text("none: rows will be matched by content")
+    expect(fact(page, "protect-model", "Tokenizer")).to_have_text("none; rows will be matched by content")
     expect(page.locator("#to-names")).to_be_disabled()
     assert page.locator("#protect-model img, #protect-model script").count() == 0
     assert page.title() == "IRWM Studio"
@@ -99,7 +99,7 @@ def test_both_models_have_a_card_or_an_error_in_investigate(
     open_tab(page, "investigate")
     for purpose, card in (("suspect", "suspect-model"), ("original-of", "original-model")):
         fill_path(page, purpose, broken)
-        expect(page.locator(f"#{card} .notice-fault")).to_contain_text("cut short")
+        expect(page.locator(f"#{card} .notice-fault")).to_contain_text("truncated")
         expect(page.locator(f"#{card} .model-card")).to_have_count(0)
     expect(page.locator("#start-investigate")).to_be_disabled()
     fill_path(page, "suspect", hostile)

@@ -114,7 +114,7 @@ def test_versions_are_copied_and_a_licence_unfolds(page: Page) -> None:
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert "gradio 6.31.0" in page.evaluate("navigator.clipboard.readText()")
     expect(page.get_by_role("button", name="Copy the list")).to_be_visible()
-    page.locator(".licence summary", has_text="IBM Plex Sans").press("Enter")
+    page.locator(".licence summary", has_text="IBM Plex Sans").first.press("Enter")
     expect(page.locator(".licence[open] pre")).to_contain_text("SIL OPEN FONT LICENSE")
 
 

@@ -259,7 +259,7 @@ def verify_the_report(hand: Hand, report: Path) -> None:
     hand.open("verify")
     hand.path("report", report)
     hand.press("#start-verify")
-    expect(hand.page.locator("#verified h2")).to_contain_text("Nothing that was checked is wrong")
+    expect(hand.page.locator("#verified h2")).to_contain_text("No check failed")
     hand.nothing_is_cut_off()
 
 
@@ -332,7 +332,7 @@ def rehearse(hand: Hand) -> None:
 def back_up(hand: Hand) -> None:
     hand.open("vault")
     hand.press("#vault-backup")
-    expect(hand.page.locator("#vault-backed-up")).to_contain_text("Sealed copy written to")
+    expect(hand.page.locator("#vault-backed-up")).to_contain_text("A sealed copy was written to")
     with hand.page.expect_download() as begun:
         hand.press("#vault-backup-file")
     assert Path(begun.value.path()).stat().st_size > 0
@@ -356,7 +356,7 @@ def change_the_passphrase(hand: Hand) -> None:
     ):
         hand.type(page.get_by_label(label, exact=True), text)
     hand.press("#change-passphrase")
-    expect(page.get_by_text("Earlier backups still open with the old passphrase")).to_be_visible()
+    expect(page.get_by_text("Earlier backups can still be opened with the old passphrase")).to_be_visible()
     hand.nothing_is_cut_off()
 
 

@@ -150,7 +150,7 @@ def test_factors_of_fused_experts_are_omitted_with_a_note(tmp_path: Path) -> Non
     merged = made(tmp_path / "base", tmp_path / "a", target_modules=["q_proj"], target_parameters=experts)
     found = open_checkpoint(tmp_path / "a", open_checkpoint(tmp_path / "base"))
     require_equal(found, merged, (EMBEDDING, Q))
-    assert "2 are not in the base or not supported there" in " ".join(found.notes)
+    assert "not supported: 2." in " ".join(found.notes)
 
 
 def test_adapter_in_pytorch_format_is_read(base: Checkpoint, sound: Path, copy: Path) -> None:
@@ -338,7 +338,7 @@ def test_an_adapter_does_not_change_unsupported_codes(tiny_path: Path, sound: Pa
     model = open_checkpoint(sound, base=open_checkpoint(folder))
     with pytest.raises(UnsupportedCheckpointError):
         model.read(model.layout.q)
-    assert any("not supported there" in note for note in model.notes)
+    assert any("not supported: " in note for note in model.notes)
 
 
 def refused_on(base: Checkpoint, folder: Path, *kinds: type[CheckpointError]) -> CheckpointError:
@@ -468,7 +468,7 @@ def test_two_adapter_tensors_with_the_same_meaning_are_refused(base: Checkpoint,
 def test_targets_missing_in_the_base_are_omitted_with_a_note(base: Checkpoint, copy: Path) -> None:
     held = load_file(copy / WEIGHTS)
     save_file(held | {"base_model.model.score.weight": torch.ones(2, 64)}, copy / WEIGHTS)
-    assert "1 are not in the base" in " ".join(open_checkpoint(copy, base=base).notes)
+    assert "not supported: 1." in " ".join(open_checkpoint(copy, base=base).notes)
 
 
 def test_missing_or_damaged_file(base: Checkpoint, copy: Path) -> None:

@@ -268,7 +268,7 @@ def test_search_ends_at_many_large_indexes(copy: Path, monkeypatch: pytest.Monke
         (copy / f"{number}.safetensors.index.json").write_bytes(bytes(1000))
     monkeypatch.setattr("irwm.checkpoint.candidates.MOST_INDEX_BYTES", 4000)
     assert irwm.find_checkpoints(copy).cut
-    assert open_checkpoint(copy).unread == ("more files than are searched",)
+    assert open_checkpoint(copy).unread == ("files beyond the search limit",)
 
 
 def test_a_companion_is_not_read_through_a_link_that_leads_out(tmp_path: Path) -> None:

@@ -83,15 +83,15 @@ NARROW = "opt, post-norm and a narrow embedding"
 @pytest.mark.parametrize(
     ("case", "step", "name", "shape", "part"),
     [
-        ("qwen2", "q and k with biases", "Layer 0, bias of k", (24,), ""),
-        ("qwen3", "RMS norm on each head of q and k", "Layer 0, norm of k", (20,), ""),
-        ("olmo2", "RMS norm on all heads of q and k", "Layer 0, norm of k", (24,), ""),
+        ("qwen2", "q and k with biases", "Layer 0, k bias", (24,), ""),
+        ("qwen3", "RMS norm on each head of q and k", "Layer 0, k norm", (20,), ""),
+        ("olmo2", "RMS norm on all heads of q and k", "Layer 0, k norm", (24,), ""),
         ("olmo, clipped", "a limit of ±0.5", "Layer 0, q", (72, 72), ""),
         ("gpt2", "the token’s embedding + position 0", "Layer 0, k", (72, 72), "rows 72 to 143 of 216, transposed"),
         ("gpt_neox", "layer norm", "Layer 0, k", (72, 72), "rows 12 to 23 of every 36"),
         ("roberta", "layer norm", "Position table", (29, 72), "rows 3 to 31 of 32"),
-        (NARROW, "a projection of the token’s embedding + position 0", "Projection of the embedding", (72, 48), ""),
-        ("stablelm, a norm for each head", "q and k", "Layer 0, norm of q, one of 6", (12,), ""),
+        (NARROW, "a projection of the token’s embedding + position 0", "Embedding projection", (72, 48), ""),
+        ("stablelm, a norm for each head", "q and k", "Layer 0, q norm (1 of 6)", (12,), ""),
     ],
 )
 def test_facts_of_a_family(tmp_path: Path, case: str, step: str, name: str, shape: tuple, part: str) -> None:
@@ -116,7 +116,7 @@ def test_a_stored_copy_of_a_tied_head_is_shown(folder: Path) -> None:
     change_config(folder, tie_word_embeddings=True)
     facts = card(folder)
     assert (facts.tied, facts.head_stored) == (True, True)
-    assert role(facts, "Output head, a copy").name == "lm_head.weight"
+    assert role(facts, "Copy of the output head").name == "lm_head.weight"
 
 
 def test_a_card_shows_that_only_the_embedding_is_known(folder: Path) -> None:

@@ -197,7 +197,7 @@ def test_bytes_behind_the_last_tensor_are_noted_and_not_read(path: Path, sound: 
     path.write_bytes(sound + b"PK\x03\x04" + bytes(996))
     model = open_checkpoint(path)
     assert len(model.notes) == len(before.notes) + 1
-    assert "1000 bytes" in " ".join(model.notes)
+    assert "not read: 1000." in " ".join(model.notes)
     assert torch.equal(model.embedding(), embedding)
 
 
@@ -350,7 +350,7 @@ def test_faulty_header_is_refused(name: str, path: Path) -> None:
     error = refused(raw(path, HEADERS[name], ROW * 4), CorruptCheckpointError)
     assert error.file == str(path)
     # An unexpected error of the parser, which is refused as well, comes without advice.
-    assert error.advice == ("Give the file with the model's weights" if name == "no tensor" else DOWNLOAD_AGAIN)
+    assert error.advice == ("Choose the file with the model's weights" if name == "no tensor" else DOWNLOAD_AGAIN)
 
 
 @pytest.mark.fault(21)
@@ -463,7 +463,7 @@ def read_all(model: Checkpoint) -> None:
 
 
 # How the report of a reader begins that failed in an unexpected way or had to be ended.
-UNEXPECTED = ("cannot be understood", "kept its reader", "made its reader", "crashed its reader")
+UNEXPECTED = ("cannot be interpreted", "took more than", "caused its reader", "crashed its reader")
 
 
 @pytest.mark.fault(21)

@@ -237,7 +237,7 @@ UNKNOWN = {
     "AWQ in the GEMV-FAST packing": (GEMV, {"quant_method": "awq", "version": "gemv_fast"}),
     "W_q": ({"W_q": (64, 16), "scale": (64, 1), "zero": (64, 1)}, {"quant_method": "hqq"}),
     "by aqlm": ({"codes": (64, 16), "codebooks": (1, 256)}, {"quant_method": "aqlm"}),
-    "a method that it does not name": ({"packed": (64, 16)}, {"something": 1}),
+    "an unnamed method": ({"packed": (64, 16)}, {"something": 1}),
     "MLX codes without a group size in the config": ({"weight": (64, 16), "scales": (64, 2), "biases": (64, 2)}, {}),
 }
 

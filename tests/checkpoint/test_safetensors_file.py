@@ -115,7 +115,7 @@ def test_more_tensors_than_any_model_has_are_refused(file: Path, header: str) ->
 def test_duplicate_names_are_refused_even_for_equal_bytes(file: Path, second: tuple[int, int]) -> None:
     raw(file, f'{{"w": {ONE}, "w": {json.dumps(entry("F32", [1], *second))}}}', bytes(second[1]))
     error = refused(file, CorruptCheckpointError)
-    assert (error.tensor, error.expected) == ("w", "every name once")
+    assert (error.tensor, error.expected) == ("w", "every name only once")
 
 
 @pytest.mark.fault(6)
@@ -216,7 +216,7 @@ def test_hostile_folder_name_is_escaped_in_messages(tiny_path: Path, tmp_path: P
 @pytest.mark.parametrize("metadata", [{"a": 1}, {"a": None}, {"a": {}}, [], "text", 1])
 def test_non_text_metadata_is_refused(file: Path, metadata: object) -> None:
     raw(file, {"__metadata__": metadata, "w": entry("F32", [1], 0, 4)}, bytes(4))
-    assert refused(file, CorruptCheckpointError).expected == "texts only"
+    assert refused(file, CorruptCheckpointError).expected == "only strings"
 
 
 NUMBERS = st.one_of(st.integers(-2, 12), st.integers(2**61, 2**65), st.sampled_from([1.5, True, None, "4"]))

@@ -92,7 +92,7 @@ def test_missing_answer_values_are_omitted(served: Served) -> None:
     table[:, 200:300] = -np.inf  # tokens without values
     suspect = irwm.suspect_from_answers(table, served.original)
     assert suspect.vocab_size == served.original.vocab_size - 100
-    assert any("2 answers have too few values" in note for note in suspect.notes)
+    assert any("too few values: 2." in note for note in suspect.notes)
     assert irwm.detect(suspect, served.original, served.key).verdict == "found"
 
 
@@ -153,7 +153,7 @@ def test_answer_with_extreme_numbers_is_left_out_and_counted(served: Served) -> 
     told[5, ::2], told[6] = -1e200, torch.arange(1, told.shape[1] + 1) * -1e200
     told[7, 7], told[8, 9] = -1e200, -1.7e308
     suspect = irwm.suspect_from_answers(told, served.original)
-    assert "2 answers have too few values and were left out." in suspect.notes
+    assert "Answers left out because they contain too few values: 2." in suspect.notes
     found = irwm.detect(suspect, served.original, served.key)
     assert found.verdict == "found"
     assert found.log10_p < -60

@@ -202,7 +202,7 @@ def test_entries_not_at_their_listed_position_are_refused(sound: Path) -> None:
     local, listed = content.index(b"x/data/0"), content.rindex(b"x/data/0")
     for at in (local, local - 30):  # another name there, or no entry at all
         sound.write_bytes(content[:at] + b"y" + content[at + 1 :])
-        assert refused(sound, CorruptCheckpointError).found == "something else there"
+        assert refused(sound, CorruptCheckpointError).found == "something else at this position"
     sizes = listed - 46 + 20
     longer = (10**6).to_bytes(4, "little") * 2
     sound.write_bytes(content[:sizes] + longer + content[sizes + 8 :])
@@ -293,7 +293,7 @@ def test_seconds_of_children_are_counted_for_a_checkpoint(torch_folder: Path, mo
             now[0] += used
     with pytest.raises(CorruptCheckpointError) as caught, one.child(torch_folder / WHOLE):
         pass
-    assert caught.value.expected == "2 seconds for all of them"
+    assert caught.value.expected == "at most 2 seconds for all headers"
     with read_budget.ReadBudget(torch_folder, files=10**6).child(torch_folder / WHOLE) as (limits, _):
         assert limits.seconds == parser_child.LIMITS.seconds, "no file may have more than any other"
     assert read_budget.ReadBudget(torch_folder, files=10**6).seconds < 300

@@ -179,7 +179,7 @@ def test_resumed_recording_sends_no_prompt_twice(small: Path, tmp_path: Path, si
         process = start(*arguments)
         text, said = until_ended(process, "the resumed command")
         assert process.returncode == 0, said
-        assert "7 are recorded already" in said
+        assert "already recorded: 7" in said
     prompts = [each.prompt for each in server.asked]
     assert len(set(prompts)) == len(prompts) == 21, "no prompt was sent twice, including the lost one"
     assert json.loads(text)["result"]["requests"] == 20
@@ -281,7 +281,7 @@ def test_tokens_are_chosen_by_the_vaults_keys(
     wrong = desk.here(capfd, *arguments, passphrase="another one of five words")
     assert (wrong.status, wrong.answer["outcome"]) == (2, "error")
     none = desk.here(capfd, *arguments, "--keys", "nobody's")
-    assert "not a key of this original" in none.said
+    assert "not a key for this original" in none.said
 
 
 def test_chosen_tokens_hide_the_marked_ones_among_many(release_of: Callable[[str], Marked]) -> None:

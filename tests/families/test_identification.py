@@ -26,7 +26,7 @@ def test_every_family_is_recognised_by_its_config(case: str) -> None:
     assert (layout.vocab_size, layout.heads) == (VOCABULARY, heads)
     if "llama" in case or "qwen3" in case:
         assert layout.head_dim == (20 if "head_dim" in settings else 12), "an equal share if it is not stated"
-    assert all("no head" in note or "head lacks" in note for note in layout.notes[:1])
+    assert all("no output head" in note or "head lacks" in note for note in layout.notes[:1])
 
 
 def test_no_two_families_have_the_same_model_type_or_are_recognised_by_the_same_names() -> None:
@@ -100,7 +100,7 @@ def test_left_out_keys_mean_the_model_types_defaults(model_type: str, kv_heads: 
         ("llama", True, False, True, None),
         ("llama", True, True, True, "only if their values are equal"),
         ("llama", False, True, False, None),
-        ("llama", False, False, False, "no head"),
+        ("llama", False, False, False, "no output head"),
         ("llama", None, True, False, None),
         ("llama", None, False, True, None),
         ("gemma", None, False, True, None),
@@ -260,7 +260,7 @@ def test_more_rows_than_any_vocabulary_are_refused() -> None:
     assert recognise(config_of("llama"), shapes).vocab_size == MOST_ROWS
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
         shapes[name] = (MOST_ROWS + 1, 72)
-    with pytest.raises(CorruptCheckpointError, match="more rows than any vocabulary"):
+    with pytest.raises(CorruptCheckpointError, match="implausibly many rows"):
         recognise(config_of("llama"), shapes)
 
 

@@ -125,7 +125,7 @@ def test_slow_report_does_not_delay_other_callers(
         peak = max(peak, size_of(app.process.pid))
     said = sending.answer.result()
     assert "Verification failed" in said, said[:2000]
-    why = "differs from the page drawn from the JSON" if attack == "page" else "far larger than any real one"
+    why = "differs from the page drawn from the numbers in the JSON" if attack == "page" else "implausibly large"
     assert why in said, said[:2000]
     assert peak < MOST_BYTES
     assert process.memory_info().rss - before < 200 * MIB

@@ -308,7 +308,7 @@ def test_fault_62_posted_path_is_not_treated_as_upload(app: RunningApp, client: 
             said.append(told)
             assert "root:" not in told
             assert "SQLite format" not in told
-    assert not path.startswith("https:") or any("Addresses are not fetched" in told for told in said)
+    assert not path.startswith("https:") or any("does not fetch web addresses" in told for told in said)
     assert state(app)["jobs"] == before["jobs"]
     assert not list(app.home.glob("received/*/*"))
 

@@ -135,7 +135,7 @@ def test_a_real_stop_while_it_is_measured_ends_in_a_receipt(
     job = runner.start(
         "protect", "Protect demo", protect_request(demo_path, release, utility="yes"), secrets_for(vault), jobs
     )
-    measuring = "Measuring what the mark costs"
+    measuring = "Measuring the cost of the mark"
     until(lambda: measuring in jobs.log_tail(job.id), f"{measuring!r} in the log", lambda: jobs.log_tail(job.id))
     ended = runner.stop(job.id, jobs)
     assert ended.state == "done", jobs.log_tail(job.id)
@@ -177,11 +177,11 @@ MANY = {
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
-        ({}, ["40.00 before, 40.10 after (+0.25 % ± 0.40 %)", "may be chance", "99.5 %", "0.0004 nats"]),
+        ({}, ["40.00 before, 40.10 after (+0.25 % ± 0.40 %)", "may be due to chance", "99.5 %", "0.0004 nats"]),
         ({"change_error": 0.0005}, ["± 0.10 %); the same"]),
         ({"change_error": None}, ["(+0.25 %);"]),
         ({"perplexity": "infinity", "change": "infinity", "kl": "infinity", "change_error": None}, ["infinite KL"]),
-        ({"similarity": 0.99991, "perplexity": None}, ["to 0.999910", "no perplexity"]),
+        ({"similarity": 0.99991, "perplexity": None}, ["similarity of 0.999910", "no perplexity"]),
     ],
 )
 def test_words_of_the_certificate_agree_with_its_figures(figures: dict[str, Any], said: list[str]) -> None:

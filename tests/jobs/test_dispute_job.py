@@ -57,7 +57,7 @@ def asked(world: dict[str, Any], vault: Vault, case_id: str, **theirs: str) -> d
 def test_second_marker_is_identified_by_our_mark(world, vault: Vault, jobs: Jobs, tmp_path: Path) -> None:
     case = vault.add_case("Two claims on one model")
     job = succeeded(run_job("dispute", asked(world, vault, case.id), vault, jobs))
-    assert "The key of Copy Works on the original of Example Labs" in jobs.log_tail(job.id)
+    assert "Testing the key of Copy Works on the original of Example Labs" in jobs.log_tail(job.id)
     document = dispute.from_json(jobs.files(job.id).read(job.result["json"]))
     assert document["outcome"]["winner"] == "Example Labs"
     assert job.result["outcome"] == "decided"
@@ -118,7 +118,9 @@ def test_root_sent_with_a_time_stamp_does_not_date_a_claim(world, vault: Vault, 
         document = dispute.from_json(jobs.files(job.id).read(job.result["json"]))
         (claim,) = (each for each in document["claims"] if not each["ours"])
         assert (claim["committed_utc"] is not None) == trusted
-        assert claim["stamp"].endswith("; trusted" if trusted else "its certificate leads to no root that we trust")
+        assert claim["stamp"].endswith(
+            "; trusted" if trusted else "its certificate leads to no trusted root certificate"
+        )
 
 
 @pytest.mark.parametrize("content", [b"", b"no key at all", b"{}"])

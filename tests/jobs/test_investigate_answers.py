@@ -75,7 +75,7 @@ def test_report_states_source_and_time_of_answers(served: Served, report: Path) 
     assert recorded is not None
     assert who["requests_sha256"] == hashlib.sha256(recorded.request_sha256.tobytes()).hexdigest()
     assert who["responses_sha256"] == hashlib.sha256(recorded.response_sha256.tobytes()).hexdigest()
-    assert any("known only by its answers" in limit for limit in document["limitations"])
+    assert any("known only through its answers" in limit for limit in document["limitations"])
     assert any("open_suspect" in line for line in document["reproduce"]["python"])
     page = report.with_suffix(".html").read_text("utf-8")
     for text in (f"answers of {MODEL} at {ENDPOINT}", digest, who["requests_sha256"], "10:00:47.500Z"):
@@ -146,8 +146,8 @@ def corrupted(served: Served, file: Path, how: str) -> None:
 BAD = (
     ("few", "there are too few answers"),
     ("narrow", "there are too few tokens"),
-    ("vocabulary", "tokens of another vocabulary"),
-    ("weights", "holds no recorded answers"),
+    ("vocabulary", "tokens from another vocabulary"),
+    ("weights", "contains no recorded answers"),
     ("cut", "cannot be read"),
     ("text", "cannot be read"),
     ("missing", "cannot be read"),

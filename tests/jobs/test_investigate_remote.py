@@ -47,10 +47,10 @@ def test_suspect_on_a_server_is_found_by_its_address(
     assert ADDRESS in page
     assert hub.commit in page
     assert "not hashed" not in page
-    assert "no versions" not in page
+    assert "no file versions" not in page
     unversioned = copy.deepcopy(source)
     unversioned["files"][0]["etag"] = ""
-    assert "no versions" in recognition_words.parts_read(unversioned)
+    assert "no file versions" in recognition_words.parts_read(unversioned)
 
     assert contradictions(document) == []
     for wrong in (

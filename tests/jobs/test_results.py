@@ -66,7 +66,7 @@ def test_some_of_many_copies_that_failed_are_an_error() -> None:
     assert outcome_of(some) == "error"
     error = error_of(some)
     assert error is not None
-    assert error["problem"] == "2 of 3 copies were not written"
+    assert error["problem"] == "2 of 3 copies could not be written"
     result = result_of(some)
     assert result is not None
     assert result["failed"] == 2

@@ -107,7 +107,7 @@ def test_each_suspect_is_a_run_in_one_case_and_a_broken_one_has_its_error(world,
             checked = verify_report(folder / row["json"])
             assert checked.ok, [check for check in checked.checks if check.ok is False]
     page = jobs.files(job.id).read(OVERVIEW_HTML).decode("utf-8")
-    assert "2 of 4 suspects found" in page.replace('<span class="n">', "").replace("</span>", "")
+    assert "Found in 2 of 4 suspects" in page.replace('<span class="n">', "").replace("</span>", "")
     assert "1 could not be examined" in page.replace('<span class="n">', "").replace("</span>", "")
 
 

@@ -99,7 +99,7 @@ def test_investigate_reports_every_key_and_files_the_run(
     for name in (f"{stem}.json", f"{stem}-without-rows.zip"):
         checked = verify_report(folder / name, identity=vault.identity().first_public_key)
         assert checked.ok, checked.checks
-        assert checked.open == ("its verdict depends on values that only the signer states",)
+        assert checked.open == ("the verdict depends on values that only the signer states",)
     assert document["case"]["Examiner"] == "A. Officer"
     assert document["standing"]["status"] == "not committed"
     assert document["standing"]["suspect_seen_utc"] == "2024-01-28T00:00:00+00:00"
@@ -328,4 +328,4 @@ def test_unwritable_progress_line_does_not_fail_the_task(busy: tuple[BusyJobs, J
 def test_unexpected_error_does_not_claim_that_nothing_was_published() -> None:
     said = child.unexpected(ValueError("x"))
     assert "nothing was published" not in said["problem"]
-    assert "published files stay" in said["advice"]
+    assert "finished files are kept" in said["advice"]

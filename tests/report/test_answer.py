@@ -85,7 +85,7 @@ def test_time_stamp_after_the_suspects_day_is_stated_above_the_figures(found, st
 def test_day_of_the_key_after_the_suspects_day_comes_first_on_page_and_in_pdf(found, made, seen, told: bool) -> None:
     document = with_standing(found.document, None, seen, odds=-80.0)
     document["case"][MADE] = made
-    words = "but the key was made later, on 2026-03-01 by the vault’s clock"
+    words = "but according to the vault’s clock the key was made later, on 2026-03-01"
     first, _ = first_and_rest(verdict_html(finding_card(document)))
     assert (words in first) == told
     assert (words in str(blocks_of(render_html(document)))) == told
@@ -120,7 +120,7 @@ def test_untried_keys_are_reported_with_not_found(not_found: Examined, found: Ex
     assert answer(of(4)).caution
     assert keys_tried(of(6)) == "3 of 6"
     assert "keys tried: 3 of 6" in verdict_html(finding_card(of(6)))
-    assert "3 of 6 keys of this original" in render_html(of(6))
+    assert "3 of 6 keys for this original" in render_html(of(6))
     assert contradictions(of(6)) == []
     assert {each.where for each in contradictions(of(2))} == {"keys.held"}
     assert answer(finding_document(found.finding, **found.particulars, keys_held=6)).caution == ""

@@ -134,7 +134,9 @@ def test_a_rank_that_the_permutations_cannot_give_is_named(found: Examined, rank
 @pytest.mark.fault(77)
 def test_a_p_below_the_floor_of_its_ranks_is_named(found: Examined) -> None:
     wrong = contradictions(with_ranks(found.document, 1e-6))
-    assert any(d.where == "reading.log10_p" and "floor" in str(d.found) for d in wrong)
+    assert any(
+        d.where == "reading.log10_p" and "the smallest value that its ranks allow" in str(d.found) for d in wrong
+    )
 
 
 def test_present_row_must_have_a_rank(found: Examined) -> None:

@@ -162,7 +162,7 @@ def test_a_process_killed_by_the_models_leaves_the_report_open(
         asked.append(seconds)
         if len(asked) == 1:
             return real(request, seconds)
-        raise sandbox._EndedError("it ended the verifier, usually because memory ran out (-9)")
+        raise sandbox._EndedError("the verifier ended early, usually because memory ran out (-9)")
 
     monkeypatch.setattr(sandbox, "_answer_of_child", ended)
     brought = Brought(suspect=whole.suspect.path, original=whole.model.path, keys=(whole.key,))

@@ -100,7 +100,7 @@ def test_an_unsupported_kind_of_trace_is_refused():
         ("a<br>b", "a\nb"),
         ("&lt;b&gt;x", "<b>x"),
         ("$x^2$", "$x^2$"),
-        ("模", "\\u6a21"),
+        ("말", "\\ub9d0"),
     ],
 )
 def test_words_of_a_figure_are_plain_characters(given, plain):
@@ -108,7 +108,7 @@ def test_words_of_a_figure_are_plain_characters(given, plain):
 
 
 def test_untrusted_text_is_not_interpreted(world):
-    key = irwm.generate_key(world["model"], secret=b"\x01" * 32, owner=HOSTILE, recipient="Ж模שλ🦙")
+    key = irwm.generate_key(world["model"], secret=b"\x01" * 32, owner=HOSTILE, recipient="Ж말שλ🦙")
     finding = irwm.detect(world["copy"], world["model"], world["key"], seed=7)
     particulars = examine(world, "copy").particulars
     document = finding_document(
@@ -125,7 +125,7 @@ def test_untrusted_text_is_not_interpreted(world):
     assert squeezed(HOSTILE) in squeezed(said)
     assert "\\u202eabc \\x1b[31mred\\x07" in said
     assert "\u202e" not in said
-    assert "Ж\\u6a21\\u05e9λ\\U0001f999" in said
+    assert "Ж\\ub9d0\\u05e9λ\\U0001f999" in said
     assert data["blocks"][-1]["runs"][0]["text"] == SPELLED
     assert render_pdf(document).startswith(b"%PDF")
 
@@ -154,7 +154,7 @@ def test_errors_of_typst_become_report_errors(found, monkeypatch, tmp_path):
 def test_the_fonts_are_files_of_this_program_and_of_its_libraries():
     assert all(path.is_file() for path in files())
     assert settable("aßЖλ≥⁻‖“”–\n") == "aßЖλ≥⁻‖“”–\n"
-    assert settable("模\u05d0\u0661") == "\\u6a21\\u05d0\\u0661"
+    assert settable("말\u05d0\u0661") == "\\ub9d0\\u05d0\\u0661"
 
 
 def test_neither_matplotlib_nor_typst_is_imported_before_a_pdf_is_asked_for():

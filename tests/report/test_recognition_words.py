@@ -38,7 +38,7 @@ def test_steps_come_in_order_with_confidence_and_measure(disguised):
     steps, undone = disguised.document["alignment"]["steps"], recognition_words.undone(disguised.document)
     assert recognition_words.unaligned(disguised.document) == []
     assert [step["confidence"] for step in steps] == [each.exact for each in undone]
-    assert "600 of 600 token ids were changed" in undone[0].said
+    assert "600 of 600 token IDs were changed" in undone[0].said
     assert [each.confidence for each in undone] == [sure(step["confidence"]) for step in steps]
     assert [each.measure for each in undone] == [step["measure"].replace("'", "’") for step in steps]
 
@@ -46,16 +46,16 @@ def test_steps_come_in_order_with_confidence_and_measure(disguised):
 def test_lineage_shows_its_numbers(found, disguised, inconclusive):
     answer, facts = recognition_words.descent(disguised.document)
     lineage = disguised.document["lineage"]
-    assert answer == "The suspect and the original have a common origin, with or without a mark."
+    assert answer == "The suspect and the original have a common origin, whether or not the suspect carries a mark."
     assert said(facts) == {
         "Matched rows": f"{lineage['similarity']:.3f}, in minor components",
-        "Needed to align": "0.25",
+        "Required to align": "0.25",
         "Wrong rows": f"{lineage['decoy_similarity']:.3f}".replace("-", "−"),
         "Attention": f"{lineage['attention']:.3f} in layer 0",
-        "Wrong tokens": f"{lineage['attention_decoy']:.3f} at most",
+        "Wrong tokens": f"at most {lineage['attention_decoy']:.3f}",
         "Chance": f"{recognition_words.chance(lineage)}.",
     }
-    assert said(recognition_words.descent(found.document)[1])["Needed to align"] == "0.3"
+    assert said(recognition_words.descent(found.document)[1])["Required to align"] == "0.3"
     unread = changed(found, "lineage", attention=None, attention_decoy=None)
     assert said(recognition_words.descent(unread)[1])["Attention"] == "could not be compared in this suspect"
     assert "minor" not in str(recognition_words.descent(unread))
@@ -63,11 +63,11 @@ def test_lineage_shows_its_numbers(found, disguised, inconclusive):
 
 def test_lineage_without_numbers_keeps_its_whole_reason(inconclusive):
     answer, facts = recognition_words.descent(inconclusive.document)
-    assert answer == "Cannot be aligned: the suspect’s rows have 32 coordinates, the original’s have 64."
+    assert answer == "Cannot be aligned: the suspect’s rows have 32 coordinates, but the original’s have 64."
     among = inconclusive.document["lineage"]["among"]
     assert said(facts) == {
         "Attention": "not compared, because tokens could not be matched",
-        "Chance": f"All {among['unrelated']} models trained apart agree at least as well (p = 1).",
+        "Chance": f"All {among['unrelated']} independently trained models agree at least as well (p = 1).",
     }
 
 
@@ -95,5 +95,5 @@ def test_the_chance_is_shown_with_the_origin(disguised, inconclusive):
     said = recognition_words.chance(lineage)
     assert said.startswith("61 of the 123")
     assert "2 of the 80" in said
-    assert recognition_words.chance(lineage | {"circuits": 0.9}).startswith("By the rows alone, 61 of the 123")
+    assert recognition_words.chance(lineage | {"circuits": 0.9}).startswith("Based on the rows alone, 61 of the 123")
     assert recognition_words.chance(inconclusive.document["lineage"] | {"among": None}) == ""

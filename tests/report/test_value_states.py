@@ -47,7 +47,7 @@ def test_basis_of_the_verdict_can_be_verified(kind: str) -> None:
 
 
 GROUPS = (
-    Stated("names", "the signer says so", ("name",), ("key",), carries=True),
+    Stated("names", "only the signer states this", ("name",), ("key",), carries=True),
     Stated("texts", "nothing shows them", ("rows[].text",), only=()),
     Stated("rows", "only the models show them", ("rows*",), ("suspect",), carries=True),
 )
@@ -73,7 +73,7 @@ def test_a_field_is_as_weak_as_its_weakest_value() -> None:
 
 def test_a_value_without_a_group_is_listed_as_unknown() -> None:
     found = states({**DOCUMENT, "more": 1, "none": []}, {"sum"}, GROUPS, SHOWN, {"key", "examination"})
-    assert found.left[-1] == Stated(UNKNOWN, "no claim of a report is about them", ("more", "none"), carries=True)
+    assert found.left[-1] == Stated(UNKNOWN, "this program has no check for them", ("more", "none"), carries=True)
 
 
 @pytest.mark.parametrize(

@@ -130,12 +130,12 @@ SCHEMA = b'{"schema": {"name": "irwm-report", "version": %s'
 CHANGES: dict[str, tuple[Change, dict[str, str]]] = {
     "a number": (
         edited("report.json", lambda d: d["verdict"].update(count=49)),
-        {"files": "report.json", "numbers": "verdict.count is 49, should be 50", "page": "", "pdf": ""},
+        {"files": "report.json", "numbers": "verdict.count is 49 but should be 50", "page": "", "pdf": ""},
     ),
     "a swapped p": (swapped_p, {"files": "report.json", "numbers": "reading.log10_p_count is"}),
     "a part removed": (
         edited("report.json", lambda d: d.pop("limitations")),
-        {"files": "report.json", "document": "limitations is not"},
+        {"files": "report.json", "document": "limitations does not have"},
     ),
     "a figure": (rewritten("report.html", other_title), {"files": "report.html", "page": "figure-ranks"}),
     "a sentence": (
@@ -161,10 +161,10 @@ CHANGES: dict[str, tuple[Change, dict[str, str]]] = {
     "JSON without a schema": (json_of(b"{}"), {"files": "report.json", "document": ""}),
     "nested lists": (json_of(b"[" * 200_000), {"files": "report.json", "document": ""}),
     "another version": (json_of(SCHEMA % b"99}}"), {"files": "report.json", "document": ""}),
-    "a schema alone": (json_of(SCHEMA % b"14}}"), {"files": "report.json", "document": "is not"}),
+    "a schema alone": (json_of(SCHEMA % b"14}}"), {"files": "report.json", "document": "does not have"}),
     "parts of other types": (
         json_of(SCHEMA % b'14}, "items": [], "status": 7, "reading": "x"}'),
-        {"files": "report.json", "document": "is not"},
+        {"files": "report.json", "document": "does not have"},
     ),
     "a name twice": (
         rewritten("report.json", lambda data: data.replace(b'"seed":', b'"seed": 1,\n "seed":', 1)),
@@ -172,19 +172,19 @@ CHANGES: dict[str, tuple[Change, dict[str, str]]] = {
     ),
     "other spaces": (
         rewritten("report.json", lambda data: json.dumps(json.loads(data)).encode()),
-        {"files": "report.json", "document": "not byte for byte"},
+        {"files": "report.json", "document": "not, byte for byte, what this program writes"},
     ),
     "one more byte": (
         rewritten("report.json", lambda data: data + b"\n"),
-        {"files": "report.json", "document": "not byte for byte"},
+        {"files": "report.json", "document": "not, byte for byte, what this program writes"},
     ),
     "a number spelled otherwise": (
         rewritten("report.json", lambda data: data.replace(b'"seed": 7', b'"seed": 7e0', 1)),
-        {"files": "report.json", "document": "seed is not"},
+        {"files": "report.json", "document": "seed does not have"},
     ),
     "an infinite number": (
         rewritten("report.json", lambda data: data.replace(b'"seed": 7', b'"seed": 1e999', 1)),
-        {"files": "report.json", "document": "seed is not"},
+        {"files": "report.json", "document": "seed does not have"},
     ),
 }
 
@@ -428,5 +428,5 @@ def test_names_that_differ_from_the_key_are_found_with_the_opened_key(found, tmp
 
 @pytest.mark.parametrize("more", [b'"seed": NaN', b'"seed": 1, "seed": 1', b'"schema": {}'])
 def test_ambiguous_dispute_is_refused(more: bytes) -> None:
-    with pytest.raises(ReportError, match="not a dispute"):
+    with pytest.raises(ReportError, match="not the JSON file of a dispute"):
         dispute.from_json(b'{"schema": {"name": "irwm-dispute", "version": 1}, "outcome": {}, %s}' % more)

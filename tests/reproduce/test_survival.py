@@ -54,7 +54,7 @@ def test_the_page_lists_misses_first_and_by_name(tmp_path: Path) -> None:
         trial("not found", strength="30 %"),
         trial("not found", strength="90 %", **change(30.0)),
         trial(mode="multi", z=44.0, named=True),
-        trial(readings={}, utility=None, reason="The model has a single layer."),
+        trial(readings={}, utility=None, reason="The model has only one layer."),
         trial(same=False, keeps_function=True, strength="loud"),
         trial("inconclusive", attack="small-entries", label="Small entries redrawn", strength="20 %"),
     ]
@@ -70,11 +70,13 @@ def test_the_page_lists_misses_first_and_by_name(tmp_path: Path) -> None:
     assert "near zero and visible" in first
     assert "demo, single, Pruned 30 %: It reads not found." in first
     assert "loud" in text.split("## ")[3]
-    assert "demo, Pruned: The model has a single layer." in text
+    assert "demo, Pruned: The model has only one layer." in text
 
 
 def test_a_reason_names_no_file_of_the_machine() -> None:
-    reason = "the layers do not fit. File: /tmp/some where/a.b/demo single. Expected: numbers from 0 to 1. Found: 2."
-    assert without_files(reason) == "the layers do not fit. Expected: numbers from 0 to 1. Found: 2."
+    reason = (
+        "these layers are missing. File: /tmp/some where/a.b/demo single. Expected: numbers from 0 to 1. Actual: 2."
+    )
+    assert without_files(reason) == "these layers are missing. Expected: numbers from 0 to 1. Actual: 2."
     assert without_files("it is broken. File: /tmp/x.y/z.") == "it is broken."
-    assert without_files("It is a Llama already.") == "It is a Llama already."
+    assert without_files("The model is already a Llama model.") == "The model is already a Llama model."

@@ -91,7 +91,7 @@ def test_locked_app_ends_dead_jobs_and_unlock_cleans_up(jobs: Jobs, home: Path) 
     assert [line.state for line in locked.interrupt_dead()] == ["interrupted"]
     assert locked.unswept() == []
     assert [left.request["out_dir"] for left in jobs.unswept()] == ["/releases"]
-    assert "start it again" in (jobs.get(job.id).error or {})["advice"]
+    assert "start the job again" in (jobs.get(job.id).error or {})["advice"]
     jobs.swept(job.id)
     assert jobs.unswept() == []
 

@@ -115,7 +115,7 @@ def test_witness_with_another_code_is_noticed_before_and_after_unlocking(vault: 
     forged(vault.home, tags=tags)
     again = Vault.open(vault.home)
     (warning,) = again.warnings
-    assert "another data key" in warning
+    assert "different data keys" in warning
     again.unlock(PASSPHRASE)
     assert again.audit_log()[-2].details == {"warning": warning}
 

@@ -30,7 +30,7 @@ def test_key_reminder_stays_until_a_backup(pages: Pages, tiny_path: Path, page: 
     assert unsaved_keys(pages.vault) == (1, "")
     assert "One key is not backed up" in str(reminded())
     out = pages.call(f"{page}-backup", "click")
-    assert "Sealed copy written to" in value(out[f"{page}-backed-up"])
+    assert "A sealed copy was written to" in value(out[f"{page}-backed-up"])
     stored = latest_backup(pages.vault.home)
     assert stored is not None
     given = Path(out[f"{page}-backup-file"].value["path"])
@@ -39,7 +39,7 @@ def test_key_reminder_stays_until_a_backup(pages: Pages, tiny_path: Path, page: 
     add("Ben", "Cleo")
     count, day = unsaved_keys(pages.vault)
     assert (count, len(day)) == (2, 10)
-    assert f"2 keys are newer than the last backup of the vault, of {day}" in str(reminded())
+    assert f"2 keys are newer than the last backup of the vault, made on {day}" in str(reminded())
     pages.lock()
     assert reminded() is None
     # Very many are not counted one by one.

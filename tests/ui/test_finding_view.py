@@ -8,6 +8,7 @@ import sqlite3
 import pytest
 
 from irwm.errors import IrwmError
+from irwm.language import ENGLISH
 from irwm.report import to_json
 from irwm.report.document import ReportError
 from storage import Jobs, NewKey
@@ -51,7 +52,7 @@ def test_report_that_is_missing_truncated_or_of_another_version_is_reported(
         with pytest.raises(IrwmError):
             read_document(files, "report.json")
     files.write("report.html", b"<!doctype html>")
-    view = FindingView(None, (), None, [])  # type: ignore[arg-type]
+    view = FindingView(None, (), None, [], lambda: ENGLISH)  # type: ignore[arg-type]
     _, said, _, _, _, page, *_ = view.shown(files, "report.json", [], dark=False)
     assert "notice-fault" in said
     assert page.visible, "it is still offered"
@@ -68,7 +69,7 @@ def test_a_damaged_file_of_a_sound_report_is_named(found, files, tmp_path, monke
     names = [f"report-leaked{each}" for each in (".json", ".pdf", ".signature.json", ".html")]
     for name in names:
         files.write(name, to_json(found.document) if name == names[0] else b"whole")
-    view = FindingView(None, (), None, [])  # type: ignore[arg-type]
+    view = FindingView(None, (), None, [], lambda: ENGLISH)  # type: ignore[arg-type]
     _, said, *_ = view.shown(files, names[0], [], dark=False)
     assert "notice-fault" not in said
     path = files.folder / f"report-leaked{ending}.sealed"
@@ -101,7 +102,7 @@ def test_figures_of_another_key_show_its_data_and_name(found, not_found, files) 
     other = {name: not_found.document[name] for name in ("key", "parameters", "reading", "paper", "odds")}
     other["key"] = other["key"] | {"recipient": "Bolt <b>"}
     files.write("others.json", to_json({"keys": [other]}))
-    view = FindingView(None, (), None, [])  # type: ignore[arg-type]
+    view = FindingView(None, (), None, [], lambda: ENGLISH)  # type: ignore[arg-type]
     picker = key_picker(found.document, [other])
     assert [id for _, id in picker.choices] == [found.document["key"]["commitment"], other["key"]["commitment"]]
     assert picker.visible

@@ -62,6 +62,6 @@ def test_first_finding_is_hidden_before_a_result(pages: Pages) -> None:
     jobs = pages.jobs
     job = jobs.create("investigate", "Investigate", {})
     show_first = pages.handler("show_first", "first-verdict").fn
-    assert not show_first(job.id, "Opening suspect and original", pages.request).visible
+    assert not show_first(job.id, "Opening the suspect and the original", pages.request).visible
     jobs.files(job.id).write(FIRST, b"not a document")
     assert not show_first(job.id, "Running the self-tests", pages.request).visible

@@ -76,7 +76,7 @@ def test_running_job_shows_all_its_numbers() -> None:
     for text in (
         "Protect Nordwind", "Running", "Copying shard 2 of 4", "28%", "4.1 GB of 14.5 GB", "412 MB/s",
         "about 25 s left", "1 min 5 s so far", 'aria-valuenow="28"',
-        "<span>on the processor</span><span>412 MB of memory</span>",
+        "<span>on the CPU</span><span>412 MB of memory</span>",
     ):  # fmt: skip
         assert text in page
     assert "12 recipients of 3 000 recipients" in html(replace(JOB, done=12, total=3000), unit="recipients")

@@ -41,7 +41,7 @@ def test_the_history_is_newest_first_with_state_time_and_result(pages: Pages) ->
     end(pages, "failed", "The second", error={"problem": "a shard is cut short"})
     page = pages.call("jobs-refresh", "click", 0, None)["jobs-list"]
     assert page.index("The second") < page.index("The first")
-    for text in ("Done", "Failed", "Holds", "A shard is cut short", "UTC"):
+    for text in ("Done", "Failed", "Valid", "A shard is cut short", "UTC"):
         assert text in page
 
 
@@ -120,11 +120,11 @@ def test_running_job_is_polled_and_offers_no_second_run(pages: Pages) -> None:
         ("protect", {"many": True, "written": 1200, "failed": 2}, "1\u00a0200 released, 2 failed"),
         ("investigate", {"verdict": "found", "word": "found, not yet proof"}, "Found, not yet proof"),
         ("investigate", {"verdict": "not found", "word": "not found"}, "Not found"),
-        ("sweep", {"rows": [{"verdict": "found"}, {"error": {}}]}, "Found in 1 of 2"),
+        ("sweep", {"rows": [{"verdict": "found"}, {"error": {}}]}, "Found in 1 of 2 suspects"),
         ("lab", {"said": "x"}, "Report written"),
         ("dispute", {"outcome": "decided"}, "Decided"),
         ("item", {"added": True}, "Added"),
-        ("verify", {"ok": False}, "Does not hold"),
+        ("verify", {"ok": False}, "Not valid"),
     ],
 )
 def test_job_result_is_one_word(kind: str, result: dict[str, Any], word: str) -> None:

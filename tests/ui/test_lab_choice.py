@@ -33,6 +33,7 @@ from ui.components.lab_choice import (
     tokens,
     trial_of,
 )
+from ui.components.markup import own
 from ui.explore_settings import ExploreSettings
 from ui.jobs import runner
 from ui.pages.lab import (
@@ -81,15 +82,16 @@ def test_attacks_that_cannot_run_show_the_reason(demo_path: Path, tmp_path: Path
     found = obstacles_of(demo_path, demo_path, Parameters())
     assert "LayerNorm" in found["shift-tables"]
     assert not found.keys() & {name for name, _ in QUICK_TRIALS}
-    text = obstacles_html("<b>demo</b>", found)
+    text = obstacles_html(own("<b>demo</b>"), found)
     whole = found.keys() & ATTACKS.keys()
     assert found.keys() - whole == {token_of(ATTACKS["serve"], "turns")}  # it takes a second recipient
-    assert f"{len(whole)} of {len(ATTACKS)} attacks and one strength of another cannot run on &lt;b&gt;demo" in text
+    cannot = f"{len(whole)} of {len(ATTACKS)} attacks and one strength of another attack cannot run on"
+    assert f'{cannot} <span translate="no">&lt;b&gt;demo' in text
     assert "LayerNorm" in text
     for release in (to_gguf(demo_path, tmp_path / "leak", "Q8_0"), tmp_path / "nowhere", tmp_path):
         found = obstacles_of(demo_path, release, Parameters())
         assert found.keys() == ATTACKS.keys(), "no attack can run on a GGUF file, or without a model"
-        assert "<li>" not in obstacles_html("leak", found), "one reason for all"
+        assert "<li>" not in obstacles_html(own("leak"), found), "one reason for all"
 
 
 def test_missing_k_quant_library_excludes_only_4_bit_files(demo_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +119,7 @@ def test_unrunnable_attacks_are_unticked_and_others_stay(pages: Pages, demo_path
             continue
         assert {token for _, token in list_.choices} == all_of_it - set(cannot)
         assert set(list_.value) == set(ticked) - set(cannot)
-        assert "Not on this model: " in list_.info
+        assert "Not available for this model: " in list_.info
     assert sum(list_ != gr.skip() for list_ in lists) == 2
     assert choice.offered(found, cannot, OWN, *([] for _ in before)) == (cannot, *[gr.skip()] * len(lists))
     everything = choice.offered({}, cannot, QUICK, *before)[1:]

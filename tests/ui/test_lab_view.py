@@ -37,8 +37,8 @@ def test_table_shows_finding_and_cost_of_every_row() -> None:
     proof = {"same": True, "largest": 0.0123, "scale": 10.0, "tolerance": 0.1, "positions": 9, "dtype": "float32"}
     rotated = row("rotate", 1)
     for changes, words in (
-        ({"proof": proof}, "same function proved: largest difference of a logit 0.01"),
-        ({"proof": proof | {"same": False}}, "not the same"),
+        ({"proof": proof}, "same function proved (largest logit difference 0.01"),
+        ({"proof": proof | {"same": False}}, "not the same function"),
         ({"proof": None}, "same function not proved"),
         ({"proof": proof, "utility": rotated["utility"] | {"compared": 800}}, "proved for the remaining tokens"),
     ):
@@ -46,15 +46,15 @@ def test_table_shows_finding_and_cost_of_every_row() -> None:
 
 
 @pytest.mark.parametrize(("complete", "running", "words"), [
-    (False, True, "still running: 4 of 7 rows"),
-    (False, False, "ended early; press Continue to run the rest: 4 of 7"),
+    (False, True, "4 of 7. The job is still running"),
+    (False, False, "4 of 7. The job ended early. Press Continue to run the rest"),
     (True, False, "One trial could not be carried out"),
 ])  # fmt: skip
 def test_outcome_is_one_sentence_with_details(complete: bool, running: bool, words: str) -> None:
     text = summary_html(crafted(ROWS, complete=complete), running=running)
     assert "The mark was found in the one trial that left the model usable" in text
     assert words in text
-    assert "trial mark with a public secret" in text
+    assert "trial mark whose secret is public" in text
     removed = summary_html(crafted([row("prune", 0.1, verdict="not found")]), running=False)
     assert ("notice-fault" in removed, "notice-fault" in text) == (True, False)
 

@@ -50,14 +50,14 @@ def test_demo_card_states_all_facts(demo: Card) -> None:
         "Family": f"llama, recognised by config.json {demo.title}",
         "Embedding": "4 096 tokens × 256",
         "Layers": "4",
-        "Attention": "8 query heads, 4 key heads of 32",
+        "Attention": "8 query heads and 4 key heads of size 32",
         "q·k": "from the token’s embedding, then RMS norm, then q and k",
-        "Output head": "its own matrix",
+        "Output head": "a separate matrix",
         "Format": "safetensors",
         "Number format": "bfloat16",
         "Parameters": "5.25 million (5 245 184)",
         "Size": "10.5 MB in 1 weights file",
-        "Tokenizer": "4 096 tokens named; 4 special or unused tokenizer.json, tokenizer_config.json",
+        "Tokenizer": "4 096 named tokens; special or unused: 4 tokenizer.json, tokenizer_config.json",
         "Usable rows": "4 092 of 4 096; left out: 4 special or unused",
         "Fingerprint": f"{model.fingerprint} Copy SHA-256 of the embedding",
     }
@@ -79,11 +79,11 @@ def test_protect_shows_facts_that_investigate_folds(demo: Card) -> None:
 
 
 def test_unmarkable_model_shows_icon_and_reason(demo: Card) -> None:
-    card = dataclasses.replace(demo, refusal="a GGUF file is examined but not marked", advice="save it again")
+    card = dataclasses.replace(demo, refusal="a GGUF file can be examined but not marked", advice="save it again")
     page = model_html(card, DONE, marking=True)
     assert "Cannot be marked" in page
     assert "Can be marked" not in page
-    assert "Can be examined, but not marked. A GGUF file is examined but not marked. Save it again." in words(page)
+    assert "Can be examined, but not marked. A GGUF file can be examined but not marked. Save it again." in words(page)
     assert "Usable rows" not in page
 
 
@@ -127,11 +127,11 @@ def test_hostile_names_are_inert_everywhere(tmp_path: Path) -> None:
     ("changes", "label", "said"),
     [
         ({"parameters": 8_030_261_248}, "Parameters", "8.03 billion (8 030 261 248)"),
-        ({"layers": 3, "stated_layers": 32}, "Layers", "3 in the files, 32 by its settings"),
-        ({"layers": 0}, "Layers", "not known from the tensors’ names"),
+        ({"layers": 3, "stated_layers": 32}, "Layers", "3 in the files, 32 according to the model’s settings"),
+        ({"layers": 0}, "Layers", "cannot be determined from the tensors’ names"),
         ({"tied": True, "head_stored": False}, "Output head", "tied to the embedding"),
-        ({"head_stored": False}, "Output head", "its own matrix, which the files do not contain"),
-        ({"fused": True, "kv_heads": 1}, "Attention", "8 query heads, 1 key head of 32, fused in one tensor"),
+        ({"head_stored": False}, "Output head", "a separate matrix, which the files do not contain"),
+        ({"fused": True, "kv_heads": 1}, "Attention", "8 query heads and 1 key head of size 32, fused in one tensor"),
         ({"scores": "", "score": (), "heads": 0}, "q·k", "not recognised"),
         ({"scores": "embedding", "score": ()}, "q·k", model_card._SIMILARITIES),
         ({"family": "bert", "title": "BERT"}, "Family", "bert, recognised by config.json"),
@@ -144,7 +144,7 @@ def test_each_fact_is_in_plain_words(demo: Card, changes: dict, label: str, said
 def test_claims_of_a_file_are_folded_and_marked_as_unchecked(demo: Card) -> None:
     said = (("name", f"Honest 7B{NASTY}"), *((f"key.{n}", "x") for n in range(40)))
     page = model_html(dataclasses.replace(demo, format="GGUF", said=said), DONE)
-    assert facts(page)["Format"].startswith("GGUF calls itself Honest 7B&lt;script&gt;")
+    assert facts(page)["Format"].startswith("GGUF named Honest 7B&lt;script&gt;")
     assert "Metadata in the file (41)" in words(page)
     assert "not checked" in words(page)
     assert "and 17 more" in words(page)
@@ -163,7 +163,7 @@ def test_unusable_rows_and_tokenizers_are_counted_or_named(tmp_path: Path) -> No
     shown = facts(model_html(card_of(model), measure(model, rows=True), marking=True))
     # The config names the ids 1 and 2.
     assert shown["Usable rows"] == "594 of 600; left out: 2 special or unused, 4 duplicate or near zero"
-    assert shown["Tokenizer"] == "none: rows will be matched by content"
+    assert shown["Tokenizer"] == "none; rows will be matched by content"
     tensors[EMBEDDING][7, 3] = float("nan")
     save_file(tensors, folder / "model.safetensors")
     (folder / "tokenizer.json").write_text("[")

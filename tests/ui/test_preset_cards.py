@@ -45,7 +45,9 @@ def test_more_keys_survive_less_noise_and_card_without_model_has_no_numbers() ->
     survives = [card_text(STANDARD, 4096, keys).splitlines()[2] for keys in (1, 100_000)]
     assert survives[0] != survives[1]
     assert "choose the original to see how much" in card_text(STANDARD, None)
-    assert "50 rows of the embedding change, in 10 numbers each; the other rows do not change" in card_text(PAPER, 256)
+    assert "in 50 rows of the embedding, 10 numbers change per row; the other rows do not change" in card_text(
+        PAPER, 256
+    )
 
 
 def test_the_cards_are_drawn_for_the_model_that_was_chosen_and_the_choice_stays(pages: Pages) -> None:

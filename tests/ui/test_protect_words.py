@@ -74,7 +74,7 @@ def share(parameters: Parameters, of_a_row: float, d: int = 256) -> str:
     [
         (many_recipients(256), 5, (share(many_recipients(256), 25), share(many_recipients(256), 12.5), "are marked")),
         (one_owner(256), 1, (share(one_owner(256), 10),)),
-        (many_recipients(256, hides_rows=True), 5, ("25 % of its length", "cannot distinguish them")),
+        (many_recipients(256, hides_rows=True), 5, ("25 % of its length", "cannot tell them apart")),
         (Parameters(constraints=8, noise_coordinates=2, spread=0.0), 5, ("can be distinguished",)),
         (Parameters(constraints=8, noise_coordinates=8, scale=1000.0, spread=0.0), 5, ("can be distinguished",)),
     ],
@@ -140,19 +140,19 @@ def test_invalid_scale_or_a_decimal_for_a_whole_number_is_refused(place: int, wr
 def test_preview_counts_recipients_and_lists_faulty_lines() -> None:
     found = read_list("recipient\n" + "\n".join(f"<i>{n}</i>" for n in range(8)))
     said = preview_html(found, [Recipient("<i>0</i>")], 2)
-    for words in ("8 recipients", "and 3 more", "1 recipient (", "7 copies will be made", "2 records of the vault"):
+    for words in ("8 recipients", "and 3 more", "1 recipient (", "7 copies will be made", "2 records in the vault"):
         assert words in said
     assert "<i>" not in said
     said = preview_html(read_list("\n".join(["Acme", *["acme"] * 12])), [], 0)
-    for words in ("12 lines of the list", "line 2: acme is the same recipient as in line 1", "and 4 more"):
+    for words in ("12 lines in the list", "line 2: acme is the same recipient as in line 1", "and 4 more"):
         assert words in said
 
 
 def test_receipt_for_many_counts_copies_disk_space_and_changes() -> None:
     card = receipt_html(RECEIPT)
     for said in (
-        "1 copy of 3 requested", "1 already existed", "1 could not be written", "6.0 MB", "4.0 MB are shared",
-        "also in a mixture",
+        "1 copy of 3 requested", "1 already existed", "1 could not be written", "6.0 MB", "share another 4.0 MB",
+        "even in a mixture",
     ):  # fmt: skip
         assert said in card
     without = RECEIPT | {"parameters": Parameters().to_dict()}

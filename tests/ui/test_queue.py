@@ -50,7 +50,7 @@ def test_one_job_runs_and_others_wait_in_order(jobs: Jobs) -> None:
         assert before.ended is not None
         assert after.started is not None
         assert before.ended <= after.started, "never two at once"
-    assert f"Waiting for 2 before it, now: protect {first.id}" in jobs.log_tail(third.id)
+    assert f"Jobs ahead of this one: 2. Current job: protect {first.id}" in jobs.log_tail(third.id)
 
 
 def test_stop_takes_a_waiting_task_out_of_the_queue(jobs: Jobs) -> None:
@@ -74,7 +74,7 @@ def test_task_waits_for_other_processes_and_survives_its_starter(jobs: Jobs) -> 
         "jobs = Jobs(Path(sys.argv[1])).opened(JOBS_KEYS)\n"
         "job = runner.start('protect', 'Task 1', {'do': 'work', 'number': 1, 'steps': 3}, {'key': 'k' * 32}, jobs)\n"
         "print(job.id, job.state, flush=True)\n"
-        "until(lambda: 'Waiting for' in jobs.log_tail(job.id), 'the job to wait', lambda: jobs.log_tail(job.id))"
+        "until(lambda: 'Jobs ahead' in jobs.log_tail(job.id), 'the job to wait', lambda: jobs.log_tail(job.id))"
     )
     root = Path(__file__).parents[2]
     done = runner.subprocess.run(

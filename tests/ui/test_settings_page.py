@@ -33,9 +33,15 @@ def free(pages: Pages) -> Pages:
 
 
 def save(
-    pages: Pages, theme: Any = "dark", idle: Any = 5, device: Any = "cpu", roots: Any = "", servers: Any = ""
+    pages: Pages,
+    theme: Any = "dark",
+    idle: Any = 5,
+    device: Any = "cpu",
+    roots: Any = "",
+    servers: Any = "",
+    language: Any = "en",
 ) -> dict[str, Any]:
-    return pages.call("save-settings", "click", theme, idle, device, roots, servers)
+    return pages.call("save-settings", "click", theme, language, idle, device, roots, servers)
 
 
 def test_saved_settings_apply_at_once_and_persist(free: Pages, tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ def test_a_response_is_checked_offline_and_kept(pages: Pages, key, authority: Au
     (stamp,) = pages.vault.timestamps(id)
     assert stamp.trusted is with_root
     assert "Test Time-stamps" in stamp.authority
-    assert ("Trusted: checked to a root" if with_root else "Not checked: no root was given") in out["stamps"]
-    assert "existed at" in str(value(out["stamp-notice"]))
+    assert ("Trusted: verified up to a root" if with_root else "Not verified: no root certificate") in out["stamps"]
+    assert "Time-stamped at" in str(value(out["stamp-notice"]))
 
 
 def test_what_is_no_time_stamp_of_this_commitment_is_refused(pages: Pages, key, authority: Authority) -> None:
@@ -384,7 +384,7 @@ def test_new_passphrase_reseals_all_locks_other_browsers_and_names_earlier_damag
     id, made = key
     pages.context.sessions.unlock("another browser", PASSPHRASE)
     out = pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)
-    assert "Earlier backups still open with the old passphrase" in out["passphrase-changed"]
+    assert "Earlier backups can still be opened with the old passphrase" in out["passphrase-changed"]
     assert "Records sealed again: 1." in out["passphrase-changed"]
     assert [out[field] for field in ("present-passphrase", "new-passphrase", "new-passphrase-again")] == ["", "", ""]
     assert pages.vault.key_bytes(id) == made.to_bytes(), "this browser stays unlocked"
@@ -397,7 +397,7 @@ def test_new_passphrase_reseals_all_locks_other_browsers_and_names_earlier_damag
     with contextlib.closing(sqlite3.connect(pages.vault.path)) as db, db:
         db.execute("UPDATE keys SET body = x'00'")
     again = pages.call("change-passphrase", "click", NEW, PASSPHRASE, PASSPHRASE)
-    assert "Already damaged before: 1." in again["passphrase-changed"]
+    assert "were already damaged: 1." in again["passphrase-changed"]
 
 
 def test_a_refused_passphrase_is_an_error_at_its_field(pages: Pages) -> None:

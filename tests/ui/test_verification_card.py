@@ -21,9 +21,9 @@ def title(*checks: Check, states: States | None = None) -> str:
 
 def test_page_outcome_equals_the_command_outcome() -> None:
     assert title(*SIGNED, KNOWN, FOLLOWS) == HOLDS
-    assert title(*SIGNED, UNKNOWN, FOLLOWS) == f"{NOT_ESTABLISHED}: the expected signer was not given. {BY_WHOM}"
+    assert title(*SIGNED, UNKNOWN, FOLLOWS) == f"{NOT_ESTABLISHED}: no expected signer was given. {BY_WHOM}"
     assert title(*SIGNED, KNOWN, BAD) == "Verification failed: report.json was changed."
-    unshown = f"{NOT_ESTABLISHED}: its verdict depends on values that only the signer states."
+    unshown = f"{NOT_ESTABLISHED}: the verdict depends on values that only the signer states."
     assert title(*SIGNED, KNOWN, FOLLOWS, states=LEFT) == unshown
     assert title(Check("files", None, "there is no file", asked=True)) == "The report could not be checked"
 
@@ -38,5 +38,5 @@ def test_missing_inputs_are_listed_for_unverified_statements() -> None:
 
 def test_every_check_has_a_word_and_not_only_a_colour() -> None:
     html = checks_html(Verification((SIGNED[0], BAD, UNKNOWN)))
-    assert [html.count(f"</svg>{word}<") for word in ("Holds", "Fails", "Not checked")] == [1, 1, 1]
+    assert [html.count(f"</svg>{word}<") for word in ("Passed", "Failed", "Not checked")] == [1, 1, 1]
     assert html.count("<svg") == 3

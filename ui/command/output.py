@@ -99,7 +99,7 @@ def plain_sentence(answer: Answer) -> str:
     error = answer["error"]
     if error is None:
         return STOPPED_SAID
-    found = f" Found: {error['found']}." if error["found"] else ""
+    found = f" Actual: {error['found']}." if error["found"] else ""
     said = f"Error: {error['problem']}.{found} {error['advice']}."[:2000]
     # As `irwm.errors.printable`, whose import takes seconds: the arguments may contain anything.
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in said)

@@ -43,12 +43,13 @@ def how_html(original: str | None) -> str:
     """How to record the answers of a suspected copy of this original."""
     return str(
         Markup(
-            '<section class="how-to"><p>{}</p><p>Many servers can give the log-probability of each generated token. '
-            "They show whose copy answers, if the copies were made for many recipients:</p>{}<p>A server that gives "
-            "the log-probabilities of all tokens also shows the mark of the output head:</p>{}<p>Use the server’s "
-            "address and the model’s name there. The command shows how many requests are needed and sends none of "
-            "them. To record, replace <code>--plan</code> with <code>--send</code>. The server gets short prompts, "
-            "never keys or weights.</p></section>"
+            '<section class="how-to"><p>{}</p><p>Many servers can return the log-probability of each generated token. '
+            "If the copies were made for many recipients, these values show whose copy is answering. The command for "
+            "such a server:</p>{}<p>A server that returns the log-probabilities of all tokens also reveals the mark in "
+            "the output head. The command for such a server:</p>{}<p>In the command, replace SERVER and NAME with the "
+            "server’s address and the model’s name. As shown here, the command only reports how many requests are "
+            "needed and sends none. To record the answers, replace <code>--plan</code> with <code>--send</code>. The "
+            "server receives short prompts, never keys or weights.</p></section>"
         ).format(wording.BY_ANSWERS, _copied(command(original, text=True)), _copied(command(original)))
     )
 
@@ -72,8 +73,8 @@ def responses_html(name: str, source: ResponsesSource, count: int, size: int, pr
     """
     rows = (
         ("Model", printable(source.model, 120)),
-        ("Asked at", printable(source.endpoint, 300)),
-        ("Answers", f"{counted(count, 'text')} of at most {number(source.max_tokens)} tokens"),
+        ("Endpoint", printable(source.endpoint, 300)),
+        ("Answers", f"{counted(count, 'text')} with at most {number(source.max_tokens)} tokens each"),
         ("Temperature", f"{source.temperature:g}"),
         ("Size", size_text(size)),
     )
@@ -89,8 +90,8 @@ def answers_html(name: str, header: Header, problem: IrwmError | None = None) ->
     source = header.source
     rows = (
         ("Model", printable(source.model, 120)),
-        ("Asked at", printable(source.endpoint, 300)),
-        ("Answers", f"{number(header.answers)}, of {number(header.requests)} requests"),
+        ("Endpoint", printable(source.endpoint, 300)),
+        ("Answers", f"{number(header.answers)} from {number(header.requests)} requests"),
         ("Tokens covered", f"{number(header.tokens)} of {number(source.vocab_size)}"),
         ("Recorded", f"{moment(printable(source.began, 40))} to {moment(printable(source.ended, 40))}, UTC"),
         ("Size", size_text(header.bytes)),
@@ -101,7 +102,7 @@ def answers_html(name: str, header: Header, problem: IrwmError | None = None) ->
 def _card(name: str, model: str, rows: Sequence[tuple[str, str]], problem: IrwmError | None) -> str:
     card = Markup(
         '<section class="model-card" aria-label="Recorded answers {0}"><details class="model-fold" open><summary>'
-        '<h2>{0}</h2><span class="model-brief">answers of {1}</span></summary><div class="model-facts">'
+        '<h2>{0}</h2><span class="model-brief">answers from {1}</span></summary><div class="model-facts">'
         "{2}</div></details></section>"
     ).format(printable(name, 200), printable(model, 120), facts(rows))
     return f"{card}{notices.error_html(problem)}" if problem is not None else str(card)

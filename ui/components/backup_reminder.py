@@ -20,8 +20,8 @@ from ui.context import Context
 # Number of the newest keys that are checked; if none of them is in the backup, the text says "50 or more".
 LOOKED_AT = 50
 BACKED_UP = (
-    "Sealed copy written to {}. This is the vault’s own disk: download the backup, and keep it on another one. To "
-    "restore a backup, lock the vault and use the form below the passphrase field."
+    "A sealed copy was written to {}. This is on the same disk as the vault, so download the backup and keep it on "
+    "another disk. To restore a backup, lock the vault and use the form below the passphrase field."
 )
 DOWNLOAD = "Download the backup"
 
@@ -47,8 +47,8 @@ def reminder_text(count: int, last: str) -> str:
     """One or two sentences about the keys that are not backed up."""
     some = "One key" if count == 1 else f"{number(count)} {'or more ' if count >= LOOKED_AT else ''}keys"
     verb = "is" if count == 1 else "are"
-    since = f"newer than the last backup of the vault, of {last}" if last else "not backed up"
-    return f"{some} {verb} {since}. A key that is lost cannot be made again, and its mark proves nothing without it."
+    since = f"newer than the last backup of the vault, made on {last}" if last else "not backed up"
+    return f"{some} {verb} {since}. A lost key cannot be made again, and without the key, its mark proves nothing."
 
 
 def backup_reminder(context: Context, triggers: list[Callable[..., Any]], name: str) -> None:

@@ -129,9 +129,11 @@ def use_path(
     if is_address(typed):
         if addresses:
             return local_path(typed)
-        raise PathRefusedError("an address cannot be used here", file=typed, advice="Download it and give its path")
+        raise PathRefusedError(
+            "an address cannot be used here", file=typed, advice="Download the files and enter their path"
+        )
     if not typed:
-        raise PathRefusedError("no path was given", advice="type or paste one, or browse for it")
+        raise PathRefusedError("no path was given", advice="type or paste a path, or browse for one")
     path, resolved = _resolved(typed)
     # Checked first, so that errors do not reveal whether a path outside exists.
     if not limits.hold(resolved):
@@ -140,7 +142,7 @@ def use_path(
         mode = resolved.stat().st_mode
     except FileNotFoundError:
         raise PathRefusedError(
-            "there is nothing at this path", file=typed, advice="check its spelling, or browse for it"
+            "there is nothing at this path", file=typed, advice="check the spelling, or browse for the path"
         ) from None
     except OSError as error:
         raise _unreadable(typed, error) from error
@@ -151,10 +153,10 @@ def use_path(
     by_content = kind == "model" and (format_of(resolved)[1] or format_of_index(path.name)) is not None
     if kind in SOME_FILES and suffixes and path.suffix.lower() not in suffixes and not by_content:
         raise PathRefusedError(
-            "this type of file cannot hold weights" if kind == "model" else "this is the wrong type of file",
+            "this type of file cannot contain weights" if kind == "model" else "this is the wrong type of file",
             file=typed,
             expected=", ".join(suffixes),
-            found=path.suffix or "no ending",
+            found=path.suffix or "no file extension",
             advice=_PICK[kind],
         )
     named = path.parent.resolve() / path.name
@@ -170,7 +172,10 @@ def new_folder(parent: str, name: str, limits: BrowsingLimits) -> Path:
     name = name.strip()
     if not name or name != Path(name).name or name in (".", "..") or not name.isprintable() or "\\" in name:
         raise PathRefusedError(
-            "this is not a valid folder name", found=name, expected="one name without slashes", advice="Change it"
+            "this is not a valid folder name",
+            found=name,
+            expected="a single name without slashes",
+            advice="Enter another name",
         )
     folder = use_path(parent, limits, kind="folder") / name
     # An existing entry of this name may be a link, and files written into it end up in its target.
@@ -260,7 +265,7 @@ def _resolved(typed: str) -> tuple[Path, Path]:
     try:
         path = path_from(typed).expanduser()
         if not path.is_absolute():
-            raise PathRefusedError("this is not a full path", file=typed, advice="give the full path")
+            raise PathRefusedError("this is not a full path", file=typed, advice="enter the full path")
         return path, path.resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise _unreadable(typed, error) from error
@@ -268,13 +273,15 @@ def _resolved(typed: str) -> tuple[Path, Path]:
 
 def _outside(typed: str, limits: BrowsingLimits) -> PathRefusedError:
     return PathRefusedError(
-        "this path is not in one of the folders that the app may use",
+        "this path is outside the folders that the app may use",
         file=typed,
         expected="a path below " + ", ".join(str(root) for root in limits.roots),
-        advice="move it there, or add its folder on the page Settings",
+        advice="move the file or folder there, or add its folder on the Settings page",
     )
 
 
 def _unreadable(typed: str, error: Exception) -> PathRefusedError:
     reason = getattr(error, "strerror", None) or str(error)
-    return PathRefusedError("this path cannot be read", file=typed, found=reason, advice="check it and its permissions")
+    return PathRefusedError(
+        "this path cannot be read", file=typed, found=reason, advice="check the path and its permissions"
+    )

@@ -11,7 +11,7 @@ from irwm.errors import printable
 from irwm.report.numbers import counted, number
 from storage.audit import AuditEntry
 from storage.records import CaseRecord, FileDigest, ItemRecord, NoteRecord, RunEntry
-from ui.components.markup import beneath, each, moment, record_row, table, verdict_word
+from ui.components.markup import beneath, each, moment, own, record_row, table, verdict_word
 from ui.components.notices import copyable, empty_html
 from ui.units import size_text
 
@@ -23,11 +23,14 @@ element.addEventListener('click', (event) => {
 });
 """
 NO_CASES = empty_html(
-    "No cases yet", "Investigate a suspect: its case is opened and listed here. Or open a case below and add items."
+    "No cases yet",
+    "When you investigate a suspect, its case is opened and listed here. You can also open a case below and add items.",
 )
-NO_ITEMS = empty_html("No items yet", "Add what you received: a model, a file, a letter. It is hashed in place.")
+NO_ITEMS = empty_html(
+    "No items yet", "Add what you received, such as a model, a file or a letter. It is hashed in place."
+)
 NO_RUNS = empty_html("No runs yet", "Investigate a suspect under this case’s title, or resolve a dispute below.")
-NO_NOTES = empty_html("No notes yet", "Write down what the files do not show: who called, what was agreed.")
+NO_NOTES = empty_html("No notes yet", "Write down what the files do not show, such as who called or what was agreed.")
 # Most files of one item that are listed with their hashes; a model has a few, a folder may have thousands.
 MOST_FILES = 12
 
@@ -55,7 +58,7 @@ def cases_html(lines: Sequence[CaseLine], chosen: str | None) -> str:
     rows = (
         record_row(
             line.id,
-            printable(line.title, 120),
+            own(line.title, 120),
             line.id == chosen,
             Markup('<td>{}</td><td class="number">{}</td><td class="number">{}</td><td>{}</td>').format(
                 moment(line.opened), number(line.items), number(line.runs), _verdict(line.last) if line.last else "–"
@@ -69,10 +72,10 @@ def cases_html(lines: Sequence[CaseLine], chosen: str | None) -> str:
 
 def case_head_html(case: CaseRecord) -> str:
     """Title, day and note of the case that is shown."""
-    note = Markup("<p>{}</p>").format(printable(case.note, 1000)) if case.note else ""
+    note = Markup("<p>{}</p>").format(own(case.note, 1000)) if case.note else ""
     return str(
         Markup('<section class="case-head"><h2>{}</h2><p class="quiet">Opened {} UTC</p>{}</section>').format(
-            printable(case.title, 200), moment(case.created), note
+            own(case.title), moment(case.created), note
         )
     )
 
@@ -81,12 +84,12 @@ def items_html(items: Iterable[ItemRecord]) -> str:
     """The items: each one's files with their hashes, who sent it, who added it and when."""
     rows = [
         Markup('<tr><th scope="row"><span>{}</span>{}</th><td>{}</td><td>{}</td></tr>').format(
-            printable(item.name, 120), beneath(printable(item.note, 400)), _hashes(item.files), _added(item)
+            own(item.name, 120), beneath(printable(item.note, 400)), _hashes(item.files), _added(item)
         )
         for item in items
     ]
-    names = ("Item", "Files and their SHA-256", "Received")
-    return str(table("Items of the case", names, rows, "items")) if rows else NO_ITEMS
+    names = ("Item", "Files and SHA-256 hashes", "Received")
+    return str(table("Items in this case", names, rows, "items")) if rows else NO_ITEMS
 
 
 def runs_html(runs: Iterable[RunEntry]) -> str:
@@ -94,14 +97,14 @@ def runs_html(runs: Iterable[RunEntry]) -> str:
     rows = [
         record_row(
             run.id,
-            printable(short_path(run.suspect), 120),
+            own(short_path(run.suspect), 120),
             False,
             Markup("<td>{}</td><td>{}</td>").format(_verdict(run.verdict), moment(run.created)),
             beneath(printable(run.note, 400)),
         )
         for run in runs
     ]
-    return str(table("Runs of the case", ("Examined", "Verdict", "Filed (UTC)"), rows)) if rows else NO_RUNS
+    return str(table("Runs in this case", ("Examined", "Verdict", "Filed (UTC)"), rows)) if rows else NO_RUNS
 
 
 def notes_html(notes: Iterable[NoteRecord]) -> str:
@@ -112,7 +115,7 @@ def notes_html(notes: Iterable[NoteRecord]) -> str:
             (
                 moment(note.created),
                 f", {printable(note.added_by, 80)}" if note.added_by else "",
-                printable(note.text, 4000),
+                own(note.text, 4000),
             )
             for note in notes
         ),
@@ -148,7 +151,7 @@ def _hashes(files: Mapping[str, FileDigest]) -> Markup:
         ((printable(name, 120), size_text(int(size)), copyable(digest)) for name, (size, digest) in named[:MOST_FILES]),
     )
     more = len(named) - MOST_FILES
-    rest = Markup("<li>and {} more, all in the exported case</li>").format(number(more)) if more > 0 else ""
+    rest = Markup("<li>and {} more; the exported case lists all files</li>").format(number(more)) if more > 0 else ""
     listed = Markup('<ul class="hashes">{}{}</ul>').format(lines, rest)
     if len(named) < 2:
         return listed

@@ -34,9 +34,9 @@ from ui.services.stamps import (
 )
 
 INTRO = """
-A commitment proves later that a key existed on the day you published it or had it time-stamped. It reveals
-nothing about the key. Send the request to any time-stamping authority (RFC 3161), then upload its response here.
-For many keys, send each request of the archive, and upload all responses together: each is filed with its key.
+A commitment lets you prove later that a key existed on the day you published the commitment or had it time-stamped. It
+reveals nothing about the key. Send the request to any time-stamping authority (RFC 3161), then upload its response
+here. For many keys, send each request in the archive and upload all responses together: each is filed with its key.
 Without a time-stamp from before the leak, a report cannot rule out that the claimant searched for a key that fits.
 """
 NONE_YET = notices.empty_html(
@@ -52,7 +52,7 @@ def commitment_box(context: Context, words: gr.Textbox) -> gr.Dropdown:
     """
     gr.Markdown(INTRO)
     chosen = gr.Dropdown(
-        [], label="Key", info="The keys shown in the table above; search there for others", elem_id="commit-key"
+        [], label="Key", info="The keys shown in the table above. Search there for other keys", elem_id="commit-key"
     )
     with gr.Row():
         document = gr.DownloadButton(
@@ -62,7 +62,7 @@ def commitment_box(context: Context, words: gr.Textbox) -> gr.Dropdown:
             "Download the time-stamp request (.tsq)", interactive=False, elem_id="stamp-request", scale=0, min_width=370
         )
     with gr.Row():
-        pack = gr.Button("Requests of all keys without a time-stamp", elem_id="pack-requests", scale=0, min_width=370)
+        pack = gr.Button("Requests for all keys without a time-stamp", elem_id="pack-requests", scale=0, min_width=370)
         packed = gr.DownloadButton(
             "Download the requests (.zip)", visible=False, elem_id="stamp-requests", scale=0, min_width=310
         )
@@ -139,13 +139,15 @@ def commitment_of(vault: Vault, id: str) -> Commitment:
 def packed_html(made: Requests) -> str:
     """How many requests the archive has, and how many keys are left out of it."""
     if made.written:
-        note = f"The archive has {counted(made.written, 'request')}, of the keys that the search above finds."
+        note = f"The archive contains {counted(made.written, 'request')} for the keys that the search above finds."
     else:
         note = "The search above finds no key without a time-stamp."
     if not made.damaged:
         return notices.note_html(note, good=bool(made.written))
-    lost = "1 key is damaged and is" if made.damaged == 1 else f"{number(made.damaged)} keys are damaged and are"
-    return notices.note_html(note) + notices.note_html(f"{lost} left out. Restore the latest backup.")
+    lost = "1 key is damaged and was left out. Restore the latest backup."
+    if made.damaged > 1:
+        lost = f"{number(made.damaged)} keys are damaged and were left out. Restore the latest backup."
+    return notices.note_html(note) + notices.note_html(lost)
 
 
 def filed_html(done: Filing, keys: Mapping[str, str]) -> str:
@@ -170,11 +172,11 @@ def filed_html(done: Filing, keys: Mapping[str, str]) -> str:
             )
             for each in done.filed
         ]
-        heads = ("Response", "Key", "The commitment existed at", "Authority", "Outcome")
+        heads = ("Response", "Key", "Time-stamped at", "Authority", "Outcome")
         said = notices.note_html(" ".join(lines), good=True) + str(table("Responses and their keys", heads, rows))
     if done.strays:
         files = counted(done.strays, "request or commitment", "requests or commitments")
-        said += notices.note_html(f"Passed over: {files} without a response.")
+        said += notices.note_html(f"Skipped: {files} without a response.")
     return said + _refused_html(done)
 
 
@@ -194,7 +196,7 @@ def _refused_html(done: Filing) -> str:
         )
         for name, error in done.refused
     ]
-    listed = table("Files that could not be used", ("File", "Reason", "Found"), rows)
+    listed = table("Files that could not be used", ("File", "Reason", "Actual"), rows)
     return notices.error_html(IrwmError(problem, advice=" ".join(advice) or None)) + str(listed)
 
 
@@ -206,10 +208,10 @@ def stamps_html(stamps: Iterable[TimestampRecord]) -> str:
         )
         for stamp in sorted(stamps, key=lambda stamp: stamp.time_utc)
     ]
-    return str(table("Time-stamps of this key", ("Time", "Authority", "Chain to a root"), rows)) if rows else NONE_YET
+    return str(table("Time-stamps of this key", ("Time", "Authority", "Certificate chain"), rows)) if rows else NONE_YET
 
 
 def _trust(trusted: bool) -> Markup:
     if trusted:
-        return with_icon("done", "Trusted: checked to a root")
-    return with_icon("fault", "Not checked: no root was given")
+        return with_icon("done", "Trusted: verified up to a root certificate")
+    return with_icon("fault", "Not verified: no root certificate was provided")

@@ -9,7 +9,7 @@ from irwm.report import schema
 from irwm.report.dispute import DECIDED, cells, headline, models, rulings, word
 from irwm.report.numbers import power_html, why_capped
 from ui.components.icons import icon
-from ui.components.markup import beneath, table, verdict_word
+from ui.components.markup import beneath, own, table, verdict_word
 from ui.components.verdict_card import why_html
 
 
@@ -19,15 +19,15 @@ def dispute_html(document: schema.Dispute) -> str:
     ruled = rulings(document)
     said = [each["sentence"] for each in ruled]
     said += [each["would_decide"] for each in ruled if each["would_decide"]] + outcome["remarks"]
-    names = ["Model", *(f"Key of {printable(claim['claimant'], 80)}" for claim in document["claims"])]
+    names = ["Model", *(f"Key of “{printable(claim['claimant'], 80)}”" for claim in document["claims"])]
     columns = cells(document)
     rows = (
         Markup('<tr><th scope="row">{}</th>{}</tr>').format(
-            printable(model, 120), Markup("").join(_cell(tests[at]) for _, tests in columns)
+            own(model, 120), Markup("").join(_cell(tests[at]) for _, tests in columns)
         )
         for at, model in enumerate(models(document))
     )
-    results = table("Every key on every model", names, rows)
+    results = table("Results for every key on every model", names, rows)
     said += filter(None, [why_capped(results, *said)])
     return str(
         Markup(
@@ -51,5 +51,5 @@ def _cell(test: schema.Test | None) -> Markup:
     numbers = Markup("")
     if test["count"] is not None:
         risk = power_html(test["log10_risk"])
-        numbers = Markup("{} of {}, odds {}").format(test["count"], test["present"], risk)
+        numbers = Markup("{} of {} positions, odds {}").format(test["count"], test["present"], risk)
     return Markup("<td>{}{}</td>").format(verdict_word(test["verdict"]), beneath(numbers))

@@ -28,7 +28,7 @@ from ui.services.stamps import ROOTS, StampFiles
 
 INTRO = """
 Every key is tried on every model. The true owner’s original carries no mark. If a claimant marked someone else’s
-release, that claimant’s “original” already carries the other’s mark.
+release, that claimant’s “original” already carries the other claimant’s mark.
 """
 # Commitment, request, response and roots: some kilobytes each.
 LARGEST_STAMP = 1 << 20
@@ -64,7 +64,7 @@ class DisputeForm:
         our_release = self._path("dispute-release", release, "our release")
         with at("name"):
             if not (name or "").strip():
-                raise IrwmError("the other claimant has no name", advice="Enter who else claims the model")
+                raise IrwmError("the other claimant’s name is missing", advice="Enter the name of the other claimant")
         return DisputeRequest(
             case_id=case_id,
             device=device,
@@ -83,7 +83,7 @@ class DisputeForm:
     def _path(self, purpose: str, typed: str | None, what: str = "") -> str:
         with at(purpose):
             if not (typed or "").strip():
-                raise IrwmError(f"{what} is missing", advice="Choose it by its path")
+                raise IrwmError(f"{what} is missing", advice="Enter its path, or browse for it")
             return shown_path(self.pickers[purpose].check(typed or ""))
 
     def _stamp(self, files: list[str] | None) -> str:
@@ -93,7 +93,7 @@ class DisputeForm:
         with at("stamp"):
             if sum(Path(file).stat().st_size for file in files if Path(file).is_file()) > LARGEST_STAMP:
                 raise IrwmError(
-                    "these files are too large for a time-stamp", advice="Upload commitment and response only"
+                    "these files are too large for a time-stamp", advice="Upload only the commitment and the response"
                 )
             StampFiles.of(map(Path, uploaded(files)))
             received = receive(files, self.home)
@@ -114,13 +114,15 @@ def dispute_form(context: Context) -> DisputeForm:
         with gr.Column():
             gr.Markdown("## Our claim", elem_classes="group-title")
             original = picker("dispute-original", "Our original", "The unmarked model that our release was made from")
-            key = gr.Dropdown([], label="Our key", info="Of this original, from the vault", elem_id="dispute-key")
+            key = gr.Dropdown(
+                [], label="Our key", info="A key for this original, from the vault", elem_id="dispute-key"
+            )
             problem = gr.HTML(visible=False, elem_id="dispute-key-notice")
             release = picker("dispute-release", "Our release", "The copy that we marked with this key")
         with gr.Column():
             gr.Markdown("## Their claim", elem_classes="group-title")
             name = gr.Textbox(
-                label="The other claimant", info="The name used in the report", elem_id="dispute-name",
+                label="The other claimant", info="The name to use in the report", elem_id="dispute-name",
                 max_length=MAX_NAME,
             )  # fmt: skip
             unnamed = gr.HTML(visible=False, elem_id="dispute-name-notice")
@@ -144,12 +146,12 @@ def dispute_form(context: Context) -> DisputeForm:
             roots = picker(
                 "dispute-roots",
                 "Root certificates that you trust (.pem, optional)",
-                "Get them from the authority itself, never from the other claimant. Without one, their date does not "
-                "count",
+                "Get them from the authority itself, never from the other claimant. Without a root certificate, the "
+                "other claimant’s date does not count",
                 suffixes=(ROOTS,),
                 read=lambda path: root_certificates(read_small(path, MAX_ROOTS_BYTES, "certificate")),
             )
-    exhibit = picker("dispute-exhibit", "Model in dispute (optional)", "A third model that both claim")
+    exhibit = picker("dispute-exhibit", "Model in dispute (optional)", "A third model that both sides claim")
     told = gr.HTML(visible=False, elem_id="dispute-notice")
     start = gr.Button("Resolve the dispute", elem_id="start-dispute")
     hold_back(start, list(pickers.values()))
@@ -166,7 +168,7 @@ def dispute_form(context: Context) -> DisputeForm:
         except IrwmError as error:
             return gr.Dropdown(choices=[], value=None), gr.HTML(notices.error_html(error), visible=True)
         return gr.Dropdown(choices=choices, value=choices[0][1] if choices else None), gr.HTML(
-            "" if choices else notices.note_html("The vault has no key for this original."), visible=not choices
+            "" if choices else notices.note_html("The vault contains no key for this original."), visible=not choices
         )
 
     original.chosen.change(list_keys, original.chosen, [key, problem], **LAST)

@@ -66,8 +66,8 @@ def said_of(s: ExploreSettings) -> str:
     p = s.parameters
     l, rho, beta = p.positions, p.required_positions, p.rank_threshold
     text = Markup(
-        "If {:.4g} % of the positions survive an attack, at least {} of {} count in {} of cases. A key that was never "
-        "inserted reaches that number with odds of {}"
+        "If each position survives an attack with a probability of {:.4g} %, at least {} of {} positions count in {} "
+        "of cases. The odds that a key that was never inserted reaches that number are {}"
     ).format(
         100 * s.survival,
         number(rho),
@@ -77,7 +77,9 @@ def said_of(s: ExploreSettings) -> str:
     )
     if s.recipients > 1:
         any_of = log10_wrong_user(l, rho, beta, s.recipients)
-        text += Markup(", any of {} with {}").format(number(s.recipients), power_html(any_of))
+        text += Markup("; the odds that any of {} such keys reaches it are {}").format(
+            number(s.recipients), power_html(any_of)
+        )
     # The answer to the inverse question, on the same page, has odds just below the accepted risk.
     why = why_capped(text) or ("" if is_stated(math.log10(s.risk)) else WHY_CAPPED)
     return notices.note_html(Markup("{}. {}").format(text, why) if why else text + ".")
@@ -98,8 +100,8 @@ def answer(s: ExploreSettings) -> tuple[str, Plan | None]:
     which = f"ρ = {here.least}" if here.least == here.greatest else f"ρ from {here.least} to {here.greatest}"
     keys = f"among {number(s.recipients)} keys" if s.recipients > 1 else "for one key"
     text = Markup(
-        "The smallest mark that meets both has l = {} positions with {}. With ρ = {} it is found with a chance of "
-        "{:.6f}, and accuses falsely with a chance of {} {}."
+        "The smallest mark that meets both requirements has l = {} positions, with {}. With ρ = {}, the mark is found "
+        "with a probability of {:.6f}, and the probability of a false accusation is {} {}."
     ).format(number(here.positions), which, found.required, found.success, power_html(found.log10_risk), keys)
     return notices.note_html(text, good=True), found
 
@@ -115,10 +117,10 @@ def protect_values(s: ExploreSettings) -> tuple[Any, ...]:
 
 def about_model(path: Path, of: Sample) -> str:
     """The sample that the figures were drawn from."""
-    name = "the demo model; choose your own above" if path == DEMO else path.name
+    name = "the demo model (choose your own above)" if path == DEMO else path.name
     return notices.note_html(
-        f"Drawn for {name}: {number(of.vocab_size)} rows of {number(of.hidden_size)} numbers (s, d), of which "
-        f"{number(len(of.rows))} were used."
+        f"Drawn for {name}. The embedding has {number(of.vocab_size)} rows (s) of {number(of.hidden_size)} numbers "
+        f"(d); {number(len(of.rows))} rows were used."
     )
 
 

@@ -15,10 +15,10 @@ from irwm.report.tracing import TRACING
 from ui.components.verdict_card import Figure, VerdictCard
 
 _LINEAGE = {
-    "derived": "The suspect and the original have a common origin, with or without a mark; this does not show which "
-    "came first",
-    "not derived": "Neither the suspect’s embedding nor its layers resemble the original’s; heavy damage "
-    "looks the same",
+    "derived": "The suspect and the original have a common origin, whether or not the suspect carries a mark. This "
+    "does not show which of them came first",
+    "not derived": "Neither the suspect’s embedding nor its layers resemble the original’s. A heavily damaged "
+    "descendant can look the same",
 }
 
 
@@ -53,17 +53,19 @@ def _figures_of_tracing(found: schema.Tracing) -> tuple[Figure, Figure]:
     names = tracing_words.listed([row["recipient"] or row["owner"] for row in found["ranked"] if row["named"]])
     one = found["named"] == 1 and copies is not None and tracing_words.is_one_copy(copies)
     about = f". {tracing_words.made_from(found)}" if copies is not None and not one else ""
+    several = ", whose copies were used, possibly with others"
+    used = ", whose copy alone was used" if one else ", whose copy was used, possibly with others"
+    used = several if found["named"] > 1 else used
     return (
         Figure(
             number(found["named"]),
             "Recipient named" if found["named"] == 1 else "Recipients named",
-            f"{names}{', this copy alone' if one else ' took part, possibly with others'}{about}. Keys tried: "
-            f"{number(found['keys_tried'])}",
+            f"{names}{used}{about}. Keys tried: {number(found['keys_tried'])}",
         ),
         Figure(
             power_html(found["log10_risk"] or 0.0),
-            "Odds of a wrong name",
-            "Chance that any recipient who took no part is named, corrected for all keys tried",
+            "Odds of a false accusation",
+            "Chance that any recipient whose copy was not used is named, corrected for all keys tried",
         ),
     )
 
@@ -74,14 +76,14 @@ def _figures_of_text(found: schema.Tracing, heard: schema.Answers) -> tuple[Figu
     return (
         Figure(
             "–" if largest is None else decimal(largest, 2),
-            "Largest z of a recipient",
-            f"A recipient is named at z = {decimal(found['z_needed'], 2)} or more. Keys tried: "
+            "Largest z of any recipient",
+            f"A recipient is named if z is at least {decimal(found['z_needed'], 2)}. Keys tried: "
             f"{number(found['keys_tried'])}",
         ),
         Figure(
             number(heard["tokens"]),
             "Generated tokens",
-            "z grows with their number, faster with log-probabilities; too few tokens clear nobody",
+            "z grows with the number of tokens, and faster with log-probabilities. Too few tokens clear nobody",
         ),
     )
 
@@ -96,8 +98,8 @@ def _figures_of_mark(document: schema.Report) -> tuple[Figure, Figure]:
         Figure(
             f"{verdict['count']} of {present}",
             "Positions that rank low",
-            f"{key}Chance alone gives about {verdict['expected_by_chance']:.0f}; the published rule "
-            f"requires {verdict['required']} (ρ) below {beta:g} (β)",
+            f"{key}Chance alone gives about {verdict['expected_by_chance']:.0f}. The published rule "
+            f"requires {verdict['required']} positions (ρ) with a rank below {beta:g} (β)",
         ),
         Figure(
             power_html(log10_risk(document)) if present else "–",
@@ -111,7 +113,7 @@ def _lineage(document: schema.Report) -> str:
     """The meaning of the finding on lineage, or the reason why it is undecided."""
     lineage = document["lineage"]
     if is_original(document):
-        return "The two hold the same weights, byte for byte"
+        return "The suspect and the original contain the same weights, byte for byte"
     said = _LINEAGE.get(lineage["status"])
     if said is None:
         said = f"The evidence is not enough for an answer: {clause(lineage['reason'])}"
@@ -148,11 +150,11 @@ def _why(document: schema.Report, *, told: bool) -> list[str]:
     paper, keys = document["paper"], document["odds"]["keys"]
     if paper is not None:
         rule = "is met" if paper["rule_met"] else "is not met"
-        odds = f" Among {number(keys)} keys, its odds" if keys > 1 else " Its odds"
+        odds = f" Among {number(keys)} keys, the odds" if keys > 1 else " The odds"
         lines.append(
             Markup(
-                "The published method alone (sum, A of the suspect): {} of {} positions; its rule {}.{} of a false "
-                "accusation are {} (equation 3)."
+                "With the published method alone (sum, the suspect’s A), {} of {} positions count, and its rule {}.{} "
+                "of a false accusation are {} (equation 3)."
             ).format(paper["count"], paper["present"], rule, odds, power_html(document["odds"]["log10_wrong_user"]))
         )
     lines += [_supporting(each) for each in document.get("supporting", [])]
@@ -168,9 +170,12 @@ def _controls(tests: Sequence[schema.SelfTest]) -> str:
     weak = sum(test["verdict"] != test["expected"] for test in tests)
     run = f"{number(len(tests))} controls were run" if len(tests) > 1 else "One control was run"
     if weak:
-        return f"{run} in the same way. None failed; {number(weak)} read weak evidence, as chance gives once in 1000."
+        return (
+            f"{run} in the same way. None failed; {number(weak)} gave weak evidence, as happens by chance in one of "
+            "1000 controls."
+        )
     missed = all(test["verdict"] == "not found" for test in tests if "decoy" in test["name"])
-    what = "decoy keys are not found" if missed else "no key, real or decoy, can be judged on this suspect"
+    what = "no decoy key was found" if missed else "no key, real or decoy, can be assessed on this suspect"
     return f"{run} in the same way. None failed: {what}."
 
 
@@ -185,7 +190,8 @@ def _weight(document: schema.Report) -> list[str]:
         found = rates["decoys"]
         lines.append(
             Markup(
-                "{} wrong keys were read on the same suspect: the lowest has odds of {}, the key of “{}” {}."
+                "{} wrong keys were read on the same suspect. The lowest odds among them are {}; the key of “{}” has "
+                "odds of {}."
             ).format(
                 number(found["number"]),
                 power_html(found["smallest_log10_risk"]),
@@ -200,8 +206,8 @@ def _weight(document: schema.Report) -> list[str]:
 
 def _supporting(reading: schema.Supporting) -> str:
     return Markup(
-        "Supporting reading, not enough for an accusation ({}, A of the {}, seed {}): {} of {} positions where chance "
-        "gives {:.0f}; odds {}."
+        "In a supporting reading ({}, the {}’s A, seed {}), {} of {} positions count, where chance gives {:.0f}; the "
+        "odds are {}. This reading is not enough for an accusation."
     ).format(
         *(reading[name] for name in ("statistic", "invariant", "seed", "count", "present", "expected_by_chance")),
         power_html(reading["log10_risk"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from irwm.report.numbers import power_text
 from irwm.report.received import ARCHIVE, ENDINGS
 from irwm.report.signature_file import ENDING
 from irwm.report.tracing_words import accuses
+from irwm.report.translation import in_language
 from irwm.report.wording import is_generated
 from irwm.report.write import WITHOUT_ROWS, archive
 from storage.errors import RecordNotFoundError, StorageError
@@ -39,14 +41,14 @@ STILL_RUNNING = (
     "This is the first reading. The controls with decoy keys are still running; the report follows when they are done."
 )
 FOR_OUTSIDERS = (
-    "Contains everything except which rows carry the mark. Give this one to the other side, a platform or a court. "
-    "Verify reads the archive without unpacking."
+    "Contains everything except the identity of the marked rows. Give this archive to the other side, to a platform or "
+    "to a court. Verify can read it without unpacking it."
 )
 IN_FULL = (
-    "Names the marked rows: anyone who has it can remove the mark from other copies of this release. Keep it on file, "
-    "or give it to an expert who keeps it confidential."
+    "Lists the marked rows. Anyone who has this archive can remove the mark from other copies of this release. Keep it "
+    "on file, or give it only to an expert who keeps it confidential."
 )
-AGAIN = "Investigate again, or take the run from its case in the vault"
+AGAIN = "Investigate again, or open the run in its case"
 # The figures that are redrawn for another key. Decoys are read only for the report's key.
 OF_ONE_KEY = ("figure-positions", "figure-ranks", "figure-paper", "figure-decoys", "figure-odds")
 
@@ -60,12 +62,14 @@ class FindingView:
         parts: every component inside that `shown` gives a value for, in order.
         pick: the key that the figures of one key are about, by its commitment.
         of_one_key: those figures.
+        language: gives the language of a page that is drawn now.
     """
 
     box: gr.Column
     parts: tuple[Any, ...]
     pick: gr.Dropdown
     of_one_key: list[gr.Plot]
+    language: Callable[[], str]
 
     @property
     def outputs(self) -> list[Any]:
@@ -102,12 +106,12 @@ class FindingView:
         # A signed report's files keep the names that the signature lists, so that they check each other.
         signed = f"{stem}{ENDING}" in files
         html_name = f"{stem}.html"
-        page = None if html_name in files else render_html(document, json_name).encode("utf-8")
+        page = None if html_name in files else in_language(render_html(document, json_name), self.language())
         return (
             gr.Column(visible=True),
             drawn.card + _damaged_html(files, stem),
             *_archives(files, stem, plain),
-            download_if_sound(files, html_name) if page is None else download(page, f"{plain}.html"),
+            download_if_sound(files, html_name) if page is None else download(page.encode("utf-8"), f"{plain}.html"),
             download(files.read(json_name), json_name if signed else f"{plain}.json"),
             *(download_if_sound(files, f"{stem}{ending}") for ending in (".pdf", ENDING)),
             gr.Column(visible=bool(drawn.ranking)),
@@ -214,8 +218,8 @@ def key_picker(document: schema.Report, others: list[schema.OtherKey]) -> Any:
     return gr.Dropdown(choices=choices, value=keys[0]["commitment"], visible=bool(others))
 
 
-def finding_view() -> FindingView:
-    """Builds the view at this place of the page."""
+def finding_view(language: Callable[[], str]) -> FindingView:
+    """Builds the view at this place of the page; see `FindingView.language`."""
     by_name = {figure.name: figure for figure in FIGURES}
     plots: dict[str, gr.Plot] = {}
     with gr.Column(visible=False, elem_id="finding") as box:
@@ -242,7 +246,7 @@ def finding_view() -> FindingView:
                     plots[figure.name] = _plot(figure)
         pick = gr.Dropdown(
             [],
-            label="Key of the figures below",
+            label="Key shown in the figures below",
             info="All keys that were read; named recipients come first",
             elem_id="figures-of",
             visible=False,
@@ -274,7 +278,7 @@ def finding_view() -> FindingView:
         pick,
         *in_order,
     )
-    return FindingView(box, parts, pick, [plots[name] for name in OF_ONE_KEY])
+    return FindingView(box, parts, pick, [plots[name] for name in OF_ONE_KEY], language)
 
 
 def table_row(row: KeyRow) -> list[str]:

@@ -29,68 +29,69 @@ class Term:
 TERMS = (
     Term(
         "Position",
-        "l of them",
-        "One row of the model’s embedding, the table with one row of numbers for each token. A key says which rows "
-        "carry the mark, and only the key knows them.",
+        "number of positions: l",
+        "One row of the model’s embedding, the table with one row of numbers for each token. The key determines which "
+        "rows carry the mark, and only someone who has the key knows these rows.",
     ),
     Term(
         "Rank",
         "",
-        "How rarely a row fits the key’s equations equally well when its numbers are put in "
-        "random orders: 0.001 means that one order in a thousand fits as well. A marked row ranks low; any other "
-        "row has a rank anywhere between 0 and 1.",
+        "The share of random orders of a row’s numbers that fit the key’s equations at least as well as the row "
+        "itself. A rank of 0.001 means that one order in a thousand does. A marked row has a low rank; any other row "
+        "has a rank anywhere between 0 and 1.",
     ),
     Term(
         "Null",
         "",
-        "The result without a mark: the same row in random orders. It is grey in every figure, and the observed "
-        "values are shown next to it in colour.",
+        "The values to expect without a mark. They are computed from the same row in random orders. They are grey in "
+        "every figure, and the observed values are shown next to them in colour.",
     ),
     Term(
         "Attention scores",
         "A",
         "Numbers that the model’s first layer computes for pairs of tokens. An attacker cannot change them without "
-        "changing what the model does, so the key’s equations are made from them.",
+        "changing what the model does, so the key’s equations are built from them.",
     ),
     Term(
         "Rank threshold",
         "β",
-        "A position counts when its rank is below this number. With β = 0.2 one unmarked row in five counts by chance.",
+        "A position counts when its rank is below this number. With β = 0.2, one unmarked row in five counts by "
+        "chance.",
     ),
     Term(
         "Required positions",
         "ρ",
-        "Minimum number of positions that must count before the paper’s own rule says that the mark is there. The "
-        "verdict here uses all ranks together, not that rule.",
+        "The minimum number of positions that must count before the paper’s own rule reports the mark. The verdict "
+        "here uses all ranks together, not that rule.",
     ),
     Term(
         "Odds",
         "p",
-        "How often a model without the mark would look the same by chance. It is not the chance that someone is "
+        "How often a model without the mark would look the same by chance. This is not the probability that someone is "
         "innocent.",
     ),
     Term(
-        "z of a recipient",
+        "Recipient’s z",
         "z",
-        "How strongly the faint noise of one recipient’s copy shows in the suspect. Without that copy it stays near 0; "
-        "a recipient is named only if it is far above what chance can give.",
+        "How strongly the faint noise of this recipient’s copy shows in the suspect. If that copy was not used, z "
+        "stays near 0. A recipient is named only if z is far above what chance can produce.",
     ),
     Term(
         "Origin (lineage)",
         "",
-        "Whether two models come from the same training at all, with or without a mark. “Same origin” does not say "
-        "which of them came first.",
+        "Whether two models come from the same training run, whether or not they carry a mark. “Same origin” does not "
+        "say which of them came first.",
     ),
     Term(
         "Decoy",
         "",
-        "A key or a recipient that was made up for the comparison. It was never used, so its result is pure chance.",
+        "A key or a recipient invented for comparison. It was never used, so its result is due to chance alone.",
     ),
     Term(
         "Commitment",
         "",
         "A key’s public fingerprint. A time-stamp on it shows that the key existed before a suspect did, without "
-        "giving the key away.",
+        "revealing the key.",
     ),
 )
 

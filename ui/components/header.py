@@ -52,7 +52,7 @@ def settle_device(settings: Settings) -> tuple[Settings, str]:
     gone = PreferencesError(
         "the chosen GPU cannot be used",
         expected="a CUDA device that PyTorch sees",
-        advice="The processor is used for now. Repair the driver, or choose another device and save",
+        advice="For now, the app uses the CPU. Repair the driver, or choose another device and save",
     )
     settings = replace(settings, device="auto", note=gone)
     return settings, device_label(settings.device)

@@ -16,12 +16,12 @@ from ui.components.markup import facts, moment
 from ui.context import Context
 
 INTRO = """
-Every report is signed with this identity (Ed25519). Publish the first public key where others will find it, on your
-website or with a notary. Anyone who knows it can check every report of this vault, also those signed after a
-replacement, because each identity certifies the next.
+Every report is signed with this identity (Ed25519). Publish the first public key where others will find it, for example
+on your website or with a notary. Anyone who has this public key can check every report from this vault, even those
+signed after a replacement, because each identity certifies the next.
 """
 NONE_YET = notices.empty_html(
-    "No identity yet", "It is created when the first report is signed, or now, with the button."
+    "No identity yet", "The identity is created when the first report is signed. To create it now, press the button."
 )
 
 
@@ -34,16 +34,19 @@ def identity_box(context: Context, fill: list[Any]) -> None:
     gr.Markdown(INTRO)
     shown = gr.HTML(elem_id="identity")
     with gr.Row():
-        make = gr.Button("Make the identity", elem_id="make-identity", visible=False, scale=0, min_width=200)
+        make = gr.Button("Create the identity", elem_id="make-identity", visible=False, scale=0, min_width=200)
         replace = gr.Button("Replace the identity…", elem_id="rotate-identity", visible=False, scale=0, min_width=220)
     with gr.Column(visible=False, elem_id="rotate-box") as box:
         gr.Markdown(
-            "From now on reports are signed with a new key, which the current key certifies. Do this when people "
-            "change, or when the vault’s passphrase may be known. Earlier reports stay valid. It cannot be undone."
+            "After the replacement, reports are signed with a new key, which the current key certifies. Replace the "
+            "identity when staff change, or if someone else may know the vault’s passphrase. Earlier reports stay "
+            "valid. The replacement cannot be undone."
         )
         with gr.Row():
-            confirm = gr.Button("Replace it now", variant="stop", elem_id="confirm-rotate", scale=0, min_width=180)
-            cancel = gr.Button("Keep it", elem_id="keep-identity", scale=0, min_width=120)
+            confirm = gr.Button(
+                "Replace the identity now", variant="stop", elem_id="confirm-rotate", scale=0, min_width=220
+            )
+            cancel = gr.Button("Keep the identity", elem_id="keep-identity", scale=0, min_width=180)
     outputs = [shown, make, replace, box]
 
     def state(vault: Vault) -> tuple[Any, ...]:
@@ -94,7 +97,7 @@ def identity_html(identity: Identity) -> str:
     """The identity's public keys, copyable."""
     rows = [("Public key", notices.copyable(identity.public_key)), ("In use since", f"{moment(identity.created)} UTC")]
     if identity.certificates:
-        rows.insert(0, ("First public key, to publish", notices.copyable(identity.first_public_key)))
+        rows.insert(0, ("First public key (to publish)", notices.copyable(identity.first_public_key)))
         count = len(identity.certificates)
         rows.append(("Replaced", f"{count} {'time' if count == 1 else 'times'}; each identity certifies the next"))
     return str(facts(rows))
@@ -103,6 +106,6 @@ def identity_html(identity: Identity) -> str:
 def _lost(count: int) -> IrwmError:
     return IrwmError(
         "a signing identity of this vault is damaged or missing",
-        found=f"{count} of them",
-        advice="Restore the latest backup, or replace the identity; a new chain of certificates then starts",
+        found=f"{count} damaged or missing",
+        advice="Restore the latest backup, or replace the identity to start a new chain of certificates",
     )

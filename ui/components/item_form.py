@@ -17,7 +17,7 @@ from ui.services.request import ItemRequest
 
 DATE_LENGTH = 10
 SEEN = "When did it first appear? (optional)"
-SEEN_HELP = "Such as 2024-01-28; it matters whether the key was time-stamped before this date"
+SEEN_HELP = "For example 2024-01-28. What matters is whether the key was time-stamped before this date"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ def item_form(context: Context) -> ItemForm:
     with gr.Row():
         name = gr.Textbox(
             label="Name in the case (optional)",
-            info="If left empty: its file name; for recorded answers, the name of the model",
+            info="If left empty, the file name is used; for recorded answers, the name of the model",
             max_length=200,
             elem_id="item-name",
         )
         source = gr.Textbox(
-            label="Received from (optional)", info="A person, a company, an address", max_length=200,
+            label="Received from (optional)", info="A person, a company or an address", max_length=200,
             elem_id="item-from",
         )  # fmt: skip
     with gr.Row():
@@ -86,7 +86,7 @@ def item_form(context: Context) -> ItemForm:
         )
         who = examiner_field("item-examiner")
     seen_notice = gr.HTML(visible=False, elem_id="item-seen-notice")
-    note = gr.Textbox(label="Note (optional)", info="How you received it, and its condition", max_length=1000)
+    note = gr.Textbox(label="Note (optional)", info="How you received the item, and its condition", max_length=1000)
     told = gr.HTML(visible=False, elem_id="item-notice")
     start = gr.Button("Hash and add", elem_id="start-item")
     hold_back(start, [path])
@@ -98,7 +98,7 @@ def examiner_field(elem_id: str) -> gr.Textbox:
     """The examiner's name for items and reports."""
     return gr.Textbox(
         label="Examiner (optional)",
-        info=f"Your name in items and reports. If left empty in a new case: {logged_in() or 'no name'}",
+        info=f"Your name for items and reports. If left empty in a new case, {logged_in() or 'no name'} is used",
         max_length=200,
         elem_id=elem_id,
     )

@@ -259,7 +259,9 @@ def state_html(job: JobLine) -> Markup:
 def log_html(tail: str) -> str:
     """The end of a log as HTML, fully escaped."""
     lines = "\n".join(printable(line, 500) for line in tail.splitlines())
-    return str(Markup('<pre class="log" tabindex="0" aria-label="End of the log">{}</pre>').format(lines or "Empty"))
+    return str(
+        Markup('<pre class="log" tabindex="0" aria-label="End of the log">{}</pre>').format(lines or "The log is empty")
+    )
 
 
 def duration_text(seconds: float) -> str:
@@ -277,7 +279,7 @@ def duration_text(seconds: float) -> str:
 def _bar(job: Job, part: float | None, ahead: Sequence[Ahead]) -> Markup:
     if job.state == "stopped":
         return Markup(
-            '<p class="job-what">Stopped as you asked. Partial output was removed; finished files are kept.</p>'
+            '<p class="job-what">Stopped at your request. Partial output was removed; finished files were kept.</p>'
         )
     value = Markup(' aria-valuenow="{:.0f}"').format(part * 100) if part is not None else ""
     width = Markup(' style="width:{:.1f}%"').format(part * 100) if part is not None else ""
@@ -309,7 +311,7 @@ def _numbers(job: Job, part: float | None, speed: Speed | None, unit: str, now: 
             if job.total > job.done and speed.steady:
                 texts.append(f"about {duration_text((job.total - job.done) / speed.value)} left")
     if job.lane:
-        texts.append("on the GPU" if job.lane == "cuda" else "on the processor")
+        texts.append("on the GPU" if job.lane == "cuda" else "on the CPU")
     if job.memory:
         texts.append(f"{size_text(job.memory)} of memory")
     if job.started:

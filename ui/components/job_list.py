@@ -35,12 +35,14 @@ watch('value', () => {
   }
 });
 """
-NO_JOBS = empty_html("No jobs yet", "Protect a model or investigate a suspect: long tasks are listed here.")
+NO_JOBS = empty_html(
+    "No jobs yet", "Long tasks are listed here. Protect a model or investigate a suspect to start one."
+)
 # Result of a job that was started under another vault, such as one that was replaced by a backup.
 SEALED = "Sealed by another vault"
 # A job in one of these states did not finish, so it may be run again.
 UNDONE = ("failed", "stopped", "interrupted")
-_HEADS = ("Job", "State", ("Requested (UTC)", "snug"), ("Took", "number"), "Result")
+_HEADS = ("Job", "State", ("Requested (UTC)", "snug"), ("Duration", "number"), "Result")
 _LONGEST_RESULT = 90
 
 
@@ -94,7 +96,7 @@ def _word(kind: str, result: Any) -> str:
     if kind == "sweep":
         rows = result.get("rows", ())
         found = sum(row.get("verdict") == "found" for row in rows)
-        return f"Found in {number(found)} of {number(len(rows))}"
+        return f"Found in {number(found)} of {number(len(rows))} suspects"
     if kind == "lab":
         return "Report written"
     if kind == "dispute":
@@ -102,7 +104,7 @@ def _word(kind: str, result: Any) -> str:
     if kind == "item":
         return "Added" if result.get("added", True) else "Already in the case"
     if kind == "verify":
-        return "Holds" if result.get("ok") else "Does not hold"
+        return "Valid" if result.get("ok") else "Not valid"
     return "Done"
 
 

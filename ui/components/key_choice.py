@@ -26,12 +26,12 @@ MOST_LISTED = 24
 _EXAMPLES = 4
 NO_KEY = notices.empty_html(
     "No key fits this original",
-    "The vault has no key that was made for exactly this model. Choose the unmarked original that the release was "
+    "The vault contains no key that was made for exactly this model. Choose the unmarked original that the release was "
     "made from, or protect a model first.",
 )
 NO_READABLE_KEY = notices.empty_html(
     "No readable key fits this original",
-    "The vault has damaged records; any of them may have been this model’s key.",
+    "The vault contains damaged records, and any of them may have been this model’s key.",
 )
 
 
@@ -126,7 +126,7 @@ class KeyChoice:
             raise IrwmError("no key was chosen", advice="Choose at least one key from the list")
         if set(listed) - set(vault.key_ids(model_fingerprint=fingerprint)):
             raise IrwmError(
-                "a key of the list is no longer in the vault",
+                "a key in the list is no longer in the vault",
                 advice="Open another page and come back to load the keys again",
             )
         return {"keys": list(listed), "matching": ""}
@@ -144,7 +144,7 @@ def key_choice() -> KeyChoice:
     )
     words = gr.Textbox(
         label="Keys",
-        info="All keys made for this original are tried; type to try only some of them",
+        info="All keys made for this original are tried. To try only some of them, type a search here",
         placeholder="A recipient, owner, note, or the beginning of a fingerprint",
         max_length=200,
         elem_id="key-words",
@@ -158,7 +158,7 @@ def summary_html(page: Page[KeyRecord], words: str = "") -> str:
     """How many keys will be tried, and the first of them by name."""
     count = number(page.total)
     if not page.total:
-        said = Markup("<strong>No key</strong> of this original matches these words.")
+        said = Markup("<strong>No key</strong> for this original matches these words.")
     else:
         names = [record.recipient or record.owner for record in page.records[:_EXAMPLES]]
         rest = f" and {number(page.total - len(names))} more" if page.total > len(names) else ""

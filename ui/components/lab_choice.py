@@ -36,7 +36,10 @@ QUICK_TRIALS: tuple[tuple[str, float | str], ...] = (
     ("components", 0.75),
     ("serve", "float32"),
 )
-_ABOUT_ONCE = {True: "Each must prove by its logits that the model computes the same", False: "One strength each"}
+_ABOUT_ONCE = {
+    True: "For each of these attacks, the logits must prove that the model computes the same function",
+    False: "One strength each",
+}
 
 
 def token_of(attack: Attack, value: float | str) -> str:
@@ -76,7 +79,7 @@ class TickBox:
         """The list without attacks that cannot run on the model; other ticks stay."""
         possible = [(words, token) for words, token in self.choices if token not in cannot]
         left = ", ".join(words for words, token in self.choices if token in cannot)
-        about = f"{self.about}. Not on this model: {left}" if left else self.about
+        about = f"{self.about}. Not available for this model: {left}" if left else self.about
         kept = [token for _, token in possible if token in set(ticked or ())]
         return gr.CheckboxGroup(choices=possible, value=kept, info=about, visible=bool(possible))
 
@@ -136,7 +139,7 @@ class LabChoice:
             trial_of(token)
         found = tuple(trial_of(token) for token in tokens(ALL) if token in ticked)
         if not found:
-            raise IrwmError("no attack was chosen", advice="Choose Quick, or tick at least one strength")
+            raise IrwmError("no attack was chosen", advice="Choose Quick, or select at least one strength")
         return found
 
 
@@ -145,9 +148,9 @@ def lab_choice(context: Context) -> LabChoice:
     every = number(len(tokens(ALL)))
     preset = gr.Radio(
         [
-            (f"Quick: {len(QUICK_TRIALS)} attacks, one of each kind", QUICK),
+            (f"Quick: {len(QUICK_TRIALS)} trials, at least one of each kind", QUICK),
             (f"All: every attack at every strength ({every})", ALL),
-            ("My own choice, below", OWN),
+            ("My own choice (see below)", OWN),
         ],
         value=QUICK,
         label="Attacks",
@@ -221,7 +224,7 @@ def obstacles_of(original: Path, release: Path, parameters: Parameters, recipien
         except (IrwmError, OSError) as error:
             reason = str(error)
         except (KeyError, ValueError, TypeError) as error:  # a config that does not fit its model type
-            reason = f"Its config.json cannot be understood: {type(error).__name__} {error}"
+            reason = f"The model’s config.json cannot be understood: {type(error).__name__} {error}"
         if reason is None and len(single) == len(attack.strengths) and len(set(single.values())) == 1:
             reason = next(iter(single.values()))
         found |= single if reason is None else {attack.name: reason}
@@ -242,14 +245,19 @@ def _continued(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def obstacles_html(name: str, found: Mapping[str, str]) -> str:
-    """The attacks that cannot run on a model, in a folded list; a note if all can run."""
+def obstacles_html(model: Markup, found: Mapping[str, str]) -> str:
+    """The attacks that cannot run on a model, in a folded list; a note if all can run.
+
+    Args:
+        model: its name as HTML.
+        found: of `obstacles_of`.
+    """
     if not found:
-        return str(Markup('<p class="note">Every attack can run on {}.</p>').format(printable(name, 80)))
+        return str(Markup('<p class="note">Every attack can run on {}.</p>').format(model))
     reasons = set(found.values())
     if len(found) == len(ATTACKS) and len(reasons) == 1:
         words = Markup('<p class="note">No attack can run on {}: {}</p>')
-        return str(words.format(printable(name, 80), printable(_continued(reasons.pop()), 400)))
+        return str(words.format(model, printable(_continued(reasons.pop()), 400)))
     lines = Markup("").join(
         Markup("<li><strong>{}</strong>: {}</li>").format(words_of(name), printable(reason, 400))
         for name, reason in found.items()
@@ -257,8 +265,13 @@ def obstacles_html(name: str, found: Mapping[str, str]) -> str:
     whole = sum(each in ATTACKS for each in found)
     said = [f"{whole} of {len(ATTACKS)} attacks"] if whole > 1 else ["One attack"] if whole else []
     if strengths := len(found) - whole:
-        said.append("one strength of another" if strengths == 1 else f"{strengths} strengths of others")
+        if whole:
+            said.append(
+                "one strength of another attack" if strengths == 1 else f"{strengths} strengths of other attacks"
+            )
+        else:
+            said.append("one strength of one attack" if strengths == 1 else f"{strengths} strengths of some attacks")
     count = " and ".join(said)
-    said_of = count[:1].upper() + count[1:], printable(name, 80), lines
-    head = Markup("<summary>{} cannot run on {} and cannot be ticked</summary><ul>{}</ul>").format(*said_of)
+    said_of = count[:1].upper() + count[1:], model, lines
+    head = Markup("<summary>{} cannot run on {} and cannot be selected</summary><ul>{}</ul>").format(*said_of)
     return str(Markup('<details class="lab-cannot">{}</details>').format(head))

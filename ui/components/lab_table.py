@@ -38,8 +38,8 @@ def summary_html(document: schema.Lab, *, running: bool) -> str:
     done, total = len(all_rows(document)), document["trials"]
     said = remarks(document)
     if not document["complete"]:
-        how = "The job is still running" if running else "The job ended early; press Continue to run the rest"
-        said.insert(0, f"{how}: {done} of {total} rows are done.")
+        how = "The job is still running." if running else "The job ended early. Press Continue to run the rest."
+        said.insert(0, f"Rows done: {done} of {total}. {how}")
     if document["rehearsal"]:
         said.append(REHEARSAL)
     state = word(document)
@@ -65,14 +65,14 @@ def _mark(mark: schema.LabMark, *, several: bool) -> Markup:
     ways = each('<th scope="col" class="number">{}</th>', ((head,) for head, _ in WAY_WORDS.values()))
     heads = Markup(
         '<tr><th scope="col" rowspan="2">Attack</th><th scope="col" rowspan="2">Mark</th>'
-        '<th scope="colgroup" colspan="{}" class="over">Positions that count, of those present (chance: {:g} %)</th>'
+        '<th scope="colgroup" colspan="{}" class="over">Positions that count, of those present (by chance: {:g} %)</th>'
         '<th scope="col" rowspan="2" class="number">Probability by chance (p)</th>{}'
         '<th scope="col" rowspan="2">Perplexity</th><th scope="col" rowspan="2">Same token (KL)</th></tr><tr>{}</tr>'
     ).format(len(WAY_WORDS), 100 * beta, Markup('<th scope="col" rowspan="2">Recipient</th>') if noise else "", ways)
     columns = 5 + len(WAY_WORDS) + noise
     rows = Markup("").join(_row(row, noise, columns) for row in mark["rows"])
     title = Markup("<h3>{}</h3>").format(MODES[mark["mode"]]) if several else ""
-    why = f"The model is not measured: {printable(mark['unmeasured'], 400)}" if mark["unmeasured"] else ""
+    why = f"The model was not measured: {printable(mark['unmeasured'], 400)}" if mark["unmeasured"] else ""
     note = Markup('<p class="note">{}</p>').format(why) if why else ""
     return Markup(
         '<section class="lab-mark">{0}{1}<div class="lab-scroll" tabindex="0" role="region" aria-label="{2}">'
@@ -106,10 +106,10 @@ def _proof(row: schema.LabRow, more: bool) -> str:
     """Whether the model computes the same, where the attack claims it."""
     lead = ", " if more else ""
     if row["proof"] is not None:
-        largest = f"largest difference of a logit {power_text(largest_difference(row))}"
+        largest = f"largest logit difference {power_text(largest_difference(row))}"
         left = " for the remaining tokens" if lost_tokens(row) else ""
-        said = f"same function proved{left}" if row["proof"]["same"] else f"not the same{left}"
-        return f"{lead}{said}: {largest}"
+        said = f"same function proved{left}" if row["proof"]["same"] else f"not the same function{left}"
+        return f"{lead}{said} ({largest})"
     return f"{lead}same function not proved" if row["keeps_function"] and row["ways"] else ""
 
 
@@ -130,7 +130,7 @@ def _utility(row: schema.LabRow) -> Markup:
         kl = "" if u["kl"] is None else _nats(number_of(u["kl"]))
         same = Markup("{}{}").format(f"{100 * u['top1']:.1f}\u00a0%", beneath(kl))
     if change is None:
-        alike = "" if u["similarity"] is None else f"similarity of hidden states {number_of(u['similarity']):.4f}"
+        alike = "" if u["similarity"] is None else f"hidden-state similarity {number_of(u['similarity']):.4f}"
         return Markup("<td>–{}</td><td>{}</td>").format(beneath(alike or printable(u["reason"], 200)), same)
     value = math.inf if u["perplexity"] is None else number_of(u["perplexity"])
     text = "beyond measure" if math.isinf(value) else f"{value:.2f}" if value < 1000 else _large(value)

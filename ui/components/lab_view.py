@@ -57,19 +57,19 @@ class LabView:
                 signature = gr.DownloadButton("Signature", elem_id="lab-signature", **file)
                 json_file = gr.DownloadButton("Numbers (JSON)", elem_id="lab-json", **file)
             table = gr.HTML(elem_id="lab-table")
-            mode = gr.Radio([], label="Figures of", visible=False, elem_id="lab-mode")
+            mode = gr.Radio([], label="Figures for", visible=False, elem_id="lab-mode")
             trials = gr.Plot(show_label=False, elem_id="lab-trials")
             with gr.Row(visible=False, elem_id="lab-curve-choice") as about_curve:
-                attack = gr.Dropdown([], label="One attack over its strengths", elem_id="lab-curve-of", min_width=280)
+                attack = gr.Dropdown([], label="One attack at all its strengths", elem_id="lab-curve-of", min_width=280)
                 self.ways = gr.CheckboxGroup(
                     [(WAY_WORDS[way][0], name) for name, way in _WAYS.items()],
                     value=_USUAL,
-                    label="Ways of reading (statistic, and source of attention scores)",
+                    label="Ways of reading the mark (statistic and source of attention scores)",
                     elem_id="lab-ways",
                 )
             curve = gr.Plot(show_label=False, elem_id="lab-curve")
         self.history = gr.Dropdown(
-            [], label="Earlier labs", info="Choose one to see it again", visible=False, elem_id="lab-history"
+            [], label="Earlier Lab runs", info="Choose one to see it again", visible=False, elem_id="lab-history"
         )
         self.figures: list[Any] = [mode, attack, trials, about_curve, curve]
         files = html_file, signature, json_file
@@ -115,7 +115,7 @@ class LabView:
             return (gr.skip(),) * len(self.outputs)
         over = current.is_over
         try:
-            with notices.damaged("the results of this lab are damaged"):
+            with notices.damaged("the results of this Lab run are damaged"):
                 return (
                     gr.Column(visible=True),
                     summary_html(document, running=not over),
@@ -159,7 +159,7 @@ class LabView:
     def choose(self, id: str | None, request: gr.Request) -> Any:
         self.context.require(request)
         if id is not None and self.context.jobs.line(id).kind != KIND:
-            raise IrwmError("this job is not a lab run")
+            raise IrwmError("this job is not a Lab run")
         return id
 
 

@@ -38,15 +38,15 @@ def label_box(context: Context, table: str, one: str, about: Callable[[Vault, st
         one: the singular name of a record, such as "key".
         about: the details of the chosen record, as HTML; None to show no details.
     """
-    title = f"Note and details of a {one}" if about else f"Note on a {one}"
+    title = f"Note and details for a {one}" if about else f"Note on a {one}"
     with gr.Accordion(title, open=False, elem_id=f"note-on-{one}"):
         with gr.Row(elem_classes=["picker-row", "note-row"]):
             choice = gr.Dropdown(
-                label=one.capitalize(), info="One of those in the table", value=None, elem_id=f"note-{one}"
+                label=one.capitalize(), info=f"A {one} from the table", value=None, elem_id=f"note-{one}"
             )
             text = gr.Textbox(
                 label="Note",
-                info="Stored sealed, and found by the search. Leave it empty to remove the note",
+                info="Stored sealed, and included in the search. To remove the note, clear the field",
                 max_length=LONGEST_LABEL,
                 max_lines=1,
                 elem_id=f"note-{one}-text",
@@ -75,7 +75,7 @@ def label_box(context: Context, table: str, one: str, about: Callable[[Vault, st
         except IrwmError as error:
             return notices.error_html(error), count
         done = "The note was removed." if not words else "The note was saved."
-        return notices.note_html(f"{done} The previous note stays in the sealed log of changes.", good=True), count + 1
+        return notices.note_html(f"{done} Any previous note stays in the sealed log of changes.", good=True), count + 1
 
     choice.change(show, choice, [text, said, shown], **PRIVATE)
     gr.on([save.click, text.submit], keep, [choice, text, changed], [said, changed], **PRIVATE)

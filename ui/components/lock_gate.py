@@ -31,19 +31,19 @@ WATCH_SECONDS = 20.0
 # Handlers that wait to try a passphrase, including those that are refused because the queue is full.
 PASSPHRASES = 2 * MOST_WAITING
 TELL_TABS = "() => window.irwmLocked?.()"
-# theme.js answers in place of the system.
+# first.js answers in place of the system.
 NOW_DARK = "() => [matchMedia('(prefers-color-scheme: dark)').matches]"
 
 ABOUT = (
-    "IRWM Studio puts a different mark into the weights of each copy of your language model. Later, it finds out from "
-    "a leaked model’s weights whose copy it was. Everything stays on this computer."
+    "IRWM Studio puts a different mark into the weights of each copy of your language model. If a copy leaks, the app "
+    "finds out from the leaked weights whose copy it was. Everything stays on this computer."
 )
 FIRST = """
 # Choose a passphrase
-It seals the keys that prove which models are yours. Four or more unrelated words are good.
+The passphrase seals the keys that prove which models are yours. Four or more unrelated words make a good passphrase.
 
-**It cannot be reset.** Without it the keys are lost, and with them the proof. Store it in your
-password manager.
+**The passphrase cannot be reset.** Without it, the keys are lost, and the proof is lost with them. Store the passphrase
+in your password manager.
 """
 AGAIN = """
 # Unlock
@@ -66,7 +66,7 @@ class LockGate:
                 with gr.Column():
                     gr.Markdown(FIRST)
                 with gr.Column():
-                    least = f"At least {LEAST_CHARACTERS} characters; one that is easy to guess is refused"
+                    least = f"At least {LEAST_CHARACTERS} characters. A passphrase that is easy to guess is refused"
                     self.first = secret_field(
                         "Passphrase", "new-password", least, elem_id="first-passphrase", first=True
                     )
@@ -187,7 +187,7 @@ class Gatekeeper:
         try:
             # Checked first: anyone can call this, and rating a new passphrase takes long.
             if self.context.sessions.vault_exists():
-                raise VaultExistsError("there is a vault here already", advice="unlock it with its passphrase")
+                raise VaultExistsError("there is already a vault here", advice="unlock it with its passphrase")
             check_new(first, second)
             self.context.sessions.create(self.context.session(request), first)
         except IrwmError as error:
@@ -203,7 +203,8 @@ class Gatekeeper:
             return *self.state(request, opened), "", self.refused(error)
         for warning in warnings:
             # Escaped, because Gradio renders the text of its toasts as HTML; it stays until the user closes it.
-            gr.Warning(str(escape(warning)), duration=None)
+            said = self.context.said
+            gr.Warning(str(escape(said(warning))), title=said("Warning"), duration=None)
         return *self.state(request, opened), "", gr.HTML("", visible=False)
 
     def do_lock(self, opened: int, request: gr.Request) -> Any:

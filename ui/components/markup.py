@@ -88,6 +88,11 @@ def beneath(text: str) -> Markup:
     return Markup('<span class="beneath">{}</span>').format(text) if text else Markup("")
 
 
+def own(text: str, longest: int = 200) -> Markup:
+    """A name or a note that somebody typed, which no translation may change."""
+    return Markup('<span translate="no">{}</span>').format(printable(text, longest))
+
+
 def with_icon(symbol: str, word: str) -> Markup:
     return Markup('<span class="word-with-icon">{}{}</span>').format(icon(symbol), word)
 

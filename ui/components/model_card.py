@@ -113,11 +113,13 @@ def _model(card: Card) -> list[tuple[str, str | Markup]]:
 
 
 def _inside(card: Card) -> list[tuple[str, str | Markup]]:
-    layers = number(card.layers) if card.layers else "not known from the tensors’ names"
+    layers = number(card.layers) if card.layers else "cannot be determined from the tensors’ names"
     if card.layers and card.stated_layers not in (None, card.layers):
-        layers = f"{layers} in the files, {number(card.stated_layers or 0)} by its settings"
+        layers = f"{layers} in the files, {number(card.stated_layers or 0)} according to the model’s settings"
     fused = ", fused in one tensor" if card.fused else ""
-    heads = f"{counted(card.heads, 'query head')}, {counted(card.kv_heads, 'key head')} of {card.head_dim}{fused}"
+    heads = (
+        f"{counted(card.heads, 'query head')} and {counted(card.kv_heads, 'key head')} of size {card.head_dim}{fused}"
+    )
     scores = {"attention": "from " + ", then ".join(card.score), "embedding": _SIMILARITIES}.get(card.scores, _UNKNOWN)
     return [
         ("Layers", layers),
@@ -130,7 +132,7 @@ def _inside(card: Card) -> list[tuple[str, str | Markup]]:
 def _head(card: Card) -> str:
     if card.tied:
         return "tied to the embedding" + ("; a copy is stored" if card.head_stored else "")
-    return "its own matrix" if card.head_stored else "its own matrix, which the files do not contain"
+    return "a separate matrix" if card.head_stored else "a separate matrix, which the files do not contain"
 
 
 def _files(card: Card, measured: Measured | None) -> list[tuple[str, str | Markup]]:
@@ -138,7 +140,7 @@ def _files(card: Card, measured: Measured | None) -> list[tuple[str, str | Marku
     if len(card.formats) > _MOST_FORMATS:
         formats.append(f"{len(card.formats) - _MOST_FORMATS} more")
     name = dict(card.said).get("name", "")
-    called = Markup("{}{}").format(card.format, beneath(f"calls itself {printable(name, 120)}"))
+    called = Markup("{}{}").format(card.format, beneath(f"named {printable(name, 120)} in its metadata"))
     return [
         ("Format", called if name else card.format),
         ("Number format", printable(card.formats[0].dtype) if len(card.formats) == 1 else ", ".join(formats)),
@@ -164,12 +166,12 @@ def _tokenizer(card: Card, measured: Measured | None) -> str | Markup:
         return Markup("cannot be read{}").format(files)
     if not tokenizer.tokens:
         why = "none with token names" if card.tokenizer_files else "none"
-        return Markup("{}: rows will be matched by content{}").format(why, files)
+        return Markup("{}; rows will be matched by content{}").format(why, files)
     missing = card.vocab_size - tokenizer.tokens
-    named = f"{number(tokenizer.tokens)} tokens named" + (
+    named = f"{number(tokenizer.tokens)} named tokens" + (
         f", {counted(missing, 'row')} without a name" if missing else ""
     )
-    return Markup("{}; {} special or unused{}").format(named, number(tokenizer.special), files)
+    return Markup("{}; special or unused: {}{}").format(named, number(tokenizer.special), files)
 
 
 def _read(card: Card, measured: Measured | None, marking: bool) -> list[tuple[str, str | Markup]]:
@@ -187,7 +189,7 @@ def _usable(card: Card, measured: Measured) -> str:
     if measured.problems:
         return "not counted because of the problem below"
     if measured.usable is None:
-        return "counted when the release is made, because the embedding is large"
+        return "will be counted when the release is made, because the embedding is large"
     special = measured.tokenizer.special
     others = card.vocab_size - measured.usable - special
     kinds = ((special, "special or unused"), (others, "duplicate or near zero"))
@@ -218,7 +220,7 @@ def _note(symbol: str, word: str, text: str) -> Markup:
     text, whole = printable(text, 2000), Markup("")
     cut = max(text.rfind(mark, 0, _LONGEST_NOTE) for mark in (". ", "; ", ": "))
     if len(text) > _LONGEST_NOTE and cut > 0:
-        text, whole = f"{text[:cut]} …", _folded("In full", Markup("<p>{}</p>").format(text))
+        text, whole = f"{text[:cut]} …", _folded("Full text", Markup("<p>{}</p>").format(text))
     return Markup('<div class="model-note">{}<div><p><strong>{}</strong> {}</p>{}</div></div>').format(
         icon(symbol), word, text, whole
     )

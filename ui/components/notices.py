@@ -16,7 +16,7 @@ from ui.components.setting_words import in_words
 from ui.services.outcomes import PARTS
 
 COPIED = ("file", "tensor")
-ROWS = (("file", "File"), ("tensor", "Tensor"), ("expected", "Expected"), ("found", "Found"))
+ROWS = (("file", "File"), ("tensor", "Tensor"), ("expected", "Expected"), ("found", "Actual"))
 
 
 def parts_of(error: IrwmError | Mapping[str, object]) -> dict[str, str]:

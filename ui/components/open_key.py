@@ -17,8 +17,8 @@ from ui.context import Context
 from ui.key_file import write_key
 
 INTRO = """
-Anyone who has the key itself can find the marked rows and remove the mark from every copy made with it. Open a key only
-to someone who must examine again without your vault, such as an expert or a court.
+Anyone who has the key itself can find the marked rows and remove the mark from every copy made with that key. Open a
+key only to someone who must repeat the examination without your vault, such as an expert or a court.
 """
 
 
@@ -36,7 +36,7 @@ def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
         purpose="open-key",
         kind="folder",
     )
-    again = "Needed again, because this step cannot be undone"
+    again = "Required again, because this step cannot be undone"
     passphrase = secret_field("Passphrase", "current-password", again, elem_id="open-key-passphrase")
     wrong = gr.HTML(visible=False, elem_id="open-key-passphrase-notice")
     told = gr.HTML(visible=False, elem_id="open-key-notice")
@@ -56,7 +56,9 @@ def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
         with at("passphrase"):
             Vault.open(vault.home).unlock(typed or "")
         file = write_key(vault, id, target)
-        return notices.note_html(f"The key is in {file}, unencrypted and readable only by you.", good=True), ""
+        return notices.note_html(
+            f"The key was written to {file}. It is unencrypted and readable only by you.", good=True
+        ), ""
 
     start.click(
         places.told(write, 2, emptied=2),

@@ -16,7 +16,7 @@ from storage.vault import PAGE_SIZE, Vault
 from ui.components import notices
 from ui.components.events import in_turn
 from ui.components.guarded import guarded
-from ui.components.markup import each, table
+from ui.components.markup import each, own, table
 from ui.context import Context
 
 LONGEST_SEARCH = 200
@@ -139,7 +139,7 @@ def table_html(headers: Sequence[str], rows: Sequence[Sequence[str]], several: s
     """The rows of one page as a plain table, and below it why odds are capped, if it has such odds."""
     lines = Markup("").join(
         Markup("<tr>{}</tr>").format(
-            each("<td>{}</td>", ((cell if isinstance(cell, Markup) else printable(cell, 500),) for cell in row))
+            each("<td>{}</td>", ((cell if isinstance(cell, Markup) else own(cell, 500),) for cell in row))
         )
         for row in rows
     )
@@ -172,7 +172,7 @@ def nothing_found_html(words: str, several: str) -> str:
 def damage_html(lost: Sequence[RecordName]) -> str:
     """An error with the records that do not authenticate."""
     return notices.error_html(
-        IrwmError("some records of the vault are damaged", found=named(lost), advice="Restore the latest backup")
+        IrwmError("some records in the vault are damaged", found=named(lost), advice="Restore the latest backup")
     )
 
 

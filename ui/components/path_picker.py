@@ -18,6 +18,7 @@ from ui.components.browsing import WEIGHTS, BrowsingLimits, Entry, Listing, desc
 from ui.components.events import LAST, PRIVATE
 from ui.components.guarded import guarded
 from ui.components.icons import icon
+from ui.components.markup import own
 from ui.components.places import folds_around
 from ui.context import Context
 from ui.settings import DEMO
@@ -217,13 +218,13 @@ def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:
     server = server_of(path)
     if server:
         return (
-            f"Read from {server}, which learns which tensors are read and this computer’s address. Keys, marks and "
-            "reports are not sent"
+            f"The model is read from {server}. The server learns this computer’s address and which tensors are read. "
+            "Keys, marks and reports are not sent"
         )
     if kind == "folder":
         return "This folder can be used"
     if kind != "model":
-        return f"File of {describe(path, suffixes)}" if path.is_file() else "All files in this folder"
+        return f"File size: {describe(path, suffixes)}" if path.is_file() else "Includes all files in this folder"
     return describe(path, suffixes) or "There are no weights directly in this folder"
 
 
@@ -240,7 +241,7 @@ def start_folder(text: str, limits: BrowsingLimits) -> Path:
 
 def listing_html(listing: Listing, limits: BrowsingLimits, kind: str) -> str:
     """A folder as a list of buttons."""
-    up = _line("up", "Up one level", shown_path(listing.parent), "open", "") if listing.parent else ""
+    up = _line("up", Markup("Up one level"), shown_path(listing.parent), "open", "") if listing.parent else ""
     this = (
         Markup('<button type="button" class="use" data-act="pick" data-place="{}">Use this folder</button>').format(
             shown_path(listing.folder)
@@ -253,7 +254,7 @@ def listing_html(listing: Listing, limits: BrowsingLimits, kind: str) -> str:
         nothing = _NOTHING.get(kind, "There are no folders or files of this kind here.")
         lines = Markup('<li class="nothing">{}</li>').format(nothing)
     more = (
-        Markup('<li class="nothing">{} more are not shown. Paste the path instead.</li>').format(listing.left_out)
+        Markup('<li class="nothing">Entries not shown: {}. Paste the path instead.</li>').format(listing.left_out)
         if listing.left_out
         else ""
     )
@@ -297,7 +298,7 @@ def recent_html(paths: Sequence[str]) -> str:
 
 def _entry(entry: Entry) -> Markup:
     if entry.kind == "folder":
-        return _line("folder", printable(entry.name, 120), entry.path, "open", entry.detail)
+        return _line("folder", own(entry.name, 120), entry.path, "open", entry.detail)
     inside = (
         Markup(
             '<button type="button" class="inside" data-act="open" data-place="{}" aria-label="Open {}">Open</button>'
@@ -306,10 +307,10 @@ def _entry(entry: Entry) -> Markup:
         else ""
     )
     detail = f"Model, {entry.detail}" if entry.kind == "model" else entry.detail
-    return _line(entry.kind, printable(entry.name, 120), entry.path, "pick", detail, inside)
+    return _line(entry.kind, own(entry.name, 120), entry.path, "pick", detail, inside)
 
 
-def _line(symbol: str, name: str, path: str, act: str, detail: str, extra: str = "") -> Markup:
+def _line(symbol: str, name: Markup, path: str, act: str, detail: str, extra: str = "") -> Markup:
     return Markup(
         '<li><button type="button" class="entry entry-{symbol}" data-act="{act}" data-place="{path}">{icon}'
         '<span class="entry-name">{name}</span><span class="entry-detail">{detail}</span></button>{extra}</li>'

@@ -7,12 +7,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from irwm.errors import printable
 from irwm.report import schema, tracing_words
 from irwm.report.numbers import decimal, number, power_html
 from irwm.report.tracing import shown
 from ui.components.icons import icon
-from ui.components.markup import heads
+from ui.components.markup import heads, own
 
 
 def _unseen(text: str) -> Markup:
@@ -25,7 +24,7 @@ COLUMNS = (
     ("Recipient", ""),
     (_unseen("Named"), ""),
     ("z", "number"),
-    ("Odds, corrected for all", "number"),
+    ("Odds, corrected for all keys", "number"),
     ("Weight", "number"),
     ("Published count", "number"),
     ("Rank rule", ""),
@@ -42,7 +41,7 @@ def ranking_html(document: schema.Report) -> str:
     body = Markup("").join(_row(row, accuses) for row in rows)
     left = found["recipients"] - len(rows)
     more = (
-        Markup("<p>{} more recipients follow with smaller z; none of them is named.</p>").format(number(left))
+        Markup("<p>Recipients with a smaller z who are not shown: {}. None of them is named.</p>").format(number(left))
         if left
         else ""
     )
@@ -64,12 +63,15 @@ def ranking_html(document: schema.Report) -> str:
 
 
 def _risk(found: schema.Tracing, accuses: bool) -> str:
-    needed = f"A recipient is named at z = {decimal(found['z_needed'], 2)} or more. This limit"
+    needed = decimal(found["z_needed"], 2)
     if not found["named"]:
-        return f"No one is named: no one reached z = {decimal(found['z_needed'], 2)}. {tracing_words.COMPARED}"
+        return f"No one is named, because no one reached z = {needed}. {tracing_words.COMPARED}"
     if not accuses:
         return f"{tracing_words.points_to(found['named']).capitalize()}."
-    return f"{needed} keeps the odds of naming anyone who took no part at one in a million over all keys together."
+    return (
+        f"A recipient is named if z is at least {needed}. With this limit, the odds of naming anyone whose copy was "
+        "not used are at most one in a million over all keys together."
+    )
 
 
 def _row(row: schema.Recipient, accuses: bool) -> Markup:
@@ -78,7 +80,7 @@ def _row(row: schema.Recipient, accuses: bool) -> Markup:
     named: Any = "pointed to" if row["named"] else "not named"
     if row["named"] and accuses:
         named = Markup('<span class="named">{}named</span>').format(icon("done"))
-    whose = printable(row["recipient"] or row["owner"], 200)
+    whose = own(row["recipient"] or row["owner"])
     return Markup(
         '<tr class="{}"><td class="number">{}</td><th scope="row" title="Key {}">{}</th><td>{}</td>'
         '<td class="number">{}</td><td class="number">{}</td><td class="number">{}</td><td class="number">{}</td>'

@@ -34,7 +34,7 @@ def receipt_html(receipt: Released | ReleasedMany) -> str:
         ("Key fingerprint", copyable(receipt["commitment"])),
         (
             "Verified",
-            Markup("read back and detected: {}").format(reading_text(receipt, "positions", power_html)),
+            Markup("mark read back and detected: {}").format(reading_text(receipt, "positions", power_html)),
         ),
         ("Changed", changed_text(receipt, receipt["vocab_size"])),
         *_cost(receipt),
@@ -76,11 +76,11 @@ def changed_text(receipt: Changes, vocabulary: int) -> str:
         text = f"{number(values)} numbers in {in_rows}"
     else:
         text = in_rows if share is None else f"{in_rows}, usually by about {100 * share:.0f} % of their length"
-    together = " (the same rows in each)" if len(names) > 1 else ""
+    together = " (the same rows in each tensor)" if len(names) > 1 else ""
     if receipt.get("changed_head_rows"):
         head = printable(receipt["head_tensor"] or "")
-        together += f", and {number(receipt['changed_head_rows'])} rows of its output head, {head}"
-    return f"{text}{together}; all other bytes are the original's"
+        together += f", and {number(receipt['changed_head_rows'])} rows of the output head, {head}"
+    return f"{text}{together}; all other bytes are unchanged"
 
 
 def cost_text(certificate: CertificateJson) -> str:
@@ -91,21 +91,21 @@ def cost_text(certificate: CertificateJson) -> str:
     text = printable(certificate["text"] or "", 120)
     if u["similarity"] is not None:
         return (
-            f"hidden states that agree with the original's to {u['similarity']:.6f} (cosine, mean of "
-            f"{number(u['tokens'])} tokens of {text}); this encoder predicts no words, so it has no perplexity"
+            f"the hidden states have a mean cosine similarity of {u['similarity']:.6f} to the original's, over "
+            f"{number(u['tokens'])} tokens of {text}; this encoder predicts no words, so it has no perplexity"
         )
     before, after, change = (float(u[name]) for name in ("perplexity_reference", "perplexity", "change"))
     error = u["change_error"]
     if not math.isfinite(after):
-        found = "the release's outputs are not numbers"
+        found = "the release's outputs are not finite numbers"
     else:
         found = f"perplexity {before:.2f} before, {after:.2f} after ({100 * change:+.2f} %"
         found += f" ± {200 * error:.2f} %)" if error is not None else ")"
         if error is not None and abs(change) <= 2 * error:
-            found += ", a difference that may be chance on this text"
-    agreement = f"the same most likely token at {100 * u['top1']:.1f} % of {number(u['compared'])} places"
+            found += ", a difference that may be due to chance on this text"
+    agreement = f"the same most likely token at {100 * u['top1']:.1f} % of {number(u['compared'])} places in the text"
     divergence = f"KL divergence {u['kl']:.2g} nats per token" if u["kl"] != "infinity" else "infinite KL divergence"
-    return f"{found}; {agreement}; {divergence}; on {text}"
+    return f"{found}; {agreement}; {divergence}; measured on {text}"
 
 
 def receipt_rows(receipt: ReleasedMany) -> list[list[str]]:
@@ -146,8 +146,8 @@ def _many_html(receipt: ReleasedMany) -> str:
     ]
     if example:
         rows += [
-            ("Verified", "each copy was read back and its mark detected"),
-            ("Changed in each", changed_text(example, receipt["vocab_size"])),
+            ("Verified", "each copy was read back, and its mark was detected"),
+            ("Changed in each copy", changed_text(example, receipt["vocab_size"])),
             *_cost(receipt),
             ("Disk space used", _room_text(receipt)),
             ("Left out", ", ".join(example["left_out"]) or "none"),
@@ -160,9 +160,9 @@ def _many_html(receipt: ReleasedMany) -> str:
         title,
         rows,
         Markup(
-            "Every copy has its own key, in the vault, its own manifest and its own receipt. Each folder's name ends "
-            "with the beginning of its key's fingerprint; the receipts name its recipient. To add recipients later, "
-            "repeat these steps with the longer list; recipients who have a copy are skipped."
+            "Every copy has its own key in the vault, its own manifest and its own receipt. The name of each folder "
+            "ends with the first characters of the fingerprint of its key. Each receipt names the recipient. To add "
+            "recipients later, repeat these steps with the longer list; recipients who already have a copy are skipped."
         ),
         *(cell for row in receipt_rows(receipt) for cell in row),
     )
@@ -171,8 +171,8 @@ def _many_html(receipt: ReleasedMany) -> str:
 def tracing_text(parameters: Mapping[str, object]) -> str:
     """Whether a leak names its recipients if they collude."""
     if parameters.get("noise_coordinates"):
-        return "each copy's own noise names its recipient, also in a mixture of several copies"
-    return "an unmixed copy names its recipient; a mixture of several copies does not, because there is no noise"
+        return "each copy's own noise names its recipient, even in a mixture of several copies"
+    return "an unmixed copy names its recipient; a mixture of several copies does not, because the copies have no noise"
 
 
 def _cost(receipt: Released | ReleasedMany) -> _Rows:
@@ -184,16 +184,16 @@ def _room_text(receipt: ReleasedMany) -> str:
     taken = size_text(receipt["bytes"] - receipt["bytes_cloned"])
     if not receipt["bytes_cloned"]:
         return taken
-    return f"{taken}; another {size_text(receipt['bytes_cloned'])} are shared between the copies by the disk"
+    return f"{taken}; the copies share another {size_text(receipt['bytes_cloned'])} on the disk"
 
 
 def _before(receipt: MarkedBefore) -> _Rows:
     rows = []
     if receipt.get("marked_before"):
-        rows.append(("Marked before", f"for {'; '.join(receipt['marked_before'])}; both marks can be read"))
+        rows.append(("Marked before", f"for {'; '.join(receipt['marked_before'])}; all of these marks can be read"))
     if receipt.get("damaged"):
-        what = "records of the vault cannot be read; any of them may be about this model"
-        rows.append(("Not known", f"{number(receipt['damaged'])} {what}"))
+        unread = counted(receipt["damaged"], "vault record")
+        rows.append(("Unknown", f"{unread} cannot be read and may be about this model"))
     return rows
 
 

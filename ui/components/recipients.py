@@ -39,7 +39,7 @@ def recipients_field(context: Context) -> gr.Textbox:
         html_attributes=gr.InputHTMLAttributes(autocomplete="off", spellcheck=False),
     )
     upload = gr.UploadButton(
-        "Read them from a CSV file…",
+        "Import from a CSV file…",
         file_types=[".csv", ".tsv", ".txt"],
         file_count="single",
         elem_id="recipients-file",
@@ -65,7 +65,7 @@ def text_of_upload(file: str) -> str:
     path = Path(file)
     # A posted form can name any path; only files in the upload folder were uploaded.
     if path.is_symlink() or not path.is_file() or not path.resolve().is_relative_to(browser_folder()):
-        raise UploadRefusedError("this file was not uploaded here", file=path, advice="Choose it again")
+        raise UploadRefusedError("this file was not uploaded here", file=path, advice="Choose the file again")
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_LIST_BYTES + 1)
@@ -104,9 +104,9 @@ def damaged_html(damaged: int) -> str:
     """An error for records of the vault that cannot be read, and what that means here."""
     return str(
         Markup('<section class="notice notice-fault" role="alert"><div><h2>{}</h2><p>{}</p></div></section>').format(
-            f"{counted(damaged, 'record')} of the vault cannot be read",
-            "Each may be a mark on this model or a copy of it, so this list may be incomplete. "
-            "The page Vault names them; restore a backup to recover them.",
+            f"{counted(damaged, 'record')} in the vault cannot be read",
+            "Each of them may be about a mark on this model or a copy of it, so this list may be incomplete. "
+            "The Vault page names these records; restore a backup to recover them.",
         )
     )
 
@@ -120,10 +120,10 @@ def _faults_html(found: RecipientList, understood: str) -> str:
             '<p class="advice">{}</p></div></section>'
         ).format(
             icon("fault"),
-            f"{counted(len(found.faults), 'line')} of the list cannot be used",
+            f"{counted(len(found.faults), 'line')} in the list cannot be used",
             lines,
             Markup("<li>and {} more</li>").format(number(more)) if more > 0 else "",
-            f"The other lines: {understood}.",
+            f"The other lines contain {understood}.",
         )
     )
 

@@ -17,8 +17,8 @@ def recognition_html(document: schema.Report) -> str:
     """Both findings of a document of `irwm.report` as HTML; the classes are in style.css."""
     return str(
         Markup(
-            '<section class="undoing" aria-label="Recognised and undone changes">'
-            "<div><h2>Recognised and undone changes</h2>{facts}{undone}</div>"
+            '<section class="undoing" aria-label="Changes recognised and undone">'
+            "<div><h2>Changes recognised and undone</h2>{facts}{undone}</div>"
             "{lineage}</section>"
         ).format(
             facts=facts(recognition_words.recognised(document)),

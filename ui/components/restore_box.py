@@ -30,8 +30,8 @@ from ui.guard import UPLOAD_BYTES
 from ui.settings import without_home
 
 INTRO = """
-A backup is a sealed copy of the vault at that time. It lacks everything added since then: keys, and with them the proof
-for later releases.
+A backup is a sealed copy of the vault as it was when the backup was made. It lacks everything that was added later,
+including keys, and with them the proof for later releases.
 """
 ENDING = ".sqlite3"
 # Most backups of the folder that are listed, newest first; the newest is usually the one to restore.
@@ -51,21 +51,21 @@ def restore_box(context: Context) -> None:
             elem_classes="drop",
         )
         passphrase = secret_field(
-            "Passphrase of the backup",
+            "Passphrase for the backup",
             "current-password",
             "The passphrase that was in use when the backup was made",
             elem_id="restore-passphrase",
         )
         present = secret_field(
-            "Passphrase of the current vault, if it is different",
+            "Passphrase for the current vault, if different",
             "off",
             "A working vault can be replaced only by someone who can open it",
             elem_id="restore-present",
         )
-        look = gr.Button("Compare it with the vault", elem_id="restore-look")
+        look = gr.Button("Compare the backup with the vault", elem_id="restore-look")
         said = gr.HTML(elem_id="restore-said")
         with gr.Row(visible=False) as sure:
-            confirm = gr.Button("Restore it", variant="stop", elem_id="restore-now", scale=0, min_width=160)
+            confirm = gr.Button("Restore the backup", variant="stop", elem_id="restore-now", scale=0, min_width=160)
             cancel = gr.Button("Cancel", elem_id="restore-cancel", scale=0, min_width=200)
         done = gr.Button("Continue to unlock", variant="primary", visible=False, elem_id="restore-done")
 
@@ -112,15 +112,15 @@ class Handlers:
             if busy:
                 raise IrwmError(
                     "a job may be writing to the vault",
-                    found=f"{number(len(busy))} running or waiting",
-                    advice="wait until it ends, or unlock and stop it on the page Jobs",
+                    found=f"{counted(len(busy), 'job')} running or waiting",
+                    advice="wait until all jobs end, or unlock the vault and stop them on the Jobs page",
                 )
             self.context.sessions.forget()
             aside = restore(source, home)
         except IrwmError as error:
             return _told(error, home), gr.Row(visible=False), "", "", gr.skip()
         kept = f" The previous vault is kept as {aside.name} in the app’s folder." if aside else ""
-        text = f"The backup was restored.{kept} The next unlock records this in the audit log."
+        text = f"The backup was restored.{kept} This is recorded in the audit log at the next unlock."
         return notices.note_html(text, good=True), gr.Row(visible=False), "", "", gr.Button(visible=True)
 
     def _inspected(self, source: Path, typed: str, request: gr.Request) -> BackupFacts:
@@ -153,7 +153,7 @@ def source_of(home: Path, which: str | None, posted: Any) -> Path:
     if posted:
         (path,) = uploaded([str(posted)])
         if path.suffix != ENDING or path.stat().st_size > UPLOAD_BYTES:
-            raise IrwmError("this is not a backup of a vault", expected=f"a file that ends with {ENDING}")
+            raise IrwmError("this is not a backup of a vault", expected=f"a file whose name ends with {ENDING}")
         return path
     if which not in {name for _, name in backups(home)}:
         raise IrwmError("no backup was chosen", advice="choose one from the list, or upload one")
@@ -166,28 +166,29 @@ def comparison(home: Path, facts: BackupFacts) -> tuple[str, str]:
     Raises:
         IrwmError: it is a copy of another vault than the current one.
     """
-    its = f"This backup ends with entry {number(facts.entries)} of the log, of {moment(facts.last)} UTC"
+    its = f"The log in this backup ends with entry {number(facts.entries)}, made on {moment(facts.last)} UTC"
     known, count = _here(home)
     if known is None:
         return (
             f"{its}. There is no readable vault here",
-            "It becomes this app’s vault, and its passphrase opens it",
+            "The backup becomes this app’s vault, and the backup’s passphrase opens it",
         )
     if known != facts.vault:
         raise IrwmError(
             "this is a backup of another vault",
-            expected=f"a copy of vault {known[:16]}",
+            expected=f"a backup of vault {known[:16]}",
             found=f"vault {facts.vault[:16]}",
-            advice="start the app with IRWM_HOME at an empty folder, and restore it there",
+            advice="set IRWM_HOME to an empty folder, start the app again, and restore the backup there",
         )
     missing = count - facts.entries
     if missing > 0:
-        lost = f"{counted(missing, 'later entry', 'later entries')} of the vault’s log"
+        lost = f"{counted(missing, 'later entry', 'later entries')} in the vault’s log"
         return (
-            f"{its}. Restoring it loses newer records: {lost} will be missing, with the keys, cases and notes in them",
+            f"{its}. Restoring it loses newer records: {lost} will be missing, along with the keys, cases and notes "
+            "added since the backup",
             "The current vault is set aside, not deleted, and the replacement is recorded in the log",
         )
-    return f"{its}, and so does the current vault", "The current vault is set aside, not deleted"
+    return f"{its}. The current vault has no later entries", "The current vault is set aside, not deleted"
 
 
 def require_present(home: Path, passphrase: str, tries: Tries, caller: str) -> None:
@@ -206,7 +207,8 @@ def require_present(home: Path, passphrase: str, tries: Tries, caller: str) -> N
     except (WrongPassphraseError, PassphraseError):
         raise IrwmError(
             "this passphrase does not open the current vault",
-            advice="enter its passphrase too; if no one knows it, move vault.sqlite3 out of the app’s folder first",
+            advice="enter the current vault’s passphrase too; if no one knows it, first move vault.sqlite3 out of the "
+            "app’s folder",
         ) from None
     except DatabaseDamagedError:
         return  # backups are for damaged vaults; a vault that is busy, newer or unsafe may open later

@@ -24,7 +24,7 @@ from ui.file_names import plain_name
 # Ending of a report's file, label of its button, its id. The signature's ending contains that of the numbers, so it
 # comes first.
 FILES = (
-    (".zip", "For outsiders (ZIP)", "run-outside"),
+    (".zip", "Report for outsiders (ZIP)", "run-outside"),
     (".pdf", "Report (PDF)", "run-pdf"),
     (".html", "Report (HTML)", "run-html"),
     (".signature.json", "Signature", "run-signature"),

@@ -163,8 +163,9 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
         survives = gr.Dropdown(
             SURVIVES,
             value=None,
-            label="Choose the positions by the noise that the mark must survive",
-            info="White noise on the embedding, in deviations σ of a row. See below what your setting survives",
+            label="Choose the number of positions by the noise that the mark must survive",
+            info="White noise on the embedding, in standard deviations σ of a row. The text below shows what your "
+            "settings survive",
             elem_id="survives",
         )
         positions, constraints, required, threshold = _rule(usual)
@@ -188,9 +189,9 @@ def _rule(usual: Parameters) -> tuple[Any, ...]:
             gr.Number(
                 usual.required_positions,
                 label="Required positions (ρ)",
-                info="Minimum number of positions that count, for the paper's rule",
+                info="Minimum number of positions that must count, for the paper's rule",
             ),
-            gr.Number(usual.rank_threshold, label="Rank threshold (β)", info="Ranks below it count", step=0.01),
+            gr.Number(usual.rank_threshold, label="Rank threshold (β)", info="Ranks below this value count", step=0.01),
         )
 
 
@@ -203,13 +204,14 @@ def _equations(usual: Parameters) -> tuple[Any, ...]:
                 max_length=40, max_lines=1,
             ),
             gr.Number(
-                usual.condition_limit, label="Condition limit (τ)", info="Lower is more stable, but slower to meet"
+                usual.condition_limit, label="Condition limit (τ)",
+                info="A lower limit is more stable, but takes longer to meet",
             ),
             gr.Number(
-                usual.permutations, label="Permutations (numit)", info="Random orders behind each rank"
+                usual.permutations, label="Permutations (numit)", info="Number of random orders for each rank"
             ),
             gr.Checkbox(
-                usual.hidden, label="In secret coordinates (B_i)", info="Without them the mark can be seen and removed"
+                usual.hidden, label="In secret coordinates (B_i)", info="Without them, the mark can be seen and removed"
             ),
         )  # fmt: skip
 
@@ -229,13 +231,13 @@ def _noise(usual: Parameters) -> tuple[Any, ...]:
                 NOISE_CHOICES,
                 value=how,
                 label="Noise",
-                info="Overwriting costs the model far more",
+                info="Overwriting harms the model far more",
                 elem_id="noise-level",
             ),
             gr.Number(
                 size,
                 label="Size of the fingerprint (α)",
-                info="In standard deviations of a row, where it is added",
+                info="For added noise only, in standard deviations of a row",
                 step=0.01,
                 elem_id="spread",
             ),
@@ -251,7 +253,7 @@ def odds_sentence(params: Parameters, keys: int = 1) -> Markup:
         "of {} positions count) in {:.2f} % of cases. A key that was never inserted meets it with odds of {}"
     ).format(round(100 * USUAL_SHARE), rho, l, hit, power_html(log10_random_user(l, rho, beta)))
     if keys > 1:
-        text += Markup("; with the {} keys of this model, the odds that any of them meets it are {}").format(
+        text += Markup("; the odds that any of this model’s {} keys meets it by chance are {}").format(
             number(keys), power_html(log10_wrong_user(l, rho, beta, keys))
         )
     why = why_capped(text)
@@ -268,27 +270,29 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
     m, t, notes = params.noise_coordinates, params.constraints, []
     if params.spread and hidden_size:
         text = (
-            f"Fingerprint: every row changes by about {change_text(params, hidden_size)}: α·√({m}/{hidden_size}), and "
-            f"half of it in the head. It distinguishes this copy from every other, and a leak names its recipient."
+            f"Fingerprint: every row changes by about {change_text(params, hidden_size)} (α·√({m}/{hidden_size}), and "
+            f"half of that in the head). It distinguishes this copy from every other copy, so a leaked copy names its "
+            f"recipient."
         )
         if copies > 1:
             text += (
-                " Recipients who compare their copies see which rows are marked. To hide them, write the noise over "
-                "the rows’ numbers (Noise, above); it costs the model far more."
+                " Recipients who compare their copies can see which rows are marked. To hide these rows, write the "
+                "noise over the rows’ numbers (see Noise above); this harms the model far more."
             )
         notes.append(text)
     elif m and hidden_size:
         cost = 100 * math.sqrt(2 * m / hidden_size)
         hides = abs(m - t) <= max(1, t // 5) and params.scale == AUTO_SCALE
         notes.append(
-            f"Noise: every row of the embedding changes by about {cost:.0f} % of its length (√(2·{m}/{hidden_size})); "
-            "measure what that costs your model before you distribute the copies. "
+            f"Noise: every row of the embedding changes by about {cost:.0f} % of its length (√(2·{m}/{hidden_size})). "
+            "Measure what this costs your model before you distribute the copies. "
             + (
-                "Marked rows and all other rows change alike, so that two recipients who compare their copies cannot "
-                "distinguish them, and each copy's noise names its recipient, also in a mixture of several copies."
+                "Marked rows and all other rows change in the same way, so two recipients who compare their copies "
+                "cannot tell them apart. Each copy's noise names its recipient, even in a mixture of several copies."
                 if hides
-                else f"It hides the marks only if the number of noise coordinates is about the number of constraints "
-                f"(t = {t}) and the scale is automatic; with this setting, they can be distinguished."
+                else f"The noise hides the marks only if there are about as many noise coordinates as constraints "
+                f"(t = {t}) and the scale is automatic. With these settings, marked rows can be distinguished from "
+                f"other rows."
             )
         )
     return notes
@@ -303,8 +307,8 @@ def cautions(params: Parameters, hidden_size: int | None, copies: int) -> list[s
     notes = []
     if copies > 1 and not params.noise_coordinates:
         notes.append(
-            f"Without noise, {number(copies)} recipients: two who compare their copies see every mark, and no one can "
-            f"be named from a mixture of copies. Choose “{MANY}” for that."
+            f"The copies for {number(copies)} recipients have no noise. Two recipients who compare their copies see "
+            f"every mark, and no one can be named from a mixture of copies. Choose “{MANY}” to prevent this."
         )
     needed = memory_needed(params, hidden_size)
     if needed > _MUCH * memory_there():
@@ -336,12 +340,15 @@ def survival_sentence(params: Parameters, keys: int = 1) -> str:
     survival = Survival(params.constraints, params.permutations, max(1, keys))
     noise = survival.noise(params.positions)
     if not noise:
-        return f"A mark of {number(params.positions)} positions is too small for a verdict, even on an undamaged copy."
+        return (
+            f"A mark with {number(params.positions)} positions is too small for a verdict, even on an undamaged copy."
+        )
     return (
         f"Damage: after white noise of up to {noise:.1f} σ on the embedding, the mark alone is still found in 99 of "
-        "100 cases; σ is the standard deviation of a row’s numbers. For comparison: rounding to 4 bits is noise of "
-        "about 0.1 σ, setting the smaller half of the numbers to zero 0.3 σ, nine tenths of them 0.7 σ. More positions "
-        "survive more damage; each changes one more row."
+        "100 cases. Here, σ is the standard deviation of a row’s numbers. For comparison, rounding to 4 bits is noise "
+        "of about 0.1 σ. Setting the smallest half of the numbers to zero is about 0.3 σ, and setting the smallest "
+        "nine tenths to zero is about 0.7 σ. A mark with more positions survives more damage, but each position "
+        "changes one more row."
     )
 
 

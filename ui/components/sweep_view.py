@@ -11,7 +11,7 @@ from markupsafe import Markup
 from irwm.checkpoint.candidates import Candidates
 from irwm.errors import IrwmError, printable, shown_path
 from irwm.report import schema
-from irwm.report.numbers import number, power_text, why_capped
+from irwm.report.numbers import counted, number, power_text, why_capped
 from irwm.report.recognition_words import origin
 from irwm.report.sweep import OVERVIEW_HTML, OVERVIEW_JSON, OVERVIEW_SIGNATURE, outcome
 from storage.job_files import JobFiles
@@ -97,9 +97,9 @@ def sweep_view() -> SweepView:
         table = gr.Dataframe(headers=HEADERS, interactive=False, wrap=True, label="Suspects", elem_id="sweep-table")
         with gr.Row():
             html_file = gr.DownloadButton("Download the overview (HTML)", elem_id="sweep-html", scale=0, min_width=260)
-            json_file = gr.DownloadButton("Download its numbers (JSON)", elem_id="sweep-json", scale=0, min_width=260)
+            json_file = gr.DownloadButton("Download the numbers (JSON)", elem_id="sweep-json", scale=0, min_width=260)
             signature = gr.DownloadButton("Signature", elem_id="sweep-signature", scale=0, min_width=180)
-        pick = gr.Dropdown([], label="Show the finding on", info="One suspect of this folder", elem_id="sweep-pick")
+        pick = gr.Dropdown([], label="Show the finding for", info="One suspect in this folder", elem_id="sweep-pick")
     return SweepView(box, summary, html_file, json_file, signature, table, pick)
 
 
@@ -109,15 +109,20 @@ def folder_html(found: Candidates) -> str:
     left = len(names) - _MOST_NAMED
     rows = [("Suspects", ", ".join(names[:_MOST_NAMED]) + (f" and {number(left)} more" if left > 0 else ""))]
     if found.refused:
-        rows.append(("Not followed", f"{number(len(found.refused))} links or folders: {', '.join(found.refused[:3])}"))
+        left_out = counted(len(found.refused), "link or folder", "links or folders")
+        rows.append(("Not followed", f"{left_out}: {', '.join(found.refused[:3])}"))
     if found.too_deep:
-        rows.append(("Too deep", f"{number(len(found.too_deep))} folders were not searched"))
+        rows.append(("Too deep", f"Folders not searched: {number(len(found.too_deep))}"))
     if found.cut:
-        rows.append(("Not complete", "The folder has more suspects than one sweep covers; sweep its parts separately"))
+        rows.append(
+            ("Incomplete", "The folder has more suspects than one sweep can cover. Sweep its subfolders separately")
+        )
     count = f"{number(len(names))} suspects in this folder" if len(names) != 1 else "One suspect in this folder"
     return str(
         Markup('<section class="model-card" aria-label="Folder"><h2>{}</h2><p>{}</p>{}</section>').format(
-            shown_path(found.folder.name), f"{count}. Each is examined separately and filed in one case.", facts(rows)
+            shown_path(found.folder.name),
+            f"{count}. Each suspect is examined separately, and all results are filed in one case.",
+            facts(rows),
         )
     )
 
@@ -127,22 +132,22 @@ def summary_html(found: schema.Sweep) -> str:
     rows = found["rows"]
     hits = sum(row["error"] is None and row["verdict"] == "found" for row in rows)
     failed = sum(row["error"] is not None for row in rows)
-    said = f"{number(hits)} of {number(len(rows))} suspects found"
+    said = f"Found in {number(hits)} of {number(len(rows))} suspects"
     more = f"{number(failed)} could not be examined; the table says why. " if failed else ""
     if not found["complete"]:
         more += (
-            f"The sweep ended early, after {number(len(rows))} of {number(found['suspects'])}. Finished suspects are "
-            "kept: press Investigate again to continue with the rest. "
+            f"The sweep ended early, after {number(len(rows))} of {number(found['suspects'])} suspects. The results so "
+            "far are kept. Press Investigate again to continue with the rest. "
         )
     if "keys_held" in found:
-        more += f"Keys tried on each: {number(found['keys'])} of {number(found['keys_held'])}. "
+        more += f"Keys tried on each suspect: {number(found['keys'])} of {number(found['keys_held'])}. "
     if small := why_capped(*(power_text(row["log10_risk"]) for row in rows if row["error"] is None)):
         more += f"{small} "
     if found["refused"]:
-        more += f"{number(len(found['refused']))} links that lead out of the folder were not followed."
+        more += f"Links out of the folder that were not followed: {number(len(found['refused']))}."
     return str(
         Markup('<section class="notice"><div><h2>{}</h2><p>{}</p></div></section>').format(
-            said, more or "Each is a separate run in one case."
+            said, more or "Each suspect has a separate run in the same case."
         )
     )
 

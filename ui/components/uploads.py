@@ -65,13 +65,15 @@ def uploaded(files: Sequence[str]) -> list[Path]:
         UploadRefusedError: a path was not uploaded here, or there are none or too many.
     """
     if not files or len(files) > MOST_FILES:
-        raise UploadRefusedError("no usable upload", expected=f"1 to {MOST_FILES} files", found=str(len(files)))
+        raise UploadRefusedError(
+            "the upload cannot be used", expected=f"1 to {MOST_FILES} files", found=str(len(files))
+        )
     folder = browser_folder()
     sources = [Path(file) for file in files]
     for source in sources:
         # A posted form can name any path; only files in the upload folder were uploaded.
         if source.is_symlink() or not source.is_file() or not source.resolve().is_relative_to(folder):
-            raise UploadRefusedError("this file was not uploaded here", file=source, advice="Pick it by its path")
+            raise UploadRefusedError("this file was not uploaded here", file=source, advice="Enter its path instead")
     return sources
 
 

@@ -14,7 +14,7 @@ from ui.components.icons import icon
 from ui.components.markup import items
 from ui.components.notices import sentence
 
-HOLDS, FAILS, NOT_CHECKED = "Holds", "Fails", "Not checked"
+HOLDS, FAILS, NOT_CHECKED = "Passed", "Failed", "Not checked"
 # Names of checks in headings; other names are shown unchanged.
 _TITLES = {
     "page": "Page (HTML)",
@@ -24,7 +24,7 @@ _TITLES = {
     "log": "Audit log",
     "choices": "Seed and number of keys",
     "seen": "Suspect known since",
-    "report_files": "Files of the reports",
+    "report_files": "Report files",
 }
 _SECTION = Markup(
     '<section class="checks" aria-label="Checks of the report" role="status"><h2>{}</h2>{}<ul>{}</ul>{}</section>'
@@ -46,7 +46,7 @@ def _needed(found: Verification) -> Markup:
     if found.exit_code != 2 or not found.needed:
         return Markup("")
     lines = items(sentence(NEEDED[need]) for need in found.needed)
-    return Markup('<p>To have the rest computed again, give:</p><ul class="needed">{}</ul>').format(lines)
+    return Markup('<p>To have the rest computed again, provide:</p><ul class="needed">{}</ul>').format(lines)
 
 
 def _stated(left: Sequence[Stated]) -> Markup:

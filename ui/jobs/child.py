@@ -134,12 +134,13 @@ def unexpected(error: Exception) -> dict[str, str]:
         return {
             "type": "OutOfMemoryError",
             "problem": "the GPU ran out of memory",
-            "advice": "close other programs that use it, or choose the processor in the settings, then start again",
+            "advice": "close other programs that use the GPU, or choose the processor (CPU) in the settings; "
+            "then start again",
         }
     return {
         "type": type(error).__name__,
         "problem": "an unexpected error ended the task",
-        "advice": "published files stay; please report the error, the log on the page Jobs shows where it happened",
+        "advice": "finished files are kept; please report the error: the log on the Jobs page shows where it happened",
     }
 
 

@@ -59,7 +59,7 @@ def executor_for(work: int, scheduler: str, cancelled: Callable[[], bool]) -> It
                 raise CancelledError("stopped on request") from None
             raise IrwmError(
                 "a process that scored recipients ended without a result",
-                advice="Usually the computer ran out of memory: close other programs, then start it again",
+                advice="The usual cause is a lack of memory: close other programs, then start the task again",
             ) from error
         finally:
             # No waiting: after Stop the task must end at once, and running workers end with its process group.
@@ -101,7 +101,7 @@ def _unreachable(address: str, error: Exception) -> SchedulerError:
         "the cluster in IRWM_SCHEDULER does not answer, or has no workers",
         expected="a Dask scheduler with at least one worker, at tls://host:port or tcp://host:port",
         found=f"{address}: {printable(str(error), 200)}",
-        advice="Start the scheduler and its workers, correct the address, or unset IRWM_SCHEDULER to compute here",
+        advice="Start the scheduler and its workers, correct the address, or unset IRWM_SCHEDULER to use this computer",
     )
 
 

@@ -44,7 +44,7 @@ def wait_for_turn(jobs: Jobs, job_id: str, report: JobReporter) -> None:
         before = jobs.ahead(job_id)
         if before and before[0].id != told:
             told = before[0].id
-            report.log(f"Waiting for {len(before)} before it, now: {before[0].kind} {told}")
+            report.log(f"Jobs ahead of this one: {len(before)}. Current job: {before[0].kind} {told}")
         time.sleep(SECONDS_BETWEEN_LOOKS)
     if state != RUNNING:
         raise CancelledError("stopped on request")

@@ -11,9 +11,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from irwm.errors import CancelledError
+from irwm.language import ENGLISH
 from storage.errors import StorageBusyError, StorageError, StorageFullError
 from storage.job_files import JobFiles
 from storage.jobs import Jobs
+from ui import preferences
 from ui.jobs.executors import executor_for
 
 # The page refreshes once a second; five writes in that time give a smooth bar and cost almost nothing.
@@ -26,6 +28,7 @@ class JobReporter:
     Attributes:
         folder: the job's own folder, for temporary files; results go into `files`.
         home: the app's folder, for a task that writes to the vault.
+        language: of reports, as chosen on the page Settings when the task began.
 
     The result of `memory`, in bytes, is stored with the progress; 0 for a task that shares its process with others.
     """
@@ -39,6 +42,7 @@ class JobReporter:
     ) -> None:
         self.folder: Path = jobs.folder(job_id)
         self.home: Path = jobs.home
+        self.language: str = _language(jobs.home)
         self._jobs = jobs
         self._id = job_id
         self._clock, self._memory = clock, memory
@@ -96,3 +100,10 @@ class JobReporter:
             return  # a lost line of progress costs nothing
         if not still_ours:
             self._stop.set()
+
+
+def _language(home: Path) -> str:
+    try:
+        return preferences.read(home).language
+    except preferences.PreferencesError:  # the page Settings shows the damage
+        return ENGLISH

@@ -20,7 +20,7 @@ from irwm.evidence.detection import INVARIANTS
 from irwm.keys.key import MAX_NAME
 from irwm.release import preflight
 from irwm.release.selection import select_files
-from irwm.report.numbers import number
+from irwm.report.numbers import counted, number
 from irwm.scheme.statistic import STATISTICS
 from storage.job_table import Job
 from storage.jobs import Jobs
@@ -129,7 +129,7 @@ def protect(
     )
     select_files(checkpoint, also)
     if request.many:
-        whom = f"for {number(len(people))} recipients in {shown_path(out.name)}"
+        whom = f"for {counted(len(people), 'recipient')} in {shown_path(out.name)}"
         return Asked(f"Protect {shown_path(model.name)} {whom}", request)
     preflight(checkpoint, out, also=also)
     return Asked(f"Protect {shown_path(model.name)} as {shown_path(out.name)}", request)
@@ -151,7 +151,7 @@ def check_names(vault: Vault, fingerprint: str | None, owner: str | None, people
         raise RecipientListError("there are no recipients", advice="Type or paste one name per line, or a table")
     if people and len(released(vault, fingerprint, owner, people)[0]) == len(people):
         raise RecipientListError(
-            "each of these recipients has a copy of this model", advice="Add a recipient who has no copy"
+            "each of these recipients already has a copy of this model", advice="Add a recipient who has no copy"
         )
 
 
@@ -162,7 +162,7 @@ def check_owner(owner: str | None) -> None:
         IrwmError: the owner is missing.
     """
     if not (owner or "").strip():
-        raise IrwmError("the owner is missing", advice="Enter who owns the model; the key records it")
+        raise IrwmError("no owner was entered", advice="Enter the owner of the model. The key records this name")
 
 
 def released(
@@ -275,9 +275,11 @@ def chosen_keys(
     words = (matching or "").strip()
     if not vault.find_keys(words, model_fingerprint=fingerprint, limit=1).total:
         if words:
-            raise IrwmError("no key matches these words", found=words, advice="Use fewer words, or none for all keys")
+            raise IrwmError(
+                "no key matches these words", found=words, advice="Use fewer words, or no words to select all keys"
+            )
         raise IrwmError(
-            "the vault has no key that was made for exactly this original",
+            "the vault contains no key that was made for exactly this original",
             found=f"a model with the fingerprint {fingerprint}",
             advice="Choose the unmarked original that the release was made from, or protect a model first",
         )
@@ -298,8 +300,10 @@ def _identifiers(vault: Vault, fingerprint: str, keys: Sequence[str]) -> tuple[s
         fitting = {id for mark, id in of_fingerprint.items() if long_enough and mark.startswith(key.lower())}
         if len(fitting) != 1:
             raise IrwmError(
-                "several keys have this fingerprint" if fitting else "this is not a key of this original",
-                expected=f"an identifier, or at least {LEAST_OF_FINGERPRINT} characters of a fingerprint",
+                "several keys have a fingerprint that begins with these characters"
+                if fitting
+                else "this is not a key for this original",
+                expected=f"an identifier, or at least the first {LEAST_OF_FINGERPRINT} characters of a fingerprint",
                 found=key,
                 advice="Copy it from the Vault page or from the release's receipt",
             )
@@ -311,9 +315,9 @@ def _require_noise(vault: Vault, ids: Sequence[str]) -> None:
     records = vault.key_records(ids)
     if not any(record.parameters.get("noise_coordinates") for record in records):
         raise NoNoiseError(
-            "no key of this original carries noise, so no recipient can be traced",
-            found=f"{number(len(records))} keys without noise",
-            advice="Investigate it instead; every preset but “Paper” makes releases that can be traced",
+            "no key for this original carries noise, so no recipient can be traced",
+            found=f"keys without noise: {number(len(records))}",
+            advice="Run an investigation instead. Every preset except “Paper” makes releases that can be traced",
         )
 
 

@@ -112,8 +112,8 @@ def error_of(job: Job) -> dict[str, str | None] | None:
     failed, recipients = result.get("failed", 0), result.get("recipients", 0)
     own = {
         "type": "InsertionError",
-        "problem": f"{number(failed)} of {number(recipients)} copies were not written",
-        "advice": "The rows show the reasons; start again with the same list, and only missing copies are written",
+        "problem": f"{number(failed)} of {number(recipients)} copies could not be written",
+        "advice": "See the rows for the reasons. Start again with the same list: only missing copies are written",
     }
     return parts | own
 

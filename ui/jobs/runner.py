@@ -65,7 +65,7 @@ class JobRunningError(IrwmError):
         super().__init__(
             f"this is already running: {job.title}",
             found=f"job {job.id}, started {job.started or job.created}",
-            advice="wait for it to end, or stop it first",
+            advice="wait until it has finished, or stop it first",
         )
 
 
@@ -97,7 +97,9 @@ def start(kind: str, title: str, request: Mapping[str, object], secrets: Mapping
             raise JobRunningError(same)
         if jobs.waiting(lane) >= MOST_WAITING:
             raise QueueFullError(
-                "too many tasks wait for this device", found=f"{MOST_WAITING}", advice="wait, or stop some of them"
+                "too many tasks are waiting for this device",
+                found=f"{MOST_WAITING}",
+                advice="wait, or stop some of them",
             )
         job, process = _started(jobs.create(kind, title, request, lane), jobs)
     own = jobs.key_of(job.id)
@@ -267,12 +269,12 @@ def _attend(process: subprocess.Popen[bytes], message: bytes, job_id: str, jobs:
 def _sudden_end(code: int) -> dict[str, str]:
     name = signal.Signals(-code).name if code < 0 else None
     how = f"signal {name}" if name else f"exit status {code}"
-    advice = "look at the log, then start it again"
+    advice = "see the log, then start the task again"
     if name == "SIGKILL":
-        advice = "usually the computer ran out of memory: close other programs, then start it again"
+        advice = "the usual cause is a lack of memory: close other programs, then start the task again"
     advice += "; finished files are kept, and partial output was removed"
     return {
-        "problem": "the process that worked on this ended without a result",
+        "problem": "the process that was running this job ended without a result",
         "found": how,
         "advice": advice,
     }

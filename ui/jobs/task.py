@@ -25,7 +25,7 @@ def run(kind: str, request: Mapping[str, object], secrets: Mapping[str, str], re
     """
     # A fixed list: the kind comes from a file, and a file must not choose what is imported.
     if kind not in KINDS:
-        raise IrwmError("this version knows no such task", expected=", ".join(KINDS), found=kind)
+        raise IrwmError("this version does not support this task", expected=", ".join(KINDS), found=kind)
     service = importlib.import_module(f"ui.services.{kind}")
     asked = getattr(requests, f"{kind.capitalize()}Request").from_json(request)
     vault = vault_of(secrets, report) if KINDS[kind].opens_vault else None

@@ -32,5 +32,7 @@ def vault_of(secrets: Mapping[str, str], report: JobReporter) -> Vault:
     try:
         data_key = bytes.fromhex(secrets[SECRET_NAME])
     except (KeyError, TypeError, ValueError):
-        raise IrwmError("the task was started without access to the vault", advice="start it from its page") from None
+        raise IrwmError(
+            "the task was started without access to the vault", advice="start the task from its page"
+        ) from None
     return Vault.take_over(report.home, data_key, idle_seconds=_NEVER)

@@ -21,14 +21,14 @@ from ui.licences import Bundled, Library, bundled, libraries, version_lines
 
 INTRO = f"""
 # About {NAME}
-It puts a mark into a language model’s weights before release, and later finds out whose copy a suspect
+This app puts a mark into the weights of a language model before release, and later finds out whose copy a suspect
 checkpoint is.
 """
 PAPER = "Invariant-based Robust Weights Watermark for LLMs"
 PAPER_ID = "arXiv:2507.08288"
 NOT_PROMISED = (
     "A mark in the weights does not survive training from scratch or distillation: a model that was trained only on "
-    "another model’s answers has none of its weights."
+    "the answers of another model contains none of the weights of that model."
 )
 
 
@@ -54,7 +54,7 @@ def about_html(context: Context) -> str:
     rows = (
         ("Version", irwm.__version__),
         ("Method", Markup("{}<br>{}").format(PAPER, notices.copyable(PAPER_ID))),
-        ("Computes on", printable(context.device, 80)),
+        ("Computing device", printable(context.device, 80)),
         (
             "Your data",
             Markup("{}<br>{}").format(
@@ -63,7 +63,7 @@ def about_html(context: Context) -> str:
                 notices.copyable(str(context.settings.home)),
             ),
         ),
-        ("Not promised", NOT_PROMISED),
+        ("Limitations", NOT_PROMISED),
     )
     return str(
         Markup(
@@ -73,7 +73,7 @@ def about_html(context: Context) -> str:
             "Copy the list</button></p>"
             '<pre class="log" id="version-list" tabindex="0" aria-label="Versions">{}</pre>'
             "<h2>Licences</h2><h3>Included in the program</h3>{}"
-            "<h3>Libraries that it uses</h3><p>Installed separately, each under its own licence.</p>{}</div>"
+            "<h3>Libraries that the program uses</h3><p>Installed separately, each under its own licence.</p>{}</div>"
         ).format(facts(rows), versions, versions, bundled_html(bundled()), libraries_html(libraries()))
     )
 
@@ -84,7 +84,10 @@ def bundled_html(parts: Iterable[Bundled]) -> Markup:
         '<details class="licence"><summary><strong>{0}</strong> <span class="quiet">{1}</span>'
         '<span class="licence-name">{2}</span></summary>'
         '<pre class="log" tabindex="0" aria-label="Licence of {0}">{3}</pre></details>',
-        ((part.name, part.what, part.licence, part.text or "The text is missing from this copy.") for part in parts),
+        (
+            (part.name, part.what, part.licence, part.text or "The licence text is missing from this installation.")
+            for part in parts
+        ),
     )
 
 

@@ -159,7 +159,7 @@ class Endpoints:
         jobs = self.context.jobs_of(request)
         over = jobs.get(_text("id", id))
         if not over.is_over:
-            raise IrwmError("this job is not finished", found=over.state, advice="Ask again when it is")
+            raise IrwmError("this job is not finished", found=over.state, advice="Ask again when the job is finished")
         return [_file(name, content) for name, content in files_of(over, jobs).items()]
 
     def _examine(
@@ -243,9 +243,9 @@ def _people(recipients: Any) -> tuple[Recipient, ...] | None:
 def _parameters(preset: str, given: Any, several: bool, model: Path) -> irwm.Parameters:
     if given is not None:
         if preset:
-            raise IrwmError("both a preset and parameters are given", advice="Leave one of them out")
+            raise IrwmError("both a preset and parameters were provided", advice="Provide only one of them")
         if not isinstance(given, dict):
-            raise _wrong("parameters", "the settings that the page Explore copies, as an object", given)
+            raise _wrong("parameters", "a JSON object with settings, as copied from the Explore page", given)
         return ExploreSettings.from_json(json.dumps(given)).parameters
     name = preset or ("many" if several else "standard")
     if name not in PRESETS:

@@ -39,12 +39,12 @@ from ui.services.filing import examiner_of
 
 INTRO = """
 # Cases
-Each case holds the items that you received, what you examined, and the results.
+Each case contains the items that you received, your examinations, and their results.
 """
 KINDS = ("item", "dispute")
 ARCHIVE = (
-    "One .zip: items with their hashes, notes, every run with its signed report, the custody log, and SHA256SUMS to "
-    "check it all. The models themselves stay where they are."
+    "One .zip file with the items and their hashes, the notes, every run with its signed report, the custody log, and "
+    "SHA256SUMS for checking all files. The models themselves are not included."
 )
 
 
@@ -91,7 +91,7 @@ class Layout:
             with gr.Row(elem_classes="picker-row"):
                 self.note = gr.Textbox(
                     label="New note",
-                    info="It is kept with the time and your name, and cannot be changed later",
+                    info="The note is saved with the time and your name, and cannot be changed later",
                     lines=2,
                     max_length=4000,
                     elem_id="note-text",
@@ -102,8 +102,8 @@ class Layout:
             self.of_note = Places(form=gr.HTML(visible=False, elem_id="note-notice"))
             with gr.Accordion("Custody log", open=False, elem_id="custody"):
                 gr.Markdown(
-                    "Every entry of the vault’s log about this case. Each holds the hash of the one before it, so no "
-                    "entry can be changed or removed unnoticed.",
+                    "Every entry in the vault’s log about this case. Each entry contains the hash of the one before "
+                    "it, so no entry can be changed or removed unnoticed.",
                     elem_classes="caption",
                 )
                 self.custody = gr.HTML(elem_id="custody-log")
@@ -171,7 +171,7 @@ class Cases:
     def write_note(self, words: str | None, id: str | None, request: gr.Request) -> Any:
         vault = self.context.require(request)
         if not (words or "").strip():
-            raise IrwmError("the note is empty", advice="Write it first")
+            raise IrwmError("the note is empty", advice="Write the note first")
         vault.add_note(_required(id), (words or "").strip(), added_by=examiner_of(vault, _required(id)))
         return "", *shown_case(vault, id)
 
@@ -264,7 +264,7 @@ def _title(words: str | None) -> str:
         IrwmError: the field is empty.
     """
     if not (words or "").strip():
-        raise IrwmError("the title is empty", advice="Write it first")
+        raise IrwmError("the title is empty", advice="Enter a title first")
     return (words or "").strip()
 
 
@@ -297,5 +297,5 @@ def _required(id: str | None) -> str:
         IrwmError: it shows no case.
     """
     if not id:
-        raise IrwmError("no case is open", advice="Choose a case in the list first")
+        raise IrwmError("no case is open", advice="Choose a case from the list first")
     return id

@@ -36,19 +36,20 @@ INTRO = """
 See how strong a setting is and what it costs, before any file is written. Every control redraws the figures at once.
 """
 WANTED = """
-## Which setting meets both demands?
+## Which setting meets both requirements?
 Enter the risk that you accept and how reliably the mark must be found. Equations 1 to 3 give the smallest mark.
 """
 MODEL = """
 ## On your model
-Theory compared with trials on some of the model's own rows, with public draws. No file is written and no key is made.
+Theory compared with trials on some of the model's own rows. The trials use public random numbers. No file is written
+and no key is made.
 """
 SHARE = """
 ## Share or use
 """
 # Views of a model: name, label.
 VIEWS = (
-    ("noise", "Survives noise"),
+    ("noise", "Robustness to noise"),
     ("positions", "Positions needed"),
     ("entries", "Stored numbers"),
     ("tries", "Condition"),
@@ -138,13 +139,15 @@ class Layout:
             with gr.Column(scale=3, min_width=280):
                 positions = _number(p.positions, "Positions (l)", "Rows of the model that carry the mark", "l")
                 required = _number(
-                    p.required_positions, "Required positions (ρ)", "Minimum number of positions that must count", "rho"
+                    p.required_positions, "Required positions (ρ)", "Number of positions that must count", "rho"
                 )
                 threshold = _slider(
                     0.01, 0.5, p.rank_threshold, "Rank threshold (β)", "Chance that an unmarked row counts", "beta"
                 )
-                survival = _slider(0.01, 0.99, usual.survival, "Survival (p)", "Share that counts after an attack", "p")
-                keys = _number(usual.recipients, "Recipients (num_u)", "How many recipients have a key", "recipients")
+                survival = _slider(
+                    0.01, 0.99, usual.survival, "Survival (p)", "Share of positions that count after an attack", "p"
+                )
+                keys = _number(usual.recipients, "Recipients (num_u)", "Number of recipients with a key", "recipients")
             with gr.Column(scale=7, min_width=480):
                 self.said = gr.HTML(elem_id="explore-said")
                 self.along = gr.Radio(
@@ -161,13 +164,13 @@ class Layout:
         with gr.Row():
             with gr.Column(scale=3, min_width=280):
                 risk = _text(
-                    f"{usual.risk:g}", "Risk accepted", "Chance that any key at all is falsely accused", "risk"
+                    f"{usual.risk:g}", "Risk accepted", "Chance that any key leads to a false accusation", "risk"
                 )
                 success = _text(
                     f"{usual.success!r}", "Success wanted", "Chance that a mark is found after the attack", "success"
                 )
                 gr.Markdown(
-                    "Survival (p), rank threshold (β) and recipients are taken from above.", elem_classes="caption"
+                    "Survival (p), rank threshold (β) and recipients are those set above.", elem_classes="caption"
                 )
                 self.take = gr.Button("Use the smallest mark", elem_id="explore-take")
             with gr.Column(scale=7, min_width=480):
@@ -180,7 +183,7 @@ class Layout:
         self.picker = path_picker(
             context,
             label="Model (optional)",
-            info="Its folder, or one weights file; the demo model is shown until you choose",
+            info="The model’s folder, or one weights file. The demo model is shown until you choose one",
             purpose="explored",
         )
         with gr.Row():
@@ -196,9 +199,11 @@ class Layout:
         p = usual.parameters
         constraints = _number(p.constraints, "Constraints (t)", "Numbers changed in each marked row", "t")
         scale = _text(
-            scale_text(p.scale), "Scale (scale_wm)", "Divisor of these numbers; auto hides them best", "scale"
+            scale_text(p.scale), "Scale (scale_wm)", "Divisor of the changed numbers; “auto” hides them best", "scale"
         )
-        limit = _number(p.condition_limit, "Condition limit (τ)", "Lower is more stable, but slower to meet", "tau")
+        limit = _number(
+            p.condition_limit, "Condition limit (τ)", "A lower limit is more stable, but takes longer to meet", "tau"
+        )
         coordinates = _number(
             p.noise_coordinates,
             "Noise coordinates (num_noise)",
@@ -210,18 +215,25 @@ class Layout:
             NOISE_CHOICES,
             value=how,
             label="Noise",
-            info="Overwriting costs the model far more",
+            info="Overwriting harms the model far more",
             elem_id="explore-level",
         )
-        spread = _slider(0.01, RANGES["spread"][1], size, "Size of the fingerprint (α)", "Where it is added", "spread")
+        spread = _slider(
+            0.01,
+            RANGES["spread"][1],
+            size,
+            "Size of the fingerprint (α)",
+            "For added noise only, in standard deviations of a row",
+            "spread",
+        )
         hidden = gr.Checkbox(
-            p.hidden, label="In secret coordinates (B_i)", info="Noise needs them", elem_id="explore-hidden"
+            p.hidden, label="In secret coordinates (B_i)", info="Required for noise", elem_id="explore-hidden"
         )
         noise = _slider(
             0, MOST_NOISE, usual.noise, "Attack (noise, σ)", "White noise, in standard deviations of a row", "noise"
         )
-        self.survive = gr.Button("Use the positions that survive it", elem_id="explore-survive")
-        colluders = _number(usual.colluders, "Colluders (c)", "Copies that are averaged", "colluders")
+        self.survive = gr.Button("Use the positions that survive the attack", elem_id="explore-survive")
+        colluders = _number(usual.colluders, "Colluders (c)", "Number of averaged copies", "colluders")
         self.solved = constraints, scale, limit  # of a marked row's equations
         self.added = hidden, coordinates, choice, spread, noise, colluders
 
@@ -231,7 +243,7 @@ class Layout:
         self.permutations = gr.State(usual.parameters.permutations)
         self.text = gr.Textbox(
             label="All settings as JSON",
-            info="Copy it to a colleague, or paste theirs and load it",
+            info="Send a copy to a colleague, or paste a colleague’s settings and load them",
             value=usual.to_json(),
             lines=6,
             max_lines=12,
@@ -243,7 +255,12 @@ class Layout:
         with gr.Row():
             self.load = gr.Button("Load these settings", elem_id="explore-load", scale=0, min_width=190)
             self.send = gr.Button(
-                "Use these in Protect", variant="primary", elem_id="explore-send", scale=0, min_width=200, visible=send
+                "Use these settings in Protect",
+                variant="primary",
+                elem_id="explore-send",
+                scale=0,
+                min_width=200,
+                visible=send,
             )
         self.loaded = gr.HTML(elem_id="explore-loaded")
 
@@ -357,7 +374,8 @@ class Explore:
     def to_protect(self, request: gr.Request, *values: Any) -> Any:
         self.context.require(request)
         s = settings_of(*values)
-        gr.Info("These settings are now in Protect, at the step “How”.")
+        said = self.context.said
+        gr.Info(said("These settings are now in the “How” step of Protect."), title=said("Info"))
         return protect_values(s)
 
 

@@ -55,14 +55,14 @@ TO_INPUTS = "() => window.irwmToField?.('#investigate-inputs')"
 TO_VERDICT = "() => window.irwmToVerdict?.()"
 # The two forms in which a suspect can be available.
 WEIGHTS, ANSWERS = "weights", "answers"
-WAYS = [("Its weights", WEIGHTS), ("It is only reachable through an API", ANSWERS)]
-SECOND_READING = "Reads the most likely key in a second way, as support. The verdict does not depend on it."
+WAYS = [("The weights are available", WEIGHTS), ("Only an API is available", ANSWERS)]
+SECOND_READING = "Reads the most likely key in a second way, as supporting evidence. The verdict does not depend on it."
 STATISTICS = [
     ("joint: all equations together", "joint"),
-    ("sum: the paper's", "sum"),
+    ("sum: as in the paper", "sum"),
     ("difference: the change from the original", "difference"),
 ]
-INVARIANTS = [("the original's", "original"), ("the suspect's, as in the paper", "suspect")]
+INVARIANTS = [("from the original", "original"), ("from the suspect, as in the paper", "suspect")]
 
 
 def build(context: Context, tab: gr.Tab) -> None:
@@ -88,7 +88,7 @@ class Layout:
         self.early = gr.HTML(visible=False, elem_id="first-verdict")
         with gr.Column(visible=False) as self.results:
             self.sweep = sweep_view()
-            self.view = finding_view()
+            self.view = finding_view(lambda: context.settings.preferences.language)
         # Kept with the original's field: the original that was read, and whether there is a key for it.
         self.known, self.keyed = gr.State(None), gr.State(False)
         pickers = {"suspect": self.suspect.picker, "answers": self.recorded.picker, "original": self.original}
@@ -123,13 +123,13 @@ class Layout:
             self.suspect = suspect_source(
                 context,
                 label="Suspect",
-                info="Its folder, one weights file of any kind, a folder of several suspects, or an address such as "
-                "hf://organisation/name",
+                info="The model’s folder, one weights file of any type, a folder of several suspects, or an address "
+                "such as hf://organisation/name",
                 purpose="suspect",
                 addresses=True,
                 placeholder="Paste a full path or an address, or browse",
-                upload=f"A weights file, or the model’s folder dropped here, {size_text(UPLOADS_TOTAL_BYTES)} at most",
-                missing="Choose it by its path, or upload it",
+                upload=f"Drop a weights file or the model’s folder here, at most {size_text(UPLOADS_TOTAL_BYTES)}",
+                missing="Enter the path of the suspect, or upload it",
                 several=True,
             )
         with gr.Column(visible=False) as self.of_answers:
@@ -137,10 +137,11 @@ class Layout:
             self.recorded = suspect_source(
                 context,
                 label="Recorded answers",
-                info=f"The file that a command above wrote, such as {OUT_OF_TEXT} or {OUT}",
+                info=f"The file that one of the commands above wrote, such as {OUT_OF_TEXT} or {OUT}",
                 purpose="answers",
-                upload=f"The recorded answers, one .jsonl or .safetensors file, up to {size_text(UPLOAD_BYTES)}",
-                missing="Record its answers with a command above, then choose the file by its path, or upload it",
+                upload=f"One .jsonl or .safetensors file with the recorded answers, at most {size_text(UPLOAD_BYTES)}",
+                missing="Record the answers with one of the commands above. Then enter the path of the file, or "
+                "upload it",
                 several=False,
                 kind="file",
                 suffixes=(".safetensors", ".jsonl"),
@@ -152,7 +153,9 @@ class Layout:
             self.title = gr.Textbox(
                 label="Case (optional)", info="The run is filed under this title", max_length=200, elem_id="case-title"
             )
-            self.note = gr.Textbox(label="Note (optional)", info="Your own words, filed with the run", max_length=1000)
+            self.note = gr.Textbox(
+                label="Note (optional)", info="Your own comment, filed with the run", max_length=1000
+            )
         with gr.Row():
             self.seen = gr.Textbox(
                 label="When did the suspect first appear? (optional)",
@@ -174,7 +177,7 @@ class Layout:
                 label="Invariant (A)",
                 info="The model whose attention scores are used in the equations",
             )
-            self.seed = gr.Number(0, label="Seed", info="Same seed, same numbers")
+            self.seed = gr.Number(0, label="Seed", info="The same seed gives the same numbers")
         self.seed_notice = gr.HTML(visible=False, elem_id="seed-notice")
 
 
@@ -344,13 +347,13 @@ class Investigate:
             IrwmError: the field is empty, or the card below it belongs to another original.
         """
         if not (reference or "").strip():
-            raise IrwmError("the original is missing", advice="Choose the unmarked model first")
+            raise IrwmError("no original was chosen", advice="Choose the unmarked model first")
         if read is None or shown_path(self.page.original.check(reference or "")) != read[0]:
             raise IrwmError(
-                "the original in the field does not match the card",
+                "the path of the original does not match the model card below it",
                 expected=read[0] if read else None,
                 found=reference,
-                advice="Wait until its card appears below the field, then start again",
+                advice="Wait until the card of the original appears below the field, then start again",
             )
         return read
 

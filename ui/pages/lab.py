@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from markupsafe import Markup
 
 import irwm
 from irwm import Parameters
 from irwm.attacks.catalogue import ATTACKS
 from irwm.errors import IrwmError, shown_path
 from irwm.report.lab_rows import MANY, MODES, SINGLE
-from irwm.report.numbers import number
+from irwm.report.numbers import counted
 from irwm.scheme.parameters import many_recipients, one_owner
 from storage.vault import Vault
 from ui.components import notices
@@ -24,6 +25,7 @@ from ui.components.job_card import job_card
 from ui.components.key_choice import key_label
 from ui.components.lab_choice import lab_choice, obstacles_html, obstacles_of
 from ui.components.lab_view import KIND, LabView
+from ui.components.markup import own
 from ui.components.path_picker import path_picker
 from ui.components.places import Places, at
 from ui.context import Context
@@ -35,12 +37,12 @@ from ui.settings import DEMO
 
 INTRO = """
 # Lab
-Attack your own model before someone else does, and see which fails first: the mark or the model.
+Attack your own model before someone else does, and see which one fails first: the mark or the model.
 """
 REHEARSE, RELEASE = "rehearse", "release"
 TRIAL_MARK = (
-    "A trial mark with a public secret is put into a copy of the model, attacked, and deleted with that copy at the "
-    "end. It never enters the vault and protects nothing."
+    "A trial mark with a public secret is put into a copy of the model and attacked. The copy is deleted at the end. "
+    "The trial mark is never stored in the vault and protects nothing."
 )
 STANDARD, PAPER = "standard", "paper"
 TEXTS = (".txt", ".md")
@@ -76,7 +78,7 @@ class Layout:
     def _attacked(self, context: Context) -> None:
         """The target of the attacks: a rehearsal's trial marks, or a release with its key."""
         self.what = gr.Radio(
-            [("A rehearsal: a trial mark, before there is a release", REHEARSE), ("One of my releases", RELEASE)],
+            [("A rehearsal with a trial mark, before a release", REHEARSE), ("One of my releases", RELEASE)],
             value=REHEARSE,
             label="Attack target",
             elem_id="lab-what",
@@ -86,7 +88,7 @@ class Layout:
                 self.original = path_picker(
                     context,
                     label="Original (optional for a rehearsal)",
-                    info="The unmarked model’s folder; the demo model until you choose",
+                    info="The unmarked model’s folder. The demo model is used if you choose none",
                     purpose="lab-original",
                 )
             with gr.Column() as self.rehearsal:
@@ -94,7 +96,7 @@ class Layout:
                     [(words, name) for name, words in MODES.items()],
                     value=[SINGLE, MANY],
                     label="Trial marks",
-                    info="They are attacked one after the other",
+                    info="These are attacked one after the other",
                     elem_id="lab-modes",
                 )
                 gr.Markdown(TRIAL_MARK, elem_classes="caption")
@@ -106,21 +108,21 @@ class Layout:
                     purpose="lab-release",
                 )
                 self.key = gr.Dropdown(
-                    [], label="Its key", info="Keys made for this original", elem_id="lab-key", visible=False
+                    [], label="Key of the release", info="Keys made for this original", elem_id="lab-key", visible=False
                 )
                 self.key_note = gr.HTML(elem_id="lab-key-note")
 
     def _advanced(self, context: Context) -> None:
         with gr.Row():
             preset = gr.Radio(
-                [("Standard: in secret coordinates", STANDARD), ("Paper: the published setting", PAPER)],
+                [("Standard: in secret coordinates", STANDARD), ("Paper: the published settings", PAPER)],
                 value=STANDARD,
-                label="Trial mark of one owner",
+                label="Trial mark for one owner",
                 elem_id="lab-preset-mark",
             )
             settings = gr.Textbox(
-                label="Or settings as JSON, from Explore (optional)",
-                info="They replace the trial mark for that number of recipients",
+                label="Settings from Explore as JSON (optional)",
+                info="They replace the settings for one owner, or for many recipients if they name more than one",
                 lines=1,
                 max_lines=6,
                 max_length=MOST_CHARACTERS,
@@ -130,18 +132,18 @@ class Layout:
         self.text = path_picker(
             context,
             label="Text (optional)",
-            info="Half is used to measure, half to train attacks; a bundled text until you choose",
+            info="Half is used to measure and half to train attacks. A bundled text is used if you choose none",
             purpose="lab-text",
             kind="file",
             suffixes=TEXTS,
         )
         with gr.Row():
             tokens = gr.Number(
-                USUAL_TOKENS, label="Tokens measured", info="More give steadier numbers but take longer",
+                USUAL_TOKENS, label="Tokens measured", info="More tokens give more stable numbers but take longer",
                 elem_id="lab-tokens",
             )  # fmt: skip
             seed = gr.Number(
-                0, label="Seed", info="Same seed, same numbers", elem_id="lab-seed",
+                0, label="Seed", info="The same seed gives the same numbers", elem_id="lab-seed",
             )  # fmt: skip
             title = gr.Textbox(
                 label="Case (optional)",
@@ -206,7 +208,7 @@ class Lab:
             found = obstacles_of(path, attacked, many_recipients(d), "anyone" if several else "")
         except IrwmError as error:
             return notices.error_html(error), gr.Button(interactive=False), *kept
-        said = obstacles_html(DEMO_NAME if attacked == DEMO else attacked.name, found)
+        said = obstacles_html(Markup(DEMO_NAME) if attacked == DEMO else own(attacked.name, 80), found)
         possible = gr.Button(interactive=not found.keys() >= ATTACKS.keys())
         return said, possible, *self.page.choice.offered(found, *present)
 
@@ -219,7 +221,7 @@ class Lab:
         except IrwmError as error:
             return gr.Dropdown(visible=False), notices.error_html(error)
         if not choices:
-            said = "The vault has no key that was made for this original."
+            said = "The vault contains no key that was made for this original."
             return gr.Dropdown(visible=False), notices.empty_html("No key fits this original", said)
         kept = chosen if chosen in [id for _, id in choices] and own is None else own
         return gr.Dropdown(choices=choices, value=kept, visible=True), ""
@@ -238,7 +240,7 @@ class Lab:
         with at("original"):
             if what == RELEASE and not base:
                 raise IrwmError(
-                    "the original is missing", advice="Choose the unmarked model that the release was made from"
+                    "no original was chosen", advice="Choose the unmarked model that the release was made from"
                 )
             path = original.check(base) if base else DEMO
         asked = LabRequest(
@@ -268,11 +270,11 @@ class Lab:
         """The request about a release and its key."""
         with at("release"):
             if not (copy or "").strip():
-                raise IrwmError("the release is missing", advice="Choose it, or rehearse without it")
+                raise IrwmError("no release was chosen", advice="Choose it, or run a rehearsal instead")
             attacked = self.page.release.check(copy or "")
         with at("key"):
             if not key:
-                raise IrwmError("the key of the release is missing", advice="Choose it, or rehearse without it")
+                raise IrwmError("no key was chosen for the release", advice="Choose it, or run a rehearsal instead")
         return replace(asked, release=shown_path(attacked), key=key)
 
     def go_on(self, id: str | None, request: gr.Request) -> Any:
@@ -304,7 +306,7 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
         IrwmError: none is requested, or the settings cannot be read.
     """
     if not modes:
-        raise IrwmError("no trial mark was chosen", advice="Tick one owner, many recipients, or both")
+        raise IrwmError("no trial mark was chosen", advice="Select one owner, many recipients, or both")
     d = irwm.open_checkpoint(path).hidden_size
     usual = {SINGLE: Parameters.paper() if preset == PAPER else one_owner(d), MANY: many_recipients(d)}
     if (text or "").strip():
@@ -312,9 +314,9 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
         mode = MANY if given.recipients > 1 else SINGLE
         if mode not in modes:
             raise IrwmError(
-                "the settings belong to a trial mark that is not ticked",
-                found=f"settings for {number(given.recipients)} recipients",
-                advice=f"Tick “{MODES[mode]}”, or clear the settings",
+                "the settings belong to a trial mark that is not selected",
+                found=f"settings for {counted(given.recipients, 'recipient')}",
+                advice=f"Select “{MODES[mode]}”, or clear the settings",
             )
         usual[mode] = given.parameters
     return {mode: usual[mode] for mode in MODES if mode in modes}

@@ -55,13 +55,13 @@ ONE, SEVERAL = "One copy", "One copy per recipient"
 # Endings of the suggested names of release folders.
 ENDINGS = {ONE: "-marked", SEVERAL: "-copies"}
 ENDED_EARLY = (
-    "Copies finished before the job ended are complete and kept; the table lists them. Start again with the same "
-    "list: finished copies are skipped, and keys already in the vault are used again."
+    "Copies that were finished before the job ended are complete and are kept; the table lists them. Start again with "
+    "the same list: finished copies are skipped, and keys that are already in the vault are reused."
 )
 ALREADY_MARKED = (
-    "This model is one of your releases and already carries a mark, for {}. A second mark is read against this "
-    "release, the first against its own original; both stay readable. To mark a copy for someone else, choose the "
-    "unmarked original."
+    "This model is one of your releases and is already marked for {}. A new mark is read by comparison with this "
+    "release, and each earlier mark by comparison with its own original. All of them stay readable. To mark a copy for "
+    "someone else, choose the unmarked original."
 )
 # Tells programs that drive the page that the wizard is back at this browser's last step and will not move on its own.
 NOW_AS_LEFT = "() => document.body.dataset.protect = 'as left'"
@@ -140,11 +140,18 @@ class Layout:
 
     def _whom(self, context: Context) -> None:
         self.whom = gr.Radio(
-            [ONE, SEVERAL], value=ONE, label="Who gets a copy", elem_id="whom", info="Each recipient gets their own"
+            [ONE, SEVERAL],
+            value=ONE,
+            label="Who gets a copy",
+            elem_id="whom",
+            info="Each recipient gets their own copy",
         )
         with gr.Row():
             self.owner = gr.Textbox(
-                label="Owner", info="Who owns the model; recorded in the key", elem_id="owner", max_length=MAX_NAME
+                label="Owner",
+                info="Who owns the model. The name is recorded in the key",
+                elem_id="owner",
+                max_length=MAX_NAME,
             )
             self.recipient = gr.Textbox(
                 label="Recipient (optional)", info="Who gets this copy", elem_id="recipient", max_length=MAX_NAME
@@ -153,7 +160,7 @@ class Layout:
         with gr.Column(visible=False) as self.list_box:
             self.names = recipients_field(context)
             self.preview = gr.HTML(elem_id="recipients-preview")
-        self.label = gr.Textbox(label="Note (optional)", info="Your own words, kept in the vault", max_length=500)
+        self.label = gr.Textbox(label="Note (optional)", info="Your own comment, stored in the vault", max_length=500)
         self.of_names = Places(form=gr.HTML(visible=False, elem_id="names-notice"), owner=owner_notice)
         self.to_setting = _steps_row(self.steps, back=1, next_id="to-setting")
 
@@ -167,17 +174,17 @@ class Layout:
         )
         self.name = gr.Textbox(label="Name of the release folder", elem_id="release-name", max_length=200)
         self.cost = gr.Radio(
-            [("If the model is under 1 GB", SMALL), ("Yes", ALWAYS), ("No", NEVER)],
+            [("If the model is smaller than 1 GB", SMALL), ("Yes", ALWAYS), ("No", NEVER)],
             value=SMALL,
-            label="Measure what the mark costs the model",
-            info="Runs both models on a text and records perplexity and agreement on the receipt",
+            label="Measure the cost of the mark",
+            info="Runs both models on a text, and records perplexity and agreement in the receipt",
             elem_id="measure-cost",
         )
         self.check = gr.HTML(elem_id="preflight")
         self.left_out = gr.State([])  # the files that `also` offers
         self.also = gr.CheckboxGroup(
             label="Files left out of the release",
-            info="They may hold unmarked weights, keys or other secrets. Select those that the release needs",
+            info="These files may contain unmarked weights, keys or other secrets. Select those that the release needs",
             visible=False,
             elem_id="also",
         )
@@ -446,7 +453,7 @@ class Protect:
     ) -> Any:
         vault = self.context.require(request)
         if not source:
-            raise IrwmError("no original is chosen", advice="Go back to the first step")
+            raise IrwmError("no original is chosen", advice="Go back to the first step and choose one")
         path, target = self.page.original.check(source), self._target(parent, name)
         asked = requests.protect(
             vault,
@@ -529,9 +536,9 @@ def room_text(ready: Preflight, copies: int, out: Path) -> str:
     if copies > 1:
         each = f"{number(copies)} copies of {size_text(ready.each)}"
         if ready.clones and ready.same:
-            each += f", of which {size_text(ready.same)} are the same in all copies and written once"
+            each += f" ({size_text(ready.same)} of each copy is shared by all copies and written only once)"
         needs += f" for {each}"
-    there = f"; {size_text(ready.free)} are free at {out}"
+    there = f"; {size_text(ready.free)} free in {out}"
     folders = [name for name in ready.left_out if name.endswith("/")]  # the files are listed to be selected
     return needs + there + (f". Left out: {', '.join(folders)}" if folders else "")
 

@@ -11,6 +11,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from irwm.errors import IrwmError
+from irwm.language import LANGUAGES
 from ui.components import notices
 from ui.components.events import PRIVATE, in_turn
 from ui.components.guarded import guarded
@@ -33,15 +34,17 @@ from ui.units import size_text
 
 INTRO = """
 # Settings
-Settings apply to everyone who opens the app on this computer. They take effect at once, without a restart. A job that
-has already started keeps its settings.
+These settings apply to everyone who opens the app on this computer. They take effect at once, without a restart. A job
+that has already started keeps its settings.
 """
 # The whole file system, and folders in which the system shows other things as files: process memory, devices.
 NEVER_ROOTS = ("/", "/proc", "/sys", "/dev")
-DEVICES = [("The app chooses", "auto"), ("Processor (CPU)", "cpu"), ("GPU (CUDA)", "cuda")]
+DEVICES = [("Automatic", "auto"), ("Processor (CPU)", "cpu"), ("GPU (CUDA)", "cuda")]
 THEMES = [("Same as the system", "system"), ("Light", "light"), ("Dark", "dark")]
-# Gradio switches by a class, which studio's theme.js sets.
+# Gradio switches by a class, which studio's first.js sets.
 SHOW_THEME = "(theme) => theme && window.irwmTheme(theme)"
+# Every text of the document is in its language, so it is loaded again.
+SHOW_LANGUAGE = "(language) => language && language !== document.documentElement.lang && window.location.reload()"
 
 
 def build(context: Context, tab: gr.Tab) -> None:
@@ -56,34 +59,42 @@ def build(context: Context, tab: gr.Tab) -> None:
         saved = gr.HTML(elem_id="settings-saved")
         gr.Markdown("## Fixed while the app runs")
         fixed = gr.HTML(elem_id="settings-fixed")
-        chosen_theme = gr.Textbox(visible=False, value="")  # never shown; for the browser
+        # Never shown; for the browser.
+        chosen_theme, chosen_language = (gr.Textbox(visible=False, value="") for _ in range(2))
     handlers = Handlers(context)
     shown, turn = [damaged, *fields, fixed], in_turn("settings")
     context.opened.change(guarded(handlers.fill), None, shown, **turn)
-    changed = [saved, *shown, chosen_theme, context.top]
+    changed = [saved, *shown, chosen_theme, chosen_language, context.top]
     keep = places.told(handlers.keep, len(changed), emptied=1)
     kept = save.click(keep, fields, [*changed, *places.outputs], **turn)
     kept.then(None, chosen_theme, None, js=SHOW_THEME, **PRIVATE)
+    kept.then(None, chosen_language, None, js=SHOW_LANGUAGE, **PRIVATE)
 
 
 def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTML]]:
-    """The fields that an officer fills in: theme, idle minutes, device, folders, servers; and the places for their
-    errors.
+    """The fields that an officer fills in: theme, language, idle minutes, device, folders, servers; and the places for
+    their errors.
 
     Args:
         given: the environment variables that are set; their settings cannot be changed here.
     """
-    theme = gr.Radio(THEMES, label="Light or dark", info="How the pages and figures are drawn", elem_id="set-theme")
+    theme = gr.Radio(THEMES, label="Theme", info="For the pages and the figures", elem_id="set-theme")
+    language = gr.Radio(
+        [(name, code) for code, name in LANGUAGES.items()],
+        label="Language",
+        info="For the pages and new reports. The numbers file of a report is always in English",
+        elem_id="set-language",
+    )
     idle = gr.Number(
         label="Lock after (minutes)",
-        info=f"The vault locks after this long without use; {LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES}",
+        info=f"The vault locks after this many minutes without use ({LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES})",
         elem_id="set-idle",
     )
     idle_notice = gr.HTML(visible=False, elem_id="set-idle-notice")
     device = gr.Radio(
         DEVICES,
-        label="Compute on",
-        info=_by(DEVICE, given) or "If the app chooses, it uses a GPU if there is one",
+        label="Computing device",
+        info=_by(DEVICE, given) or "“Automatic” uses a GPU if there is one",
         interactive=DEVICE not in given,
         elem_id="set-device",
     )
@@ -91,8 +102,8 @@ def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTM
     roots = gr.Textbox(
         label="Folders that may be used",
         info=_by(ROOTS, given)
-        or "One full path per line. The app looks for models only in these folders. If empty: your home folder, the "
-        "folder the app was started in, and the demo model",
+        or "One full path per line. The app looks for models only in these folders. If this field is empty, it uses "
+        "your home folder, the folder in which the app was started, and the demo model",
         lines=3,
         max_lines=12,
         max_length=MOST_ROOTS * LONGEST_PATH,
@@ -103,11 +114,11 @@ def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTM
     )
     roots_notice = gr.HTML(visible=False, elem_id="set-roots-notice")
     servers = gr.Textbox(
-        label="Servers that suspects may be read from",
+        label="Servers from which suspects may be read",
         info=_by(SERVERS, given)
-        or "One per line, such as huggingface.co and hf.co, or s3://BUCKET; hosts below a name are included. A server "
-        "learns which tensors are read and this computer’s address; keys, marks and reports are not sent. If empty: "
-        "no server",
+        or "One per line, such as huggingface.co and hf.co, or s3://BUCKET. Subdomains are included. A server learns "
+        "which tensors are read and the address of this computer. Keys, marks and reports are not sent. If this field "
+        "is empty, no server is used",
         lines=2,
         max_lines=12,
         max_length=MOST_SERVERS * 256,
@@ -118,7 +129,7 @@ def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTM
     )
     servers_notice = gr.HTML(visible=False, elem_id="set-servers-notice")
     notes = {"idle": idle_notice, "device": device_notice, "roots": roots_notice, "servers": servers_notice}
-    return [theme, idle, device, roots, servers], notes
+    return [theme, language, idle, device, roots, servers], notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +146,7 @@ class Handlers:
         return (
             note,
             now.preferences.theme,
+            now.preferences.language,
             now.preferences.idle_minutes,
             now.device,
             "\n".join(str(root) for root in shown),
@@ -143,11 +155,12 @@ class Handlers:
         )
 
     def fill(self, request: gr.Request) -> Any:
-        return self.state() if self.context.is_open(request) else (gr.skip(),) * 7
+        return self.state() if self.context.is_open(request) else (gr.skip(),) * 8
 
     def keep(
         self,
-        theme: str,
+        theme: str | None,
+        language: str | None,
         idle: float | None,
         device: str,
         roots: str | None,
@@ -157,7 +170,8 @@ class Handlers:
         context = self.context
         vault = context.require(request)
         before, given = context.settings.preferences, context.settings.given
-        chosen = replace(before, theme=theme)
+        # A page that was opened a moment ago has not filled in its choices yet.
+        chosen = replace(before, theme=theme or before.theme, language=language or before.language)
         with at("idle"):
             chosen = replace(chosen, idle_minutes=whole_minutes(idle))
         with at("roots"):
@@ -176,8 +190,8 @@ class Handlers:
             with vault.logged("settings changed", chosen.to_dict()):
                 context.prefer(chosen)
         context.device = label
-        said = notices.note_html("Saved. The settings apply from now on, also after a restart.", good=True)
-        return said, *self.state(), chosen.theme, header_html(context)
+        said = notices.note_html("Saved. The settings apply from now on, even after a restart.", good=True)
+        return said, *self.state(), chosen.theme, chosen.language, header_html(context)
 
 
 def whole_minutes(typed: float | None) -> int:
@@ -189,8 +203,8 @@ def whole_minutes(typed: float | None) -> int:
     if not isinstance(typed, (int, float)) or isinstance(typed, bool) or typed != typed or typed % 1:
         raise PreferencesError(
             "the time until the vault locks is missing or not a whole number",
-            expected=f"minutes from {LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES}",
-            advice="Type a whole number of minutes",
+            expected=f"a number of minutes from {LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES}",
+            advice="Enter a whole number of minutes",
         )
     return int(typed)
 
@@ -216,14 +230,14 @@ def named_roots(typed: str, known: Sequence[str]) -> tuple[str, ...]:
             raise PreferencesError(
                 "this folder is too broad",
                 file=line,
-                expected="a folder of this account or of a disk, not " + ", ".join(NEVER_ROOTS),
-                advice="name the folders that hold models",
+                expected="a folder in this account or on a disk, but not " + ", ".join(NEVER_ROOTS),
+                advice="enter the folders that contain models",
             )
         if not usable:
             raise PreferencesError(
                 "this line does not name a folder",
                 file=line,
-                expected="an existing folder with its full path",
+                expected="the full path of an existing folder",
                 advice="correct the line, or remove it",
             )
         found.append(str(path))
@@ -241,16 +255,20 @@ def fixed_html(context: Context) -> str:
     settings, given = context.settings, context.settings.given
 
     def source(variable: str) -> str:
-        return f"Set by {variable}" if variable in given else f"Default; {variable} changes it at the next start"
+        return (
+            f"Set by {variable}"
+            if variable in given
+            else f"Default. To change it, set {variable} before the next start"
+        )
 
     rows = (
-        ("Vault, tasks and cases", notices.copyable(str(settings.home)), source(HOME)),
+        ("Vault, jobs and cases", notices.copyable(str(settings.home)), source(HOME)),
         ("Address", notices.copyable(f"http://{HOST}:{settings.port}"), source(PORT)),
-        ("Cluster for tracing", settings.scheduler or "None: this computer", source(SCHEDULER)),
+        ("Cluster for tracing", settings.scheduler or "None (this computer only)", source(SCHEDULER)),
         (
             "Uploads",
             f"{size_text(UPLOAD_BYTES)} per file, {size_text(UPLOADS_TOTAL_BYTES)} in total",
-            "Choose larger models by their path",
+            "For larger models, enter the path",
         ),
     )
     lines = ((label, Markup("{} {}").format(value, beneath(why))) for label, value, why in rows)
@@ -258,7 +276,7 @@ def fixed_html(context: Context) -> str:
 
 
 def _by(variable: str, given: frozenset[str]) -> str:
-    return f"Set by {variable}; start the app without it to choose here" if variable in given else ""
+    return f"Set by {variable}. To choose here, start the app without this variable" if variable in given else ""
 
 
 def _label(context: Context, chosen: Preferences) -> str:
@@ -267,7 +285,7 @@ def _label(context: Context, chosen: Preferences) -> str:
         return device_label(wanted)
     except IrwmError as error:
         raise PreferencesError(
-            "no GPU can be used here",
+            "no GPU can be used on this computer",
             expected="a CUDA device that PyTorch sees",
-            advice="let the app choose, or repair the driver",
+            advice="choose “Automatic”, or repair the driver",
         ) from error

@@ -44,18 +44,19 @@ from ui.services.results import Released, ReleasedMany
 
 INTRO = """
 # Vault
-A key leaves the vault only if you open it for an expert or a court. This page shows fingerprints of keys, which may
-be printed and published.
+A key leaves the vault only if you open it for an expert or a court. This page shows the fingerprints of keys.
+Fingerprints may be printed and published.
 """
 KEYS = ["Owner", "Recipient", "Model", "Made (UTC)", "Key fingerprint", "Note"]
 RELEASES = ["Marked for", "Folder", "Written (UTC)", "Verified", "Note"]
 RESEALING = "Encrypting the vault again"
 CHANGED = (
-    "The passphrase and the vault’s encryption key were changed. Earlier backups still open with the old passphrase: "
-    "make a new backup, and delete those that someone else could open. Other browsers must unlock the vault again."
+    "The passphrase and the vault’s encryption key were changed. Earlier backups can still be opened with the old "
+    "passphrase: make a new backup, and delete those that someone else could open. Other browsers must unlock the "
+    "vault again."
 )
 NO_KEYS = notices.empty_html(
-    "No keys yet", "Protect a model: its key is made and sealed here before the release is written."
+    "No keys yet", "When you protect a model, its key is made and sealed here before the release is written."
 )
 NO_RELEASES = notices.empty_html(
     "No releases yet", "Every marked copy that Protect writes is listed here, with its recipient."
@@ -86,7 +87,7 @@ class Layout:
         self.release_note = label_box(context, tables.RELEASES, "release", release_html)
         with gr.Accordion("Public commitment and time-stamp of a key", open=False, elem_id="commitments"):
             self.chosen = commitment_box(context, self.keys.words)
-            with gr.Accordion("Open this key to a verifier", open=False, elem_id="open-key-part"):
+            with gr.Accordion("Open this key for a verifier", open=False, elem_id="open-key-part"):
                 open_key_box(context, self.chosen)
         with gr.Accordion("Signing identity", open=False, elem_id="signing"):
             identity_box(context, self.looks)
@@ -159,7 +160,8 @@ class VaultPage:
             return gr.skip()
         vault = self.context.require(request)
         warned = "".join(notices.note_html(warning) for warning in vault.warnings)
-        head = f"Head {vault.audit_head}, {counted(vault.audit_count, 'entry', 'entries')}. Every report can quote it."
+        entries = counted(vault.audit_count, "entry", "entries")
+        head = f"Head of the log: {vault.audit_head} ({entries}). Every report can quote this head."
         return warned + notices.note_html(head)
 
     @guarded
@@ -167,7 +169,7 @@ class VaultPage:
         vault = self.context.require(request)
         log, records = vault.verify_audit(), vault.check()
         if log.ok and records.ok:
-            return notices.note_html("No entry or record was changed since it was written.", good=True)
+            return notices.note_html("No entry or record has been changed since it was written.", good=True)
         return notices.error_html(altered(vault.path, log, records))
 
     @guarded
@@ -196,9 +198,9 @@ class VaultPage:
             check_new(new, again)
         if tasks := runner.with_vault(self.context.jobs_of(request)):
             raise IrwmError(
-                "unfinished jobs use the vault and could no longer write to it",
+                "unfinished jobs use the vault and could not write to it after the change",
                 found="; ".join(job.title if isinstance(job, Job) else job.kind for job in tasks[:3]),
-                advice="wait until they are done, or stop them; then change the passphrase",
+                advice="wait until they have finished, or stop them; then change the passphrase",
             )
         try:
             done = vault.change_passphrase(old, new, progress=lambda done, total: shown((done, total), RESEALING))
@@ -208,7 +210,8 @@ class VaultPage:
         told = notices.note_html(f"{CHANGED} Records sealed again: {number(done.records)}.", good=True)
         if lost := (*done.damaged, *done.entries):
             told += notices.note_html(
-                f"Already damaged before: {number(len(lost))}. Check the log and every record to see which."
+                f"Records and entries that were already damaged: {number(len(lost))}. To see which ones, check the log "
+                "and every record."
             )
         return told, "", "", ""
 

@@ -35,14 +35,14 @@ from ui.services.request import VerifyRequest
 
 INTRO = """
 # Verify a report
-Checks a report that anyone made with this app: its signature, its files and, given the models and the opened key,
-every number. The check does not need the vault.
+Checks any report made with this app: its signature, its files and, if you provide the models and the opened key, every
+number. The check does not need the vault.
 """
 OUTSIDE = """
-Upload the report’s archive, or all its files together: its JSON, HTML and PDF and the signature. To compute its numbers
-again, unlock the vault and open the page Verify, or use the installed command `irwm verify`.
+Upload the archive of the report, or all its files together: the JSON, HTML and PDF files and the signature. To compute
+the numbers again, unlock the vault and open the Verify page, or use the installed command `irwm verify`.
 """
-UPLOAD_LABEL = "One report, 64 MiB at most: its archive (.zip), or all its files (.json, .html, .pdf, .signature.json)"
+UPLOAD_LABEL = "One report, at most 64 MiB: its archive (.zip), or all its files (.json, .html, .pdf, .signature.json)"
 # A report's largest file, its HTML, has about five megabytes.
 LARGEST_BYTES = 64 * 1024 * 1024
 ENDINGS = (".json", ".html", ".pdf", ARCHIVE)
@@ -61,7 +61,7 @@ class Layout:
         self.report = path_picker(
             context,
             label="Report",
-            info="Its archive, or any one of its files; the others must be in the same folder",
+            info="The archive of the report, or any one of its files. The others must be in the same folder",
             purpose="report",
             kind="file",
             suffixes=ENDINGS,
@@ -70,10 +70,10 @@ class Layout:
             self.upload = _report_files("report-files")
         self.identity = _identity_field("verify-identity")
         misread = gr.HTML(visible=False, elem_id="verify-identity-notice")
-        with gr.Accordion("Time-stamps: authorities that you trust", open=False, elem_id="verify-authorities"):
+        with gr.Accordion("Time-stamping authorities that you trust", open=False, elem_id="verify-authorities"):
             self.roots = _roots_field("verify-roots")
             unrooted = gr.HTML(visible=False, elem_id="verify-roots-notice")
-        with gr.Accordion("Compute its numbers again", open=False, elem_id="verify-models"):
+        with gr.Accordion("Compute the numbers again", open=False, elem_id="verify-models"):
             self._models(context)
         told = gr.HTML(visible=False, elem_id="verify-notice")
         notes = {"report": self.report.note} | {name: picker.note for name, picker in self.pickers.items()}
@@ -86,7 +86,7 @@ class Layout:
 
     def _models(self, context: Context) -> None:
         gr.Markdown(
-            "With the models and the keys that their owners opened, everything is examined again, and each number is "
+            "If you provide the models and the opened keys, the whole examination is repeated, and each number is "
             "compared with the one in the report. For a sweep, choose the folder of suspects.",
             elem_classes="caption",
         )
@@ -103,7 +103,7 @@ class Layout:
         keys = path_picker(
             context,
             label="Keys (optional)",
-            info="The key file that its owner opened, or a folder of all keys that were tried; they are not stored",
+            info="The key file that the owner opened, or a folder of all keys that were tried. Keys are not stored",
             purpose="verify-key",
             kind="any",
             suffixes=(),
@@ -111,8 +111,8 @@ class Layout:
         )
         models = path_picker(
             context,
-            label="Models of a dispute (optional)",
-            info="The folder that holds every model that was examined",
+            label="Models in a dispute (optional)",
+            info="The folder that contains all examined models",
             purpose="verify-models",
             kind="folder",
         )
@@ -120,14 +120,14 @@ class Layout:
             log = path_picker(
                 context,
                 label="Audit log (optional)",
-                info="The signer’s log, exported on their page Vault",
+                info="The signer’s log, exported from their Vault page",
                 purpose="verify-log",
                 kind="file",
                 suffixes=(LOG_ENDING,),
             )
             self.seen = gr.Textbox(
                 label="Suspect known since (optional)",
-                info="A day such as 2026-03-01, from another source than the signer; or the word unknown",
+                info="A date such as 2026-03-01, from a source other than the signer, or the word “unknown”",
                 max_length=40,
                 max_lines=1,
                 elem_id="verify-seen",
@@ -169,9 +169,9 @@ class Verify:
         vault, page = self.context.require(request), self.page
         with at("report"):
             if files and (typed or "").strip():
-                raise IrwmError("both a path and an upload are given", advice="Empty the field or remove the upload")
+                raise IrwmError("both a path and an upload are given", advice="Clear the field, or remove the upload")
             if not files and not (typed or "").strip():
-                raise IrwmError("the report is missing", advice="Choose one of its files, or upload them")
+                raise IrwmError("no report was chosen", advice="Choose one of its files, or upload all of them")
             place = None if files else page.report.check(typed or "")
         with at("identity"):
             expected = expected_identity(known)
@@ -296,9 +296,9 @@ def expected_identity(typed: str | None) -> str:
     if not re.fullmatch(r"([0-9a-f]{64})?", text):
         raise IrwmError(
             "this is not a public key",
-            expected="64 characters, each 0 to 9 or a to f",
+            expected="64 characters from 0 to 9 and a to f",
             found=text,
-            advice="Copy the first public key that the signer published",
+            advice="Copy the signer’s first public key, as the signer published it",
         )
     return text
 
@@ -332,7 +332,7 @@ def _main_file(folder: Path) -> Path:
         raise IrwmError(
             "these files belong to several reports",
             found=", ".join(names),
-            advice="Give the files of one report only, under the names that they had when it was signed",
+            advice="Provide the files of only one report, with the names that they had when the report was signed",
         )
     for ending in (".signature.json", *ENDINGS):
         found = sorted(file for file in files if file.name.endswith(ending))
@@ -358,8 +358,8 @@ def _roots_field(elem_id: str) -> gr.File:
 def _identity_field(elem_id: str) -> gr.Textbox:
     return gr.Textbox(
         label="Expected identity (optional)",
-        info="The signer’s first public key, as they published it: 64 characters. Without it, the check says who "
-        "signed, but not whether it is the signer you expect",
+        info="The signer’s first public key, as published by the signer (64 characters). Without it, the check shows "
+        "who signed, but not whether this is the signer that you expect",
         max_length=64,
         max_lines=1,
         elem_id=elem_id,

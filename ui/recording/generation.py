@@ -122,21 +122,21 @@ class Generation:
     def sent(self) -> str:
         """The data that leaves the machine, in one sentence."""
         return (
-            f"It sends the model's name and short prompts in English (at most {LONGEST} characters each); it never "
+            f"It sends the model's name and short prompts in English (at most {LONGEST} characters each). It never "
             "sends keys or weights."
         )
 
     def words(self, kept: int) -> str:
         """The plan as text for the user."""
-        there = f"; {number(kept)} are recorded already" if kept else ""
+        there = f"; already recorded: {number(kept)}" if kept else ""
         least, most = map(number, WITH_LOG_PROBABILITIES)
         fewest, many = map(number, TEXT_ALONE)
         return (
-            f"This asks {host_of(self.url)} for {counted(self.answers, 'answer')} of at most {number(self.max_tokens)} "
-            f"tokens, {number(self.answers * self.max_tokens)} tokens in all{there}. Number of requests: "
-            f"{number(self.answers)}; at most {self.pace.rate:g} a second. With the log-probability of each token, "
-            f"some {least} to {most} tokens name a recipient, text alone takes some {fewest} to {many} (extrapolated "
-            f"from measurements on small models). {self.sent}"
+            f"This command asks {host_of(self.url)} for {counted(self.answers, 'answer')} of at most "
+            f"{number(self.max_tokens)} tokens, {number(self.answers * self.max_tokens)} tokens in total{there}. "
+            f"Number of requests: {number(self.answers)}; at most {self.pace.rate:g} per second. With the "
+            f"log-probability of each token, about {least} to {most} tokens are needed to name a recipient; with text "
+            f"alone, about {fewest} to {many} (extrapolated from measurements on small models). {self.sent}"
         )
 
 
@@ -192,8 +192,8 @@ def generation(
                 f"this {what} cannot be used", expected=f"{least:g} to {largest:g}", found=f"{value:g}"
             )
     if count * most > MOST_IN_ALL:
-        expected = f"at most {number(MOST_IN_ALL)} tokens, answers times tokens of each"
-        raise RecordingError("this is more than one file holds", expected=expected, found=number(count * most))
+        expected = f"at most {number(MOST_IN_ALL)} tokens in total (answers times tokens per answer)"
+        raise RecordingError("this is more than one file can contain", expected=expected, found=number(count * most))
     prompts = checked_prompts(seed, text)
     tokenizer = open_tokenizer(original.path)
     if api == CHAT:
@@ -241,7 +241,7 @@ class _Run:
         plan, journal, empty = self._plan, self._journal, 0
         while journal.rows < plan.answers:
             server = journal.server
-            what = "Recording text alone" if server and not server.told else "Recording text"
+            what = "Recording text without log-probabilities" if server and not server.told else "Recording text"
             self._report(journal.rows, plan.answers, what)
             number = self._next_prompt()
             order, exchange = self._asked(plan.prompts.prompt(number))
@@ -250,8 +250,8 @@ class _Run:
                 journal.note_server(Server(int(order.log_probabilities), int(told), False, order.extensions))
             elif some and server is not None and told != bool(server.told):
                 raise ServerError(
-                    "the server gives log-probabilities only with some of its answers",
-                    advice="Ask for each model behind this address separately; earlier answers are kept",
+                    "the server returns log-probabilities with only some of its answers",
+                    advice="Record each model behind this address separately. Earlier answers are kept",
                 )
             journal.add_exchange(number, exchange)
             empty = 0 if some else empty + 1
@@ -299,6 +299,6 @@ def _content(exchange: Exchange) -> tuple[bool, bool]:
         return generated_in(parse_json(data, here, "answer", strict=False))
     except (CheckpointError, AnswersError) as error:
         raise ServerError(
-            "the server's answer has no generated text", expected=error.expected, found=error.found or error.problem,
-            advice="Check --api and --endpoint",
+            "the server's answer contains no generated text", expected=error.expected,
+            found=error.found or error.problem, advice="Check --api and --endpoint",
         ) from error  # fmt: skip

@@ -141,7 +141,9 @@ class Journal:
             self._lock.acquire(timeout=0)
         except Timeout as error:
             raise RecordingError(
-                "another command is recording into this file", file=out, advice="Wait for it, or use another --out"
+                "another command is recording to this file",
+                file=out,
+                advice="Wait until it has finished, or use another --out",
             ) from error
         except OSError as error:
             raise _disk(self.path, error) from error
@@ -254,9 +256,9 @@ class Journal:
         for name, value in settings.items():
             if known.get(name) != value:
                 raise RecordingError(
-                    f"this recording was begun with another {name.replace('_', ' ')}", file=self.path,
+                    f"this recording was started with a different {name.replace('_', ' ')}", file=self.path,
                     expected=str(known.get(name))[:200], found=str(value)[:200],
-                    advice="Give the same command again, use another --out, or remove this file to start again",
+                    advice="Run the same command again, use another --out, or remove this file to start over",
                 )  # fmt: skip
 
     def _take(self, line: Line) -> None:
@@ -347,12 +349,12 @@ def _exchange(line: ExchangeLine) -> Exchange:
 
 def _damaged(path: Path) -> RecordingError:
     return RecordingError(
-        "this unfinished recording is damaged", file=path, advice="Remove it to start again, or use another --out"
+        "this unfinished recording is damaged", file=path, advice="Remove it to start over, or use another --out"
     )
 
 
 def _disk(path: Path, error: OSError) -> RecordingError:
     return RecordingError(
         "the recording cannot be saved", file=path, found=error.strerror or type(error).__name__,
-        advice="Free some space, or let this account write there; then give the same command again",
+        advice="Free some space, or allow this account to write to this folder. Then run the same command again",
     )  # fmt: skip

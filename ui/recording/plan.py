@@ -136,21 +136,21 @@ class Plan:
     def sent(self) -> str:
         """The data that leaves the machine, in one sentence."""
         return (
-            f"It sends the model's name, short prompts in English (at most {LONGEST} characters each), and the numbers "
-            "of tokens where it asks for a few at a time; it never sends keys or weights."
+            f"It sends the model's name and short prompts in English (at most {LONGEST} characters each). If it asks "
+            "for a few tokens at a time, it also sends their IDs. It never sends keys or weights."
         )
 
     def words(self, kept: int) -> str:
         """The plan as text for the user."""
-        told = [f"{number(count)} if it gives {number(most)} at a time" for most, count in self._if_told.items()]
+        told = [f"{number(count)} if it returns {number(most)} at a time" for most, count in self._if_told.items()]
         if self.top is None or self.top >= len(self.wanted):
             every = f"all {number(len(self.wanted))} tokens"
-            told.insert(0, f"{number(self.requests(None))} if the server gives {every} at once")
+            told.insert(0, f"{number(self.requests(None))} if the server returns {every} at once")
         fewer = ", or fewer, because each prompt gives several answers" if self.inside else ""
-        there = f"; {number(kept)} are recorded already" if kept else ""
+        there = f"; already recorded: {number(kept)}" if kept else ""
         return (
-            f"This asks {host_of(self.url)} for {number(self.answers)} answers{there}. Number of requests: "
-            f"{', '.join(told)}{fewer}; at most {self.pace.rate:g} a second. {self.sent}"
+            f"This command asks {host_of(self.url)} for {number(self.answers)} answers{there}. Number of requests: "
+            f"{', '.join(told)}{fewer}; at most {self.pace.rate:g} per second. {self.sent}"
         )
 
 
@@ -182,7 +182,7 @@ def plan(
         )  # fmt: skip
     if tokens is not None and not 2 * width <= tokens.size:
         raise RecordingError(
-            "these are too few tokens", expected=f"at least {2 * width}, better {4 * width}", found=str(tokens.size)
+            "there are too few tokens", expected=f"at least {2 * width}, preferably {4 * width}", found=str(tokens.size)
         )
     if top is not None and not 2 <= top <= original.vocab_size:
         raise RecordingError(
@@ -190,7 +190,7 @@ def plan(
         )
     prompts = checked_prompts(seed, text)
     if inside and api != OPENAI:
-        raise RecordingError("this API gives log-probabilities only after a prompt", advice="Leave --inside out")
+        raise RecordingError("this API returns log-probabilities only after a prompt", advice="Leave out --inside")
     return Plan(
         url=url, model=model, api=api, original=original, answers=wanted, tokens=tokens,
         prompts=prompts, top=top, inside=inside, pace=pace or Pace(),
@@ -204,7 +204,7 @@ def checked_server(endpoint: str, model: str, api: str, known: tuple[str, ...]) 
         RecordingError: the endpoint, the model's name or the type of API cannot be used.
     """
     if api not in known:
-        raise RecordingError("unknown api", expected=" or ".join(known), found=api)
+        raise RecordingError("this API is not supported", expected=" or ".join(known), found=api)
     url = address(api, checked_url(endpoint))
     if not model or not model.isprintable() or len(model) > 500:
         raise RecordingError("this is not a model name", found=model)

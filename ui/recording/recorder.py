@@ -183,9 +183,9 @@ class _Run:
                 return
         raise ServerError(
             "a logit bias has no effect on the log-probabilities of this server",
-            expected=f"{len(tokens)} chosen tokens among its {server.told} likeliest",
+            expected=f"{len(tokens)} chosen tokens among the {server.told} most likely",
             found=f"{np.isfinite(values).sum()} of them",
-            advice="Only the whole vocabulary at once would help, which this server does not give",
+            advice="Use a server that returns the whole vocabulary at once; this one does not",
         )
 
     def _what_it_tells(self, number: int, question: Question, body: bytes, response: Response) -> Server:
@@ -202,9 +202,9 @@ class _Run:
             count -= 1
         if plan.inside or count < 2:
             raise ServerError(
-                "this server gives too few log-probabilities",
+                "this server returns too few log-probabilities",
                 expected="the whole vocabulary" if plan.inside else "3 or more",
-                found=str(count), advice="Leave --inside out" if plan.inside else "Use another server",
+                found=str(count), advice="Leave out --inside" if plan.inside else "Use another server",
             )  # fmt: skip
         server = Server(question.top, count, False, question.extensions)
         self._journal.add(self._entry(number, WHOLE, 0.0, body, response, None))
@@ -231,10 +231,10 @@ class _Run:
         self._journal.add(self._entry(number, WHOLE, 0.0, body, response, rows if useful else None))
         self._useless = 0 if useful else self._useless + 1
         if self._useless >= MOST_USELESS:
-            problem = "gives the same answer to different prompts" if same else "no longer gives all tokens"
+            problem = "returns the same answer to different prompts" if same else "no longer returns all tokens"
             raise ServerError(
                 f"the server {problem}", found=f"{self._useless} such answers in a row",
-                advice="Earlier answers are kept; ask its operator",
+                advice="Earlier answers are kept; contact the server's operator",
             )  # fmt: skip
 
     def _ask(self, question: Question) -> tuple[bytes, Response]:
@@ -302,7 +302,7 @@ def _digests(hexes: list[str]) -> NDArray[np.uint8]:
 
 def output_exists(out: Path) -> OutputExistsError:
     """The error if a file of this name exists; files are never overwritten."""
-    return OutputExistsError("a file with this name exists already", file=out, advice="Use another --out")
+    return OutputExistsError("a file with this name already exists", file=out, advice="Use another --out")
 
 
 def publish(out: Path, write: Callable[[Path], None]) -> None:
@@ -322,7 +322,7 @@ def publish(out: Path, write: Callable[[Path], None]) -> None:
     except OSError as error:
         raise RecordingError(
             "the recording cannot be written", file=out, found=error.strerror or type(error).__name__,
-            advice="Free some space; then give the same command again, which repeats no request",
+            advice="Free some space, then run the same command again. No request is repeated",
         ) from error  # fmt: skip
     finally:
         partial.unlink(missing_ok=True)

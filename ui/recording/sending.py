@@ -91,12 +91,14 @@ def checked_url(url: str) -> str:
         fits = False
     if not fits or not url.isascii() or any(c.isspace() or ord(c) < 33 for c in url):
         raise RecordingError(
-            "this is not the address of a server", expected="such as https://api.example.org/v1", found=_bare(url)
+            "this is not the address of a server",
+            expected="an address such as https://api.example.org/v1",
+            found=_bare(url),
         )
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise RecordingError(
             "the address contains more than a server and a path", expected="no user name, password, query or fragment",
-            advice=f"Put the server's token into the environment variable {TOKEN}",
+            advice=f"Set the environment variable {TOKEN} to the server's token",
         )  # fmt: skip
     return url
 
@@ -116,10 +118,12 @@ def token_for(url: str, environ: Mapping[str, str] | None = None) -> str | None:
     if not token:
         return None
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise RecordingError(f"{TOKEN} contains characters that a token cannot have", advice="Copy the token again")
+        raise RecordingError(
+            f"{TOKEN} contains characters that are not allowed in a token", advice="Copy the token again"
+        )
     if urlsplit(url).scheme != "https" and not _is_here(urlsplit(url).hostname or ""):
         raise RecordingError(
-            "the token for the API would be sent unencrypted", expected="an address that begins with https://",
+            "the API token would be sent unencrypted", expected="an address that begins with https://",
             advice=f"Use https, or unset {TOKEN}",
         )  # fmt: skip
     return token
@@ -148,7 +152,7 @@ class Sender:
     ) -> None:  # fmt: skip
         if permission is None:
             raise NotAllowedError(
-                "no request was sent, because sending is not allowed", advice="Give --send to allow it for this command"
+                "no request was sent, because sending is not allowed", advice="Add --send to allow it for this command"
             )
         self._url, self._pace, self._most, self._token = checked_url(permission.url), pace, most_bytes, token
         self._pause, self._clock, self._note = pause, clock, note
@@ -187,7 +191,7 @@ class Sender:
             wait = min(self._pace.first_pause * 2**attempt, self._pace.longest_pause) if told is None else told
         raise ServerError(
             "the server did not answer", found=f"{why}, {self._pace.tries} times",
-            advice="Earlier answers are kept: give the same command again later",
+            advice="Earlier answers are kept. Run the same command again later",
         )  # fmt: skip
 
     def _once(self, body: bytes) -> Response | tuple[str, float | None]:
@@ -203,7 +207,9 @@ class Sender:
         if content is None:
             return f"no answer within {self._pace.timeout:g} s", None
         if response.status_code in AGAIN:
-            return f"the server answered {response.status_code}", _retry_after(response.headers.get("Retry-After"))
+            return f"the server answered with status {response.status_code}", _retry_after(
+                response.headers.get("Retry-After")
+            )
         if response.status_code != 200:
             raise self._refused(response, content)
         try:
@@ -222,7 +228,7 @@ class Sender:
             if len(found) > self._most:
                 raise ServerError(
                     "the server's answer is too large", expected=f"at most {self._most} bytes",
-                    advice="Ask for fewer log-probabilities at a time: --top",
+                    advice="Use --top to ask for fewer log-probabilities at a time",
                 )  # fmt: skip
             if self._clock() > until:
                 return None
@@ -231,11 +237,13 @@ class Sender:
     def _refused(self, response: httpx.Response, content: bytes) -> RefusedError:
         status = response.status_code
         said = self._safe(content[:_TOO_LONG].decode("utf-8", "replace"))
-        advice = {401: f"Put the API's token into {TOKEN}", 403: "Ask the server's operator for access",
+        advice = {401: f"Set {TOKEN} to the API token", 403: "Ask the server's operator for access",
                   404: "Check --endpoint, --model and --api"}.get(status)  # fmt: skip
         if 300 <= status < 400:
-            advice = "It points to another address, which was not allowed; give that one as --endpoint"
-        return RefusedError(status, f"the server refuses with status {status}", found=said or None, advice=advice)
+            advice = "The server redirects to another address, which was not allowed. Use that address as --endpoint"
+        return RefusedError(
+            status, f"the server refused the request with status {status}", found=said or None, advice=advice
+        )
 
     def _safe(self, text: str) -> str:
         """Untrusted text for a message, without the token, in case the server repeats it."""

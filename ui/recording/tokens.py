@@ -24,12 +24,12 @@ def of_text(text: str, original: Checkpoint) -> NDArray[np.int64]:
     words = text.replace(",", " ").split()
     wrong = next((word for word in words if not _NUMBER.fullmatch(word)), None)
     if wrong is not None or not words:
-        raise RecordingError("this is not a list of tokens", expected="token ids, as 17 403 2951",
+        raise RecordingError("this is not a list of tokens", expected="token IDs, such as 17 403 2951",
                              found=None if wrong is None else wrong[:100])  # fmt: skip
     tokens = np.array([int(word) for word in words], dtype=np.int64)
     if np.unique(tokens).size != tokens.size:
-        raise RecordingError("a token is in the list twice", expected="each token once")
+        raise RecordingError("a token appears twice in the list", expected="each token once")
     if tokens.max() >= original.vocab_size:
-        raise RecordingError("a token is not one of the original's", expected=f"0 to {original.vocab_size - 1}",
+        raise RecordingError("a token is not in the original's vocabulary", expected=f"0 to {original.vocab_size - 1}",
                              found=str(tokens.max()))  # fmt: skip
     return tokens

@@ -65,7 +65,7 @@ def _measured(model: Checkpoint, wanted: str, release: Path, rows: int, device: 
     Raises:
         CancelledError: Stop was pressed. The thread continues to its next step, or until the process ends.
     """
-    step: tuple[int, int, str] = (0, 0, "Measuring what the mark costs the model")
+    step: tuple[int, int, str] = (0, 0, "Measuring the cost of the mark")
     found: list[CertificateJson | Exception] = []
     unwanted = threading.Event()
 

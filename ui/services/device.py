@@ -23,7 +23,10 @@ def device_of(wanted: str) -> str:
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise IrwmError("there is no GPU to compute on", advice="Set IRWM_DEVICE to auto or cpu")
+        raise IrwmError(
+            "this computer has no GPU that can be used",
+            advice="Choose another device in the settings, or set IRWM_DEVICE to auto or cpu",
+        )
     return wanted
 
 

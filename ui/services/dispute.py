@@ -63,7 +63,7 @@ def run(request: DisputeRequest, vault: Vault, work: Work) -> Reported:
     filing = CaseFiling.begin(vault, request)
     for role, item in _items(claims, exhibits):
         filing.item(plain(asdict(item)), note=role)
-    document, files = filing.signed(document, NAME, dispute_html)
+    document, files = filing.signed(document, NAME, dispute_html, work.language)
     for name, content in files.items():
         work.files.write(name, content)
     suspect = exhibits[0][1].name if exhibits else claims[1].original.name
@@ -99,7 +99,7 @@ def _theirs(shown: TheirClaim, roots: str) -> tuple[Claim, schema.TimeStamp | No
         files = StampFiles.of(sorted(path_from(shown.stamp).iterdir()))
         if files.commitment is None:
             raise DisputeError(
-                "their commitment is missing", advice="Add the .json that was time-stamped to the response"
+                "their commitment is missing", advice="Add the time-stamped .json file next to the response"
             )
         commitment = Commitment.from_bytes(files.commitment)
         if not commitment.opens(key):
@@ -107,7 +107,7 @@ def _theirs(shown: TheirClaim, roots: str) -> tuple[Claim, schema.TimeStamp | No
                 "their commitment does not belong to the key that they opened",
                 expected=f"key {key.commitment}",
                 found=f"key {commitment.commitment}",
-                advice="Ask them for the commitment of this key",
+                advice="Ask them for the commitment to this key",
             )
         # Anyone can run their own authority, set its clock back and include its root. So a root among their files
         # proves nothing.

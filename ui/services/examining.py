@@ -114,7 +114,7 @@ class Keys:
         if not keys:
             raise IrwmError(
                 "no key was chosen" if not lost else "none of the chosen keys can be read",
-                found=f"{len(lost)} damaged records" if lost else None,
+                found=f"damaged records: {len(lost)}" if lost else None,
                 advice="Choose at least one key that was made for this original",
             )
         # Keys of another original may have been requested by their ids.
@@ -202,9 +202,9 @@ class Examined:
         said = {} if by_text else {"Keys read by the rank rule": str(len(self.findings))}
         stamp = time_stamp(stamp_of(self.keys.ids[self.best])) if stamp_of is not None else None
         if self.keys.damaged:
-            said["Damaged records of the vault, left out"] = str(len(self.keys.damaged))
+            said["Damaged vault records (left out)"] = str(len(self.keys.damaged))
         if self.keys.others:
-            what = "Keys made for another original with the same embedding; examine with that original to try them"
+            what = "Keys made for another original with the same embedding; to try them, choose that original"
             said[what] = str(self.keys.others)
         received = hashes(suspect, work, original) if hashed else {}
         seen = seen_of(received) if seen_of is not None else ""
@@ -473,7 +473,7 @@ def described(checkpoint: Suspect, received: Mapping[str, str]) -> ItemDescripti
     left_out = [file.name for file in item.files if not file.sha256]
     if not left_out or item.source is not None:
         return item
-    note = f"These files were not hashed because they are much larger than the original's: {listed(left_out)}."
+    note = f"Files that were not hashed because they are much larger than the original's: {listed(left_out)}."
     return replace(item, notes=(*item.notes, note))
 
 

@@ -18,6 +18,7 @@ from irwm.report import schema
 from irwm.report.document import to_json
 from irwm.report.received import ARCHIVE, ENDINGS
 from irwm.report.signature_file import ENDING, Signer, announced, sign_report
+from irwm.report.translation import in_language
 from irwm.report.write import WITHOUT_ROWS
 from storage.casebook import LONGEST_TITLE
 from storage.job_files import JobFiles
@@ -114,18 +115,20 @@ class CaseFiling:
         )
 
     def signed(
-        self, document: _Signed, name: str, page: Callable[[_Signed, str], str]
+        self, document: _Signed, name: str, page: Callable[[_Signed, str], str], language: str
     ) -> tuple[_Signed, dict[str, bytes]]:
         """The signed document, and its files: numbers, page and the signature over both.
 
         Args:
             name: of the files, without their endings.
             page: draws the document, given the name of the file with its numbers.
+            language: of the page.
         """
         signer = self.signer()
         signed = announced(document, signer)
         numbers = f"{name}.json"
-        files = {numbers: to_json(signed), f"{name}.html": page(signed, numbers).encode("utf-8")}
+        drawn = in_language(page(signed, numbers), language)
+        files = {numbers: to_json(signed), f"{name}.html": drawn.encode("utf-8")}
         signature = sign_report(files, signer.sign, signer.signed_utc, signer.audit_head, signer.audit_count)
         return signed, files | {f"{name}{ENDING}": signature}
 

@@ -48,14 +48,14 @@ def finished(
     if not os.path.lexists(folder):
         return None
     if not os.path.lexists(folder / MANIFEST_NAME):
-        raise _occupied(folder, f"no manifest ({MANIFEST_NAME}) in it")
+        raise _occupied(folder, f"no manifest ({MANIFEST_NAME})")
     selection, patched = select_files(model, also), _patched(model, key)
     try:
         manifest = read_manifest(folder)
         check = verify_manifest(folder, cancelled=cancelled)
         if not check.ok:
             differing = [*check.changed, *check.missing, *check.extra]
-            raise _occupied(folder, f"{len(differing)} files that differ from its manifest, first {differing[0]}")
+            raise _occupied(folder, f"files that differ from the manifest: {len(differing)}, such as {differing[0]}")
         _require_original(selection.files, patched, folder, set(manifest.files), cancelled)
         copy = irwm.open_checkpoint(folder)
         examination = irwm.Examination(copy, model, device)
@@ -90,7 +90,7 @@ def _occupied(folder: Path, found: str) -> OutputExistsError:
         file=folder,
         expected="no folder, or this recipient's finished copy",
         found=found,
-        advice="Move or delete it, then start again with the same list: only missing copies are written",
+        advice="Move or delete the folder, then start again with the same list: only missing copies are written",
     )
 
 
@@ -131,10 +131,10 @@ def _require_original(
     """
     names = {file.name for file in files}
     if listed != names:
-        raise _occupied(folder, f"extra or missing files, first {min(listed ^ names)}")
+        raise _occupied(folder, f"extra or missing files, such as {min(listed ^ names)}")
     for file in files:
         if not _same_outside(file, folder / file.name, patched.get(file.path, ()), cancelled):
-            raise _occupied(folder, f"{file.name} differs from the original's outside the mark")
+            raise _occupied(folder, f"{file.name}, which differs from the original's file outside the mark")
 
 
 def _same_outside(

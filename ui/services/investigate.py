@@ -33,7 +33,7 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
     """
     started = time.monotonic()
     device = device_of(request.device)
-    work.progress(0, 0, "Opening suspect and original")
+    work.progress(0, 0, "Opening the suspect and the original")
     original = irwm.open_checkpoint(request.original)
     suspect: Suspect
     if holds_responses(request.suspect):
@@ -69,7 +69,8 @@ def run(request: InvestigateRequest, vault: Vault, work: Work) -> Investigated:
     work.progress(0, 0, "Writing and signing the report")
     signer = filing.signer()
     stem = report_name(document)
-    files = signed_files(document, signer, stem) | for_outsiders(document, signer, stem)
+    files = signed_files(document, signer, stem, language=work.language)
+    files |= for_outsiders(document, signer, stem, work.language)
     for name, content in files.items():
         work.files.write(name, content)
     work.files.write(OTHERS, to_json({"keys": examined.others()}))

@@ -87,7 +87,9 @@ def hash_files(path: Path, work: Work) -> dict[str, tuple[int, str]]:
             advice="Check that it still exists and can be read",
         ) from error
     if not found:
-        raise ItemError("there are no files in this folder", file=path, advice="Choose the folder that has the files")
+        raise ItemError(
+            "there are no files in this folder", file=path, advice="Choose the folder that contains the files"
+        )
     return found
 
 
@@ -100,10 +102,10 @@ def _below(folder: Path) -> list[tuple[str, Path]]:
                 found.append((file.relative_to(folder).as_posix(), file))
         if len(found) > MOST_FILES:
             raise ItemError(
-                "this folder has too many files for one item",
+                "this folder contains too many files for one item",
                 file=folder,
                 expected=f"at most {MOST_FILES}",
-                advice="Pack them into one archive, or add its parts separately",
+                advice="Pack the files into one archive, or add parts of the folder separately",
             )
     return sorted(found)
 

@@ -247,7 +247,7 @@ class _Lab:
         filing.item(document["original"], note="Original")
         if not document["rehearsal"]:
             filing.item(document["marks"][0]["release"], note="Release")
-        signed, files = filing.signed(document, NAME, lab_html)
+        signed, files = filing.signed(document, NAME, lab_html, self._work.language)
         for name, content in files.items():
             self._work.files.write(name, content)
         outcome, about = word(signed), request.about
@@ -272,7 +272,9 @@ def _attack(trial: TrialOf) -> tuple[Attack, float | str]:
     offered = [strength.value for strength in attack.strengths]
     if value not in offered:
         raise LabError(
-            "this attack does not have this strength", expected=", ".join(map(str, offered)), found=str(value)[:80]
+            "this strength is not available for this attack",
+            expected=", ".join(map(str, offered)),
+            found=str(value)[:80],
         )
     return attack, value
 
@@ -337,7 +339,7 @@ def _require_room(folder: Path, models: Sequence[Path], *, trial_copy: bool) -> 
             file=folder,
             expected=f"{needed / 1e9:.2f} GB",
             found=f"{free / 1e9:.2f} GB free",
-            advice="Free some space, or set IRWM_HOME to a larger disk",
+            advice="Free some space, or set IRWM_HOME to a folder on a larger disk",
         )
 
 
@@ -357,7 +359,7 @@ def _require_room_for_outputs(folder: Path, model: irwm.Checkpoint, tokens: int)
             "there is not enough disk space for the model's outputs on the text",
             file=place,
             expected=f"{needed / 1e9:.2f} GB",
-            found=f"{max(0, free) / 1e9:.2f} GB free in addition to an attacked copy",
+            found=f"{max(0, free) / 1e9:.2f} GB free besides the space for an attacked copy",
             advice="Measure fewer tokens, or set TMPDIR to a folder on a larger disk",
         )
 
@@ -371,5 +373,5 @@ def _unforeseen(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "The computer ran out of memory."
     if isinstance(error, OSError) and error.strerror:
-        return f"Error of the operating system: {error.strerror}."
+        return f"Operating system error: {error.strerror}."
     return f"Error in a library: {type(error).__name__}: {str(error)[:300]}"

@@ -63,10 +63,10 @@ def comparable(resume: str, jobs: Jobs, begun: schema.Lab) -> tuple[list[schema.
         except IrwmError as error:
             why = why or error.problem
         except Exception:  # a changed file can raise any error
-            why = why or "its results are damaged"
+            why = why or "the results are damaged"
         else:
             marks = marks if different else [*earlier["marks"], *marks]
-            why = why or (f"they were made with another {different}" if different else "")
+            why = why or (f"they were made with different settings ({different})" if different else "")
     return marks, "" if marks else why
 
 

@@ -85,7 +85,7 @@ def run(request: ProtectRequest, vault: Vault, work: Work) -> Released | Release
     with alone(vault.home, work):
         work.progress(0, 0, "Opening the original")
         model = irwm.open_checkpoint(request.model)
-        work.progress(0, 0, "Fingerprinting the embedding and looking through the vault")
+        work.progress(0, 0, "Fingerprinting the embedding and searching the vault")
         among = {same_name(person.name) for person in recipients}
         known = issued(vault, model.fingerprint, request.owner, request.parameters, among)
         copies = Copies(vault, model, device, work, request.also)
@@ -348,7 +348,7 @@ class _Batch:
         if first is not None and not receipts.counts[WRITTEN]:
             raise first
         if failed:
-            work.log(f"{failed} of {len(left)} copies could not be written; {CSV_NAME} says why")
+            work.log(f"{failed} of {len(left)} copies could not be written; see {CSV_NAME} for the reasons")
 
     def _shared_secret(self, recipients: Sequence[Recipient]) -> bytes | None:
         """The secret of the next recipients: noise names one of several only if all of it uses the same basis."""

@@ -56,7 +56,7 @@ class Fault:
     @property
     def text(self) -> str:
         """The fault in one line, safe to show."""
-        return f"line {self.line}: {printable(self.value, _SHOWN) or 'nothing'} {self.what}"
+        return f"line {self.line}: {printable(self.value, _SHOWN) or 'the name'} {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,14 @@ class RecipientList:
             more = len(self.faults) - 1
             raise RecipientListError(
                 "the list of recipients has faulty lines",
-                found=self.faults[0].text + (f"; and {more} more faulty lines" if more else ""),
+                found=self.faults[0].text + (f"; more faulty lines: {more}" if more else ""),
                 advice="Correct the list, then continue",
             )
         if not self.recipients:
             raise RecipientListError("there are no recipients", advice="Type or paste one name per line, or a table")
         if len(self.recipients) > MOST_RECIPIENTS:
             raise RecipientListError(
-                "these are too many recipients for one list",
+                "there are too many recipients for one list",
                 expected=f"at most {MOST_RECIPIENTS}",
                 found=str(len(self.recipients)),
                 advice="Split the list; later parts continue the same release",
@@ -104,7 +104,7 @@ def decoded(content: bytes, file: str | Path) -> str:
     Raises:
         RecipientListError: too large, or not UTF-8.
     """
-    advice = "Save it as “CSV UTF-8” in the spreadsheet, then choose it again"
+    advice = "Save the list as “CSV UTF-8” in the spreadsheet program, then choose the file again"
     if len(content) > MAX_LIST_BYTES:
         raise RecipientListError(
             "this file is too large for a list of recipients",
@@ -221,10 +221,14 @@ def _table(text: str, separator: str, names: list[str]) -> tuple[list[_Row], str
     for line, cells in parsed:
         while len(cells) > len(names) and not cells[-1].strip():
             cells.pop()
-        wrong = "is in a line with more cells than headers; quote names with commas" if len(cells) > len(names) else ""
+        wrong = (
+            "is in a line with more cells than the header; put names with commas in quotation marks"
+            if len(cells) > len(names)
+            else ""
+        )
         cells += [""] * (len(names) - len(cells))
         rows.append(_Row(line, cells[at], cells[note_at] if note_at is not None else "", wrong))
-    said = f"a table ({SEPARATORS[separator]})" if len(names) > 1 else "a table of one column"
+    said = f"a table ({SEPARATORS[separator]})" if len(names) > 1 else "a table with one column"
     notes = f", notes from “{names[note_at]}”" if note_at is not None else ""
     return rows, f"{said}: names from “{names[at]}”{notes}"
 
@@ -261,10 +265,10 @@ def _parsed(text: str, separator: str, strict: bool = False) -> Iterator[tuple[i
 
 def _no_headers(separator: str, file: str | Path | None = None) -> RecipientListError:
     return RecipientListError(
-        "this is a table without a header for the column of names",
+        "this table has no header for the column of names",
         file=file,
-        expected="a first line with “recipient” or “name” above the names, and “note” above notes if there are any",
-        found=f"columns separated by a {separator}, without that line",
+        expected="a first line with “recipient” or “name” above the names, and “note” above the notes, if any",
+        found=f"columns separated by a {separator}, without a header line",
         advice="Add the header line, or keep only the names",
     )
 
@@ -287,7 +291,7 @@ def _checked(rows: Iterable[_Row], table: str) -> RecipientList:
 
 def _wrong(name: str, note: str) -> str:
     if not name:
-        return "is in the place of a name"
+        return "is missing"
     if len(name) > MAX_NAME:
         return f"is too long: {len(name)} characters; a key can store at most {MAX_NAME}"
     if holds_controls(name) or not name.translate(dict.fromkeys(map(ord, _JOINERS))).isprintable():

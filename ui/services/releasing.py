@@ -141,7 +141,7 @@ def alone(home: Path, work: Work) -> Iterator[None]:
     descriptor = open_to_append(home / LOCK_NAME)
     try:
         while not lock_descriptor(descriptor, blocking=False):
-            work.progress(0, 0, "Waiting for another run that writes copies")
+            work.progress(0, 0, "Waiting for another run that is writing copies")
             time.sleep(SECONDS_BETWEEN_LOOKS)
         yield
     finally:
@@ -161,7 +161,7 @@ def note_folder(home: Path, commitment: str, folder: Path) -> None:
         private_folder(path.parent)
         replace_private(path, _digest(commitment, folder).encode("ascii"))
     except OSError as error:
-        raise StorageError("the app's own folder cannot be written", file=path, found=error.strerror) from error
+        raise StorageError("the app cannot write to its own folder", file=path, found=error.strerror) from error
 
 
 def sealed_for_one(home: Path, commitment: str) -> bool:

@@ -51,7 +51,9 @@ class Request:
         try:
             return cls(**cls._parts(given))
         except (TypeError, KeyError) as error:
-            raise RequestError("this request cannot be read", found=str(error), advice="Ask for it again") from error
+            raise RequestError(
+                "this request cannot be read", found=str(error), advice="Submit the request again"
+            ) from error
 
     @classmethod
     def _parts(cls, values: dict[str, Any]) -> dict[str, Any]:

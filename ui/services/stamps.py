@@ -53,7 +53,9 @@ class StampFiles:
         for file in files:
             part = _part(file)
             if part in parts and part != ROOTS:
-                raise StampFilesError(f"two files with {part} were given", advice="Give the parts of one time-stamp")
+                raise StampFilesError(
+                    f"two files with {part} were provided", advice="Provide the parts of one time-stamp"
+                )
             parts[part] = parts.get(part, b"") + _content(file) + (b"\n" if part == ROOTS else b"")
         return cls(*(parts.get(part) for part in ENDINGS))
 
@@ -154,7 +156,7 @@ def _part(file: Path) -> str:
 def _content(file: Path) -> bytes:
     try:
         if file.stat().st_size > MOST_BYTES:
-            raise StampFilesError("this file is too large for a part of a time-stamp", file=file.name)
+            raise StampFilesError("this file is too large to be part of a time-stamp", file=file.name)
         return file.read_bytes()
     except OSError as error:
         raise StampFilesError("this file cannot be read", file=file.name, found=error.strerror) from error
@@ -168,9 +170,9 @@ def _certificates(file: Path) -> bytes:
         raise StampFilesError(
             "this file of root certificates cannot be used, so no time-stamp was filed",
             file=file.name,
-            expected="one or more certificates as PEM, or one as DER",
+            expected="one or more PEM certificates, or one DER certificate",
             found=error.found or error.problem,
-            advice="Give the root certificate that the authority publishes, or give the responses without it",
+            advice="Provide the root certificate that the authority publishes, or provide the responses without it",
         ) from error
 
 
@@ -179,7 +181,7 @@ def _asks(request: bytes, digest: str) -> bool:
 
 
 def _without_response() -> StampFilesError:
-    return StampFilesError("the time-stamp response is missing", expected=f"a file that ends in {RESPONSE}")
+    return StampFilesError("the time-stamp response is missing", expected=f"a file whose name ends in {RESPONSE}")
 
 
 def commitments(
@@ -306,14 +308,15 @@ def file_stamps(vault: Vault, given: ManyStampFiles, first: Iterable[str] = ()) 
 def _no_key(digest: str, damaged: int) -> StampFilesError:
     if damaged:
         return StampFilesError(
-            f"this response dates no readable key of this vault, which has {counted(damaged, 'damaged key')}",
+            "this response does not date any readable key in this vault, which contains "
+            f"{counted(damaged, 'damaged key')}",
             found=f"SHA-256 {digest}",
-            advice="Restore the latest backup, then give the response again",
+            advice="Restore the latest backup, then provide the response again",
         )
     return StampFilesError(
-        "this response dates no key of this vault",
+        "this response does not date any key in this vault",
         found=f"SHA-256 {digest}",
-        advice="Give the response to a request that this vault made",
+        advice="Provide the response to a request from this vault",
     )
 
 

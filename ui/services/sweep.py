@@ -34,6 +34,7 @@ from irwm.report.sweep import (
     overview_html,
     summary,
 )
+from irwm.report.translation import in_language
 from irwm.report.write import signed_files
 from storage.errors import StorageError
 from storage.job_files import JobFiles
@@ -126,8 +127,8 @@ def _suspects(folder: str) -> Candidates:
         raise SweepFolderError(
             "there is no checkpoint in this folder",
             file=folder,
-            found=f"{len(found.refused)} links that lead out of it were not followed" if found.refused else None,
-            advice="Choose a folder that contains models' folders or weights files",
+            found=f"links out of the folder that were not followed: {len(found.refused)}" if found.refused else None,
+            advice="Choose a folder that contains model folders or weights files",
         )
     return found
 
@@ -167,7 +168,7 @@ class _Sweep:
     """The results so far, which are always on the disk."""
 
     def __init__(self, resumed: JobFiles | None, work: Work, begun: schema.Sweep) -> None:
-        self._files, self._resumed = work.files, resumed
+        self._files, self._resumed, self._language = work.files, resumed, work.language
         self._overview = begun
         self._write()
 
@@ -186,7 +187,7 @@ class _Sweep:
             The document as written, and the files.
         """
         stem = row["json"].removesuffix(".json")
-        files = signed_files(document, signer, stem, without=(".html",))
+        files = signed_files(document, signer, stem, without=(".html",), language=self._language)
         for name, content in files.items():
             self._files.write(name, content)
         return from_json(files[f"{stem}.json"]), files
@@ -216,7 +217,8 @@ class _Sweep:
 
     def _write(self) -> dict[str, bytes]:
         document = plain(self._overview)
-        files = {OVERVIEW_JSON: to_json(document), OVERVIEW_HTML: overview_html(document).encode("utf-8")}
+        page = in_language(overview_html(document), self._language)
+        files = {OVERVIEW_JSON: to_json(document), OVERVIEW_HTML: page.encode("utf-8")}
         for name, content in files.items():
             self._files.write(name, content)
         return files
@@ -228,6 +230,7 @@ class _Inner:
     def __init__(self, outer: Work, done: int, total: int) -> None:
         self.folder, self.files = outer.folder, outer.files
         self.log, self.cancelled, self.executor = outer.log, outer.cancelled, outer.executor
+        self.language = outer.language
         self._outer, self._done, self._total = outer, done, total
         self._prefix = f"Suspect {done + 1} of {total}"
 
@@ -267,7 +270,7 @@ def _unreadable(path: Path, error: OSError) -> NotACheckpointError:
         "the suspect cannot be read",
         file=path,
         found=error.strerror or type(error).__name__,
-        advice="Check that it still exists and can be read, then sweep again",
+        advice="Check that it still exists and can be read, then run the sweep again",
     )
 
 

@@ -29,6 +29,6 @@ def run(request: VerifyRequest, _vault: Vault | None, work: Work) -> Verified:
         original=path_from(request.original) if request.original else None,
         audit_log=path_from(request.audit_log) if request.audit_log else None,
     )
-    work.progress(0, 0, "Reading the report, then examining again and comparing every number")
+    work.progress(0, 0, "Reading the report, then repeating the examination and comparing every number")
     found = judge_report(path_from(request.report), brought=brought)
     return {**to_json(found), "ok": found.ok, "exit_code": found.exit_code}

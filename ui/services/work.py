@@ -24,6 +24,10 @@ class Work(Protocol):
     def files(self) -> JobFiles:
         """Sealed files for reports, and for results that are too large for the returned dict."""
 
+    @property
+    def language(self) -> str:
+        """Of the pages of reports, one of `irwm.language.LANGUAGES`."""
+
     def progress(self, done: int, total: int, what: str) -> None:
         """Reports progress; may be called as often as needed.
 

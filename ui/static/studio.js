@@ -4,18 +4,21 @@
 (() => {
   "use strict";
 
+  const OTHER = { "zh-CN": { Copied: "已复制", "Press Ctrl+C": "请按 Ctrl+C" } };
+  const said = (text) => OTHER[document.documentElement.lang]?.[text] ?? text;
+
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;
     button.dataset.label ||= button.textContent;
     try {
       await navigator.clipboard.writeText(button.dataset.copy);
-      button.textContent = "Copied";
+      button.textContent = said("Copied");
     } catch {
       // No permission: select the text, so that the usual keys work.
       const text = button.parentElement.querySelector("code") || document.getElementById(button.dataset.shown);
       if (text) getSelection().selectAllChildren(text);
-      button.textContent = "Press Ctrl+C";
+      button.textContent = said("Press Ctrl+C");
     }
     setTimeout(() => (button.textContent = button.dataset.label), 1500);
   });
@@ -43,7 +46,7 @@
   });
   window.irwmLocked = () => tabs.postMessage("locked");
 
-  // theme.js answers this for the page, and sends its changes: of the system, and of the page Settings.
+  // first.js answers this for the page, and sends its changes: of the system, and of the page Settings.
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
     document.getElementById("follow-theme")?.click(),
   );
@@ -127,8 +130,9 @@
     pen.font = font;
     const wide = (line) => pen.measureText(line.replace(/<[^>]*>/g, "")).width > width;
     const lines = [];
-    for (const word of text.split(" ")) {
-      const line = lines.length ? `${lines.at(-1)} ${word}` : word;
+    // Chinese text may be broken between any two characters.
+    for (const word of text.split(/(?<= )|(?<=[\u4e00-\u9fff，。；：、])(?=[\u4e00-\u9fff])/)) {
+      const line = lines.length ? lines.at(-1) + word : word;
       if (lines.length && wide(line)) lines.push(word);
       else lines.splice(-1, 1, line);
     }

@@ -74,7 +74,7 @@ def apply(state: State, steps: Sequence[Step], seed: int = 0) -> State:
         transform = TRANSFORMS[name]
         if unknown := [option for option in options if option not in transform.options]:
             expected = ", ".join(transform.options) or "none"
-            raise ParameterError(f"{name} has no such option", expected=expected, found=", ".join(unknown))
+            raise ParameterError(f"{name} does not have this option", expected=expected, found=", ".join(unknown))
         if transform.takes_seed:
             options.setdefault("seed", seed + i)
         state = transform(state, **options)

@@ -47,27 +47,27 @@ def _no_window(state: State, structure: Structure) -> str | None:
     longest = state.config.get("max_position_embeddings", silent.get("max_position_embeddings"))
     if not isinstance(window, int) or (isinstance(longest, int) and window >= longest):
         return None
-    return f"its attention looks back only {window} positions, and a Llama has no sliding window"
+    return f"the model's attention looks back only {window} positions, but a Llama model has no sliding window"
 
 
 def _plain_rotation(state: State, structure: Structure) -> str | None:
     if structure.rotary_dim != structure.head_dim:
-        return "it rotates only a part of each head, and a Llama rotates all of it"
+        return "the model rotates only a part of each head, but a Llama model rotates the whole head"
     rope = state.config.get("rope_parameters") or state.config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if structure.anatomy.own_rotary_kinds and kind != "default":
-        return f"its rotary embedding is of the kind {kind}, which needs settings that a Llama does not have"
+        return f"the model's rotary embedding is of type {kind}, which needs settings that a Llama model does not have"
     return None
 
 
 def _causal(state: State, _structure: Structure) -> str | None:
     if state.config.get("use_bidirectional_attention"):
-        return "its attention is bidirectional, and a Llama's is causal"
+        return "the model's attention is bidirectional, but that of a Llama model is causal"
     return None
 
 
 def _not_llama(_state: State, structure: Structure) -> str | None:
-    return "it is a Llama already" if structure.model_type == _TARGET else None
+    return "the model is already a Llama model" if structure.model_type == _TARGET else None
 
 
 @transform(rms_norms, no_head_norms, no_post_norms, _plain_rotation, _no_window, _causal, _not_llama)
@@ -88,7 +88,9 @@ def as_llama(state: State) -> State:
 
 
 def _no_biases(_state: State, structure: Structure) -> str | None:
-    return "its matrices have biases, and a Mixtral's have none" if any(_biases(structure)) else None
+    return (
+        "the model's matrices have biases, but those of a Mixtral model have none" if any(_biases(structure)) else None
+    )
 
 
 @transform(rms_norms, no_head_norms, no_post_norms, _plain_rotation, _no_window, _causal, _no_biases)

@@ -86,7 +86,7 @@ def read_state(model_dir: str | Path, *, weights: bool = True) -> State:
                 if tensor.is_floating_point():
                     if tensor.dtype not in DTYPES.values():
                         raise UnsupportedCheckpointError(
-                            "The tensor is quantised, and transforms need plain numbers",
+                            "The tensor is quantised, but transforms need plain numbers",
                             file=shard,
                             tensor=name,
                             expected=", ".join(DTYPES),
@@ -169,7 +169,7 @@ def _companions(folder: Path) -> dict[str, bytes]:
                     file=file,
                     expected=f"at most {_MAX_COMPANION_BYTES} bytes",
                     found=f"{file.stat().st_size} bytes",
-                    advice="Move it out of the model's folder",
+                    advice="Move this file out of the model's folder",
                 )
             found[name] = file.read_bytes()
     return found

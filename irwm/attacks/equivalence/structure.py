@@ -152,8 +152,8 @@ def structure_of(state: State) -> Structure:
     family, anatomy = family_of(model_type), anatomy_of(model_type)
     if family is None or anatomy is None or not isinstance(model_type, str):
         raise NotApplicableError(
-            "the anatomy of this model family is not known to the transforms",
-            expected=f"a model_type of {', '.join(dissected())}",
+            "the transforms do not support this model family",
+            expected=f"one of these types: {', '.join(dissected())}",
             found="none" if model_type is None else shown(model_type)[:80],
             advice="Renaming tensors and changing the number format work on any model",
         )
@@ -231,7 +231,7 @@ class _Surveyor:
         expected = stated if stated is not None else len(numbers)
         if not numbers or numbers != set(range(expected)):
             raise CorruptCheckpointError(
-                "the layers in the files are not those that the config states",
+                "the layers in the files are not those in the config",
                 expected=f"layers 0 to {expected - 1}",
                 found=f"{len(numbers)} layers",
                 advice="Check that no shard is missing",
@@ -250,7 +250,7 @@ class _Surveyor:
             raise CorruptCheckpointError(
                 "the config's partial_rotary_factor cannot be used",
                 file="config.json",
-                expected="a number above 0, at most 1",
+                expected="a number above 0 and at most 1",
                 found=shown(factor),
             )
         return int(head_dim * factor)
@@ -266,7 +266,7 @@ class _Surveyor:
         has_head = behind is None or bool(self._ending(f"{behind}.weight"))
         if has_head and not layout.tied:
             raise CorruptCheckpointError(
-                "the config states a separate output head, but the files hold none",
+                "the config states a separate output head, but the files contain none",
                 tensor=name,
                 expected=str(shape),
                 found="no such tensor",
@@ -374,7 +374,7 @@ class _Surveyor:
             "the tensor names do not identify the model",
             tensor=ending,
             expected="one tensor whose name has this ending",
-            found=f"{len(names)} of them",
+            found=f"{len(names)} such tensors",
         )
 
     def _account(self) -> None:
@@ -386,9 +386,9 @@ class _Surveyor:
         ]
         if unknown:
             raise NotApplicableError(
-                f"the model holds {len(unknown)} tensors whose role is not known",
+                f"the model contains tensors whose role is unknown ({len(unknown)})",
                 tensor=unknown[0],
-                expected=f"the tensors of the {self.family.name} family only",
+                expected=f"only tensors of the {self.family.name} family",
                 advice="Merge adapters into the model and remove extra heads",
             )
 

@@ -74,38 +74,38 @@ def on_any_model(run: Callable[Concatenate[State, P], State]) -> Transform[P]:
 
 def rms_norms(_state: State, structure: Structure) -> str | None:
     """The stream passes only through RMS norms."""
-    return None if structure.norm.kind == "rms" else "its LayerNorms subtract the mean over the coordinates"
+    return None if structure.norm.kind == "rms" else "the model's LayerNorms subtract the mean over the coordinates"
 
 
 def free_gains(_state: State, structure: Structure) -> str | None:
     """The norms' gains are in front of the stream's readers, and not on the stream itself."""
     if not structure.post_norm_stream:
         return None
-    return "its norms are on the residual stream itself, and so are their gains"
+    return "the model's norms, with their gains, are on the residual stream itself"
 
 
 def layer_norm(_state: State, structure: Structure) -> str | None:
     """All readers of the tables read them through a LayerNorm, which subtracts the mean."""
-    return None if structure.norm.kind == "layer" else "its embedding does not go through a LayerNorm"
+    return None if structure.norm.kind == "layer" else "the model's embedding does not go through a LayerNorm"
 
 
 def positions(_state: State, structure: Structure) -> str | None:
     """A row of another table is added to each token's row."""
-    return None if len(structure.tables) > 1 else "no table of positions is added to its embedding"
+    return None if len(structure.tables) > 1 else "no table of positions is added to the model's embedding"
 
 
 def no_post_norms(_state: State, structure: Structure) -> str | None:
     """The outputs that layers add to the stream do not go through a norm with a gain."""
     if not structure.post_norms:
         return None
-    return "norms with gains are between its layers' outputs and the residual stream, and cannot be folded"
+    return "norms with gains are between the outputs of the layers and the residual stream, and cannot be folded"
 
 
 def no_head_norms(_state: State, structure: Structure) -> str | None:
     """Queries and keys reach the score as projected."""
-    return "its queries and keys are normalised per head" if structure.head_norms else None
+    return "the model's queries and keys are normalised per head" if structure.head_norms else None
 
 
 def no_rotary(_state: State, structure: Structure) -> str | None:
     """A key depends on its position only through the embedding."""
-    return "its keys are rotated by position" if structure.rotary_dim else None
+    return "the model's keys are rotated by position" if structure.rotary_dim else None

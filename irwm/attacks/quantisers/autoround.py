@@ -86,14 +86,14 @@ def autoround(
 def autoround_obstacle(model_dir: str | Path) -> str | None:
     """Why `autoround` cannot run on this model, in a sentence; None if it can. Reads no weights."""
     if importlib.util.find_spec("auto_round") is None:
-        return f"It needs the package auto-round, which is not installed (pip install {PACKAGE})."
+        return f"AutoRound needs the package auto-round, which is not installed (pip install {PACKAGE})."
     try:
         model = open_safetensors(model_dir)
     except UnsupportedCheckpointError as error:
         return error.problem.rstrip(".") + "."
     anatomy = anatomy_of(model.config.get("model_type"))
     if anatomy is not None and anatomy.encoder:
-        return "AutoRound calibrates only models that generate text, and this one does not."
+        return "AutoRound supports only models that generate text, and this model does not."
     return None
 
 
@@ -136,7 +136,7 @@ def run_autoround(request: Mapping[str, object], out_dir: Path, progress: Progre
             progress(0, 1, "AutoRound ended")  # Stop may have ended the tool before this process: then this raises
         if process.returncode != 0 or not written.is_dir():
             lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-            found = printable(lines[-1], _LAST_LINE) if lines else f"exit status {process.returncode}, no message"
+            found = printable(lines[-1], _LAST_LINE) if lines else f"exit status {process.returncode} and no message"
             raise UnsupportedCheckpointError("AutoRound failed", found=found)
         shutil.move(written, out_dir)
     return out_dir

@@ -82,14 +82,14 @@ def convention(model: Checkpoint) -> Convention:
     if found is None:
         written = [known for known in dissected() if _convention(known) is not None]
         raise UnsupportedCheckpointError(
-            f"GGUF files are written for models of the types {', '.join(written)}; "
-            f"this one is {printable(str(model_type), 40) if model_type else 'of no type that its config states'}",
+            f"GGUF files can be written only for models of the types {', '.join(written)}; "
+            f"the type of this model is {printable(str(model_type), 40) if model_type else 'not stated in its config'}",
             file=model.path,
         )
     kind = rope_of(model.config).get("rope_type", "default")
     if kind not in _ROPES or (kind == "llama3" and not found.paired):
         raise UnsupportedCheckpointError(
-            f"Writing position embeddings of the kind {printable(str(kind), 40)} to a GGUF file is not supported",
+            f"Writing position embeddings of type {printable(str(kind), 40)} to a GGUF file is not supported",
             file=model.path,
             expected=" or ".join(_ROPES),
             found=printable(str(kind), 40),
@@ -127,10 +127,12 @@ def places(model: Checkpoint) -> list[Place]:
             continue
         name = names.get_name(bare, try_suffixes=(".weight", ".bias"))
         if name is None or not isinstance(tensor, TensorEntry):
-            what = "has no name in a GGUF file" if name is None else "is quantised already"
-            raise UnsupportedCheckpointError(
-                f"The tensor {printable(source, 80)} {what}", file=model.path, tensor=source
+            shown = printable(source, 80)
+            unnamed, quantised = (
+                f"The tensor {shown} has no name in a GGUF file",
+                f"The tensor {shown} is already quantised",
             )
+            raise UnsupportedCheckpointError(unnamed if name is None else quantised, file=model.path, tensor=source)
         parted = next((count for module, count in rows.items() if bare.rpartition(".")[0].endswith(f".{module}")), 0)
         added = norm.offset if norm is not None and bare.endswith("norm.weight") else 0.0
         found.append(Place(source, name, tensor.shape, parted, added))

@@ -76,7 +76,7 @@ def _format(place: Place, kind: str, last: bool, finer: bool) -> str:
         chosen = _INSTEAD.get(chosen, chosen)
     if columns % _BLOCK[chosen]:
         raise UnsupportedCheckpointError(
-            f"{kind} holds rows of a multiple of {_BLOCK[chosen]} numbers, and this model has rows of {columns}",
+            f"{kind} needs rows with a multiple of {_BLOCK[chosen]} numbers, but this model has {columns} in a row",
             tensor=place.source,
         )
     return chosen
@@ -86,7 +86,7 @@ def missing(chosen: Sequence[str]) -> str | None:
     """Why this machine cannot round to these formats, in a sentence; None if it can."""
     wanted = sorted(set(chosen) & set(_GGML_TYPES))
     if wanted and _library() is None:
-        return f"{' and '.join(wanted)} is rounded by GGML's own code, which needs the package {PACKAGE}."
+        return f"Rounding to {' and '.join(wanted)} is done by GGML's own code, which needs the package {PACKAGE}."
     return None
 
 
@@ -110,7 +110,7 @@ def rounded(value: torch.Tensor, chosen: str) -> np.ndarray:
     import gguf
 
     if not bool(torch.isfinite(value).all()):
-        raise UnsupportedCheckpointError("a weight is infinite or NaN, which a quantised block cannot hold")
+        raise UnsupportedCheckpointError("a weight is infinite or NaN, and a quantised block cannot store it")
     numbers = np.ascontiguousarray(value.numpy(), dtype=np.float32)
     if chosen not in _GGML_TYPES:
         return gguf.quants.quantize(numbers, gguf.GGMLQuantizationType[chosen])

@@ -55,7 +55,7 @@ def read_gguf(path: Path, budget: ReadBudget | None = None) -> Content:
     metadata, listed = answer.get("metadata"), answer.get("tensors")
     data, alignment = answer.get("data"), answer.get("alignment")
     if not isinstance(metadata, dict) or not isinstance(listed, list) or not is_count(data) or not is_count(alignment):
-        raise CorruptCheckpointError("The GGUF file's reader gave no usable answer", file=path)
+        raise CorruptCheckpointError("The reader for the GGUF file returned no usable result", file=path)
     entries = sorted((_entry(path, item, seen) for item in listed), key=lambda entry: (entry.start, entry.stop))
     _require_in_line(path, entries, data, max(alignment, 1))
     tensors = {entry.name: entry for entry in entries}
@@ -67,15 +67,15 @@ def read_gguf(path: Path, budget: ReadBudget | None = None) -> Content:
     # llama.cpp can split a model so that the first file has the settings and no tensor.
     if not tensors and not (type(pieces) is int and pieces > 1):
         raise CorruptCheckpointError(
-            "The file holds no tensor",
+            "The file contains no tensors",
             file=path,
             found="perhaps only a vocabulary",
-            advice="Give the file with the model's weights",
+            advice="Choose the file with the model's weights",
         )
     beyond = seen.size - max((entry.stop for entry in entries), default=seen.size)
     if beyond < alignment:  # the last tensor may be padded like the others
         return Content(tensors, metadata)
-    note = f"{beyond} bytes follow the last tensor of {printable(path.name, 80)} and were not read."
+    note = f"Bytes after the last tensor of {printable(path.name, 80)} that were not read: {beyond}."
     return Content(tensors, metadata, (note,))
 
 
@@ -90,13 +90,13 @@ def _require_plausible(path: Path, start: bytes, size: int) -> None:
         # A version is a small number. If its low bytes are zero, it was written in the other byte order.
         swapped = version & 0xFFFF == 0 and version != 0
         raise UnsupportedCheckpointError(
-            "The file was written for a big-endian machine" if swapped else "This version of GGUF is not read",
+            "The file was written for a big-endian machine" if swapped else "This version of GGUF is not supported",
             file=path,
             expected="version 2 or 3, little-endian",
             found=f"version {int.from_bytes(start[4:8], 'big') if swapped else version}",
-            advice="Convert the model again with a current llama.cpp, without its option for big-endian machines"
+            advice="Convert the model again with a current version of llama.cpp, without the big-endian option"
             if swapped
-            else "Convert the model again with a current llama.cpp",
+            else "Convert the model again with a current version of llama.cpp",
         )
     for what, count, most in (("tensors", tensors, MAX_TENSORS), ("settings", settings, MAX_SETTINGS)):
         if count > most:
@@ -108,7 +108,7 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
     """One tensor's entry from the child's answer, checked alone; consistency between entries is checked afterwards."""
     name, number, shape, start = item if isinstance(item, list) and len(item) == 4 else (None, None, None, None)
     if not isinstance(name, str) or not is_count(number) or not is_count(start) or not isinstance(shape, list):
-        raise CorruptCheckpointError("The GGUF file's reader gave no usable answer about a tensor", file=path)
+        raise CorruptCheckpointError("The reader for the GGUF file returned no usable result about a tensor", file=path)
     corrupt = partial(broken, path, name)
     require_unicode(path, name)
     try:
@@ -123,15 +123,17 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
             raise corrupt("The shape is not a list of whole numbers from 1 to 2^63 - 1", found=shape)
         count *= n
         if count > MAX_COUNT:
-            raise corrupt("The shape overflows 64-bit sizes", found=shape)
+            raise corrupt("The shape is too large for 64-bit sizes", found=shape)
     if block > 1 and (not shape or shape[-1] % block):
-        raise corrupt("A row is not a whole number of blocks", f"a multiple of {block} for {dtype}", shape)
+        raise corrupt(
+            "The length of a row is not a multiple of the block size", f"a multiple of {block} for {dtype}", shape
+        )
     if dtype in BLOCK_FORMATS and len(shape) < 2:
         # Its rows would be single numbers, which blocks cannot store; GGML stores norms and biases as plain numbers.
-        raise corrupt(f"A vector is stored in blocks of {dtype}", "a matrix, or plain numbers", shape)
+        raise corrupt(f"A vector is stored in blocks of {dtype}", "a matrix or plain numbers", shape)
     nbytes = count // block * block_bytes
     if start + nbytes > seen.size:
-        raise corrupt("The tensor reaches beyond the end of the file", f"{start + nbytes} bytes", f"{seen.size} bytes")
+        raise corrupt("The tensor extends beyond the end of the file", f"{start + nbytes} bytes", f"{seen.size} bytes")
     return TensorEntry(name, dtype, tuple(shape), path, start, start + nbytes, seen)
 
 
@@ -145,8 +147,10 @@ def _require_in_line(path: Path, entries: list[TensorEntry], data: int, alignmen
     for entry in entries:
         expected = data + -(-(reached - data) // alignment) * alignment
         if entry.start != expected:
-            problem = "Two tensors overlap" if entry.start < reached else "A tensor does not follow the one before it"
-            raise broken(path, entry.name, problem, f"its first byte at {expected}", f"at {entry.start}")
+            problem = (
+                "Two tensors overlap" if entry.start < reached else "A tensor does not directly follow the previous one"
+            )
+            raise broken(path, entry.name, problem, f"the tensor's first byte at {expected}", f"at {entry.start}")
         reached = entry.stop
 
 
@@ -174,9 +178,9 @@ def require_one_split(files: Sequence[Path], contents: Sequence[Content]) -> Non
 
 def _misfit(file: Path, key: str, expected: Any, found: Any) -> CorruptCheckpointError:
     return CorruptCheckpointError(
-        "The files are not the pieces of one split model",
+        "The files are not parts of the same split model",
         file=file,
         expected=f"{key} {expected}",
         found="no such setting" if found is None else str(found)[:80],
-        advice="Download the pieces again from one source, or give the path of the one file you mean",
+        advice="Download all parts again from one source, or use the path of the file that you want to open",
     )

@@ -64,7 +64,7 @@ def parse(path: str) -> dict[str, object]:
         for _ in range(setting_count):
             name = header.name("setting")
             if name in kinds:
-                raise _corrupt("The header holds a setting twice", expected="every setting once", found=name)
+                raise _corrupt("The header contains a setting twice", expected="every setting only once", found=name)
             kinds[name] = header.number("I")
             value = header.value(name, kinds[name])
             if value is not None:
@@ -99,11 +99,11 @@ class _Header:
         """The next `count` bytes. Raises if the file is too short."""
         if self.done + count > min(self.size, MAX_HEADER_BYTES):
             if self.done + count > self.size:
-                raise _corrupt("The header reaches beyond the end of the file", f"at most {self.size} bytes")
-            raise _corrupt("The header is larger than any real one", f"at most {MAX_HEADER_BYTES} bytes")
+                raise _corrupt("The header extends beyond the end of the file", f"at most {self.size} bytes")
+            raise _corrupt("The header is implausibly large", f"at most {MAX_HEADER_BYTES} bytes")
         content = self.stream.read(count)
         if len(content) != count:
-            raise _corrupt("The file ended while its header was read", f"{self.size} bytes")
+            raise _corrupt("The file ended while the header was being read", f"{self.size} bytes")
         self.done += count
         return content
 
@@ -123,7 +123,7 @@ class _Header:
     def name(self, what: str) -> str:
         content = self.text()
         if len(content) > _MAX_NAME_BYTES:
-            raise _corrupt(f"The name of a {what} is longer than any real one", f"at most {_MAX_NAME_BYTES} bytes")
+            raise _corrupt(f"The name of a {what} is implausibly long", f"at most {_MAX_NAME_BYTES} bytes")
         try:
             return content.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -141,17 +141,17 @@ class _Header:
             return _shortest(self.take(4))
         if kind in _NUMBERS:
             return self.number(_NUMBERS[kind])
-        raise _corrupt("A setting has a type that GGUF does not know", "0 to 12", f"{kind} for {name}")
+        raise _corrupt(
+            "A setting has a type that GGUF does not define", "a type from 0 to 12", f"type {kind} for {name}"
+        )
 
     def _list(self, name: str) -> list[Any] | None:
         kind, count = self.number("I"), self.number("Q")
         most = _MAX_TOKENS if name in VOCABULARY else _MAX_SHORT
         if kind == _TEXT:
-            self.require_room(f"entries of {name}", count, 8)
+            self.require_room(f"entries in {name}", count, 8)
             if count > _MAX_TOKENS:
-                raise _corrupt(
-                    "A list is longer than any real one", f"at most {_MAX_TOKENS} texts", f"{count} in {name}"
-                )
+                raise _corrupt("A list is implausibly long", f"at most {_MAX_TOKENS} texts", f"{count} in {name}")
             texts = (self.text() for _ in range(count))
             if count <= most:
                 return [text.decode("utf-8", "replace") for text in texts]
@@ -159,10 +159,10 @@ class _Header:
                 pass
             return None
         if kind not in _NUMBERS:
-            problem = "A setting is a list of lists" if kind == _LIST else "A list has a type that GGUF does not know"
+            problem = "A setting is a list of lists" if kind == _LIST else "A list has a type that GGUF does not define"
             raise _corrupt(problem, "a list of numbers or texts", name)
         code = struct.Struct("<" + _NUMBERS[kind])
-        self.require_room(f"entries of {name}", count, code.size)
+        self.require_room(f"entries in {name}", count, code.size)
         content = self.take(count * code.size)
         return [value for (value,) in code.iter_unpack(content)] if count <= most else None
 
@@ -183,7 +183,7 @@ def _tensor(header: _Header) -> tuple[str, int, list[int], int]:
 def _alignment(stated: Any, kinds: dict[str, int]) -> int:
     alignment = _DEFAULT_ALIGNMENT if stated is None else stated
     if kinds.get(ALIGNMENT, _UINT32) != _UINT32 or alignment < 1 or alignment & (alignment - 1):
-        raise _corrupt("The alignment cannot be used", "a power of two, as an unsigned 32-bit number", alignment)
+        raise _corrupt("The alignment is invalid", "a power of two, as an unsigned 32-bit number", alignment)
     return int(alignment)
 
 

@@ -31,18 +31,21 @@ from irwm.families.family import Architecture, Family, NormRole, Projections, Si
 
 # By `general.type`: files that belong to a model but are not models themselves.
 _COMPANIONS = {
-    "adapter": ("an adapter", "Merge it into its base model, with llama.cpp's export-lora, and give the result"),
-    "mmproj": ("the vision or audio part of a multimodal model", "Give the file of the language model"),
-    "imatrix": ("an importance matrix for quantising", "Give the file of the model"),
+    "adapter": (
+        "an adapter",
+        "Merge the adapter into its base model with llama.cpp's export-lora, and open the result",
+    ),
+    "mmproj": ("the vision or audio part of a multimodal model", "Choose the file of the language model"),
+    "imatrix": ("an importance matrix for quantisation", "Choose the file of the model"),
 }
 # The ids of special tokens, which transformers keeps in the config and GGUF with the vocabulary.
 _SPECIAL = ("bos", "eos", "padding", "unknown", "separator", "mask", "cls")
 _SPELT = {"padding": "pad", "unknown": "unk", "separator": "sep"}
-_PAIRS = "the rows of q and k, which llama.cpp pairs for its rotary embedding"
-_ORDER = "the order of q, k and v in their common matrix"
+_PAIRS = "the pairing of the rows of q and k for the rotary embedding"
+_ORDER = "the changed order of q, k and v"
 # Rows of q, k and v together; the largest real models have about 50 000.
 _MAX_ROWS = 1 << 22
-_TURNED = "the transposition of q's, k's and v's common matrix"
+_TURNED = "the transposition of the common matrix of q, k and v"
 
 
 def translated(tensors: Mapping[str, Tensor], metadata: Metadata) -> tuple[dict[str, Tensor], ConfigJson, list[str]]:
@@ -63,7 +66,8 @@ def translated(tensors: Mapping[str, Tensor], metadata: Metadata) -> tuple[dict[
     if found is None:
         architecture = printable(settings.architecture, 40)
         return _unknown(
-            settings, f"Its architecture, {architecture}, is unknown." if architecture else "No architecture is named."
+            settings,
+            f"Its architecture, {architecture}, is unknown." if architecture else "It does not name an architecture.",
         )
     family, stored_as = found
     if family.projections is not None and settings.heads is None:
@@ -119,7 +123,7 @@ def _unknown(settings: Settings, said: str) -> tuple[dict[str, Tensor], ConfigJs
     if "token_embd.weight" in tensors and name not in tensors:
         tensors[name] = tensors.pop("token_embd.weight")
     architecture = settings.architecture
-    return tensors, {"model_type": architecture} if architecture else {}, [f"The file is GGUF. {said}"]
+    return tensors, {"model_type": architecture} if architecture else {}, [f"The file is in GGUF format. {said}"]
 
 
 class _Translation:
@@ -136,8 +140,9 @@ class _Translation:
 
     def notes(self) -> list[str]:
         undone = "; ".join(self.undone)
-        tail = f" Put back into the form of the model's own checkpoints: {undone}." if undone else ""
-        return [f"The file is GGUF, its architecture {printable(self.settings.architecture, 40)}.{tail}"]
+        tail = f" Changes made for GGUF that were undone: {undone}." if undone else ""
+        architecture = printable(self.settings.architecture, 40)
+        return [f"The file is in GGUF format with the architecture {architecture}.{tail}"]
 
     def tensors(self) -> dict[str, Tensor]:
         family, layer = self.family, self.settings.layer
@@ -167,11 +172,11 @@ class _Translation:
     def _put(self, name: str, tensor: Tensor) -> None:
         if name in self.named:
             raise CorruptCheckpointError(
-                "Two tensors of the file have the same role",
+                "Two tensors in the file have the same role",
                 file=tensor.file,
                 tensor=name,
-                expected="only GGUF's name for the role",
-                found="GGUF's and transformers' names",
+                expected="only the GGUF name for the role",
+                found="both the GGUF name and the transformers name",
             )
         self.named[name] = tensor
 
@@ -199,7 +204,7 @@ class _Translation:
                 self._put_heads(target, entry)
             elif role.offset and kind == "weight":
                 self._put(target, less(role.offset, entry, target))
-                self.undone[f"the {role.offset:g} that was added to the gains of the norms"] = None
+                self.undone[f"the addition of {role.offset:g} to the gains of the norms"] = None
             else:
                 self._put(target, entry)
 
@@ -212,7 +217,7 @@ class _Translation:
                 target.replace("{head}", str(head)),
                 replace(entry, shape=entry.shape[1:], start=start, stop=start + row),
             )
-        self.undone["the stacking of the heads' norms"] = None
+        self.undone["the stacking of the norms of the heads"] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +404,7 @@ class _Rows:
         heads, kv_heads = settings.heads or 0, settings.kv_heads or 0
         first = next(iter(stored.values()))
         if heads < 1 or kv_heads < 1:
-            raise _misfit(first, "at least one head", f"{heads} and {kv_heads}")
+            raise _misfit(first, "at least one head", f"{heads} query and {kv_heads} key heads")
         if sum(entry.shape[0] for entry in stored.values()) > _MAX_ROWS:
             raise _misfit(first, f"at most {_MAX_ROWS} rows", f"{first.shape[0]} rows")
         every = heads + 2 * kv_heads if "qkv" in stored else heads
@@ -407,7 +412,7 @@ class _Rows:
         for part, entry in stored.items():
             expected = (every if part == "qkv" else found.heads[part]) * found.head_dim
             if entry.shape[0] != expected or found.head_dim < 1:
-                raise _misfit(entry, f"{heads} query and {kv_heads} key heads of one size", f"{entry.shape[0]} rows")
+                raise _misfit(entry, f"{heads} query and {kv_heads} key heads of equal size", f"{entry.shape[0]} rows")
         return found
 
     def count(self, part: str) -> int:
@@ -449,9 +454,11 @@ def _fused(
     if paired and rows.head_dim % 2:
         raise _misfit(one, "an even number of rows per head", f"{rows.head_dim}")
     if "qkv" not in entries and "v" not in entries:
-        raise _misfit(one, "q, k and v", "q and k alone")
+        raise _misfit(one, "q, k and v", "only q and k")
     if any(count % groups for count in rows.heads.values()):
-        raise _misfit(one, f"heads that divide into {groups} groups", f"{rows.heads['q']} and {rows.heads['k']}")
+        raise _misfit(
+            one, f"numbers of heads that are multiples of {groups}", f"{rows.heads['q']} and {rows.heads['k']}"
+        )
     blocks = [(rows.start(part) + rows.order(part, paired=paired)).view(groups, -1) for part in spec.fused]
     order = torch.cat(blocks, dim=1).reshape(-1)
     turned = spec.transposed and matrix
@@ -486,7 +493,7 @@ def _cut(entry: TensorEntry, first: int, count: int) -> TensorEntry:
 
 def _misfit(entry: TensorEntry, expected: str, found: str) -> CorruptCheckpointError:
     return CorruptCheckpointError(
-        "Layer 0's q and k do not fit the head counts of the file's settings",
+        "Layer 0's q and k do not match the numbers of heads in the file's settings",
         file=entry.file,
         tensor=entry.name,
         expected=expected,

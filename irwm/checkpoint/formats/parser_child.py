@@ -178,17 +178,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _excess(status: int | None, late: bool, overflowed: bool, limits: ParserLimits) -> str | None:
     """How a parser without an answer failed, as the end of "The file's header ..."; None if it succeeded."""
     if late:
-        return f"kept its reader busy for more than {limits.seconds} seconds"
+        return f"took more than {limits.seconds} seconds to read"
     if overflowed:
-        return f"made its reader answer with more than {limits.output // 1024**2} MB"
+        return f"caused its reader to return more than {limits.output // 1024**2} MB"
     if status == 0:
         return None
     if status is None or status > 0:
-        return f"made its reader fail with exit status {status}"
+        return f"caused its reader to fail with exit status {status}"
     if -status == getattr(signal, "SIGXCPU", None):
-        return f"kept its reader computing for more than {limits.cpu_seconds} seconds"
+        return f"took more than {limits.cpu_seconds} seconds of processor time to read"
     if -status == getattr(signal, "SIGKILL", None):
-        return "made its reader exceed its limits, or the system ended it, usually because memory ran out"
+        return "caused its reader to exceed its limits or to be ended by the system, usually because memory ran out"
     try:
         return f"crashed its reader ({signal.Signals(-status).name})"
     except ValueError:
@@ -200,23 +200,25 @@ def _not_started(path: Path, what: str, found: str) -> CheckpointError:
         f"The reader for a {what} could not be started",
         file=path,
         found=printable(found),
-        advice="Close other programs and try again; if that does not help, install IRWM Studio's requirements again",
+        advice="Close other programs and try again. If that does not help, reinstall IRWM Studio's requirements",
     )
 
 
 def checked_answer(content: bytes, path: Path, what: str, words: str) -> dict[str, Any]:
     """The answer as an object; if it is an error, raises it."""
     if not content:
-        raise CorruptCheckpointError(f"The {what}'s reader gave no answer", file=path, found=words[-300:] or None)
-    value = parse_json(content, path, f"answer of the {what}'s reader", strict=False)
+        raise CorruptCheckpointError(
+            f"The reader for the {what} returned nothing", file=path, found=words[-300:] or None
+        )
+    value = parse_json(content, path, f"result of the {what}'s reader", strict=False)
     if not isinstance(value, dict):
-        raise CorruptCheckpointError(f"The {what}'s reader gave no usable answer", file=path)
+        raise CorruptCheckpointError(f"The reader for the {what} returned no usable result", file=path)
     error = value.get("error")
     if error is None:
         return value
     texts = {name: text for name, text in error.items() if isinstance(text, str)} if isinstance(error, dict) else {}
     raise _KINDS.get(texts.get("kind", ""), CorruptCheckpointError)(
-        texts.get("problem", f"The {what}'s reader rejected it"),
+        texts.get("problem", f"The reader rejected the {what}"),
         file=path,
         tensor=texts.get("tensor"),
         expected=texts.get("expected"),

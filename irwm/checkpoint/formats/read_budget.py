@@ -63,10 +63,10 @@ class ReadBudget:
             left = self._headers
         if left < 0:
             raise CorruptCheckpointError(
-                "The headers of the checkpoint's files are together longer than those of any real model",
+                "The headers of the checkpoint's files are implausibly large in total",
                 file=path,
-                expected=f"at most {HEADER_BYTES} bytes for all of them",
-                found=f"{HEADER_BYTES - left} bytes up to this file",
+                expected=f"at most {HEADER_BYTES} bytes for all headers",
+                found=f"{HEADER_BYTES - left} bytes up to and including this file",
                 advice=DOWNLOAD_AGAIN,
             )
 
@@ -92,7 +92,7 @@ class ReadBudget:
                 begins = answer.get("data")
                 if is_all or (isinstance(begins, int) and begins <= readable):
                     return answer
-            raise CorruptCheckpointError(f"The {what}'s header is larger than any real one", file=path)
+            raise CorruptCheckpointError(f"The {what}'s header is implausibly large", file=path)
         finally:  # the answer, or the refusal, is valid only for an unchanged file
             with open_seen(path, seen):
                 pass
@@ -109,9 +109,9 @@ class ReadBudget:
             left, headers = self._left, self._headers
         if left < 1:
             raise CorruptCheckpointError(
-                "The checkpoint's files kept their readers busy for longer than those of any real model",
+                "Reading the headers of the checkpoint's files took too long",
                 file=path,
-                expected=f"{self.seconds} seconds for all of them",
+                expected=f"at most {self.seconds} seconds for all headers",
                 advice="Close other programs and try again, or convert the model to safetensors first",
             )
         began = self._clock()

@@ -95,10 +95,12 @@ def _header_length(path: Path, size: int, start: bytes) -> int:
             advice=DOWNLOAD_AGAIN,
         )
     if length > MAX_HEADER_BYTES:
-        problem = "The header claims to be larger than any real one"
-        raise broken(path, None, problem, f"at most {MAX_HEADER_BYTES} bytes", f"{length} bytes in a file of {size}")
+        problem = "The header claims to be implausibly large"
+        raise broken(
+            path, None, problem, f"at most {MAX_HEADER_BYTES} bytes", f"{length} bytes in a file of {size} bytes"
+        )
     if length > size - _LENGTH_BYTES:
-        problem = "The header reaches beyond the end of the file"
+        problem = "The header extends beyond the end of the file"
         raise broken(path, None, problem, f"at most {size - _LENGTH_BYTES} bytes of header", f"{length} bytes")
     problem = "The header does not begin with a JSON object"
     raise broken(path, None, problem, "{", f"bytes {start[_LENGTH_BYTES : _LENGTH_BYTES + 4].hex(' ') or 'none'}")
@@ -135,7 +137,7 @@ def _metadata(path: Path, value: Any) -> dict[str, str]:
         raise CorruptCheckpointError(
             "The header's __metadata__ does not map strings to strings",
             file=path,
-            expected="texts only",
+            expected="only strings",
             found=f"{wrong}: {type(value[wrong]).__name__}" if isinstance(value, dict) else type(value).__name__,
         )
     return value
@@ -166,14 +168,16 @@ def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) 
         # Zeros are left out: [0, 2^62, 2^62] has no elements, yet its strides overflow.
         magnitude *= max(n, 1)
         if magnitude > 8 * MAX_COUNT:
-            raise corrupt("The shape overflows 64-bit sizes", found=shape)
+            raise corrupt("The shape is too large for 64-bit sizes", found=shape)
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(is_count, offsets)):
         raise corrupt("data_offsets is not a pair of whole numbers", found=offsets)
     begin, end = offsets
     if begin > end or bits != 8 * (end - begin):
         raise corrupt(
-            "The byte range does not fit shape and dtype",
-            f"{bits / 8:.0f} bytes for {dtype} {shape}" if bits % 8 == 0 else f"{bits} bits, a whole number of bytes",
+            "The byte range does not match the shape and the dtype",
+            f"{bits / 8:.0f} bytes for {dtype} {shape}"
+            if bits % 8 == 0
+            else f"a whole number of bytes, not {bits} bits",
             f"{end - begin} bytes",
         )
     return TensorEntry(name, dtype, tuple(shape), path, data_start + begin, data_start + end, seen)
@@ -182,15 +186,15 @@ def _entry(path: Path, name: str, value: Any, data_start: int, seen: FileState) 
 def _require_full_cover(path: Path, entries: list[TensorEntry], data_start: int, size: int) -> None:
     """Every byte of the data must belong to exactly one tensor; `entries` are sorted by range."""
     if not entries:
-        raise broken(path, None, "The file holds no tensor")
+        raise broken(path, None, "The file contains no tensors")
     reached = data_start
     for entry in entries:
         if entry.start != reached:
             problem = "Two tensors overlap" if entry.start < reached else "There is a gap between two tensors"
-            raise broken(path, entry.name, problem, f"its first byte at {reached}", f"at {entry.start}")
+            raise broken(path, entry.name, problem, f"the tensor's first byte at {reached}", f"at {entry.start}")
         reached = entry.stop
     if reached > size:
-        raise broken(path, None, "The file is cut short", f"{reached} bytes", f"{size} bytes")
+        raise broken(path, None, "The file is truncated", f"{reached} bytes", f"{size} bytes")
     if reached < size:
-        problem = "Bytes follow the last tensor and belong to none; an archive or other data may be hidden there"
+        problem = "Bytes after the last tensor belong to no tensor; an archive or other data may be hidden there"
         raise broken(path, None, problem, f"{reached} bytes", f"{size} bytes")

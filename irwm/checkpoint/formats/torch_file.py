@@ -60,17 +60,17 @@ def read_torch(path: Path, budget: ReadBudget | None = None) -> Content:
     answer = budget.parsed("torch_parser", path, "PyTorch file", seen)
     found, under, ignored = answer.get("tensors"), answer.get("under"), answer.get("ignored")
     if not isinstance(found, list) or not isinstance(under, str | None) or not isinstance(ignored, int):
-        raise CorruptCheckpointError("The PyTorch file's reader gave no usable answer", file=path)
+        raise CorruptCheckpointError("The reader for the PyTorch file returned no usable result", file=path)
     if len(found) > MAX_TENSORS:
         raise CorruptCheckpointError(
-            "The file holds more tensors than any real model has",
+            "The file contains more tensors than any real model has",
             file=path,
             expected=f"at most {MAX_TENSORS}",
             found=str(len(found)),
         )
     tensors = {tensor.name: tensor for tensor in (_tensor(path, item, seen) for item in found)}
     if not tensors or len(tensors) < len(found):
-        raise broken(path, None, "The file holds no tensor, or a duplicate name")
+        raise broken(path, None, "The file contains no tensors, or it contains a duplicate name")
     return Content(tensors, {}, tuple(_notes(under, ignored)))
 
 
@@ -78,7 +78,7 @@ def _notes(under: str | None, ignored: int) -> Iterator[str]:
     if under is not None:
         yield f'The weights are under "{printable(under, 40)}" in the PyTorch file.'
     if ignored:
-        yield "The PyTorch file also holds other data, such as a trainer's state, which was not read."
+        yield "The PyTorch file also contains other data, such as a trainer's state. This data was not read."
 
 
 def _no_archive(path: Path, start: bytes) -> CheckpointError:
@@ -88,14 +88,14 @@ def _no_archive(path: Path, start: bytes) -> CheckpointError:
     foreign = recognise_magic(start)
     is_model, name, advice = False, "an unknown format", DOWNLOAD_AGAIN
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= MAX_HEADER_BYTES:
-        is_model, name = True, "a safetensors file with another suffix"
-        advice = "Give it a name that ends in .safetensors"
+        is_model, name = True, "a safetensors file with the wrong suffix"
+        advice = "Rename the file so that its name ends in .safetensors"
     elif foreign is not None:
         is_model, name, advice = foreign.is_model, foreign.name, foreign.advice
     return (UnsupportedCheckpointError if is_model else NotACheckpointError)(
         f"The file was not written by torch.save but is {name}",
         file=path,
-        expected="a ZIP archive written by torch.save of PyTorch 1.6 or later",
+        expected="a ZIP archive written by torch.save in PyTorch 1.6 or later",
         found=f"first bytes {start[:8].hex(' ')}",
         advice=advice,
     )
@@ -105,7 +105,7 @@ def _tensor(path: Path, item: Any, seen: FileState) -> Tensor:
     """One tensor from the child's answer, checked against the file and for consistency."""
     name = item[0] if isinstance(item, list) and len(item) == 7 and isinstance(item[0], str) else None
     if name is None:
-        raise CorruptCheckpointError("The PyTorch file's reader gave no usable answer", file=path)
+        raise CorruptCheckpointError("The reader for the PyTorch file returned no usable result", file=path)
     _, dtype, shape, strides, first, start, stop = item
     corrupt = partial(broken, path, name)
     require_unicode(path, name)
@@ -113,30 +113,31 @@ def _tensor(path: Path, item: Any, seen: FileState) -> Tensor:
         raise corrupt("The tensor's number format is unknown", ", ".join(BITS), dtype)
     sizes = (shape, strides, [first, start, stop])
     if not all(isinstance(numbers, list) and all(map(is_count, numbers)) for numbers in sizes):
-        raise corrupt("The tensor's shape or place are not whole numbers from 0 to 2^63 - 1", found=item[2:])
+        problem = "The tensor's shape or position contains values other than whole numbers from 0 to 2^63 - 1"
+        raise corrupt(problem, found=item[2:])
     if len(shape) != len(strides) or len(shape) > MAX_DIMENSIONS:
         raise corrupt("The tensor's dimensions and strides do not match", found=item[2:4])
     width = BITS[dtype] // 8
     if math.prod(max(n, 1) for n in shape) * width > MAX_COUNT:
-        raise corrupt("The shape overflows 64-bit sizes", found=shape)
+        raise corrupt("The shape is too large for 64-bit sizes", found=shape)
     count = math.prod(shape)
     # Elements from the tensor's first to its last in the file, inclusive.
     span = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) if count else 0
     begin = start + first * width
     if not start <= stop <= seen.size or begin + span * width > stop:
         raise corrupt(
-            "The tensor reaches beyond its storage or the file",
-            f"{span * width} bytes from byte {begin} on",
-            f"its storage ends at byte {stop}, the file at {seen.size}",
+            "The tensor extends beyond its storage or beyond the file",
+            f"{span * width} bytes, starting at byte {begin}",
+            f"the storage ends at byte {stop}, and the file ends at byte {seen.size}",
         )
     if span < count:
         raise UnsupportedCheckpointError(
-            "The tensor's elements share numbers in the file, as expand makes them",
+            "Elements of the tensor share the same numbers in the file, as after a call to expand()",
             file=path,
             tensor=name,
             expected=f"{count} numbers",
             found=f"{span} numbers",
-            advice="Call contiguous() on the tensor before it is saved",
+            advice="Call contiguous() on the tensor before saving it",
         )
     if _is_contiguous(shape, strides):
         return TensorEntry(name, dtype, tuple(shape), path, begin, begin + count * width, seen)

@@ -81,7 +81,7 @@ def parse(path: str) -> dict[str, object]:
             content = read_archive(archive, file)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError) as error:
         raise CorruptCheckpointError(
-            "The PyTorch file's ZIP archive cannot be read; usually it is cut short",
+            "The PyTorch file's ZIP archive cannot be read; usually this means that the file is truncated",
             found=str(error),
             advice=DOWNLOAD_AGAIN,
         ) from error
@@ -102,22 +102,24 @@ def read_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> Archive:
         )
     # A second archive may be hidden there for readers that look for the beginning elsewhere.
     if archive.comment or min((entry.header_offset for entry in entries), default=-1) != 0 or leads_astray(file):
-        raise CorruptCheckpointError("There is other data before or after the archive", expected="only a PyTorch file")
+        raise CorruptCheckpointError(
+            "The file contains other data before or after the archive", expected="only a PyTorch file"
+        )
     inside = named_entries(entries)
     require_pytorch(inside)
     for name, entry in inside.items():
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
             raise UnsupportedCheckpointError(
-                "The archive's entries are compressed or encrypted, which torch.save never does",
+                "The archive's entries are compressed or encrypted, but torch.save writes neither",
                 expected="stored entries",
                 found=f"{printable(name, 80)}, {entry.file_size} bytes packed into {entry.compress_size}",
-                advice="If you trust its source, load it with torch and save it again with torch.save",
+                advice="If you trust the source of the file, load it with torch and save it again with torch.save",
             )
         if entry.compress_size != entry.file_size:
-            raise CorruptCheckpointError(f"The archive's entry {printable(name, 80)} has two sizes")
+            raise CorruptCheckpointError(f"The archive's entry {printable(name, 80)} has two different sizes")
     if inside["data.pkl"].file_size > _MAX_PICKLE_BYTES:
         raise CorruptCheckpointError(
-            "The pickle in the archive is larger than any real one",
+            "The pickle in the archive is implausibly large",
             expected=f"at most {_MAX_PICKLE_BYTES} bytes",
             found=f"{inside['data.pkl'].file_size} bytes",
         )
@@ -152,7 +154,7 @@ def named_entries(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
         pieces = name.split("/")
         if entry.orig_filename != name or "\\" in name or not name.isprintable() or {"", ".", ".."} & set(pieces):
             raise CorruptCheckpointError(
-                "The archive holds an entry whose name leads out of it, or is not a valid name",
+                "The archive contains an entry whose name is invalid or leads out of the archive",
                 found=entry.orig_filename,
                 advice="Do not unpack this file: it was made to overwrite other files",
             )
@@ -161,10 +163,12 @@ def named_entries(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
                 "The file is a ZIP archive that PyTorch did not write",
                 expected="one folder with data.pkl and the weights",
                 found=name,
-                advice="Unpack it, and give the folder with the model's files",
+                advice="Unpack the archive, and choose the folder with the model's files",
             )
         if name.lower() in folded:
-            raise CorruptCheckpointError("The archive holds one name twice", found=name, expected="every name once")
+            raise CorruptCheckpointError(
+                "The archive contains a name twice", found=name, expected="every name only once"
+            )
         folded.add(name.lower())
         inside["/".join(pieces[1:])] = entry
     return inside
@@ -176,14 +180,15 @@ def require_pytorch(inside: Mapping[str, zipfile.ZipInfo]) -> None:
             "The file is a TorchScript program, which contains code",
             expected="weights saved with torch.save",
             found="constants.pkl or code/",
-            advice="It was not loaded. If you trust its source: torch.save(torch.jit.load(file).state_dict(), new)",
+            advice="The file was not loaded. If you trust its source, run "
+            "torch.save(torch.jit.load(file).state_dict(), new)",
         )
     if "data.pkl" not in inside:
         raise NotACheckpointError(
             "The file is a ZIP archive that PyTorch did not write",
             expected="an entry data.pkl",
             found=", ".join(printable(name, 40) for name in list(inside)[:8]) or "an empty archive",
-            advice="Unpack it, and give the folder with the model's files",
+            advice="Unpack the archive, and choose the folder with the model's files",
         )
 
 
@@ -193,10 +198,10 @@ def require_little_endian(archive: zipfile.ZipFile, inside: Mapping[str, zipfile
     order = b"little" if entry is None else archive.read(entry) if entry.file_size <= 16 else b"?"
     if order == b"big":
         raise UnsupportedCheckpointError(
-            "The file was written by a big-endian machine",
+            "The file was written on a big-endian machine",
             expected="little-endian numbers",
             found="big-endian numbers",
-            advice="Load it with torch on a common machine and save it again with torch.save",
+            advice="Load the file with torch on a little-endian machine, and save it again with torch.save",
         )
     if order != b"little":
         raise CorruptCheckpointError(
@@ -214,9 +219,9 @@ def place_of(entry: zipfile.ZipInfo, file: IO[bytes], data_stop: int) -> tuple[i
     stop = start + entry.file_size
     if not header.startswith(b"PK\x03\x04") or file.read(name_length) != name or stop > data_stop:
         raise CorruptCheckpointError(
-            "The archive's list of entries does not fit its content",
+            "The archive's list of entries does not match its content",
             expected=f"{printable(entry.filename, 80)} at byte {entry.header_offset}, {entry.file_size} bytes long",
-            found="something else there" if stop <= data_stop else f"only {data_stop} bytes of content",
+            found="something else at this position" if stop <= data_stop else f"only {data_stop} bytes of content",
             advice=DOWNLOAD_AGAIN,
         )
     return start, stop
@@ -227,10 +232,10 @@ def unpickled(content: Archive) -> tuple[Any, dict[int, str]]:
     # Of the few calls that torch allows in a pickle, this one allocates memory of a stated size; weights need none.
     if _BUFFER in content.pickle:
         raise UnsupportedCheckpointError(
-            "The file holds objects other than tensors",
-            expected="a mapping of names to tensors, as torch.save(model.state_dict(), file) writes it",
+            "The file contains objects other than tensors",
+            expected="a mapping from names to tensors, as torch.save(model.state_dict(), file) writes it",
             found="bytearray",
-            advice="It was not loaded. " + SAVE_ADVICE,
+            advice="The file was not loaded. " + SAVE_ADVICE,
         )
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as stand_in:
@@ -248,14 +253,14 @@ def unpickled(content: Archive) -> tuple[Any, dict[int, str]]:
         text = str(error)
         foreign = re.search(r"GLOBAL (\S+) w", text)  # "was not an allowed global", "whose module is blocked"
         raise UnsupportedCheckpointError(
-            "The file holds objects other than tensors, and loading them can run code",
-            expected="a mapping of names to tensors, as torch.save(model.state_dict(), file) writes it",
+            "The file contains objects other than tensors, and loading them can run code",
+            expected="a mapping from names to tensors, as torch.save(model.state_dict(), file) writes it",
             found=foreign[1] if foreign is not None else printable(text.split("\n\n")[-1].strip()),
-            advice="It was not loaded. " + SAVE_ADVICE,
+            advice="The file was not loaded. " + SAVE_ADVICE,
         ) from error
     except NotImplementedError as error:  # from the device "meta", for torch's quantised tensors
         raise UnsupportedCheckpointError(
-            "The file holds tensors of an unsupported kind",
+            "The file contains tensors of an unsupported type",
             expected="plain numbers",
             found=printable(str(error), 120),
             advice="Dequantise the model and save it as float32, float16 or bfloat16",
@@ -266,8 +271,8 @@ def named_tensors(loaded: Any) -> tuple[dict[str, torch.Tensor], str | None, int
     """The tensors by name, the key that they were found under, and the number of other objects."""
     if not isinstance(loaded, Mapping):
         raise UnsupportedCheckpointError(
-            "The file does not hold named tensors",
-            expected="a mapping of names to tensors",
+            "The file does not contain named tensors",
+            expected="a mapping from names to tensors",
             found=type(loaded).__name__,
             advice="Save the model's weights with torch.save(model.state_dict(), file)",
         )
@@ -280,10 +285,10 @@ def named_tensors(loaded: Any) -> tuple[dict[str, torch.Tensor], str | None, int
             others = len(place) - len(tensors) + (0 if under is None else len(loaded) - 1)
             return tensors, under, others
     raise UnsupportedCheckpointError(
-        "The file holds no tensor where a model's weights would be",
-        expected="tensors by their names, or one level down under " + ", ".join(_UNDER),
+        "The file contains no tensors where a model's weights are expected",
+        expected="tensors under their names, or one level down under " + ", ".join(_UNDER),
         found=", ".join(printable(str(name), 40) for name in list(loaded)[:8]) or "an empty mapping",
-        advice="If it is a trainer's state, give the model's weights instead, or save them with torch.save",
+        advice="If the file contains a trainer's state, choose the model's weights, or save them with torch.save",
     )
 
 
@@ -297,7 +302,7 @@ def described_tensor(
     offset = getattr(storage, "_checkpoint_offset", None)
     if storage is None or offset is None or offset not in keys or tensor.dtype not in _NAMES:
         raise UnsupportedCheckpointError(
-            "A tensor is of an unsupported kind",
+            "A tensor has an unsupported type",
             tensor=name,
             expected="plain, dense numbers",
             found=f"{tensor.layout}, {tensor.dtype}",
@@ -306,7 +311,7 @@ def described_tensor(
     start, stop = storages[keys[offset]]
     if storage.nbytes() != stop - start:
         raise CorruptCheckpointError(
-            "A tensor's storage differs in size between the archive and the pickle",
+            "The size of a tensor's storage differs between the archive and the pickle",
             tensor=name,
             expected=f"{storage.nbytes()} bytes",
             found=f"{stop - start} bytes",

@@ -112,11 +112,11 @@ def assembled(tensors: Mapping[str, Tensor], config: ConfigJson) -> Assembled:
         kind, answer = answer.dtype, _turned(answer) if name.endswith(crosswise) else answer
         taken = any(result.get(piece) is not tensors[piece] for piece in pieces)
         if name in tensors and name not in pieces:
-            found.unread[f"{kind} next to other tensors of the same weight"] += 1
+            found.unread[f"{kind}, next to other tensors for the same weight"] += 1
             if not taken and PREFIX + name not in tensors:
                 result[PREFIX + name] = replace(answer, name=PREFIX + name)
         elif taken:
-            found.unread[f"{kind} next to other tensors of the same weight"] += 1
+            found.unread[f"{kind}, next to other tensors for the same weight"] += 1
         else:
             if not refusing:
                 found.known[kind] += 1
@@ -214,32 +214,31 @@ class _Found:
         self.refused: dict[str, CheckpointError] = {}
 
     def notes(self, settings: Settings) -> Iterator[str]:
-        yield from (f"{_weights(n)} stored as {kind}; computed when read." for kind, n in sorted(self.known.items()))
+        yield from (f"{_weights(n)} stored as {kind} and decoded when read." for kind, n in sorted(self.known.items()))
         for kind, n in sorted(self.unread.items()):
-            done = "read as the numbers they are" if kind == bitsandbytes.NO_CODES else "not read"
-            yield f"{_weights(n)} stored as {kind}; {done}."
+            done = "read as plain numbers" if kind == bitsandbytes.NO_CODES else "not read"
+            yield f"{_weights(n)} stored as {kind}. Such weights are {done}."
         for weight, piece in self.unusual[:1]:
-            more = f", and so have {len(self.unusual) - 1} more" if len(self.unusual) > 1 else ""
+            more = f"; number of other such weights: {len(self.unusual) - 1}" if len(self.unusual) > 1 else ""
             yield (
                 f"The quantised weight {printable(weight, 80)} has a piece with an unknown meaning, "
-                f"{printable(piece, 80)}{more}. These weights are not read; an embedding is read without the piece."
+                f"{printable(piece, 80)}{more}. Such weights are not read; an embedding is read without the piece."
             )
         for weight, error in list(self.refused.items())[:1]:
             count = len(self.refused)
             yield (
-                f"{_weights(count)} stored in pieces that contradict each other, {printable(weight, 80)} "
-                f"{'is one' if count > 1 else 'it is'}: {error.problem[0].lower()}{error.problem[1:]}; not read."
+                f"{_weights(count)} stored in pieces that contradict each other. Such weights are not read. The "
+                f"problem with {printable(weight, 80)}: {error.problem[0].lower()}{error.problem[1:]}."
             )
         if isinstance(settings.get("transform_config"), Mapping):
             yield (
-                "The config says that inputs are transformed while the model runs (transform_config), which the "
-                "weights do not show. The values computed from layer 0's q and k may differ from the model's."
+                "The config says that inputs are transformed while the model runs (transform_config). The weights do "
+                "not show this, so the values computed from layer 0's q and k may differ from the model's."
             )
         if settings.sections and not (self.known or self.unread or self.unusual or self.refused):
-            method = printable(settings.method, 40) or "a method that it does not name"
+            method = printable(settings.method, 40) or "an unnamed method"
             yield (
-                f"The config says that weights are quantised by {method}, but no weight is in a known quantisation "
-                "format."
+                f"The config says that weights are quantised by {method}, but no weight is in a known quantised format."
             )
 
 

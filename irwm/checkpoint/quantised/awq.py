@@ -50,8 +50,8 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     require(zeros, "zeros", shape=(groups, across))
     settings.bits()
     if inputs % groups or (settings.group_size() or inputs // groups) != inputs // groups:
-        problem = "The groups of a quantised weight do not fit its codes"
-        expected = f"groups of {settings.group_size() or 'one size'} among {inputs} inputs"
+        problem = "The groups of a quantised weight do not match its codes"
+        expected = f"groups of {settings.group_size() or 'equal size'} for {inputs} inputs"
         raise contradiction(scales, problem, expected, f"{groups} groups")
     stored = {"codes": codes, "zeros": zeros, "scales": scales}
     decode = partial(_decoded, out)

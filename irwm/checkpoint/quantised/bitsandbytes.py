@@ -39,7 +39,7 @@ MAX_STATE_BYTES = 4096
 BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 STATE = "bitsandbytes__"
 # The note on a tensor that does not hold 4-bit codes although the text stored with it says so.
-NO_CODES = "plain numbers next to a text that calls them 4-bit codes"
+NO_CODES = "plain numbers next to a description that calls them 4-bit codes"
 # QLoRA's appendix E: quantiles of the normal distribution with a 0, scaled to [-1, 1].
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
@@ -64,9 +64,9 @@ def rows(name: str, parts: Parts, settings: Settings) -> Answer:
     stored = {"codes": codes, "scales": replace(largest, shape=(codes.shape[0], 1))}
     order = parts.get("weight_format")
     if order is not None:
-        require(order, "a description of its order", ("U8",))
+        require(order, "order values", ("U8",))
         if math.prod(order.shape) != 1:
-            require(order, "a description of its order", shape=())
+            require(order, "order values", shape=())
         stored["order"] = order
     decode, by_rows = partial(_decoded_rows, order), frozenset({"codes", "scales"})
     return PackedTensor(name, "bitsandbytes, 8 bits", codes.shape, stored, by_rows, decode, parameters_of())
@@ -76,7 +76,7 @@ def _decoded_rows(order: TensorEntry | None, values: Mapping[str, torch.Tensor])
     """(n, in) float32."""
     if order is not None and int(values["order"]) != 0:
         raise UnsupportedCheckpointError(
-            "The 8-bit weight is stored in the order of one GPU's cores and not row by row",
+            "The 8-bit weight is stored in an order for a certain type of GPU, not row by row",
             file=order.file,
             tensor=order.name,
             expected="0",
@@ -109,7 +109,7 @@ def blocks(name: str, parts: Parts, settings: Settings) -> Answer:
     count = math.prod(state.shape)
     packed, largest = parts[""], parts["absmax"]
     if packed.nbytes != (count + 1) // 2:
-        problem = "The codes of a quantised weight do not fit its stated shape"
+        problem = "The codes of a quantised weight do not match its stated shape"
         raise contradiction(packed, problem, f"{(count + 1) // 2} bytes", f"{packed.nbytes} bytes")
     number = math.ceil(count / state.block)
     # The dtype may be different (sharded training needs floats), but they are bytes.
@@ -165,10 +165,10 @@ def _state(entry: TensorEntry, kind: str) -> _State:
     Raises:
         CorruptCheckpointError: it is not a valid description of a state.
     """
-    require(entry, "a description of its state", ("U8",))
+    require(entry, "state bytes", ("U8",))
     if entry.nbytes > MAX_STATE_BYTES or kind not in _TABLES:
         problem = "The state of a quantised weight is not in bitsandbytes' format"
-        raise contradiction(entry, problem, f"nf4 or fp4, in at most {MAX_STATE_BYTES} bytes", f"{entry.nbytes} bytes")
+        raise contradiction(entry, problem, f"nf4 or fp4 in at most {MAX_STATE_BYTES} bytes", f"{entry.nbytes} bytes")
     found = parse_json(read_tensor(entry).numpy().tobytes(), entry.file, "state of a quantised weight", strict=False)
     if not isinstance(found, dict):
         raise contradiction(entry, "The state of a quantised weight is not a JSON object", "an object", shown(found))

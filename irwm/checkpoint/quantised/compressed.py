@@ -40,7 +40,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
         return None
     packed = parts["weight_packed"]
     if len(packed.shape) != 2:
-        return "compressed-tensors of several matrices in one"
+        return "compressed-tensors with several matrices in one tensor"
     codes = words(packed, "codes")
     out, inputs = _shape(parts["weight_shape"], codes)
     fitting = [bits for bits in range(1, MOST_BITS + 1) if math.ceil(inputs * bits / 32) == codes.shape[1]]
@@ -65,7 +65,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     if order is not None:
         stored["groups"] = require(order, "group numbers", ("I32", "I64"), (inputs,))
     elif inputs % scales.shape[1]:
-        problem = "The groups of a quantised weight do not fit its codes"
+        problem = "The groups of a quantised weight do not match its codes"
         raise contradiction(scales, problem, f"a number that divides {inputs}", f"{scales.shape[1]} groups")
     decode = partial(_decoded, order, bits, inputs)
     kind, parameters = f"compressed-tensors, {bits} bits", parameters_of(bits=bits)
@@ -78,11 +78,11 @@ def _shape(entry: TensorEntry, codes: TensorEntry) -> tuple[int, int]:
     Raises:
         CorruptCheckpointError: not two numbers, or numbers that do not fit the codes.
     """
-    require(entry, "two numbers for the shape", ("I64", "I32"), (2,))
+    require(entry, "shape values", ("I64", "I32"), (2,))
     out, inputs = read_tensor(entry).tolist()
     if out != codes.shape[0] or not codes.shape[1] <= inputs <= 32 * codes.shape[1]:
-        problem = "The stated shape of a quantised weight does not fit its codes"
-        raise contradiction(entry, problem, f"({codes.shape[0]}, 4 to 32 a word)", f"({out}, {inputs})")
+        problem = "The stated shape of a quantised weight does not match its codes"
+        raise contradiction(entry, problem, f"({codes.shape[0]}, 4 to 32 per word)", f"({out}, {inputs})")
     return out, inputs
 
 

@@ -57,7 +57,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     if codes.shape[1] != out:
         return None
     if _of_embedding(name):
-        return "GPTQ of an embedding"  # packed along the tokens, so a row cannot be read without all others
+        return "a GPTQ embedding"  # packed along the tokens, so a row cannot be read without all others
     settings = settings.within(name)
     stated, size = settings.bits(), settings.group_size()
     order = parts.get("g_idx")
@@ -68,8 +68,8 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
         and (order is None or len(order.shape) != 1 or codes.shape[0] == math.ceil(order.shape[0] * bits / 32))
     ]
     if not fitting:
-        expected = f"{out} zeros of {', '.join(map(str, BITS))} bits in a row of words, as many bits as a code"
-        raise contradiction(zeros, "The zeros of a quantised weight do not fit its codes", expected, str(zeros.shape))
+        expected = f"{out} zeros per row, each with as many bits as a code ({', '.join(map(str, BITS))})"
+        raise contradiction(zeros, "The zeros of a quantised weight do not match its codes", expected, str(zeros.shape))
     bits = stated if stated in fitting else fitting[0]
     require(zeros, "zeros", shape=(groups, zeros.shape[1]))
     stored = {"codes": codes, "zeros": zeros, "scales": scales}
@@ -80,8 +80,8 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     else:
         inputs = codes.shape[0] * 32 // bits
         if groups != math.ceil(inputs / (size or math.ceil(inputs / groups))):
-            problem = "The groups of a quantised weight do not fit the config's group_size"
-            raise contradiction(scales, problem, f"groups of {size} among {inputs} inputs", f"{groups} groups")
+            problem = "The groups of a quantised weight do not match the config's group_size"
+            raise contradiction(scales, problem, f"groups of {size} for {inputs} inputs", f"{groups} groups")
     missing = 0 if _zeros_are_whole(settings) else 1
     decode = partial(_decoded, order, bits, (out, inputs), missing, size)
     parameters = parameters_of(bits=bits, missing=missing, size=size)

@@ -51,7 +51,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
             return None
         return PackedTensor(name, "FP8", codes.shape, {"codes": codes}, frozenset({"codes"}), _plain, parameters_of())
     if len(codes.shape) != 2:
-        return f"{kind} with scales, of several matrices in one"
+        return f"{kind} with scales and several matrices in one tensor"
     require(codes, "codes", matrix=True)
     scales = grid(entry, codes.shape)
     require(scales, "scales", (*FLOATS, "U8"))
@@ -85,8 +85,10 @@ def grid(entry: TensorEntry, shape: tuple[int, ...]) -> TensorEntry:
         return replace(entry, shape=(shape[0], 1))
     if len(entry.shape) == 2 and all(1 <= cells <= size for cells, size in zip(entry.shape, shape, strict=True)):
         return entry
-    problem = "The scales of a quantised weight do not fit its codes"
-    raise contradiction(entry, problem, f"one for all of {shape}, for each row, or for each block", str(entry.shape))
+    problem = "The scales of a quantised weight do not match its codes"
+    raise contradiction(
+        entry, problem, f"one scale for all of {shape}, for each row or for each block", str(entry.shape)
+    )
 
 
 def exponentiated(exponents: torch.Tensor) -> torch.Tensor:
@@ -101,8 +103,8 @@ def _block(entry: TensorEntry, size: int, cells: int, stated: int) -> int:
             return block
     if size % cells == 0:
         return size // cells
-    problem = "The scales of a quantised weight do not fit its codes"
-    raise contradiction(entry, problem, f"a number of blocks that {size} rows or columns divide into", str(cells))
+    problem = "The scales of a quantised weight do not match its codes"
+    raise contradiction(entry, problem, f"a number of blocks that divides {size} rows or columns", str(cells))
 
 
 def _plain(values: Mapping[str, torch.Tensor]) -> torch.Tensor:

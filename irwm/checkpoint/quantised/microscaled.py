@@ -70,7 +70,7 @@ def _weight(name: str, stored: dict[str, TensorEntry], bits: int, *, divide: boo
     out, inputs = codes.shape[0], codes.shape[1] * 8 // bits
     mx = scales.dtype in EXPONENTS
     if inputs % (MX_RUN if mx else NV_RUN):
-        problem = "The codes of a quantised weight do not divide into runs"
+        problem = "The codes of a quantised weight cannot be divided into runs"
         raise contradiction(codes, problem, f"a multiple of {MX_RUN if mx else NV_RUN} columns", f"{inputs} columns")
     require(scales, "scales", shape=(out, inputs // (MX_RUN if mx else NV_RUN)))
     stored = {**stored, "scales": replace(scales, dtype="U8") if mx else scales}

@@ -46,8 +46,8 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     width = 32 * codes.shape[1]
     bits = width // (size * scales.shape[1])
     if width % (size * scales.shape[1]) or bits not in BITS:
-        problem = "The scales of a quantised weight do not fit its codes"
-        expected = f"groups of {size} columns of {stated or 'a few'} bits"
+        problem = "The scales of a quantised weight do not match its codes"
+        expected = f"groups of {size} columns with {stated or 'a few'} bits each"
         raise contradiction(scales, problem, expected, f"{scales.shape[1]} groups in {codes.shape[1]} words")
     shape = (codes.shape[0], size * scales.shape[1])
     stored = {"codes": codes, "scales": scales, "biases": offsets}

@@ -55,7 +55,7 @@ def require(
     if matrix and (len(entry.shape) != 2 or min(entry.shape) < 1):
         raise contradiction(entry, f"{subject} are not a matrix", "two dimensions", str(entry.shape))
     if shape is not None and entry.shape != shape:
-        raise contradiction(entry, f"{subject} do not fit its other pieces", str(shape), str(entry.shape))
+        raise contradiction(entry, f"{subject} do not match its other pieces", str(shape), str(entry.shape))
     return entry
 
 
@@ -63,7 +63,7 @@ def require_groups(entry: TensorEntry, numbers: torch.Tensor, groups: int) -> No
     """CorruptCheckpointError if one of the columns' group numbers is not from 0 to `groups` - 1."""
     low, high = int(numbers.min()), int(numbers.max())
     if low < 0 or high >= groups:
-        problem = "A group number of a quantised weight is out of range"
+        problem = "A group number in a quantised weight is out of range"
         raise contradiction(entry, problem, f"0 to {groups - 1}", str(low if low < 0 else high))
 
 

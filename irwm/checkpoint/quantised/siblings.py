@@ -41,7 +41,7 @@ def with_factors(weight: PackedTensor, parts: Parts, settings: Settings) -> Pack
     factors = parts.get(COLUMN_FACTORS)
     if factors is None or settings.method != "modelopt" or len(weight.shape) != 2 or _is_embedding(weight.name):
         return weight
-    role = "factors of the columns"
+    role = "column factors"
     require(factors, role, FLOATS, weight.shape[1:])
     stored = {_WITHIN + name: entry for name, entry in weight.stored.items()} | {COLUMN_FACTORS: factors}
     return replace(

@@ -69,9 +69,9 @@ def parse(text: str) -> Address:
         raise _unusable(text)
     if parts.username is not None or parts.password is not None:
         raise ParameterError(
-            "An address must not contain a user name or a password, since reports print it",
+            "An address must not contain a user name or a password, because addresses are printed in reports",
             found=f"{scheme}://…@{parts.hostname}",
-            advice="Give a signed address, or store the credentials where the server's own tools look for them",
+            advice="Use a signed address, or store the credentials where the server's own tools look for them",
         )
     path = parts.path if scheme in WEB else unquote(parts.path).strip("/")
     shown = f"{scheme}://{parts.netloc}{parts.path}"

@@ -99,7 +99,7 @@ class _Stream(io.RawIOBase):
     def readinto(self, target: memoryview) -> int:  # type: ignore[override]
         self._taken += len(target)
         if self._taken > _MOST_LISTED:
-            raise ValueError("its list of entries is larger than any real one")
+            raise ValueError("the archive's list of entries is implausibly large")
         count = self._mirror.read(self._name, self._at, memoryview(target))
         self._at += count
         return count

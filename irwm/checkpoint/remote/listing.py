@@ -109,10 +109,10 @@ def listing_of(address: Address) -> Listing:
 
 def too_many(address: str) -> RemoteError:
     return RemoteError(
-        "There are more files on the server than in any model",
+        "There are too many files on the server",
         file=address,
         expected=f"at most {MOST_FILES}",
-        advice="Give the address of one weight file",
+        advice="Use the address of a single weight file",
     )
 
 
@@ -121,9 +121,7 @@ def _require_plain(address: Address, file: RemoteFile) -> None:
     parts = file.name.split("/")
     plain = file.name.isprintable() and "\\" not in file.name and ":" not in file.name and len(file.name) < 1024
     if not plain or {"", ".", ".."} & set(parts) or max(map(len, parts)) > 200:
-        raise RemoteError(
-            "A file on the server has an unusable name", file=address.text, found=printable(file.name, 80)
-        )
+        raise RemoteError("A file on the server has an invalid name", file=address.text, found=printable(file.name, 80))
     if not 0 <= file.size <= MOST_BYTES:
         raise RemoteError("A file on the server has an impossible size", file=file.name, found=f"{file.size} bytes")
 
@@ -197,7 +195,7 @@ def _next_to_weights() -> tuple[str, ...]:
 
 def _present(address: Address, name: str, file: RemoteFile | None) -> RemoteFile:
     if file is None:
-        raise RemoteError("A shard that the index lists is not on the server", file=address.text, found=printable(name))
+        raise RemoteError("A shard listed in the index is not on the server", file=address.text, found=printable(name))
     return file
 
 
@@ -209,10 +207,10 @@ def _of_index(address: Address, content: bytes) -> list[str]:
         names = set(parsed(content, address.text)["weight_map"].values())
     except (TypeError, KeyError, AttributeError) as error:
         raise RemoteError(
-            "The index on the server is not one of shards", file=address.text, found=str(error)
+            "The index on the server is not a shard index", file=address.text, found=str(error)
         ) from error
     if len(names) > MOST_SHARDS or not all(isinstance(name, str) and "/" not in name for name in names):
-        raise RemoteError("The index on the server has unusable names", file=address.text)
+        raise RemoteError("The index on the server contains invalid names", file=address.text)
     return sorted(names)
 
 
@@ -268,4 +266,6 @@ def _page(address: Address, page: Any) -> Iterator[tuple[str, int, str, str]]:
                 sha256 = str(large.get("oid", ""))
                 yield str(each["path"]), int(large.get("size", each["size"])), sha256 or str(each["oid"]), sha256
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
-        raise RemoteError("The hub's list of files is not understood", file=address.text, found=str(error)) from error
+        raise RemoteError(
+            "The hub's list of files cannot be interpreted", file=address.text, found=str(error)
+        ) from error

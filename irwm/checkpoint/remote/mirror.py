@@ -139,14 +139,14 @@ class Mirror:
                 raise RemoteError(
                     "Another process has been reading the same files for a long time",
                     file=self.folder,
-                    advice="Wait until it is done, or stop it",
+                    advice="Wait until that process has finished, or stop it",
                 ) from error
             except OSError as error:
                 raise RemoteError(
-                    "The local copy of a server's file cannot be written",
+                    "The local copy of a file from a server cannot be written",
                     file=self.folder,
                     found=error.strerror,
-                    advice="Make room on this disk, or set XDG_CACHE_HOME to a folder on another one",
+                    advice="Free some space on this disk, or set XDG_CACHE_HOME to a folder on another disk",
                 ) from error
 
     def _fetch_all(self, file: RemoteFile, missing: Sequence[Range]) -> None:
@@ -168,11 +168,11 @@ class Mirror:
         free = shutil.disk_usage(self.folder).free - _RESERVE
         if used + wanted > MOST_OF_ONE or wanted > free:
             raise RemoteError(
-                "More bytes would be read from the server than there is room for",
+                "There is not enough space for the data from the server",
                 file=file.name,
                 expected=f"at most {min(MOST_OF_ONE - used, max(0, free))} more bytes",
                 found=f"{wanted} bytes",
-                advice="Make room on this disk, or download the files and give their path",
+                advice="Free some space on this disk, or download the files and use their path",
             )
 
     def _file(self, name: str) -> RemoteFile:
@@ -324,7 +324,9 @@ def _shared(folder: Path, inode: int, made_ns: int) -> Mirror:
 
 def removed(folder: Path) -> RemoteError:
     return RemoteError(
-        "The local copy of a server's files was removed", file=folder, advice="Give the address again to read them"
+        "The local copy of the files from a server was removed",
+        file=folder,
+        advice="Enter the address again to read the files again",
     )
 
 
@@ -347,7 +349,7 @@ def made(listing: Listing, root: Path | None = None) -> Mirror:
             os.utime(folder / LISTING)
     except OSError as error:
         raise RemoteError(
-            "The local folder for files from a server cannot be written", file=folder, found=error.strerror
+            "The local folder for files from a server is not writable", file=folder, found=error.strerror
         ) from error
     return opened(folder)
 

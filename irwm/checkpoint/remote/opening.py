@@ -9,7 +9,9 @@ from irwm.checkpoint.remote.listing import listing_of
 from irwm.checkpoint.remote.mirror import made, mirror_of
 from irwm.errors import path_from
 
-UNVERSIONED = "The server states no versions of its files, so a change of one while it was read cannot be noticed."
+UNVERSIONED = (
+    "The server provides no versions of its files, so a change to a file while it was being read cannot be detected."
+)
 
 
 def local_path(path: str | Path) -> Path:

@@ -30,11 +30,11 @@ def require_allowed(server: str, what: str) -> None:
         if asked == each or ("://" not in asked + each and asked.endswith(f".{each}")):
             return
     raise RemoteError(
-        "Files on this server may not be read",
+        "Reading files from this server is not allowed",
         file=what,
         expected=", ".join(allowed.split()) or None,
         found=printable(server, 120),
-        advice=f"Add it on the page Settings or to {ALLOWED}, or download the files",
+        advice=f"Add the server on the Settings page or to {ALLOWED}, or download the files",
     )
 
 

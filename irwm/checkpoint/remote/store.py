@@ -27,7 +27,7 @@ def file_system(scheme: str) -> Any:
     except ImportError as error:
         package = _PACKAGES.get(scheme, scheme)
         raise RemoteError(
-            f"The package {package} is needed for {scheme}:// addresses", advice=f"Install it: pip install {package}"
+            f"The package {package} is needed for {scheme}:// addresses", advice=f"Run: pip install {package}"
         ) from error
 
 
@@ -37,10 +37,10 @@ def store_errors(what: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise RemoteError("There is no such object in the store", file=what, advice="Check the address") from error
+        raise RemoteError("The store contains no such object", file=what, advice="Check the address") from error
     except PermissionError as error:
         raise RemoteError(
-            "The store refuses access", file=what, found=printable(str(error), 200), advice="Check the credentials"
+            "The store denied access", file=what, found=printable(str(error), 200), advice="Check the credentials"
         ) from error
     except (OSError, ValueError) as error:
         raise RemoteError(
@@ -69,7 +69,7 @@ def pieces(scheme: str, file: RemoteFile, start: int, stop: int) -> Iterator[byt
             content = bytes(system.cat_file(file.url, start=begin, end=end))
         if len(content) != end - begin:
             raise RemoteError(
-                "The store sent another number of bytes",
+                "The store sent the wrong number of bytes",
                 file=file.name,
                 expected=f"{end - begin}",
                 found=f"{len(content)}",
@@ -83,5 +83,5 @@ def _require_unchanged(system: Any, file: RemoteFile) -> None:
         system.invalidate_cache(file.url)
         now = system.info(file.url)
     if int(now["size"]) != file.size or mark_of(now) != file.etag:
-        advice = "Give the address again to read the new version"
+        advice = "Enter the address again to read the new version"
         raise RemoteError("The object changed after it was listed", file=file.name, advice=advice)

@@ -43,13 +43,13 @@ MOST_SKIPPED = 64 << 20
 # The longest number of bytes in a header: 2^63 has 19 digits.
 _DIGITS = 19
 _REFUSALS = {
-    401: ("The server wants a login", "Log in with `hf auth login`, or give a signed address"),
-    403: ("The server refuses access", "Ask its owner for access; a signed address may have expired"),
+    401: ("The server requires a login", "Log in with `hf auth login`, or use a signed address"),
+    403: ("The server denied access", "Ask the owner of the files for access; a signed address may have expired"),
     404: ("There is no such file on the server", "Check the address"),
     410: ("The file was removed from the server", "Look for another copy"),
-    416: ("The file on the server is shorter than before", "Give the address again to read the new version"),
+    416: ("The file on the server is shorter than before", "Enter the address again to read the new version"),
     429: ("The server limits the rate of requests", "Try again later"),
-    451: ("The server may not deliver the file, for legal reasons", "Look for another copy"),
+    451: ("The server is not allowed to provide the file for legal reasons", "Look for another copy"),
 }
 
 
@@ -62,7 +62,7 @@ class RefusedError(RemoteError):
 
     def __init__(self, answer: httpx2.Response, what: str) -> None:
         self.status = answer.status_code
-        problem, advice = _REFUSALS.get(self.status, ("The server reports an error", "Try again later"))
+        problem, advice = _REFUSALS.get(self.status, ("The server reported an error", "Try again later"))
         super().__init__(problem, file=what, found=f"status {self.status} from {answer.url.host}", advice=advice)
 
     @property
@@ -110,7 +110,7 @@ def parsed(content: bytes, what: str) -> Any:
         RemoteError: it is not JSON, or would take far more memory than its bytes.
     """
     try:
-        require_bounded(content, Path(what), "answer of the server")
+        require_bounded(content, Path(what), "answer from the server")
         return json.loads(content)
     except (ValueError, RecursionError, CheckpointError) as error:
         raise RemoteError("The server's answer is not JSON", file=what, found=printable(str(error), 80)) from error
@@ -188,7 +188,7 @@ def _host(url: str, what: str) -> str:
 
 
 def _unusable(url: str, what: str) -> RemoteError:
-    return RemoteError("The server gives an unusable address", file=what, found=printable(url, 120))
+    return RemoteError("The server returned an unusable address", file=what, found=printable(url, 120))
 
 
 @lru_cache(maxsize=1)  # connections are kept open between requests
@@ -218,7 +218,7 @@ def _redirected(url: str, place: str, what: str, count: int) -> str:
         raise RemoteError("The server redirects too often", file=what, expected=f"at most {_MOST_REDIRECTS} times")
     if scheme not in ("http", "https") or (scheme == "http" and urlsplit(url).scheme == "https"):
         host = printable(urlsplit(found).netloc, 80)
-        raise RemoteError("The server redirects to an address without encryption", file=what, found=host)
+        raise RemoteError("The server redirects to an unencrypted address", file=what, found=host)
     return found
 
 
@@ -239,18 +239,18 @@ def _asked_wait(answer: httpx2.Response, what: str) -> float:
         raise RemoteError(
             "The server limits the rate of requests",
             file=what,
-            found=f"it asks to wait {seconds:.0f} seconds",
-            advice="Try again after this time; what was read is kept",
+            found=f"a wait of {seconds:.0f} seconds is required",
+            advice="Try again after this time; the data read so far is kept",
         )
     return seconds
 
 
 def _unreachable(what: str, error: Exception) -> RemoteError:
     return RemoteError(
-        "The server could not be reached, or the connection broke repeatedly",
+        "The server could not be reached, or the connection failed repeatedly",
         file=what,
         found=printable(str(error) or type(error).__name__, 200),
-        advice="Check the network and try again; what was read is kept",
+        advice="Check the network and try again; the data read so far is kept",
     )
 
 
@@ -275,7 +275,7 @@ def described(name: str, url: str, *, wanted: bool = True) -> RemoteFile | None:
         return None
     if size is None:
         raise RemoteError(
-            "The server does not state the size of the file", file=name, advice="Download the file and give its path"
+            "The server does not state the size of the file", file=name, advice="Download the file and use its path"
         )
     return RemoteFile(name, size, url, etag)
 
@@ -295,9 +295,7 @@ def _total(answer: httpx2.Response) -> int | None:
 def whole(file: RemoteFile, most: int) -> bytes:
     """All bytes of a small file."""
     if file.size > most:
-        raise RemoteError(
-            "The file on the server is larger than any real one", file=file.name, found=f"{file.size} bytes"
-        )
+        raise RemoteError("The file on the server is implausibly large", file=file.name, found=f"{file.size} bytes")
     return b"".join(pieces(file, 0, file.size, hub=False))
 
 
@@ -306,7 +304,7 @@ def _all_of(answer: httpx2.Response, most: int, what: str) -> bytes:
     for piece in _steady(answer, what):
         content += piece
         if len(content) > most:
-            raise RemoteError("The server's answer is larger than any real one", file=what, expected=f"{most} bytes")
+            raise RemoteError("The server's answer is implausibly large", file=what, expected=f"at most {most} bytes")
     return bytes(content)
 
 
@@ -340,7 +338,7 @@ def _of_range(answer: httpx2.Response, file: RemoteFile, start: int, stop: int) 
     total = _total(answer)
     if answer.headers.get("Content-Encoding", "identity") != "identity":
         raise RemoteError(
-            "The server sends the file compressed", file=file.name, advice="Download it and give its path"
+            "The server sends the file in compressed form", file=file.name, advice="Download the file and use its path"
         )
     if total is not None and total != file.size:
         raise _changed(file, f"{total} bytes instead of {file.size}")
@@ -350,11 +348,11 @@ def _of_range(answer: httpx2.Response, file: RemoteFile, start: int, stop: int) 
         if not answer.headers.get("Content-Range", "").startswith(expected):
             found = printable(answer.headers.get("Content-Range", "nothing"), 80)
             raise RemoteError(
-                "The server sent another range", file=file.name, expected=expected.rstrip("/"), found=found
+                "The server sent the wrong range", file=file.name, expected=expected.rstrip("/"), found=found
             )
     elif start > MOST_SKIPPED:
         raise RemoteError(
-            "The server does not send parts of a file", file=file.name, advice="Download the file and give its path"
+            "The server cannot send parts of a file", file=file.name, advice="Download the file and use its path"
         )
     else:
         skip = start
@@ -382,11 +380,11 @@ def _steady(answer: httpx2.Response, what: str) -> Iterator[bytes]:
         if elapsed() - since > _WITHIN_SECONDS:
             if count < _LEAST_BYTES:
                 raise RemoteError(
-                    "The server sends too slowly",
+                    "The server sends data too slowly",
                     file=what,
                     expected=f"{_LEAST_BYTES} bytes in {_WITHIN_SECONDS} s",
                     found=f"{count} bytes",
-                    advice="Try again later; what was read is kept",
+                    advice="Try again later; the data read so far is kept",
                 )
             since, count = elapsed(), 0
         yield piece
@@ -413,7 +411,7 @@ def _changed(file: RemoteFile, found: str) -> RemoteError:
         file=file.name,
         expected="the file as it was when the checkpoint was opened",
         found=found,
-        advice="Give the address again to read the new version",
+        advice="Enter the address again to read the new version",
     )
 
 

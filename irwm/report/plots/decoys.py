@@ -20,11 +20,11 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
     low = max(min(h.suspect, h.found_at, h.smallest), _AXIS_ENDS) - _ROOM
     fig = figure(
         f"{total} wrong keys on this suspect, and the key examined",
-        "Grey: wrong keys (decoys). Keys left of the dashed line read “found”.",
+        "Grey: wrong keys (decoys). Keys to the left of the dashed line count as “found”.",
         dark=dark,
     )
     fig.update_xaxes(
-        title_text="Chance without the mark, corrected (log scale; smaller to the left)",
+        title_text="Corrected chance without the mark (log scale; smaller to the left)",
         range=[low, 0.25],
         showgrid=False,
         **power_ticks(low, 0, most=10, logarithms=True),
@@ -47,7 +47,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
         ],
         hoverinfo="text",
     )
-    _line(fig, h.found_at, f"found from 10<sup>{minus(round(h.found_at))}</sup>", dashed(c), low, 0.88)
+    _line(fig, h.found_at, f"found at or below 10<sup>{minus(round(h.found_at))}</sup>", dashed(c), low, 0.88)
     beyond = h.suspect < low + _ROOM
     at = low + _ROOM / 2 if beyond else h.suspect
     said = f"the key: {power_of_ten(h.suspect)}{', beyond the axis' if beyond else ''}"
@@ -58,7 +58,7 @@ def decoy_risks(h: DecoyHistogram, *, dark: bool = False) -> go.Figure:
         mode="markers",
         marker={"color": c.accent, "size": 12, "symbol": "diamond" if beyond else "circle"},
         name="the key examined (observed)",
-        hovertext=[f"<b>the key examined</b><br>log10 of the corrected chance {h.suspect:.6g}".replace("-", "−")],
+        hovertext=[f"<b>the key examined</b><br>log10 of the corrected chance: {h.suspect:.6g}".replace("-", "−")],
         hoverinfo="text",
     )
     return fig

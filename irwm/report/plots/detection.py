@@ -67,7 +67,7 @@ def position_ranks(
     c = colours(dark)
     l = s.observed.size
     fig = figure(
-        "Each marked position against its own chance",
+        "Each marked position compared with its own null distribution",
         f"A dot below its tick counts. Grey: the same row in {number(s.permutations)} random orders.",
         dark=dark,
     )
@@ -97,14 +97,15 @@ def position_ranks(
             showlegend=lower == 1,
         )
     ticked = seen & np.isfinite(s.thresholds)
-    _add_ticks(fig, x[ticked], s.thresholds[ticked], c, f"must stay below (β = {parameters.rank_threshold:g})")
+    limit = f"upper limit for a dot to count (β = {parameters.rank_threshold:g})"
+    _add_ticks(fig, x[ticked], s.thresholds[ticked], c, limit)
     lane = low * 1.3 if log else low + 0.04 * (high - low)
     off_scale = (s.observed <= 0) & log
     fig.add_scatter(
         x=x[seen].tolist(),
         y=np.where(off_scale, lane, s.observed)[seen].tolist(),
         hovertext=[texts[i] for i in np.flatnonzero(seen)],
-        name="observed at the key",
+        name="observed with the key",
         **_dots(c, l, symbols=["triangle-down" if off else "circle" for off in off_scale[seen]]),
     )
     gone = np.flatnonzero(~seen)
@@ -141,10 +142,13 @@ def sorted_ranks(
     c = colours(dark)
     l, n, floor = s.ranks.size, s.present, 1.0 / (1 + s.permutations)
     threshold, rho = parameters.rank_threshold, parameters.required_positions
-    title = f"{s.count} of {n} positions rank below {threshold:g}; {rho} must, chance gives {threshold * n:.0f}"
+    title = (
+        f"{s.count} of {n} positions rank below {threshold:g}; "
+        f"the rule requires {rho}, chance gives {threshold * n:.0f}"
+    )
     if not n:
         title = f"None of the {l} positions could be ranked"
-    how = "Each dot is one position. Without the mark the dots follow the grey line."
+    how = "Each dot is one position. Without the mark, the dots follow the grey line."
     fig = figure(title, how if n else "Hollow: gone or unusable. There are no ranks to compare.", dark=dark)
     fig.update_xaxes(title_text=f"Positions, smallest rank first (1 to l = {l})", range=[0, l + 1], showgrid=False)
     bottom = min(floor, threshold) / 1.6
@@ -168,7 +172,7 @@ def sorted_ranks(
         fig.add_scatter(x=x, y=high.tolist(), mode="lines", line={"width": 0}, showlegend=False, hoverinfo="skip")
         fig.add_scatter(
             x=x, y=low.tolist(), mode="lines", line={"width": 0}, fill="tonexty", fillcolor=c.bands[1],
-            hoverinfo="skip", name="95 % of chance (pointwise)",
+            hoverinfo="skip", name="95 % range by chance (pointwise)",
         )  # fmt: skip
         fig.add_scatter(
             x=x, y=np.maximum(mean, floor).tolist(), mode="lines", line={"color": c.null, "width": 2},
@@ -177,11 +181,16 @@ def sorted_ranks(
         texts = [
             f"<b>{ordinal(k + 1)} smallest: {position_name(p, marked_rows, tokens)}</b>"
             f"<br>rank {rank(s.ranks[p], s.permutations)}, {counts(s.ranks[p], threshold)}"
-            f"<br>chance gives {mean[k]:.4g} on average, {low[k]:.4g} to {high[k]:.4g} in 95 %"
+            f"<br>chance gives {mean[k]:.4g} on average, {low[k]:.4g} to {high[k]:.4g} in 95 % of cases"
             for k, p in enumerate(order.tolist())
         ]
         fig.add_scatter(
-            x=x, y=s.ranks[order].tolist(), hovertext=texts, name="observed at the key", cliponaxis=False, **_dots(c, l)
+            x=x,
+            y=s.ranks[order].tolist(),
+            hovertext=texts,
+            name="observed with the key",
+            cliponaxis=False,
+            **_dots(c, l),
         )
     gone = np.flatnonzero(~np.isfinite(s.ranks))
     if gone.size:
@@ -216,9 +225,9 @@ def odds(
     usual = PLAUSIBLE_SHARES[len(PLAUSIBLE_SHARES) // 2]
     whom = f"among {number(recipients)} keys" if recipients > 1 else "per key"
     fig = figure(
-        f"The odds of this setting: ρ = {rho} of {l}, β = {threshold:g}",
-        f"Success {_chance(success_probability(l, rho, usual))} at p = {usual:g}; "
-        f"false accusation {power_of_ten(any_of)} {whom}.",
+        f"The odds for these settings: ρ = {rho} of {l}, β = {threshold:g}",
+        f"Success: {_chance(success_probability(l, rho, usual))} at p = {usual:g}; "
+        f"false accusation: {power_of_ten(any_of)} {whom}.",
         dark=dark,
         height=TALL,
     )
@@ -229,7 +238,7 @@ def odds(
         fig.add_scatter(
             x=grid, y=chances, mode="lines", line={"color": c.ink, "width": 2, "dash": dash}, name=name,
             hovertext=[
-                f"<b>{name}</b><br>ρ = {r} of {l}<br>success {v:.6g}" for r, v in zip(grid, chances, strict=True)
+                f"<b>{name}</b><br>ρ = {r} of {l}<br>success: {v:.6g}" for r, v in zip(grid, chances, strict=True)
             ],
             hoverinfo="text", row=1, col=1,
         )  # fmt: skip
@@ -241,7 +250,7 @@ def odds(
         fig.add_scatter(
             x=grid, y=logs, mode="lines", line={"color": c.null, "width": 2.5, "dash": dash}, name=name,
             hovertext=[
-                f"<b>{name}</b><br>ρ = {r} of {l}<br>false accusation {power_hover(v)}"
+                f"<b>{name}</b><br>ρ = {r} of {l}<br>false accusation: {power_hover(v)}"
                 for r, v in zip(grid, logs, strict=True)
             ],
             hoverinfo="text", row=2, col=1,
@@ -261,7 +270,7 @@ def odds(
         x=[rho] * len(curves), y=[one, any_of][: len(curves)], mode="markers", showlegend=False,
         marker={"color": c.ink, "size": 8}, row=2, col=1, hoverinfo="text",
         hovertext=[
-            f"<b>chosen: ρ = {rho}</b><br>{name}<br>false accusation {power_hover(v)}"
+            f"<b>chosen: ρ = {rho}</b><br>{name}<br>false accusation: {power_hover(v)}"
             for (name, _, _), v in zip(curves, (one, any_of), strict=False)
         ],
     )  # fmt: skip

@@ -55,7 +55,11 @@ def trials(mark: schema.LabMark, *, dark: bool = False) -> go.Figure:
     title = "Cost of each attack to the model, and what remains of the mark"
     fig = figure(title, _tally(rows, cost), dark=dark, height=TALL)
     if not shown:
-        why = "No trial has been measured yet" if not rows else "The model cannot be run, so its loss is not known"
+        why = (
+            "No trial has been measured yet"
+            if not rows
+            else "The model cannot be run, so the damage to it is not known"
+        )
         note(fig, [why], dark)
         return fig
     deepest = min([FOUND_LOG10_RISK * 1.5, *(_way(row)["log10_risk"] for row in shown)])
@@ -76,7 +80,7 @@ def trials(mark: schema.LabMark, *, dark: bool = False) -> go.Figure:
                 name=name, marker={"color": c.ink, "size": 18, "symbol": symbol, "line": {"width": 1.5}},
                 hovertext=[_said(row) for row in own], hoverinfo="text", cliponaxis=False,
             )  # fmt: skip
-    _level(fig, c, FOUND_LOG10_RISK, f"found below 10<sup>{minus(round(FOUND_LOG10_RISK))}</sup>")
+    _level(fig, c, FOUND_LOG10_RISK, f"found at or below 10<sup>{minus(round(FOUND_LOG10_RISK))}</sup>")
     if cost is _ratio:
         add_line(fig, c, 1 + USABLE)
         fig.add_annotation(
@@ -88,7 +92,7 @@ def trials(mark: schema.LabMark, *, dark: bool = False) -> go.Figure:
         fig.update_xaxes(autorange="reversed", range=None)
     fig.update_yaxes(
         range=[1.5 - 0.02 * deepest, deepest * 1.06], **power_ticks(deepest * 1.05, 0, logarithms=True),
-        title_text="Odds of this reading without the mark (p; stronger is higher)",
+        title_text="Odds of this reading without the mark (p; higher is stronger)",
     )  # fmt: skip
     return fig
 
@@ -105,11 +109,13 @@ def curve(mark: schema.LabMark, attack: str, *, ways: Sequence[Way] = USUAL_WAYS
     rows = [row for row in mark["rows"] if row["attack"] == attack and row["role"] == ATTACK and row["ways"]]
     start = next((row for row in mark["rows"] if row["role"] == RELEASE and row["ways"]), None)
     if not rows:
-        fig = figure("An attack over its strengths", "The mark above, the model below", dark=dark, height=TALL)
+        fig = figure(
+            "An attack at several strengths", "The mark on the left, the model on the right", dark=dark, height=TALL
+        )
         note(fig, ["This attack has not been carried out"], dark)
         return fig
     first = rows[0]
-    fig = figure(f"{label(first['label'])}: the mark, and the model", _ends(rows), dark=dark, height=TALL)
+    fig = figure(f"{label(first['label'])}: the mark and the model", _ends(rows), dark=dark, height=TALL)
     shares = _as_numbers(rows)
     points = ([start] if start is not None else []) + rows
     x = [_place(row, shares, row is start) for row in points]
@@ -129,7 +135,7 @@ def curve(mark: schema.LabMark, attack: str, *, ways: Sequence[Way] = USUAL_WAYS
     if measured:
         fig.add_scatter(
             x=[each for each, _ in measured], y=[cost(row) for _, row in measured], mode="lines+markers", yaxis="y2",
-            name="perplexity (right)" if cost is _ratio else "hidden states alike (right)", hoverinfo="text",
+            name="perplexity (right)" if cost is _ratio else "similarity of hidden states (right)", hoverinfo="text",
             line={"color": c.null, "width": 2}, cliponaxis=False, hovertext=[_said(row) for _, row in measured],
             marker={"color": c.null, "size": 7, "symbol": "square"},
         )  # fmt: skip
@@ -178,15 +184,15 @@ def _ends(rows: Sequence[schema.LabRow]) -> str:
     lost = next((row for row in rows if row["verdict"] != "found"), None)
     ruined = next((row for row in rows if (ratio := _ratio(row)) is not None and ratio > 1 + USABLE), None)
     if all(_ratio(row) is None for row in rows):
-        said = "its perplexity is not known"
+        said = "the perplexity is not known"
     elif ruined is None:
-        said = "the model stays usable throughout"
+        said = "the model stays usable at every strength"
     else:
-        said = f"the model is ruined from {label(ruined['strength'])} on"
+        said = f"the model is first ruined at {label(ruined['strength'])}"
     mark = (
-        "The mark is found throughout"
+        "The mark is found at every strength"
         if lost is None
-        else f"The mark is no longer found from {label(lost['strength'])} on"
+        else f"The mark is first lost at {label(lost['strength'])}"
     )
     return f"{mark}; {said}."
 
@@ -214,7 +220,7 @@ def _cost_axis(cost: Cost, rows: Sequence[schema.LabRow], join: str) -> dict[str
     if cost is _alike:
         return {
             "range": [min(0.0, *values), 1.04],
-            "title_text": "Hidden states alike (mean cosine with the release’s)",
+            "title_text": "Similarity of hidden states (mean cosine with the release’s)",
         }
     low, most = min([0.95, *values]) / 1.03, max([_LEAST_RATIO, *values]) * 1.3
     what = "as a multiple" if join == "as" else ", multiple"
@@ -229,14 +235,17 @@ def _tally(rows: Sequence[schema.LabRow], cost: Cost) -> str:
     left_out = sum(cost(row) is None for row in rows)
     if cost is _alike:
         found = sum(row["verdict"] == "found" for row in attacks)
-        said = f"This encoder predicts no tokens, so it has no perplexity. Mark found after {found} of {len(attacks)}."
+        said = "This encoder predicts no tokens, so it has no perplexity. "
+        said += f"The mark was found after {found} of {len(attacks)} attacks."
     else:
         sides = [[row for row in attacks if (ratio := _ratio(row)) is not None and (ratio <= 1 + USABLE) is usable]
                  for usable in (True, False)]  # fmt: skip
         kept, outlived = (sum(row["verdict"] == "found" for row in side) for side in sides)
-        said = f"Left of the line the model is usable: mark found after {kept} of {len(sides[0])} such trials, and "
-        said += f"after {outlived} of {len(sides[1])} right of it."
-    return said + (f" Not measured and not drawn: {left_out}." if left_out else "")
+        said = (
+            f"Left of the line, the model is usable. The mark was found after {kept} of {len(sides[0])} such trials, "
+        )
+        said += f"and after {outlived} of {len(sides[1])} to the right of the line."
+    return said + (f" Not measured and not shown: {left_out}." if left_out else "")
 
 
 def _ratio_ticks(low: float, high: float) -> dict[str, list[Any]]:
@@ -303,7 +312,7 @@ def _said(row: schema.LabRow) -> str:
         if u["top1"] is not None:
             lines.append(f"same likeliest token {100 * u['top1']:.1f} %")
         if (alike := _alike(row)) is not None:
-            lines.append(f"hidden states alike by {alike:.4f} (cosine)")
+            lines.append(f"similarity of hidden states {alike:.4f} (cosine)")
     return "<br>".join(lines)
 
 

@@ -33,8 +33,8 @@ def ranking(found: schema.Tracing, *, dark: bool = False, accuses: bool = True) 
     keys = counted(found["recipients"], "key")
     who = f"{counted(named, 'recipient')} {word}" if named else "No recipient is named"
     fig = figure(
-        f"{who}, of {keys} tried",
-        f"A dot above the dashed line is {word}. Grey: recipients who were never issued a copy (decoys).",
+        f"{who}; {keys} tried",
+        f"A recipient above the dashed line is {word}. Grey: recipients who were never issued a copy (decoys).",
         dark=dark,
         height=TALL if others["count"] else HEIGHT,
     )
@@ -64,7 +64,7 @@ def ranking(found: schema.Tracing, *, dark: bool = False, accuses: bool = True) 
     place = {"xref": "x", "yref": "y"}
     fig.add_shape(type="line", x0=ends[0], x1=ends[1], y0=bar, y1=bar, line=dashed(c), **place)
     fig.add_annotation(
-        text=f"{word} from z = {decimal(found['z_needed'], 2)}", x=ends[1], y=bar, xanchor="right", yanchor="bottom",
+        text=f"{word} at z ≥ {decimal(found['z_needed'], 2)}", x=ends[1], y=bar, xanchor="right", yanchor="bottom",
         showarrow=False, font={"size": 12, "color": c.ink}, **place,
     )  # fmt: skip
     first = {"row": 1, "col": 1} if others["count"] else {}
@@ -108,7 +108,7 @@ def _hover(row: schema.Recipient, z: float, word: str) -> str:
     return (
         f"<b>{label(row['recipient'] or row['owner'])}</b>, {word if row['named'] else 'not named'}"
         f"<br>z = {z:.6g}, rank {number(row['place'])}"
-        f"<br>odds, corrected for all recipients {power_hover(row['log10_risk'])}{weight}"
+        f"<br>odds, corrected for all recipients: {power_hover(row['log10_risk'])}{weight}"
         f"<br>{number(row['rows'])} rows compared"
     )
 
@@ -124,7 +124,7 @@ def _add_decoys(fig: go.Figure, c: Colours, decoys: Sequence[float], places: int
         mode="markers",
         marker={"color": c.null, "size": 5, "opacity": 0.75},
         hovertext=[
-            f"<b>decoy</b>, never issued a copy<br>z = {z:.6g}<br>{number(i)} of {number(len(decoys))} decoys by rank"
+            f"<b>decoy</b>, never issued a copy<br>z = {z:.6g}<br>rank {number(i)} of {number(len(decoys))} decoys"
             for i, z in enumerate(decoys, 1)
         ],
         hoverinfo="text",
@@ -173,7 +173,9 @@ def _scale(z: Sequence[float], decoys: Sequence[float], needed: float) -> _Scale
 
 
 def _axis_title(scale: _Scale) -> str:
-    return "Sum over the recipient’s signs<br>(z, in deviations" + ("; square-root scale)" if scale is _root else ")")
+    return "Sum over the recipient’s signs<br>(z, in standard deviations" + (
+        "; square-root scale)" if scale is _root else ")"
+    )
 
 
 def _ticks(scale: _Scale, values: Sequence[float]) -> dict[str, object]:

@@ -14,15 +14,16 @@ from irwm.report.plots.theme import HEIGHT, colours, dashed, figure, label, note
 _ROOM_BEGINS = 0.7
 
 _WRONG = "Wrong rows are near 0 in any model."
-_MINOR = "Minor components leave out what models trained apart share."
+_MINOR = "Minor components leave out what independently trained models share."
 
 
 def similarities(h: CosineHistogram, *, dark: bool = False) -> go.Figure:
     """Similarities of matched rows with the original's, against decoys: the same rows paired with wrong ones."""
     c = colours(dark)
     fig = figure(
-        "Similarity of matched rows, against wrong rows (decoys)",
-        f"In a related model the median is right of the dashed line. {_MINOR if h.minor_components else _WRONG}",
+        "Similarity of matched rows, compared with wrong rows (decoys)",
+        "In a related model, the median is to the right of the dashed line. "
+        f"{_MINOR if h.minor_components else _WRONG}",
         dark=dark,
         height=HEIGHT,
     )
@@ -58,7 +59,7 @@ def similarities(h: CosineHistogram, *, dark: bool = False) -> go.Figure:
     vertical_line(fig, h.needed, dashed(c), needed, xanchor="right" if reached else "left")
     if math.isnan(h.median):
         return fig
-    exact = f"median of the matched rows {h.median:.6g}<br>median of wrong rows {h.decoy_median:.6g}"
+    exact = f"median of the matched rows: {h.median:.6g}<br>median of wrong rows: {h.decoy_median:.6g}"
     side = "left" if reached and h.median <= _ROOM_BEGINS else "right"
     line = {"color": c.accent, "width": 2}
     vertical_line(fig, h.median, line, f"median {decimal(h.median, 3)}", xanchor=side, hovertext=exact)

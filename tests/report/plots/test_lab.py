@@ -105,7 +105,7 @@ def test_an_encoder_is_drawn_by_hidden_state_similarity() -> None:
     assert named(fig, "mark found").x == (0.9, 0.2)
     assert "cosine" in fig.layout.xaxis.title.text
     over = curve({**mark(), "rows": rows}, "prune")
-    assert list(named(over, "hidden states alike (right)").y) == [0.9, 0.2]
+    assert list(named(over, "similarity of hidden states (right)").y) == [0.9, 0.2]
 
 
 def test_only_attacks_of_several_strengths_have_a_curve() -> None:

@@ -58,7 +58,7 @@ def test_every_recipient_is_a_point_at_their_rank_and_the_threshold_separates_na
     assert "52" in named(figure, "named (observed)").hovertext[0]
     (bar,) = [shape.y0 for shape in figure.layout.shapes]
     assert min(named(figure, "named (observed)").y) > bar > max(named(figure, "not named").y)
-    assert f"named from z = {z_needed(1e-6, 40):.2f}" in {note.text for note in figure.layout.annotations}
+    assert f"named at z ≥ {z_needed(1e-6, 40):.2f}" in {note.text for note in figure.layout.annotations}
 
 
 def test_very_many_recipients_are_the_first_fifty_and_a_histogram_of_the_rest() -> None:

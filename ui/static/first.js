@@ -1,11 +1,18 @@
-// The theme chosen on the page Settings, applied before anything is drawn. Gradio asks the system whether it is dark,
-// and follows its changes; this script answers in place of the system, so that the browser stores nothing.
+// Theme and language chosen on the page Settings, applied before anything is drawn. Gradio asks the system whether it is
+// dark, and follows its changes; this script answers in place of the system, so that the browser stores nothing.
 (() => {
   "use strict";
   const ASKED = "(prefers-color-scheme: dark)";
   const ask = window.matchMedia.bind(window);
   const system = ask(ASKED);
   let chosen = document.currentScript.dataset.theme || "system";
+  // Gradio has texts of its own, in the browser's language.
+  const language = document.currentScript.dataset.language || "en";
+  document.documentElement.lang = language;
+  Object.defineProperties(navigator, {
+    language: { get: () => language },
+    languages: { get: () => [language] },
+  });
 
   const dark = () => (chosen === "system" ? system.matches : chosen === "dark");
   const answer = new EventTarget();

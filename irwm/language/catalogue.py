@@ -23,6 +23,7 @@ from irwm.language.message import (
     Message,
     Place,
     bare,
+    compared,
     fixed_text,
     has_places,
     literal,
@@ -49,8 +50,9 @@ _FULL_STOP, _WIDE = "。", "。，、；：！？（）“”《》…"
 _BEGINNING = re.compile(r"\s*(#{1,6} |[-*] |\d+\. |$)")
 # A translated value can hold other values; texts are nested less deeply than this.
 _DEEPEST = 6
-# Texts that are remembered; each page shows the same ones again.
-_REMEMBERED = 20_000
+# Parts of one text that are compared with the messages with places; further parts stay English. No text of this program
+# needs 200. A text in a received report may be made to need millions.
+_MOST_COMPARED = 2_000
 _MOST_QUOTED = 200
 # Characters that stand for tags and quotations here. No text of this program has them; another one's stays as it is.
 _PRIVATE = re.compile(_MARKS)
@@ -71,7 +73,6 @@ class Catalogue:
         self._whole: dict[str, str] = {}
         self._with_places: defaultdict[str, list[Message]] = defaultdict(list)
         self._quoted: set[str] = set()
-        self._remembered: dict[str, str] = {}
         entries = [(marked(english), marked(other)) for english, other in entries]
         words = _rarity(english for english, _ in entries)
         for english, other in entries:
@@ -102,13 +103,7 @@ class Catalogue:
         """The same for a text with characters in place of its tags (`irwm.language.tags`)."""
         if not self or not WORD.search(english) or any(FIRST_QUOTED <= ord(c) <= LAST_PRIVATE for c in english):
             return english
-        known = self._remembered.get(english)
-        if known is None:
-            known = _Reading(self, english).translated()
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
-            self._remembered[english] = known
-        return known
+        return _Reading(self, english).translated()
 
     def whole(self, text: str) -> str | None:
         """The translation of a message without places; one with the same capital, if there are several."""
@@ -118,7 +113,7 @@ class Catalogue:
         """The messages with places that a text may be, the most specific one first."""
         words = {word.lower() for word in WORD.findall(text)} | {""}
         found = [message for word in words for message in self._with_places.get(word, ())]
-        yield from sorted(found, key=lambda each: (-each.letters, -each.size, each.pattern.pattern))
+        yield from sorted(found, key=lambda each: (-each.letters, -each.size, each.pieces))
 
     def is_fixed(self, quoted: str) -> bool:
         """Whether a text in quotation marks is a part of a message, and not a value."""
@@ -136,6 +131,8 @@ class _Reading:
     def __init__(self, catalogue: Catalogue, english: str) -> None:
         self._catalogue = catalogue
         self._quotes: list[str] = []
+        self._filled_before: dict[tuple[str, int], str | None] = {}
+        self._left = _MOST_COMPARED
         self._english = QUOTED.sub(self._hidden, english)
 
     def translated(self) -> str:
@@ -186,8 +183,18 @@ class _Reading:
 
     def _filled(self, text: str, depth: int) -> str | None:
         """The translation of the first message with places that fits."""
+        if (text, depth) in self._filled_before:
+            return self._filled_before[text, depth]
+        if self._left == 0:
+            return None
+        self._left -= 1
+        found = self._filled_before[text, depth] = self._first_that_fits(text, depth)
+        return found
+
+    def _first_that_fits(self, text: str, depth: int) -> str | None:
+        seen = compared(text)
         for message in self._catalogue.likely(text):
-            found = message.values(text)
+            found = message.values(text, seen)
             if found is None or any(_SENTENCE.search(value) for value in found.values()):
                 continue
             places = [part for part in message.other if isinstance(part, Place)]

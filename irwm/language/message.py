@@ -6,7 +6,7 @@ import re
 import string
 from dataclasses import dataclass
 
-from irwm.language.tags import ANY_DATA, ANY_MARK, CLOSES, OPENS
+from irwm.language.tags import ANY_DATA, ANY_MARK, CLOSES, DATA, OPENS
 
 WORD = re.compile(r"[A-Za-z]{2,}")
 # A text in quotation marks, while its parts are looked up: it may be a name, in which nothing is looked up.
@@ -14,6 +14,7 @@ QUOTED = re.compile(r"“[^“”]*”")
 FIRST_QUOTED, LAST_PRIVATE = 0xE200, 0xF8FF
 _QUOTED_PLACE = re.compile(r"“(\{\d+(?::t)?\})”")
 _SPACE = re.compile(r"[ \t\n]+")  # numbers contain other spaces
+_OPTIONAL = re.compile(r"\. ?$| $")
 # Words that count as English ones, what separates clauses, and the longest value that is believed to be a name.
 _UNITS = frozenset(["kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB", "UTC", "CPU", "GPU", "ms", "min"])
 _ENGLISH, _SEPARATES = re.compile(r"(?<![\w./])[A-Za-z]{2,}(?![\w./])"), re.compile(r"[:;,](?: |$)| \(")
@@ -47,20 +48,21 @@ class Message:
     """A message with places, and its translation.
 
     Attributes:
-        pattern: matches the English text; its groups are the places in the order of the English message.
-        numbers: of the places, in this order.
+        pieces: the fixed text before, between and after the places, as `compared`.
+        numbers: of the places, in the order of the English message.
+        optional: what comes before the last place if that ends the message and may be missing together with it:
+            "Not signed. {0}" is also said of nothing.
         other: the translation: texts and places.
         letters, words, size: the numbers of fixed letters, words and characters of the English message.
-        begins: whether it begins with a place.
     """
 
-    pattern: re.Pattern[str]
+    pieces: tuple[str, ...]
     numbers: tuple[int, ...]
+    optional: str
     other: tuple[str | Place, ...]
     letters: int
     words: int
     size: int
-    begins: bool
 
     @classmethod
     def of(cls, english: str, other: str) -> Message:
@@ -69,30 +71,41 @@ class Message:
         Raises:
             ValueError: one is no format string with numbered places.
         """
-        pattern, fixed = "", ""
-        numbers: list[int] = []
+        pieces, numbers = [""], []
         for text, name, _, _ in string.Formatter().parse(_QUOTED_PLACE.sub(r"\1", stopless(english))):
-            for number, piece in enumerate(ANY_DATA.split(text)):
-                if number:
-                    numbers.append(_DATA_PLACES + sum(each >= _DATA_PLACES for each in numbers))
-                    pattern += f"({ANY_DATA.pattern})"
-                pattern += _escaped(piece, first=not pattern)
-            fixed += text
+            pieces[-1] += compared(text)
             if name is not None:
-                pattern, numbers = pattern + "(.*?)", [*numbers, int(name)]
-        # The last value may be missing: "Not signed. {0}" is also said of nothing.
-        pattern = re.sub(r"(\\\.(?:\\ )?|\\ )\(\.\*\?\)$", r"(?:\1(.*?))?", pattern)
-        words = len(WORD.findall(fixed))
-        letters = sum(map(str.isalpha, fixed))
-        begins = pattern.startswith("(")
-        return cls(re.compile(pattern, re.DOTALL), tuple(numbers), _parts(other), letters, words, len(fixed), begins)
+                pieces.append("")
+                numbers.append(int(name))
+        fixed = "".join(pieces)
+        pieces[0] = _uncapitalised(pieces[0])
+        ends = _OPTIONAL.search(pieces[-2]) if len(pieces) > 1 and not pieces[-1] else None
+        return cls(
+            tuple(pieces), tuple(numbers), ends[0] if ends else "", _parts(other),
+            sum(map(str.isalpha, fixed)), len(WORD.findall(fixed)), len(fixed),
+        )  # fmt: skip
 
-    def values(self, text: str) -> dict[int, str] | None:
-        """The values in a text, by their number; None if it is not this message."""
-        match = self.pattern.fullmatch(text)
-        if match is None or not all(map(is_balanced, match.groups(""))):
+    def values(self, text: str, seen: str) -> dict[int, str] | None:
+        """The values in a text, by their number; None if it is not this message.
+
+        Each value is as short as the ones before it allow. Takes time proportional to the text's length: a
+        received report may contain a text that was made to match slowly.
+
+        Args:
+            text: without a full stop at its end.
+            seen: the text as `compared`.
+        """
+        seen = _uncapitalised(seen) if self.pieces[0] else seen
+        found = _between(self.pieces, text, seen)
+        if found is None and self.optional:
+            found = _between((*self.pieces[:-2], self.pieces[-2].removesuffix(self.optional)), text, seen)
+        if found is None:
             return None
-        return dict(zip(self.numbers, match.groups(""), strict=True))
+        values, data = found
+        if not all(map(is_balanced, values)):
+            return None
+        values += [""] * (len(self.numbers) - len(values))
+        return dict(zip(self.numbers, values, strict=True)) | dict(enumerate(data, _DATA_PLACES))
 
     def is_plausible(self, value: str, english: str) -> bool:
         """Whether a value may belong into this message: it is translated, or short and without clauses.
@@ -109,7 +122,7 @@ class Message:
             return True
         if value != english:  # translated, with names in it
             return 2 * left <= len(_CHINESE.findall(value))
-        if self.letters < _FEW_LETTERS or (self.words == 1 and self.begins):
+        if self.letters < _FEW_LETTERS or (self.words == 1 and not self.pieces[0]):
             return False  # "{0} of {1}", "{0} positions": numbers
         if self.words < _SPECIFIC and any(_OF_SENTENCES.fullmatch(word.lower()) for word in words):
             return False
@@ -147,10 +160,35 @@ def is_balanced(text: str) -> bool:
     return not ANY_MARK.search(text) or all(text.count(OPENS[n]) == text.count(CLOSES[n]) for n in OPENS if n != "br")
 
 
-def _escaped(text: str, *, first: bool) -> str:
-    """A pattern for fixed text; both apostrophes fit, and a capital at the very first."""
-    begin = f"[{text[0].lower()}{text[0].upper()}]" if first and text[:1].isalpha() else ""
-    return begin + re.escape(text[1:] if begin else text).replace("'", "’").replace("’", "['’]")
+def compared(text: str) -> str:
+    """A text of the same length in which both apostrophes are the same, and all elements that are data."""
+    return ANY_DATA.sub(DATA, text).replace("'", "’")
+
+
+def _uncapitalised(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _between(pieces: tuple[str, ...], text: str, seen: str) -> tuple[list[str], list[str]] | None:
+    """The texts between the pieces, each piece as early as possible, and the data in the pieces; None if these do not
+    make up the text."""
+    values: list[str] = []
+    data: list[str] = []
+    end = 0
+    for number, piece in enumerate(pieces):
+        if number == 0:
+            at = 0 if seen.startswith(piece) else -1
+        elif number == len(pieces) - 1:
+            at = len(seen) - len(piece) if seen.endswith(piece) else -1
+        else:
+            at = seen.find(piece, end)
+        if at < end:
+            return None
+        if number:
+            values.append(text[end:at])
+        end = at + len(piece)
+        data += ANY_DATA.findall(text[at:end])
+    return (values, data) if end == len(seen) else None
 
 
 def _parts(other: str) -> tuple[str | Place, ...]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import polib
 import pytest
 
+import irwm.language
 from irwm.errors import ParameterError
 from irwm.language import LANGUAGES, Catalogue, catalogue_of
 from irwm.language.catalogue import paragraphs
 from irwm.language.markup import translated
+from irwm.language.message import Message, compared
+
+CHINESE = Path(irwm.language.__file__).with_name("zh_CN.po")
 
 CATALOGUE = Catalogue(
     [
@@ -122,3 +131,48 @@ def test_paragraphs_keep_every_line() -> None:
     assert "\n".join(beginning + paragraph for beginning, paragraph in found) == text
     assert ("", "One line\nand its end") in found
     assert ("- ", "first\n  goes on") in found
+
+
+def test_a_text_made_to_match_slowly_is_soon_given_up() -> None:
+    # Every "of" could end each of the first three values: a matcher that tries all of them would take years.
+    slow = Catalogue([("{0} of {1} of {2} of {3}: {4} to {5}, {6} first", "{0}{1}{2}{3}{4}{5}{6}")])
+    english = "a of: b to, " * 400
+    assert slow.text(english) == english
+
+
+class Counting(Catalogue):
+    """Counts how often a part of a text is compared with the messages that have places."""
+
+    compared = 0
+
+    def likely(self, text: str) -> Iterator[Message]:
+        self.compared += 1
+        return super().likely(text)
+
+
+def test_a_text_of_many_parts_is_compared_a_limited_number_of_times() -> None:
+    counting = Counting([("{0} of {1}", "{1} 的 {0}"), ("{0}: {1}", "{0:t}：{1:t}"), ("Found", "已检出")])
+    counting.text(" ".join(f"Part {number} of it: and so, on." for number in range(5000)))
+    assert counting.compared <= 2000
+
+
+def test_each_value_is_as_short_as_possible() -> None:
+    text = "1 of 2 of 3, 4, 5"
+    assert Message.of("{1} of {0}, {2}", "").values(text, compared(text)) == {1: "1", 0: "2 of 3", 2: "4, 5"}
+    catalogue = Catalogue([("Not signed. {0}", "未签名。{0}")])
+    assert catalogue.text("Not signed") == "未签名"
+    assert catalogue.text("Not signed. 12") == "未签名。12"
+
+
+NEGATION = re.compile(r"\b(?:not|no|none|never|cannot|neither|nor|without|nothing|nobody)\b|n[’']t")
+IN_CHINESE = re.compile("[不未无没非勿别免否莫]|缺|失败|拒|除|空|均|仅|只")
+# Their Chinese says the same without a negative word: "exactly these", "idle", "number".
+WITHOUT_ONE = ("the folder contains the suspects in the overview ({0}) and no others",
+               "The vault locks after this many minutes without use ({0} to {1})", "No.")  # fmt: skip
+
+
+def test_no_translation_lacks_a_negation() -> None:
+    entries = polib.pofile(str(CHINESE))
+    lacking = [e.msgid for e in entries if NEGATION.search(e.msgid.lower()) and not IN_CHINESE.search(e.msgstr)]
+    assert len(entries) > 6000
+    assert {*lacking} - {e.msgid for e in entries if not e.translated()} == {*WITHOUT_ONE}

@@ -58,6 +58,15 @@ def test_numbers_and_figures_are_the_same(any_case: Any) -> None:
 
 
 @pytest.mark.sweep
+def test_the_verdict_is_the_same(any_case: Any) -> None:
+    words_of = {"found": "已检出", "not found": "未检出", "inconclusive": "无法判定"}
+    page = in_language(render_html(any_case.document), CHINESE)
+    said = re.search(r'<p class="word">(.*?)</p>', page)
+    assert said is not None
+    assert said[1] == words_of[any_case.document["verdict"]["word"]]
+
+
+@pytest.mark.sweep
 def test_nearly_every_word_is_translated(any_case: Any) -> None:
     page = render_html(any_case.document, "report.json")
     left = ENGLISH_WORD.findall(words(in_language(page, CHINESE)))

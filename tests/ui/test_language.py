@@ -9,6 +9,7 @@ import gradio as gr
 import pytest
 
 from irwm.language import ENGLISH, Catalogue, catalogue_of
+from tests.ui.conftest import loops_closed
 from tests.ui.handlers import Pages
 from ui import language
 from ui.components.plain_blocks import PlainBlocks
@@ -49,8 +50,8 @@ def test_texts_are_translated_and_values_are_not(kind: str, answer: Any, expecte
         assert made == expected
 
 
-def test_the_document_is_sent_in_the_chosen_language() -> None:
-    with PlainBlocks(title="IRWM Studio") as blocks:
+def test_the_document_is_sent_in_the_chosen_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    with loops_closed(monkeypatch), PlainBlocks(title="IRWM Studio") as blocks:
         gr.Textbox(label="Settings", value="Settings")
         gr.Button("Save")
     blocks.config = blocks.get_config_file()

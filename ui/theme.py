@@ -96,14 +96,19 @@ LATIN_EXT = (
     "U+1EF2-1EFF,U+2020,U+20A0-20AB,U+20AD-20C0,U+2113,U+2C60-2C7F,U+A720-A7FF"
 )
 GREEK = "U+0370-0377,U+037A-037F,U+0384-038A,U+038C,U+038E-03A1,U+03A3-03FF"
+# A browser loads a file only for a page with characters in it.
+CHINESE = "U+3000-303F,U+4E00-9FFF,U+FF00-FFEF"
 FACES = (
-    (SANS, "ibm-plex-sans-latin", 400, LATIN),
-    (SANS, "ibm-plex-sans-latin", 600, LATIN),
-    (SANS, "ibm-plex-sans-latin-ext", 400, LATIN_EXT),
-    (SANS, "ibm-plex-sans-latin-ext", 600, LATIN_EXT),
-    (SANS, "ibm-plex-sans-greek", 400, GREEK),  # the paper's symbols
-    (MONO, "ibm-plex-mono-latin", 400, LATIN),
-    (MONO, "ibm-plex-mono-latin", 600, LATIN),
+    (SANS, "ibm-plex-sans-latin-400-normal.woff2", 400, LATIN),
+    (SANS, "ibm-plex-sans-latin-600-normal.woff2", 600, LATIN),
+    (SANS, "ibm-plex-sans-latin-ext-400-normal.woff2", 400, LATIN_EXT),
+    (SANS, "ibm-plex-sans-latin-ext-600-normal.woff2", 600, LATIN_EXT),
+    (SANS, "ibm-plex-sans-greek-400-normal.woff2", 400, GREEK),  # the paper's symbols
+    (MONO, "ibm-plex-mono-latin-400-normal.woff2", 400, LATIN),
+    (MONO, "ibm-plex-mono-latin-600-normal.woff2", 600, LATIN),
+    (SANS, "IRWMSansSC-Regular.ttf", 400, CHINESE),
+    (SANS, "IRWMSansSC-SemiBold.ttf", 600, CHINESE),
+    (MONO, "IRWMSansSC-Regular.ttf", 400, CHINESE),
 )
 
 # Gradio needs eleven steps of each hue; components that we do not set by name use them.
@@ -172,17 +177,13 @@ PLAIN = {
 TEXT = sizes.Size(xxs="11px", xs="12px", sm="13px", md="15px", lg="17px", xl="22px", xxl="28px", name="irwm-text")
 
 
-def face_file(stem: str, weight: int) -> str:
-    """File name of one cut of the typeface in irwm/report/fonts."""
-    return f"{stem}-{weight}-normal.woff2"
-
-
 def font_faces() -> str:
     """The @font-face rules, all pointing at our own server."""
     return "\n".join(
         f"@font-face{{font-family:'{family}';font-style:normal;font-weight:{weight};font-display:swap;"
-        f"src:url('{FONTS_URL}/{face_file(stem, weight)}') format('woff2');unicode-range:{characters}}}"
-        for family, stem, weight, characters in FACES
+        f"src:url('{FONTS_URL}/{name}') format('{'woff2' if name.endswith('woff2') else 'truetype'}');"
+        f"unicode-range:{characters}}}"
+        for family, name, weight, characters in FACES
     )
 
 

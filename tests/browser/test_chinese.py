@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tools.officer import open_tab
 from tools.page_events import settled
-from tools.running_app import RunningApp, opened_context, pass_the_gate, start_app
 
 pytestmark = pytest.mark.browser
 
@@ -19,22 +17,10 @@ PAGES = ("protect", "investigate", "cases", "explore", "lab", "vault", "verify",
 WORDS = re.compile(r"(?<![\w./:@-])[a-z]{3,}(?![\w./:@-])(?: [a-z]{2,}){2,}")
 
 
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
-    with start_app(tmp_path_factory.mktemp("app")) as app:
-        yield app
-
-
-@pytest.fixture(scope="module")
-def page(app: RunningApp, chromium: Browser) -> Iterator[Page]:
-    """A page whose user has chosen Chinese."""
-    context = opened_context(chromium, color_scheme="light")
-    page = context.new_page()
-    page.goto(app.url)
-    pass_the_gate(page)
+@pytest.fixture(scope="module", autouse=True)
+def chinese(page: Page) -> None:
+    """The user has chosen Chinese."""
     choose(page, "简体中文")
-    yield page
-    context.close()
 
 
 def choose(page: Page, language: str) -> None:
@@ -50,6 +36,11 @@ def test_the_document_is_in_chinese(page: Page) -> None:
     expect(page.locator("html")).to_have_attribute("lang", "zh-CN")
     expect(page.locator("#pages button[role=tab]").first).to_have_text("保护")
     expect(page.locator("#save-settings")).to_have_text("保存")
+
+
+def test_the_app_has_the_characters(page: Page) -> None:
+    loaded = "[...document.fonts].filter(face => face.status === 'loaded').map(face => face.unicodeRange)"
+    assert any("U+4E00-9FFF" in characters for characters in page.evaluate(loaded))
 
 
 @pytest.mark.parametrize("name", PAGES)

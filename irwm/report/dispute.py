@@ -16,7 +16,7 @@ from irwm.report.items import ItemDescription
 from irwm.report.numbers import power_text
 from irwm.report.structure import plain
 
-SCHEMA, VERSION = "irwm-dispute", 4
+SCHEMA, VERSION = "irwm-dispute", 5
 NAME = "dispute"
 DECIDED, OPEN = "decided", "undecided"
 _POWER = re.compile(r"10\^(-?\d+(?:\.\d+)?)")

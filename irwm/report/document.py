@@ -37,7 +37,7 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 14
+SCHEMA, VERSION = "irwm-report", 15
 # Particulars that differ from run to run of the same case.
 TIMINGS = ("Seconds",)
 # Most rows with NaN that are listed; their total number is given too.

@@ -155,7 +155,7 @@ def test_incomplete_lab_document_is_refused(path: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("data", [
-    b"", b"[]", b"null", b'{"schema": {"name": "irwm-lab", "version": 3}}', b'{"schema": 1}', b"[" * 100_000,
+    b"", b"[]", b"null", b'{"schema": {"name": "irwm-lab", "version": 4}}', b'{"schema": 1}', b"[" * 100_000,
     b'{"schema": {"name": "irwm-lab", "version": 1}, "marks": 3}',
 ])  # fmt: skip
 def test_other_documents_than_a_lab_are_refused(data: bytes) -> None:

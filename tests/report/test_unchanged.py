@@ -60,10 +60,13 @@ def differences(kept: Any, now: Any, where: str = "") -> Iterator[str]:
 def test_a_report_is_unchanged(request: pytest.FixtureRequest, case: str) -> None:
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
     now = json.loads(json.dumps(condensed(request.getfixturevalue(case).document)))
-    if os.environ.get("IRWM_KEEP_REPORTS"):
+    found = list(differences(without_commitment(kept[case]), without_commitment(now)))
+    if not os.environ.get("IRWM_KEEP_REPORTS"):
+        assert found == []
+    elif found:
+        # `irwm verify` composes the sentences again: it would call an honest report of the old text contradictory.
+        assert now["schema"]["version"] > kept[case]["schema"]["version"], "first raise the version of the schema"
         write(kept | {case: now})
-    else:
-        assert list(differences(without_commitment(kept[case]), without_commitment(now))) == []
 
 
 def without_commitment(document: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The code of this repository that a command depends on, and a digest of it.
 
 Modules are found by following all imports in the source text. A name of `irwm` leads to the module that defines it. The
-digest ignores comments, docstrings and line breaks, because no figure depends on them. It also ignores files that the
-code reads, such as the data of the model families.
+digest ignores comments, docstrings, line breaks and the texts of errors, because no figure depends on them. It also
+ignores files that the code reads, such as the data of the model families.
 """
 
 from __future__ import annotations
@@ -65,12 +65,15 @@ def _tree(name: str) -> ast.Module:
 
 @functools.cache
 def _text(name: str) -> str:
-    """Return the module's code without docstrings and comments."""
+    """Return the module's code without docstrings, comments and the texts of errors."""
     tree = ast.parse(ast.unparse(_tree(name)))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and len(body) > 1 and _says(body[0]):
             del body[0]
+        for part in ast.walk(node) if isinstance(node, ast.Raise) else ():
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                part.value = ""
     return ast.dump(tree)
 
 

@@ -71,6 +71,13 @@ def test_comments_do_not_change_the_digest_and_code_does(tree: Path) -> None:
     assert after(scheme, "rank = 2\n") != before
 
 
+def test_texts_of_errors_do_not_change_the_digest_and_their_types_do(tree: Path) -> None:
+    scheme = tree / "irwm" / "scheme.py"
+    before = after(scheme, 'rank = 1\nif rank:\n    raise ValueError(f"no rank {rank}", "wait")\n')
+    assert after(scheme, 'rank = 1\nif rank:\n    raise ValueError(f"no rank: {rank}", "retry")\n') == before
+    assert after(scheme, 'rank = 1\nif rank:\n    raise KeyError(f"no rank {rank}", "wait")\n') != before
+
+
 def test_a_table_older_than_the_code_says_so_until_it_is_written_again(docs: Path) -> None:
     page = docs / "page.md"
     page.write_text(PAGE.format(sources="0" * 12))

@@ -276,7 +276,7 @@ def _parser() -> argparse.ArgumentParser:
         "--key", metavar="PATH", action="append", default=[],
         help="a key as its owner opened it, or a folder of such keys; repeat for each key that was tried",
     )  # fmt: skip
-    verify.add_argument("--identity", metavar="HEX", help="the signer's first public key, as the signer published it")
+    verify.add_argument("--identity", metavar="HEX", help="the signer's first public key, as published by the signer")
     verify.add_argument(
         "--tsa-root", metavar="FILE", action="append", default=[],
         help="root certificate (PEM or DER) of a time-stamping authority that you trust; repeat for each",
@@ -284,7 +284,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--audit-log", metavar="FILE", help="the signer's audit log, as exported from the Vault page")
     verify.add_argument(
         "--seen", metavar="TIME",
-        help="the date since which you know the suspect to exist (ISO 8601 with time zone), or the word unknown",
+        help="the date from which you know the suspect to have existed (ISO 8601 with time zone), or the word unknown",
     )  # fmt: skip
 
     inspect = commands.add_parser(

@@ -49,12 +49,12 @@ def strict_json(data: bytes) -> Any:
         RecursionError: nested too deeply.
     """
     if len(data) > MOST_JSON_BYTES:
-        raise ValueError(f"{len(data):,} bytes, but a report has at most {MOST_JSON_BYTES:,}")
+        raise ValueError(f"it is {len(data):,} bytes long, but a report is at most {MOST_JSON_BYTES:,}")
     if (values := sum(map(data.count, (b",", b"[", b"{")))) > MOST_VALUES:
         raise ValueError(f"about {values:,} values, but a report has at most {MOST_VALUES:,}")
     value = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
     if len(data) > MOST_TEXT and (longest := _longest_text(value)) > MOST_TEXT:
-        raise ValueError(f"a text of {longest:,} characters, but a text in a report has at most {MOST_TEXT:,}")
+        raise ValueError(f"a string of {longest:,} characters, but a string in a report has at most {MOST_TEXT:,}")
     return value
 
 
@@ -80,5 +80,5 @@ def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         raise ValueError(f"an object with {len(pairs):,} names, but an object in a report has at most {MOST_NAMES:,}")
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("an object contains the same name twice")
+        raise ValueError("an object contains a duplicate name")
     return found

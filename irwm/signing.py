@@ -122,7 +122,7 @@ class Signature:
         _require_hex(fields["signature"], _HEX_64, "the signature")
         certificates = fields["certificates"]
         if type(certificates) is not list or len(certificates) > MOST_CERTIFICATES:
-            raise SignatureError(f"the certificates are not a list with at most {MOST_CERTIFICATES} entries")
+            raise SignatureError(f"the certificates are not a list of at most {MOST_CERTIFICATES} entries")
         return cls(fields["public_key"], fields["signature"], tuple(map(Certificate.from_dict, certificates)))
 
 
@@ -146,18 +146,18 @@ def verify(message: bytes, signature: Signature, purpose: bytes = REPORT) -> str
     key: str | None = None
     before: Certificate | None = None
     for certificate in signature.certificates:
-        name = f"the certificate of identity {certificate.number}"
+        name = f"the certificate for identity {certificate.number}"
         if key is not None and certificate.previous_public_key != key:
             raise SignatureError(f"{name} does not follow from the previous one", expected=key)
         if before is not None and (certificate.vault != before.vault or certificate.number <= before.number):
             raise SignatureError(f"{name} belongs to another vault, or is out of order")
         signed = CERTIFICATE + certificate.signed_bytes()
         if not _fits(certificate.previous_public_key, signed, certificate.signature):
-            raise SignatureError(f"{name} was not signed by the identity before it")
+            raise SignatureError(f"{name} was not signed by the previous identity")
         key, before = certificate.public_key, certificate
     if key is not None and key != signature.public_key:
         raise SignatureError(
-            "the certificates do not lead to the identity that signed",
+            "the certificates do not lead to the signing identity",
             expected=signature.public_key,
             found=key,
         )

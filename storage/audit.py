@@ -121,7 +121,7 @@ class AuditState:
         """
         if not self.fits(sealer):
             raise AuditBrokenError(
-                "the recorded end of the audit log, or the vault's header, was altered, so no new entry is added",
+                "the recorded end of the audit log, or the vault's header, was altered, so no new entry was added",
                 advice="keep a copy of this vault as evidence and restore a backup",
             )
 
@@ -175,7 +175,7 @@ def append(
         )
     except sqlite3.IntegrityError:
         raise AuditBrokenError(
-            f"the audit log already contains an entry {sequence} that the vault did not write",
+            f"the audit log already contains entry {sequence}, which the vault did not write",
             advice="keep a copy of this vault as evidence and restore a backup",
         ) from None
     db.table("audit_state").update(1, _state_row(sealer, sequence, digest, before.header))
@@ -222,7 +222,7 @@ def require_header(db: sqlite_utils.Database, head: header.Header, sealer: Seale
     if head.key_id != sealer.key_id or not opens:
         raise DatabaseDamagedError(
             "this passphrase matches the vault's header, but the header does not belong to the rest of the vault: "
-            "an attacker or a restore may have replaced it with the header of an earlier passphrase",
+            "an attacker or a restore may have replaced it with a header from an earlier passphrase",
             file=file,
             advice="keep this file as evidence and restore a backup",
         )
@@ -333,7 +333,7 @@ def _end_fault(recorded: AuditState, sealer: Sealer | None, last: int, head: str
     if recorded.count < last:
         return recorded.count + 1, f"entry {recorded.count + 1} was not written by this vault"
     if recorded.head != head:
-        return last, f"entry {last} is not the one that the vault recorded as the last"
+        return last, f"entry {last} is not the one that the vault recorded last"
     return None
 
 

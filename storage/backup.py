@@ -72,7 +72,7 @@ def back_up(home: Path, target: Path | None = None, *, now: Callable[[], datetim
             _refuse_damaged(partial, source.path)
             publish_new(partial, target)
         except FileExistsError:
-            raise VaultExistsError("a file with the name of the backup already exists", file=target) from None
+            raise VaultExistsError("a file with the backup's name already exists", file=target) from None
         except OSError as error:
             raise StorageError("the backup cannot be written", file=target, found=str(error)) from error
         finally:
@@ -132,12 +132,12 @@ def inspect(source: Path, passphrase: str, one_try: AbstractContextManager[None]
 def _refuse_dear(cost: Cost, source: Path) -> None:
     if cost.memory_kib > MOST_BACKUP_MEMORY_KIB or cost.memory_kib * cost.passes > MOST_BACKUP_WORK_KIB:
         raise CostError(
-            "this backup needs more memory or time for a passphrase check than is allowed here",
+            "checking this backup's passphrase needs more memory or time than is allowed here",
             file=source,
-            expected=f"at most {MOST_BACKUP_MEMORY_KIB} KiB, and at most {MOST_BACKUP_WORK_KIB} for KiB times passes",
+            expected=f"at most {MOST_BACKUP_MEMORY_KIB} KiB, and at most {MOST_BACKUP_WORK_KIB} for KiB × passes",
             found=f"{cost.memory_kib} KiB, {cost.passes} passes",
-            advice="if you made the backup with this cost yourself, stop the app and copy the backup to vault.sqlite3 "
-            "in the app's folder",
+            advice="if you made this backup yourself and chose this cost, stop the app and copy the backup to "
+            "vault.sqlite3 in the app's folder",
         )
 
 
@@ -159,7 +159,7 @@ def _refuse_foreign(conn: sqlite3.Connection, source: Path) -> None:
     """Refuses a file that is not a vault of plain tables before any query: to query a view is to run its SQL."""
     faults = []
     if conn.execute("PRAGMA application_id").fetchone()[0] != VAULT_SCHEMA.application_id:
-        faults.append("the file is not a vault of this application")
+        faults.append("the file is not a vault created by this application")
     faults += foreign_objects(conn, VAULT_SCHEMA)
     if faults:
         raise DatabaseDamagedError("this file is not a valid backup", file=source, found="; ".join(faults[:3]))
@@ -219,7 +219,7 @@ def _refuse_damaged(copy: Path, original: Path, limit_seconds: float | None = No
         check = audit.verify(db, header.read(db).id, None)
     if faults or not check.ok:
         raise DatabaseDamagedError(
-            "the vault in this file is damaged, so it is not used as a backup",
+            "the vault in this file is damaged, so it cannot be used as a backup",
             file=original,
             found="; ".join((*faults, check.reason)).strip("; "),
             advice="use an earlier backup, and keep this file as evidence",
@@ -242,7 +242,7 @@ def _set_aside(vault: Path, now: Callable[[], datetime]) -> Path:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StorageBusyError(
-                "the vault is in use", file=vault, advice="first stop the other processes that use the vault"
+                "the vault is in use", file=vault, advice="first stop the other processes that are using the vault"
             ) from error
     except DAMAGED:
         pass  # damaged, which is why it is replaced; it is kept with its side files

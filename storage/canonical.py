@@ -35,7 +35,7 @@ def required_text(**values: str) -> None:
     """
     for name, value in values.items():
         if not isinstance(value, str) or not value.strip():
-            raise RecordValueError(f"{name} is missing", expected="some text", found=repr(value))
+            raise RecordValueError(f"{name} is missing", expected="text that is not empty", found=repr(value))
 
 
 def optional_text(**values: str) -> None:

@@ -48,7 +48,7 @@ SHA256SUMS is in the same archive as the files it lists, so anyone who changes a
 other records reveal such a change: the vault's audit log, whose entry about this export contains the SHA-256 of
 SHA256SUMS, and the signature of each report.
 {reports}
-The finding.json of each run is the vault's own copy of the finding. Its formatting differs from that in the report.
+Each run's finding.json is the vault's own copy of the finding. Its formatting differs from that in the report.
 
 case.json lists the items, notes and findings in the order in which they were filed, with times in UTC, and the
 entries of the vault's audit log about this case. The log's head and number of entries are those at the time of export.
@@ -56,7 +56,7 @@ case.json also contains the names of people, models and folders on the examiner'
 """
 REPORTS = """
 Each report can be checked without the vault (docs/verifying.md). Use the installed command irwm. Never run
-python -m irwm in this folder: Python would then run files in this folder that have the names of its modules.
+python -m irwm in this folder: Python would then run files in this folder that have the same names as its modules.
 
 {commands}
 """
@@ -244,7 +244,9 @@ def _explained(target: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFullError(
-                "the disk is full", file=target, advice="free some space and try again; the partial archive was removed"
+                "the disk is full",
+                file=target,
+                advice="free up some space and try again; the partial archive was removed",
             ) from error
         raise StorageError("the archive cannot be written", file=target, found=str(error)) from error
 
@@ -256,6 +258,4 @@ def _remove(path: Path) -> None:
 
 
 def _exists(target: Path) -> VaultExistsError:
-    return VaultExistsError(
-        "a file with the name of the archive already exists", file=target, advice="choose another name"
-    )
+    return VaultExistsError("a file with the archive's name already exists", file=target, advice="choose another name")

@@ -112,7 +112,7 @@ class CaseFiles(Filing):
         """
         required_text(name=name)
         optional_text(received_from=received_from, note=note, added_by=added_by)
-        body = json_bytes(_checked_files(files), "the files of the item")
+        body = json_bytes(_checked_files(files), "the item's files")
         meta = {
             "case_id": case_id,
             "name": name,
@@ -282,17 +282,17 @@ def _checked_contents(files: Mapping[str, bytes]) -> dict[str, bytes]:
     for name, content in files.items():
         if not plain_name(name) or name.lower() in seen:
             raise RecordValueError(
-                "each file filed with an investigation needs a unique plain name",
+                "each file attached to an investigation must have a unique plain name",
                 expected=f"letters, digits, dots, dashes and underscores, but not {FINDING_NAME}",
                 found=repr(name),
             )
         if not isinstance(content, (bytes, bytearray)):
-            raise RecordValueError("the content of a file must be bytes", file=name, found=type(content).__name__)
+            raise RecordValueError("a file's content must be bytes", file=name, found=type(content).__name__)
         seen.add(name.lower())
         total += len(content)
     if total > MOST_RUN_FILE_BYTES:
         raise RecordValueError(
-            "the files filed with an investigation are too large",
+            "the files attached to an investigation are too large",
             expected=f"at most {MOST_RUN_FILE_BYTES} bytes in total",
             found=f"{total} bytes",
             advice="add only reports; leave the models where they are",

@@ -175,7 +175,7 @@ class DatabaseFile:
                     file=self.path,
                     expected=str(self.schema.version),
                     found=str(version),
-                    advice=f"open the {self.schema.what} again",
+                    advice=f"reopen the {self.schema.what}",
                 )
             yield db
 
@@ -210,7 +210,7 @@ class DatabaseFile:
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
         if application != self.schema.application_id:
             raise DatabaseDamagedError(
-                f"this file is not a {self.schema.what} of this application, or its first page is missing",
+                f"this file is not a {self.schema.what} created by this application, or its first page is missing",
                 file=self.path,
                 advice=self.schema.remedy,
             )
@@ -256,13 +256,13 @@ class DatabaseFile:
             return StorageBusyError(
                 f"the {what} is in use by another process",
                 file=self.path,
-                advice="wait a moment and try again; no change was written",
+                advice="wait a moment and try again; no changes were written",
             )
         if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and self._no_room()):
             return StorageFullError(
                 f"the disk that contains the {what} is full",
                 file=self.path,
-                advice="free some space and try again; no change was written",
+                advice="free up some space and try again; no changes were written",
             )
         broken = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_INTERRUPT)
         if code in broken or isinstance(error, UnicodeDecodeError):

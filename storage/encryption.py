@@ -85,7 +85,7 @@ class Cost:
         if self.memory_kib * self.passes > MOST_WORK_KIB:
             raise CostError(
                 "the key-derivation cost is out of range",
-                expected=f"at most {MOST_WORK_KIB} for memory_kib times passes",
+                expected=f"at most {MOST_WORK_KIB} for memory_kib × passes",
                 found=str(self.memory_kib * self.passes),
             )
 

@@ -65,7 +65,7 @@ class JobSealedError(VaultError):
     def __init__(self, id: str) -> None:
         super().__init__(
             f"the content of job {id} is sealed",
-            advice="unlock the vault; the jobs of a vault that was replaced by another one remain sealed",
+            advice="unlock the vault; jobs from a vault that has since been replaced remain sealed",
         )
 
 
@@ -82,8 +82,8 @@ class WrongPassphraseError(VaultError):
     def __init__(self) -> None:
         super().__init__(
             "this passphrase does not open the vault",
-            advice="check capital letters and the keyboard layout, then try again; if you are sure that the passphrase "
-            "is right, the vault's header may be damaged: restore a backup",
+            advice="check upper and lower case and the keyboard layout, then try again; if you are sure that the "
+            "passphrase is right, restore a backup, because the vault's header may be damaged",
         )
 
 

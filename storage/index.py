@@ -168,7 +168,7 @@ def one_page(found: Sequence[Any], newest_first: bool, offset: int, limit: int) 
     for name, value, least in (("offset", offset, 0), ("limit", limit, 1)):
         if type(value) is not int or value < least:
             raise RecordValueError(
-                f"the {name} of a page is out of range", expected=f"at least {least}", found=repr(value)
+                f"the page's {name} is out of range", expected=f"at least {least}", found=repr(value)
             )
     if newest_first:
         return [found[at] for at in range(len(found) - 1 - offset, max(-1, len(found) - 1 - offset - limit), -1)]

@@ -147,7 +147,7 @@ def doubt(
     if head.key_id not in seen.tags:
         return Doubt(
             FORGED,
-            f"{WITNESS_NAME} and the vault's header name different data keys: the header of an earlier passphrase was "
-            "restored, or that file is not the one that the vault wrote last.",
+            f"{WITNESS_NAME} and the vault's header refer to different data keys: a header from an earlier passphrase "
+            "was restored, or that file is not the one that the vault wrote last.",
         )
     return None

@@ -88,7 +88,9 @@ def check_home(
     if not allow_temp:
         _refuse_inside(home, temp, "temp folder")
     elif _is_inside(home, temp):
-        warnings.append(f"The vault is in {temp}. This folder may be cleared at any time, and the keys would be lost.")
+        warnings.append(
+            f"The vault is in {temp}. This folder may be cleared at any time, and the keys would then be lost."
+        )
     warnings += _folder_warnings(home)
     for name in (VAULT_NAME, JOBS_NAME):
         warnings += secure_file(home / name)
@@ -104,10 +106,10 @@ def _is_inside(home: Path, folder: Path) -> bool:
 def _refuse_inside(home: Path, folder: Path, name: str) -> None:
     if _is_inside(home, folder):
         raise UnsafeHomeError(
-            f"the vault would be inside the {name}, from which the web server can send files",
+            f"the vault would be inside the {name}, from which the web server can serve files",
             file=home,
             expected=f"a folder outside {folder}",
-            advice=f"set {HOME_VARIABLE} to a folder in another place",
+            advice=f"set {HOME_VARIABLE} to a folder elsewhere",
         )
 
 

@@ -201,7 +201,7 @@ class VaultSession:
         try:
             self.log("vault unlocked", {"failed tries before": failed.wrong, "tries not looked at": failed.refused})
         except StorageError as error:
-            self._note(f"The unlocking of the vault could not be recorded in the audit log. {error}")
+            self._note(f"The vault was unlocked, but this could not be recorded in the audit log. {error}")
 
     def lock(self) -> None:
         """Drops the keys and the records opened with them. Reads in progress still finish."""
@@ -469,8 +469,8 @@ class VaultSession:
 
 def _changed(path: Path) -> VaultChangedError:
     return VaultChangedError(
-        "the vault was sealed with another key in the meantime: its passphrase was changed elsewhere, "
-        "or its file was replaced",
+        "the vault has since been sealed with another key: its passphrase was changed elsewhere, or its file was "
+        "replaced",
         file=path,
         advice="unlock the vault with its current passphrase",
     )

@@ -180,7 +180,7 @@ def _present(known: _Known) -> tuple[Identity, Ed25519PrivateKey]:
     if known.latest is None:
         which = ", ".join(name.id for name in known.lost)
         raise IdentityLostError(
-            f"the vault's signing identity {known.number} was changed after it was written, or it is missing",
+            f"the vault's signing identity {known.number} was changed after it was written, or is missing",
             found=f"record {which} in {IDENTITIES}",
             advice="restore a backup to recover the identity, or make a new one, which starts a new chain of "
             "certificates",

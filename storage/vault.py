@@ -293,7 +293,7 @@ class Vault(CaseFiles, Signing, JobKeyring):
         optional_text(text=text)
         if table not in LABELLED:
             raise RecordValueError(
-                "this kind of record has no label", expected=" or ".join(LABELLED), found=repr(table)
+                "this kind of record cannot have a label", expected=" or ".join(LABELLED), found=repr(table)
             )
         limited_text("note", text, LONGEST_LABEL)
         meta = {"table": table, "record": record, "text": text}

@@ -35,9 +35,7 @@ def check(marked: Marked, suspect: Path, lost: int | None = None) -> irwm.Findin
     assert found.lineage.status == "derived", found.lineage.reason
     assert (found.ranks < 0.2).sum() >= 0.9 * found.present
     gone = key.parameters.positions - found.present
-    assert not gone or any(
-        f"marked rows that are gone from the suspect: {gone} of 50" in text for text in found.warnings
-    )
+    assert not gone or any(f"marked rows missing from the suspect: {gone} of 50" in text for text in found.warnings)
     if lost is not None:
         assert abs(found.alignment.lost - lost) <= 0.01 * model.vocab_size
         assert not lost or any("rows are gone" in text for text in found.alignment.undone)

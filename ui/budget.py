@@ -103,7 +103,9 @@ class Budget:
         Raises:
             Refusal: 503, others use the whole limit, or this one was ended in favour of another.
         """
-        refused = Refusal(503, "Too many requests from locked browsers. Try again in a moment.")
+        refused = Refusal(
+            503, "Too many requests from browsers that have not unlocked the vault. Try again in a moment."
+        )
         if self.arriving + size > self.limits.arriving:
             raise refused
         if self.answers >= self.limits.answers:

@@ -55,9 +55,9 @@ def ranks_under_noise(
     t, beta, l, rho = p.constraints, p.rank_threshold, p.positions, p.required_positions
     here = {name: float(counting_share(settings.noise, t, beta, name)) for name in ("joint", "sum")}
     fig = figure(
-        f"With noise of {settings.noise:g} σ, {100 * here['joint']:.0f} % of the positions still count by the joint "
-        f"statistic and {100 * here['sum']:.0f} % by the sum",
-        "Lines: theory. Dots: simulated noise on this model’s rows, ranked as in a detection."
+        f"With noise of {settings.noise:g} σ, {100 * here['joint']:.0f} % of the positions still count under the joint "
+        f"statistic and {100 * here['sum']:.0f} % under the sum",
+        "Lines: theory. Dots: simulated noise on this model’s rows, ranked as in detection."
         if simulated
         else "Lines: theory. Choose a model to add simulations on its own rows.",
         dark=dark,
@@ -88,7 +88,9 @@ def ranks_under_noise(
     fig.add_hline(y=beta, line=dashed(c))
     add_aside(fig, c, beta, f"by chance (β = {beta:g})", below=True)
     add_line(fig, c, settings.noise, f"noise {settings.noise:g} σ", of=MOST_NOISE)
-    fig.update_xaxes(title_text="White noise on the rows (k, in standard deviations σ of a row)", range=[0, MOST_NOISE])
+    fig.update_xaxes(
+        title_text="White noise on the rows (k, in units of a row’s standard deviation σ)", range=[0, MOST_NOISE]
+    )
     fig.update_yaxes(title_text=f"Positions that count (rank below β = {beta:g})", range=[0, 1.04], tickformat=".0%")
     return fig
 
@@ -121,7 +123,9 @@ def positions_needed(settings: ExploreSettings, *, dark: bool = False) -> go.Fig
     own_text = f"<b>chosen: {number(p.positions)} positions</b><br>survive noise of {survived:.2f} σ"
     add_chosen(fig, c, min(survived, MOST_NOISE), p.positions, own_text)
     add_line(fig, c, settings.noise, f"noise {settings.noise:g} σ", of=MOST_NOISE)
-    fig.update_xaxes(title_text="White noise on the rows (k, in standard deviations σ of a row)", range=[0, MOST_NOISE])
+    fig.update_xaxes(
+        title_text="White noise on the rows (k, in units of a row’s standard deviation σ)", range=[0, MOST_NOISE]
+    )
     fig.update_yaxes(title_text="Positions needed (l; log scale)", type="log", range=[0, math.log10(MOST_POSITIONS)])
     return fig
 
@@ -151,8 +155,8 @@ def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False)
             title = f"{number(usual)} answers are enough, whether exact or with {USUAL_ANSWER_NOISE:g} nats of noise"
     fig = figure(
         title,
-        f"For d = {number(width)} and noise of {k:g} σ on the weights. Areas: range of four models. Lines: the worst "
-        "model.",
+        f"For d = {number(width)} and noise of {k:g} σ on the weights. Areas: range across four models. Lines: the "
+        "worst model.",
         dark=dark,
     )
     x = np.unique(np.geomspace(width + 1, MOST_ANSWER_WIDTHS * width, POINTS).astype(int)).tolist()
@@ -183,7 +187,8 @@ def answers_needed(settings: ExploreSettings, width: int, *, dark: bool = False)
     fig.update_xaxes(title_text="Answers with the log-probabilities of enough tokens (n; log scale)", type="log",
                      range=[math.log10(x[0]), math.log10(x[-1])], **ticks)  # fmt: skip
     fig.update_yaxes(
-        title_text="Noise on the rows (k, in standard deviations σ of a row)", range=[0, 1.25 * max(survived, 0.4)]
+        title_text="Noise on the rows (k, in units of a row’s standard deviation σ)",
+        range=[0, 1.25 * max(survived, 0.4)],
     )
     return fig
 
@@ -261,10 +266,10 @@ def conditions(
     """
     c, x = colours(dark), np.arange(1, found.size + 1)
     met = found < limit
-    first = f"try {int(np.argmax(met)) + 1} is used" if met.any() else "no try can be used"
+    first = f"attempt {int(np.argmax(met)) + 1} is used" if met.any() else "no attempt can be used"
     fig = figure(
-        f"Stable enough: {int(met.sum())} of {found.size} tries; {first}",
-        f"Filled dots: cond(A2) below τ = {limit:g}. A lower limit needs more tries and keeps the solved numbers "
+        f"Stable enough: {int(met.sum())} of {found.size} attempts; {first}",
+        f"Filled dots: cond(A2) below τ = {limit:g}. A lower limit needs more attempts and keeps the solved numbers "
         "small.",
         dark=dark,
         height=TALL,
@@ -276,14 +281,14 @@ def conditions(
         fig.add_scatter(
             x=x[at].tolist(), y=found[at].tolist(), mode="markers", name=name, hoverinfo="text",
             marker={"color": colour, "symbol": symbol, "size": 7},
-            hovertext=[f"<b>try {i + 1}</b><br>cond(A2) = {found[i]:.4g}<br>{name}" for i in at], row=1, col=1,
+            hovertext=[f"<b>attempt {i + 1}</b><br>cond(A2) = {found[i]:.4g}<br>{name}" for i in at], row=1, col=1,
         )  # fmt: skip
         at = at[at < sizes.size]
         fig.add_scatter(
             x=found[at].tolist(), y=sizes[at].tolist(), mode="markers", showlegend=False, hoverinfo="text",
             marker={"color": colour, "symbol": symbol, "size": 7}, row=2, col=1,
             hovertext=[
-                f"<b>try {i + 1}</b><br>cond(A2) = {found[i]:.4g}<br>"
+                f"<b>attempt {i + 1}</b><br>cond(A2) = {found[i]:.4g}<br>"
                 f"solved numbers: {_times(sizes[i])} the size of the row’s own"
                 for i in at
             ],
@@ -292,17 +297,17 @@ def conditions(
     fig.add_scatter(
         x=x.tolist(), y=best.tolist(), mode="lines", name="best so far", hoverinfo="text", row=1, col=1,
         line={"color": c.ink, "width": 1.5, "shape": "hv"},
-        hovertext=[f"<b>best up to try {n}</b><br>cond(A2) = {v:.4g}" for n, v in zip(x, best, strict=True)],
+        hovertext=[f"<b>best up to attempt {n}</b><br>cond(A2) = {v:.4g}" for n, v in zip(x, best, strict=True)],
     )  # fmt: skip
     fig.add_hline(y=limit, line=dashed(c), row=1, col=1)
     add_aside(fig, c, math.log10(limit), f"τ = {limit:g}")
     low, high = float(min(found.min(), limit)) / 1.3, float(max(np.quantile(found, 0.98), limit)) * 1.3
     fig.add_vline(x=limit, line=dashed(c), row=2, col=1)
-    fig.update_xaxes(title_text="Try", type="log", range=[-0.05, math.log10(found.size) + 0.05], row=1, col=1,
+    fig.update_xaxes(title_text="Attempt", type="log", range=[-0.05, math.log10(found.size) + 0.05], row=1, col=1,
                      **round_ticks(1, found.size))  # fmt: skip
     fig.update_yaxes(title_text="cond(A2) (log scale)", type="log", range=[math.log10(low), math.log10(high)],
                      row=1, col=1, **round_ticks(low, high))  # fmt: skip
-    fig.update_xaxes(title_text="cond(A2) of the try (log scale)", type="log", row=2, col=1,
+    fig.update_xaxes(title_text="cond(A2) of the attempt (log scale)", type="log", row=2, col=1,
                      range=[math.log10(low), math.log10(high)], **round_ticks(low, high))  # fmt: skip
     bottom, top = float(sizes.min()) / 1.3, float(np.quantile(sizes, 0.98)) * 1.3
     fig.update_yaxes(title_text=f"Solved numbers / row’s own<br>(t = {constraints}; log scale)", type="log",
@@ -403,7 +408,7 @@ def colluders(
     fig.update_xaxes(title_text="Averaged copies (c; log scale)", type="log", range=[-0.05, math.log10(last) + 0.03],
                      **round_ticks(1, last))  # fmt: skip
     top = cases[0].expected_z * 1.6
-    fig.update_yaxes(title_text="Score of the noise (z; log scale)", type="log",
+    fig.update_yaxes(title_text="Noise score (z; log scale)", type="log",
                      range=[0, math.log10(max(top, 2 * naming))], **round_ticks(1, max(top, 2 * naming)))  # fmt: skip
     return fig
 
@@ -427,7 +432,9 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
     enough = next((size for size, z in zip(sizes, weakest, strict=True) if z >= naming), None)
     copies = f"all {case.colluders} averaged copies" if case.colluders > 1 else "the copy"
     fig = figure(
-        f"At α = {enough:.2g} or more, {copies} can be named" if enough else f"No size is enough to name {copies}",
+        f"At α = {enough:.2g} or more, {copies} can be identified"
+        if enough
+        else f"No size is enough to identify {copies}",
         f"On average, with added noise of {case.noise:g} σ; s = {number(case.rows)}, d = {number(case.hidden_size)}. "
         f"At α = {chosen:g}, every row changes by {100 * chosen * each:.2g} % of its length.",
         dark=dark,
@@ -459,12 +466,12 @@ def fingerprint(case: Collusion | None, naming: float, recipients: int, *, dark:
     add_aside(fig, c, math.log10(naming), f"named at z ≥ {naming:.1f} (1 of {number(recipients)})")
     ends = math.log10(SPREADS[0]), math.log10(SPREADS[1])
     ticks = round_ticks(*SPREADS)
-    fig.update_xaxes(title_text="Size of the fingerprint (α, in standard deviations of a row; log scale)", type="log",
-                     range=list(ends), **ticks)  # fmt: skip
+    fig.update_xaxes(title_text="Size of the fingerprint (α, in units of a row’s root mean square; log scale)",
+                     type="log", range=list(ends), **ticks)  # fmt: skip
     top = max(alone) * 1.6
-    fig.update_yaxes(title_text="Score of the noise<br>(z; log scale)", type="log", row=1, col=1,
+    fig.update_yaxes(title_text="Noise score<br>(z; log scale)", type="log", row=1, col=1,
                      range=[0, math.log10(max(top, 2 * naming))], **round_ticks(1, max(top, 2 * naming)))  # fmt: skip
-    fig.update_yaxes(title_text="Change of a row<br>(% of its length; log scale)", type="log", row=2, col=1,
+    fig.update_yaxes(title_text="Change in each row<br>(% of its length; log scale)", type="log", row=2, col=1,
                      range=[math.log10(changes[0]), math.log10(changes[-1])],
                      **round_ticks(changes[0], changes[-1]))  # fmt: skip
     return fig

@@ -185,7 +185,7 @@ def region(settings: ExploreSettings, found: Plan | None = None, *, dark: bool =
         xs = [each for each, _, _ in both]
         fig.add_scatter(
             x=xs + xs[::-1], y=[b for _, _, b in both] + [a for _, a, _ in both][::-1], mode="lines",
-            line={"width": 0}, fill="toself", fillcolor=c.accent_soft, hoverinfo="skip", name="both met",
+            line={"width": 0}, fill="toself", fillcolor=c.accent_soft, hoverinfo="skip", name="both requirements met",
         )  # fmt: skip
     for name, dash, values, word in (
         ("largest ρ for the required success", "dash", high, "largest for the required success:"),

@@ -89,7 +89,7 @@ class ExploreSettings:
         """
         if len(text) > MOST_CHARACTERS:
             raise SettingsTextError(
-                "this text is too long for settings",
+                "this text is too long to be a set of settings",
                 expected=f"at most {MOST_CHARACTERS} characters",
                 found=f"{len(text)} characters",
             )
@@ -153,7 +153,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object whose names are all different: two values of one name would be ambiguous."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise SettingsTextError("a setting appears twice", advice="Keep only one of the two")
+        raise SettingsTextError("the settings contain a duplicate", advice="Keep only one of the two")
     return found
 
 

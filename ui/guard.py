@@ -42,7 +42,7 @@ BODY_BYTES = 8 * MIB
 # Commas, brackets and braces in it, each of which may become an object in memory.
 BODY_VALUES = 1_000_000
 UNANSWERED = "The app could not process this request. Reload the page, then try again."
-LATE = "The content did not arrive in time. Try again, or enter the path of the file."
+LATE = "The content did not arrive in time. Try again, or enter the file’s path."
 # Seconds for all of it to arrive, on one computer.
 BODY_SECONDS = 30
 # Added to `BODY_SECONDS` for an upload of a locked browser.
@@ -258,7 +258,7 @@ class Guard:
         # The Host was checked before, so this is "the same origin", also through a tunnel from another port. Absent
         # with gradio_client and curl; a browser sends it with every POST.
         if origin is not None and origin.lower() != f"http://{headers.get('host', '').lower()}":
-            raise Refusal(403, "The request was refused because it comes from a page of another site.")
+            raise Refusal(403, "The request was refused because it came from a page on another site.")
         self._check_fetch_metadata(headers, path, method)
         reading = method in ("GET", "HEAD")
         if not reading and method != "POST":
@@ -297,7 +297,9 @@ class Guard:
         if stream is not None:
             self._streams.claim(stream, asked.cookie)
         if not (open or asked.known) and self.waiting() >= self.budget.limits.waiting:
-            raise Refusal(503, "Too many requests from locked browsers. Try again in a moment.")
+            raise Refusal(
+                503, "Too many requests from browsers that have not unlocked the vault. Try again in a moment."
+            )
         return replace(asked, stream=stream)
 
     def _check_fetch_metadata(self, headers: Headers, path: str, method: str) -> None:
@@ -307,7 +309,7 @@ class Guard:
             return
         followed_a_link = method == "GET" and path == DOCUMENT and headers.get("sec-fetch-dest") == "document"
         if not followed_a_link:
-            raise Refusal(403, "The request was refused because it comes from a page of another site.")
+            raise Refusal(403, "The request was refused because it came from a page on another site.")
 
     def _check_file(self, name: str, cookie: str | None) -> None:
         refused = Refusal(403, "This file cannot be downloaded.")
@@ -343,18 +345,18 @@ class Guard:
             return 0
         if path.rstrip("/") != UPLOAD:
             if size > BODY_BYTES:
-                raise Refusal(413, f"A request may have at most {BODY_BYTES // MIB} MiB.")
+                raise Refusal(413, f"A request must not exceed {BODY_BYTES // MIB} MiB.")
             return size
         # One part may be as large as allowed; the rest of the form is small.
         if size > UPLOAD_BYTES + MIB:
-            raise Refusal(413, f"A file may have at most {UPLOAD_BYTES // MIB} MiB. For larger files, enter the path.")
+            raise Refusal(413, f"A file must not exceed {UPLOAD_BYTES // MIB} MiB. For larger files, enter the path.")
         sizes = list(self._sizes())
         held = self._arriving + sum(sizes)
         free = shutil.disk_usage(self.uploads).free
         most = UPLOADS_TOTAL_BYTES if open else min(UPLOADS_TOTAL_BYTES, self.budget.limits.stored)
         number = UPLOADS_MOST if open else UPLOADS_MOST // 2
         if held + size > most or size + SPARE_BYTES > free or len(sizes) >= number:
-            raise Refusal(413, "There is no space for more uploads. Enter the path of the file instead.")
+            raise Refusal(413, "There is no space for more uploads. Enter the file’s path instead.")
         return size
 
     def _sizes(self) -> Iterator[int]:
@@ -427,7 +429,7 @@ def _stream_of(path: str, query: bytes) -> str | None:
     if _is_data(path):
         named = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("session_hash", [])
         if len(named) > 1:
-            raise Refusal(400, "Name only one session.")
+            raise Refusal(400, "Specify only one session.")
         return _of_usual_length(named[0]) if named else None
     beat = HEARTBEAT.fullmatch(path)
     return _of_usual_length(beat[1]) if beat else None
@@ -452,7 +454,7 @@ def _session_in(body: bytes) -> str | None:
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if sum(name == "session_hash" for name, _ in pairs) > 1:
-            raise Refusal(400, "Name only one session.")
+            raise Refusal(400, "Specify only one session.")
         return dict(pairs)
 
     try:

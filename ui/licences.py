@@ -78,7 +78,7 @@ def bundled() -> tuple[Bundled, ...]:
         ("IBM Plex Sans", "Typeface for pages and reports", "OFL-1.1", FONTS / "OFL-IBM-Plex-Sans.txt"),
         ("IBM Plex Mono", "Typeface for paths and hashes", "OFL-1.1", FONTS / "OFL-IBM-Plex-Mono.txt"),
         ("IBM Plex Sans SC", "Typeface for reports in Chinese", "OFL-1.1", FONTS / "OFL-IBM-Plex-Sans-SC.txt"),
-        ("Demo model", "Trained on Python’s documentation", "PSF-2.0", DEMO / "LICENSE-PSF-2.0.txt"),
+        ("Demo model", "Trained on the Python documentation", "PSF-2.0", DEMO / "LICENSE-PSF-2.0.txt"),
     )
     return tuple(
         Bundled(name, what, licence, path.read_text("utf-8", "replace") if path.is_file() else "")

@@ -36,5 +36,5 @@ def check_new(first: str, second: str) -> None:
 
     rated = zxcvbn(first.strip()[:_MOST_RATED], user_inputs=["irwm", "studio", "watermark"])
     if rated["score"] < LEAST_SCORE:
-        why = str(rated["feedback"]["warning"] or "a pattern that programs try first").rstrip(".")
+        why = str(rated["feedback"]["warning"] or "a pattern that password-cracking programs try first").rstrip(".")
         raise PassphraseRefusedError("this passphrase is easy to guess", found=why, advice=FOUR_WORDS)

@@ -76,7 +76,7 @@ class Preferences:
         for root in self.roots:
             _check(
                 _is_full_path(root),
-                "the path of a folder is not a full path",
+                "a folder is not given as a full path",
                 "an absolute path, such as /data/models",
                 root,
             )
@@ -88,7 +88,7 @@ class Preferences:
         )
         for server in self.servers:
             usable = isinstance(server, str) and len(server) <= 253 and _SERVER.fullmatch(server) is not None
-            _check(usable, "this is not the name of a server", "a host such as huggingface.co, or s3://BUCKET", server)
+            _check(usable, "this is not a server name", "a host such as huggingface.co, or s3://BUCKET", server)
 
     @property
     def idle_seconds(self) -> float:
@@ -118,13 +118,15 @@ class Preferences:
             raise PreferencesError("the preferences are not a list of names and values", found=type(values).__name__)
         if values.get("version") != VERSION or type(values.get("version")) is not int:
             raise PreferencesError(
-                "these preferences have a different version", expected=str(VERSION), found=_shown(values.get("version"))
+                "these preferences are for a different version",
+                expected=str(VERSION),
+                found=_shown(values.get("version")),
             )
         unknown = sorted(str(name) for name in values.keys() - cls().to_dict().keys())
         _check(not unknown, "the preferences contain an unknown name", "only known names", unknown)
         roots, servers = values.get("roots", []), values.get("servers", [])
         _check(isinstance(roots, list), "the folders are not a list", "a list of full paths", roots)
-        _check(isinstance(servers, list), "the servers are not a list", "a list of names", servers)
+        _check(isinstance(servers, list), "the servers are not a list", "a list of server names", servers)
         kept = {name: value for name, value in values.items() if name not in ("version", "roots", "servers")}
         return cls(roots=tuple(roots), servers=tuple(servers), **kept)
 
@@ -197,5 +199,5 @@ def _unusable(how: str, path: Path, *, expected: str | None = None, found: str |
         file=path,
         expected=expected,
         found=found,
-        advice="The default settings are in use. To replace the file, save on the Settings page, or delete the file",
+        advice="The default settings are in use. Either replace the file by saving on the Settings page, or delete it",
     )

@@ -64,9 +64,9 @@ def check_memory(params: Parameters, hidden_size: int | None) -> None:
     if needed > there:
         raise ParameterError(
             "this number of permutations (numit) needs more memory than this computer has",
-            expected=f"at most {size_text(there)}, about {number(params.permutations * there // needed)} permutations",
+            expected=f"at most {size_text(there)} (about {number(params.permutations * there // needed)} permutations)",
             found=f"{number(params.permutations)} permutations, {size_text(needed)}",
-            advice="Choose fewer permutations. A thousand are enough to prove a mark",
+            advice="Choose fewer permutations. A thousand is enough to prove a mark",
         )
 
 

@@ -180,7 +180,7 @@ def launch(
         if "empty port" not in str(error):
             raise
         raise PortTakenError(
-            f"port {settings.port} is in use by another program",
+            f"port {settings.port} is already in use by another program",
             advice="close that program, or set IRWM_PORT to another port",
         ) from error
     served = Served(url, blocks.close)

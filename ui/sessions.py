@@ -132,7 +132,9 @@ class Sessions:
         vault = self._view(session)
         if vault is None:
             if not self.vault_exists() and latest_backup(self.home) is None:
-                raise VaultMissingError("there is no vault yet", file=self.home, advice="choose a first passphrase")
+                raise VaultMissingError(
+                    "there is no vault yet", file=self.home, advice="choose a passphrase to create one"
+                )
             vault = Vault.open(self.home, caller=session, **self._settings)
             self._remember(session, vault)
         vault.unlock(passphrase)

@@ -132,7 +132,7 @@ def _device(text: str) -> str:
     if text and text not in DEVICES:
         raise SettingsError(
             DEVICE,
-            "names a device that is not supported",
+            "is not a supported device",
             expected=", ".join(DEVICES),
             found=text,
             advice="unset it to let the app choose",
@@ -161,7 +161,7 @@ def _servers(text: str) -> tuple[str, ...]:
             "is not a list of servers",
             expected="host names or s3://BUCKET, separated by spaces",
             found=error.found or "",
-            advice="correct it, or unset it to choose on the Settings page",
+            advice="correct it, or unset it to choose the servers on the Settings page",
         ) from error
 
 
@@ -188,7 +188,7 @@ def _roots(text: str) -> tuple[Path, ...]:
         if not usable:
             raise SettingsError(
                 ROOTS,
-                "names something that is not a folder",
+                "contains a path that is not a folder",
                 expected=f"full paths of existing folders, separated by '{os.pathsep}'",
                 found=part,
                 advice="correct it, or unset it to browse your home folder",

@@ -75,7 +75,7 @@ def attack_named(name: str, steps: int) -> Attack:
         )
 
     return Attack(
-        "finetune-rate", "Fine-tuned", "All weights are trained on a text.", TRAINING, "learning rate",
+        "finetune-rate", "Fine-tuned", "All weights are trained on a sample text.", TRAINING, "learning rate",
         tuple(Strength(rate, f"{rate:g}") for rate in RATES), carry_out,
     )  # fmt: skip
 

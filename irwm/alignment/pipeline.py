@@ -69,7 +69,7 @@ def searches(suspect: Checkpoint, original: OriginalRows, embedding_rows: NDArra
             tensor=suspect.layout.embedding.name,
             expected=f"at most {_most_rows(suspect.hidden_size, model)} rows; the original has {model.vocab_size}",
             found=f"{suspect.vocab_size} rows",
-            advice="Check that this is the intended model. If so, reduce its embedding to the rows "
+            advice="Check that this is the intended model. If so, trim its embedding to the rows "
             "that its tokenizer uses",
         )
     chosen = choices
@@ -161,7 +161,7 @@ def _recognised(candidate: Candidate, tensors: int) -> Candidate:
     alignment = candidate.alignment
     if not alignment.aligned:
         return candidate
-    said = f"the embedding was recognised among {tensors} tensors by its content"
+    said = f"the embedding was identified by its content among {tensors} tensors"
     sure = min(1.0, max(0.0, alignment.similarity))
     step = Step(EMBEDDING, said, sure, "median similarity of its rows")
     return replace(candidate, alignment=replace(alignment, steps=(step, *alignment.steps)))

@@ -216,7 +216,7 @@ class Search:
             return
         sample = sample_pairs(self._suspect, self._model, rows)
         if len(sample.ours) < FEWEST_ROWS:
-            why = f"cannot be aligned: only {len(sample.ours)} sampled rows of the suspect contain usable numbers"
+            why = f"cannot be aligned: only {len(sample.ours)} of the suspect's sampled rows contain usable numbers"
             embedding = self.suspect.layout.embedding
             yield Attempt(Alignment.unmoved(embedding, why, rows, d, sample.broken), sample, way)
             return
@@ -246,11 +246,11 @@ class Search:
             return
         fit = by_procrustes(sample, self._minor)
         reason = (
-            f"after the rotation was undone, the median sampled row has a cosine of {float(np.median(fit.cosines)):.3f}"
+            f"once the rotation is undone, the median sampled row has a cosine of {float(np.median(fit.cosines)):.3f}"
         )
         reason += " with the original's in the minor components"
         if not fit.fits:
-            reason = f"cannot be aligned: {reason}, which is below the {MINOR_COSINE} that related models keep"
+            reason = f"cannot be aligned: {reason}, which is below the {MINOR_COSINE} that related models retain"
         embedding = self.suspect.layout.embedding
         alignment = Alignment.unmoved(embedding, reason, rows, d, sample.broken, aligned=fit.fits, uniqueness=1.0)
         alignment = replace(
@@ -379,5 +379,5 @@ def _columns_reason(fit: Columns) -> str:
     if fit.uniqueness < LEAST_UNIQUENESS:
         return f"cannot be aligned: only {100 * fit.uniqueness:.0f} % of its columns have a counterpart in the original"
     if not fit.fits:
-        return f"cannot be aligned: {reason}, which is below the {ALIGNED_COSINE} that related models keep"
+        return f"cannot be aligned: {reason}, which is below the {ALIGNED_COSINE} that related models retain"
     return reason

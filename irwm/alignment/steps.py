@@ -34,14 +34,19 @@ def steps_of(
     """
     said = _rows(alignment, way, share, suspect_size)
     if changed:
-        text = f"rows that no longer resemble any of the original's, left in place: {changed} of {alignment.rows.size}"
+        text = (
+            "rows left in place although they no longer resemble any of the original's: "
+            f"{changed} of {alignment.rows.size}"
+        )
         said.append(_step("changed rows", text, 1.0))
     said += _coordinates(alignment, constants)
     if np.isfinite(alignment.scale) and abs(alignment.scale - 1.0) > SCALE_TOLERANCE:
         text = f"the embedding was scaled by {alignment.scale:.3g}"
         said.append(_step("scale", text, alignment.similarity, "median similarity of its rows"))
     if extreme:
-        said.append(_step(EXTREME_ROWS, f"rows of extreme length, left out of the comparison: {extreme}", 1.0))
+        said.append(
+            _step(EXTREME_ROWS, f"rows excluded from the comparison because of their extreme length: {extreme}", 1.0)
+        )
     return tuple(said)
 
 
@@ -50,14 +55,14 @@ def _rows(alignment: Alignment, way: str, share: float, suspect_size: int) -> li
     present = rows >= 0
     moved = int((rows[present] != np.flatnonzero(present)).sum())
     measures = {
-        BY_TOKENIZER: "share of the sampled rows that resemble the row of the token with their name",
+        BY_TOKENIZER: "share of the sampled rows that resemble the row of the token with the same name",
         BY_CONTENT: "share of the rows for which a counterpart was found",
-        BY_ID: "share of the sampled rows that are at the position of their ID",
-        BY_EMBEDDING: "share of the sampled rows that resemble the row of their token",
+        BY_ID: "share of the sampled rows that are at the position given by their ID",
+        BY_EMBEDDING: "share of the sampled rows that resemble the row of the same token",
     }
-    known = {BY_TOKENIZER: "the tokenizers' strings", BY_EMBEDDING: "the positions of the embedding's rows"}
+    known = {BY_TOKENIZER: "the tokenizers' token strings", BY_EMBEDDING: "the positions of the embedding's rows"}
     if moved:
-        by = known.get(way, "the rows' own content")
+        by = known.get(way, "their own content")
         said.append(
             _step(
                 f"rows by {way}",
@@ -81,20 +86,20 @@ def _coordinates(alignment: Alignment, constants: NDArray[np.float64]) -> list[S
     similar = alignment.similarity
     if alignment.rotation is not None:
         text = "the residual stream was rotated; the rotation was undone by orthogonal Procrustes analysis"
-        return [_step("rotation", text, similar, "median similarity of rows that were not used for the fit")]
+        return [_step("rotation", text, similar, "median similarity of the rows not used for the fit")]
     moved, flipped = int((alignment.columns != np.arange(d)).sum()), int((alignment.signs < 0).sum())
     unique = "share of columns with a unique counterpart"
     if moved:
         text = f"{moved} of {d} columns were reordered; their order was restored by cosine similarity"
         said.append(_step("columns", text, alignment.uniqueness, unique))
     if flipped:
-        said.append(_step("signs", f"{flipped} of {d} columns had their sign flipped", alignment.uniqueness, unique))
+        said.append(_step("signs", f"{flipped} of {d} columns had their signs flipped", alignment.uniqueness, unique))
     if alignment.offsets.any():
-        text = "a constant had been added to the columns; it was removed"
-        said.append(_step("offsets", text, similar, "median similarity of the rows without it"))
+        text = "a constant that had been added to the columns was removed"
+        said.append(_step("offsets", text, similar, "median similarity of the rows after it was removed"))
     if alignment.row_constants and constants.size and float(np.median(np.abs(constants))) > SCALE_TOLERANCE:
-        text = "a constant had been added to each row; it was removed"
-        said.append(_step("row constants", text, similar, "median similarity of the rows without it"))
+        text = "a constant that had been added to each row was removed"
+        said.append(_step("row constants", text, similar, "median similarity of the rows after it was removed"))
     return said
 
 

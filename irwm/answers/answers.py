@@ -72,7 +72,7 @@ class Answers:
         for number, each in enumerate(self.sequences):
             if each.max() >= original.vocab_size:
                 raise AnswersError(
-                    f"sequence {number} has a token that the original does not have",
+                    f"sequence {number} contains a token that the original does not have",
                     file=original.path,
                     expected=f"token IDs from 0 to {original.vocab_size - 1}",
                     found=str(each.max()),
@@ -143,7 +143,7 @@ def _logarithms(number: int, given: ArrayLike, size: int) -> NDArray[np.float64]
     if wrong.size:
         raise AnswersError(
             f"sequence {number} has values that are not log-probabilities",
-            expected="finite numbers of at most 0",
+            expected="finite numbers no greater than 0",
             found=f"{values[wrong[0]]} for generated token {wrong[0]}",
             advice="Take the natural logarithm of each probability, and leave out sequences with missing values",
         )

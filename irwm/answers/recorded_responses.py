@@ -235,7 +235,7 @@ def _header(file: Path, line: bytes) -> tuple[ResponsesSource, int]:
         raise _broken(file, "this file does not contain recorded responses", f"format {FORMAT}", value.get("format"))
     if value.get("version") != VERSION:
         raise AnswersFileError(
-            "these responses were written by another version", file=file, expected=f"version {VERSION}",
+            "these responses were written by a different version", file=file, expected=f"version {VERSION}",
             found=printable(f"version {value.get('version')}", 80),
             advice="Use the version of this program that wrote them",
         )  # fmt: skip
@@ -254,14 +254,14 @@ def _header(file: Path, line: bytes) -> tuple[ResponsesSource, int]:
     }
     for name, (least, most) in ranges.items():
         if not least <= values[name] <= most:
-            raise _broken(file, f"the {name} in the first line is out of range", f"{least} to {most}", values[name])
+            raise _broken(file, f"the {name} on the first line is out of range", f"{least} to {most}", values[name])
     for name in ("endpoint", "model", "api", "original"):
         if not values[name].isprintable() or len(values[name]) > _LONGEST:
             expected = f"at most {_LONGEST} printable characters"
-            raise _broken(file, f"the {name} in the first line cannot be used", expected, values[name])
+            raise _broken(file, f"the {name} on the first line cannot be used", expected, values[name])
     count = value.get("responses")
     if type(count) is not int or count < 1:
-        raise _broken(file, "the first line does not give the number of responses", "1 or more", count)
+        raise _broken(file, "the first line does not state the number of responses", "1 or more", count)
     return ResponsesSource(**values), count
 
 
@@ -274,14 +274,16 @@ def _exchange(file: Path, number: int, line: bytes) -> Exchange:
         except UnicodeEncodeError:  # half of a surrogate pair
             fits = False
         if not fits:
-            raise _broken(file, f"line {number} was changed: its {name} does not have the SHA-256 in that line")
+            raise _broken(
+                file, f"line {number} was changed: the SHA-256 of its {name} does not match the one on that line"
+            )
         assert isinstance(text, str)
         data = text.encode()
         if len(data) > MOST_RESPONSE_BYTES:
-            large = f"the {name} in line {number} is too large"
+            large = f"the {name} on line {number} is too large"
             raise _broken(file, large, f"at most {MOST_RESPONSE_BYTES} bytes", f"{len(data)} bytes")
-        require_bounded(data, file, f"{name} in line {number}")
-        parse_json(data, file, f"{name} in line {number}", strict=False)
+        require_bounded(data, file, f"{name} on line {number}")
+        parse_json(data, file, f"{name} on line {number}", strict=False)
     time = value.get("time_ms")
     if type(time) is not int or not 0 <= time <= MOST_TIME_MS:
         raise _broken(file, f"line {number} has no valid time", "milliseconds since 1970", time)

@@ -79,7 +79,7 @@ def answers_of_pairs(pairs: Iterable[tuple[Prompt, str | Mapping[str, Any]]], or
         without = [number for number, each in zip(numbers, values, strict=True) if each is None]
         raise AnswersError(
             "some responses have no log-probabilities", expected="log-probabilities in all responses or in none",
-            found=f"none in {len(without)} of {len(values)} answers; response {without[0]} is the first without",
+            found=f"none in {len(without)} of {len(values)} answers; the first of these is in response {without[0]}",
             advice="Leave these responses out, or provide only the text of every response",
         )  # fmt: skip
     return Answers(sequences, lengths, told or None)
@@ -222,7 +222,7 @@ def _encoded(text: str, tokenizer: Any, *, special: bool = False) -> list[int]:
         text.encode()
     except UnicodeEncodeError as error:
         raise AnswersError(
-            "a prompt or an answer is not Unicode text", expected="no unpaired surrogates",
+            "a prompt or an answer is not valid Unicode text", expected="no unpaired surrogates",
             found=printable(text[error.start : error.start + 1], 20), advice="Leave this response out",
         ) from error  # fmt: skip
     return list(tokenizer.encode(text, add_special_tokens=special))

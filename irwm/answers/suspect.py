@@ -76,7 +76,7 @@ def open_generated(path: str | Path, original: Checkpoint) -> GeneratingSuspect:
     generated = answers_in(file, recorded, original)
     notes: tuple[str, ...] = ()
     if recorded.source.original != original.fingerprint:
-        notes = ("The answers were recorded for another original.",)
+        notes = ("The answers were recorded for a different original.",)
     heard = _heard(recorded, generated)
     return GeneratingSuspect(file, original, generated, heard, recorded.sha256, recorded.bytes, notes)
 

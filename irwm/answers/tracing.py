@@ -134,5 +134,5 @@ def _judged(found: AnswersFinding, *, fingerprinted: bool) -> AnswersFinding:
     )
     if found.log10_risk <= FOUND_LOG10_RISK:
         return replace(found, verdict=FOUND, reason=f"The answers carry this key's fingerprint: {seen}.")
-    said = f"The answers do not show this key's fingerprint clearly enough, but this clears nobody: {seen}."
+    said = f"The answers do not show this key's fingerprint clearly enough, but that rules no one out: {seen}."
     return replace(found, reason=said)

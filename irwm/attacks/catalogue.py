@@ -220,7 +220,7 @@ def _serve(setup: Setup, value: float | str, out: Path) -> Attacked:
 def _cannot_serve(setup: Setup) -> str | None:
     original = open_checkpoint(setup.original)
     if not original.tied and not setup.key.marks_head:
-        return "This key has no mark in the output head, and answers show no other part of the model."
+        return "This key has no mark in the output head, and answers reveal no other part of the model."
     anatomy = anatomy_of(str(original.config.get("model_type")))
     if anatomy is not None and anatomy.encoder:
         return "An encoder cannot answer prompts."
@@ -251,16 +251,16 @@ def _disguise(step: Step | None, setup: Setup, _value: float | str, out: Path) -
 # Transform, its label, one sentence. The paper's appendix B: permutation, scaling and invertible matrices.
 _DISGUISES: tuple[tuple[Step, str, str], ...] = (
     ("permute_residual", "Columns permuted", "The coordinates of the residual stream are permuted in every layer."),
-    ("flip_signs", "Signs flipped", "Random coordinates of the residual stream change sign."),
+    ("flip_signs", "Signs flipped", "The signs of randomly chosen coordinates of the residual stream are flipped."),
     ("rotate", "Rotated", "A random dense rotation is applied to the residual stream."),
     (
         "widen",
         "Widened",
-        "The residual stream gets 25 % more coordinates and is then rotated.",
+        "The residual stream is widened by 25 % and then rotated.",
     ),
     ("rescale", "Rescaled", "The residual stream is multiplied by a single factor."),
-    ("fold_gains", "Gains folded", "The gains of the norms are folded into the matrices that follow them."),
-    ("regain", "Gains redrawn", "The norms get random gains, and the matrices compensate for them."),
+    ("fold_gains", "Gains folded", "The norms' gains are folded into the matrices that follow them."),
+    ("regain", "Gains redrawn", "The norms are given random gains, for which the matrices compensate."),
     ("map_qk", "Queries and keys mapped", "Queries are multiplied by invertible matrices and keys by their inverses."),
     (
         "map_vo",
@@ -270,11 +270,15 @@ _DISGUISES: tuple[tuple[Step, str, str], ...] = (
     ("reorder_heads", "Heads reordered", "Attention heads are permuted."),
     ("reorder_neurons", "Neurons reordered", "Hidden units of the MLPs are permuted and rescaled."),
     ("shift_key_bias", "Key bias shifted", "A vector that the softmax ignores is added to the key bias."),
-    ("shift_rows", "Constant added per row", "A number that the norm ignores is added to each row of the embedding."),
-    ("shift_tables", "Tables shifted", "A vector is subtracted from the position rows and added to the token rows."),
+    ("shift_rows", "Constant added per row", "A constant that the norm ignores is added to each row of the embedding."),
+    (
+        "shift_tables",
+        "Tables shifted",
+        "A vector is subtracted from the position embeddings and added to the token embeddings.",
+    ),
     ("reorder_tokens", "Tokens reordered", "Token IDs are permuted, including those in the tokenizer."),
     (("trim_tokens", {"fraction": 0.2}), "Vocabulary trimmed", "A fifth of the tokens are dropped."),
-    ("pad_tokens", "Vocabulary padded", "Rows that no text uses are added."),
+    ("pad_tokens", "Vocabulary padded", "Rows for unused tokens are added."),
     ("as_llama", "Saved as a Llama model", "The model is saved as a model of the Llama family."),
     ("as_mixtral", "Saved as a mixture of experts", "Each MLP becomes four experts, and a router is added."),
 )
@@ -368,20 +372,20 @@ def _too_few_layers(setup: Setup) -> str | None:
 
 _ALL: tuple[Attack, ...] = (
     Attack(
-        "prune", "Pruned", "The smallest weights of the whole model become zero.", DAMAGE, "share of weights",
+        "prune", "Pruned", "The smallest weights in the whole model are set to zero.", DAMAGE, "share of weights",
         _shares(0.1, 0.3, 0.5, 0.7, 0.9), _of_release(prune),
     ),
     Attack(
-        "prune-neurons", "Neurons pruned", "The least important hidden units of the MLPs become zero.", DAMAGE,
+        "prune-neurons", "Neurons pruned", "The least important hidden units of the MLPs are set to zero.", DAMAGE,
         "share of neurons", _shares(0.1, 0.3, 0.5, 0.7, 0.9), _of_release(prune_neurons),
         partial(_cannot, "reorder_neurons"),
     ),
     Attack(
-        "noise", "Noise added", "White noise is added to every matrix.", DAMAGE, "share of the matrix's deviation",
-        _shares(0.1, 0.3, 0.5, 1.0), _of_release(add_noise, seeded=True),
+        "noise", "Noise added", "White noise is added to every matrix.", DAMAGE,
+        "fraction of the matrix's standard deviation", _shares(0.1, 0.3, 0.5, 1.0), _of_release(add_noise, seeded=True),
     ),
     Attack(
-        "layers", "Layers dropped", "The last layers are left out.", DAMAGE, "layers", _numbers("layer", 1, 2), _drop,
+        "layers", "Layers dropped", "The last layers are removed.", DAMAGE, "layers", _numbers("layer", 1, 2), _drop,
         _too_few_layers,
     ),
     Attack(
@@ -389,7 +393,7 @@ _ALL: tuple[Attack, ...] = (
         "share of layers", _shares(0.25, 0.5), _repeat, _too_few_layers,
     ),
     Attack(
-        "width", "Width cut", "The residual stream keeps only its principal components.", DAMAGE,
+        "width", "Width cut", "The residual stream is reduced to its leading principal components.", DAMAGE,
         "share of components kept", _shares(0.9, 0.75, 0.6),
         lambda setup, value, out: Attacked(cut_width(setup.release, out, float(value), setup.text, setup.device)),
         lambda setup: _cannot("widen", setup) or _no_text_model(setup),
@@ -399,8 +403,8 @@ _ALL: tuple[Attack, ...] = (
         "bits", _numbers("bit", 8, 4, 3), _of_release(quantize, int),
     ),
     Attack(
-        "gguf", "Saved as a GGUF file", "The model is converted to a GGUF file and quantised as llama.cpp does it.",
-        QUANTISATION, "type of file",
+        "gguf", "Saved as a GGUF file", "The model is converted to a GGUF file and quantised as in llama.cpp.",
+        QUANTISATION, "file type",
         _labelled(F16="16 bits (F16)", Q8_0="8 bits (Q8_0)", Q4_K_M="4 bits (Q4_K_M)", Q4_0="4 bits (Q4_0)"),
         _gguf, lambda setup: gguf_obstacle(setup.release, "F16"),
         # Only the 4-bit files hold K-quants, which need GGML's own library.
@@ -413,17 +417,17 @@ _ALL: tuple[Attack, ...] = (
     ),
     Attack(
         "autoround", "GPTQ or AWQ (AutoRound)",
-        "Layers are stored in 4 bits, rounded so that their outputs on a text change little.",
+        "Layers are stored in 4 bits and rounded so that their outputs on a sample text change little.",
         QUANTISATION, "layout", _labelled(gptq="GPTQ, 4 bits", awq="AWQ, 4 bits"), _autoround,
         lambda setup: autoround_obstacle(setup.release),
     ),
     *(
         Attack(name, label, about, TRAINING, "steps", _numbers("step", 20, 100), partial(_finetune, what, rate))
         for name, what, rate, label, about in (
-            ("finetune", ALL, _RATE, "Fine-tuned", "All weights are trained on a text."),
+            ("finetune", ALL, _RATE, "Fine-tuned", "All weights are trained on a sample text."),
             (
                 "lora", LORA, _LORA_RATE, "Fine-tuned with LoRA",
-                "Adapters on every linear layer are trained on a text and then merged.",
+                "Adapters on every linear layer are trained on a sample text and then merged.",
             ),
             (
                 "layer0", LAYER_0, 10 * _RATE, "First layer retrained",
@@ -470,18 +474,18 @@ _ALL: tuple[Attack, ...] = (
     ),
     Attack(
         "everything", "All disguises together",
-        "All disguises of the weights that the model allows are applied, one after another.",
+        "All weight disguises that the model allows are applied one after another.",
         DISGUISE, "", ONCE, partial(_disguise, None), keeps_function=True,
     ),
     Attack(
         "components", "Minor components dropped, then rotated",
-        "The components in which alignment is scored become zero, and the residual stream is rotated.",
+        "The components in which alignment is scored are set to zero, and the residual stream is rotated.",
         ADAPTIVE, "share of components kept", _shares(0.9, 0.75, 0.5),
         partial(_then_turned, adaptive.drop_components), _cannot_turn,
     ),
     Attack(
         "seldom-rows", "Rarely used rows flattened",
-        "Nine tenths of the components become zero in the rows of the least used tokens.",
+        "In the rows of the least-used tokens, nine tenths of the components are set to zero.",
         ADAPTIVE, "share of rows", _shares(0.5, 0.75), _of_release(adaptive.flatten_seldom),
     ),
     Attack(
@@ -496,20 +500,19 @@ _ALL: tuple[Attack, ...] = (
     ),
     Attack(
         "rebuilt-rows", "Rows rebuilt from others",
-        "Every row of the embedding and the output head becomes a combination of other rows.",
+        "Every row of the embedding and the output head is replaced by a combination of other rows.",
         ADAPTIVE, "rows combined", _numbers("row", 128, 64, 32), _of_release(adaptive.rebuild_rows, int, seeded=True),
     ),
     Attack(
         "push", "Embedding pushed away",
-        "The embedding and the output head move as far as a bound on the change in the predictions allows.",
+        "The embedding and the output head are moved as far as a bound on the change in the predictions allows.",
         ADAPTIVE, "bound in nats per token",
         tuple(Strength(bound, f"{bound:g} nats") for bound in (0.02, 0.05, 0.2)), _push, _no_text_model,
     ),
     Attack(
         "learn-again", "Embedding learned again",
-        "A share of the embedding and the output head becomes random and is learned again from the release's "
-        "predictions.",
-        ADAPTIVE, "share made random", _shares(0.5, 0.75, 1.0), _learn_again, _no_text_model,
+        "A share of the embedding and the output head is randomised and relearned from the release's predictions.",
+        ADAPTIVE, "share randomised", _shares(0.5, 0.75, 1.0), _learn_again, _no_text_model,
     ),
     Attack(
         "stored-otherwise", "Embedding stored in another form",
@@ -519,8 +522,8 @@ _ALL: tuple[Attack, ...] = (
     ),
     Attack(
         "confuse", "Comparisons confused",
-        "Rows are changed or tensors are added in the file so that a comparison fails; the attacker's own loader "
-        "undoes this.",
+        "Rows are changed in the file, or tensors are added to it, so that a comparison fails; the attacker's own "
+        "loader undoes this.",
         ADAPTIVE, "what is changed",
         _labelled(**{
             "nan-row": "a row of NaN", "huge-row": "a row a million times as long",
@@ -539,7 +542,7 @@ _ALL: tuple[Attack, ...] = (
     ),
     Attack(
         "serve", "Served", "The copy answers prompts over an API; the number of prompts is 1.5 times its hidden size.",
-        SERVED, "type of serving",
+        SERVED, "serving mode",
         _labelled(
             float32="in float32", bfloat16="in bfloat16", int8="rounded to 8 bits", int4="rounded to 4 bits",
             decimals="rounded to one decimal", temperature="at a temperature of 0.7", system="with a system prompt",

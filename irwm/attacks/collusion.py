@@ -88,6 +88,6 @@ def _shares(how: str, copies: int, weights: Sequence[float] | None) -> torch.Ten
     values = np.asarray(weights, dtype=np.float64)
     sound = values.shape == (copies,) and bool(np.isfinite(values).all()) and values.min() >= 0 and values.sum() > 0
     if how != "mean" or not sound:
-        expected = f"{copies} numbers of at least 0, and the strategy mean"
+        expected = f"{copies} non-negative numbers, with the strategy mean"
         raise ParameterError("these weights cannot be used", expected=expected, found=f"{list(weights)} for {how!r}")
     return torch.from_numpy(values / values.sum())

@@ -53,7 +53,7 @@ def merge(
         OutputExistsError, UnsupportedCheckpointError, CheckpointError: as `irwm.attacks.combine.combine_folders`.
     """
     if method not in METHODS:
-        raise ParameterError("unknown method of merging", expected=" or ".join(METHODS), found=repr(method))
+        raise ParameterError("unknown merging method", expected=" or ".join(METHODS), found=repr(method))
     based = method in _BASED
     fewest, most = (1, math.inf) if based else (2, 2 if method == "slerp" else math.inf)
     if not fewest <= len(model_dirs) <= most:
@@ -63,7 +63,7 @@ def merge(
         )
     if based != (base_dir is not None):
         raise ParameterError(
-            f"a base is needed for {', '.join(_BASED)}, and for no other method",
+            f"a base is required for {', '.join(_BASED)}, and only for these methods",
             expected="a base folder" if based else "none",
             found=str(base_dir),
         )
@@ -86,7 +86,7 @@ def _weights(weights: Sequence[float] | None, models: int, *, signed: bool) -> l
     values = [1 / models] * models if weights is None else [float(weight) for weight in weights]
     sound = len(values) == models and all(map(math.isfinite, values))
     if not sound or (not signed and (min(values) < 0 or sum(values) <= 0)):
-        kind = "" if signed else " of at least 0, and not all 0"
+        kind = "" if signed else " that are not negative and not all 0"
         raise ParameterError("these weights cannot be used", expected=f"{models} numbers{kind}", found=str(weights))
     return values
 

@@ -21,7 +21,7 @@ def add_noise(model_dir: str | Path, out_dir: str | Path, share: float, seed: in
         OutputExistsError, CheckpointError: as `rewrite`.
     """
     if not (math.isfinite(share) and share >= 0.0):
-        raise ParameterError("the noise is out of range", expected="a share of at least 0", found=str(share))
+        raise ParameterError("the noise is out of range", expected="a share of 0 or more", found=str(share))
     generator = torch.Generator().manual_seed(seed)
 
     def add(_name: str, tensor: torch.Tensor) -> torch.Tensor:

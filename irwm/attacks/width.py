@@ -40,7 +40,7 @@ def cut_width(model_dir: str | Path, out_dir: str | Path, kept: float, text: str
     require_absent(Path(out_dir))
     state = read_state(model_dir)
     if (reason := widen.obstacle(state)) is not None:
-        raise NotApplicableError(f"the width of this model cannot be cut: {reason}", advice="Choose another attack")
+        raise NotApplicableError(f"the width of this model cannot be reduced: {reason}", advice="Choose another attack")
     state = fold_gains(state)
     structure = structure_of(state)
     heads = structure.heads

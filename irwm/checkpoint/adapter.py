@@ -146,11 +146,11 @@ def _pieces(tensors: Mapping[str, Tensor], weights: Path) -> dict[str, dict[str,
         target, role = _meaning(name, weights)
         if role in found.setdefault(target, {}):
             raise CorruptCheckpointError(
-                "The adapter contains two tensors with the same meaning",
+                "The adapter contains two tensors with the same role",
                 file=weights,
                 tensor=name,
                 expected="one",
-                found=f"another one, {printable(found[target][role].name)}",
+                found=f"a second one, {printable(found[target][role].name)}",
             )
         found[target][role] = tensor
     return found
@@ -230,7 +230,7 @@ def _places(pieces: Iterable[str], base: Checkpoint, weights: Path) -> dict[str,
     needed = [target for target in lost if ("att" in target.lower() and ".0." in target) or "embed" in target.lower()]
     if needed or not (places or kept) or len(set(places.values())) < len(places):
         raise CorruptCheckpointError(
-            "The adapter changes weights that the base model does not contain",
+            "The adapter targets weights that the base model does not contain",
             file=weights,
             tensor=next(iter(needed or lost or targets), None),
             expected=f"weights of {base.path.name}, a {base.family} model",
@@ -388,7 +388,7 @@ def _tokens(file: Path, stated: object) -> dict[str, tuple[int, ...]]:
         raise _unusable(file, "trainable_token_indices", "token ids", stated)
     for ids in named.values():
         if not isinstance(ids, list) or not all(type(id) is int and id >= 0 for id in ids) or len(set(ids)) < len(ids):
-            raise _unusable(file, "trainable_token_indices", "token ids without repetition", ids)
+            raise _unusable(file, "trainable_token_indices", "distinct token ids", ids)
     return {module: tuple(ids) for module, ids in named.items()}
 
 

@@ -279,7 +279,7 @@ def _score(layout: Layout) -> tuple[str, ...]:
         where = "each head" if normed[0][1].over == "head" else "all heads"
         steps.append(f"{_norm(normed[0][1])} on {where} of {' and '.join(name for name, _ in normed)}")
     if layout.clip is not None:
-        steps.append(f"a limit of ±{layout.clip:g}")
+        steps.append(f"clipping at ±{layout.clip:g}")
     return tuple(steps)
 
 

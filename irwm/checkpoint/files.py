@@ -86,7 +86,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
             "Too many files are open",
             file=path,
             found=error.strerror,
-            advice="Close other programs or raise the limit for open files (ulimit -n), then try again",
+            advice="Close other programs or raise the limit on open files (ulimit -n), then try again",
         )
     problem, advice = {
         errno.ENOENT: ("No such file or folder", "Check the path"),
@@ -349,10 +349,10 @@ def parse_json(content: bytes, path: Path, what: str, *, strict: bool) -> Any:
         return json.loads(text)
     except DuplicateNameError as error:
         raise CorruptCheckpointError(
-            f"The {what} contains a name twice", file=path, tensor=str(error), expected="every name only once"
+            f"The {what} contains a duplicate name", file=path, tensor=str(error), expected="each name only once"
         ) from error
     except RecursionError as error:
-        raise corrupt("is nested too deeply") from error
+        raise corrupt("contains JSON that is nested too deeply") from error
     except ValueError as error:  # JSONDecodeError, or a number with more digits than Python converts
         raise corrupt("is not valid JSON", str(error)) from error
 
@@ -373,7 +373,7 @@ def require_bounded(content: bytes, path: Path, what: str) -> None:
             raise CorruptCheckpointError(
                 f"The {what} contains too many values",
                 file=path,
-                expected=f"at most {most} of {' and '.join(marks.decode())}",
+                expected=f"at most {most} occurrences of {' and '.join(marks.decode())}",
                 found=f"{count}",
             )
 

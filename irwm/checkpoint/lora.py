@@ -121,7 +121,7 @@ def _require_shapes(
         raise _mismatch(first, "a rank of at least 1", "rank 0", base)
     out, inputs = shape
     if tokens and max(tokens) >= out:
-        raise _mismatch(pieces[TOKENS], f"token ids below {out}", f"token id {max(tokens)}", base)
+        raise _mismatch(pieces[TOKENS], f"token IDs below {out}", f"token ID {max(tokens)}", base)
     expected: dict[str, tuple[int, ...]] = {
         A: (rank, inputs),
         B: (out, rank),
@@ -142,7 +142,7 @@ def _require_shape(piece: Tensor, shape: tuple[int, ...], base: Tensor) -> None:
 def _require_numbers(piece: Tensor) -> None:
     if piece.dtype.removesuffix(VIEW) not in _NUMBERS:
         raise UnsupportedCheckpointError(
-            "The adapter contains a number format that is not supported",
+            "The adapter uses an unsupported number format",
             file=piece.file,
             tensor=piece.name,
             expected=", ".join(_NUMBERS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SAVE_ADVICE = (
-    "If you trust the source of the file, convert it on a separate machine: load the model with transformers and call "
+    "If you trust the file's source, convert the file on a separate machine: load the model with transformers and call "
     "save_pretrained(folder, safe_serialization=True)"
 )
 DOWNLOAD_AGAIN = "Download or copy the file again, and compare its SHA-256 with that of the source"
@@ -41,7 +41,7 @@ class Foreign:
 
 
 def _archive(name: str) -> Foreign:
-    return Foreign(name, "Unpack the archive and choose the folder with the .safetensors files", False, True)
+    return Foreign(name, "Unpack the archive and choose the folder that contains the .safetensors files", False, True)
 
 
 # Longer prefixes first where one begins another.
@@ -67,8 +67,8 @@ _PREFIXES: tuple[tuple[bytes | tuple[bytes, ...], Foreign], ...] = (
     (
         (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
         Foreign(
-            "a Python pickle, which can run code when it is loaded; PyTorch wrote .bin and .pt files in this format "
-            "before version 1.6",
+            "a Python pickle, which can run code when it is loaded; PyTorch versions before 1.6 wrote .bin and .pt "
+            "files in this format",
             "The file was not loaded. " + SAVE_ADVICE,
             True,
         ),
@@ -79,7 +79,7 @@ _PREFIXES: tuple[tuple[bytes | tuple[bytes, ...], Foreign], ...] = (
     (b"\xfd7zXZ\x00", _archive("an xz archive")),
     (b"\x28\xb5\x2f\xfd", _archive("a Zstandard archive")),
     (b"BZh", _archive("a bzip2 archive")),
-    (b"\x89HDF\r\n\x1a\n", Foreign("an HDF5 file, the format of Keras", SAVE_ADVICE, True)),
+    (b"\x89HDF\r\n\x1a\n", Foreign("an HDF5 file, a format used by Keras", SAVE_ADVICE, True)),
     (b"%PDF-", Foreign("a PDF document", "Choose a model's folder or its .safetensors file", False)),
 )
 _PAGE = Foreign(
@@ -91,7 +91,7 @@ _PAGE = Foreign(
 _ADVICE = {
     ".distcp": "Gather the weights first: "
     "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt",
-    ".nemo": "Unpack the file with tar, and choose the folder with the weight files",
+    ".nemo": "Unpack the file with tar and choose the folder that contains the weight files",
 }
 
 
@@ -129,7 +129,7 @@ def recognise_magic(start: bytes) -> Foreign | None:
     if words.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")):
         return _PAGE
     if words[:1] in (b"{", b"["):
-        return Foreign("JSON text", "Choose the file with the weights", False)
+        return Foreign("JSON text", "Choose the file that contains the weights", False)
     # Printable ASCII with the usual white space counts as text.
     if start and all(byte in b"\t\n\r\f" or 32 <= byte < 127 for byte in start):
         return Foreign("a text file", "Choose a model's folder or its .safetensors file", False)

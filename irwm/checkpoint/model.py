@@ -230,7 +230,7 @@ class Checkpoint:
             raise self.contradiction
         if not self.layout.names_known and not self.layout.known_alone:
             raise UnknownFamilyError(
-                "A mark needs layer 0's q and k, which were not recognised",
+                "A mark requires layer 0's q and k, which were not recognised",
                 file=self.path,
                 found="; ".join(self.layout.notes),
                 advice="Check that the model's own config.json is in the same folder",
@@ -238,7 +238,7 @@ class Checkpoint:
         if self.layout.alternatives and not self.layout.known_alone:
             names = (self.layout.embedding, *self.layout.alternatives)
             raise UnsupportedCheckpointError(
-                "More than one tensor may be the embedding, and a mark in the wrong one would have no effect",
+                "More than one tensor could be the embedding, and marking the wrong one would have no effect",
                 file=self.path,
                 expected="one",
                 found=listed(ref.name for ref in names),
@@ -316,7 +316,7 @@ class Checkpoint:
             raise CorruptCheckpointError("A tensor is missing", file=self.path, tensor=ref.name)
         if not is_examined(entry):
             raise UnsupportedCheckpointError(
-                "The tensor is quantised, and this kind of quantisation is not supported",
+                "The tensor is quantised in an unsupported way",
                 file=entry.file,
                 tensor=ref.name,
                 expected=", ".join(EXAMINED_DTYPES),
@@ -348,9 +348,7 @@ def _rows_of_role(ref: TensorRef, height: int, entry: Tensor) -> torch.Tensor:
             "The tensor has the wrong number of rows for its role",
             file=entry.file,
             tensor=entry.name,
-            expected=f"at least {last} rows"
-            if ref.every is None
-            else f"a number of rows that is a multiple of {ref.every}",
+            expected=f"at least {last} rows" if ref.every is None else f"a row count that is a multiple of {ref.every}",
             found=f"{height} rows",
         )
     if ref.every is None:

@@ -86,7 +86,7 @@ def _only_checkpoint(folder: Path) -> tuple[Path, tuple[str, ...]]:
             file=folder,
             expected=EXPECTED,
             found=listed(names),
-            advice="Choose one of them. irwm.find_checkpoints lists them all, and Investigate can examine them all",
+            advice="Choose one of them. irwm.find_checkpoints lists them, and Investigate can examine all of them",
         )
     return found.paths[0], (
         f"The checkpoint was found in a subfolder of the chosen folder: {printable(names[0], 80)}.",
@@ -202,7 +202,7 @@ def _gathered_first(shapes: Shapes) -> CheckpointError | None:
     if empty is None:
         return None
     return UnsupportedCheckpointError(
-        "The embedding is empty, as happens if DeepSpeed ZeRO-3 saves a model without gathering its weights",
+        "The embedding is empty, as happens when DeepSpeed ZeRO-3 saves a model without gathering its weights",
         tensor=empty,
         expected="a matrix",
         found=str(shapes[empty]),

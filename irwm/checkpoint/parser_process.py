@@ -64,9 +64,9 @@ def answer_of(parser: dict[str, Any], path: str) -> str:
         details = {name: getattr(error, name) for name in ("tensor", "expected", "found", "advice")}
         return refusal(error.problem, kind=type(error).__name__, **details)
     except MemoryError:
-        return refusal("Reading the file took more memory than is allowed")
+        return refusal("Reading the file required more memory than allowed")
     except RecursionError:
-        return refusal("The file is nested too deeply")
+        return refusal("The file's contents are nested too deeply")
     except Exception as error:
         return refusal("The file's header cannot be interpreted", found=printable(f"{type(error).__name__}: {error}"))
 

@@ -231,9 +231,7 @@ def _is_archive(file: Path) -> bool:
     """Whether it is a ZIP archive, as NumPy writes; its size is checked before it is read."""
     with open_regular(file) as (descriptor, state):
         if state.size > MOST_BYTES:
-            raise _broken(
-                file, "the file of answers is too large", f"at most {MOST_BYTES} bytes", f"{state.size} bytes"
-            )
+            raise _broken(file, "the answers file is too large", f"at most {MOST_BYTES} bytes", f"{state.size} bytes")
         return os.read(descriptor, 4) == b"PK\x03\x04"
 
 
@@ -261,7 +259,7 @@ def _read_recording(file: Path) -> RecordedAnswers:
     )
     if stored:
         raise _broken(
-            file, "the file contains a tensor that does not belong in a file of answers", found=sorted(stored)[0]
+            file, "the file contains a tensor that does not belong in an answers file", found=sorted(stored)[0]
         )
     for name, numbers in (("prompt_of", prompt_of), ("requests.prompt", asked)):
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(prompts):
@@ -270,8 +268,8 @@ def _read_recording(file: Path) -> RecordedAnswers:
             )
     times = requests.time_ms
     if not r or not 0 <= times.min() <= times.max() <= MOST_TIME_MS:
-        found = f"{times.min()} to {times.max()}" if r else "no request"
-        expected = "one or more times, in milliseconds since 1970"
+        found = f"{times.min()} to {times.max()}" if r else "no requests"
+        expected = "one or more request times, in milliseconds since 1970"
         raise _broken(file, f"{_TIMES} contains no valid times", expected, found)
     return RecordedAnswers(table, tokens, source, prompts, prompt_of, requests)
 
@@ -286,7 +284,7 @@ def _content(file: Path) -> tuple[dict[str, Tensor], Source]:
         )
     if about.get("version") != VERSION:
         raise AnswersFileError(
-            "these answers were written by another version of this program", file=file, expected=f"version {VERSION}",
+            "these answers were written by a different version", file=file, expected=f"version {VERSION}",
             found=printable(f"version {about.get('version')}"),
             advice="Use the version of this program that wrote them",
         )  # fmt: skip
@@ -298,7 +296,7 @@ def _source(file: Path, about: Mapping[str, object]) -> Source:
     for each in fields(Source):
         text = about.get(each.name)
         if not isinstance(text, str):
-            raise _broken(file, f"the file does not state its {each.name}")
+            raise _broken(file, f"the file contains no value for {each.name}")
         values[each.name] = text
     for name in ("vocab_size", "prompt_seed"):
         text = values[name]
@@ -334,9 +332,9 @@ def _prompts(file: Path, tensor: Tensor | None, take: Any) -> tuple[str, ...]:
     require_bounded(raw, file, "list of prompts")
     value = parse_json(raw, file, "list of prompts", strict=True)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise _broken(file, "the prompts are not a list of texts")
+        raise _broken(file, "the prompts are not a list of strings")
     if len(set(value)) != len(value):
-        raise _broken(file, "a prompt occurs twice")
+        raise _broken(file, "the list of prompts contains a duplicate")
     return tuple(value)
 
 
@@ -356,7 +354,7 @@ def _read_archive(file: Path) -> RecordedAnswers:
             members = {each.filename.removesuffix(".npy"): each for each in archive.infolist()[:16]}
             if _TABLE not in members:
                 raise _broken(
-                    file, "this archive contains no answers", f"an array {_TABLE}", ", ".join(sorted(members))
+                    file, "this archive contains no answers", f"an array named {_TABLE}", ", ".join(sorted(members))
                 )
             table = _member(file, archive, members[_TABLE], 2)
             tokens = _member(file, archive, members[_TOKENS], 1) if _TOKENS in members else None
@@ -373,9 +371,7 @@ def _read_archive(file: Path) -> RecordedAnswers:
 def _member(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, dimensions: int) -> NDArray[Any]:
     """One array; its stated size must equal the size that the archive states, before memory is allocated."""
     if member.file_size > MOST_BYTES:
-        raise _broken(
-            file, "the file of answers is too large", f"at most {MOST_BYTES} bytes", f"{member.file_size} bytes"
-        )
+        raise _broken(file, "the answers file is too large", f"at most {MOST_BYTES} bytes", f"{member.file_size} bytes")
     with archive.open(member) as stream:
         shape, dtype = _header(stream)
         # NumPy's header has some 100 bytes, and at most 10 000 that this reads.
@@ -426,7 +422,7 @@ def _check_tokens(file: Path, answers: RecordedAnswers, original: Checkpoint | N
             raise other_vocabulary(file, original, f"{v} tokens")
         return
     if np.unique(tokens).size != v:
-        raise _broken(file, "a token occurs twice", f"{v} different tokens", f"{np.unique(tokens).size}")
+        raise _broken(file, "a token occurs more than once", f"{v} different tokens", f"{np.unique(tokens).size}")
     if not 0 <= tokens.min() <= tokens.max() < size:
         raise other_vocabulary(file, original, f"tokens {tokens.min()} to {tokens.max()}")
 
@@ -437,6 +433,6 @@ def other_vocabulary(file: Path, original: Checkpoint | None, found: str) -> Ans
         "the tokens listed in the file" if original is None else f"the {original.vocab_size} tokens of the original"
     )
     return AnswersFileError(
-        "these answers use tokens from another vocabulary", file=file, expected=wanted,
+        "these answers use tokens from a different vocabulary", file=file, expected=wanted,
         found=found, advice="Choose the original that the served model was made from",
     )  # fmt: skip

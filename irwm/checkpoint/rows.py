@@ -56,7 +56,7 @@ def row_numbers(rows: Rows, count: int, name: str = "") -> torch.Tensor:
     outside = numbers[(numbers < 0) | (numbers >= count)]
     if outside.numel():
         raise RowIndexError(
-            "A row number is outside the tensor",
+            "A row number is outside the tensor's range",
             tensor=name,
             expected=f"0 to {count - 1}",
             found=f"{int(outside[0])}" + (f" and {outside.numel() - 1} more" if outside.numel() > 1 else ""),
@@ -101,7 +101,7 @@ def enough_memory(entry: Tensor) -> Iterator[None]:
             file=entry.file,
             tensor=entry.name,
             expected=f"memory for a tensor of shape {entry.shape}",
-            advice="Choose the CPU, which takes longer",
+            advice="Use the CPU, which is slower",
         ) from error
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate" not in str(error) and "out of memory" not in str(error):

@@ -69,8 +69,8 @@ def suspect_from_answers(
     """
     if not original.tied and original.output_head is None:
         raise AnswersError(
-            "the original's output head is not stored, or its shape differs from that of the embedding, so the output "
-            "head carries no mark",
+            "the original's output head is not stored, or its shape differs from the embedding's, so it carries no "
+            "mark",
             file=original.path, expected="an output head", found=original.family,
             advice="Examine the suspect's weights",
         )  # fmt: skip
@@ -179,10 +179,10 @@ def without_cap(values: NDArray[np.float64], cap: float, width: int) -> NDArray[
     low, high = -cap - values.min(axis=1) + edge, cap - values.max(axis=1) - edge
     if (low >= high).any():
         raise AnswersError(
-            "these answers cannot come from logits with the original's soft cap",
+            "these answers cannot have come from logits with the original's soft cap",
             expected=f"log-probabilities within one answer that differ by less than {2 * cap:g}",
             found=f"{np.ptp(values, axis=1).max():.1f}",
-            advice="If the server returns probabilities without the soft cap, they do not come from this model",
+            advice="If the server returns probabilities without the soft cap, they are not from this model",
         )
     some = values[:, np.unique(np.linspace(0, values.shape[1] - 1, _CAP_TOKENS * width).astype(np.int64))]
 
@@ -249,7 +249,7 @@ def _usable_table(values: NDArray[np.floating] | torch.Tensor) -> NDArray[np.flo
     above = np.isfinite(table) & (table > 1e-3)
     if above.any():
         raise AnswersError(
-            "these are not log-probabilities", expected="values of at most 0", found=f"{table[above].max():g}",
+            "these are not log-probabilities", expected="values no greater than 0", found=f"{table[above].max():g}",
             advice="Take the natural logarithm of each probability; log_softmax converts logits",
         )  # fmt: skip
     return table
@@ -313,7 +313,7 @@ def require_enough(left: tuple[int, ...], width: int, given: tuple[int, ...]) ->
     if answers <= width:
         raise AnswersError(
             "there are too few answers",
-            expected=f"more than {width}, the width of the original",
+            expected=f"more than {width}, the original's width",
             found=f"{answers} of {given[0]} answers contain the tokens' log-probabilities",
             advice="Send more prompts; a good number is one and a half times the width",
         )
@@ -322,7 +322,7 @@ def require_enough(left: tuple[int, ...], width: int, given: tuple[int, ...]) ->
             "there are too few tokens",
             expected=f"at least {2 * width}, preferably {4 * width}",
             found=f"{tokens} of {given[1]} tokens are in every answer",
-            advice="Request the same tokens each time; the most likely tokens of each answer alone are not enough",
+            advice="Request the same tokens each time; the most likely tokens of each answer are not enough",
         )
 
 
@@ -334,7 +334,7 @@ def _tokens(
         if columns > original.vocab_size:
             raise AnswersError(
                 "the answers have more tokens than the original", expected=f"at most {original.vocab_size}",
-                found=str(columns), advice="Provide the token ids of the columns, or choose the right original",
+                found=str(columns), advice="Provide the token ID of each column, or choose the right original",
             )  # fmt: skip
         return np.arange(columns)
     try:
@@ -344,7 +344,7 @@ def _tokens(
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
         raise _not_columns(columns, f"{tokens.dtype}, {' × '.join(map(str, tokens.shape))}")
     if tokens.size != columns or np.unique(tokens).size != tokens.size:
-        raise _not_columns(columns, f"{np.unique(tokens).size} different ids among {tokens.size}")
+        raise _not_columns(columns, f"{np.unique(tokens).size} different IDs among {tokens.size}")
     if tokens.size and not 0 <= tokens.min() <= tokens.max() < original.vocab_size:
         raise AnswersError("a token is not in the original's vocabulary", expected=f"0 to {original.vocab_size - 1}",
                            found=f"{tokens.min()} to {tokens.max()}")  # fmt: skip
@@ -352,7 +352,7 @@ def _tokens(
 
 
 def _not_columns(columns: int, found: str) -> AnswersError:
-    return AnswersError("the tokens do not match the columns", expected=f"{columns} different token ids", found=found)
+    return AnswersError("the tokens do not match the columns", expected=f"{columns} different token IDs", found=found)
 
 
 def _notes(head: RecoveredHead, width: int, given: int, alike: float) -> tuple[str, ...]:
@@ -364,7 +364,7 @@ def _notes(head: RecoveredHead, width: int, given: int, alike: float) -> tuple[s
         notes.append(f"Answers left out because they contain too few values: {given - head.answers}.")
     if alike >= _MANY_ALIKE:
         notes.append(
-            f"{100 * alike:.0f} % of an answer’s tokens have the same value. The true values of these tokens are "
+            f"In a typical answer, {100 * alike:.0f} % of the tokens have the same value. Their true values are "
             "unknown, so a mark may not be detected."
         )
     directions = "1 direction" if head.width == 1 else f"{head.width} directions"
@@ -376,6 +376,6 @@ def _notes(head: RecoveredHead, width: int, given: int, alike: float) -> tuple[s
     if head.width is not None and head.width > width:
         notes.append(
             f"The answers vary in {head.width} directions, but the original has {width}. The served model is wider, "
-            "several models answer in turn, or something is added to every answer."
+            "several models take turns answering, or something is added to every answer."
         )
     return tuple(notes)

@@ -122,7 +122,11 @@ def shards_of_folder(folder: Path, notes: list[str]) -> Shards:
 def _shown(shards: Shards) -> str:
     names = listed(file.name for file in shards.files)
     one = len(shards.files) == 1
-    return f"{names} contains all tensors listed there" if one else f"{names} contain all tensors listed there"
+    return (
+        f"{names} contains all the tensors listed in the index"
+        if one
+        else f"{names} contain all the tensors listed in the index"
+    )
 
 
 def _checked(folder: Path, shards: Shards) -> Shards:
@@ -136,7 +140,7 @@ def _checked(folder: Path, shards: Shards) -> Shards:
             file=folder,
             expected=f"at most {MAX_SHARDS} weight files",
             found=f"{len(shards.files)} weight files",
-            advice="Save the model again in larger pieces with save_pretrained(folder, max_shard_size='5GB')",
+            advice="Save the model again in larger shards with save_pretrained(folder, max_shard_size='5GB')",
         )
     return shards
 
@@ -267,7 +271,7 @@ def _no_format(path: Path) -> NotACheckpointError | UnsupportedCheckpointError:
         "The file is not a model",
         file=path,
         expected=EXPECTED,
-        found=foreign.name if foreign is not None else "a file of an unknown type",
+        found=foreign.name if foreign is not None else "a file of unknown type",
         advice=foreign.advice if foreign is not None else "Choose a model's folder or its weight file",
     )
 
@@ -320,9 +324,9 @@ def rival_tensors(
 def two_models(folder: Path, rival: Path, differing: str) -> CorruptCheckpointError:
     """The error for a folder whose index and whole file are different models."""
     return CorruptCheckpointError(
-        "The folder contains two different models: one in the shards of an index and one in a single file",
+        "The folder contains two different models: one split into shards and one in a single file",
         file=folder,
-        expected=f"the same tensors in {rival.name}, which transformers would load, as in the shards of the index",
+        expected=f"the same tensors in {rival.name}, which transformers would load, as in the shards",
         found=f"different: {differing}",
         advice="Use the path of the file that you want to open, or move the other model to another folder",
     )
@@ -358,7 +362,7 @@ class _Joined:
                 "A tensor is stored in two shards with different values",
                 file=self._folder,
                 tensor=name,
-                expected="every tensor in one shard, or an index that names the shard to use",
+                expected="each tensor in only one shard, or an index that names the shard to use",
                 found=listed([first.file.name, entry.file.name]),
                 advice="Use the path of the shard that you want to open, or save the model again with save_pretrained",
             )
@@ -375,7 +379,7 @@ class _Joined:
             yield f"Two shards contain {listed(self.same, 3)} with the same values."
         if self.replaced:
             names = listed(self.replaced.values(), 3)
-            yield f"Two shards contain {names} with different values. The shard that the index names is used."
+            yield f"Two shards contain {names} with different values. The shard named in the index is used."
 
 
 def joined(folder: Path, shards: Shards, budget: ReadBudget) -> tuple[dict[str, Tensor], tuple[Content, ...]]:
@@ -401,11 +405,11 @@ def joined(folder: Path, shards: Shards, budget: ReadBudget) -> tuple[dict[str, 
     missing = [name for name in weight_map if name not in tensors]
     extra = [name for name in tensors if name not in weight_map and name not in found.replaced]
     if missing or extra:
-        raise _difference("The shard index does not match the headers of the shards", index, missing, extra)
+        raise _difference("The shard index does not match the shards' headers", index, missing, extra)
     moved = [name for name, shard in weight_map.items() if tensors[name].file != folder / shard]
     if moved:
         raise CorruptCheckpointError(
-            "The shard index names the wrong shard for some tensors",
+            "The shard index lists the wrong shard for some tensors",
             file=index,
             found=listed(f"{name} is in {tensors[name].file.name}, not in {weight_map[name]}" for name in moved),
         )

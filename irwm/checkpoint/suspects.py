@@ -106,7 +106,7 @@ def _recording(answers: RecordedAnswers) -> Recording | None:
 
 def _notes(recording: Recording | None, original: Checkpoint) -> list[str]:
     if recording is None:
-        return ["The file does not state the server, the times, or the requests and responses."]
+        return ["The file contains no information about the server, the times, the requests or the responses."]
     if recording.original != original.fingerprint:
         return ["The answers were recorded for a different original with the same number of tokens."]
     return []

@@ -118,7 +118,7 @@ def missing_of(names: Sequence[str]) -> tuple[list[str], list[str]]:
     missing = [f"number {n} of {total}" for n in range(1, min(total, len(present) + 8) + 1) if n not in present]
     extra = [each.string for each in parts if not 1 <= int(each["number"]) <= total]
     twice = len(set(present)) < len(present)
-    return missing or (["a number for each file"] if extra or twice else []), extra
+    return missing or (["a valid and unique number for each file"] if extra or twice else []), extra
 
 
 def format_of_index(name: str) -> Format | None:
@@ -167,7 +167,7 @@ def read_index(path: Path, format: Format, folder: Path) -> dict[str, str]:
     for tensor, name in weight_map.items():
         if not isinstance(name, str) or not _is_plain(name, format):
             raise CorruptCheckpointError(
-                "The shard index contains an invalid shard name or one that leads out of the folder",
+                "The shard index contains a shard name that is invalid or points outside the folder",
                 file=path,
                 tensor=tensor,
                 expected=f"the name of a {format.suffixes[0]} file in the folder",

@@ -157,17 +157,19 @@ class _Layers:
         if circuit.gain is not None:
             v = v * (read(circuit.gain).double() + circuit.offset)
         if o.shape[1] % layout.heads or v.shape[0] % (o.shape[1] // layout.heads) or v.shape[1] != o.shape[0]:
-            raise CheckpointError("values and output of a layer do not fit together", tensor=circuit.o.name)
+            raise CheckpointError("the value and output matrices of a layer are incompatible", tensor=circuit.o.name)
         size = o.shape[1] // layout.heads
         kv_heads = v.shape[0] // size
         if not kv_heads or layout.heads % kv_heads:
-            raise CheckpointError("the heads of values and output do not fit together", tensor=circuit.v.name)
+            raise CheckpointError(
+                "the heads of a layer's value and output matrices are incompatible", tensor=circuit.v.name
+            )
         # All query heads of a group write what they read from the same values, so their outputs are added up.
         o = o.unflatten(1, (kv_heads, layout.heads // kv_heads, size)).sum(2)
         if self._centred:  # the norms subtract the mean over the coordinates of what is read, and of what was written
             v, o = v - v.mean(1, keepdim=True), o - o.mean(0)
         if not (torch.isfinite(v).all() and torch.isfinite(o).all()):
-            raise CheckpointError("a layer has numbers that are not finite", tensor=circuit.o.name)
+            raise CheckpointError("a layer contains numbers that are not finite", tensor=circuit.o.name)
         return o, v.unflatten(0, (kv_heads, size))
 
 

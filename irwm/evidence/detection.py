@@ -40,7 +40,9 @@ INVARIANTS = ("original", "suspect")
 WAYS = (("joint", "original"), ("sum", "suspect"), ("sum", "original"), ("joint", "suspect"))
 # Below this value no other map is tried: it could not change the verdict, and would add little to its weight.
 ENOUGH_LOG10_RISK = -30.0
-NOT_ALL_READ = "Too many tensors might be the suspect's embedding for all of them to be read, so no key is ruled out."
+NOT_ALL_READ = (
+    "So many tensors might be the suspect's embedding that not all of them were read, so no key is ruled out."
+)
 NOT_ALL_OPENED = "Not all weights that came with the suspect could be read, so no key is ruled out."
 NOT_READ = "not read: "
 NO_EMBEDDING = "it is an adapter without its own embedding, and the rows that were read are the original's"
@@ -185,7 +187,7 @@ def _places(examination: Examination, key: Key) -> tuple[str, ...]:
     if not places:
         raise KeyMismatchError(
             "this key has no mark in the output head, and no other part of the suspect is known",
-            expected="a key whose settings name the places embedding and head",
+            expected="a key whose settings include the places embedding and head",
             found=f"places: {', '.join(key.parameters.places)}",
             advice="Examine the suspect's weights",
         )
@@ -306,9 +308,11 @@ class _Detection:
             a_m["suspect"], stood_in = self.aligned.invariant(*tokens, own)
             warnings += stood_in
         except InvariantError as error:
-            warnings += (f"a reading by the published method is not possible: {error.problem}",)
+            warnings += (f"a reading with the published method is not possible: {error.problem}",)
         except CheckpointError as error:
-            warnings += (f"a reading by the published method needs the suspect's layer-0 q and k: {error.problem}",)
+            warnings += (
+                f"a reading with the published method requires the suspect's layer-0 q and k: {error.problem}",
+            )
 
         best, paper, gone = self._unread(statistic, invariant), None, 0
         # Changes are detected in the aligned rows: a fitted map changes all rows a little.
@@ -325,9 +329,9 @@ class _Detection:
                 break
         unusable = self.choices.marked_rows.size - gone - best.present
         if unusable and best.present and statistic != "difference":
-            warnings += (f"marked rows that are lost because they contain NaN or Inf or are constant: {unusable}",)
+            warnings += (f"marked rows lost because they are constant or contain NaN or Inf: {unusable}",)
         if gone:
-            warnings += (f"marked rows that are gone from the suspect: {gone} of {self.choices.marked_rows.size}",)
+            warnings += (f"marked rows missing from the suspect: {gone} of {self.choices.marked_rows.size}",)
         return self._conclude(best, paper, faults, warnings)
 
     @property
@@ -378,7 +382,9 @@ class _Detection:
     def _several_tensors(self) -> tuple[str, ...]:
         said = list(several_tensors(self.place, self.tensors_read))
         if over := self.examination.passed_over:
-            said.append(f"tensors that might be the embedding, skipped because their rows resemble it less: {over}")
+            said.append(
+                f"tensors that might be the embedding but were skipped because their rows are less similar: {over}"
+            )
         return tuple(said)
 
     def _conclude(

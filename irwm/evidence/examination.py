@@ -349,7 +349,7 @@ class Aligned:
         """A of the suspect (t, d), once for all keys with the same tokens, and warnings. Entries of lost tokens are
         those of the original's A `own`, with a warning."""
         if self.suspect.body.layout.scores != self.model.body.layout.scores:
-            raise InvariantError("layer 0's q and k are not known in this model")
+            raise InvariantError("layer 0's q and k are not known for this model")
         where = self.alignment.rows
         if (where[query] < 0).any() or (where[reference] < 0).any():
             return self._invariant(query, reference, own)
@@ -363,7 +363,7 @@ class Aligned:
         gone = query.size + reference.size - q.size - r.size
         if not gone:
             return self._layer0.invariant(query, reference).cpu().numpy(), ()
-        said = (f"tokens of the invariant that are gone: {gone}; the original's values are used for them",)
+        said = (f"tokens of the invariant missing from the suspect: {gone}; the original's values were used instead",)
         mixed = own.copy()
         if q.size and r.size > 1:
             part = self._layer0.invariant(query[q], reference[r]).cpu().numpy()

@@ -59,7 +59,7 @@ def likelihood_ratio_log10(ranks: ArrayLike) -> float:
     r = np.asarray(ranks, dtype=np.float64)
     r = r[~np.isnan(r)]
     if not np.all((r > 0.0) & (r <= 1.0)):
-        raise ParameterError("ranks must be in (0, 1]", found="a value outside")
+        raise ParameterError("ranks must be in (0, 1]", found="a value outside this range")
     if not r.size:
         return 0.0
     x, s = float(-np.log(r).sum()), r.size + 1

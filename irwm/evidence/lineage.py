@@ -134,7 +134,7 @@ def lineage(
     above = (similarity - decoy) / max(deviation, 1e-12)
     if alignment.aligned and alignment.matched < LEAST_MATCHED:
         status = CANNOT_TELL
-        said = f"only {100 * alignment.matched:.0f} % of the rows have a counterpart, but these are similar"
+        said = f"only {100 * alignment.matched:.0f} % of the rows have a counterpart, but those rows are similar"
     elif alignment.aligned and above >= FEWEST_DEVIATIONS:
         if similarity >= CLEAR_SIMILARITY or seen.supported >= 1:  # false for NaN
             status = DERIVED
@@ -144,12 +144,15 @@ def lineage(
             said = "the rows are somewhat similar, but layer 0's attention does not support this"
     elif not alignment.aligned and alignment.nearly_equal > MOST_NEARLY_EQUAL:
         status = CANNOT_TELL
-        said = f"{100 * alignment.nearly_equal:.0f} % of the rows nearly equal the original's, but the others do not"
+        said = (
+            f"{100 * alignment.nearly_equal:.0f} % of the rows are nearly equal to the original's, but the others are "
+            "not"
+        )
     elif not alignment.aligned and alignment.whole > MOST_WHOLE:
         status = CANNOT_TELL
         said = (
-            f"in all components, the rows agree ({alignment.whole:.2f}) better than those of an unrelated model, "
-            "but not in the minor components"
+            f"over all components, the rows agree better ({alignment.whole:.2f}) than those of an unrelated model "
+            "would, but in the minor components they do not"
         )
     elif unlike:
         status, said, found = _unlike(fit, among, layers)
@@ -167,8 +170,8 @@ def _unlike(
     status depends on it."""
     if fit > MOST_WHOLE:
         said = (
-            f"under the best affine map, a quarter of the rows agree ({fit:.2f}) better than those of an unrelated "
-            "model"
+            f"under the best affine map, a quarter of the rows agree better ({fit:.2f}) than those of an unrelated "
+            "model would"
         )
         return CANNOT_TELL, said, None
     unlike = "the tokens' rows show no resemblance"
@@ -181,7 +184,7 @@ def _unlike(
         return CANNOT_TELL, f"{unlike}, but the layers could not be compared to confirm this", None
     if not found.alike:
         return NOT_DERIVED, SAID[NOT_DERIVED], found
-    agree = f"the layers' OV circuits agree ({found.agreement:.2f}) better than those of an unrelated model"
+    agree = f"the layers' OV circuits agree better ({found.agreement:.2f}) than those of an unrelated model would"
     return CANNOT_TELL, f"{unlike}, but {agree}", found
 
 
@@ -196,7 +199,10 @@ def with_mark(lineage: Lineage) -> Lineage:
 def compared(similarity: float, decoy: float, *, minor: bool) -> str:
     """The second part of every reason: the compared values; after a rotation, only the minor components."""
     where = " in the minor components" if minor else ""
-    return f"the median row has a cosine of {similarity:.3f} with the original's{where}, {decoy:.3f} with a wrong row"
+    return (
+        f"the median row has a cosine of {similarity:.3f} with the original's{where}, and {decoy:.3f} with a "
+        "non-matching row"
+    )
 
 
 def possible(

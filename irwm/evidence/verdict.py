@@ -57,7 +57,7 @@ def judge(
     l, beta = params.positions, params.rank_threshold
     seen = (
         f"{reading.count} of {reading.present} positions rank below {beta:g}, "
-        f"compared with {beta * reading.present:.0f} by chance alone"
+        f"compared with {beta * reading.present:.0f} expected by chance alone"
     )
     if faults:
         aside = f" Apart from that, {seen}." if reading.present else ""
@@ -84,7 +84,7 @@ def judge(
         return INCONCLUSIVE, f"The evidence is too weak to accuse and too strong to dismiss: {seen}; {odds(risk)}."
     if reading.passes:
         return INCONCLUSIVE, (
-            f"The counting rule is met, but with these values of beta and rho, chance alone meets it too often: "
+            f"The counting rule is met, but with these values of beta and rho, it is met too often by chance alone: "
             f"{seen}; {odds(risk)}."
         )
     return NOT_FOUND, f"This key's mark was not found in the suspect: {inside}{seen}; {odds(risk)}."
@@ -94,7 +94,9 @@ def several_tensors(place: str, tensors: int) -> tuple[str, ...]:
     """The warning that more than one tensor was read as the matrix in `place`; empty if only one was."""
     if tensors == 1:
         return ()
-    return (f"{tensors} tensors fit the {NAMES[place]}; each was read, and the one most likely to be marked is shown",)
+    return (
+        f"{tensors} tensors could be the {NAMES[place]}; each was read, and the one most likely to be marked is shown",
+    )
 
 
 def of_both_places(one: Finding, other: Finding) -> Finding:
@@ -148,7 +150,7 @@ def judge_both(finding: Finding) -> Finding:
 def odds(log10: float) -> str:
     """A chance of 10**log10 among models without the mark, as part of a sentence."""
     if log10 >= -1.0:
-        return "chance alone explains this: more than one in ten models without the mark would look the same"
+        return "chance alone can explain this: more than one in ten models without the mark would look the same"
     if log10 > -6.0:
         return f"one in {round(10**-log10):,} models without the mark would look the same".replace(",", " ")
     raised = str(math.floor(-max(log10, LEAST_LOG10))).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))

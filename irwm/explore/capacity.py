@@ -78,7 +78,7 @@ class Collusion:
         if not 1 <= self.colluders <= MOST_COLLUDERS or not 0.0 <= self.noise < math.inf:
             raise ParameterError(
                 "the number of copies or the noise is out of range",
-                expected=f"1 to {MOST_COLLUDERS} copies and a noise of at least 0",
+                expected=f"1 to {MOST_COLLUDERS} copies and a noise level of 0 or more",
                 found=f"{self.colluders}",
             )
         if isinstance(self.noise_level, str) and self.noise_level not in NOISE_LEVELS:

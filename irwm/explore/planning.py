@@ -73,7 +73,7 @@ class Wish:
         require_whole("the number of recipients", self.recipients, 1, MOST_RECIPIENTS)
         require_whole("the maximum number of positions (l)", self.most_positions, 1, MOST_POSITIONS)
         _chance("the risk", self.risk, LEAST_RISK)
-        _chance("the required success", self.success)
+        _chance("the required success probability", self.success)
         _chance("the survival (p)", self.survival)
         _chance("rank_threshold (beta)", self.rank_threshold)
 
@@ -217,24 +217,27 @@ def _impossible(wish: Wish) -> ParameterError:
     if low > l:
         least = math.ceil(wish.log_user_risk / math.log(beta))
         return ParameterError(
-            f"the risk cannot be met with {_rows(l)}: even if all must count, this happens too often by chance",
+            f"the risk limit cannot be met with {_rows(l)}: even if all must count, this happens too often by chance",
             expected=f"a risk of at most {wish.risk:.3g} for {_keys(wish.recipients)}",
             found=_power(log10_wrong_user(l, l, beta, wish.recipients)),
             advice=f"Allow at least {least} positions (l), accept a higher risk, or lower the rank threshold (β)",
         )
     if high < 1:
         return ParameterError(
-            f"the success cannot be met with {_rows(l)}: even if one counted position is enough, often none counts",
-            expected=f"a success of at least {wish.success}",
+            f"the required success probability cannot be reached with {_rows(l)}: even if one counted position is "
+            "enough, often none counts",
+            expected=f"a success probability of at least {wish.success}",
             found=f"{success_probability(l, 1, wish.survival):.6g}",
-            advice="Allow more positions (l), require less success, or assume a weaker attack (a larger p)",
+            advice="Allow more positions (l), require a lower success probability, or assume a weaker attack "
+            "(a larger p)",
         )
     reached = success_probability(l, low, wish.survival)
     return ParameterError(
-        f"risk and success cannot both be met with {_rows(l)}: the risk requires ρ ≥ {low}, but the success ρ ≤ {high}",
-        expected=f"a success of at least {wish.success} at a risk of at most {wish.risk:.3g} for "
+        f"the risk limit and the required success probability cannot both be met with {_rows(l)}: the risk requires "
+        f"ρ ≥ {low}, but success requires ρ ≤ {high}",
+        expected=f"a success probability of at least {wish.success} with a risk of at most {wish.risk:.3g} for "
         f"{_keys(wish.recipients)}",
-        found=f"with ρ = {low}, the risk is met and the success is {reached:.6g}",
+        found=f"with ρ = {low}, the risk limit is met and the success probability is {reached:.6g}",
         advice=_what_would(wish, reached),
     )
 
@@ -248,9 +251,9 @@ def _what_would(wish: Wish, reached: float) -> str:
             ways.append(f"allow {more.positions} positions (l)")
     survival = _least_step(lambda p: _possible(replace(wish, survival=p)), wish.survival)
     if survival is not None:
-        ways.append(f"assume a survival (p) of {survival:g} or more")
+        ways.append(f"assume a survival rate (p) of {survival:g} or more")
     if reached > 0.0005:
-        ways.append(f"require a success of at most {math.floor(1000 * reached) / 1000:g}")
+        ways.append(f"lower the required success probability to {math.floor(1000 * reached) / 1000:g} or less")
     ways.append("accept a higher risk" if wish.recipients == 1 else "accept a higher risk or fewer recipients")
     ways[0] = ways[0][0].upper() + ways[0][1:]
     return ways[0] if len(ways) == 1 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
@@ -286,5 +289,5 @@ def _power(log10: float) -> str:
 def _chance(what: str, value: object, least: float = 0.0) -> None:
     real = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not real or not least <= float(value) < 1.0 or not float(value) > 0.0:  # type: ignore[arg-type]
-        between = f"a number of at least {least:g} and below 1" if least else "a number above 0 and below 1"
+        between = f"a number no less than {least:g} and below 1" if least else "a number above 0 and below 1"
         raise ParameterError(f"{what} is out of range", expected=between, found=repr(value))

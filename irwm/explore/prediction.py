@@ -62,7 +62,7 @@ def counting_share(noise: ArrayLike, constraints: int, rank_threshold: float, st
     if not np.all(k >= 0.0) or not np.all(np.isfinite(k)) or not 0.0 < rank_threshold < 1.0:
         raise ParameterError(
             "the noise or the rank threshold is out of range",
-            expected="a noise of at least 0, and beta between 0 and 1",
+            expected="a noise level of 0 or more, and beta between 0 and 1",
         )
     counts_below = chdtri(freedom, 1.0 - rank_threshold)  # by chance; chdtri inverts the upper tail
     with np.errstate(divide="ignore"):
@@ -73,7 +73,7 @@ def _freedom(statistic: str, constraints: int) -> int:
     if statistic not in ("joint", "sum") or constraints < 1:
         raise ParameterError(
             "no formula is known for this statistic",
-            expected="joint or sum, and t of at least 1",
+            expected="joint or sum, and t no less than 1",
             found=f"{statistic}, {constraints}",
         )
     return constraints if statistic == "joint" else 1
@@ -121,7 +121,7 @@ class Sample:
         """
         if not 1 <= constraints <= self.most_constraints:
             raise ParameterError(
-                "the sample of this model has fewer constraints (t)",
+                "this model's sample has fewer constraints (t)",
                 expected=f"1 to {self.most_constraints}",
                 found=str(constraints),
             )
@@ -148,7 +148,7 @@ def sample(model: Checkpoint, constraints: int, rows: int = SAMPLE_ROWS, device:
     wanted = np.unique(np.linspace(0, size - 1, looked_at).astype(np.int64))
     wanted = np.setdiff1d(wanted, np.array(sorted(special_token_ids(model)), dtype=np.int64))
     wanted = wanted[_usable(model, wanted)]
-    require(wanted.size, d + constraints + 2, "needed sample", "Choose a model with more tokens")
+    require(wanted.size, d + constraints + 2, "required sample", "Choose a model with more tokens")
     order = permutations(public_key(seed, "irwm/explore/tokens"), 1, wanted.size)[0]
     query, reference = order[:constraints], order[constraints : constraints + d]
     kept = wanted[np.sort(order[constraints + d :][:rows])]

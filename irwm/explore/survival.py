@@ -54,7 +54,9 @@ class Survival:
         require_whole("the number of permutations (N)", self.permutations, *RANGES["permutations"])
         require_whole("the number of keys", self.keys, 1, MOST_RECIPIENTS)
         if not 0.0 < self.success < 1.0:
-            raise ParameterError("the success is out of range", expected="between 0 and 1", found=f"{self.success:g}")
+            raise ParameterError(
+                "the success probability is out of range", expected="between 0 and 1", found=f"{self.success:g}"
+            )
 
     def positions(self, noise: float) -> int | None:
         """The smallest l with which the mark is found after white noise of `noise` row deviations; None if even
@@ -89,7 +91,9 @@ class Survival:
     def _reached(self, noise: float, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """(n,) the sum that is reached in all but 1 - `success` of the cases."""
         if not 0.0 <= noise < math.inf:
-            raise ParameterError("the noise is out of range", expected="0 or more row deviations", found=f"{noise:g}")
+            raise ParameterError(
+                "the noise is out of range", expected="0 or more standard deviations of a row", found=f"{noise:g}"
+            )
         chances = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         values = chdtri(self.constraints, 1.0 - chances) * noise**2 / (1.0 + noise**2)
         ranks = (self.permutations * chdtr(self.constraints, values) + 1.0) / (self.permutations + 1.0)

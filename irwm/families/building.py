@@ -93,7 +93,9 @@ def present(shapes: Shapes) -> str:
     files and adapters."""
     layer = [name for name in shapes if ".0." in name and "att" in name.lower()]
     some = (layer or list(shapes))[:4]
-    return f"{len(shapes)} tensor{'' if len(shapes) == 1 else 's'}, such as {', '.join(some)}" if some else "no tensors"
+    return (
+        f"{len(shapes)} tensor{'' if len(shapes) == 1 else 's'}, including {', '.join(some)}" if some else "no tensors"
+    )
 
 
 def layer0(family: Family) -> tuple[str, ...]:
@@ -198,7 +200,7 @@ class _Builder:
         self.notes = notes
         self.prefix = prefix
         if prefix not in family.prefixes:
-            notes.append(f"The tensors' names have the unusual prefix {shown(prefix.body)[:80]}.")
+            notes.append(f"The tensor names have the unusual prefix {shown(prefix.body)[:80]}.")
 
     def layout(self) -> Layout:
         family = self.family
@@ -307,7 +309,7 @@ class _Builder:
             key, expected = family.embedding_width, config.count(family.embedding_width)
         if expected is not None and expected != hidden_size:
             raise shape_mismatch(
-                f"the embedding's width contradicts the config's {key}",
+                f"the embedding's width does not match the config's {key}",
                 embedding,
                 f"(vocabulary, {expected})",
                 (vocab_size, hidden_size),

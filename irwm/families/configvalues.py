@@ -91,7 +91,7 @@ class Config:
 
     def eps(self, key: str) -> float:
         """A norm's eps, from 0 to below LARGEST_EPS, which config or defaults must have."""
-        expected = f"a number of at least 0 and below {LARGEST_EPS:g}"
+        expected = f"a number no less than 0 and below {LARGEST_EPS:g}"
         return float(self._number(key, int | float, lambda value: 0 <= value < LARGEST_EPS, expected))
 
     def switch(self, key: str) -> bool:
@@ -140,7 +140,7 @@ class Config:
 def shown(value: object) -> str:
     """A config value for a message. Only scalars are printed: repr of a deep list recurses, and of a long int fails."""
     if isinstance(value, int) and value.bit_length() > 64:
-        return f"a number with {value.bit_length()} bits"
+        return f"a {value.bit_length()}-bit number"
     if value is None or isinstance(value, (str, int, float)):
         return repr(value)
     return f"a {type(value).__name__}"

@@ -114,7 +114,7 @@ def unnamed(shapes: Shapes, refusal: CheckpointError, config: ConfigJson = Mappi
     vocab_size, hidden_size = tall[candidates[0]]
     by = "name" if candidates[0].endswith(endings) else "shape"
     known = f"The embedding was recognised by its {by} ({vocab_size} × {hidden_size})"
-    choice = f"; number of other candidates: {len(candidates) - 1}" if len(candidates) > 1 else ""
+    choice = f"; other candidates: {len(candidates) - 1}" if len(candidates) > 1 else ""
     # The list of tried names is useful for one family, not for all of them.
     why = refusal.problem if len(refusal.problem) <= LONGEST_REASON else refusal.problem.split(";")[0]
     about = "" if refusal.tensor is None else f" ({printable(refusal.tensor, 80)})"

@@ -17,19 +17,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0, or 1 with the error on the standard error."""
     parser = argparse.ArgumentParser(prog="python -m irwm.inference", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    two = commands.add_parser("compare", help="measure perplexity, divergence and agreement of two models on a text")
+    two = commands.add_parser(
+        "compare", help="measure the perplexity, divergence and agreement of two models on a text"
+    )
     two.add_argument("original", type=Path)
     two.add_argument("other", type=Path)
-    two.add_argument("--text", type=Path, help="a text file in UTF-8 (default: the bundled text)")
+    two.add_argument("--text", type=Path, help="a UTF-8 text file (default: the bundled text)")
     two.add_argument(
         "--tokens", type=int, default=4096, help="maximum number of tokens from the text (default: %(default)s)"
     )
     two.add_argument("--same-function", action="store_true", help="also check that all logits are equal up to rounding")
-    some = commands.add_parser("benchmark", help="run tasks of lm-evaluation-harness on one or more models")
+    some = commands.add_parser("benchmark", help="run lm-evaluation-harness tasks on one or more models")
     some.add_argument("models", type=Path, nargs="+")
-    some.add_argument("--tasks", required=True, help="names of the tasks, separated by commas")
-    some.add_argument("--task-folder", type=Path, help="a folder of your own tasks")
-    some.add_argument("--limit", type=int, help="maximum number of questions for each task (default: all)")
+    some.add_argument("--tasks", required=True, help="comma-separated task names")
+    some.add_argument("--task-folder", type=Path, help="a folder with your own tasks")
+    some.add_argument("--limit", type=int, help="maximum number of questions per task (default: all)")
     some.add_argument("--batch", type=int, default=1, help="questions per batch (default: %(default)s)")
     some.add_argument("--download", action="store_true", help="let the harness download missing data")
     for command in (two, some):

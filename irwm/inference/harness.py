@@ -71,7 +71,7 @@ def evaluate(
         NotACheckpointError: `model_dir` is not a folder.
     """
     if not tasks:
-        raise ParameterError("no task was named", expected="at least one")
+        raise ParameterError("no task was specified", expected="at least one")
     folder = Path(model_dir)
     if not folder.is_dir():
         raise NotACheckpointError("there is no model folder at this path", file=folder)
@@ -80,7 +80,7 @@ def evaluate(
         from lm_eval.tasks import TaskManager
     except ImportError as error:
         raise HarnessMissingError(
-            "benchmarks need the package lm-eval",
+            "benchmarks require the lm-eval package",
             found=str(error),
             advice="pip install -r requirements-harness.txt",
         ) from error
@@ -101,7 +101,7 @@ def evaluate(
             "lm-evaluation-harness could not run these tasks",
             file=folder,
             found=f"{type(error).__name__}: {str(error)[:300]}",
-            advice="Check the names of the tasks, and whether their data are on this machine",
+            advice="Check the task names, and make sure that the tasks' data is on this machine",
         ) from error
     return _scores(found)
 

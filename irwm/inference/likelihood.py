@@ -198,7 +198,8 @@ def matrix_of(model: PreTrainedModel, *, head: bool, shape: tuple[int, int]) -> 
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, torch.nn.Parameter) or tuple(weight.shape) != shape:
         raise UnsupportedCheckpointError(
-            f"transformers and the file give this model's {'output head' if head else 'embedding'} different shapes",
+            f"this model's {'output head' if head else 'embedding'} has one shape in transformers and another in the "
+            "file",
             file=_file(model),
             expected=f"{shape[0]} × {shape[1]}",
             found="none" if weight is None else " × ".join(map(str, weight.shape)),

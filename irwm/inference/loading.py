@@ -83,7 +83,7 @@ def open_weights(folder: str | Path, device: str = "cpu") -> Weights:
     body = [name for name in missing if name.startswith(f"{model.base_model_prefix}.")]
     if body or (missing and not masked):
         raise UnsupportedCheckpointError(
-            "transformers cannot find all weights of this model under the names that it expects",
+            "transformers cannot find all of this model's weights under the expected names",
             file=folder,
             tensor=(body or missing)[0],
             found=f"missing tensors: {len(missing)}",

@@ -128,7 +128,7 @@ def _utility(pair: Pair, after: torch.Tensor, kl: torch.Tensor, equal: torch.Ten
     means = before.mean().item(), after.mean().item()
     if pair.gone:
         reason.append(
-            f"the model lacks tokens of the text ({pair.gone}), so only the other {compared} places were compared"
+            f"the model lacks {pair.gone} of the text's tokens, so only the other {compared} positions were compared"
         )
         rewritten = _own_loss(pair)
         if rewritten is not None:
@@ -136,7 +136,8 @@ def _utility(pair: Pair, after: torch.Tensor, kl: torch.Tensor, equal: torch.Ten
             means = before.mean().item(), rewritten / len(before)
             change, error = means[1] - means[0], None
             reason.append(
-                "the perplexity is for the whole text, encoded by the model's own tokenizer, per token of the reference"
+                "the perplexity is for the whole text, encoded with the model's own tokenizer, and is given per "
+                "token of the reference"
             )
     if not math.isfinite(means[1]):
         reason.insert(0, "the model's outputs are not finite numbers")
@@ -172,9 +173,9 @@ def _encoder(pair: Pair, progress: Progress | None) -> Utility:
     order = common_order(ours, theirs)
     if order is not None:
         theirs = theirs[:, order]
-        reason.append("the coordinates of the states had been reordered, and their order was restored")
+        reason.append("the coordinates of the hidden states had been reordered; their order was restored")
     if pair.gone:
-        reason.append(f"the model lacks tokens of the text ({pair.gone}), which were left out")
+        reason.append(f"tokens left out because the model lacks them: {pair.gone}")
     cosines = torch.nn.functional.cosine_similarity(ours, theirs, dim=1)
     if not torch.isfinite(cosines).all():
         cosines = torch.where(torch.isfinite(cosines), cosines, 0.0)

@@ -62,7 +62,7 @@ def match(reference: Reference, other: Path, rows: int, token_map: TokenMap | No
         new = torch.as_tensor(token_map, dtype=torch.int64)
         if len(new) < size or (new.numel() and int(new.max()) >= rows):
             raise ParameterError(
-                "the map of token IDs does not fit the models",
+                "the token ID map does not match the models",
                 file=other,
                 expected=f"{size} IDs below {rows}",
                 found=f"{len(new)} IDs up to {int(new.max()) if new.numel() else -1}",
@@ -133,7 +133,7 @@ def pair_of(reference: Reference, other: Path, token_map: TokenMap | None) -> Pa
     left = restricted(reference, matched.new >= 0) if gone else reference
     if matched.lacks(left):
         raise UnsupportedCheckpointError(
-            "the tokens that this kind of model needs around a text are missing", file=other
+            "the special tokens that this kind of model needs around a text are missing", file=other
         )
     return Pair(reference, left, other, weights, matched, gone)
 

@@ -206,7 +206,7 @@ def run(weights: Weights, passages: Sequence[Passage], headless: bool | None = N
     for passage in passages:
         if passage.shown.numel() and int(passage.shown.max()) >= rows:
             raise ParameterError(
-                "the tokenizer produces a token without a row in the model",
+                "the tokenizer produces a token that has no row in the model",
                 expected=f"token IDs below {rows}",
                 found=str(int(passage.shown.max())),
                 advice="The tokenizer next to the weights belongs to another model",

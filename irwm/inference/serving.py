@@ -87,7 +87,8 @@ def answers(
     served = [_served(folder, serving, device) for folder in folders]
     ids = torch.tensor(served[0].tokenizer(text, verbose=False).input_ids)
     if len(ids) < 2 * PROMPT_TOKENS:
-        raise ParameterError("the text is too short for prompts", expected=f"{2 * PROMPT_TOKENS} tokens or more",
+        raise ParameterError("the text is too short to make prompts from",
+                             expected=f"{2 * PROMPT_TOKENS} tokens or more",
                              found=f"{len(ids)} tokens")  # fmt: skip
     front = torch.tensor(served[0].tokenizer(serving.system, verbose=False).input_ids if serving.system else [])
     starts = torch.randint(0, len(ids) - PROMPT_TOKENS, (count,), generator=generator)

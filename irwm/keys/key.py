@@ -188,7 +188,8 @@ class Key:
                 f"the key's {error.problem}",
                 expected=error.expected,
                 found=error.found,
-                advice="No mark can be read with this setting. Ask the author for a key whose setting is in the range",
+                advice="No mark can be read with this setting. Ask the author for a key whose setting is within the "
+                "range",
             ) from error
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise KeyFormatError(
@@ -313,7 +314,7 @@ def _check_secret_and_names(secret: bytes, owner: str, recipient: str) -> None:
             raise ParameterError(f"the {what}'s name cannot be used", expected=f"text of at most {MAX_NAME} characters")
         if holds_controls(name):
             raise ParameterError(
-                f"the {what}'s name contains a line break, an invisible character or a change of writing direction",
+                f"the {what}'s name contains a line break, an invisible character or a change in writing direction",
                 expected="one line of visible text",
                 found=printable(name, 80),
                 advice="Type the name again instead of pasting it",
@@ -339,7 +340,7 @@ def _parse(data: bytes) -> Key:
             "the key has an unsupported version",
             expected=str(VERSION),
             found=repr(values["version"])[:40],
-            advice="Use the program version that wrote the key, or a newer one",
+            advice="Use the version of this program that wrote the key, or a newer one",
         )
     size, d = values["vocab_size"], values["hidden_size"]
     key = Key(
@@ -359,7 +360,7 @@ def _parse(data: bytes) -> Key:
     check_sha256("layer0_digest", key.layer0_digest)
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (size, d))
     if not whole or not 0 < size < 2**31 or not key.parameters.constraints < d < 2**24:
-        raise KeyFormatError("the key's geometry is out of range", found=f"{size} × {d}")
+        raise KeyFormatError("the key's dimensions are out of range", found=f"{size} × {d}")
     if key.to_bytes() != data:
         raise KeyFormatError("the key is not in canonical form", advice="Open the key's record in the vault")
     return key

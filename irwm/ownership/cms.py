@@ -184,7 +184,7 @@ def _attributes(found: asn1.TLV) -> dict[ObjectIdentifier, asn1.TLV]:
     for each in asn1.decode_der(_Attributes, asn1.encode_der(_Only(value=found))).each:
         (only,) = each.values.as_list()
         if attributes.setdefault(each.kind, only) is not only:
-            raise ValueError("a signed attribute occurs twice")
+            raise ValueError("a signed attribute is duplicated")
     if not {_CONTENT_TYPE, _MESSAGE_DIGEST} <= set(attributes):
         raise ValueError("the signature does not identify the signed content")
     if not {_SIGNING_CERTIFICATE, _SIGNING_CERTIFICATE_V2} & set(attributes):
@@ -210,7 +210,7 @@ def _names(signed: Mapping[ObjectIdentifier, asn1.TLV], certificate: bytes) -> b
 
 def _hash(oid: ObjectIdentifier) -> Any:
     if oid not in _HASHES:
-        raise ValueError(f"it uses a hash algorithm ({oid.dotted_string}) other than SHA-256, SHA-384 and SHA-512")
+        raise ValueError(f"it uses a hash algorithm ({oid.dotted_string}) other than SHA-256, SHA-384 or SHA-512")
     return _HASHES[oid]()
 
 
@@ -228,4 +228,4 @@ def _verify(
     elif isinstance(key, ed25519.Ed25519PublicKey):
         key.verify(signature, message)
     else:
-        raise ValueError(f"unsupported type of signature ({type(key).__name__})")
+        raise ValueError(f"unsupported signature type ({type(key).__name__})")

@@ -116,7 +116,7 @@ class Commitment:
 
 def _malformed(found: str, expected: str | None = None) -> CommitmentError:
     return CommitmentError(
-        "this is not the public commitment to a key",
+        "this is not a public commitment to a key",
         expected=expected,
         found=found,
         advice="Use the file exactly as it was exported, without editing it",
@@ -131,7 +131,7 @@ def _check_kind(values: Mapping[str, object]) -> None:
             "the commitment has a different version",
             expected=f"version {VERSION} of {SCHEME}",
             found=f"version {values['version']!r} of {values['scheme']!r}"[:80],
-            advice="Export the commitment again from the vault, or use the program version that wrote it",
+            advice="Export the commitment again from the vault, or use the version of this program that wrote it",
         )
 
 
@@ -147,7 +147,7 @@ def _check(document: Commitment) -> None:
     for name, longest in (("owner", MAX_NAME), ("family", MAX_FAMILY)):
         text = getattr(document, name)
         if not isinstance(text, str) or len(text) > longest:
-            raise ValueError(f"{name} is not a name of at most {longest} characters")
+            raise ValueError(f"{name} is not a name of {longest} characters or fewer")
         text.encode("utf-8")
     if not isinstance(document.made_utc, str) or len(document.made_utc) > 40:
         raise ValueError("made_utc is not a time")

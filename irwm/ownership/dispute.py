@@ -261,7 +261,7 @@ def _check_dates(claims: Sequence[Claim]) -> None:
             standing(0.0, claim.committed_utc)
         except ValueError as error:
             raise ParameterError(
-                f"the date of the claim by {printable(claim.claimant)} cannot be used", found=str(error)
+                f"the date of {printable(claim.claimant)}'s claim cannot be used", found=str(error)
             ) from error
 
 
@@ -308,7 +308,8 @@ def remarks(claimants: Sequence[str], tests: Sequence[Tested]) -> Iterator[str]:
                     yield f"The mark of {who} cannot be shown to be in the release of {who}."
             if each.kind == EXHIBIT:
                 yield (
-                    f"The {each.model} equals a model of {who} bit for bit, so it shows nothing as a model in dispute."
+                    f"The {each.model} is bit-for-bit identical to a model of {who}, so it shows nothing as a model in "
+                    "dispute."
                 )
             if each.kind == ORIGINAL and each.found:
                 yield f"The original of {who} carries {who}'s own mark, so it is not the unmarked original."

@@ -168,7 +168,8 @@ def _unfit(a: _Side, b: _Side) -> Ruling | None:
     if not (a.unfit or b.unfit):
         return None
     if a.unfit and b.unfit:
-        return _open(a, b, "Neither key fits its claimant's original, so neither shows anything.", "keys that fit")
+        said = "Neither key fits its claimant's original, so neither shows anything."
+        return _open(a, b, said, "keys that fit the claimants' originals")
     bad, good = (a, b) if a.unfit else (b, a)
     said = f"The key of {bad.who} was not made for the original of {bad.who}, so the claim of {bad.who} shows nothing."
     # A mark in an exhibit may be a second one, written over the mark of the claimant whose key could not be tested.
@@ -196,7 +197,8 @@ def _original_marked(a: _Side, b: _Side) -> Ruling | None:
     if len(shown) == 2:
         said = (
             f"The claimed original of {a.who} carries the mark of {b.who}, and that of {b.who} carries the mark of "
-            f"{a.who}. The two claims cannot both be true: one of the originals or one of the keys is not as claimed."
+            f"{a.who}. The two claims cannot both be true: one of the originals or one of the keys is not what it is "
+            "claimed to be."
         )
         return _open(a, b, said, "originals whose dates are confirmed by third parties")
     (side,) = shown
@@ -219,8 +221,8 @@ def _release_marked(a: _Side, b: _Side) -> Ruling | None:
         if side.shows(own) and side.shows(test) and back.absent:
             said = (
                 f"The release of {other.who} carries the mark of {side.who} ({_odds(test)}), and the release of "
-                f"{side.who} does not carry the mark of {other.who}. So {other.who} used a copy that {side.who} had "
-                "marked."
+                f"{side.who} does not carry the mark of {other.who}. Therefore, {other.who} used a copy that "
+                f"{side.who} had marked."
             )
             return Ruling((a.name, b.name), RELEASE_MARKED, side.name, said, margin_bits=side.bits(test))
     return None
@@ -263,7 +265,7 @@ def _only_one(a: _Side, b: _Side) -> Ruling | None:
 
 def _undecided(a: _Side, b: _Side) -> Ruling:
     both = sorted(a.shown() & b.shown())
-    dates = "a commitment that an authority time-stamped before that of the other claimant"
+    dates = "a commitment that an authority time-stamped before the other claimant's"
     if both:
         said = f"The {both[0]} carries both marks, neither original carries the other claimant's mark, and "
         said += "no date shows which came first." if a.time == b.time else "the dates do not decide the dispute."
@@ -273,14 +275,14 @@ def _undecided(a: _Side, b: _Side) -> Ruling:
     if weak:
         side, test = weak[0]
         said = f"The mark of {side.who} is found in the {test.model} ({_odds(test)}), "
-        said += "but a key that was searched for afterwards could show as much."
+        said += "but a key obtained by a later search could show as much."
         return _open(a, b, said, f"a commitment by {side.who} that was time-stamped before that model appeared")
     said = f"Neither original carries the other claimant's mark. {_carried(a, b)}"
     if _unrelated(a, b):
         return _open(a, b, said, "a model in dispute that carries one of the marks")
     if not _related(a, b):
         said += " Whether the two originals are related is unknown."
-        return _open(a, b, said, "a mark in a model of the other claimant, or records of the training")
+        return _open(a, b, said, "a mark in one of the other claimant's models, or records of the training")
     said += " The originals are related, and no mark shows which of them came first."
     if (a.time is None) != (b.time is None):
         said += f" {_one_date(a, b)}"
@@ -295,7 +297,7 @@ def _carried(a: _Side, b: _Side) -> str:
             sentences.append(
                 f"The mark of {side.who} is in the {' and the '.join(beyond)}; that of {other.who} is not."
             )
-    return " ".join(sentences) or "Neither mark is in any model other than the claimant's own."
+    return " ".join(sentences) or "Neither mark is in any model other than its claimant's own."
 
 
 def _related(a: _Side, b: _Side) -> bool:
@@ -332,4 +334,4 @@ def _would(what: str) -> str:
 
 def _odds(test: Tested) -> str:
     said = CAPPED if test.log10_risk < LEAST_LOG10 else f"10^{test.log10_risk:.1f}"
-    return f"odds of {said} by chance"
+    return f"odds by chance: {said}"

@@ -141,7 +141,9 @@ def _digest(digest_hex: str) -> bytes:
     except (TypeError, ValueError):
         digest = b""
     if len(digest) != 32 or digest.hex() != digest_hex:
-        raise TimestampError("this is not a digest", expected="a SHA-256 in lower-case hex", found=str(digest_hex)[:80])
+        raise TimestampError(
+            "this is not a digest", expected="a SHA-256 hash in lower-case hex", found=str(digest_hex)[:80]
+        )
     return digest
 
 
@@ -152,10 +154,10 @@ def _read_request(request: bytes, digest: bytes) -> cms.Request:
             raise ValueError(f"{len(request)} bytes")
         sent = asn1.decode_der(cms.Request, request)
         if sent.version != 1 or sent.imprint.algorithm.oid != cms.SHA256:
-            raise ValueError("a different version or a different hash")
+            raise ValueError("a different version or a different hash algorithm")
     except ValueError as error:
         raise TimestampError(
-            "this is not a time-stamp request for a SHA-256",
+            "this is not a time-stamp request for a SHA-256 hash",
             found=_words(error),
             advice="Provide the request file that was sent to the authority",
         ) from error
@@ -177,7 +179,7 @@ def _take_apart(response: bytes) -> tuple[cms.Token, TimeStampResponse]:
     try:
         answer = asn1.decode_der(cms.Response, response)
     except ValueError as error:
-        raise _refused("these bytes are not a response", found=_words(error)) from error
+        raise _refused("these bytes are not a time-stamp response", found=_words(error)) from error
     number, token = answer.status.code, answer.token
     if number != 0:
         said = _STATUS[number] if 0 <= number < len(_STATUS) else f"status {number}"
@@ -209,20 +211,23 @@ def _check_info(info: TimeStampTokenInfo, digest: bytes, asked: cms.Request) -> 
         raise _refused("it dates a different document", f"SHA-256 {digest.hex()}", imprint.message.hex()[:128])
     if nonce is not None and info.nonce != nonce:
         raise _refused(
-            "it answers a different request", f"nonce {nonce:x}", "none" if info.nonce is None else f"{info.nonce:x}"
+            "it responds to a different request",
+            f"nonce {nonce:x}",
+            "none" if info.nonce is None else f"{info.nonce:x}",
         )
     if asked.policy is not None and info.policy != asked.policy:
-        raise _refused("it was made under a different policy", asked.policy.dotted_string, info.policy.dotted_string)
+        raise _refused("it was issued under a different policy", asked.policy.dotted_string, info.policy.dotted_string)
 
 
 def _check_certificate(certificate: x509.Certificate, info: TimeStampTokenInfo) -> None:
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
     if not usage.critical or list(usage.value) != [ExtendedKeyUsageOID.TIME_STAMPING]:
-        raise ValueError("its certificate is not for time-stamping only (RFC 3161, 2.3)")
+        raise ValueError("its certificate is not restricted to time-stamping (RFC 3161, 2.3)")
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not first <= info.gen_time.astimezone(UTC) <= last:
         raise ValueError(
-            f"its certificate is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, but the time is {info.gen_time}"
+            f"its certificate is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, but the time-stamp is dated "
+            f"{info.gen_time}"
         )
 
 
@@ -232,7 +237,7 @@ def _check_names(certificate: x509.Certificate, parsed: TimeStampResponse) -> No
     inside = [x509.load_der_x509_certificate(each) for each in parsed.signed_data.certificates]
     signers = [(each.issuer, each.serial_number) for each in parsed.signed_data.signer_infos]
     if signers != [name] or [(each.issuer, each.serial_number) for each in inside].count(name) != 1:
-        raise ValueError("the signature names a certificate other than the one that made it")
+        raise ValueError("the signature identifies a certificate other than the one it was made with")
 
 
 def _leads_to(roots: list[x509.Certificate], parsed: TimeStampResponse, digest: bytes) -> bool:

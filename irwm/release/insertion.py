@@ -245,7 +245,8 @@ def marked_rows(model: Checkpoint, key: Key, choices: Choices, device: str = "cp
             f"the mark does not survive storage as {model.dtype}",
             file=model.path,
             tensor=model.layout.embedding.name,
-            expected=f"at least {least} positions below {key.parameters.rank_threshold:g} and a risk below 1e-6",
+            expected=f"at least {least} positions with a rank below {key.parameters.rank_threshold:g}, and a risk "
+            "below 1e-6",
             found=f"{reading.count} positions and a log10 risk of {log10_risk(reading):.1f}",
             advice="Choose a smaller scale (or auto), more positions, or another dtype",
         )

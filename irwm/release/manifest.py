@@ -98,7 +98,7 @@ def read_manifest(path: str | Path) -> Manifest:
         pieces = PurePosixPath(name).parts
         if match is None or not pieces or name.startswith("/") or ".." in pieces or "\0" in name or name in files:
             raise CorruptCheckpointError(
-                f"Line {number} of the manifest is not a digest followed by a new file name inside the folder",
+                f"Line {number} of the manifest is not a digest followed by the unique name of a file in the folder",
                 file=path,
                 found=repr(line[:200])[2:-1],
                 advice="Download the release again",

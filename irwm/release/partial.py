@@ -177,7 +177,7 @@ def _acquire(path: Path) -> int:
         try:
             if not _is_ours(path):
                 raise OutputExistsError(
-                    "A file or folder already has the name that the unfinished release needs",
+                    "A file or folder already has the name needed for the unfinished release",
                     file=path,
                     advice="Move that file or folder, or choose another name for the release",
                 )
@@ -199,7 +199,7 @@ def _acquire(path: Path) -> int:
             advice="Wait until that process ends, or choose another name",
         )
     raise PublishError(
-        "The partial folder kept changing", file=path, advice="Check which other program uses this folder"
+        "The partial folder kept changing", file=path, advice="Check which other program is using this folder"
     )
 
 

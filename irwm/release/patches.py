@@ -73,13 +73,13 @@ def checked_patches(
         file = Path(file)
         entries = [part for tensor in source.tensors.values() for part in tensor.parts if part.file == file]
         if file not in source.shards or not entries:
-            raise ParameterError("A patch is for a file that is not a shard of the checkpoint", file=file)
+            raise ParameterError("A patch targets a file that is not a shard of the checkpoint", file=file)
         reached, end = min(entry.start for entry in entries), max(entry.stop for entry in entries)
         ordered = tuple(sorted(items, key=lambda patch: patch.start))
         for patch in ordered:
             if patch.start < reached or patch.stop > end:
                 raise ParameterError(
-                    "A patch overlaps another patch, or goes beyond the bytes of the tensors",
+                    "A patch overlaps another patch, or extends beyond the tensors' bytes",
                     file=file,
                     expected=f"within bytes {reached} to {end}",
                     found=f"bytes {patch.start} to {patch.stop}",

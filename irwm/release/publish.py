@@ -48,13 +48,13 @@ _REFUSALS = {
     errno.ENAMETOOLONG: ("A name is longer than the target disk allows", "Choose a shorter name"),
     errno.EFBIG: (
         "A file is larger than the target disk allows",
-        "Choose a disk without this limit, for example one that is not FAT",
+        "Choose a disk without this limit, for example one that is not formatted as FAT",
     ),
     errno.EMFILE: ("Too many files are open", "Close other programs or raise the limit (ulimit -n)"),
     errno.ENFILE: ("Too many files are open", "Close other programs or raise the limit"),
     errno.EEXIST: (
         "Two files have the same name on the target disk",
-        "The disk does not distinguish upper and lower case. Rename one of the files, or choose another disk",
+        "The disk does not distinguish between upper and lower case. Rename one of the files, or choose another disk",
     ),
 }
 
@@ -409,7 +409,7 @@ def _no_room(out: Path, needed: int, free: int | None) -> DiskSpaceError:
         file=out,
         expected=f"{_size(needed)} free ({needed} bytes)",
         found="less than this" if free is None else f"{_size(free)} ({free} bytes)",
-        advice="Free some space, or choose another disk. No files of the release were kept",
+        advice="Free up some space, or choose another disk. No files of the release were kept",
     )
 
 

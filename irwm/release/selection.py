@@ -98,9 +98,9 @@ def select_files(source: Checkpoint, also: Collection[str] = ()) -> Selection:
     missing = set(shards) - {file.path for file in files}
     if missing:
         raise PublishError(
-            "A shard is behind a link to a folder, and a release does not follow such links",
+            "A shard is only reachable through a link to a folder, and a release does not follow such links",
             file=min(missing),
-            advice="Replace the link with the folder",
+            advice="Replace the link with the folder itself",
         )
     _require_found(wanted, source.path)
     return Selection(tuple(sorted(files, key=lambda file: file.name)), tuple(sorted(left_out)))
@@ -133,7 +133,7 @@ def _require_found(missing: Collection[str], folder: Path) -> None:
             "A file to add to the release is not one of the model's files",
             file=folder / min(missing),
             expected="file names relative to the model's folder",
-            found=f"names that are missing, hidden in a folder or not plain files: {len(missing)}",
+            found=f"names of files that are missing, in a hidden folder, or not regular files: {len(missing)}",
             advice="Use names from a release's list of omitted files",
         )
 

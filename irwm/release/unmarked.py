@@ -43,7 +43,7 @@ SEARCHED_ROWS = 8
 WORD, MOST_HITS = 8, 64
 ADVICE = "Remove this tensor if the model does not use it, or save the model again with save_pretrained"
 # A head that was trained starting from the embedding is close to it, and is a matrix of the model.
-ADVICE_HEAD = "Mark the output head as well (the setting `places`), or save it in the embedding's number format"
+ADVICE_HEAD = "Mark the output head as well (using the setting `places`), or save it in the embedding's number format"
 
 
 def require_no_unmarked_copy(matrix: Checkpoint, marked: Collection[str]) -> None:

@@ -136,7 +136,7 @@ def _sentence(document: schema.Report) -> str:
         return "This examination cannot tell whether any recipient’s copy was used to make the suspect."
     suspect, original = document["items"]["suspect"], document["items"]["original"]
     if wording.is_generated(suspect["answers"]):
-        return "These answers show no recipient’s copy and clear no one."
+        return "These answers show no recipient’s copy, but they rule no one out."
     if verdict["word"] == NOT_FOUND and suspect["fingerprint"] == original["fingerprint"]:
         if is_original(document):
             return "This is your unmarked original itself. It carries no mark."

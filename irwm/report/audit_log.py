@@ -22,7 +22,7 @@ def head_at(path: Path, count: int) -> str:
         IrwmError: the file is not an exported log, its chain is broken, or it ends before this entry.
     """
     if path.stat().st_size > MOST_BYTES:
-        raise IrwmError("the file is larger than any audit log", file=path, expected=f"at most {MOST_BYTES} bytes")
+        raise IrwmError("the file is too large to be an audit log", file=path, expected=f"at most {MOST_BYTES} bytes")
     previous, found, number = GENESIS, GENESIS if count == 0 else "", 0
     with path.open("rb") as lines:
         vault = _vault(lines.readline(MOST_LINE), path)
@@ -80,8 +80,8 @@ def check_log(path: Path, head: str, count: int) -> Check:
     except OSError as error:
         return Check(LOG, None, f"the audit log could not be read: {error.strerror}", asked=True)
     if recorded != head:
-        what = f"entry {count} of the log has the hash {recorded[:16]}…, but the report names {printable(head, 16)}…"
-        return Check(LOG, False, f"the report names a different audit log: {what}")
+        what = f"entry {count} of the log has the hash {recorded[:16]}…, but the report states {printable(head, 16)}…"
+        return Check(LOG, False, f"the report refers to a different audit log: {what}")
     return Check(
-        LOG, True, f"the audit log contains the entries that the report names ({count}), and its chain is complete"
+        LOG, True, f"the audit log contains the entries that the report refers to ({count}), and its chain is complete"
     )

@@ -9,10 +9,9 @@ from irwm.errors import IrwmError, printable
 from irwm.report.value_states import Stated, States
 
 HOLDS = (
-    "This report is valid: the expected identity signed it, and everything that its verdict depends on was computed "
-    "again."
+    "This report is valid: the expected identity signed it, and everything that its verdict depends on was recomputed."
 )
-NOT_ESTABLISHED = "No check failed, but it is not established that this report is valid"
+NOT_ESTABLISHED = "No check failed, but it has not been established that this report is valid"
 # If the expected signer was not given.
 BY_WHOM = "Nothing here shows who made this report, because anyone can sign a report with their own key."
 
@@ -26,7 +25,7 @@ ROOT = "root"
 # For a reader who does not know how long the suspect has existed.
 UNKNOWN_TIME = "unknown"
 NEEDED: Mapping[str, str] = {
-    IDENTITY: "the signer’s first public key, as the signer published it",
+    IDENTITY: "the signer’s first public key, as published by the signer",
     ROOT: "the root certificate of the authority that time-stamped the key’s commitment",
     SUSPECT: "the suspect",
     FOLDER: "the folder that was swept",
@@ -34,7 +33,7 @@ NEEDED: Mapping[str, str] = {
     MODELS: "every model in the dispute",
     KEY: "the opened key, and every other key that was tried",
     LOG: "the signer’s audit log, exported after the report was signed",
-    SEEN: "the day since which the suspect has been known to exist, from a source other than the signer",
+    SEEN: "the day from which the suspect is known to have existed, from a source other than the signer",
 }
 # The checks that show who made a report, and those that show whether its numbers follow from one another.
 _SIGNED = frozenset({"files", "document", SIGNATURE, "certificates", IDENTITY})
@@ -87,7 +86,9 @@ class Verification:
         answers = {check.name: check for check in self.checks}
         hold = held(self.checks)
         reasons = [
-            f"the check “{check.name}” could not be made" for check in self.checks if check.ok is None and check.asked
+            f"the check “{check.name}” could not be carried out"
+            for check in self.checks
+            if check.ok is None and check.asked
         ]
         if SIGNATURE not in hold:
             reasons.append("the report is not signed")
@@ -96,7 +97,7 @@ class Verification:
         elif not hold >= _SIGNED:
             reasons.append("the signature was not fully checked")
         if hold.isdisjoint(_FOLLOWS):
-            reasons.append("the report’s numbers were not computed again")
+            reasons.append("the report’s numbers were not recomputed")
         if TIME_STAMP in answers and answers[TIME_STAMP].ok is None:
             known = answers[TIME_STAMP]
             nobody = "no trusted authority was given for the date of the key’s commitment"
@@ -165,14 +166,15 @@ def guarded(name: str, check: Callable[[], Check], asked: bool = False) -> Check
     try:
         return check()
     except IrwmError as error:
-        return Check(name, None, f"this check could not be made: {said(error)}", asked)
+        return Check(name, None, f"this check could not be carried out: {said(error)}", asked)
     except (
         MemoryError,
         RuntimeError,
         OSError,
     ) as error:  # of this computer; torch raises RuntimeError if memory runs out
         what = printable(f"{type(error).__name__}: {error}", 200)
-        return Check(name, None, f"this check could not be made, perhaps because memory ran out ({what})", asked=True)
+        why = f"this check could not be carried out, perhaps because the computer ran out of memory ({what})"
+        return Check(name, None, why, asked=True)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = f"{type(error).__name__}: {error}"
         return Check(name, False, f"the document does not have the structure of a report ({printable(what, 200)})")

@@ -29,9 +29,7 @@ CASE = Stated(
     "the case, and the time when its examination ended", "only the examiner states this", ("case*", "created_utc")
 )
 PARTICULARS = Stated("further details", "only the examiner states this", ("extra*",))
-VERSIONS = Stated(
-    "the versions of the programs", "only the computer that made the report can show this", ("versions*",)
-)
+VERSIONS = Stated("the software versions", "only the computer that made the report can show this", ("versions*",))
 SIGNER = Stated(
     "who signed the report",
     "only the signer’s published key can show this",
@@ -196,7 +194,7 @@ def item(where: str, recorded: schema.Item, *, answers: bool = False) -> Iterato
         size = sum(file["bytes"] for file in recorded["files"])
         yield f"{where}.bytes_total", recorded["bytes_total"], size
     every = [*names, *(file["name"] for file in recorded["other_files"])]
-    yield from must(len(set(every)) == len(every), f"{where}.files", every, "a list of files with different names")
+    yield from must(len(set(every)) == len(every), f"{where}.files", every, "a list of files with distinct names")
     for among, files in (("files", recorded["files"]), ("other_files", recorded["other_files"])):
         for i, file in enumerate(files):
             yield from within(f"{where}.{among}[{i}].bytes", file["bytes"])
@@ -215,7 +213,7 @@ def _source(where: str, recorded: schema.Item, source: schema.Source) -> Iterato
     """Parts of files of the item, within their sizes, and read once or nearly so."""
     sizes = {file["name"]: file["bytes"] for file in (*recorded["files"], *recorded["other_files"])}
     names = [file["name"] for file in source["files"]]
-    yield from must(len(set(names)) == len(names), f"{where}.files", names, "a list of files with different names")
+    yield from must(len(set(names)) == len(names), f"{where}.files", names, "a list of files with distinct names")
     for i, file in enumerate(source["files"]):
         here = f"{where}.files[{i}]"
         yield from must(

@@ -69,7 +69,7 @@ _DATED = (
         carries=True,
     ),
     Stated(
-        "the date since which the suspect has been known to exist",
+        "the date from which the suspect is known to have existed",
         "only the examiner states this",
         ("standing.suspect_seen_utc",),
         (SEEN,),
@@ -84,14 +84,14 @@ STATED = (
     SIGNER,
     CUSTODY,
     Stated(
-        "the names of the items",
+        "the items’ names",
         "only the examiner states this",
         ("items.suspect.name", "items.original.name"),
         only=(),
     ),
     Stated(
-        "the number of keys tried, the seed, and the way of reading",
-        "a signer who tried other values would not say so",
+        "the number of keys tried, the seed, and the reading settings",
+        "a signer who tried other values might not say so",
         (
             "evaluation.keys_tried", "seed", "reading.statistic", "reading.invariant", "tracing.risk",
             "error_rates.decoys.seed",
@@ -109,20 +109,20 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "the server that the items were read from, and the time",
+        "which server the items were read from, and when",
         "only the server can show this",
         source_fields("items.suspect", "items.original"),
         only=(),
     ),
     Stated(
-        "the files and the structure of the suspect and, if it only answers prompts, the server and the times",
+        "the suspect’s files and structure and, if it only answers prompts, its server and the times of its answers",
         "only the files can show this",
         item_fields("items.suspect"),
         (SUSPECT,),
         carries=True,
     ),
     Stated(
-        "the files and the structure of the original",
+        "the original’s files and structure",
         "only the files can show this",
         item_fields("items.original"),
         (ORIGINAL,),
@@ -141,7 +141,7 @@ STATED = (
         only=(),
     ),
     Stated(
-        "the marked rows, and the values read in them",
+        "the marked rows, and the values read from them",
         _MEASURED,
         (
             "reading*", "elsewhere*", "paper*", "place", "evidence*", "supporting*",

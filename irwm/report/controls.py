@@ -142,7 +142,7 @@ def check_controls(
         in_order = sorted(wrong, key=lambda each: each.where)
         return Check(CONTROLS, False, f"a new run gave different values ({len(wrong)}): {should_be(in_order, 60)}")
     if len(recorded) < len(document["self_tests"]) or len(models) < len(rates["neutral"]):
-        return Check(CONTROLS, False, "the report lists a control twice")
+        return Check(CONTROLS, False, "the report contains a duplicate control")
     missing = [name for name in expected if name not in recorded]
     missing += [name for name in neutral if name not in models]
     compared = traced is not None and any(row["z"] is not None for row in traced["ranked"])
@@ -156,4 +156,4 @@ def check_controls(
         return Check(CONTROLS, None, f"the report lacks these controls: {listed(missing)}")
     if unknown:
         return Check(CONTROLS, None, f"this program does not run these controls: {listed(unknown)}")
-    return Check(CONTROLS, True, f"a new run gave the recorded results for all {len(expected)} controls")
+    return Check(CONTROLS, True, f"rerunning all {len(expected)} controls gave the recorded results")

@@ -16,7 +16,7 @@ from irwm.report.items import ItemDescription
 from irwm.report.numbers import power_text
 from irwm.report.structure import plain
 
-SCHEMA, VERSION = "irwm-dispute", 5
+SCHEMA, VERSION = "irwm-dispute", 6
 NAME = "dispute"
 DECIDED, OPEN = "decided", "undecided"
 _POWER = re.compile(r"10\^(-?\d+(?:\.\d+)?)")
@@ -27,7 +27,7 @@ LIMITATIONS = (
     "is found in the other claimant’s original and the other claimant’s mark is not found in this claimant’s original.",
     "A time-stamp dates the commitment to a key and, with it, the mark and the original for which the key was made. It "
     "is relied on only if the authority’s certificate leads to a root certificate that the examiner chose to trust.",
-    "The numbers say how often a model without the mark would give such a reading by chance. They do not say how "
+    "The numbers show how often a model without the mark would give such a reading by chance. They do not show how "
     "probable it is that either claimant is right.",
 )
 
@@ -78,7 +78,8 @@ def stamp_in_words(time_stamp: schema.TimeStamp | None, *, relied_on: bool) -> s
     """When a commitment was dated and by whom, and whether that counts; "" for no time-stamp."""
     if time_stamp is None:
         return ""
-    trust = "trusted" if relied_on else "not relied on, because its certificate leads to no trusted root certificate"
+    untrusted = "not relied on, because its certificate does not lead to a trusted root certificate"
+    trust = "trusted" if relied_on else untrusted
     return f"{time_stamp['time_utc']}, by {time_stamp['authority']}; {trust}"
 
 
@@ -125,8 +126,8 @@ def from_json(data: bytes) -> schema.Dispute:
         data,
         (SCHEMA, VERSION),
         schema.Dispute,
-        "this is not the JSON file of a dispute",
-        "the dispute’s document has a different schema",
+        "this is not a dispute’s JSON file",
+        "the dispute document has a different schema",
     )
 
 

@@ -37,7 +37,7 @@ from irwm.scheme.probabilities import (
     success_probability,
 )
 
-SCHEMA, VERSION = "irwm-report", 15
+SCHEMA, VERSION = "irwm-report", 16
 # Particulars that differ from run to run of the same case.
 TIMINGS = ("Seconds",)
 # Most rows with NaN that are listed; their total number is given too.
@@ -95,7 +95,7 @@ def finding_document(
     dated = None if time_stamp is None else time_stamp["time_utc"]
     if standing is not None and standing.committed_utc != dated:
         raise ReportError(
-            "the date of the commitment is not that of its time-stamp",
+            "the date of the commitment does not match that of its time-stamp",
             expected=str(dated),
             found=str(standing.committed_utc),
             advice="Provide the time-stamp on which the date is based",
@@ -403,9 +403,9 @@ def from_json(data: bytes) -> schema.Report:
         data,
         (SCHEMA, VERSION),
         schema.Report,
-        "this is not the JSON file of a report",
+        "this is not a report’s JSON file",
         "the report has a different schema",
-        advice="Use the program version that wrote the report",
+        advice="Use the version of this program that wrote the report",
     )
 
 

@@ -65,7 +65,7 @@ def answers(suspect: schema.Item, heard: schema.Answers, original: schema.Item) 
     yield f"{where}.vocab_size", suspect["vocab_size"], original["vocab_size"] if generated else heard["tokens"]
     yield from equal(where, suspect, {"family": ANSWERS, "dtype": ANSWERS, "tied": False})
     yield from equal(where, suspect, {"heads": 0, "kv_heads": 0, "head_dim": 0})
-    yield from must(len(suspect["files"]) <= 1, f"{where}.files", len(suspect["files"]), "at most one file of answers")
+    yield from must(len(suspect["files"]) <= 1, f"{where}.files", len(suspect["files"]), "at most one answers file")
     if generated:
         # A response may hold several answers.
         yield from at_least(1, f"{where}.answers", heard, "given", "used")
@@ -174,7 +174,7 @@ def lineage(document: schema.Report) -> Iterator[Claim]:
     for name, value, decoy in (("attention", found["attention"], found["attention_decoy"]),
                                ("circuits", found["circuits"], found["circuits_decoy"])):  # fmt: skip
         yield from must((value is None) == (decoy is None), f"lineage.{name}", value,
-                        "given exactly when the value of the decoys is given")  # fmt: skip
+                        "given if and only if the value of the decoys is given")  # fmt: skip
     here = document["alignment"] if found["place"] == place else None
     yield from _among(found, here)
     if here is not None:
@@ -316,7 +316,8 @@ def _decoys(decoys: schema.Decoys, p: Parameters, best: float) -> Iterator[Claim
     mean, largest = decoys["mean_count"], decoys["largest_count"]
     counted = math.isclose(mean * number, round(mean * number), abs_tol=1e-6) and 0.0 <= mean <= largest
     counted = counted and (mean == 0.0) == (largest == 0) and mean * number >= largest
-    yield from must(counted, f"{where}.mean_count", mean, f"a whole number divided by {number}, and at most {largest}")
+    words = f"a whole number divided by {number}, and no greater than {largest}"
+    yield from must(counted, f"{where}.mean_count", mean, words)
 
 
 def _shares(

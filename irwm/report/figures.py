@@ -38,8 +38,9 @@ FIGURES = (
     FigureText(
         "figure-recipients",
         "",
-        "Each recipient’s z by rank (in colour; filled: named), recipients who were never issued a copy by their own "
-        "rank (grey), and the smallest z that names a recipient after correction for all of them (dashed).",
+        "Each recipient’s z by rank (in colour; filled if named), the z of recipients who were never issued a copy, by "
+        "their own rank (grey), and the smallest z at which a recipient is named after correction for all of them "
+        "(dashed).",
     ),
     FigureText(
         "figure-positions",
@@ -61,14 +62,15 @@ FIGURES = (
     FigureText(
         "figure-lineage",
         "",
-        "The similarity of each compared row of the suspect to the original’s row of the same token (in colour) and to "
-        "the row of a wrong token (grey), after the changes above were undone.",
+        "The similarity of each compared row of the suspect to the original’s row for the same token (in colour) and "
+        "to the row for a non-matching token (grey), after the changes above were undone.",
     ),
     FigureText(
         "figure-decoys",
         "Wrong keys",
-        "Keys that were never inserted, read on the suspect like the key examined and counted by their corrected "
-        "chance (grey), and the key examined (in colour). To the left of the dashed line, a reading counts as found.",
+        "Keys that were never inserted, read on the suspect in the same way as the key examined and counted by their "
+        "corrected chance (grey), and the key examined (in colour). To the left of the dashed line, a reading counts "
+        "as found.",
     ),
     FigureText(
         "figure-odds",

@@ -62,11 +62,16 @@ _PARAMETERS = (
     ("hidden", "Hidden", "B_i", "whether the mark is written to secret coordinates of each row"),
     ("condition_limit", "Condition limit", "τ", "limit on how ill-conditioned the solved system may be"),
     ("rank_threshold", "Rank threshold", "β", "a position counts if its rank is below this value"),
-    ("required_positions", "Required positions", "ρ", "positions that must count according to the published rule"),
+    ("required_positions", "Required positions", "ρ", "positions that must count under the published rule"),
     ("permutations", "Permutations", "numit", "random orders used for each rank"),
     ("noise_coordinates", "Noise coordinates", "num_noise", "coordinates per row that carry the copy’s own noise"),
     ("noise_level", "Noise level", "σ_E", "size of the noise that replaces a row’s numbers"),
-    ("spread", "Spread", "", "size of the noise that is added to a row’s numbers, in units of the row’s deviation"),
+    (
+        "spread",
+        "Spread",
+        "",
+        "size of the noise that is added to a row’s numbers, in units of the row’s root mean square",
+    ),
 )
 
 

@@ -32,24 +32,22 @@ from irwm.report.numbers import decimal, power_of_ten
 from irwm.report.plots import lab as lab_plots
 from irwm.report.structure import plain
 
-SCHEMA, VERSION = "irwm-lab", 4
+SCHEMA, VERSION = "irwm-lab", 5
 NAME = "lab"
 LAB_JSON, LAB_HTML = f"{NAME}.json", f"{NAME}.html"
 LIMITATIONS = (
-    "Each attack was tried once, with the seed stated here and as this program implements it. An attacker may carry it "
-    "out better, for longer, or in a different order.",
+    "Each attack was tried once, with the seed stated here and as implemented in this program. An attacker may carry "
+    "it out better, for longer, or in a different order.",
     "Perplexity on one text shows whether a model still predicts that text, not whether it is useful for other tasks.",
     "Attacks that include training use a separate text and few steps. Distillation and training from scratch are not "
     "among the attacks, because no mark in the weights survives them.",
-    "The ways of reading are shown only for comparison: a verdict rests on the first of them alone.",
+    "The mark is read in several ways only for comparison: a verdict rests on the first of them alone.",
 )
 REHEARSAL = (
     "This was a rehearsal. The mark is a trial mark whose secret is public. It was inserted into a copy of the model "
-    "only for these attacks. The copy and the key are not kept and protect no model."
+    "only for these attacks. Neither the copy nor the key is kept, and neither protects any model."
 )
-NOT_AGAIN = (
-    "this command does not repeat the attacks of a lab; run the lab again with the same release, key, text and seed"
-)
+NOT_AGAIN = "this command does not repeat a lab’s attacks; run the lab again with the same release, key, text and seed"
 
 
 def lab_document(
@@ -125,8 +123,8 @@ def from_json(data: bytes) -> schema.Lab:
         data,
         (SCHEMA, VERSION),
         schema.Lab,
-        "this is not the JSON file of a lab",
-        "the lab’s document has a different schema",
+        "this is not a Lab report’s JSON file",
+        "the Lab report has a different schema",
     )
 
 
@@ -173,7 +171,7 @@ def _changed(change: schema.Extended) -> str:
     """A change of perplexity in few characters; the JSON has it in full."""
     value = number_of(change)
     if math.isinf(value):
-        return "beyond measure"
+        return "too large to measure"
     if abs(value) < 5e-6:
         return "0 %"
     return f"{100 * value:+.3g} %".replace("-", "\u2212") if value < 9 else f"× {decimal(1 + value, 0)}"

@@ -45,9 +45,9 @@ STATED = (
     VERSIONS,
     SIGNER,
     CUSTODY,
-    Stated("the name, the files and the structure of the original", _AGAIN, ("original*",), carries=True),
+    Stated("the original’s name, files and structure", _AGAIN, ("original*",), carries=True),
     Stated(
-        "the names, the files and the structure of the marked copies",
+        "the marked copies’ names, files and structure",
         _AGAIN,
         ("marks[].release*",),
         carries=True,
@@ -114,7 +114,7 @@ def _mark(where: str, mark: schema.LabMark, document: schema.Lab) -> Iterator[Cl
         len(set(tried)) == len(tried),
         f"{where}.rows",
         tried,
-        "a list in which each attack occurs once at each strength",
+        "a list in which each attack occurs only once at each strength",
     )
     utilities = [row["utility"] for row in mark["rows"] if row["utility"] is not None]
     before = [each["perplexity_reference"] for each in utilities if _whole_text(each)]
@@ -159,7 +159,8 @@ def _read(where: str, row: schema.LabRow, p: Parameters) -> Iterator[Claim]:
     """The reading in each way, and the row's verdict, which rests on the first reading or on the noise."""
     if not row["ways"]:
         yield from equal(where, row, dict.fromkeys(("verdict", "log10_risk", "traced", "utility", "proof")))
-        yield from must(bool(row["reason"]), f"{where}.reason", row["reason"], "the reason why the attack was not made")
+        why = "the reason why the attack was not carried out"
+        yield from must(bool(row["reason"]), f"{where}.reason", row["reason"], why)
         yield f"{where}.rests_on", row["rests_on"], MARK
         return
     ways = [(way["statistic"], way["invariant"]) for way in row["ways"]]

@@ -21,10 +21,10 @@ MODES = {SINGLE: "One owner", MANY: "Many recipients"}
 HELD, LOST, UNMEASURED = "held", "lost", "not measured"
 # (statistic, invariant): in a table's head, in a legend and in a sentence. The verdict's way first.
 WAY_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
-    ("joint", "original"): ("Joint, original’s A", "all equations together, the original’s scores (joint, A)"),
-    ("sum", "suspect"): ("Sum, suspect’s A", "the paper’s sum, the suspect’s scores (sum, A*)"),
-    ("sum", "original"): ("Sum, original’s A", "the paper’s sum, the original’s scores (sum, A)"),
-    ("joint", "suspect"): ("Joint, suspect’s A", "all equations together, the suspect’s scores (joint, A*)"),
+    ("joint", "original"): ("Joint, original’s A", "all equations together, with the original’s scores (joint, A)"),
+    ("sum", "suspect"): ("Sum, suspect’s A", "the paper’s sum, with the suspect’s scores (sum, A*)"),
+    ("sum", "original"): ("Sum, original’s A", "the paper’s sum, with the original’s scores (sum, A)"),
+    ("joint", "suspect"): ("Joint, suspect’s A", "all equations together, with the suspect’s scores (joint, A*)"),
 }
 
 
@@ -130,9 +130,9 @@ def headline(document: schema.Lab) -> str:
         found = sum(_kind(row) == "unmeasured" and row["verdict"] == "found" for row in rows if row["role"] == ATTACK)
         return f"The perplexity is not known. Trials in which the mark was found: {found} of {tally.unmeasured}."
     if tally.failed == sum(row["role"] == ATTACK for row in rows):
-        return "No attack could be carried out; the table says why."
+        return "No attack could be carried out; the reasons are in the table."
     if not usable:
-        return "None of the attacks tried left a usable model."
+        return "None of the attacks tried left the model usable."
     left = f"left the model usable (perplexity at most {100 * USABLE:g} % higher)"
     if not tally.taken:
         which = "the one trial" if usable == 1 else f"each of the {usable} trials"
@@ -152,9 +152,10 @@ def remarks(document: schema.Lab) -> list[str]:
         )
         said.append(f"{_trials(died)} ruined the model; the mark was {still}.")
     if tally.unmeasured and tally.kept + tally.taken:
-        said.append(f"After {_trials(tally.unmeasured).lower()}, the perplexity is not known; the table says why.")
+        after = _trials(tally.unmeasured).lower()
+        said.append(f"After {after}, the perplexity is not known; the reason is in the table.")
     if tally.failed:
-        said.append(f"{_trials(tally.failed)} could not be carried out; the table says why.")
+        said.append(f"{_trials(tally.failed)} could not be carried out; the reason is in the table.")
     said += [text for text in map(_control, document["marks"]) if text]
     return said
 
@@ -164,10 +165,10 @@ def _control(mark: schema.LabMark) -> str:
     control = next((row for row in mark["rows"] if row["role"] == CONTROL and row["ways"]), None)
     release = next((row for row in mark["rows"] if row["role"] == RELEASE and row["ways"]), None)
     if control is not None and control["verdict"] == "found":
-        return "The mark is also “found” in the unmarked original, so these findings mean nothing. Check the models."
+        return "The mark was also “found” in the unmarked original, so these findings mean nothing. Check the models."
     if release is not None and release["verdict"] != "found":
         return (
-            "The mark is not found in the release itself. "
+            "The mark was not found in the release itself. "
             "Check that the release, the original and the key belong together."
         )
     return ""

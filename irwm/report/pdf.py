@@ -30,8 +30,8 @@ _TEMPLATE = Path(__file__).parent / "templates" / "report.typ"
 # Accessible, with its text as Unicode: it can be searched, copied and read aloud, also in thirty years.
 STANDARD: Final = "a-2a"
 SPELLED = (
-    "Characters that the typeface of this file lacks, or that are written from right to left, are shown as their "
-    "Unicode numbers, such as \\ub9d0. The HTML and JSON files of this report contain the characters themselves."
+    "Characters that this file’s typeface lacks, or that are written from right to left, are shown as Unicode code "
+    "points, such as \\ub9d0. The HTML and JSON files of this report contain the characters themselves."
 )
 # Digits of the JSON's SHA-256 that name a report in the page header.
 ID_DIGITS = 12

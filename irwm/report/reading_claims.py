@@ -87,7 +87,7 @@ def _position(where: str, position: schema.Position, i: int, p: Parameters) -> I
     counts = rank is not None and rank < p.rank_threshold
     yield f"{where}.counts", position["counts"], counts
     if len(quantiles) != len(LEVELS) or 0 < len(known_quantiles) < len(LEVELS):
-        either = f"a list of {len(LEVELS)} numbers, or of as many nulls"
+        either = f"a list of {len(LEVELS)} numbers, or of the same number of nulls"
         yield f"{where}.null_quantiles", f"a list with {len(known_quantiles)} numbers", either
     if rank is None:  # only a row without a statistic has no rank
         yield f"{where}.observed", observed, None

@@ -76,7 +76,7 @@ class Received:
         if SIGNATURE in self.parts or signature:
             why = signature or "it is not JSON"
             return Check("signature", False, f"{printable(self.file(SIGNATURE))} is not a signature: {why}")
-        what = f"{json_name} is missing, and without it there is nothing to check"
+        what = f"{json_name} is missing, so there is nothing to check"
         return Check("document", None, what, asked=True)
 
 
@@ -111,7 +111,7 @@ class _Archive(_Files):
             with zipfile.ZipFile(file) as archive:
                 entries = archive.infolist()
                 if entries and all(entry.header_offset for entry in entries):
-                    raise ValueError("it has data before its first file")
+                    raise ValueError("it contains data before its first file")
                 for entry in entries:
                     base = entry.filename.rpartition("/")[2]
                     if not base or base.startswith("._") or base == ".DS_Store":  # a folder, or what macOS adds
@@ -119,7 +119,7 @@ class _Archive(_Files):
                     if not report_name(base):  # a person who unpacks it could mistake it for the report's page
                         raise ValueError(f"it also contains {printable(base, 80)}")
                     if base in self._entries:
-                        raise ValueError(f"it contains {printable(base)} twice")
+                        raise ValueError(f"it contains two files named {printable(base)}")
                     self._entries[base] = entry
         names = sorted({report_name(base) for base in self._entries})
         if len(names) != 1:
@@ -147,7 +147,7 @@ class _Archive(_Files):
             with zipfile.ZipFile(self._path) as archive, archive.open(entry) as file:
                 content = file.read(size)
             if len(content) < size:
-                raise EOFError(f"{len(content)} bytes instead of the {size} in the list of files")
+                raise EOFError(f"{len(content)} bytes instead of the {size} stated in the list of files")
             return content
         except (OSError, EOFError, NotImplementedError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             found = str(error) or type(error).__name__
@@ -162,16 +162,16 @@ def _look_at_the_end(file: IO[bytes]) -> None:
     """
     size = file.seek(0, os.SEEK_END)
     if size > _MOST_ARCHIVE_BYTES:
-        raise ValueError(f"it has {size} bytes, but the archive of a report has at most {_MOST_ARCHIVE_BYTES}")
+        raise ValueError(f"it is {size} bytes in size, but a report’s archive is at most {_MOST_ARCHIVE_BYTES}")
     file.seek(max(0, size - _END.size - 20))
     tail = file.read()
     if len(tail) < _END.size:
         raise ValueError("it is not a ZIP archive")
     mark, _, _, _, entries, listing, _, comment = _END.unpack(tail[-_END.size :])
     if mark != b"PK\x05\x06" or comment or tail.startswith(_END_OF_LONG):
-        raise ValueError("it is not a ZIP archive, or it has a comment or more than 4 GB")
+        raise ValueError("it is not a ZIP archive, it contains a comment, or it is larger than 4 GB")
     if entries > _MOST_ENTRIES or listing > _MOST_LISTING:
-        raise ValueError(f"its list of {entries} files has {listing} bytes, but a report has only four files")
+        raise ValueError(f"its list of {entries} files is {listing} bytes long, but a report has only four files")
 
 
 def receive(path: Path) -> Received | Check:
@@ -220,7 +220,7 @@ def _source(path: Path) -> _Files | Check:
         if len(names) == 1:
             return _Files(path, names[0])
         # A page or a PDF of another name counts: a person could mistake it for that of the report.
-        several = f"the folder contains files of {len(names)} reports: {listed(names)}; choose one of them"
+        several = f"the folder contains files from {len(names)} reports: {listed(names)}; choose one of them"
         return Check("files", None, several if names else "the folder contains no report", asked=True)
     if not path.is_file():
         return Check("files", None, f"there is no file named {printable(path.name)}", asked=True)
@@ -229,7 +229,7 @@ def _source(path: Path) -> _Files | Check:
             return _Archive(path)
         except (ValueError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
             why = printable(str(error), 200)
-            what = f"{printable(path.name)} is not the archive of a report: {why}; unpack it and choose the folder"
+            what = f"{printable(path.name)} is not a report’s archive: {why}; unpack it and choose the folder"
             return Check("files", None, what, asked=True)
     name = report_name(path.name)
     if not name:
@@ -263,5 +263,5 @@ def _schema(data: bytes) -> str:
     said_form = value.get("schema", value.get("format")) if isinstance(value, dict) else None
     name = said_form.get("name") if isinstance(said_form, dict) else said_form
     if not isinstance(name, str) or not name.startswith(OURS):
-        raise ValueError("it does not say that it is a report")
+        raise ValueError("it does not identify itself as a report")
     return name[:_MOST_NAME]

@@ -21,7 +21,7 @@ from irwm.report.structure import LONGEST_TEXT
 from irwm.report.wording import as_sentence, is_generated, scale
 from irwm.scheme.parameters import HEAD
 
-NOTHING_UNDONE = Markup("No change had to be undone")
+NOTHING_UNDONE = Markup("No changes had to be undone")
 IN_PLACE = Markup("The suspect’s rows and columns are in the same places as the original’s.")
 OWN_COORDINATES = Markup(
     "Rows recovered from answers have their own coordinates. These were rotated to fit the original’s, which says "
@@ -32,7 +32,7 @@ _OF_ANSWERS = ("rotation", "scale")
 CANNOT_ALIGN = Markup("Cannot be aligned")
 NOT_ACQUITTED = Markup(
     "“Cannot be aligned” does not mean “not ours”. The key is still read under every possible map: a mark that is "
-    "found counts, and its absence means nothing. The finding on lineage says whether the two have a common origin."
+    "found counts, and its absence means nothing. The finding on lineage shows whether the two have a common origin."
 )
 TRIED = Markup(
     "Tokens were paired by ID, by the content of their rows and, where both models have a tokenizer, by name. Columns "
@@ -43,8 +43,8 @@ TELLING = Markup(
     "recognised. A descendant with a replaced or retrained embedding would not have been."
 ).format(TRIED)
 NOT_TELLING = Markup(
-    "{} Too little is known about this suspect for the failure to mean anything: no tokenizer names its rows, its "
-    "tensors’ names are unknown, or too few rows can be compared."
+    "{} Too little is known about this suspect for the failure to mean anything: no tokenizer identifies its rows, "
+    "its tensor names are unknown, or too few rows can be compared."
 ).format(TRIED)
 OWN_FINDING = Markup(
     "This is a separate finding. A copy without the mark, or with the mark of another key, also has the same origin. "
@@ -58,7 +58,7 @@ NO_RESEMBLANCE = Markup(
 )
 
 SMALL_MODELS = Markup(
-    "The independently trained models are small, and share tokenizer and training text with the bundled models that "
+    "The independently trained models are small, and share their tokenizer and training text with the bundled models "
     "they were compared with. The chance says nothing about larger models, and on its own it does not show who copied "
     "from whom."
 )
@@ -124,7 +124,9 @@ def parts_read(source: schema.Source) -> Markup:
     of = size(sum(file["bytes"] for file in source["files"]))
     said = "{} of {}, in {} ranges. The numbers file contains the SHA-256 and the time of each range"
     if not all(file["etag"] for file in source["files"]):
-        said += ". The server reports no file versions, so a change to a file during the reading would not be noticed"
+        said += (
+            ". The server reports no file versions, so a change to a file while it was being read would not be noticed"
+        )
     return _say(said, read, of, number(len(ranges)))
 
 
@@ -180,7 +182,7 @@ def place_name(place: str) -> Markup:
 def read_under(by: str, aligned: bool) -> str:
     """Under which map rows were read, of `irwm.evidence.examination.MAPS`, in words."""
     if by == LEAST_SQUARES:
-        return "through an affine map fitted by least squares, but never to the rows that it reads"
+        return "through an affine map fitted by least squares, but never to the rows that are read through it"
     return "through the alignment" if aligned else "through the best alignment tried, which was not confirmed"
 
 
@@ -194,12 +196,12 @@ def descent(document: schema.Report) -> tuple[Markup, list[tuple[Markup, Markup]
     similarity, needed = decimal(lineage["similarity"], 3), f"{alignment['needed_median_cosine']:g}"
     facts = [
         (Markup("Matched rows"), _say("{}{}", similarity, where)),
-        (Markup("Required to align"), _say("{}", needed)),
-        (Markup("Wrong rows"), _say("{}", decimal(wrong, 3))),
+        (Markup("Required for alignment"), _say("{}", needed)),
+        (Markup("Non-matching rows"), _say("{}", decimal(wrong, 3))),
         (Markup("Attention"), attention(document)),
     ]
     if lineage["attention_decoy"] is not None:
-        facts.append((Markup("Wrong tokens"), _say("at most {}", decimal(lineage["attention_decoy"], 3))))
+        facts.append((Markup("Non-matching tokens"), _say("at most {}", decimal(lineage["attention_decoy"], 3))))
     if lineage["circuits"] is not None:
         facts.append((Markup("Layers"), _say("{}", decimal(lineage["circuits"], 3))))
     if lineage["circuits_decoy"] is not None:
@@ -220,9 +222,11 @@ def chance(lineage: schema.Lineage) -> str:
     if among is None:
         return ""
     unrelated, alike = number(among["unrelated"]), among["as_alike"]
-    if alike:
+    if alike and alike == among["unrelated"]:
+        said = f"all {unrelated} independently trained models agree at least as well (p = {among['p']:.2g})"
+    elif alike:
         verb = "agrees" if alike == 1 else "agree"
-        some = f"all {unrelated}" if alike == among["unrelated"] else f"{number(alike)} of the {unrelated}"
+        some = f"{number(alike)} of the {unrelated}"
         said = f"{some} independently trained models {verb} at least as well (p = {among['p']:.2g})"
     else:
         said = f"none of the {unrelated} independently trained models agrees as well (p ≤ {rounded_up(among['p'])})"
@@ -268,7 +272,7 @@ def sentence(text: str) -> Markup:
 def _model(item: schema.Item, alignment: schema.Alignment) -> Markup:
     if item["heads"]:
         return _say(
-            "{}, according to its tensors’ names; {} query heads and {} key heads of size {}",
+            "{}, according to its tensor names; {} query heads and {} key heads of size {}",
             item["family"],
             number(item["heads"]),
             number(item["kv_heads"]),

@@ -75,7 +75,7 @@ STATED = (
     CUSTODY,
     Stated("which claim is the signer’s", "only the signer states this", ("claims[].ours",)),
     Stated(
-        "the names of the models",
+        "the models’ names",
         "only the signer states this",
         ("exhibits[].name", *(f"{place}.name" for place in _ITEMS)),
         only=(),
@@ -89,7 +89,7 @@ STATED = (
     ),
     Stated(
         "the seed",
-        "a signer who tried other seeds would not say so",
+        "a signer who tried other seeds might not say so",
         ("seed",),
         only=(CHOICES,),
         carries=True,
@@ -103,20 +103,20 @@ STATED = (
         carries=True,
     ),
     Stated(
-        "the servers that the models were read from, and the times",
+        "which servers the models were read from, and when",
         "only the servers can show this",
         source_fields(*_ITEMS),
         only=(),
     ),
     Stated(
-        "the files and the structure of the models",
+        "the models’ files and structure",
         "only the files can show this",
         (*item_fields(*_ITEMS), "claims[].release", "exhibits"),
         (MODELS,),
         carries=True,
     ),
     Stated(
-        "the readings of each test",
+        "each test’s readings",
         "only the models and both keys can show this",
         ("outcome.tests*",),
         (MODELS, KEY),
@@ -192,7 +192,7 @@ def contradictions(document: schema.Dispute, assigned: set[str] | None = None) -
     Raises:
         ReportError: a value cannot be computed from the document's.
     """
-    return contradicted(claims(document), "the tests of the dispute are incomplete", assigned)
+    return contradicted(claims(document), "the tests in the dispute are incomplete", assigned)
 
 
 def claims(document: schema.Dispute) -> Iterator[Claim]:
@@ -208,9 +208,12 @@ def claims(document: schema.Dispute) -> Iterator[Claim]:
     tests = [RecordedTest.of(test) for test in outcome["tests"]]
     yield "outcome.comparisons", outcome["comparisons"], len(tests)
     due = _due(document, models)
-    yield from each("the tests", [[t.claimant, t.model] for t in tests], [list(test) for test in due])
+    yield from each("the set of tests", [[t.claimant, t.model] for t in tests], [list(test) for test in due])
     yield from must(
-        [(t.claimant, t.model) for t in tests] == due, "the tests", "other tests", "every key on every model"
+        [(t.claimant, t.model) for t in tests] == due,
+        "the set of tests",
+        "a different one",
+        "every key on every model",
     )
     for i, (test, recorded) in enumerate(zip(tests, outcome["tests"], strict=True)):
         where = f"outcome.tests[{i}]"

@@ -106,11 +106,11 @@ def _answer_of_child(asked: Mapping[str, object], seconds: int | None) -> Verifi
         return Verification((Check("files", None, f"the verifier could not be started: {error.strerror}", asked=True),))
     if ended.returncode:
         words = printable(ended.stderr.decode("utf-8", "replace").strip()[-_WORDS:], _WORDS) or str(ended.returncode)
-        raise _EndedError(f"the verifier ended early, usually because memory ran out ({words})")
+        raise _EndedError(f"the verifier ended early, probably because the computer ran out of memory ({words})")
     try:
         return from_json(json.loads(ended.stdout))
     except (ValueError, LookupError, TypeError) as error:
-        raise _EndedError("the verifier gave no valid answer") from error
+        raise _EndedError("the verifier returned no valid result") from error
 
 
 class VerificationJson(TypedDict):

@@ -142,9 +142,9 @@ def read_signature(data: bytes) -> SignedReport:
         raise ReportError("the signature file does not list files with their SHA-256 hashes")
     entries = audit.get("entries") if isinstance(audit, dict) else None
     if type(entries) is not int or set(audit) != {"head", "entries"} or not _is_digest(audit["head"]):
-        raise ReportError("the signature file does not name the head of the audit log and the number of its entries")
+        raise ReportError("the signature file does not give the audit log’s head and number of entries")
     if not isinstance(values["signed_utc"], str):
-        raise ReportError("the signature file does not give the time of the signature")
+        raise ReportError("the signature file does not give the time of signing")
     body = {name: values[name] for name in values if name != "signature"}
     signature = Signature.from_dict(values["signature"])
     try:

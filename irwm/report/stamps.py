@@ -156,7 +156,8 @@ def check(
             return Check(TIME_STAMP, None, what, asked=True)
     if passed_over and roots_pem is None:
         unknown = (
-            "the report ignores a time-stamp; only the root certificate of its authority can show whether that is right"
+            "the report ignores a time-stamp; only its authority’s root certificate can show whether it is right "
+            "to do so"
         )
         return Check(TIME_STAMP, None, unknown)
     if not relied_on and passed_over:
@@ -167,21 +168,23 @@ def check(
         )
     if not relied_on:
         return Check(
-            TIME_STAMP, None, "the report relies on no time-stamp, so no root certificate is needed", asked=True
+            TIME_STAMP, None, "the report does not rely on a time-stamp, so no root certificate is needed", asked=True
         )
     stamps = _read(relied_on, roots_pem)
     dated = listed([f"{stamp.time_utc} by {stamp.authority}, policy {stamp.policy}" for stamp in stamps])
     fits = f"signed for this commitment in response to this request: {dated}"
     if roots_pem is None:
         unknown = (
-            "it is not known whether this authority can be trusted, because anyone can run one; "
+            "it is not known whether this authority can be trusted, because anyone can set up an authority; "
             "provide its root certificate"
         )
         return Check(TIME_STAMP, None, f"{fits}; {unknown}")
     unknown = listed([stamp.authority for stamp in stamps if not stamp.trusted])
     if unknown:
-        return Check(TIME_STAMP, False, f"no certificate leads from {unknown} to a root certificate that you provided")
-    return Check(TIME_STAMP, True, f"{fits}; its certificate leads to a root certificate that you provided")
+        return Check(
+            TIME_STAMP, False, f"no certificate chain leads from {unknown} to a root certificate that you provided"
+        )
+    return Check(TIME_STAMP, True, f"{fits}; its certificate chains to a root certificate that you provided")
 
 
 def _read(sections: Sequence[schema.TimeStamp], roots_pem: bytes | None) -> list[Timestamp]:

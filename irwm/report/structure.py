@@ -30,7 +30,7 @@ LONGEST_TEXT = 2000
 # What a part must be, by pydantic's word for the error.
 _EXPECTED = {
     "missing": "a value",
-    "extra_forbidden": "no part with this name",
+    "extra_forbidden": "no field with this name",
     "dict_type": "an object",
     "list_type": "a list",
     "string_type": "a string",
@@ -90,7 +90,7 @@ def _fault(document: Any, steps: Place, word: str, message: str) -> tuple[int, F
     for step in steps:
         if step in document if isinstance(document, dict) else isinstance(document, list) and isinstance(step, int):
             document, place = document[step], (*place, step)
-    shown = f"with {len(document)} parts" if isinstance(document, (dict, list)) else repr(document)
+    shown = f"of length {len(document)}" if isinstance(document, (dict, list)) else repr(document)
     found = printable(f"{type(document).__name__} {shown}", 80)
     if word == "missing":
         place, found = (*place, steps[-1]), "nothing"

@@ -84,7 +84,7 @@ def claims(document: schema.Sweep, reports: Mapping[str, bytes]) -> Iterator[Cla
     yield from within("suspects", suspects, len(rows))
     yield "complete", document["complete"], len(rows) == suspects
     paths = [row["path"] for row in rows]
-    yield from must(len(set(paths)) == len(paths), "rows", paths, "a list in which each suspect occurs once")
+    yield from must(len(set(paths)) == len(paths), "rows", paths, "a list with no duplicate suspects")
     for i, row in enumerate(rows):
         where = f"rows[{i}]"
         yield f"{where}.json", row["json"], json_name(row["path"])

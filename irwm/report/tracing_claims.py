@@ -77,7 +77,7 @@ def _row(where: str, row: schema.Recipient, i: int, found: schema.Tracing, facto
     if is_of_text(found):
         yield f"{where}.share", row["share"], None
     else:
-        yield from must(row["share"] is not None or not row["named"], f"{where}.share", None, "the weight of the copy")
+        yield from must(row["share"] is not None or not row["named"], f"{where}.share", None, "the copy’s weight")
 
 
 def _order(found: schema.Tracing) -> Iterator[Claim]:
@@ -85,15 +85,15 @@ def _order(found: schema.Tracing) -> Iterator[Claim]:
     strength = [math.inf if row["z"] is None else -row["z"] for row in found["ranked"]]
     for i, (one, other) in enumerate(pairwise(strength), 1):
         yield from must(
-            one <= other, f"tracing.ranked[{i}].z", found["ranked"][i]["z"], "no larger than the value before it"
+            one <= other, f"tracing.ranked[{i}].z", found["ranked"][i]["z"], "no larger than the previous value"
         )
     keys = [row["commitment"] for row in found["ranked"]]
-    yield from must(len(set(keys)) == len(keys), "tracing.ranked", keys, "a list in which each key occurs once")
+    yield from must(len(set(keys)) == len(keys), "tracing.ranked", keys, "a list with no duplicate keys")
     most = 10 * DECOYS  # bounded, because each is traced again
     yield from must(len(found["decoys"]) <= most, "tracing.decoys", len(found["decoys"]), f"at most {most}")
     decoys = [z for z in found["decoys"] if z is not None]
     for i, (one, other) in enumerate(pairwise(decoys), 1):
-        yield from must(one >= other, f"tracing.decoys[{i}]", other, "no larger than the value before it")
+        yield from must(one >= other, f"tracing.decoys[{i}]", other, "no larger than the previous value")
 
 
 def _rows(found: schema.Tracing, most: int) -> Iterator[Claim]:

@@ -16,19 +16,19 @@ MOST_NAMES = 6
 ONE_COPY = 1.25
 
 METHOD = (
-    "In addition to its mark, each recipient’s copy has faint noise in all other rows of the embedding. The place and "
-    "the sign of this noise follow from that recipient’s key alone. The differences between the suspect and the "
-    "original are added up with each recipient’s signs. For a copy that was not used for the suspect, the signs are "
-    "like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a copy that was used, z "
-    "grows with the square root of the number of values compared, however many copies were mixed."
+    "In addition to its mark, each recipient’s copy has faint noise in all other rows of the embedding. The "
+    "locations and signs of this noise are determined by that recipient’s key alone. The differences between the "
+    "suspect and the original are added up with each recipient’s signs. For a copy that was not used to make the "
+    "suspect, the signs are like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a "
+    "copy that was used, z grows with the square root of the number of values compared, however many copies were mixed."
 )
 METHOD_OF_TEXT = (
-    "Each recipient’s copy has faint noise in all rows of its embedding and output head. The place and the sign of "
-    "this noise follow from that recipient’s key alone. The gradient of the likelihood of the generated tokens, "
-    "computed on the original, is added up with each recipient’s signs. For a copy that generated none of the tokens, "
-    "the signs are like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a copy that "
-    "generated them, z usually grows with their number. The z reported for each recipient is the largest over all "
-    "places and weightings."
+    "Each recipient’s copy has faint noise in all rows of its embedding and output head. The locations and signs "
+    "of this noise are determined by that recipient’s key alone. The gradient of the likelihood of the generated "
+    "tokens, computed on the original, is added up with each recipient’s signs. For a copy that generated none of the "
+    "tokens, the signs are like tosses of a fair coin, and the sum (z, in standard deviations) stays near 0. For a "
+    "copy that generated them, z usually grows with their number. The z reported for each recipient is the largest "
+    "over all places and weightings."
 )
 NOT_INNOCENCE_OF_TEXT = (
     "The odds above are the chance of such a result if the second proposition is true. They are not the chance that "
@@ -36,34 +36,33 @@ NOT_INNOCENCE_OF_TEXT = (
     "changed copy would give the same result."
 )
 BOUND = (
-    "A recipient is named only if the odds of naming anyone whose copy was not used, over all keys tried and all "
-    "tensors together, are at most one in a million. This is a bound, not an estimate: it holds for every sum of fair "
+    "A recipient is named only if the odds of naming anyone whose copy was not used, across all keys tried and all "
+    "tensors, are at most one in a million. This is a bound, not an estimate: it holds for every sum of fair "
     "random signs (Hoeffding; Bentkus and Dzindzalieta), whatever numbers the suspect contains."
 )
 ERROR_RATE = (
-    f"{BOUND} The risk includes that of the rank rule below: every p-value of both methods is corrected for both."
+    f"{BOUND} This risk includes that of the rank rule below: each method’s p-values are corrected for both methods."
 )
 MEASURED = (
-    "In addition, recipients who were never issued a copy (decoys) were scored in the same way. They are shown with "
-    "the others."
+    "In addition, recipients who were never issued a copy (decoys) were scored in the same way. They are shown "
+    "alongside the other recipients."
 )
 ESTIMATE = (
     "The weights, and the number of copies computed from them, assume that only marked copies were averaged. They "
-    "shift if a median or a maximum was taken, parts were pasted, the unmarked original was mixed in, or a copy was "
-    "subtracted from others. Which recipients are named does not depend on them."
+    "shift if a median or maximum was taken, parts were pasted together, the unmarked original was mixed in, or a copy "
+    "was subtracted from others. Which recipients are named does not depend on them."
 )
 LIMITATIONS = (
     "If a recipient is not named, this does not show that their copy was not used. The copy may have had a small "
     "weight, or its contribution may have been changed beyond recognition.",
     ESTIMATE,
     "The odds of tracing assume that the signs of the noise were secret. They mean nothing if the keys were published, "
-    "or if the maker of the suspect knew them, because the noise of any recipient could then have been written into "
-    "the suspect.",
+    "or if the suspect’s maker knew them, because any recipient’s noise could then have been written into the suspect.",
     "An owner who tried many secrets in advance could find one under which a chosen recipient reaches a z of about 6 "
     "by chance. A commitment to the key rules this out if it was dated before the copies were issued and counted.",
 )
 COMPARED = (
-    "Each row’s corrected odds say how often any recipient whose copy was not used would reach the z in that row."
+    "Each row’s corrected odds show how often any recipient whose copy was not used would reach the z in that row."
 )
 
 
@@ -131,7 +130,7 @@ def named_reason(found: schema.Tracing) -> str:
     weakest = min(each["z"] for each in named if each["z"] is not None)
     whose = "one recipient’s copy" if len(named) == 1 else f"{len(named)} recipients’ copies"
     return (
-        f"The noise of {whose} is in the suspect, with a z of at least {weakest:.1f}. The z required is "
+        f"The noise of {whose} is in the suspect, with a z of at least {weakest:.1f}. The required z is "
         f"{found['z_needed']:.1f}{_decoys(found)}. {_paid(found)}"
     )
 
@@ -139,8 +138,8 @@ def named_reason(found: schema.Tracing) -> str:
 def mark_by_itself(finding: Finding) -> str:
     """The result of the rank rule for the likeliest recipient's mark if it is not found."""
     return (
-        f"on its own, the mark of the likeliest recipient gives the verdict {finding.verdict} ({finding.count} of "
-        f"{finding.present} positions); mixing copies weakens a mark, and the verdict rests on the noise"
+        f"on its own, the likeliest recipient’s mark gives the verdict {finding.verdict} ({finding.count} of "
+        f"{finding.present} positions); mixing copies weakens a mark, and the overall verdict rests on the noise"
     )
 
 
@@ -148,14 +147,14 @@ def in_between(log10_risk: float) -> str:
     """Why no recipient is named although not all of them are dismissed."""
     return (
         "The noise is too weak to name a recipient and too strong to dismiss all of them: if none of their copies was "
-        f"used, a z this large occurs once in {power(log10_risk)} examinations."
+        f"used, a z this large would occur once in {power(log10_risk)} examinations."
     )
 
 
 def points_to(named: int) -> str:
     """The sentence about a tracing that names recipients in an inconclusive examination."""
     whom = "one recipient" if named == 1 else f"{named} recipients"
-    return f"tracing by noise points to {whom}, but an inconclusive examination accuses nobody"
+    return f"tracing by noise points to {whom}, but an inconclusive examination accuses no one"
 
 
 def accuses(document: schema.Report) -> bool:
@@ -167,16 +166,16 @@ def nobody_named(found: schema.Tracing) -> str:
     """The sentence that tracing names nobody, with the number of keys tried."""
     if all(each["z"] is None for each in found["ranked"]):
         if not found["aligned"]:
-            return "tracing by noise names nobody: no row could be compared"
-        return "tracing by noise names nobody: the suspect’s embedding equals the original’s"
-    return f"tracing by noise names nobody ({counted(found['keys_tried'], 'key')} tried)"
+            return "tracing by noise identifies no one: no rows could be compared"
+        return "tracing by noise identifies no one: the suspect’s embedding equals the original’s"
+    return f"tracing by noise identifies no one ({counted(found['keys_tried'], 'key')} tried)"
 
 
 def read_by_rule(found: schema.Tracing) -> str:
     """How many of several recipients the rank rule was applied to."""
     read, all_of = found["read_by_rank_rule"], found["recipients"]
     if is_of_text(found):
-        return "The rank rule reads marks in weights, so it was applied to no key."
+        return "The rank rule reads marks in weights, so it was not applied to any key."
     if all_of == 1:
         return ""
     if read >= all_of:
@@ -222,7 +221,7 @@ def propositions(found: schema.Tracing) -> list[str]:
     return [
         f"{which[:1].upper()}{which[1:]}{each} contributed to the suspect’s embedding, directly or after changes.",
         "At least one copy named in the first proposition did not contribute. The suspect is unrelated or was made "
-        "without that copy, and its agreement with the noise of that copy is due to chance.",
+        "without that copy, and its agreement with that copy’s noise is due to chance.",
     ]
 
 
@@ -230,7 +229,7 @@ def _decoys(found: schema.Tracing) -> str:
     most = found["z_of_decoys"]
     if most is None:
         return ""
-    return f", and the largest z of {counted(len(found['decoys']), 'decoy')} is {most:.1f}".replace("-", "−")
+    return f", and the largest z among {counted(len(found['decoys']), 'decoy')} is {most:.1f}".replace("-", "−")
 
 
 def _paid(found: schema.Tracing) -> str:

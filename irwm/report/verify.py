@@ -218,7 +218,7 @@ def _document(report: Received) -> tuple[Any, Check]:
     except IrwmError as error:
         return None, Check("document", False, f"{name}: {said(error)}")
     if not _as_written(document, data):
-        what = f"{name} is not, byte for byte, what this program writes, so another program has rewritten it"
+        what = f"{name} does not match, byte for byte, what this program writes, so another program has rewritten it"
         return document, Check("document", False, what)
     schema = document["schema"]
     return document, Check(
@@ -261,7 +261,7 @@ def _files(report: Received, signed: SignedReport | None, of_signature: Sequence
         return Check("files", None, f"{none}: {listed(sorted(signed.files))}", asked=True)
     if wrong:
         return Check("files", False, "; ".join(wrong))
-    return Check("files", True, f"{listed(sorted(signed.files))}: each file has the SHA-256 in the signature")
+    return Check("files", True, f"{listed(sorted(signed.files))}: each file’s SHA-256 matches the signature")
 
 
 def _signed(report: Received, document: Any, identity: str | None) -> tuple[SignedReport | None, list[Check]]:
@@ -307,8 +307,8 @@ def _chain(signed: SignedReport) -> Check:
     count = len(signed.signature.certificates)
     if not count:
         return Check("certificates", True, "the vault’s first key made the signature, so no certificate is needed")
-    one = "one certificate leads from the vault’s first key to the signing key"
-    several = f"{count} certificates lead from the vault’s first key to the signing key"
+    one = "one certificate links the vault’s first key to the signing key"
+    several = f"{count} certificates link the vault’s first key to the signing key"
     return Check("certificates", True, one if count == 1 else several)
 
 
@@ -332,10 +332,12 @@ def _identity(
     if announced is False:
         yield Check("custody", False, "the report says that it is not signed, but there is a signature file")
     elif announced and log != (signed.audit_head, signed.audit_count):
-        yield Check("custody", False, "the report and the signature name different states of the audit log")
+        yield Check("custody", False, "the report and the signature refer to different states of the audit log")
     elif announced:
         yield Check(
-            "custody", True, f"the report and the signature name the same audit log, up to entry {signed.audit_count}"
+            "custody",
+            True,
+            f"the report and the signature refer to the same audit log, up to entry {signed.audit_count}",
         )
 
 

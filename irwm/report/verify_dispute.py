@@ -33,7 +33,7 @@ def resolved_again(document: schema.Dispute, brought: Brought) -> list[Check]:
             Check(
                 EXAMINATION,
                 None,
-                "the tests were not run again, because that needs every model in the dispute and both keys",
+                "the tests were not run again, because that requires every model in the dispute and both keys",
             ),
         ]
     if given:
@@ -121,7 +121,7 @@ def _check_keys(document: schema.Dispute, keys: Mapping[str, Key]) -> Check:
     if wrong:
         return Check(KEY, False, f"the report’s description of a key differs from the key itself: {listed(wrong)}")
     if missing:
-        return Check(KEY, None, f"the keys to the commitments in {listed(missing)} were not provided", asked=True)
+        return Check(KEY, None, f"the keys for the commitments in {listed(missing)} were not provided", asked=True)
     return Check(KEY, True, "the keys are the ones that the report is about, with the same names and settings")
 
 
@@ -134,12 +134,12 @@ def _check_claimants(document: schema.Dispute, keys: Mapping[str, Key]) -> Check
             owner = (
                 "no key of this claimant was provided"
                 if key is None
-                else f"the key names {printable(key.owner) or 'nobody'} as its owner"
+                else f"the key names {printable(key.owner) or 'no one'} as its owner"
             )
             others.append(f"{printable(claim['claimant'], 80)}: {owner}")
     if others:
         return Check(CLAIMANTS, None, f"only the signer states who the claimants are: {listed(others)}")
-    return Check(CLAIMANTS, True, "each claimant opened a key that names this claimant as its owner")
+    return Check(CLAIMANTS, True, "each claimant opened a key that names that claimant as its owner")
 
 
 def _check_tests(
@@ -150,7 +150,7 @@ def _check_tests(
     missing += [f"the key of claims[{i}]" for i, c in enumerate(document["claims"]) if c["commitment"] not in keys]
     if missing:
         return Check(
-            EXAMINATION, None, f"the tests were not run again, because that also needs {listed(missing)}", asked=True
+            EXAMINATION, None, f"the tests were not run again, because that also requires {listed(missing)}", asked=True
         )
     claims = [
         Claim(
@@ -170,5 +170,5 @@ def _check_tests(
     return Check(
         EXAMINATION,
         True,
-        f"a new run gave the recorded result for all {outcome['comparisons']} tests and for the rulings",
+        f"a new run reproduced the recorded results of all {outcome['comparisons']} tests and the rulings",
     )

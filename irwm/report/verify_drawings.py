@@ -49,7 +49,10 @@ def check_page(
     others = _other_versions(document, _OF_PAGE)
     if others:
         return Check(
-            "page", None, f"the HTML was not compared, because it was drawn by other versions: {others}", asked=True
+            "page",
+            None,
+            f"the HTML was not compared, because it was drawn with different versions: {others}",
+            asked=True,
         )
     where = _where(data.decode("utf-8", "replace"), drawn)
     return Check("page", False, f"the HTML differs from the page drawn from the numbers in the JSON: {where}")
@@ -67,7 +70,10 @@ def check_pdf(document: schema.Report, data: bytes | None, json_name: str) -> Ch
     versions = _other_versions(document, _OF_PDF)
     if versions:
         return Check(
-            "pdf", None, f"the PDF was not compared, because it was set by other versions: {versions}", asked=True
+            "pdf",
+            None,
+            f"the PDF was not compared, because it was typeset with different versions: {versions}",
+            asked=True,
         )
     first = _first_difference(data, drawn)
     said = f"the PDF differs from the one drawn from the numbers in the JSON (first difference: byte {first + 1:,})"
@@ -111,7 +117,7 @@ def _where(given: str, drawn: str) -> str:
         named.append(f"line {line[0]} reads “{_cut(line[1], at)}” instead of “{_cut(line[2], at)}”")
     elif line is not None:
         named.append(f"line {line[0]} has different markup")
-    return "; ".join(named) or "a part that is not visible was added, removed or changed"
+    return "; ".join(named) or "an invisible part was added, removed or changed"
 
 
 def _first_difference(one: str | bytes, other: str | bytes) -> int:

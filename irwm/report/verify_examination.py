@@ -80,7 +80,7 @@ def examined_again(document: schema.Report, brought: Brought) -> list[Check]:
         missing = ", ".join(name for name, it in given if it is None)
         return [
             *checks,
-            Check(EXAMINATION, None, f"the examination was not run again, because that also needs {missing}"),
+            Check(EXAMINATION, None, f"the examination was not run again, because that also requires {missing}"),
         ]
     run = partial(examine_again, document, suspect, original, key, brought.device, brought.keys)
     return [*checks, *_again(document, run, key, brought.keys)]
@@ -175,7 +175,7 @@ def wrong_in_item(recorded: schema.Item, item: Checkpoint | GeneratingSuspect) -
         elif not file["sha256"]:
             if here[name].bytes != file["bytes"]:
                 wrong.append(
-                    f"{printable(name)} has {here[name].bytes} bytes, but the examined file had {file['bytes']}"
+                    f"{printable(name)} is {here[name].bytes} bytes long, but the examined file was {file['bytes']}"
                 )
         elif (here[name].sha256 or _sha256(shards[name])) != file["sha256"]:
             wrong.append(f"{printable(name)} is not the file that was examined: its SHA-256 differs")
@@ -205,7 +205,7 @@ def _wrong_parts(source: schema.Source | None, folder: Path) -> Iterator[str]:
             yield f"{printable(name)}: {said(error)}"
             continue
         if differ:
-            yield f"{printable(name)} is not the file that was examined: parts that were read differ ({differ})"
+            yield f"{printable(name)} is not the file that was examined (parts read that differ: {differ})"
 
 
 def _differing(folder: Path, file: schema.SourceFile) -> int:
@@ -294,7 +294,9 @@ def check_decoys(document: schema.Report, again: Again) -> Check:
     wrong = list(differences("self_tests", tests, plain(expected), OF_TEXT)) if len(tests) == len(expected) else []
     if document["error_rates"] is not None:
         return Check(
-            CONTROLS, False, "the report gives error rates for other models, which do not exist for generated text"
+            CONTROLS,
+            False,
+            "the report gives error rates for other models, but there are no such rates for generated text",
         )
     if wrong:
         return Check(CONTROLS, False, f"a new run gave different values ({len(wrong)}): {should_be(wrong, 60)}")
@@ -303,8 +305,10 @@ def check_decoys(document: schema.Report, again: Again) -> Check:
     if traced is None or len(traced["decoys"]) < DECOYS:
         return Check(CONTROLS, None, f"the report lacks these controls: {tracing.control_name(DECOYS)}")
     if not again.complete:
-        return Check(CONTROLS, None, "the controls were not run again, because that also needs every recipient’s key")
-    return Check(CONTROLS, True, "a new run gave the recorded result for every control")
+        return Check(
+            CONTROLS, None, "the controls were not run again, because that also requires every recipient’s key"
+        )
+    return Check(CONTROLS, True, "a new run reproduced the recorded result of every control")
 
 
 def check_recipients(document: schema.Report, again: Again, keys: Sequence[Key]) -> Check:
@@ -316,9 +320,9 @@ def check_recipients(document: schema.Report, again: Again, keys: Sequence[Key])
         noisy = any(key.parameters.noise_coordinates for key in keys)
         if noisy and not document["parameters"]["noise_coordinates"]:
             return Check(
-                RECIPIENTS, None, "the examination traced nobody, although some of the keys provided have noise"
+                RECIPIENTS, None, "the examination traced no one, although some of the keys provided have noise"
             )
-        return Check(RECIPIENTS, True, "there was no recipient to trace")
+        return Check(RECIPIENTS, True, "there were no recipients to trace")
     recipients = document["tracing"]["recipients"]
     if again.complete:
         return Check(RECIPIENTS, True, f"every recipient was traced again (recipients: {recipients})")
@@ -340,7 +344,7 @@ def check_examination(again: Again) -> Check:
         )
         return Check(EXAMINATION, None, printable(what, 600), asked=True)
     if not again.differences:
-        return Check(EXAMINATION, True, "a new run gave every number as recorded")
+        return Check(EXAMINATION, True, "a new run reproduced every recorded number")
     return Check(EXAMINATION, False, not_as_recorded(again.differences))
 
 
@@ -362,7 +366,7 @@ def check_choices(document: schema.Report, keys: Sequence[Key]) -> Check:
     ]
     found, rates = document["tracing"], document["error_rates"]
     if found is not None and found["risk"] != RISK:
-        chosen.append(f"a risk of {found['risk']} for the tracing instead of {RISK}")
+        chosen.append(f"a tracing risk of {found['risk']} instead of {RISK}")
     if rates is not None and rates["decoys"] is not None and rates["decoys"]["seed"] != WAY["seed"]:
         chosen.append(f"seed {printable(str(rates['decoys']['seed']), 40)} for the decoys instead of {WAY['seed']}")
     if chosen:
@@ -376,7 +380,7 @@ def check_choices(document: schema.Report, keys: Sequence[Key]) -> Check:
             None,
             f"keys tried according to the report: {tried}; keys for this original that were provided: {given}",
         )
-    settings = "the seed and the way of reading are those that the method prescribes"
+    settings = "the seed and the reading settings are those that the method prescribes"
     number = "the one key provided" if tried == 1 else f"all {tried} keys provided"
     return Check(CHOICES, True, f"{settings}, and the probabilities are corrected for {number}")
 
@@ -391,7 +395,7 @@ def check_seen(document: schema.Report, seen_utc: str) -> Check:
     if seen_utc == UNKNOWN_TIME:
         if recorded is None:
             return Check(
-                SEEN, True, "neither the report nor you give a date since which the suspect has been known to exist"
+                SEEN, True, "neither you nor the report gives a date from which the suspect is known to have existed"
             )
         return Check(
             SEEN, None, f"the report gives {printable(str(recorded), 40)}, but nothing confirms this date", asked=True

@@ -95,7 +95,7 @@ def _files_of_reports(reports: SweepReports, signed: SignedReport | None) -> Che
         try:
             by = own.holds()
             if signer is not None and by != signer:
-                wrong.append(f"{signature} was not made by the signer of the overview")
+                wrong.append(f"{signature} was not made by the overview’s signer")
         except SignatureError as error:
             wrong.append(f"{signature} is not valid: {said(error)}")
         for each in (name, *there):
@@ -171,9 +171,9 @@ class _Swept:
         if sorted(document["refused"]) != sorted(self.found.refused):
             wrong.append("the links that were not followed have changed")
         if sorted(document["too_deep"]) != sorted(self.found.too_deep):
-            wrong.append("the folders that are too deep have changed")
+            wrong.append("the folders that are nested too deeply have changed")
         if document["cut"] != self.found.cut:
-            wrong.append("the overview does not say correctly whether the search was complete")
+            wrong.append("the overview is wrong about whether the search was complete")
         if wrong:
             return Check(FOLDER, False, f"the folder differs from the one that was swept: {listed(wrong)}")
         unclear = [name for name, error in rows.items() if error is not None and not self._fails(name, error, original)]
@@ -181,7 +181,7 @@ class _Swept:
             return Check(
                 FOLDER,
                 None,
-                f"these suspects can now be opened, or fail for another reason: {listed(unclear)}",
+                f"these suspects can now be opened, or cannot be opened for a different reason: {listed(unclear)}",
                 asked=True,
             )
         return Check(FOLDER, True, f"the folder contains the suspects in the overview ({len(rows)}) and no others")

@@ -29,8 +29,8 @@ STATUS = (
 )
 SIGNED = (
     "The signature is in a separate file next to this one and identifies this file by its SHA-256. It shows that the "
-    "files have not been changed since they were signed. It does not show that their content is correct; running the "
-    "examination again shows that."
+    "files have not been changed since they were signed. It does not show that their content is correct; to check "
+    "that, run the examination again."
 )
 HANDLING = (
     "Confidential: this report identifies the rows that carry the mark. Anyone who knows these rows can remove the "
@@ -44,22 +44,22 @@ BY_ANSWERS = (
 # For a suspect that is known only by generated text.
 BY_TEXT = (
     "Generated text shows only the noise of recipients’ copies. It shows neither a mark nor descent from the original, "
-    "so it clears no one."
+    "so it rules no one out."
 )
 ANSWERS_LIMITS = (
     "The suspect is known only through its answers. They reveal the rows of its output head. They reveal nothing about "
     "its embedding, unless the embedding is also the output head, and nothing about its layers, so attention was not "
-    "compared. Noise on the log-probabilities, a retrained output head, false numbers for unlikely tokens, or answers "
-    "that contain only the likeliest tokens can hide a mark."
+    "compared. Noise added to the log-probabilities, a retrained output head, false values for unlikely tokens, or "
+    "answers that contain only the likeliest tokens can hide a mark."
 )
 GENERATED_LIMITS = (
     "The suspect is known only through the text that it generated. This text can show the noise of a recipient’s copy, "
-    "but neither a mark nor descent from the original. A small number of tokens, unknown text before the prompts, "
-    "retraining and coarse number formats hide this noise, so these answers clear nobody."
+    "but neither a mark nor descent from the original. Too few tokens, unknown text before the prompts, retraining and "
+    "coarse number formats hide this noise, so these answers rule no one out."
 )
 ANSWERS_SOURCE = (
-    "That the answers came from the named endpoint at the stated times is stated only by the person who recorded them. "
-    "The file is not signed. Its digests of the requests and responses tie it to the logs of a server or of a witness."
+    "Only the person who recorded the answers states that they came from the named endpoint at the stated times. "
+    "The file is not signed. Its digests of the requests and responses tie it to the logs of a server or witness."
 )
 NOT_INNOCENCE = (
     "This figure is the chance of such a result if the second proposition is true. It is not the chance that the "
@@ -68,16 +68,16 @@ NOT_INNOCENCE = (
     "evidence in the case."
 )
 ERROR_RATE = (
-    "The verdict “found” is given only if fewer than one in a million models without the mark would show such "
-    "a reading, after the corrections listed above. The bound follows from the permutation ranks, which are exact for "
+    "The verdict “found” is given only if fewer than one in a million models without the mark would produce such a "
+    "reading, after the corrections listed above. The bound follows from the permutation ranks, which are exact for "
     "any number of permutations and any model."
 )
 MEASURED = (
-    "Keys that were never inserted (decoys) were read on the suspect’s own rows, which were aligned as for the key "
-    "examined. The same statistic and the original’s attention scores were used. Each decoy has its own rows and its "
-    "own random orders, and shares its equations and its null with about a hundred others. No decoy can be in the "
-    "suspect, so any decoy with the verdict “found” would be an error. The figures are chances for one key, without "
-    "the correction for the number of keys tried."
+    "Keys that were never inserted (decoys) were read on the suspect’s own rows, which were aligned in the same way as "
+    "for the key examined. The same statistic and the original’s attention scores were used. Each decoy has its own "
+    "rows and its own random orders, and shares its equations and its null with about a hundred others. No decoy can "
+    "be in the suspect, so any decoy with the verdict “found” would be an error. The figures apply to a single key and "
+    "are not corrected for the number of keys tried."
 )
 # For a key with more positions or orders than decoys have: the decoys' odds stop earlier but are just as exact.
 SMALLER = (
@@ -97,32 +97,33 @@ LR_PROPOSITIONS = (
     "the suspect does not carry this key’s mark",
 )
 LR_MEANING = (
-    "The likelihood ratio says how many times more probable these ranks are if the first of two propositions is true "
+    "The likelihood ratio states how many times more probable these ranks are if the first of two propositions is true "
     "than if the second is. It says nothing about how probable the propositions themselves are."
 )
 LR_MODEL = (
     "Without the mark, each rank is uniformly distributed because of the permutations. With the mark, a rank r is "
     "assumed to have the density a times r to the power a − 1, with the same strength a for all positions. The "
     "strength is unknown, so all strengths from 0 (a fresh mark) to 1 (no mark) have the same weight. Whatever the "
-    "true distribution of marked copies is, a ratio of c or more occurs without the mark in at most one of c cases."
+    "true distribution of marked copies is, a ratio of c or more occurs without the mark in at most one case in c."
 )
 LR_BY_NOISE = (
     "The verdict in this report rests on the noise of the recipients’ copies. The likelihood ratio concerns only the "
     "mark of the likeliest recipient, and a mark becomes weaker when copies are mixed."
 )
 CORRECTED = (
-    "The odds are corrected for everything that could have found a mark where there is none: every key tried, every "
-    "tensor that was read as the suspect’s embedding, the two maps from the suspect’s coordinates to the original’s "
-    "(one found by the alignment and one fitted by least squares), the fingerprint if the key has one, and the two "
-    "ways of combining the ranks (the smaller of the p-values from Fisher’s combination and from the count is doubled)."
+    "The odds are corrected for every way in which a mark could have been found where there is none: every key tried, "
+    "every tensor that was read as the suspect’s embedding, the two maps from the suspect’s coordinates to the "
+    "original’s (one found by the alignment and one fitted by least squares), the fingerprint if the key has one, and "
+    "the two ways of combining the ranks (the smaller of the p-values from Fisher’s combination and from the count is "
+    "doubled)."
 )
 ALIGNMENT_IS_FREE = (
     "Whether a mark is found does not depend on the alignment’s score, and the odds are not corrected for the "
     "alignments tried. An alignment is chosen by how closely the suspect’s rows resemble the original’s. A key can "
-    "affect this choice only through which rows it reads. Every rank depends on the orders in which the key reads the "
-    "entries of a row. These orders follow from the key’s secret and are independent of the suspect and the alignment, "
-    "so without the mark the ranks are uniform under any alignment. The other statistics in this report are shown only "
-    "for comparison; the verdict is not chosen from among them."
+    "affect this choice only through the rows that it reads. Every rank depends on the orders in which the key reads "
+    "the entries of a row. These orders follow from the key’s secret and are independent of the suspect and the "
+    "alignment, so without the mark the ranks are uniform under any alignment. The other statistics in this report are "
+    "shown only for comparison; the verdict is not chosen from among them."
 )
 P_IS_NEVER_ZERO = (
     "A chance is never zero: the smallest possible rank is one divided by the number of orders compared, and p cannot "
@@ -131,14 +132,14 @@ P_IS_NEVER_ZERO = (
 NOBODYS = "this key’s mark"
 # How far two runs may differ and still count as the same; ranks, counts and the verdict must be equal outright.
 TOLERANCE = (
-    "The verdict, the counts and the settings must agree exactly. Other numbers must agree to one part in a million, "
-    "or to 0.000001 if they are smaller than one. Different processors add numbers in different orders, so the null is "
-    "compared by its quantiles, not by its SHA-256."
+    "The verdict, the counts and the settings must agree exactly. Other numbers must agree to within one part in a "
+    "million, or to within 0.000001 if they are smaller than one. Different processors add numbers in different "
+    "orders, so the null is compared by its quantiles, not by its SHA-256."
 )
 TOLERANCE_OF_TEXT = (
-    "The verdict, the counts and the settings must agree exactly. Other numbers must agree to one part in a thousand, "
-    "or to 0.001 if they are smaller than one. The original is run in float32, and different processors add numbers in "
-    "different orders."
+    "The verdict, the counts and the settings must agree exactly. Other numbers must agree to within one part in a "
+    "thousand, or to within 0.001 if they are smaller than one. The original is run in float32, and different "
+    "processors add numbers in different orders."
 )
 
 
@@ -256,12 +257,12 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
         )
     dated = {
         LATE: (
-            f"The key’s commitment was time-stamped on {standing.committed_utc}{by}, which is not before the date "
-            f"since which the suspect has been known to exist ({standing.suspect_seen_utc})."
+            f"The key’s commitment was time-stamped on {standing.committed_utc}{by}, not before the suspect was "
+            f"first known to exist ({standing.suspect_seen_utc})."
         ),
         UNDATED: (
             f"The key’s commitment was time-stamped on {standing.committed_utc}{by}. The report does not give the date "
-            "since which the suspect has been known to exist, so nothing follows from the time-stamp."
+            "from which the suspect is known to have existed, so nothing follows from the time-stamp."
         ),
         UNCOMMITTED: "The report shows no commitment to this key with an earlier date confirmed by a third party.",
     }[standing.status]
@@ -270,7 +271,7 @@ def standing_sentence(standing: Standing, authority: str, word: str) -> str:
         return f"{dated} {searched} {_NO_FINDING}"
     rests = number(left) if left > 0 else "none"
     subtracted = (
-        f"From the evidence of {bits} bits, {standing.search_bits:.0f} bits are subtracted for a search, which leaves "
+        f"From the {bits} bits of evidence, {standing.search_bits:.0f} bits are subtracted for a search, which leaves "
         f"{rests}."
     )
     means = "Such a search alone explains the finding, and the report shows no more than that."
@@ -292,18 +293,18 @@ def not_yet_proof(standing: schema.Standing) -> str:
         ),
         UNDATED: (
             f"The key was time-stamped on {day(standing['committed_utc'])}, but the report does not give the date "
-            "since which the suspect has been known to exist. Enter that date and investigate again."
+            "from which the suspect is known to have existed. Enter that date and investigate again."
         ),
         UNCOMMITTED: (
-            "A time-stamp for the key that is older than the suspect would turn this finding into proof. If you have "
-            "one, add it on the Vault page, enter the date since which the suspect has been known to exist, and "
+            "A time-stamp that shows the key to be older than the suspect would turn this finding into proof. If you "
+            "have one, add it on the Vault page, enter the date from which the suspect is known to have existed, and "
             "investigate again."
         ),
     }.get(standing["status"], "")
     bits, search = math.floor(standing["evidence_bits"]), math.ceil(standing["search_bits"])
     return (
-        f"Someone who tries very many keys could produce a finding as strong as this one: this finding has {bits} "
-        f"bits, and a search can reach {search}. {dated}"
+        "Someone who tries a very large number of keys could produce a finding as strong as this one: this finding "
+        f"has {bits} bits, and a search can reach {search}. {dated}"
     ).strip()
 
 
@@ -312,7 +313,7 @@ def made_later(seen_utc: str, made: str) -> str:
     return (
         f"The report states that the suspect has existed since {day(seen_utc)}, but according to the vault’s clock the "
         f"key was made later, on {made}. A copy is never older than its key. Check both dates. If both are correct, "
-        "the suspect was changed after the earlier one."
+        "the suspect was changed after the earlier date."
     )
 
 
@@ -365,14 +366,12 @@ _OF_WEIGHTS = (
     "entries is no different from any other order, and that the positions are independent of one another.",
     "The likelihood ratio assumes a family of distributions for the ranks of a marked copy that was tampered with. "
     "The family is stated next to the ratio; a different family would give a different ratio. For any family, a ratio "
-    "of c or more occurs without the mark in at most one of c cases.",
+    "of c or more occurs without the mark in at most one case in c.",
     "“Same origin” means that the suspect and the original have a common origin. Similarity has no direction: the "
     "suspect may descend from the original, the original from the suspect, or both from a third model. Dates can show "
     "which of these is true, but they are not examined here.",
 )
-ROWS_WITHHELD = (
-    "This copy of the report does not say which rows carry the mark; they can be derived again from the key."
-)
+ROWS_WITHHELD = "This copy of the report does not say which rows carry the mark; they can be derived from the key."
 
 
 def limitations(
@@ -405,15 +404,15 @@ def limitations(
         said += [each for each in tracing_words.LIMITATIONS if not text or each != tracing_words.ESTIMATE]
     if not finding.alignment.aligned and not text:
         said.append(
-            "The suspect could not be put into the original’s coordinates. A mark that is found in it still counts. If "
-            "no mark is found, this examination cannot distinguish an unrelated model from one with a disguise that "
+            "The suspect could not be mapped to the original’s coordinates. A mark found in it still counts. If no "
+            "mark is found, this examination cannot distinguish an unrelated model from one with a disguise that "
             "this version of the program cannot undo."
         )
     if any(item.answers is not None for item in items):
         said += [GENERATED_LIMITS if text else ANSWERS_LIMITS, ANSWERS_SOURCE]
     if finding.paper is None and not text:
         said.append(
-            "The reading by the published method is missing, because it needs the suspect’s first attention layer, "
+            "The reading with the published method is missing because it needs the suspect’s first attention layer, "
             "which could not be used."
         )
     if not self_tests:
@@ -425,7 +424,7 @@ def limitations(
         said.append("No decoy keys were ranked in this examination, so its error rate is computed, not measured.")
     if any(item.source is not None for item in items):
         said.append(
-            "Only parts of the files were read, from a server. Each of these parts is identified by its SHA-256; the "
+            "Only parts of the files on the server were read. Each of these parts is identified by its SHA-256; the "
             "content of the other parts is not known."
         )
     elif any(not file.sha256 for item in items for file in item.files) or any(not item.files for item in items):

@@ -40,7 +40,7 @@ def well_conditioned(
             return attempt, permuted
         best = min(best, condition)
     raise ConditionError(
-        f"none of {MAX_TRIES} draws of permutations was stable enough",
+        f"none of the {MAX_TRIES} sets of permutations tried was stable enough",
         expected=f"cond(A2) below condition_limit = {limit:g}",
         found=f"{best:.3g} at best",
         advice="Raise condition_limit, or use fewer constraints",

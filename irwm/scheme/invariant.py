@@ -201,13 +201,13 @@ class Layer0:
         if weight is None:
             raise InvariantError(
                 "layer 0's q and k were not recognised in this model",
-                expected="tensors with the names of a known family",
+                expected="tensor names of a known model family",
                 found="; ".join(layout.notes) or None,
             )
         rows = heads * layout.head_dim
         if self._most_rows is not None and rows > self._most_rows:
             raise InvariantError(
-                "layer 0's q and k have far more rows than those of the original and were not read",
+                "layer 0's q and k have far more rows than the original's, so they were not read",
                 expected=f"at most {self._most_rows}",
                 found=str(rows),
             )
@@ -382,11 +382,12 @@ def _check_tokens(layout: Layout, queries: torch.Tensor, references: torch.Tenso
     outside = [ids[(ids < 0) | (ids >= layout.vocab_size)].tolist() for ids in (queries, references)]
     if any(outside):
         raise InvariantError(
-            "tokens are outside the model's vocabulary",
+            "some tokens are outside the model's vocabulary",
             query_tokens=outside[0],
             reference_tokens=outside[1],
             expected=f"token IDs from 0 to {layout.vocab_size - 1}",
-            advice="The model's vocabulary was trimmed, or this is another model. Match the rows by alignment first",
+            advice="The model's vocabulary was trimmed, or this is a different model. Match the rows by alignment "
+            "first",
         )
 
 

@@ -226,7 +226,7 @@ def _places(given: object) -> tuple[str, ...]:
     if isinstance(given, (list, tuple)) and tuple(given) in ((EMBEDDING,), PLACES):
         return tuple(given)
     raise ParameterError(
-        "unknown places", expected="embedding, or embedding and head", found=printable(repr(given), 60)
+        "unknown places", expected="embedding alone, or embedding and head", found=printable(repr(given), 60)
     )
 
 
@@ -244,6 +244,8 @@ def _real(name: str, value: object, low: float, high: float) -> None:
         with contextlib.suppress(OverflowError):  # a whole number of hundreds of digits
             number = float(value)
     if not math.isfinite(number) or number < low:
-        raise ParameterError(f"{name} is out of range", expected=f"a number of at least {low}", found=repr(value)[:40])
+        raise ParameterError(f"{name} is out of range", expected=f"a number no less than {low}", found=repr(value)[:40])
     if number > high:
-        raise ParameterError(f"{name} is out of range", expected=f"a number of at most {high}", found=repr(value)[:40])
+        raise ParameterError(
+            f"{name} is out of range", expected=f"a number no greater than {high}", found=repr(value)[:40]
+        )

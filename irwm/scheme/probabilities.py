@@ -157,4 +157,4 @@ def fisher_floor_log10(positions: int, permutations: int) -> float:
 
 def _check_rule(l: int, rho: int) -> None:
     if l < 1 or not 0 <= rho <= l:
-        raise ParameterError("the counting rule is impossible", expected="0 <= rho <= l", found=f"rho={rho}, l={l}")
+        raise ParameterError("this is not a valid counting rule", expected="0 <= rho <= l", found=f"rho={rho}, l={l}")

@@ -96,7 +96,7 @@ def row_pool(model: Checkpoint) -> RowPool:
             file=model.path,
             tensor=model.layout.embedding.name,
             expected="finite numbers",
-            found=f"rows with NaN or infinity: {broken.size}, first {broken[:5].tolist()}",
+            found=f"rows with NaN or infinity: {broken.size} (first: {broken[:5].tolist()})",
             advice="Mark an intact copy of the model",
         )
     median = np.median(norms)
@@ -107,7 +107,7 @@ def row_pool(model: Checkpoint) -> RowPool:
             file=model.path,
             tensor=model.layout.embedding.name,
             expected=f"rows at most {ABSURD_LENGTH:.0f} times as long as the median row",
-            found=f"longer rows: {absurd.size}, first {absurd[:5].tolist()}",
+            found=f"longer rows: {absurd.size} (first: {absurd[:5].tolist()})",
             advice="Use an intact copy of the model",
         )
     keep = norms > NEAR_ZERO_SHARE * median

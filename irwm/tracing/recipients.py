@@ -39,7 +39,7 @@ FINALISTS = 1000
 _RECIPIENTS_PER_TASK = 5000
 NOBODY = "No recipient is recognised: the suspect"
 _NO_EMBEDDING = "No recipient can be traced: the suspect is an adapter without its own embedding."
-_NO_NOISE = "These keys carry no noise, so they cannot be used for tracing; their marks can still be searched for."
+_NO_NOISE = "These keys carry no noise, so they cannot be used for tracing; a search for their marks is still possible."
 
 
 def trace(
@@ -100,7 +100,7 @@ def trace_each(
     places = [each for each in examination.places if any(key.at(each) is not None for key in keys)]
     if place is not None and place not in examination.places:
         raise ParameterError(
-            "this place of the suspect is not compared", expected=", ".join(examination.places), found=place
+            "this part of the suspect is not compared", expected=", ".join(examination.places), found=place
         )
     chosen = places if place is None else [place]
     if examination.suspect.head_alone:
@@ -240,7 +240,7 @@ class _Search:
         likeliest = np.argsort(-np.nan_to_num(z[: len(group.stream_keys)], nan=-np.inf), kind="stable")[:FINALISTS]
         finalists = np.concatenate([likeliest, np.arange(len(group.stream_keys), len(everyone))])
         last = replace(whole, stream_keys=tuple(everyone[i] for i in finalists))
-        sums = self._sum(by_rows(last), f"Comparing all rows for the {len(finalists)} likeliest")
+        sums = self._sum(by_rows(last), f"Comparing all rows for the {len(finalists)} likeliest recipients")
         z[finalists], share[finalists], rows[finalists] = sums.z, sums.share, sums.rows
         return _Scored(z, share, rows, passes[0].rows, looks=2)
 
@@ -301,5 +301,5 @@ def recognised(named: int, *, aligned: bool, why: str, nothing: bool, text: bool
     if not aligned:
         return (f"{NOBODY} {why}.", *others)
     if nothing:
-        return ("The suspect's embedding equals the original's, so it is not a recipient's copy.", *others)
+        return ("The suspect's embedding is identical to the original's, so it is not a recipient's copy.", *others)
     return ("No recipient's copy is recognised in the suspect.",)

@@ -130,7 +130,7 @@ def test_responses_of_which_only_some_have_log_probabilities_are_refused(
     """Without the others' log-probabilities, most of the evidence would be lost."""
     with pytest.raises(AnswersError) as caught:
         irwm.answers_from_responses([PROMPT] * 3, [chat(tokens, texts), TEXT, TEXT], model)
-    assert caught.value.found == "none in 2 of 3 answers; response 1 is the first without"
+    assert caught.value.found == "none in 2 of 3 answers; the first of these is in response 1"
 
 
 def test_every_choice_is_used_and_empty_ones_are_left_out(

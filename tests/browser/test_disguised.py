@@ -62,5 +62,5 @@ def test_similarities_are_drawn_against_decoys(document: dict[str, Any], page: P
     expect(figure).to_contain_text("in minor components")
     expect(figure).to_contain_text("the median must reach 0.25")
     expect(figure).to_contain_text(f"median {document['alignment']['median_cosine']:.3f}")
-    expect(figure).to_contain_text("wrong row (decoy)")
+    expect(figure).to_contain_text("non-matching row (decoy)")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280

@@ -59,7 +59,7 @@ def test_inverse_question_is_answered_and_its_answer_applied(explore: Page) -> N
 def test_every_view_of_a_users_model_holds_data(explore: Page, running_app: RunningApp, demo_path: Path) -> None:
     fill_path(explore, "explored", place(demo_path, running_app.root, "own"))
     expect(explore.locator("#explore-model-note")).to_contain_text(
-        "Drawn for own. The embedding has 4 096 rows (s) of 256"
+        "Plotted for own. The embedding has s = 4 096 rows of d = 256"
     )
     put(explore, "num-noise", "10")
     expect(explore.locator("#explore-model-note .notice-fault")).to_contain_text("Noise needs the secret bases")
@@ -71,7 +71,7 @@ def test_every_view_of_a_users_model_holds_data(explore: Page, running_app: Runn
         ("Hiding", "be identified by the size"),
         ("Colluders", "Every colluder is named"),
         ("Fingerprint", "At α"),
-        ("Robustness to noise", "still count by the joint"),
+        ("Robustness to noise", "still count under the joint"),
     ):
         explore.locator("#explore-view label", has_text=label).click()
         expect(title(explore, "model")).to_contain_text(words)

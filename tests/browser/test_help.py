@@ -27,7 +27,7 @@ def tabs(running_app: RunningApp, chromium: Browser) -> Iterator[tuple[Page, Pag
     context.add_init_script(NEVER_WATCHES)
     one, other = context.new_page(), context.new_page()
     one.goto(running_app.url)
-    expect(one.locator("#gate-about")).to_contain_text("puts a different mark into the weights of each copy")
+    expect(one.locator("#gate-about")).to_contain_text("embeds a different mark in the weights of each copy")
     expect(one.locator("#first-passphrase input")).to_be_focused()
     pass_the_gate(one)
     expect(one.locator("#gate-about")).to_be_hidden()

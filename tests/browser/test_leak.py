@@ -71,7 +71,7 @@ def test_ranking_shows_all_recipients_and_names_only_three(leak: dict[str, Any],
     expect(page.locator("#recipients tr.is-named")).to_have_count(3)
     figure = page.locator("#figure-recipients")
     expect(figure.locator(".plotly .main-svg").first).to_be_visible()
-    for words in ("3 recipients named; 12 keys tried", "decoys: what chance gives", "named at z ≥"):
+    for words in ("3 recipients named; 12 keys tried", "decoys: expected by chance", "named at z ≥"):
         expect(figure).to_contain_text(words)
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 

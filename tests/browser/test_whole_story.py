@@ -378,7 +378,7 @@ def restore_the_backup(hand: Hand) -> None:
     hand.first_of("#restore-which input")
     hand.type("#restore-passphrase input", PASSPHRASE)
     hand.press("#restore-look")
-    expect(page.locator("#restore-said")).to_contain_text("Restoring it loses newer records")
+    expect(page.locator("#restore-said")).to_contain_text("Restoring it discards newer records")
     hand.type("#restore-present input", NEW_PASSPHRASE)
     hand.press("#restore-now")
     expect(page.locator("#restore-said")).to_contain_text("The backup was restored")

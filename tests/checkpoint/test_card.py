@@ -86,7 +86,7 @@ NARROW = "opt, post-norm and a narrow embedding"
         ("qwen2", "q and k with biases", "Layer 0, k bias", (24,), ""),
         ("qwen3", "RMS norm on each head of q and k", "Layer 0, k norm", (20,), ""),
         ("olmo2", "RMS norm on all heads of q and k", "Layer 0, k norm", (24,), ""),
-        ("olmo, clipped", "a limit of ±0.5", "Layer 0, q", (72, 72), ""),
+        ("olmo, clipped", "clipping at ±0.5", "Layer 0, q", (72, 72), ""),
         ("gpt2", "the token’s embedding + position 0", "Layer 0, k", (72, 72), "rows 72 to 143 of 216, transposed"),
         ("gpt_neox", "layer norm", "Layer 0, k", (72, 72), "rows 12 to 23 of every 36"),
         ("roberta", "layer norm", "Position table", (29, 72), "rows 3 to 31 of 32"),

@@ -97,7 +97,7 @@ def test_many_tensors_with_the_embeddings_name_do_not_hide_the_mark(marked, tmp_
     found = verdict(written(tmp_path, release | decoys, config_of(original)), marked)
     assert found.verdict == "found"
     assert found.tensors_read <= MOST_CHOICES
-    said = f"skipped because their rows resemble it less: {2 * MOST_CHOICES + 3 - MOST_CHOICES}"
+    said = f"skipped because their rows are less similar: {2 * MOST_CHOICES + 3 - MOST_CHOICES}"
     assert any(said in warning for warning in found.warnings)
 
 

@@ -197,7 +197,7 @@ def test_bytes_behind_the_last_tensor_are_noted_and_not_read(path: Path, sound: 
     path.write_bytes(sound + b"PK\x03\x04" + bytes(996))
     model = open_checkpoint(path)
     assert len(model.notes) == len(before.notes) + 1
-    assert "not read: 1000." in " ".join(model.notes)
+    assert "after the last tensor of model.gguf: 1000." in " ".join(model.notes)
     assert torch.equal(model.embedding(), embedding)
 
 
@@ -387,7 +387,7 @@ def test_blocks_with_nan_and_infinite_scales_are_read(path: Path) -> None:
     ("first", "size", "most"),
     [
         (setting("a", TEXT, struct.pack("<Q", 2**32)), 2**33, f"{gguf_parser.MAX_HEADER_BYTES} bytes"),
-        (setting("a", LIST, listed(TEXT, 8_000_000)), 2**27, f"{2**22} texts"),
+        (setting("a", LIST, listed(TEXT, 8_000_000)), 2**27, f"{2**22} strings"),
     ],
     ids=["a text of 4 GB", "eight million empty texts"],
 )

@@ -120,7 +120,7 @@ def test_undone_rearrangements_are_noted(tmp_path: Path) -> None:
         case: open_checkpoint(convert(save(case, tmp_path / case, torch.float32), tmp_path / f"{case}.gguf")).notes[0]
         for case in ("internlm2", "qwen2")
     }
-    assert "rotary embedding; the changed order of q, k and v" in said["internlm2"]
+    assert "rotary embedding; the reordering of q, k and v" in said["internlm2"]
     assert said["qwen2"] == "The file is in GGUF format with the architecture qwen2."
 
 

@@ -233,10 +233,10 @@ def test_corrupted_pieces_raise_only_typed_errors(tmp_path: Path, made: dict[str
 
 GEMV = {"qweight": (64, 16), "qzeros": (64, 1), "scales": (64, 2)}
 UNKNOWN = {
-    "AWQ in the GEMV packing": (GEMV, {"quant_method": "awq", "version": "gemv"}),
-    "AWQ in the GEMV-FAST packing": (GEMV, {"quant_method": "awq", "version": "gemv_fast"}),
+    "AWQ with GEMV packing": (GEMV, {"quant_method": "awq", "version": "gemv"}),
+    "AWQ with GEMV-FAST packing": (GEMV, {"quant_method": "awq", "version": "gemv_fast"}),
     "W_q": ({"W_q": (64, 16), "scale": (64, 1), "zero": (64, 1)}, {"quant_method": "hqq"}),
-    "by aqlm": ({"codes": (64, 16), "codebooks": (1, 256)}, {"quant_method": "aqlm"}),
+    "with aqlm": ({"codes": (64, 16), "codebooks": (1, 256)}, {"quant_method": "aqlm"}),
     "an unnamed method": ({"packed": (64, 16)}, {"something": 1}),
     "MLX codes without a group size in the config": ({"weight": (64, 16), "scales": (64, 2), "biases": (64, 2)}, {}),
 }

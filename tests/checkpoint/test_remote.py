@@ -483,7 +483,7 @@ def test_neighbours_that_a_server_may_deliver_later_are_not_absent(hub: Hub, dem
 def test_list_of_files_that_does_not_end_is_refused(hub: Hub, demo_path: Path) -> None:
     put(hub, demo_path)
     hub.page = 0
-    with pytest.raises(RemoteError, match="does not end"):
+    with pytest.raises(RemoteError, match="no end"):
         irwm.open_checkpoint(ADDRESS)
 
 
@@ -501,7 +501,7 @@ def test_servers_without_versions_are_never_mixed(hub: Hub, demo_path: Path, mon
     monkeypatch.setattr(web, "_etag", lambda answer: "")
     address = f"{hub.store}/signed/model.safetensors"
     suspect = irwm.open_checkpoint(address)
-    assert any("no versions" in note for note in suspect.notes)
+    assert any("no version information" in note for note in suspect.notes)
     monkeypatch.setattr(listing, "_PROCESS", "another process")
     assert irwm.open_checkpoint(address).path != suspect.path
 

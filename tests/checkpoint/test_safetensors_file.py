@@ -115,7 +115,7 @@ def test_more_tensors_than_any_model_has_are_refused(file: Path, header: str) ->
 def test_duplicate_names_are_refused_even_for_equal_bytes(file: Path, second: tuple[int, int]) -> None:
     raw(file, f'{{"w": {ONE}, "w": {json.dumps(entry("F32", [1], *second))}}}', bytes(second[1]))
     error = refused(file, CorruptCheckpointError)
-    assert (error.tensor, error.expected) == ("w", "every name only once")
+    assert (error.tensor, error.expected) == ("w", "each name only once")
 
 
 @pytest.mark.fault(6)

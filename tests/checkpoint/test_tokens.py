@@ -116,7 +116,7 @@ def test_a_file_with_too_many_values_is_refused_unparsed(bare: Path, piece: str,
     """The allowed 128 MB would become gigabytes of empty lists."""
     most = MOST_VALUES if piece == "0" else MOST_CONTAINERS
     (bare / "tokenizer.json").write_text('{"x":[' + ",".join([piece] * (most + 2)) + "]}")
-    assert refused(bare).expected == f"at most {most} of {of}"
+    assert refused(bare).expected == f"at most {most} occurrences of {of}"
 
 
 def test_a_vocabulary_of_empty_lines_is_refused(bare: Path) -> None:

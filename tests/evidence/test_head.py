@@ -95,7 +95,7 @@ def test_several_tensors_in_either_place_are_stated(marked: Marked) -> None:
     found = irwm.detect(irwm.open_checkpoint(marked.release), marked.original, marked.key)
     one, other = replace(found, tensors_read=2), replace(found, place="head", tensors_read=3)
     for both in (of_both_places(one, other), of_both_places(replace(one, tensors_read=1), other)):
-        assert [warning for warning in both.warnings if warning.startswith("3 tensors fit the output head")]
+        assert [warning for warning in both.warnings if warning.startswith("3 tensors could be the output head")]
 
 
 def test_unmarked_original_has_no_mark_in_either_place(marked: Marked) -> None:

@@ -119,7 +119,7 @@ def test_root_sent_with_a_time_stamp_does_not_date_a_claim(world, vault: Vault, 
         (claim,) = (each for each in document["claims"] if not each["ours"])
         assert (claim["committed_utc"] is not None) == trusted
         assert claim["stamp"].endswith(
-            "; trusted" if trusted else "its certificate leads to no trusted root certificate"
+            "; trusted" if trusted else "its certificate does not lead to a trusted root certificate"
         )
 
 

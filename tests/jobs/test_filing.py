@@ -40,7 +40,7 @@ def test_examiner_is_named_or_last_item_author_or_login(vault: Vault) -> None:
 
 def test_report_states_only_known_facts_of_its_case() -> None:
     assert case_lines(Filed(seen_utc="2024-01-28T00:00:00+00:00"), "") == {
-        "Case": "Not filed under a title",
+        "Case": "No case title given",
         "Suspect known since": "2024-01-28",
         "Note": "",
     }

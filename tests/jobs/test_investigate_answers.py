@@ -146,7 +146,7 @@ def corrupted(served: Served, file: Path, how: str) -> None:
 BAD = (
     ("few", "there are too few answers"),
     ("narrow", "there are too few tokens"),
-    ("vocabulary", "tokens from another vocabulary"),
+    ("vocabulary", "tokens from a different vocabulary"),
     ("weights", "contains no recorded answers"),
     ("cut", "cannot be read"),
     ("text", "cannot be read"),

@@ -74,7 +74,7 @@ def test_suspect_on_a_server_is_found_by_its_address(
         (last,) = stream.read(1)
         stream.seek(-1, os.SEEK_CUR)
         stream.write(bytes([last ^ 1]))
-    assert "parts that were read differ" in " ".join(wrong_in_item(suspect, irwm.open_checkpoint(local)))
+    assert "parts read that differ" in " ".join(wrong_in_item(suspect, irwm.open_checkpoint(local)))
     without = copy.deepcopy(suspect)
     without["source"]["files"] = [file for file in source["files"] if file["name"] != "model.safetensors"]
     assert check_item(without, "suspect", irwm.open_checkpoint(path)).ok is None

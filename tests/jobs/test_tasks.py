@@ -328,4 +328,4 @@ def test_unwritable_progress_line_does_not_fail_the_task(busy: tuple[BusyJobs, J
 def test_unexpected_error_does_not_claim_that_nothing_was_published() -> None:
     said = child.unexpected(ValueError("x"))
     assert "nothing was published" not in said["problem"]
-    assert "finished files are kept" in said["advice"]
+    assert "finished files were kept" in said["advice"]

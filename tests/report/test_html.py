@@ -122,15 +122,18 @@ def test_steps_confidences_measures_and_attention_are_printed(disguised):
         assert f"{sure(step['confidence'])} {_probability(step['confidence'])}" in text
         assert step["measure"].replace("'", "’") in text
     lineage = disguised.document["lineage"]
-    assert f"{printed(lineage['attention'])}; wrong tokens reach at most {printed(lineage['attention_decoy'])}" in text
+    assert (
+        f"{printed(lineage['attention'])}; non-matching tokens reach at most {printed(lineage['attention_decoy'])}"
+        in text
+    )
 
 
 @pytest.mark.parametrize(
     ("case", "there", "missing"),
     [
-        ("found", "No change had to be undone.", "Confidence"),
+        ("found", "No changes had to be undone.", "Confidence"),
         ("gone", "60 of the original’s 600", "none of this key’s"),
-        ("inconclusive", "“Cannot be aligned” does not mean “not ours”", "No change had to be undone"),
+        ("inconclusive", "“Cannot be aligned” does not mean “not ours”", "No changes had to be undone"),
     ],
 )
 def test_alignment_of_each_case_is_printed(request, case, there, missing):

@@ -162,11 +162,11 @@ def test_a_process_killed_by_the_models_leaves_the_report_open(
         asked.append(seconds)
         if len(asked) == 1:
             return real(request, seconds)
-        raise sandbox._EndedError("the verifier ended early, usually because memory ran out (-9)")
+        raise sandbox._EndedError("the verifier ended early, probably because the computer ran out of memory (-9)")
 
     monkeypatch.setattr(sandbox, "_answer_of_child", ended)
     brought = Brought(suspect=whole.suspect.path, original=whole.model.path, keys=(whole.key,))
     found = sandbox.judge_report(signed / "report.json", Signatory().first, brought=brought)
     assert asked == [sandbox.SECONDS, None]
     assert found.exit_code == 2
-    assert "memory ran out" in found.checks[-1].said
+    assert "ran out of memory" in found.checks[-1].said

@@ -49,13 +49,13 @@ def test_lineage_shows_its_numbers(found, disguised, inconclusive):
     assert answer == "The suspect and the original have a common origin, whether or not the suspect carries a mark."
     assert said(facts) == {
         "Matched rows": f"{lineage['similarity']:.3f}, in minor components",
-        "Required to align": "0.25",
-        "Wrong rows": f"{lineage['decoy_similarity']:.3f}".replace("-", "−"),
+        "Required for alignment": "0.25",
+        "Non-matching rows": f"{lineage['decoy_similarity']:.3f}".replace("-", "−"),
         "Attention": f"{lineage['attention']:.3f} in layer 0",
-        "Wrong tokens": f"at most {lineage['attention_decoy']:.3f}",
+        "Non-matching tokens": f"at most {lineage['attention_decoy']:.3f}",
         "Chance": f"{recognition_words.chance(lineage)}.",
     }
-    assert said(recognition_words.descent(found.document)[1])["Required to align"] == "0.3"
+    assert said(recognition_words.descent(found.document)[1])["Required for alignment"] == "0.3"
     unread = changed(found, "lineage", attention=None, attention_decoy=None)
     assert said(recognition_words.descent(unread)[1])["Attention"] == "could not be compared in this suspect"
     assert "minor" not in str(recognition_words.descent(unread))

@@ -161,22 +161,22 @@ CHANGES: dict[str, tuple[Change, dict[str, str]]] = {
     "JSON without a schema": (json_of(b"{}"), {"files": "report.json", "document": ""}),
     "nested lists": (json_of(b"[" * 200_000), {"files": "report.json", "document": ""}),
     "another version": (json_of(SCHEMA % b"99}}"), {"files": "report.json", "document": ""}),
-    "a schema alone": (json_of(SCHEMA % b"15}}"), {"files": "report.json", "document": "does not have"}),
+    "a schema alone": (json_of(SCHEMA % b"16}}"), {"files": "report.json", "document": "does not have"}),
     "parts of other types": (
-        json_of(SCHEMA % b'15}, "items": [], "status": 7, "reading": "x"}'),
+        json_of(SCHEMA % b'16}, "items": [], "status": 7, "reading": "x"}'),
         {"files": "report.json", "document": "does not have"},
     ),
     "a name twice": (
         rewritten("report.json", lambda data: data.replace(b'"seed":', b'"seed": 1,\n "seed":', 1)),
-        {"files": "report.json", "document": "the same name twice"},
+        {"files": "report.json", "document": "a duplicate name"},
     ),
     "other spaces": (
         rewritten("report.json", lambda data: json.dumps(json.loads(data)).encode()),
-        {"files": "report.json", "document": "not, byte for byte, what this program writes"},
+        {"files": "report.json", "document": "byte for byte, what this program writes"},
     ),
     "one more byte": (
         rewritten("report.json", lambda data: data + b"\n"),
-        {"files": "report.json", "document": "not, byte for byte, what this program writes"},
+        {"files": "report.json", "document": "byte for byte, what this program writes"},
     ),
     "a number spelled otherwise": (
         rewritten("report.json", lambda data: data.replace(b'"seed": 7', b'"seed": 7e0', 1)),
@@ -428,5 +428,5 @@ def test_names_that_differ_from_the_key_are_found_with_the_opened_key(found, tmp
 
 @pytest.mark.parametrize("more", [b'"seed": NaN', b'"seed": 1, "seed": 1', b'"schema": {}'])
 def test_ambiguous_dispute_is_refused(more: bytes) -> None:
-    with pytest.raises(ReportError, match="not the JSON file of a dispute"):
+    with pytest.raises(ReportError, match="not a dispute’s JSON file"):
         dispute.from_json(b'{"schema": {"name": "irwm-dispute", "version": 1}, "outcome": {}, %s}' % more)

@@ -152,7 +152,7 @@ def test_unreachable_limit_is_reported() -> None:
     s = ExploreSettings(parameters=Parameters(condition_limit=1.01))
     with pytest.raises(IrwmError):
         explore.model_figure("noise", DEMO, s, False)
-    assert "0 of 100 tries" in explore.model_figure("tries", DEMO, s, False).layout.title.text
+    assert "0 of 100 attempts" in explore.model_figure("tries", DEMO, s, False).layout.title.text
 
 
 def test_a_sample_is_read_again_only_when_the_files_change(demo_path: Path, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ OPEN = gr.Request(session_hash=SESSION.removeprefix("hash:"))
     [
         (0, 0, "draw_odds", "Positions (l) is out of range", {"draw_odds", "draw_room", "draw_model"}),
         (1, None, "draw_odds", "Required positions (ρ) is out of range", {"draw_odds", "draw_room", "draw_model"}),
-        (5, "much", "draw_room", "Risk accepted is out of range", {"draw_room"}),
+        (5, "much", "draw_room", "Accepted risk is out of range", {"draw_room"}),
         (7, 0, "draw_model", "Constraints (t) is out of range", {"draw_model"}),
         (12, 10_000_000, "draw_model", "Noise coordinates (num_noise) is out of range", {"draw_model"}),
         (15, -1, "draw_model", "Attack (noise, σ) is out of range", {"draw_model"}),

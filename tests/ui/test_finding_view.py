@@ -83,7 +83,7 @@ def test_a_damaged_file_of_a_sound_report_is_named(found, files, tmp_path, monke
 def test_inconclusive_lineage_decides_neither_way(inconclusive) -> None:
     said = finding_card(inconclusive.document).figures[2]
     assert said.value == "cannot tell"
-    assert said.help.startswith("The evidence is not enough for an answer: ")
+    assert said.help.startswith("There is not enough evidence for an answer: ")
 
 
 def test_verdict_card_shows_each_warning(found) -> None:

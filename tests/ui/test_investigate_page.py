@@ -241,7 +241,7 @@ def test_recorded_texts_have_a_card_too(officer: Officer, started) -> None:
     file = write_generated(answers, officer.model, officer.pages.root / "answers.jsonl")
     card, sound = officer.looks_at("answers-model", file, officer.path)
     assert sound
-    for text in ("<h2>answers.jsonl</h2>", MODEL, ENDPOINT, "1 text with at most 32 tokens each"):
+    for text in ("<h2>answers.jsonl</h2>", MODEL, ENDPOINT, "1 text of at most 32 tokens each"):
         assert text in card
     assert officer.starts(answers=(str(file), str(file), None)) == {}
     file.write_bytes(file.read_bytes()[:60])

@@ -128,7 +128,7 @@ def test_hostile_names_are_inert_everywhere(tmp_path: Path) -> None:
     [
         ({"parameters": 8_030_261_248}, "Parameters", "8.03 billion (8 030 261 248)"),
         ({"layers": 3, "stated_layers": 32}, "Layers", "3 in the files, 32 according to the model’s settings"),
-        ({"layers": 0}, "Layers", "cannot be determined from the tensors’ names"),
+        ({"layers": 0}, "Layers", "cannot be determined from the tensor names"),
         ({"tied": True, "head_stored": False}, "Output head", "tied to the embedding"),
         ({"head_stored": False}, "Output head", "a separate matrix, which the files do not contain"),
         ({"fused": True, "kv_heads": 1}, "Attention", "8 query heads and 1 key head of size 32, fused in one tensor"),

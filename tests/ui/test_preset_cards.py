@@ -38,14 +38,14 @@ def test_a_card_says_how_much_every_row_changes_in_both_places(
     change = 100 * p.spread * math.sqrt(p.noise_coordinates / d)
     costs = card_text(preset, d).splitlines()[-1]
     assert f"{change:.1f} % of its length in the embedding" in costs
-    assert f"{HEAD_SHARE * change:.1f} % in an output head" in costs
+    assert f"{HEAD_SHARE * change:.1f} % in an untied output head" in costs
 
 
 def test_more_keys_survive_less_noise_and_card_without_model_has_no_numbers() -> None:
     survives = [card_text(STANDARD, 4096, keys).splitlines()[2] for keys in (1, 100_000)]
     assert survives[0] != survives[1]
     assert "choose the original to see how much" in card_text(STANDARD, None)
-    assert "in 50 rows of the embedding, 10 numbers change per row; the other rows do not change" in card_text(
+    assert "in each of 50 rows of the embedding, 10 numbers change; the other rows do not change" in card_text(
         PAPER, 256
     )
 

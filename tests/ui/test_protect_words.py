@@ -97,10 +97,10 @@ def test_preset_without_noise_cautions_only_if_there_are_many_recipients() -> No
 
 def test_receipt_states_the_corrected_odds_of_a_verdict() -> None:
     receipt = {"count": 48, "present": 50, "log10_p": -13.0, "log10_risk": -12.0}
-    assert reading_text(receipt, "positions") == "48 of 50 positions, probability by chance 1.00 × 10⁻¹²"
+    assert reading_text(receipt, "positions") == "48 of 50 positions, probability by chance: 1.00 × 10⁻¹²"
     del receipt["log10_risk"]
-    assert reading_text(receipt) == "48 of 50, probability by chance 1.00 × 10⁻¹³ before corrections"
-    assert receipt_rows(RECEIPT)[0][3] == "50 of 50, probability by chance less than 1 in 10³⁰"
+    assert reading_text(receipt) == "48 of 50, probability by chance: 1.00 × 10⁻¹³ before corrections"
+    assert receipt_rows(RECEIPT)[0][3] == "50 of 50, probability by chance: less than 1 in 10³⁰"
     assert receipt_html(RECEIPT).count(WHY_CAPPED) == 1
 
 
@@ -140,11 +140,11 @@ def test_invalid_scale_or_a_decimal_for_a_whole_number_is_refused(place: int, wr
 def test_preview_counts_recipients_and_lists_faulty_lines() -> None:
     found = read_list("recipient\n" + "\n".join(f"<i>{n}</i>" for n in range(8)))
     said = preview_html(found, [Recipient("<i>0</i>")], 2)
-    for words in ("8 recipients", "and 3 more", "1 recipient (", "7 copies will be made", "2 records in the vault"):
+    for words in ("8 recipients", "and 3 more", "1 recipient (", "7 copies will be created", "2 records in the vault"):
         assert words in said
     assert "<i>" not in said
     said = preview_html(read_list("\n".join(["Acme", *["acme"] * 12])), [], 0)
-    for words in ("12 lines in the list", "line 2: acme is the same recipient as in line 1", "and 4 more"):
+    for words in ("12 lines in the list", "line 2: acme is the same recipient as on line 1", "and 4 more"):
         assert words in said
 
 

@@ -36,7 +36,7 @@ def test_lineage_has_icon_word_and_separate_finding(request, status, word, shape
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ("found", ("No change had to be undone",)),
+        ("found", ("No changes had to be undone",)),
         ("gone", ("60 of the original’s 600", "of this key’s 50")),
         ("inconclusive", ("<h3>Cannot be aligned</h3>", "the suspect’s rows have 32 coordinates", "Cannot tell")),
         ("disguised", ()),

@@ -120,7 +120,7 @@ def test_a_taken_port_stops_the_start_with_a_sentence(tmp_path: Path, running_ap
         timeout=PATIENCE,
     )
     assert ended.returncode == 2
-    assert f"port {running_app.port} is in use" in ended.stderr
+    assert f"port {running_app.port} is already in use" in ended.stderr
 
 
 # The app on a machine that is too busy to answer Gradio's own question within three seconds.

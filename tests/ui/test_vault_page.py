@@ -385,7 +385,7 @@ def test_new_passphrase_reseals_all_locks_other_browsers_and_names_earlier_damag
     pages.context.sessions.unlock("another browser", PASSPHRASE)
     out = pages.call("change-passphrase", "click", PASSPHRASE, NEW, NEW)
     assert "Earlier backups can still be opened with the old passphrase" in out["passphrase-changed"]
-    assert "Records sealed again: 1." in out["passphrase-changed"]
+    assert "Records resealed: 1." in out["passphrase-changed"]
     assert [out[field] for field in ("present-passphrase", "new-passphrase", "new-passphrase-again")] == ["", "", ""]
     assert pages.vault.key_bytes(id) == made.to_bytes(), "this browser stays unlocked"
     with pytest.raises(IrwmError):

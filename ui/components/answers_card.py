@@ -44,12 +44,12 @@ def how_html(original: str | None) -> str:
     return str(
         Markup(
             '<section class="how-to"><p>{}</p><p>Many servers can return the log-probability of each generated token. '
-            "If the copies were made for many recipients, these values show whose copy is answering. The command for "
-            "such a server:</p>{}<p>A server that returns the log-probabilities of all tokens also reveals the mark in "
-            "the output head. The command for such a server:</p>{}<p>In the command, replace SERVER and NAME with the "
-            "server’s address and the model’s name. As shown here, the command only reports how many requests are "
-            "needed and sends none. To record the answers, replace <code>--plan</code> with <code>--send</code>. The "
-            "server receives short prompts, never keys or weights.</p></section>"
+            "If the copies were made for many recipients, these values show whose copy is answering. Use this command "
+            "for such a server:</p>{}<p>A server that returns the log-probabilities of all tokens also reveals the "
+            "mark in the output head. Use this command for such a server:</p>{}<p>In the command, replace SERVER and "
+            "NAME with the server’s address and the model’s name. As shown here, the command only reports how many "
+            "requests are needed and sends none. To record the answers, replace <code>--plan</code> with "
+            "<code>--send</code>. The server receives short prompts, never keys or weights.</p></section>"
         ).format(wording.BY_ANSWERS, _copied(command(original, text=True)), _copied(command(original)))
     )
 
@@ -74,7 +74,7 @@ def responses_html(name: str, source: ResponsesSource, count: int, size: int, pr
     rows = (
         ("Model", printable(source.model, 120)),
         ("Endpoint", printable(source.endpoint, 300)),
-        ("Answers", f"{counted(count, 'text')} with at most {number(source.max_tokens)} tokens each"),
+        ("Answers", f"{counted(count, 'text')} of at most {number(source.max_tokens)} tokens each"),
         ("Temperature", f"{source.temperature:g}"),
         ("Size", size_text(size)),
     )

@@ -20,7 +20,7 @@ from ui.context import Context
 # Number of the newest keys that are checked; if none of them is in the backup, the text says "50 or more".
 LOOKED_AT = 50
 BACKED_UP = (
-    "A sealed copy was written to {}. This is on the same disk as the vault, so download the backup and keep it on "
+    "A sealed copy was written to {}. It is on the same disk as the vault, so download the backup and keep it on "
     "another disk. To restore a backup, lock the vault and use the form below the passphrase field."
 )
 DOWNLOAD = "Download the backup"
@@ -48,7 +48,7 @@ def reminder_text(count: int, last: str) -> str:
     some = "One key" if count == 1 else f"{number(count)} {'or more ' if count >= LOOKED_AT else ''}keys"
     verb = "is" if count == 1 else "are"
     since = f"newer than the last backup of the vault, made on {last}" if last else "not backed up"
-    return f"{some} {verb} {since}. A lost key cannot be made again, and without the key, its mark proves nothing."
+    return f"{some} {verb} {since}. A lost key cannot be recreated, and a mark proves nothing without its key."
 
 
 def backup_reminder(context: Context, triggers: list[Callable[..., Any]], name: str) -> None:

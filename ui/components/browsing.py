@@ -275,7 +275,7 @@ def _outside(typed: str, limits: BrowsingLimits) -> PathRefusedError:
     return PathRefusedError(
         "this path is outside the folders that the app may use",
         file=typed,
-        expected="a path below " + ", ".join(str(root) for root in limits.roots),
+        expected="a path under " + ", ".join(str(root) for root in limits.roots),
         advice="move the file or folder there, or add its folder on the Settings page",
     )
 

@@ -24,7 +24,8 @@ element.addEventListener('click', (event) => {
 """
 NO_CASES = empty_html(
     "No cases yet",
-    "When you investigate a suspect, its case is opened and listed here. You can also open a case below and add items.",
+    "When you investigate a suspect, a case is opened for it and listed here. You can also open a case below and add "
+    "items.",
 )
 NO_ITEMS = empty_html(
     "No items yet", "Add what you received, such as a model, a file or a letter. It is hashed in place."

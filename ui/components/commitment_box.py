@@ -37,7 +37,8 @@ INTRO = """
 A commitment lets you prove later that a key existed on the day you published the commitment or had it time-stamped. It
 reveals nothing about the key. Send the request to any time-stamping authority (RFC 3161), then upload its response
 here. For many keys, send each request in the archive and upload all responses together: each is filed with its key.
-Without a time-stamp from before the leak, a report cannot rule out that the claimant searched for a key that fits.
+Without a time-stamp from before the leak, a report cannot rule out the possibility that the claimant searched for a key
+that fits.
 """
 NONE_YET = notices.empty_html(
     "No time-stamp yet", "Download the request, send it to an authority of your choice, and upload the response here."
@@ -139,9 +140,9 @@ def commitment_of(vault: Vault, id: str) -> Commitment:
 def packed_html(made: Requests) -> str:
     """How many requests the archive has, and how many keys are left out of it."""
     if made.written:
-        note = f"The archive contains {counted(made.written, 'request')} for the keys that the search above finds."
+        note = f"The archive contains {counted(made.written, 'request')} for the keys found by the search above."
     else:
-        note = "The search above finds no key without a time-stamp."
+        note = "The search above found no keys without a time-stamp."
     if not made.damaged:
         return notices.note_html(note, good=bool(made.written))
     lost = "1 key is damaged and was left out. Restore the latest backup."

@@ -64,7 +64,7 @@ class DisputeForm:
         our_release = self._path("dispute-release", release, "our release")
         with at("name"):
             if not (name or "").strip():
-                raise IrwmError("the other claimant’s name is missing", advice="Enter the name of the other claimant")
+                raise IrwmError("the other claimant’s name is missing", advice="Enter the other claimant’s name")
         return DisputeRequest(
             case_id=case_id,
             device=device,
@@ -93,7 +93,8 @@ class DisputeForm:
         with at("stamp"):
             if sum(Path(file).stat().st_size for file in files if Path(file).is_file()) > LARGEST_STAMP:
                 raise IrwmError(
-                    "these files are too large for a time-stamp", advice="Upload only the commitment and the response"
+                    "these files are too large to belong to a time-stamp",
+                    advice="Upload only the commitment and the response",
                 )
             StampFiles.of(map(Path, uploaded(files)))
             received = receive(files, self.home)

@@ -119,8 +119,8 @@ def about_model(path: Path, of: Sample) -> str:
     """The sample that the figures were drawn from."""
     name = "the demo model (choose your own above)" if path == DEMO else path.name
     return notices.note_html(
-        f"Drawn for {name}. The embedding has {number(of.vocab_size)} rows (s) of {number(of.hidden_size)} numbers "
-        f"(d); {number(len(of.rows))} rows were used."
+        f"Plotted for {name}. The embedding has s = {number(of.vocab_size)} rows of d = {number(of.hidden_size)} "
+        f"numbers; {number(len(of.rows))} rows were used."
     )
 
 

@@ -18,7 +18,7 @@ _LINEAGE = {
     "derived": "The suspect and the original have a common origin, whether or not the suspect carries a mark. This "
     "does not show which of them came first",
     "not derived": "Neither the suspect’s embedding nor its layers resemble the original’s. A heavily damaged "
-    "descendant can look the same",
+    "descendant can also look like this",
 }
 
 
@@ -65,7 +65,7 @@ def _figures_of_tracing(found: schema.Tracing) -> tuple[Figure, Figure]:
         Figure(
             power_html(found["log10_risk"] or 0.0),
             "Odds of a false accusation",
-            "Chance that any recipient whose copy was not used is named, corrected for all keys tried",
+            "Chance of naming any recipient whose copy was not used, corrected for all keys tried",
         ),
     )
 
@@ -83,7 +83,8 @@ def _figures_of_text(found: schema.Tracing, heard: schema.Answers) -> tuple[Figu
         Figure(
             number(heard["tokens"]),
             "Generated tokens",
-            "z grows with the number of tokens, and faster with log-probabilities. Too few tokens clear nobody",
+            "z grows with the number of tokens, and faster if log-probabilities are available. With too few tokens, no "
+            "one is ruled out",
         ),
     )
 
@@ -97,8 +98,8 @@ def _figures_of_mark(document: schema.Report) -> tuple[Figure, Figure]:
     return (
         Figure(
             f"{verdict['count']} of {present}",
-            "Positions that rank low",
-            f"{key}Chance alone gives about {verdict['expected_by_chance']:.0f}. The published rule "
+            "Positions with a low rank",
+            f"{key}Chance alone would give about {verdict['expected_by_chance']:.0f}. The published rule "
             f"requires {verdict['required']} positions (ρ) with a rank below {beta:g} (β)",
         ),
         Figure(
@@ -116,7 +117,7 @@ def _lineage(document: schema.Report) -> str:
         return "The suspect and the original contain the same weights, byte for byte"
     said = _LINEAGE.get(lineage["status"])
     if said is None:
-        said = f"The evidence is not enough for an answer: {clause(lineage['reason'])}"
+        said = f"There is not enough evidence for an answer: {clause(lineage['reason'])}"
     return f"{said}. {chance(lineage)}".removesuffix(". ")
 
 
@@ -171,12 +172,12 @@ def _controls(tests: Sequence[schema.SelfTest]) -> str:
     run = f"{number(len(tests))} controls were run" if len(tests) > 1 else "One control was run"
     if weak:
         return (
-            f"{run} in the same way. None failed; {number(weak)} gave weak evidence, as happens by chance in one of "
-            "1000 controls."
+            f"{run} in the same way, without failure; {number(weak)} gave weak evidence, as happens by chance in one "
+            "control in 1000."
         )
     missed = all(test["verdict"] == "not found" for test in tests if "decoy" in test["name"])
     what = "no decoy key was found" if missed else "no key, real or decoy, can be assessed on this suspect"
-    return f"{run} in the same way. None failed: {what}."
+    return f"{run} in the same way, without failure: {what}."
 
 
 def _weight(document: schema.Report) -> list[str]:
@@ -190,7 +191,7 @@ def _weight(document: schema.Report) -> list[str]:
         found = rates["decoys"]
         lines.append(
             Markup(
-                "{} wrong keys were read on the same suspect. The lowest odds among them are {}; the key of “{}” has "
+                "{} wrong keys were tried on the same suspect. The lowest odds among them are {}; the key of “{}” has "
                 "odds of {}."
             ).format(
                 number(found["number"]),
@@ -206,7 +207,7 @@ def _weight(document: schema.Report) -> list[str]:
 
 def _supporting(reading: schema.Supporting) -> str:
     return Markup(
-        "In a supporting reading ({}, the {}’s A, seed {}), {} of {} positions count, where chance gives {:.0f}; the "
+        "In a supporting reading ({}, the {}’s A, seed {}), {} of {} positions count ({:.0f} expected by chance); the "
         "odds are {}. This reading is not enough for an accusation."
     ).format(
         *(reading[name] for name in ("statistic", "invariant", "seed", "count", "present", "expected_by_chance")),

@@ -38,15 +38,16 @@ from ui.services.results import KeyRow
 HEADERS = ["Recipient", "Owner", "Verdict", "Positions", "Probability by chance", "Key fingerprint"]
 RECIPIENTS = "figure-recipients"
 STILL_RUNNING = (
-    "This is the first reading. The controls with decoy keys are still running; the report follows when they are done."
+    "This is the first reading. The controls with decoy keys are still running; the report will follow when they are "
+    "done."
 )
 FOR_OUTSIDERS = (
     "Contains everything except the identity of the marked rows. Give this archive to the other side, to a platform or "
-    "to a court. Verify can read it without unpacking it."
+    "to a court. There is no need to unpack it for Verify."
 )
 IN_FULL = (
     "Lists the marked rows. Anyone who has this archive can remove the mark from other copies of this release. Keep it "
-    "on file, or give it only to an expert who keeps it confidential."
+    "on file, or give it only to an expert who will keep it confidential."
 )
 AGAIN = "Investigate again, or open the run in its case"
 # The figures that are redrawn for another key. Decoys are read only for the report's key.
@@ -247,7 +248,7 @@ def finding_view(language: Callable[[], str]) -> FindingView:
         pick = gr.Dropdown(
             [],
             label="Key shown in the figures below",
-            info="All keys that were read; named recipients come first",
+            info="All keys that were read, with named recipients first",
             elem_id="figures-of",
             visible=False,
         )
@@ -302,7 +303,7 @@ def _damaged_html(files: JobFiles, stem: str, *, but: str = "") -> str:
                 files.read(name)
         except StorageError as error:
             parts = {
-                "problem": "a file of this report is damaged",
+                "problem": "one of this report’s files is damaged",
                 "file": name,
                 "found": error.problem,
                 "advice": AGAIN,

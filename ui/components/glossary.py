@@ -31,7 +31,7 @@ TERMS = (
         "Position",
         "number of positions: l",
         "One row of the model’s embedding, the table with one row of numbers for each token. The key determines which "
-        "rows carry the mark, and only someone who has the key knows these rows.",
+        "rows carry the mark, and only someone who has the key knows which ones they are.",
     ),
     Term(
         "Rank",
@@ -43,8 +43,8 @@ TERMS = (
     Term(
         "Null",
         "",
-        "The values to expect without a mark. They are computed from the same row in random orders. They are grey in "
-        "every figure, and the observed values are shown next to them in colour.",
+        "The values expected without a mark. They are computed from the same row with its numbers in random order. "
+        "They are grey in every figure, and the observed values are shown next to them in colour.",
     ),
     Term(
         "Attention scores",
@@ -61,8 +61,8 @@ TERMS = (
     Term(
         "Required positions",
         "ρ",
-        "The minimum number of positions that must count before the paper’s own rule reports the mark. The verdict "
-        "here uses all ranks together, not that rule.",
+        "The number of positions that must count before the paper’s own rule reports the mark. The verdict here uses "
+        "all ranks together instead of that rule.",
     ),
     Term(
         "Odds",
@@ -73,14 +73,14 @@ TERMS = (
     Term(
         "Recipient’s z",
         "z",
-        "How strongly the faint noise of this recipient’s copy shows in the suspect. If that copy was not used, z "
+        "How strongly the faint noise of this recipient’s copy shows up in the suspect. If that copy was not used, z "
         "stays near 0. A recipient is named only if z is far above what chance can produce.",
     ),
     Term(
         "Origin (lineage)",
         "",
         "Whether two models come from the same training run, whether or not they carry a mark. “Same origin” does not "
-        "say which of them came first.",
+        "show which of them came first.",
     ),
     Term(
         "Decoy",

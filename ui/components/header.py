@@ -30,9 +30,9 @@ def device_label(wanted: str) -> str:
         return f"GPU: {torch.cuda.get_device_name(0)}"
     if wanted == "cuda":
         raise IrwmError(
-            "IRWM_DEVICE requires a GPU, but no GPU can be used",
-            expected="a CUDA device that PyTorch sees",
-            advice="set IRWM_DEVICE to auto or cpu, or repair the driver",
+            "IRWM_DEVICE requires a GPU, but no usable GPU was found",
+            expected="a CUDA device that PyTorch can see",
+            advice="set IRWM_DEVICE to auto or cpu, or fix the driver",
         )
     return "CPU: no GPU found" if wanted == "auto" else "CPU"
 
@@ -51,8 +51,8 @@ def settle_device(settings: Settings) -> tuple[Settings, str]:
             raise
     gone = PreferencesError(
         "the chosen GPU cannot be used",
-        expected="a CUDA device that PyTorch sees",
-        advice="For now, the app uses the CPU. Repair the driver, or choose another device and save",
+        expected="a CUDA device that PyTorch can see",
+        advice="The app is using the CPU for now. Repair the driver, or choose another device and save",
     )
     settings = replace(settings, device="auto", note=gone)
     return settings, device_label(settings.device)

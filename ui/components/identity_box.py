@@ -38,7 +38,7 @@ def identity_box(context: Context, fill: list[Any]) -> None:
         replace = gr.Button("Replace the identity…", elem_id="rotate-identity", visible=False, scale=0, min_width=220)
     with gr.Column(visible=False, elem_id="rotate-box") as box:
         gr.Markdown(
-            "After the replacement, reports are signed with a new key, which the current key certifies. Replace the "
+            "After the replacement, reports will be signed with a new key, certified by the current one. Replace the "
             "identity when staff change, or if someone else may know the vault’s passphrase. Earlier reports stay "
             "valid. The replacement cannot be undone."
         )

@@ -26,12 +26,12 @@ MOST_LISTED = 24
 _EXAMPLES = 4
 NO_KEY = notices.empty_html(
     "No key fits this original",
-    "The vault contains no key that was made for exactly this model. Choose the unmarked original that the release was "
-    "made from, or protect a model first.",
+    "The vault contains no key made for this exact model. Choose the unmarked original that the release was made "
+    "from, or protect a model first.",
 )
 NO_READABLE_KEY = notices.empty_html(
     "No readable key fits this original",
-    "The vault contains damaged records, and any of them may have been this model’s key.",
+    "The vault contains damaged records, any of which may have been this model’s key.",
 )
 
 
@@ -127,7 +127,7 @@ class KeyChoice:
         if set(listed) - set(vault.key_ids(model_fingerprint=fingerprint)):
             raise IrwmError(
                 "a key in the list is no longer in the vault",
-                advice="Open another page and come back to load the keys again",
+                advice="Switch to another page and back to reload the keys",
             )
         return {"keys": list(listed), "matching": ""}
 
@@ -144,8 +144,8 @@ def key_choice() -> KeyChoice:
     )
     words = gr.Textbox(
         label="Keys",
-        info="All keys made for this original are tried. To try only some of them, type a search here",
-        placeholder="A recipient, owner, note, or the beginning of a fingerprint",
+        info="All keys made for this original will be tried. To try only some of them, enter search words here",
+        placeholder="A recipient, an owner, a note or the beginning of a fingerprint",
         max_length=200,
         elem_id="key-words",
         visible=False,

@@ -133,7 +133,7 @@ def _utility(row: schema.LabRow) -> Markup:
         alike = "" if u["similarity"] is None else f"hidden-state similarity {number_of(u['similarity']):.4f}"
         return Markup("<td>–{}</td><td>{}</td>").format(beneath(alike or printable(u["reason"], 200)), same)
     value = math.inf if u["perplexity"] is None else number_of(u["perplexity"])
-    text = "beyond measure" if math.isinf(value) else f"{value:.2f}" if value < 1000 else _large(value)
+    text = "too large to measure" if math.isinf(value) else f"{value:.2f}" if value < 1000 else _large(value)
     ruined = Markup('<span class="lab-ruined">ruined</span>') if not is_usable(row) else ""
     return Markup('<td class="lab-utility">{}{}{}</td><td>{}</td>').format(
         text, beneath(change_text(change)), ruined, same

@@ -46,7 +46,7 @@ def label_box(context: Context, table: str, one: str, about: Callable[[Vault, st
             )
             text = gr.Textbox(
                 label="Note",
-                info="Stored sealed, and included in the search. To remove the note, clear the field",
+                info="Stored sealed, and included in searches. To remove the note, clear the field",
                 max_length=LONGEST_LABEL,
                 max_lines=1,
                 elem_id=f"note-{one}-text",
@@ -68,14 +68,14 @@ def label_box(context: Context, table: str, one: str, about: Callable[[Vault, st
         words = (words or "").strip()
         try:
             if not id:
-                raise IrwmError(f"no {one} was chosen", advice=f"choose the {one} first")
+                raise IrwmError(f"no {one} was chosen", advice=f"choose a {one} first")
             if words == label_of(vault, table, id):
                 return notices.note_html("The note is unchanged."), count
             vault.set_label(table, id, words)
         except IrwmError as error:
             return notices.error_html(error), count
         done = "The note was removed." if not words else "The note was saved."
-        return notices.note_html(f"{done} Any previous note stays in the sealed log of changes.", good=True), count + 1
+        return notices.note_html(f"{done} Any previous note remains in the sealed change log.", good=True), count + 1
 
     choice.change(show, choice, [text, said, shown], **PRIVATE)
     gr.on([save.click, text.submit], keep, [choice, text, changed], [said, changed], **PRIVATE)

@@ -35,15 +35,15 @@ TELL_TABS = "() => window.irwmLocked?.()"
 NOW_DARK = "() => [matchMedia('(prefers-color-scheme: dark)').matches]"
 
 ABOUT = (
-    "IRWM Studio puts a different mark into the weights of each copy of your language model. If a copy leaks, the app "
-    "finds out from the leaked weights whose copy it was. Everything stays on this computer."
+    "IRWM Studio embeds a different mark in the weights of each copy of your language model. If a copy leaks, the app "
+    "determines from the leaked weights whose copy it was. Everything stays on this computer."
 )
 FIRST = """
 # Choose a passphrase
 The passphrase seals the keys that prove which models are yours. Four or more unrelated words make a good passphrase.
 
-**The passphrase cannot be reset.** Without it, the keys are lost, and the proof is lost with them. Store the passphrase
-in your password manager.
+**The passphrase cannot be reset.** If you lose it, you also lose the keys, and the proof with them. Store the
+passphrase in your password manager.
 """
 AGAIN = """
 # Unlock
@@ -66,7 +66,7 @@ class LockGate:
                 with gr.Column():
                     gr.Markdown(FIRST)
                 with gr.Column():
-                    least = f"At least {LEAST_CHARACTERS} characters. A passphrase that is easy to guess is refused"
+                    least = f"At least {LEAST_CHARACTERS} characters. Passphrases that are easy to guess are refused"
                     self.first = secret_field(
                         "Passphrase", "new-password", least, elem_id="first-passphrase", first=True
                     )

@@ -113,7 +113,7 @@ def _model(card: Card) -> list[tuple[str, str | Markup]]:
 
 
 def _inside(card: Card) -> list[tuple[str, str | Markup]]:
-    layers = number(card.layers) if card.layers else "cannot be determined from the tensors’ names"
+    layers = number(card.layers) if card.layers else "cannot be determined from the tensor names"
     if card.layers and card.stated_layers not in (None, card.layers):
         layers = f"{layers} in the files, {number(card.stated_layers or 0)} according to the model’s settings"
     fused = ", fused in one tensor" if card.fused else ""

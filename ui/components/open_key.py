@@ -18,7 +18,7 @@ from ui.key_file import write_key
 
 INTRO = """
 Anyone who has the key itself can find the marked rows and remove the mark from every copy made with that key. Open a
-key only to someone who must repeat the examination without your vault, such as an expert or a court.
+key only for someone who must repeat the examination without your vault, such as an expert or a court.
 """
 
 
@@ -51,7 +51,7 @@ def open_key_box(context: Context, chosen: gr.Dropdown) -> None:
             raise IrwmError("no key was chosen", advice="Choose the key to open")
         with at("folder"):
             if not (where or "").strip():
-                raise IrwmError("the folder is missing", advice="Choose where to write the key file")
+                raise IrwmError("no folder was chosen", advice="Choose where to write the key file")
             target = folder.check(where)
         with at("passphrase"):
             Vault.open(vault.home).unlock(typed or "")

@@ -225,7 +225,7 @@ def _about(path: Path, kind: str, suffixes: Sequence[str]) -> str:
         return "This folder can be used"
     if kind != "model":
         return f"File size: {describe(path, suffixes)}" if path.is_file() else "Includes all files in this folder"
-    return describe(path, suffixes) or "There are no weights directly in this folder"
+    return describe(path, suffixes) or "This folder itself contains no weights"
 
 
 def start_folder(text: str, limits: BrowsingLimits) -> Path:

@@ -19,12 +19,12 @@ from ui.presets import PRESETS, preset_parameters
 
 USE_WHEN = {
     STANDARD: "each copy goes to one recipient, or the model is yours alone.",
-    MANY: "recipients may mix their copies and everyone who did so must be named.",
-    PAPER: "you must repeat the published method exactly.",
+    MANY: "recipients may mix their copies, and everyone who does so must be named.",
+    PAPER: "you must reproduce the published method exactly.",
 }
 _ALSO = {
-    STANDARD: "A single copy does not show which rows are marked.",
-    MANY: "A single copy does not show which rows are marked; the fingerprints survive the mixing of copies.",
+    STANDARD: "A single copy does not reveal which rows are marked.",
+    MANY: "A single copy does not reveal which rows are marked; the fingerprints survive when copies are mixed.",
     PAPER: "Anyone who looks for the small numbers in the marked rows can find and remove the mark.",
 }
 
@@ -49,7 +49,7 @@ def card_text(preset: str, hidden_size: int | None, keys: int = 1, *, usual: boo
         (
             f"{preset} (recommended)" if usual else preset,
             f"Use when: {USE_WHEN[preset]}",
-            f"Survives: noise of up to {noise:.1f} σ (rounding to 4 bits is 0.1 σ). {_ALSO[preset]}",
+            f"Survives: noise of up to {noise:.1f} σ (rounding to 4 bits amounts to 0.1 σ). {_ALSO[preset]}",
             f"Costs: {cost_text(params, hidden_size)}",
         )
     )
@@ -59,7 +59,7 @@ def cost_text(params: Parameters, hidden_size: int | None) -> str:
     """The changes that a preset makes to the model."""
     if not params.noise_coordinates:
         rows, t = number(params.positions), number(params.constraints)
-        return f"in {rows} rows of the embedding, {t} numbers change per row; the other rows do not change."
+        return f"in each of {rows} rows of the embedding, {t} numbers change; the other rows do not change."
     if hidden_size is None:
         return "every row changes a little; choose the original to see how much."
     return f"every row changes by about {change_text(params, hidden_size)}."
@@ -71,7 +71,7 @@ def change_text(params: Parameters, hidden_size: int) -> str:
     if "head" not in params.places:
         return f"{in_embedding} of its length in the embedding"
     in_head = percents(params.in_head, hidden_size)
-    return f"{in_embedding} of its length in the embedding, and by {in_head} in an output head that is not tied"
+    return f"{in_embedding} of its length in the embedding, and by {in_head} in an untied output head"
 
 
 def percents(params: Parameters, hidden_size: int) -> str:

@@ -41,7 +41,9 @@ def ranking_html(document: schema.Report) -> str:
     body = Markup("").join(_row(row, accuses) for row in rows)
     left = found["recipients"] - len(rows)
     more = (
-        Markup("<p>Recipients with a smaller z who are not shown: {}. None of them is named.</p>").format(number(left))
+        Markup("<p>Recipients not shown because their z is smaller: {}. None of them is named.</p>").format(
+            number(left)
+        )
         if left
         else ""
     )
@@ -65,19 +67,19 @@ def ranking_html(document: schema.Report) -> str:
 def _risk(found: schema.Tracing, accuses: bool) -> str:
     needed = decimal(found["z_needed"], 2)
     if not found["named"]:
-        return f"No one is named, because no one reached z = {needed}. {tracing_words.COMPARED}"
+        return f"No one is named, because no recipient reached z = {needed}. {tracing_words.COMPARED}"
     if not accuses:
         return f"{tracing_words.points_to(found['named']).capitalize()}."
     return (
-        f"A recipient is named if z is at least {needed}. With this limit, the odds of naming anyone whose copy was "
-        "not used are at most one in a million over all keys together."
+        f"A recipient is named if z is at least {needed}. With this threshold, the odds of naming anyone whose copy "
+        "was not used are at most one in a million across all keys."
     )
 
 
 def _row(row: schema.Recipient, accuses: bool) -> Markup:
     mark = row["mark"]
     count = f"{mark['paper_count']} of {mark['paper_present']}" if mark and mark["paper_count"] is not None else "–"
-    named: Any = "pointed to" if row["named"] else "not named"
+    named: Any = "indicated" if row["named"] else "not named"
     if row["named"] and accuses:
         named = Markup('<span class="named">{}named</span>').format(icon("done"))
     whose = own(row["recipient"] or row["owner"])

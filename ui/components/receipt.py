@@ -46,8 +46,8 @@ def receipt_html(receipt: Released | ReleasedMany) -> str:
         "The release is ready",
         rows,
         Markup(
-            "The key is in the vault. To check the files later: <code>sha256sum -c SHA256SUMS</code> in the release "
-            "folder."
+            "The key is in the vault. To check the files later, run <code>sha256sum -c SHA256SUMS</code> in the "
+            "release folder."
         ),
     )
 
@@ -59,7 +59,7 @@ def reading_text(receipt: ReadBack, what: str = "", write: Callable[[float], str
         what: the name of what was counted, if it is to be said.
         write: `power_text`, or `power_html` for HTML.
     """
-    counted_of = f"{receipt['count']} of {receipt['present']}{' ' if what else ''}{what}, probability by chance "
+    counted_of = f"{receipt['count']} of {receipt['present']}{' ' if what else ''}{what}, probability by chance: "
     risk = receipt.get("log10_risk")
     # A receipt of an earlier version has only the odds of the ranks.
     said = write(receipt["log10_p"] if risk is None else risk)
@@ -92,7 +92,7 @@ def cost_text(certificate: CertificateJson) -> str:
     if u["similarity"] is not None:
         return (
             f"the hidden states have a mean cosine similarity of {u['similarity']:.6f} to the original's, over "
-            f"{number(u['tokens'])} tokens of {text}; this encoder predicts no words, so it has no perplexity"
+            f"{number(u['tokens'])} tokens of {text}; this encoder does not predict words, so it has no perplexity"
         )
     before, after, change = (float(u[name]) for name in ("perplexity_reference", "perplexity", "change"))
     error = u["change_error"]
@@ -138,7 +138,7 @@ def _many_html(receipt: ReleasedMany) -> str:
     if skipped:
         copies += f"; {number(skipped)} already existed"
     if failed:
-        copies += f"; {number(failed)} could not be written; the table says why"
+        copies += f"; {number(failed)} could not be written; the reason is in the table"
     rows: list[tuple[str, object]] = [
         ("Folder", copyable(receipt["path"])),
         ("Written", copies),
@@ -161,8 +161,9 @@ def _many_html(receipt: ReleasedMany) -> str:
         rows,
         Markup(
             "Every copy has its own key in the vault, its own manifest and its own receipt. The name of each folder "
-            "ends with the first characters of the fingerprint of its key. Each receipt names the recipient. To add "
-            "recipients later, repeat these steps with the longer list; recipients who already have a copy are skipped."
+            "ends with the first characters of its key’s fingerprint. Each receipt names the recipient. To add "
+            "recipients later, repeat these steps with an extended list; recipients who already have a copy are "
+            "skipped."
         ),
         *(cell for row in receipt_rows(receipt) for cell in row),
     )
@@ -171,8 +172,11 @@ def _many_html(receipt: ReleasedMany) -> str:
 def tracing_text(parameters: Mapping[str, object]) -> str:
     """Whether a leak names its recipients if they collude."""
     if parameters.get("noise_coordinates"):
-        return "each copy's own noise names its recipient, even in a mixture of several copies"
-    return "an unmixed copy names its recipient; a mixture of several copies does not, because the copies have no noise"
+        return "each copy's own noise identifies its recipient, even in a mixture of several copies"
+    return (
+        "an unmixed copy identifies its recipient; a mixture of several copies does not, because the copies have no "
+        "noise"
+    )
 
 
 def _cost(receipt: Released | ReleasedMany) -> _Rows:
@@ -184,7 +188,7 @@ def _room_text(receipt: ReleasedMany) -> str:
     taken = size_text(receipt["bytes"] - receipt["bytes_cloned"])
     if not receipt["bytes_cloned"]:
         return taken
-    return f"{taken}; the copies share another {size_text(receipt['bytes_cloned'])} on the disk"
+    return f"{taken}; the copies share another {size_text(receipt['bytes_cloned'])} on disk"
 
 
 def _before(receipt: MarkedBefore) -> _Rows:
@@ -193,7 +197,7 @@ def _before(receipt: MarkedBefore) -> _Rows:
         rows.append(("Marked before", f"for {'; '.join(receipt['marked_before'])}; all of these marks can be read"))
     if receipt.get("damaged"):
         unread = counted(receipt["damaged"], "vault record")
-        rows.append(("Unknown", f"{unread} cannot be read and may be about this model"))
+        rows.append(("Unknown", f"{unread} cannot be read and may concern this model"))
     return rows
 
 

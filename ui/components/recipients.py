@@ -30,7 +30,7 @@ def recipients_field(context: Context) -> gr.Textbox:
     """Builds the field and the file chooser that fills it."""
     field = gr.Textbox(
         label="Recipients",
-        info="One name per line, or a table with the column “recipient” and, optionally, the column “note”",
+        info="One name per line, or a table with a “recipient” column and, optionally, a “note” column",
         placeholder=EXAMPLE,
         lines=7,
         max_lines=12,
@@ -89,10 +89,11 @@ def preview_html(found: RecipientList, released: Sequence[Recipient], damaged: i
         understood += f": {_some(found.recipients)}"
     parts.append(_faults_html(found, understood) if found.faults else notices.note_html(understood, good=bool(new)))
     if released:
-        rest = f"; {counted(new, 'copy', 'copies')} will be made" if new else "; no new copies are needed"
+        rest = f"; {counted(new, 'copy', 'copies')} will be created" if new else "; no new copies are needed"
         parts.append(
             notices.note_html(
-                f"Already released and skipped: {counted(len(released), 'recipient')} ({_some(released)}){rest}"
+                f"Skipped because they already have a copy: {counted(len(released), 'recipient')} "
+                f"({_some(released)}){rest}"
             )
         )
     if damaged:
@@ -105,8 +106,8 @@ def damaged_html(damaged: int) -> str:
     return str(
         Markup('<section class="notice notice-fault" role="alert"><div><h2>{}</h2><p>{}</p></div></section>').format(
             f"{counted(damaged, 'record')} in the vault cannot be read",
-            "Each of them may be about a mark on this model or a copy of it, so this list may be incomplete. "
-            "The Vault page names these records; restore a backup to recover them.",
+            "Any such record may concern a mark on this model or on one of its copies, so this list may be incomplete. "
+            "The Vault page lists these records; restore a backup to recover them.",
         )
     )
 

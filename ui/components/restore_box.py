@@ -30,8 +30,8 @@ from ui.guard import UPLOAD_BYTES
 from ui.settings import without_home
 
 INTRO = """
-A backup is a sealed copy of the vault as it was when the backup was made. It lacks everything that was added later,
-including keys, and with them the proof for later releases.
+A backup is a sealed copy of the vault as it was when the backup was made. It lacks everything added later, including
+keys, and with them the proof for later releases.
 """
 ENDING = ".sqlite3"
 # Most backups of the folder that are listed, newest first; the newest is usually the one to restore.
@@ -113,14 +113,14 @@ class Handlers:
                 raise IrwmError(
                     "a job may be writing to the vault",
                     found=f"{counted(len(busy), 'job')} running or waiting",
-                    advice="wait until all jobs end, or unlock the vault and stop them on the Jobs page",
+                    advice="wait until all jobs have ended, or unlock the vault and stop them on the Jobs page",
                 )
             self.context.sessions.forget()
             aside = restore(source, home)
         except IrwmError as error:
             return _told(error, home), gr.Row(visible=False), "", "", gr.skip()
         kept = f" The previous vault is kept as {aside.name} in the app’s folder." if aside else ""
-        text = f"The backup was restored.{kept} This is recorded in the audit log at the next unlock."
+        text = f"The backup was restored.{kept} This will be recorded in the audit log at the next unlock."
         return notices.note_html(text, good=True), gr.Row(visible=False), "", "", gr.Button(visible=True)
 
     def _inspected(self, source: Path, typed: str, request: gr.Request) -> BackupFacts:
@@ -171,24 +171,24 @@ def comparison(home: Path, facts: BackupFacts) -> tuple[str, str]:
     if known is None:
         return (
             f"{its}. There is no readable vault here",
-            "The backup becomes this app’s vault, and the backup’s passphrase opens it",
+            "The backup will become this app’s vault, and the backup’s passphrase will open it",
         )
     if known != facts.vault:
         raise IrwmError(
             "this is a backup of another vault",
             expected=f"a backup of vault {known[:16]}",
             found=f"vault {facts.vault[:16]}",
-            advice="set IRWM_HOME to an empty folder, start the app again, and restore the backup there",
+            advice="set IRWM_HOME to an empty folder, restart the app, and restore the backup there",
         )
     missing = count - facts.entries
     if missing > 0:
         lost = f"{counted(missing, 'later entry', 'later entries')} in the vault’s log"
         return (
-            f"{its}. Restoring it loses newer records: {lost} will be missing, along with the keys, cases and notes "
+            f"{its}. Restoring it discards newer records: {lost} will be missing, along with the keys, cases and notes "
             "added since the backup",
-            "The current vault is set aside, not deleted, and the replacement is recorded in the log",
+            "The current vault will be set aside, not deleted, and the replacement will be recorded in the log",
         )
-    return f"{its}. The current vault has no later entries", "The current vault is set aside, not deleted"
+    return f"{its}. The current vault has no later entries", "The current vault will be set aside, not deleted"
 
 
 def require_present(home: Path, passphrase: str, tries: Tries, caller: str) -> None:

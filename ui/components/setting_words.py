@@ -18,8 +18,8 @@ LABELS: Mapping[str, str] = {
     "spread": "Size of the fingerprint (α)",
     "survival": "Survival (p)",
     "recipients": "Recipients (num_u)",
-    "risk": "Risk accepted",
-    "success": "Success wanted",
+    "risk": "Accepted risk",
+    "success": "Required success",
     "noise": "Attack (noise, σ)",
     "colluders": "Colluders (c)",
 }

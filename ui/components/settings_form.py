@@ -41,7 +41,7 @@ USUAL_SHARE = 0.8
 SURVIVES = [
     ("Half as large as the weights: 0.5 σ", 0.5),
     ("As large as the weights: 1 σ", 1.0),
-    ("Half as large again: 1.5 σ", 1.5),
+    ("One and a half times as large: 1.5 σ", 1.5),
     ("Twice as large: 2 σ", 2.0),
 ]
 USUAL_REQUIRED, ROUND_POSITIONS = 0.6, 10
@@ -163,9 +163,9 @@ def settings_form(context: Context, hidden_size: gr.State, keys: gr.State) -> Se
         survives = gr.Dropdown(
             SURVIVES,
             value=None,
-            label="Choose the number of positions by the noise that the mark must survive",
-            info="White noise on the embedding, in standard deviations σ of a row. The text below shows what your "
-            "settings survive",
+            label="Choose the number of positions based on the noise that the mark must survive",
+            info="White noise on the embedding, in units of a row’s standard deviation σ. The text below shows what a "
+            "mark with your settings survives",
             elem_id="survives",
         )
         positions, constraints, required, threshold = _rule(usual)
@@ -189,7 +189,7 @@ def _rule(usual: Parameters) -> tuple[Any, ...]:
             gr.Number(
                 usual.required_positions,
                 label="Required positions (ρ)",
-                info="Minimum number of positions that must count, for the paper's rule",
+                info="Number of positions that must count under the paper's rule",
             ),
             gr.Number(usual.rank_threshold, label="Rank threshold (β)", info="Ranks below this value count", step=0.01),
         )
@@ -205,7 +205,7 @@ def _equations(usual: Parameters) -> tuple[Any, ...]:
             ),
             gr.Number(
                 usual.condition_limit, label="Condition limit (τ)",
-                info="A lower limit is more stable, but takes longer to meet",
+                info="A lower limit makes the solution more stable, but takes longer to meet",
             ),
             gr.Number(
                 usual.permutations, label="Permutations (numit)", info="Number of random orders for each rank"
@@ -231,13 +231,13 @@ def _noise(usual: Parameters) -> tuple[Any, ...]:
                 NOISE_CHOICES,
                 value=how,
                 label="Noise",
-                info="Overwriting harms the model far more",
+                info="Overwriting harms the model far more than adding",
                 elem_id="noise-level",
             ),
             gr.Number(
                 size,
                 label="Size of the fingerprint (α)",
-                info="For added noise only, in standard deviations of a row",
+                info="For added noise only, in units of a row’s root mean square",
                 step=0.01,
                 elem_id="spread",
             ),
@@ -271,13 +271,13 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
     if params.spread and hidden_size:
         text = (
             f"Fingerprint: every row changes by about {change_text(params, hidden_size)} (α·√({m}/{hidden_size}), and "
-            f"half of that in the head). It distinguishes this copy from every other copy, so a leaked copy names its "
-            f"recipient."
+            "half that in the head). The fingerprint distinguishes this copy from every other copy, so a leaked copy "
+            "identifies its recipient."
         )
         if copies > 1:
             text += (
-                " Recipients who compare their copies can see which rows are marked. To hide these rows, write the "
-                "noise over the rows’ numbers (see Noise above); this harms the model far more."
+                " Recipients who compare their copies can see which rows are marked. To hide these rows, let the noise "
+                "overwrite the rows’ numbers (see Noise above); this harms the model far more than adding it does."
             )
         notes.append(text)
     elif m and hidden_size:
@@ -285,10 +285,11 @@ def consequences(params: Parameters, hidden_size: int | None, copies: int) -> li
         hides = abs(m - t) <= max(1, t // 5) and params.scale == AUTO_SCALE
         notes.append(
             f"Noise: every row of the embedding changes by about {cost:.0f} % of its length (√(2·{m}/{hidden_size})). "
-            "Measure what this costs your model before you distribute the copies. "
+            "Measure the cost to your model before you distribute the copies. "
             + (
                 "Marked rows and all other rows change in the same way, so two recipients who compare their copies "
-                "cannot tell them apart. Each copy's noise names its recipient, even in a mixture of several copies."
+                "cannot tell them apart. Each copy's noise identifies its recipient, even in a mixture of several "
+                "copies."
                 if hides
                 else f"The noise hides the marks only if there are about as many noise coordinates as constraints "
                 f"(t = {t}) and the scale is automatic. With these settings, marked rows can be distinguished from "
@@ -328,8 +329,8 @@ def positions_for(noise: float, params: Parameters, keys: int = 1) -> tuple[int,
     needed = Survival(params.constraints, params.permutations, max(1, keys)).positions(noise)
     if needed is None:
         raise ParameterError(
-            f"no number of positions survives noise of {noise:g} σ with these settings",
-            advice="Use more constraints (t), or choose less noise",
+            f"with these settings, no number of positions is enough to survive noise of {noise:g} σ",
+            advice="Use more constraints (t), or choose a lower noise level",
         )
     positions = max(preset_parameters(STANDARD, None).positions, -(-needed // ROUND_POSITIONS) * ROUND_POSITIONS)
     return positions, round(USUAL_REQUIRED * positions)
@@ -345,10 +346,10 @@ def survival_sentence(params: Parameters, keys: int = 1) -> str:
         )
     return (
         f"Damage: after white noise of up to {noise:.1f} σ on the embedding, the mark alone is still found in 99 of "
-        "100 cases. Here, σ is the standard deviation of a row’s numbers. For comparison, rounding to 4 bits is noise "
-        "of about 0.1 σ. Setting the smallest half of the numbers to zero is about 0.3 σ, and setting the smallest "
-        "nine tenths to zero is about 0.7 σ. A mark with more positions survives more damage, but each position "
-        "changes one more row."
+        "100 cases. Here, σ is the standard deviation of a row’s numbers. For comparison, rounding to 4 bits amounts "
+        "to noise of about 0.1 σ, setting the smallest half of the numbers to zero to about 0.3 σ, and setting the "
+        "smallest nine tenths to zero to about 0.7 σ. A mark with more positions survives more damage, but each "
+        "additional position changes one more row."
     )
 
 

@@ -61,7 +61,7 @@ class SuspectSource:
         if held:
             received = Path(held).resolve()
             if typed:
-                raise IrwmError("both a path and an upload are given", advice="Clear the field, or remove the upload")
+                raise IrwmError("both a path and an upload were given", advice="Clear the field, or remove the upload")
             home = (self.context.settings.home / RECEIVED).resolve()
             if not received.is_relative_to(home) or not received.exists():
                 raise PathRefusedError("the uploaded files no longer exist", file=received, advice="Upload them again")
@@ -71,10 +71,10 @@ class SuspectSource:
         path = shown_path(self.picker.check(typed))
         if path != looked_at:
             raise IrwmError(
-                "the path of the suspect does not match the model card below it",
+                "the suspect’s path does not match the model card below it",
                 expected=looked_at,
                 found=path,
-                advice="Wait until the card of the suspect appears below the field, then start again",
+                advice="Wait until the suspect’s card appears below the field, then start again",
             )
         return path
 
@@ -163,8 +163,8 @@ def suspect_source(
     with gr.Accordion("Upload it instead", open=False, elem_id=f"upload-{purpose}"):
         most = f" An upload can contain up to {MOST_FILES} files of up to {size_text(UPLOAD_BYTES)} each."
         gr.Markdown(
-            "A file on this computer, or on a drive that this computer can read, needs no upload. Paste its path above."
-            + (most if several else ""),
+            "A file on this computer, or on a drive that this computer can read, does not need to be uploaded. Paste "
+            "its path above." + (most if several else ""),
             elem_classes="caption",
         )
         files = gr.File(label=upload, file_count="multiple" if several else "single", elem_id=f"{purpose}-files")

@@ -115,7 +115,10 @@ def folder_html(found: Candidates) -> str:
         rows.append(("Too deep", f"Folders not searched: {number(len(found.too_deep))}"))
     if found.cut:
         rows.append(
-            ("Incomplete", "The folder has more suspects than one sweep can cover. Sweep its subfolders separately")
+            (
+                "Incomplete",
+                "The folder contains more suspects than one sweep can cover. Sweep its subfolders separately",
+            )
         )
     count = f"{number(len(names))} suspects in this folder" if len(names) != 1 else "One suspect in this folder"
     return str(
@@ -133,7 +136,7 @@ def summary_html(found: schema.Sweep) -> str:
     hits = sum(row["error"] is None and row["verdict"] == "found" for row in rows)
     failed = sum(row["error"] is not None for row in rows)
     said = f"Found in {number(hits)} of {number(len(rows))} suspects"
-    more = f"{number(failed)} could not be examined; the table says why. " if failed else ""
+    more = f"{number(failed)} could not be examined; the reason is in the table. " if failed else ""
     if not found["complete"]:
         more += (
             f"The sweep ended early, after {number(len(rows))} of {number(found['suspects'])} suspects. The results so "
@@ -144,7 +147,7 @@ def summary_html(found: schema.Sweep) -> str:
     if small := why_capped(*(power_text(row["log10_risk"]) for row in rows if row["error"] is None)):
         more += f"{small} "
     if found["refused"]:
-        more += f"Links out of the folder that were not followed: {number(len(found['refused']))}."
+        more += f"Links leading out of the folder that were not followed: {number(len(found['refused']))}."
     return str(
         Markup('<section class="notice"><div><h2>{}</h2><p>{}</p></div></section>').format(
             said, more or "Each suspect has a separate run in the same case."

@@ -46,7 +46,7 @@ def _needed(found: Verification) -> Markup:
     if found.exit_code != 2 or not found.needed:
         return Markup("")
     lines = items(sentence(NEEDED[need]) for need in found.needed)
-    return Markup('<p>To have the rest computed again, provide:</p><ul class="needed">{}</ul>').format(lines)
+    return Markup('<p>To have the rest recomputed, provide:</p><ul class="needed">{}</ul>').format(lines)
 
 
 def _stated(left: Sequence[Stated]) -> Markup:

@@ -110,7 +110,7 @@ def finish(jobs: Any, job_id: str, reporter: Any, state: str, **how: Any) -> int
             jobs.finish(job_id, state, **how)
             return 1 if state == "failed" else 0
         except RecordValueError as error:  # a result that is not plain JSON: retries do not help
-            reporter.log(f"The task ended ({state}), but its result cannot be stored: {error}")
+            reporter.log(f"The task ended ({state}), but its result could not be stored: {error}")
             if "result" not in how:
                 return 1
             state, how = "failed", {"error": error_parts(error)}
@@ -128,19 +128,20 @@ def unexpected(error: Exception) -> dict[str, str]:
         return {
             "type": "MemoryError",
             "problem": "the computer ran out of memory",
-            "advice": "close other programs, then start again",
+            "advice": "close other programs, then try again",
         }
     if type(error).__name__ == "OutOfMemoryError":  # torch's, recognised without importing torch
         return {
             "type": "OutOfMemoryError",
             "problem": "the GPU ran out of memory",
             "advice": "close other programs that use the GPU, or choose the processor (CPU) in the settings; "
-            "then start again",
+            "then try again",
         }
     return {
         "type": type(error).__name__,
         "problem": "an unexpected error ended the task",
-        "advice": "finished files are kept; please report the error: the log on the Jobs page shows where it happened",
+        "advice": "finished files were kept; please report the error "
+        "(the log on the Jobs page shows where it occurred)",
     }
 
 

@@ -58,7 +58,7 @@ def executor_for(work: int, scheduler: str, cancelled: Callable[[], bool]) -> It
             if cancelled():
                 raise CancelledError("stopped on request") from None
             raise IrwmError(
-                "a process that scored recipients ended without a result",
+                "a process that was scoring recipients ended without a result",
                 advice="The usual cause is a lack of memory: close other programs, then start the task again",
             ) from error
         finally:
@@ -98,7 +98,7 @@ def _cluster(address: str) -> Iterator[Executor]:
 
 def _unreachable(address: str, error: Exception) -> SchedulerError:
     return SchedulerError(
-        "the cluster in IRWM_SCHEDULER does not answer, or has no workers",
+        "the cluster in IRWM_SCHEDULER does not respond or has no workers",
         expected="a Dask scheduler with at least one worker, at tls://host:port or tcp://host:port",
         found=f"{address}: {printable(str(error), 200)}",
         advice="Start the scheduler and its workers, correct the address, or unset IRWM_SCHEDULER to use this computer",

@@ -151,7 +151,8 @@ def check_names(vault: Vault, fingerprint: str | None, owner: str | None, people
         raise RecipientListError("there are no recipients", advice="Type or paste one name per line, or a table")
     if people and len(released(vault, fingerprint, owner, people)[0]) == len(people):
         raise RecipientListError(
-            "each of these recipients already has a copy of this model", advice="Add a recipient who has no copy"
+            "each of these recipients already has a copy of this model",
+            advice="Add a recipient who does not have a copy yet",
         )
 
 
@@ -162,7 +163,7 @@ def check_owner(owner: str | None) -> None:
         IrwmError: the owner is missing.
     """
     if not (owner or "").strip():
-        raise IrwmError("no owner was entered", advice="Enter the owner of the model. The key records this name")
+        raise IrwmError("no owner was entered", advice="Enter the name of the model’s owner. It is recorded in the key")
 
 
 def released(
@@ -217,7 +218,7 @@ def investigate(
         SweepFolderError: the suspect's folder cannot be read.
         IrwmError: no key is left, or a value cannot be used.
     """
-    named = _text("title of the case", case, MOST_TITLE)
+    named = _text("case title", case, MOST_TITLE)
     ids, words = chosen_keys(vault, fingerprint, keys, matching)
     asked: dict[str, Any] = {
         "original": shown_path(original),
@@ -276,7 +277,7 @@ def chosen_keys(
     if not vault.find_keys(words, model_fingerprint=fingerprint, limit=1).total:
         if words:
             raise IrwmError(
-                "no key matches these words", found=words, advice="Use fewer words, or no words to select all keys"
+                "no key matches these words", found=words, advice="Use fewer words, or none to select all keys"
             )
         raise IrwmError(
             "the vault contains no key that was made for exactly this original",
@@ -300,7 +301,7 @@ def _identifiers(vault: Vault, fingerprint: str, keys: Sequence[str]) -> tuple[s
         fitting = {id for mark, id in of_fingerprint.items() if long_enough and mark.startswith(key.lower())}
         if len(fitting) != 1:
             raise IrwmError(
-                "several keys have a fingerprint that begins with these characters"
+                "several key fingerprints begin with these characters"
                 if fitting
                 else "this is not a key for this original",
                 expected=f"an identifier, or at least the first {LEAST_OF_FINGERPRINT} characters of a fingerprint",
@@ -317,7 +318,7 @@ def _require_noise(vault: Vault, ids: Sequence[str]) -> None:
         raise NoNoiseError(
             "no key for this original carries noise, so no recipient can be traced",
             found=f"keys without noise: {number(len(records))}",
-            advice="Run an investigation instead. Every preset except “Paper” makes releases that can be traced",
+            advice="Run an investigation instead. Releases made with any preset except “Paper” can be traced",
         )
 
 

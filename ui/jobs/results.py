@@ -113,7 +113,7 @@ def error_of(job: Job) -> dict[str, str | None] | None:
     own = {
         "type": "InsertionError",
         "problem": f"{number(failed)} of {number(recipients)} copies could not be written",
-        "advice": "See the rows for the reasons. Start again with the same list: only missing copies are written",
+        "advice": "See the rows for the reasons. Start again with the same list: only missing copies will be written",
     }
     return parts | own
 

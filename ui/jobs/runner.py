@@ -159,7 +159,7 @@ def stop(job_id: str, jobs: Jobs) -> JobLine:
 
 def _kind(name: str) -> Kind:
     if name not in KINDS:
-        raise IrwmError("there is no such task", expected=", ".join(KINDS), found=name)
+        raise IrwmError("this task does not exist", expected=", ".join(KINDS), found=name)
     return KINDS[name]
 
 
@@ -170,7 +170,7 @@ def _message(jobs: Jobs, request: Mapping[str, object], secrets: Mapping[str, st
         body = json.dumps(values, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError):
         # Without the cause: its text quotes the value.
-        raise RecordValueError("request and secrets must be plain JSON values") from None
+        raise RecordValueError("the request and the secrets must be plain JSON values") from None
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
@@ -272,7 +272,7 @@ def _sudden_end(code: int) -> dict[str, str]:
     advice = "see the log, then start the task again"
     if name == "SIGKILL":
         advice = "the usual cause is a lack of memory: close other programs, then start the task again"
-    advice += "; finished files are kept, and partial output was removed"
+    advice += "; finished files were kept, and partial output was removed"
     return {
         "problem": "the process that was running this job ended without a result",
         "found": how,

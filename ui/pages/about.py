@@ -21,14 +21,14 @@ from ui.licences import Bundled, Library, bundled, libraries, version_lines
 
 INTRO = f"""
 # About {NAME}
-This app puts a mark into the weights of a language model before release, and later finds out whose copy a suspect
-checkpoint is.
+This app marks the weights of a language model before release and later determines whose copy a suspect checkpoint
+is.
 """
 PAPER = "Invariant-based Robust Weights Watermark for LLMs"
 PAPER_ID = "arXiv:2507.08288"
 NOT_PROMISED = (
     "A mark in the weights does not survive training from scratch or distillation: a model that was trained only on "
-    "the answers of another model contains none of the weights of that model."
+    "another model’s answers contains none of that model’s weights."
 )
 
 
@@ -54,12 +54,12 @@ def about_html(context: Context) -> str:
     rows = (
         ("Version", irwm.__version__),
         ("Method", Markup("{}<br>{}").format(PAPER, notices.copyable(PAPER_ID))),
-        ("Computing device", printable(context.device, 80)),
+        ("Compute device", printable(context.device, 80)),
         (
             "Your data",
             Markup("{}<br>{}").format(
-                "Everything stays on this computer: no account, no telemetry, no update checks. The vault, jobs "
-                "and cases are in this folder, which only your account can read:",
+                "Everything stays on this computer: no sign-up, no telemetry, no update checks. The vault, jobs "
+                "and cases are in this folder, which only your system account can read:",
                 notices.copyable(str(context.settings.home)),
             ),
         ),
@@ -68,12 +68,12 @@ def about_html(context: Context) -> str:
     return str(
         Markup(
             '<div class="about">{}'
-            "<h2>Versions</h2><p>For bug reports. The list contains no paths or names.</p>"
+            "<h2>Versions</h2><p>For bug reports. The list contains no paths or personal names.</p>"
             '<p class="copyable"><button type="button" class="use" data-copy="{}" data-shown="version-list">'
             "Copy the list</button></p>"
             '<pre class="log" id="version-list" tabindex="0" aria-label="Versions">{}</pre>'
             "<h2>Licences</h2><h3>Included in the program</h3>{}"
-            "<h3>Libraries that the program uses</h3><p>Installed separately, each under its own licence.</p>{}</div>"
+            "<h3>Libraries used by the program</h3><p>Installed separately, each under its own licence.</p>{}</div>"
         ).format(facts(rows), versions, versions, bundled_html(bundled()), libraries_html(libraries()))
     )
 

@@ -159,7 +159,7 @@ class Endpoints:
         jobs = self.context.jobs_of(request)
         over = jobs.get(_text("id", id))
         if not over.is_over:
-            raise IrwmError("this job is not finished", found=over.state, advice="Ask again when the job is finished")
+            raise IrwmError("this job has not finished", found=over.state, advice="Try again when the job has finished")
         return [_file(name, content) for name, content in files_of(over, jobs).items()]
 
     def _examine(
@@ -272,4 +272,4 @@ def _list(name: str, value: Any) -> Sequence[Any]:
 
 
 def _wrong(name: str, expected: str, value: Any) -> IrwmError:
-    return IrwmError(f"{name} cannot be used", expected=expected, found=printable(repr(value), 80))
+    return IrwmError(f"invalid value for {name}", expected=expected, found=printable(repr(value), 80))

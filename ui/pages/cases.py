@@ -102,8 +102,8 @@ class Layout:
             self.of_note = Places(form=gr.HTML(visible=False, elem_id="note-notice"))
             with gr.Accordion("Custody log", open=False, elem_id="custody"):
                 gr.Markdown(
-                    "Every entry in the vault’s log about this case. Each entry contains the hash of the one before "
-                    "it, so no entry can be changed or removed unnoticed.",
+                    "Every entry about this case in the vault’s log. Each entry contains the hash of the previous "
+                    "one, so no entry can be changed or removed without detection.",
                     elem_classes="caption",
                 )
                 self.custody = gr.HTML(elem_id="custody-log")

@@ -33,11 +33,12 @@ from ui.settings import DEMO
 
 INTRO = """
 # Explore
-See how strong a setting is and what it costs, before any file is written. Every control redraws the figures at once.
+See how strong a mark is with your settings and what it costs, before any file is written. The figures are redrawn at
+once whenever you change a control.
 """
 WANTED = """
-## Which setting meets both requirements?
-Enter the risk that you accept and how reliably the mark must be found. Equations 1 to 3 give the smallest mark.
+## Which settings meet both requirements?
+Enter the risk that you accept and how reliably the mark must be found. Equations 1 to 3 then give the smallest mark.
 """
 MODEL = """
 ## On your model
@@ -164,14 +165,12 @@ class Layout:
         with gr.Row():
             with gr.Column(scale=3, min_width=280):
                 risk = _text(
-                    f"{usual.risk:g}", "Risk accepted", "Chance that any key leads to a false accusation", "risk"
+                    f"{usual.risk:g}", "Accepted risk", "Chance that any key leads to a false accusation", "risk"
                 )
                 success = _text(
-                    f"{usual.success!r}", "Success wanted", "Chance that a mark is found after the attack", "success"
+                    f"{usual.success!r}", "Required success", "Chance that a mark is found after the attack", "success"
                 )
-                gr.Markdown(
-                    "Survival (p), rank threshold (β) and recipients are those set above.", elem_classes="caption"
-                )
+                gr.Markdown("Survival (p), rank threshold (β) and recipients are as set above.", elem_classes="caption")
                 self.take = gr.Button("Use the smallest mark", elem_id="explore-take")
             with gr.Column(scale=7, min_width=480):
                 self.answer = gr.HTML(elem_id="explore-answer")
@@ -197,12 +196,15 @@ class Layout:
 
     def _model_controls(self, usual: ExploreSettings) -> None:
         p = usual.parameters
-        constraints = _number(p.constraints, "Constraints (t)", "Numbers changed in each marked row", "t")
+        constraints = _number(p.constraints, "Constraints (t)", "Number of values changed in each marked row", "t")
         scale = _text(
-            scale_text(p.scale), "Scale (scale_wm)", "Divisor of the changed numbers; “auto” hides them best", "scale"
+            scale_text(p.scale), "Scale (scale_wm)", "Divisor for the changed values; “auto” hides them best", "scale"
         )
         limit = _number(
-            p.condition_limit, "Condition limit (τ)", "A lower limit is more stable, but takes longer to meet", "tau"
+            p.condition_limit,
+            "Condition limit (τ)",
+            "A lower limit makes the solution more stable, but takes longer to meet",
+            "tau",
         )
         coordinates = _number(
             p.noise_coordinates,
@@ -215,7 +217,7 @@ class Layout:
             NOISE_CHOICES,
             value=how,
             label="Noise",
-            info="Overwriting harms the model far more",
+            info="Overwriting harms the model far more than adding",
             elem_id="explore-level",
         )
         spread = _slider(
@@ -223,14 +225,19 @@ class Layout:
             RANGES["spread"][1],
             size,
             "Size of the fingerprint (α)",
-            "For added noise only, in standard deviations of a row",
+            "For added noise only, in units of a row’s root mean square",
             "spread",
         )
         hidden = gr.Checkbox(
             p.hidden, label="In secret coordinates (B_i)", info="Required for noise", elem_id="explore-hidden"
         )
         noise = _slider(
-            0, MOST_NOISE, usual.noise, "Attack (noise, σ)", "White noise, in standard deviations of a row", "noise"
+            0,
+            MOST_NOISE,
+            usual.noise,
+            "Attack (noise, σ)",
+            "White noise, in units of a row’s standard deviation",
+            "noise",
         )
         self.survive = gr.Button("Use the positions that survive the attack", elem_id="explore-survive")
         colluders = _number(usual.colluders, "Colluders (c)", "Number of averaged copies", "colluders")

@@ -45,8 +45,8 @@ __all__ = ["build", "key_label"]
 
 INTRO = """
 # Investigate a suspect
-Looks for your marks in a checkpoint, in every checkpoint of a folder, or in the answers of a served model, and states
-how strong the evidence is.
+Looks for your marks in a checkpoint, in every checkpoint in a folder, or in a served model’s answers, and states how
+strong the evidence is.
 """
 # Defined in studio.js: models' cards fold when the work has begun, and the verdict that was requested here is scrolled
 # into view when it is ready.
@@ -56,7 +56,9 @@ TO_VERDICT = "() => window.irwmToVerdict?.()"
 # The two forms in which a suspect can be available.
 WEIGHTS, ANSWERS = "weights", "answers"
 WAYS = [("The weights are available", WEIGHTS), ("Only an API is available", ANSWERS)]
-SECOND_READING = "Reads the most likely key in a second way, as supporting evidence. The verdict does not depend on it."
+SECOND_READING = (
+    "Reads the most likely key with a second method, as supporting evidence. The verdict does not depend on it."
+)
 STATISTICS = [
     ("joint: all equations together", "joint"),
     ("sum: as in the paper", "sum"),
@@ -128,8 +130,8 @@ class Layout:
                 purpose="suspect",
                 addresses=True,
                 placeholder="Paste a full path or an address, or browse",
-                upload=f"Drop a weights file or the model’s folder here, at most {size_text(UPLOADS_TOTAL_BYTES)}",
-                missing="Enter the path of the suspect, or upload it",
+                upload=f"Drop a weights file or the model’s folder here (at most {size_text(UPLOADS_TOTAL_BYTES)})",
+                missing="Enter the suspect’s path, or upload the suspect",
                 several=True,
             )
         with gr.Column(visible=False) as self.of_answers:
@@ -137,11 +139,11 @@ class Layout:
             self.recorded = suspect_source(
                 context,
                 label="Recorded answers",
-                info=f"The file that one of the commands above wrote, such as {OUT_OF_TEXT} or {OUT}",
+                info=f"The file written by one of the commands above, such as {OUT_OF_TEXT} or {OUT}",
                 purpose="answers",
-                upload=f"One .jsonl or .safetensors file with the recorded answers, at most {size_text(UPLOAD_BYTES)}",
-                missing="Record the answers with one of the commands above. Then enter the path of the file, or "
-                "upload it",
+                upload=f"One .jsonl or .safetensors file with the recorded answers (at most {size_text(UPLOAD_BYTES)})",
+                missing="Record the answers with one of the commands above. Then enter the file’s path, or "
+                "upload the file",
                 several=False,
                 kind="file",
                 suffixes=(".safetensors", ".jsonl"),
@@ -350,10 +352,10 @@ class Investigate:
             raise IrwmError("no original was chosen", advice="Choose the unmarked model first")
         if read is None or shown_path(self.page.original.check(reference or "")) != read[0]:
             raise IrwmError(
-                "the path of the original does not match the model card below it",
+                "the original’s path does not match the model card below it",
                 expected=read[0] if read else None,
                 found=reference,
-                advice="Wait until the card of the original appears below the field, then start again",
+                advice="Wait until the original’s card appears below the field, then start again",
             )
         return read
 

@@ -22,8 +22,8 @@ from ui.jobs import runner
 
 INTRO = """
 # Jobs
-Long tasks run in the background and continue when you close this page. Each device runs one job at a time. The others
-wait in a queue, and the oldest runs first.
+Long tasks run in the background and continue after you close this page. Each device runs one job at a time. The other
+jobs wait in a queue, oldest first.
 """
 PAGE_SIZE = 10
 # Interval after which a page that shows an unfinished job refreshes; the chosen job is refreshed every second.
@@ -133,12 +133,12 @@ class Handlers:
         context = self.context
         vault = context.require(request)
         if chosen is None:
-            raise IrwmError("no job is chosen", advice="choose one from the list first")
+            raise IrwmError("no job was chosen", advice="choose one from the list first")
         job = context.jobs_of(request).get(chosen)
         if job.state not in UNDONE:
             raise IrwmError(
                 "this job has finished or is still running",
-                advice="To repeat it, start it from the page that it belongs to",
+                advice="To repeat it, start it from its own page",
             )
         today = {"device": context.settings.device, "scheduler": context.settings.scheduler}
         started = runner.again(job, vault, context.jobs, today).id
@@ -148,10 +148,10 @@ class Handlers:
         """The chosen job, for the page that shows its kind; the other pages do not change."""
         self.context.require(request)
         if chosen is None:
-            raise IrwmError("no job is chosen", advice="choose one from the list first")
+            raise IrwmError("no job was chosen", advice="choose one from the list first")
         job = self.context.jobs_of(request).get(chosen)
         if job.state != "done" or job.kind not in self.context.cards:
-            raise IrwmError("this job has no result to open", advice="The log of the job shows how it ended")
+            raise IrwmError("this job has no result to open", advice="The job’s log shows how it ended")
         of_kind = self.context.cards[job.kind][1]
         return [chosen if state is of_kind else gr.skip() for state in self.shown_by]
 

@@ -41,8 +41,8 @@ Attack your own model before someone else does, and see which one fails first: t
 """
 REHEARSE, RELEASE = "rehearse", "release"
 TRIAL_MARK = (
-    "A trial mark with a public secret is put into a copy of the model and attacked. The copy is deleted at the end. "
-    "The trial mark is never stored in the vault and protects nothing."
+    "A trial mark with a public secret is added to a copy of the model, which is then attacked. The copy is deleted at "
+    "the end. The trial mark is never stored in the vault and protects nothing."
 )
 STANDARD, PAPER = "standard", "paper"
 TEXTS = (".txt", ".md")
@@ -108,7 +108,11 @@ class Layout:
                     purpose="lab-release",
                 )
                 self.key = gr.Dropdown(
-                    [], label="Key of the release", info="Keys made for this original", elem_id="lab-key", visible=False
+                    [],
+                    label="Key for the release",
+                    info="Keys made for this original",
+                    elem_id="lab-key",
+                    visible=False,
                 )
                 self.key_note = gr.HTML(elem_id="lab-key-note")
 
@@ -122,7 +126,8 @@ class Layout:
             )
             settings = gr.Textbox(
                 label="Settings from Explore as JSON (optional)",
-                info="They replace the settings for one owner, or for many recipients if they name more than one",
+                info="They replace the settings for one owner, or those for many recipients if they specify "
+                "more than one",
                 lines=1,
                 max_lines=6,
                 max_length=MOST_CHARACTERS,
@@ -132,7 +137,7 @@ class Layout:
         self.text = path_picker(
             context,
             label="Text (optional)",
-            info="Half is used to measure and half to train attacks. A bundled text is used if you choose none",
+            info="Half is used for measuring and half for training attacks. A bundled text is used if you choose none",
             purpose="lab-text",
             kind="file",
             suffixes=TEXTS,
@@ -270,11 +275,11 @@ class Lab:
         """The request about a release and its key."""
         with at("release"):
             if not (copy or "").strip():
-                raise IrwmError("no release was chosen", advice="Choose it, or run a rehearsal instead")
+                raise IrwmError("no release was chosen", advice="Choose one, or run a rehearsal instead")
             attacked = self.page.release.check(copy or "")
         with at("key"):
             if not key:
-                raise IrwmError("no key was chosen for the release", advice="Choose it, or run a rehearsal instead")
+                raise IrwmError("no key was chosen for the release", advice="Choose one, or run a rehearsal instead")
         return replace(asked, release=shown_path(attacked), key=key)
 
     def go_on(self, id: str | None, request: gr.Request) -> Any:
@@ -314,7 +319,7 @@ def trial_marks(path: Path, modes: list[str] | None, preset: str, text: str | No
         mode = MANY if given.recipients > 1 else SINGLE
         if mode not in modes:
             raise IrwmError(
-                "the settings belong to a trial mark that is not selected",
+                "the settings are for a trial mark that is not selected",
                 found=f"settings for {counted(given.recipients, 'recipient')}",
                 advice=f"Select “{MODES[mode]}”, or clear the settings",
             )

@@ -55,12 +55,12 @@ ONE, SEVERAL = "One copy", "One copy per recipient"
 # Endings of the suggested names of release folders.
 ENDINGS = {ONE: "-marked", SEVERAL: "-copies"}
 ENDED_EARLY = (
-    "Copies that were finished before the job ended are complete and are kept; the table lists them. Start again with "
-    "the same list: finished copies are skipped, and keys that are already in the vault are reused."
+    "Copies that were finished before the job ended are complete and have been kept; they are listed in the table. "
+    "Start again with the same list: finished copies are skipped, and keys that are already in the vault are reused."
 )
 ALREADY_MARKED = (
     "This model is one of your releases and is already marked for {}. A new mark is read by comparison with this "
-    "release, and each earlier mark by comparison with its own original. All of them stay readable. To mark a copy for "
+    "release, and each earlier mark by comparison with its own original. All marks remain readable. To mark a copy for "
     "someone else, choose the unmarked original."
 )
 # Tells programs that drive the page that the wizard is back at this browser's last step and will not move on its own.
@@ -167,7 +167,7 @@ class Layout:
     def _where(self, context: Context) -> None:
         self.folder = path_picker(
             context,
-            label="Put the release into",
+            label="Put the release in",
             info="An existing folder; the release is written to a new folder inside it",
             purpose="target",
             kind="folder",
@@ -177,7 +177,7 @@ class Layout:
             [("If the model is smaller than 1 GB", SMALL), ("Yes", ALWAYS), ("No", NEVER)],
             value=SMALL,
             label="Measure the cost of the mark",
-            info="Runs both models on a text, and records perplexity and agreement in the receipt",
+            info="Runs both models on a text and records perplexity and agreement in the receipt",
             elem_id="measure-cost",
         )
         self.check = gr.HTML(elem_id="preflight")
@@ -453,7 +453,7 @@ class Protect:
     ) -> Any:
         vault = self.context.require(request)
         if not source:
-            raise IrwmError("no original is chosen", advice="Go back to the first step and choose one")
+            raise IrwmError("no original was chosen", advice="Go back to the first step and choose one")
         path, target = self.page.original.check(source), self._target(parent, name)
         asked = requests.protect(
             vault,
@@ -534,7 +534,7 @@ def room_text(ready: Preflight, copies: int, out: Path) -> str:
     """The disk space that the release needs, and the folders that are left out."""
     needs = f"Needs {size_text(ready.needed)}"
     if copies > 1:
-        each = f"{number(copies)} copies of {size_text(ready.each)}"
+        each = f"{number(copies)} copies of {size_text(ready.each)} each"
         if ready.clones and ready.same:
             each += f" ({size_text(ready.same)} of each copy is shared by all copies and written only once)"
         needs += f" for {each}"

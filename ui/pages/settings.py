@@ -82,18 +82,18 @@ def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTM
     language = gr.Radio(
         [(name, code) for code, name in LANGUAGES.items()],
         label="Language",
-        info="For the pages and new reports. The numbers file of a report is always in English",
+        info="For the pages and new reports. A report’s numbers file is always in English",
         elem_id="set-language",
     )
     idle = gr.Number(
         label="Lock after (minutes)",
-        info=f"The vault locks after this many minutes without use ({LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES})",
+        info=f"The vault locks after this many minutes of inactivity ({LEAST_IDLE_MINUTES} to {MOST_IDLE_MINUTES})",
         elem_id="set-idle",
     )
     idle_notice = gr.HTML(visible=False, elem_id="set-idle-notice")
     device = gr.Radio(
         DEVICES,
-        label="Computing device",
+        label="Compute device",
         info=_by(DEVICE, given) or "“Automatic” uses a GPU if there is one",
         interactive=DEVICE not in given,
         elem_id="set-device",
@@ -116,8 +116,8 @@ def choices(given: frozenset[str]) -> tuple[list[gr.Component], dict[str, gr.HTM
     servers = gr.Textbox(
         label="Servers from which suspects may be read",
         info=_by(SERVERS, given)
-        or "One per line, such as huggingface.co and hf.co, or s3://BUCKET. Subdomains are included. A server learns "
-        "which tensors are read and the address of this computer. Keys, marks and reports are not sent. If this field "
+        or "One per line, such as huggingface.co, hf.co or s3://BUCKET. Subdomains are included. A server learns "
+        "which tensors are read and this computer’s address. Keys, marks and reports are not sent. If this field "
         "is empty, no server is used",
         lines=2,
         max_lines=12,
@@ -235,7 +235,7 @@ def named_roots(typed: str, known: Sequence[str]) -> tuple[str, ...]:
             )
         if not usable:
             raise PreferencesError(
-                "this line does not name a folder",
+                "this line is not the path of a folder",
                 file=line,
                 expected="the full path of an existing folder",
                 advice="correct the line, or remove it",
@@ -258,7 +258,7 @@ def fixed_html(context: Context) -> str:
         return (
             f"Set by {variable}"
             if variable in given
-            else f"Default. To change it, set {variable} before the next start"
+            else f"Default. To change it, set {variable} before you next start the app"
         )
 
     rows = (
@@ -276,7 +276,9 @@ def fixed_html(context: Context) -> str:
 
 
 def _by(variable: str, given: frozenset[str]) -> str:
-    return f"Set by {variable}. To choose here, start the app without this variable" if variable in given else ""
+    return (
+        f"Set by {variable}. To choose a value here, start the app without this variable" if variable in given else ""
+    )
 
 
 def _label(context: Context, chosen: Preferences) -> str:
@@ -285,7 +287,7 @@ def _label(context: Context, chosen: Preferences) -> str:
         return device_label(wanted)
     except IrwmError as error:
         raise PreferencesError(
-            "no GPU can be used on this computer",
-            expected="a CUDA device that PyTorch sees",
-            advice="choose “Automatic”, or repair the driver",
+            "this computer has no usable GPU",
+            expected="a CUDA device that PyTorch can see",
+            advice="choose “Automatic”, or fix the driver",
         ) from error

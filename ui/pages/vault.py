@@ -44,12 +44,12 @@ from ui.services.results import Released, ReleasedMany
 
 INTRO = """
 # Vault
-A key leaves the vault only if you open it for an expert or a court. This page shows the fingerprints of keys.
-Fingerprints may be printed and published.
+A key leaves the vault only if you open it for an expert or a court. This page shows key fingerprints, which may
+be printed and published.
 """
 KEYS = ["Owner", "Recipient", "Model", "Made (UTC)", "Key fingerprint", "Note"]
 RELEASES = ["Marked for", "Folder", "Written (UTC)", "Verified", "Note"]
-RESEALING = "Encrypting the vault again"
+RESEALING = "Re-encrypting the vault"
 CHANGED = (
     "The passphrase and the vault’s encryption key were changed. Earlier backups can still be opened with the old "
     "passphrase: make a new backup, and delete those that someone else could open. Other browsers must unlock the "
@@ -85,7 +85,7 @@ class Layout:
         self.key_note = label_box(context, tables.KEYS, "key")
         self.releases = PagedTable("vault", RELEASES, "release", "Recipient, owner, folder or note", NO_RELEASES)
         self.release_note = label_box(context, tables.RELEASES, "release", release_html)
-        with gr.Accordion("Public commitment and time-stamp of a key", open=False, elem_id="commitments"):
+        with gr.Accordion("A key’s public commitment and time-stamp", open=False, elem_id="commitments"):
             self.chosen = commitment_box(context, self.keys.words)
             with gr.Accordion("Open this key for a verifier", open=False, elem_id="open-key-part"):
                 open_key_box(context, self.chosen)
@@ -161,7 +161,7 @@ class VaultPage:
         vault = self.context.require(request)
         warned = "".join(notices.note_html(warning) for warning in vault.warnings)
         entries = counted(vault.audit_count, "entry", "entries")
-        head = f"Head of the log: {vault.audit_head} ({entries}). Every report can quote this head."
+        head = f"Head of the log: {vault.audit_head} ({entries}). Any report can quote it."
         return warned + notices.note_html(head)
 
     @guarded
@@ -198,7 +198,7 @@ class VaultPage:
             check_new(new, again)
         if tasks := runner.with_vault(self.context.jobs_of(request)):
             raise IrwmError(
-                "unfinished jobs use the vault and could not write to it after the change",
+                "unfinished jobs are using the vault and would not be able to write to it after the change",
                 found="; ".join(job.title if isinstance(job, Job) else job.kind for job in tasks[:3]),
                 advice="wait until they have finished, or stop them; then change the passphrase",
             )
@@ -207,7 +207,7 @@ class VaultPage:
         except (WrongPassphraseError, PassphraseError) as error:
             with at("old"):
                 raise error
-        told = notices.note_html(f"{CHANGED} Records sealed again: {number(done.records)}.", good=True)
+        told = notices.note_html(f"{CHANGED} Records resealed: {number(done.records)}.", good=True)
         if lost := (*done.damaged, *done.entries):
             told += notices.note_html(
                 f"Records and entries that were already damaged: {number(len(lost))}. To see which ones, check the log "

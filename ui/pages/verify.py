@@ -39,10 +39,10 @@ Checks any report made with this app: its signature, its files and, if you provi
 number. The check does not need the vault.
 """
 OUTSIDE = """
-Upload the archive of the report, or all its files together: the JSON, HTML and PDF files and the signature. To compute
-the numbers again, unlock the vault and open the Verify page, or use the installed command `irwm verify`.
+Upload the report’s archive, or all of its files together: the JSON, HTML and PDF files and the signature. To recompute
+the numbers, unlock the vault and open the Verify page, or use the installed command `irwm verify`.
 """
-UPLOAD_LABEL = "One report, at most 64 MiB: its archive (.zip), or all its files (.json, .html, .pdf, .signature.json)"
+UPLOAD_LABEL = "One report (at most 64 MiB): its archive (.zip), or all its files (.json, .html, .pdf, .signature.json)"
 # A report's largest file, its HTML, has about five megabytes.
 LARGEST_BYTES = 64 * 1024 * 1024
 ENDINGS = (".json", ".html", ".pdf", ARCHIVE)
@@ -61,7 +61,7 @@ class Layout:
         self.report = path_picker(
             context,
             label="Report",
-            info="The archive of the report, or any one of its files. The others must be in the same folder",
+            info="The report’s archive, or any one of its files. The other files must be in the same folder",
             purpose="report",
             kind="file",
             suffixes=ENDINGS,
@@ -73,7 +73,7 @@ class Layout:
         with gr.Accordion("Time-stamping authorities that you trust", open=False, elem_id="verify-authorities"):
             self.roots = _roots_field("verify-roots")
             unrooted = gr.HTML(visible=False, elem_id="verify-roots-notice")
-        with gr.Accordion("Compute the numbers again", open=False, elem_id="verify-models"):
+        with gr.Accordion("Recompute the numbers", open=False, elem_id="verify-models"):
             self._models(context)
         told = gr.HTML(visible=False, elem_id="verify-notice")
         notes = {"report": self.report.note} | {name: picker.note for name, picker in self.pickers.items()}
@@ -103,7 +103,8 @@ class Layout:
         keys = path_picker(
             context,
             label="Keys (optional)",
-            info="The key file that the owner opened, or a folder of all keys that were tried. Keys are not stored",
+            info="The key file that the owner opened, or a folder with all the keys that were tried. Keys are not "
+            "stored",
             purpose="verify-key",
             kind="any",
             suffixes=(),
@@ -169,7 +170,7 @@ class Verify:
         vault, page = self.context.require(request), self.page
         with at("report"):
             if files and (typed or "").strip():
-                raise IrwmError("both a path and an upload are given", advice="Clear the field, or remove the upload")
+                raise IrwmError("both a path and an upload were given", advice="Clear the field, or remove the upload")
             if not files and not (typed or "").strip():
                 raise IrwmError("no report was chosen", advice="Choose one of its files, or upload all of them")
             place = None if files else page.report.check(typed or "")
@@ -277,7 +278,7 @@ def look_at(files: Sequence[str] | None, path: Path | None, identity: str, roots
             return checks_of(path, identity, trusted)
         sources = uploaded(files or ())
         if sum(source.stat().st_size for source in sources) > LARGEST_BYTES:
-            raise IrwmError("these files are too large for a report", expected=f"at most {LARGEST_BYTES >> 20} MiB")
+            raise IrwmError("these files are too large to be a report", expected=f"at most {LARGEST_BYTES >> 20} MiB")
         with tempfile.TemporaryDirectory(dir=browser_folder()) as folder:
             for source in sources:
                 shutil.copyfile(source, Path(folder, source.name))
@@ -296,9 +297,9 @@ def expected_identity(typed: str | None) -> str:
     if not re.fullmatch(r"([0-9a-f]{64})?", text):
         raise IrwmError(
             "this is not a public key",
-            expected="64 characters from 0 to 9 and a to f",
+            expected="64 characters (0 to 9 and a to f)",
             found=text,
-            advice="Copy the signer’s first public key, as the signer published it",
+            advice="Copy the signer’s first public key as published by the signer",
         )
     return text
 
@@ -358,8 +359,8 @@ def _roots_field(elem_id: str) -> gr.File:
 def _identity_field(elem_id: str) -> gr.Textbox:
     return gr.Textbox(
         label="Expected identity (optional)",
-        info="The signer’s first public key, as published by the signer (64 characters). Without it, the check shows "
-        "who signed, but not whether this is the signer that you expect",
+        info="The signer’s first public key, as published by the signer (64 characters). If you leave it out, the "
+        "check shows who signed, but not whether that is the signer you expect",
         max_length=64,
         max_lines=1,
         elem_id=elem_id,

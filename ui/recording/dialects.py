@@ -211,7 +211,7 @@ def _prompt_places(value: Any) -> Iterator[Mapping[str, object]]:
     places = choice.get("prompt_logprobs") if isinstance(choice, Mapping) else None
     if not isinstance(places, list):
         raise ServerError(
-            "this server returns no log-probabilities inside a prompt", expected="prompt_logprobs in its answer",
+            "this server returns no log-probabilities for prompt tokens", expected="prompt_logprobs in its response",
             advice="Leave out --inside",
         )  # fmt: skip
     yield from (each for each in places if isinstance(each, Mapping))  # the first token has none
@@ -247,7 +247,9 @@ def _told(pairs: Iterable[tuple[int | None, Any]], least: float) -> Told:
         number = float(value)
         if number > _ABOVE_ZERO:
             raise ServerError(
-                "the server's numbers are not log-probabilities", expected="values of at most 0", found=f"{number:g}"
+                "the server's numbers are not log-probabilities",
+                expected="values no greater than 0",
+                found=f"{number:g}",
             )
         if token >= 0 and number > least:  # false for NaN
             found[token] = number
@@ -274,7 +276,7 @@ def _field(value: Any, name: str) -> Any:
 def _none(value: Any = None) -> ServerError:
     fields = ", ".join(map(str, value)) if isinstance(value, Mapping) else ""
     return ServerError(
-        "the server's answer contains no log-probabilities",
+        "the server's response contains no log-probabilities",
         found=printable(f"the fields {fields}", 200) if fields else None,
-        advice="Check --api and --endpoint; many servers return log-probabilities only if this is switched on",
+        advice="Check --api and --endpoint; many servers return log-probabilities only if this is enabled",
     )

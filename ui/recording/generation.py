@@ -135,8 +135,8 @@ class Generation:
             f"This command asks {host_of(self.url)} for {counted(self.answers, 'answer')} of at most "
             f"{number(self.max_tokens)} tokens, {number(self.answers * self.max_tokens)} tokens in total{there}. "
             f"Number of requests: {number(self.answers)}; at most {self.pace.rate:g} per second. With the "
-            f"log-probability of each token, about {least} to {most} tokens are needed to name a recipient; with text "
-            f"alone, about {fewest} to {many} (extrapolated from measurements on small models). {self.sent}"
+            f"log-probability of each token, about {least} to {most} tokens are needed to identify a recipient; with "
+            f"text alone, about {fewest} to {many} (extrapolated from measurements on small models). {self.sent}"
         )
 
 
@@ -189,7 +189,7 @@ def generation(
     ):
         if not least <= value <= largest:
             raise RecordingError(
-                f"this {what} cannot be used", expected=f"{least:g} to {largest:g}", found=f"{value:g}"
+                f"the {what} is out of range", expected=f"{least:g} to {largest:g}", found=f"{value:g}"
             )
     if count * most > MOST_IN_ALL:
         expected = f"at most {number(MOST_IN_ALL)} tokens in total (answers times tokens per answer)"
@@ -250,14 +250,14 @@ class _Run:
                 journal.note_server(Server(int(order.log_probabilities), int(told), False, order.extensions))
             elif some and server is not None and told != bool(server.told):
                 raise ServerError(
-                    "the server returns log-probabilities with only some of its answers",
+                    "the server returns log-probabilities for only some of its answers",
                     advice="Record each model behind this address separately. Earlier answers are kept",
                 )
             journal.add_exchange(number, exchange)
             empty = 0 if some else empty + 1
             if empty >= MOST_USELESS:
                 raise ServerError(
-                    "the server generates no text", found=f"{empty} empty answers in a row",
+                    "the server generated no text", found=f"{empty} empty answers in a row",
                     advice="Earlier answers are kept; try another --api or --seed",
                 )  # fmt: skip
 
@@ -288,7 +288,7 @@ def _exchange(body: bytes, response: Response) -> Exchange:
     try:
         return Exchange(body.decode(), response.body.decode(), response.time_ms)
     except UnicodeDecodeError as error:
-        raise ServerError("the server's answer is not UTF-8 text", advice="Check --api and --endpoint") from error
+        raise ServerError("the server's response is not UTF-8 text", advice="Check --api and --endpoint") from error
 
 
 def _content(exchange: Exchange) -> tuple[bool, bool]:
@@ -299,6 +299,6 @@ def _content(exchange: Exchange) -> tuple[bool, bool]:
         return generated_in(parse_json(data, here, "answer", strict=False))
     except (CheckpointError, AnswersError) as error:
         raise ServerError(
-            "the server's answer contains no generated text", expected=error.expected,
+            "the server's response contains no generated text", expected=error.expected,
             found=error.found or error.problem, advice="Check --api and --endpoint",
         ) from error  # fmt: skip

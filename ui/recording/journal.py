@@ -356,5 +356,5 @@ def _damaged(path: Path) -> RecordingError:
 def _disk(path: Path, error: OSError) -> RecordingError:
     return RecordingError(
         "the recording cannot be saved", file=path, found=error.strerror or type(error).__name__,
-        advice="Free some space, or allow this account to write to this folder. Then run the same command again",
+        advice="Free up some space, or allow this account to write to this folder. Then run the same command again",
     )  # fmt: skip

@@ -142,11 +142,13 @@ class Plan:
 
     def words(self, kept: int) -> str:
         """The plan as text for the user."""
-        told = [f"{number(count)} if it returns {number(most)} at a time" for most, count in self._if_told.items()]
+        told = [
+            f"{number(count)} if the server returns {number(most)} at a time" for most, count in self._if_told.items()
+        ]
         if self.top is None or self.top >= len(self.wanted):
             every = f"all {number(len(self.wanted))} tokens"
             told.insert(0, f"{number(self.requests(None))} if the server returns {every} at once")
-        fewer = ", or fewer, because each prompt gives several answers" if self.inside else ""
+        fewer = ", or fewer, because each prompt yields several answers" if self.inside else ""
         there = f"; already recorded: {number(kept)}" if kept else ""
         return (
             f"This command asks {host_of(self.url)} for {number(self.answers)} answers{there}. Number of requests: "
@@ -175,10 +177,10 @@ def plan(
     width = original.hidden_size
     wanted = -(-3 * width // 2) if answers is None else answers
     if not width < wanted <= MOST_ANSWERS:
-        useful = f"more than {width}, the original's width, and at most {MOST_ANSWERS}"
+        useful = f"more than {width} (the original's width) and at most {MOST_ANSWERS}"
         raise RecordingError(
-            "this number of answers cannot be used", expected=useful,
-            found=str(wanted), advice="One and a half times the width is a good number",
+            "the number of answers is out of range", expected=useful,
+            found=str(wanted), advice="One and a half times the width is a good choice",
         )  # fmt: skip
     if tokens is not None and not 2 * width <= tokens.size:
         raise RecordingError(
@@ -186,11 +188,13 @@ def plan(
         )
     if top is not None and not 2 <= top <= original.vocab_size:
         raise RecordingError(
-            "this number of log-probabilities cannot be used", expected=f"2 to {original.vocab_size}", found=str(top)
+            "the number of log-probabilities is out of range", expected=f"2 to {original.vocab_size}", found=str(top)
         )
     prompts = checked_prompts(seed, text)
     if inside and api != OPENAI:
-        raise RecordingError("this API returns log-probabilities only after a prompt", advice="Leave out --inside")
+        raise RecordingError(
+            "this API returns log-probabilities only for tokens after the prompt", advice="Leave out --inside"
+        )
     return Plan(
         url=url, model=model, api=api, original=original, answers=wanted, tokens=tokens,
         prompts=prompts, top=top, inside=inside, pace=pace or Pace(),
@@ -218,5 +222,5 @@ def checked_prompts(seed: int, text: str) -> Prompts:
         RecordingError: the seed cannot be used.
     """
     if not 0 <= seed < 2**63:
-        raise RecordingError("this seed cannot be used", expected="0 to 2^63 - 1", found=str(seed))
+        raise RecordingError("the seed is out of range", expected="0 to 2^63 - 1", found=str(seed))
     return Prompts(seed, text)

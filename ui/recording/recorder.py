@@ -233,7 +233,7 @@ class _Run:
         if self._useless >= MOST_USELESS:
             problem = "returns the same answer to different prompts" if same else "no longer returns all tokens"
             raise ServerError(
-                f"the server {problem}", found=f"{self._useless} such answers in a row",
+                f"the server {problem}", found=f"{self._useless} answers in a row",
                 advice="Earlier answers are kept; contact the server's operator",
             )  # fmt: skip
 
@@ -322,7 +322,7 @@ def publish(out: Path, write: Callable[[Path], None]) -> None:
     except OSError as error:
         raise RecordingError(
             "the recording cannot be written", file=out, found=error.strerror or type(error).__name__,
-            advice="Free some space, then run the same command again. No request is repeated",
+            advice="Free up some space, then run the same command again. No requests will be repeated",
         ) from error  # fmt: skip
     finally:
         partial.unlink(missing_ok=True)

@@ -91,7 +91,7 @@ def checked_url(url: str) -> str:
         fits = False
     if not fits or not url.isascii() or any(c.isspace() or ord(c) < 33 for c in url):
         raise RecordingError(
-            "this is not the address of a server",
+            "this is not a server address",
             expected="an address such as https://api.example.org/v1",
             found=_bare(url),
         )
@@ -190,7 +190,7 @@ class Sender:
             why, told = outcome
             wait = min(self._pace.first_pause * 2**attempt, self._pace.longest_pause) if told is None else told
         raise ServerError(
-            "the server did not answer", found=f"{why}, {self._pace.tries} times",
+            "the server did not respond", found=f"{why}, {self._pace.tries} times",
             advice="Earlier answers are kept. Run the same command again later",
         )  # fmt: skip
 
@@ -201,13 +201,13 @@ class Sender:
             with self._client.stream("POST", self._url, content=body) as response:
                 content = self._content(response, until)
         except httpx.TimeoutException:
-            return f"no answer within {self._pace.timeout:g} s", None
+            return f"no response within {self._pace.timeout:g} s", None
         except httpx.TransportError as error:  # refused, reset, closed in the middle, no name, no certificate
             return f"the connection failed ({self._safe(str(error) or type(error).__name__)})", None
         if content is None:
-            return f"no answer within {self._pace.timeout:g} s", None
+            return f"no response within {self._pace.timeout:g} s", None
         if response.status_code in AGAIN:
-            return f"the server answered with status {response.status_code}", _retry_after(
+            return f"the server responded with status {response.status_code}", _retry_after(
                 response.headers.get("Retry-After")
             )
         if response.status_code != 200:
@@ -215,19 +215,19 @@ class Sender:
         try:
             json.loads(content)
         except (ValueError, RecursionError):
-            return "the answer was cut off, or is not JSON", None
+            return "the response was cut off or is not JSON", None
         return Response(content, time.time_ns() // 1_000_000)
 
     def _content(self, response: httpx.Response, until: float) -> bytes | None:
         """The bytes of an answer; None if they arrive for longer than a request may take."""
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise ServerError("the server compresses its answers, although it was asked not to")
+            raise ServerError("the server compresses its responses although it was asked not to")
         found = bytearray()
         for piece in response.iter_raw():  # unbuffered: with larger pieces, a byte a second would never fill one
             found += piece
             if len(found) > self._most:
                 raise ServerError(
-                    "the server's answer is too large", expected=f"at most {self._most} bytes",
+                    "the server's response is too large", expected=f"at most {self._most} bytes",
                     advice="Use --top to ask for fewer log-probabilities at a time",
                 )  # fmt: skip
             if self._clock() > until:
@@ -240,7 +240,10 @@ class Sender:
         advice = {401: f"Set {TOKEN} to the API token", 403: "Ask the server's operator for access",
                   404: "Check --endpoint, --model and --api"}.get(status)  # fmt: skip
         if 300 <= status < 400:
-            advice = "The server redirects to another address, which was not allowed. Use that address as --endpoint"
+            advice = (
+                "The server redirected the request to another address, which is not allowed. "
+                "Use that address as --endpoint"
+            )
         return RefusedError(
             status, f"the server refused the request with status {status}", found=said or None, advice=advice
         )

@@ -28,7 +28,7 @@ def of_text(text: str, original: Checkpoint) -> NDArray[np.int64]:
                              found=None if wrong is None else wrong[:100])  # fmt: skip
     tokens = np.array([int(word) for word in words], dtype=np.int64)
     if np.unique(tokens).size != tokens.size:
-        raise RecordingError("a token appears twice in the list", expected="each token once")
+        raise RecordingError("the list contains a duplicate token", expected="each token only once")
     if tokens.max() >= original.vocab_size:
         raise RecordingError("a token is not in the original's vocabulary", expected=f"0 to {original.vocab_size - 1}",
                              found=str(tokens.max()))  # fmt: skip

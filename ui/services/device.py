@@ -24,7 +24,7 @@ def device_of(wanted: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     if wanted == "cuda" and not torch.cuda.is_available():
         raise IrwmError(
-            "this computer has no GPU that can be used",
+            "this computer has no usable GPU",
             advice="Choose another device in the settings, or set IRWM_DEVICE to auto or cpu",
         )
     return wanted

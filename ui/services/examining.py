@@ -369,7 +369,7 @@ class Examiner:
         way = self._request.way
         supporting: tuple[irwm.Finding, ...] = ()
         if way != WAY:
-            work.progress(0, 0, "Reading the most likely key in the second way")
+            work.progress(0, 0, "Reading the most likely key with the second method")
             supporting = tuple(detect_marks(examination, [keys.keys[best]], **way, keys_tried=tried))
         if first is not None:
             first(Examined(keys, tracing, traced, findings, best, supporting, (), None))

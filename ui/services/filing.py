@@ -168,7 +168,7 @@ def known_since(vault: Vault, case_id: str, stated: str) -> Callable[[Mapping[st
 def case_lines(request: Filed, examiner: str) -> dict[str, str]:
     """A report's statements about its case, by label."""
     lines = {
-        "Case": request.case_title or "Not filed under a title",
+        "Case": request.case_title or "No case title given",
         "Examiner": examiner,
         "Suspect known since": request.seen_utc[:10],
         "Note": request.note,

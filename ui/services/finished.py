@@ -55,7 +55,7 @@ def finished(
         check = verify_manifest(folder, cancelled=cancelled)
         if not check.ok:
             differing = [*check.changed, *check.missing, *check.extra]
-            raise _occupied(folder, f"files that differ from the manifest: {len(differing)}, such as {differing[0]}")
+            raise _occupied(folder, f"files that differ from the manifest: {len(differing)} (first: {differing[0]})")
         _require_original(selection.files, patched, folder, set(manifest.files), cancelled)
         copy = irwm.open_checkpoint(folder)
         examination = irwm.Examination(copy, model, device)
@@ -69,7 +69,7 @@ def finished(
     except IrwmError as error:
         raise _occupied(folder, error.problem) from error
     if wrong := [finding.verdict for finding in found if finding.verdict != "found"]:
-        raise _occupied(folder, f"a model with the verdict “{wrong[0]}” for the key")
+        raise _occupied(folder, f"a model whose verdict for the key is “{wrong[0]}”")
     size = sum((folder / name).stat().st_size for name in (*manifest.files, MANIFEST_NAME))
     head, theirs = model.output_head if key.head is not None else None, copy.output_head
     head_rows = _changed_rows(head, theirs) if head is not None and theirs is not None else np.empty(0, np.int64)
@@ -90,7 +90,7 @@ def _occupied(folder: Path, found: str) -> OutputExistsError:
         file=folder,
         expected="no folder, or this recipient's finished copy",
         found=found,
-        advice="Move or delete the folder, then start again with the same list: only missing copies are written",
+        advice="Move or delete the folder, then start again with the same list: only missing copies will be written",
     )
 
 
@@ -131,7 +131,7 @@ def _require_original(
     """
     names = {file.name for file in files}
     if listed != names:
-        raise _occupied(folder, f"extra or missing files, such as {min(listed ^ names)}")
+        raise _occupied(folder, f"extra or missing files (first: {min(listed ^ names)})")
     for file in files:
         if not _same_outside(file, folder / file.name, patched.get(file.path, ()), cancelled):
             raise _occupied(folder, f"{file.name}, which differs from the original's file outside the mark")

@@ -339,7 +339,7 @@ def _require_room(folder: Path, models: Sequence[Path], *, trial_copy: bool) -> 
             file=folder,
             expected=f"{needed / 1e9:.2f} GB",
             found=f"{free / 1e9:.2f} GB free",
-            advice="Free some space, or set IRWM_HOME to a folder on a larger disk",
+            advice="Free up some space, or set IRWM_HOME to a folder on a larger disk",
         )
 
 
@@ -359,7 +359,7 @@ def _require_room_for_outputs(folder: Path, model: irwm.Checkpoint, tokens: int)
             "there is not enough disk space for the model's outputs on the text",
             file=place,
             expected=f"{needed / 1e9:.2f} GB",
-            found=f"{max(0, free) / 1e9:.2f} GB free besides the space for an attacked copy",
+            found=f"{max(0, free) / 1e9:.2f} GB free, excluding the space for an attacked copy",
             advice="Measure fewer tokens, or set TMPDIR to a folder on a larger disk",
         )
 

@@ -114,9 +114,9 @@ def room_for(model: Checkpoint, out: Path, copies: int, also: Sequence[str] = ()
         return preflight(model, out, copies, also)
     if (out / MANIFEST_NAME).exists() or not out.is_dir():
         raise OutputExistsError(
-            "This is a release or a file, not a folder for the copies of many recipients",
+            "This is a release or a file, not a folder of copies for many recipients",
             file=out,
-            advice="Choose a new name, or the folder with earlier copies",
+            advice="Choose a new name, or the folder with the earlier copies",
         )
     return preflight(model, out / folder_name(os.urandom(8).hex()), copies, also)
 
@@ -358,7 +358,7 @@ class _Batch:
     def _skip(self, recipient: Recipient, release: ReleaseRecord) -> None:
         if not self.request.many:
             self.copies.work.log(
-                f"{Path(release.path).name} is already finished and filed; its receipt is returned again"
+                f"{Path(release.path).name} is already finished and filed; returning its receipt again"
             )
             self.receipts.example = release.receipt
             self.only = {**release.receipt, "key_id": release.key_id, "utility": None}
@@ -397,7 +397,7 @@ class _Batch:
         folder = self.place.folder(key)
         release = self.place.finished(key)
         if release is not None:
-            copies.work.log(f"{folder.name} was finished by an earlier run; its receipt is filed now")
+            copies.work.log(f"{folder.name} was finished by an earlier run; filing its receipt now")
         else:
             release = copies.write(key, folder, mine or copies.work.progress, shared)
         receipt = copies.file(record, key, release, self.before)

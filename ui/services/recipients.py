@@ -82,8 +82,8 @@ class RecipientList:
         if self.faults:
             more = len(self.faults) - 1
             raise RecipientListError(
-                "the list of recipients has faulty lines",
-                found=self.faults[0].text + (f"; more faulty lines: {more}" if more else ""),
+                "the list of recipients contains invalid lines",
+                found=self.faults[0].text + (f"; other invalid lines: {more}" if more else ""),
                 advice="Correct the list, then continue",
             )
         if not self.recipients:
@@ -93,7 +93,7 @@ class RecipientList:
                 "there are too many recipients for one list",
                 expected=f"at most {MOST_RECIPIENTS}",
                 found=str(len(self.recipients)),
-                advice="Split the list; later parts continue the same release",
+                advice="Split the list; the later parts continue the same release",
             )
         return self.recipients
 
@@ -104,10 +104,10 @@ def decoded(content: bytes, file: str | Path) -> str:
     Raises:
         RecipientListError: too large, or not UTF-8.
     """
-    advice = "Save the list as “CSV UTF-8” in the spreadsheet program, then choose the file again"
+    advice = "Save the list as “CSV UTF-8” in your spreadsheet program, then choose the file again"
     if len(content) > MAX_LIST_BYTES:
         raise RecipientListError(
-            "this file is too large for a list of recipients",
+            "this file is too large to be a list of recipients",
             file=file,
             expected=f"at most {MAX_LIST_BYTES // 1024**2} MiB",
             found=f"{len(content) // 1024**2} MiB",
@@ -120,7 +120,7 @@ def decoded(content: bytes, file: str | Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        found = f"byte {content[error.start]:#04x} in line {line}"
+        found = f"byte {content[error.start]:#04x} on line {line}"
         raise RecipientListError(
             "the list is not UTF-8 text", file=file, expected="UTF-8", found=found, advice=advice
         ) from error
@@ -136,7 +136,7 @@ def read_list(text: str) -> RecipientList:
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_LIST_BYTES:
-        raise RecipientListError("this text is too large for a list of recipients")
+        raise RecipientListError("this text is too long to be a list of recipients")
     rows, table = _rows(text)
     return _checked(rows, table)
 
@@ -222,7 +222,7 @@ def _table(text: str, separator: str, names: list[str]) -> tuple[list[_Row], str
         while len(cells) > len(names) and not cells[-1].strip():
             cells.pop()
         wrong = (
-            "is in a line with more cells than the header; put names with commas in quotation marks"
+            "is on a line with more cells than the header; put names that contain commas in quotation marks"
             if len(cells) > len(names)
             else ""
         )
@@ -265,7 +265,7 @@ def _parsed(text: str, separator: str, strict: bool = False) -> Iterator[tuple[i
 
 def _no_headers(separator: str, file: str | Path | None = None) -> RecipientListError:
     return RecipientListError(
-        "this table has no header for the column of names",
+        "this table has no header for its name column",
         file=file,
         expected="a first line with “recipient” or “name” above the names, and “note” above the notes, if any",
         found=f"columns separated by a {separator}, without a header line",
@@ -280,7 +280,7 @@ def _checked(rows: Iterable[_Row], table: str) -> RecipientList:
         identity = same_name(name)
         wrong = row.wrong or _wrong(name, note)
         if not wrong and identity in seen:
-            wrong = f"is the same recipient as in line {seen[identity]}"
+            wrong = f"is the same recipient as on line {seen[identity]}"
         if wrong:
             faults.append(Fault(row.line, name, wrong))
             continue

@@ -141,7 +141,7 @@ def alone(home: Path, work: Work) -> Iterator[None]:
     descriptor = open_to_append(home / LOCK_NAME)
     try:
         while not lock_descriptor(descriptor, blocking=False):
-            work.progress(0, 0, "Waiting for another run that is writing copies")
+            work.progress(0, 0, "Waiting for another run to finish writing copies")
             time.sleep(SECONDS_BETWEEN_LOOKS)
         yield
     finally:

@@ -54,7 +54,7 @@ class StampFiles:
             part = _part(file)
             if part in parts and part != ROOTS:
                 raise StampFilesError(
-                    f"two files with {part} were provided", advice="Provide the parts of one time-stamp"
+                    f"two {part} files were provided", advice="Provide the files of a single time-stamp"
                 )
             parts[part] = parts.get(part, b"") + _content(file) + (b"\n" if part == ROOTS else b"")
         return cls(*(parts.get(part) for part in ENDINGS))
@@ -168,11 +168,12 @@ def _certificates(file: Path) -> bytes:
         return root_certificates(_content(file))
     except IrwmError as error:
         raise StampFilesError(
-            "this file of root certificates cannot be used, so no time-stamp was filed",
+            "this root-certificate file cannot be used, so no time-stamp was filed",
             file=file.name,
             expected="one or more PEM certificates, or one DER certificate",
             found=error.found or error.problem,
-            advice="Provide the root certificate that the authority publishes, or provide the responses without it",
+            advice="Provide the root certificate that the authority publishes, or provide the responses without "
+            "this file",
         ) from error
 
 

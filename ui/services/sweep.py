@@ -125,9 +125,11 @@ def _suspects(folder: str) -> Candidates:
     found = find_checkpoints(path_from(folder))
     if not found.paths:
         raise SweepFolderError(
-            "there is no checkpoint in this folder",
+            "this folder contains no checkpoints",
             file=folder,
-            found=f"links out of the folder that were not followed: {len(found.refused)}" if found.refused else None,
+            found=f"links leading out of the folder that were not followed: {len(found.refused)}"
+            if found.refused
+            else None,
             advice="Choose a folder that contains model folders or weights files",
         )
     return found

@@ -52,7 +52,7 @@ def _no_window(state: State, structure: Structure) -> str | None:
 
 def _plain_rotation(state: State, structure: Structure) -> str | None:
     if structure.rotary_dim != structure.head_dim:
-        return "the model rotates only a part of each head, but a Llama model rotates the whole head"
+        return "the model rotates only part of each head, but a Llama model rotates the whole head"
     rope = state.config.get("rope_parameters") or state.config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if structure.anatomy.own_rotary_kinds and kind != "default":
@@ -88,9 +88,7 @@ def as_llama(state: State) -> State:
 
 
 def _no_biases(_state: State, structure: Structure) -> str | None:
-    return (
-        "the model's matrices have biases, but those of a Mixtral model have none" if any(_biases(structure)) else None
-    )
+    return "the model's matrices have biases, but those of a Mixtral model do not" if any(_biases(structure)) else None
 
 
 @transform(rms_norms, no_head_norms, no_post_norms, _plain_rotation, _no_window, _causal, _no_biases)

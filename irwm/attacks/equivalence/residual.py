@@ -232,7 +232,7 @@ def _with_gains(state: State, gain: Callable[[int], torch.Tensor]) -> State:
         if norm.bias is not None and not old.all():
             raise NotApplicableError(
                 "a gain of zero cannot be replaced, because the norm's bias is added after it",
-                tensor=norm.gain, expected="gains other than zero", found=f"gains of zero: {int((old == 0).sum())}",
+                tensor=norm.gain, expected="non-zero gains", found=f"gains of zero: {int((old == 0).sum())}",
                 advice="Choose another transform",
             )  # fmt: skip
         for reader in norm.readers:

@@ -231,7 +231,7 @@ class _Surveyor:
         expected = stated if stated is not None else len(numbers)
         if not numbers or numbers != set(range(expected)):
             raise CorruptCheckpointError(
-                "the layers in the files are not those in the config",
+                "the layers in the files do not match those in the config",
                 expected=f"layers 0 to {expected - 1}",
                 found=f"{len(numbers)} layers",
                 advice="Check that no shard is missing",
@@ -266,7 +266,7 @@ class _Surveyor:
         has_head = behind is None or bool(self._ending(f"{behind}.weight"))
         if has_head and not layout.tied:
             raise CorruptCheckpointError(
-                "the config states a separate output head, but the files contain none",
+                "the config specifies a separate output head, but the files contain none",
                 tensor=name,
                 expected=str(shape),
                 found="no such tensor",

@@ -51,7 +51,9 @@ def trim_tokens(
     needed = frozenset(i for i in needed if 0 <= i < size)
     if keep is not None:
         if any(not 0 <= i < size for i in keep):
-            raise ParameterError("a token to keep is not in the vocabulary", expected=f"token IDs from 0 to {size - 1}")
+            raise ParameterError(
+                "a token to be kept is not in the vocabulary", expected=f"token IDs from 0 to {size - 1}"
+            )
         kept = needed | set(keep)
     else:
         if not 0 <= fraction < 1:
@@ -76,7 +78,7 @@ def pad_tokens(
     size = structure_of(state).vocab_size
     if count < 0 or rows not in ("random", "zero"):
         raise ParameterError(
-            "unknown padding", expected="a count of at least 0, and random or zero rows", found=f"{count} {rows}"
+            "unknown padding", expected="a count of 0 or more, and random or zero rows", found=f"{count} {rows}"
         )
     source = generator(seed)
     new = torch.cat([torch.arange(size), torch.full((count,), -1)])
@@ -104,7 +106,7 @@ def _with_rows(state: State, rows: torch.Tensor, tokenizer: Tokenizer, source: t
 
 def _check_tokenizer(state: State, tokenizer: Tokenizer) -> None:
     if tokenizer not in ("keep", "drop"):
-        raise ParameterError("unknown treatment of the tokenizer", expected="keep or drop", found=str(tokenizer))
+        raise ParameterError("unknown option for the tokenizer", expected="keep or drop", found=str(tokenizer))
     binary = [name for name in BINARY_FILES if name in state.files]
     if tokenizer == "keep" and binary and "tokenizer.json" not in state.files:
         raise NotApplicableError(

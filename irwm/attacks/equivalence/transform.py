@@ -81,7 +81,7 @@ def free_gains(_state: State, structure: Structure) -> str | None:
     """The norms' gains are in front of the stream's readers, and not on the stream itself."""
     if not structure.post_norm_stream:
         return None
-    return "the model's norms, with their gains, are on the residual stream itself"
+    return "the model's norms, with their gains, are applied to the residual stream itself"
 
 
 def layer_norm(_state: State, structure: Structure) -> str | None:
@@ -91,14 +91,14 @@ def layer_norm(_state: State, structure: Structure) -> str | None:
 
 def positions(_state: State, structure: Structure) -> str | None:
     """A row of another table is added to each token's row."""
-    return None if len(structure.tables) > 1 else "no table of positions is added to the model's embedding"
+    return None if len(structure.tables) > 1 else "no position table is added to the model's embedding"
 
 
 def no_post_norms(_state: State, structure: Structure) -> str | None:
     """The outputs that layers add to the stream do not go through a norm with a gain."""
     if not structure.post_norms:
         return None
-    return "norms with gains are between the outputs of the layers and the residual stream, and cannot be folded"
+    return "norms with gains lie between the layers' outputs and the residual stream, and cannot be folded"
 
 
 def no_head_norms(_state: State, structure: Structure) -> str | None:

@@ -54,4 +54,4 @@ def bitsandbytes_obstacle() -> str | None:
     """Why `to_bitsandbytes` cannot run here, in a sentence; None if it can."""
     if importlib.util.find_spec(PACKAGE) is not None and importlib.util.find_spec("accelerate") is not None:
         return None
-    return f"This attack needs the packages {PACKAGE} and accelerate, but they are not both installed."
+    return f"This attack needs the packages {PACKAGE} and accelerate, but at least one of them is not installed."

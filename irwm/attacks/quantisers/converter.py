@@ -129,7 +129,7 @@ def places(model: Checkpoint) -> list[Place]:
         if name is None or not isinstance(tensor, TensorEntry):
             shown = printable(source, 80)
             unnamed, quantised = (
-                f"The tensor {shown} has no name in a GGUF file",
+                f"The tensor {shown} has no GGUF name",
                 f"The tensor {shown} is already quantised",
             )
             raise UnsupportedCheckpointError(unnamed if name is None else quantised, file=model.path, tensor=source)

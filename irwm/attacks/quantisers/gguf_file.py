@@ -47,7 +47,7 @@ def to_gguf(model_dir: str | Path, out_dir: str | Path, kind: str = "Q4_K_M") ->
         CheckpointError: `model_dir` is not a readable checkpoint.
     """
     if kind not in FILE_TYPES:
-        raise ParameterError("unknown type of GGUF file", expected=" or ".join(FILE_TYPES), found=repr(kind))
+        raise ParameterError("unknown GGUF file type", expected=" or ".join(FILE_TYPES), found=repr(kind))
     model = open_safetensors(model_dir)
     planned = places(model)
     chosen = mixture.formats(planned, kind)

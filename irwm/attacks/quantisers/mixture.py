@@ -76,7 +76,8 @@ def _format(place: Place, kind: str, last: bool, finer: bool) -> str:
         chosen = _INSTEAD.get(chosen, chosen)
     if columns % _BLOCK[chosen]:
         raise UnsupportedCheckpointError(
-            f"{kind} needs rows with a multiple of {_BLOCK[chosen]} numbers, but this model has {columns} in a row",
+            f"{kind} needs rows whose length is a multiple of {_BLOCK[chosen]}, "
+            f"but this model has rows of length {columns}",
             tensor=place.source,
         )
     return chosen
@@ -110,7 +111,7 @@ def rounded(value: torch.Tensor, chosen: str) -> np.ndarray:
     import gguf
 
     if not bool(torch.isfinite(value).all()):
-        raise UnsupportedCheckpointError("a weight is infinite or NaN, and a quantised block cannot store it")
+        raise UnsupportedCheckpointError("a weight is infinite or NaN, which a quantised block cannot store")
     numbers = np.ascontiguousarray(value.numpy(), dtype=np.float32)
     if chosen not in _GGML_TYPES:
         return gguf.quants.quantize(numbers, gguf.GGMLQuantizationType[chosen])

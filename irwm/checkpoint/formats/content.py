@@ -63,7 +63,9 @@ def another_format(path: Path, start: bytes, wanted: str) -> CheckpointError:
     foreign = recognise_magic(start)
     kind = UnsupportedCheckpointError if foreign is not None and foreign.is_model else NotACheckpointError
     return kind(
-        f"The file is not {wanted} but {foreign.name}" if foreign is not None else f"The file is not {wanted}",
+        f"The file is not a {wanted} file but {foreign.name}"
+        if foreign is not None
+        else f"The file is not a {wanted} file",
         file=path,
         expected=f"a {wanted} file",
         found=f"first bytes {start[:8].hex(' ')}",
@@ -90,7 +92,7 @@ def require_unicode(path: Path, name: str) -> None:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise broken(path, name, "The tensor's name is not Unicode text") from error
+        raise broken(path, name, "The tensor's name is not valid Unicode text") from error
 
 
 def is_count(value: Any) -> TypeGuard[int]:

@@ -75,7 +75,7 @@ def read_gguf(path: Path, budget: ReadBudget | None = None) -> Content:
     beyond = seen.size - max((entry.stop for entry in entries), default=seen.size)
     if beyond < alignment:  # the last tensor may be padded like the others
         return Content(tensors, metadata)
-    note = f"Bytes after the last tensor of {printable(path.name, 80)} that were not read: {beyond}."
+    note = f"Bytes left unread after the last tensor of {printable(path.name, 80)}: {beyond}."
     return Content(tensors, metadata, (note,))
 
 
@@ -84,7 +84,9 @@ def _require_plausible(path: Path, start: bytes, size: int) -> None:
     if not start.startswith(b"GGUF"):
         raise another_format(path, start, "GGUF")
     if size < _HEAD.size:
-        raise broken(path, None, "The file is too short to be GGUF", f"at least {_HEAD.size} bytes", f"{size} bytes")
+        raise broken(
+            path, None, "The file is too short to be a GGUF file", f"at least {_HEAD.size} bytes", f"{size} bytes"
+        )
     _, version, tensors, settings = _HEAD.unpack_from(start)
     if version not in (2, 3):
         # A version is a small number. If its low bytes are zero, it was written in the other byte order.
@@ -108,7 +110,7 @@ def _entry(path: Path, item: Any, seen: FileState) -> TensorEntry:
     """One tensor's entry from the child's answer, checked alone; consistency between entries is checked afterwards."""
     name, number, shape, start = item if isinstance(item, list) and len(item) == 4 else (None, None, None, None)
     if not isinstance(name, str) or not is_count(number) or not is_count(start) or not isinstance(shape, list):
-        raise CorruptCheckpointError("The reader for the GGUF file returned no usable result about a tensor", file=path)
+        raise CorruptCheckpointError("The reader for the GGUF file returned no usable result for a tensor", file=path)
     corrupt = partial(broken, path, name)
     require_unicode(path, name)
     try:

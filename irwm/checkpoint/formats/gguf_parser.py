@@ -64,7 +64,7 @@ def parse(path: str) -> dict[str, object]:
         for _ in range(setting_count):
             name = header.name("setting")
             if name in kinds:
-                raise _corrupt("The header contains a setting twice", expected="every setting only once", found=name)
+                raise _corrupt("The header contains a duplicate setting", expected="each setting only once", found=name)
             kinds[name] = header.number("I")
             value = header.value(name, kinds[name])
             if value is not None:
@@ -151,7 +151,7 @@ class _Header:
         if kind == _TEXT:
             self.require_room(f"entries in {name}", count, 8)
             if count > _MAX_TOKENS:
-                raise _corrupt("A list is implausibly long", f"at most {_MAX_TOKENS} texts", f"{count} in {name}")
+                raise _corrupt("A list is implausibly long", f"at most {_MAX_TOKENS} strings", f"{count} in {name}")
             texts = (self.text() for _ in range(count))
             if count <= most:
                 return [text.decode("utf-8", "replace") for text in texts]
@@ -160,7 +160,7 @@ class _Header:
             return None
         if kind not in _NUMBERS:
             problem = "A setting is a list of lists" if kind == _LIST else "A list has a type that GGUF does not define"
-            raise _corrupt(problem, "a list of numbers or texts", name)
+            raise _corrupt(problem, "a list of numbers or strings", name)
         code = struct.Struct("<" + _NUMBERS[kind])
         self.require_room(f"entries in {name}", count, code.size)
         content = self.take(count * code.size)

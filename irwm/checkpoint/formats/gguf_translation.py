@@ -35,17 +35,17 @@ _COMPANIONS = {
         "an adapter",
         "Merge the adapter into its base model with llama.cpp's export-lora, and open the result",
     ),
-    "mmproj": ("the vision or audio part of a multimodal model", "Choose the file of the language model"),
-    "imatrix": ("an importance matrix for quantisation", "Choose the file of the model"),
+    "mmproj": ("the vision or audio part of a multimodal model", "Choose the language model's file"),
+    "imatrix": ("an importance matrix for quantisation", "Choose the model's file"),
 }
 # The ids of special tokens, which transformers keeps in the config and GGUF with the vocabulary.
 _SPECIAL = ("bos", "eos", "padding", "unknown", "separator", "mask", "cls")
 _SPELT = {"padding": "pad", "unknown": "unk", "separator": "sep"}
-_PAIRS = "the pairing of the rows of q and k for the rotary embedding"
-_ORDER = "the changed order of q, k and v"
+_PAIRS = "the pairing of q and k rows for the rotary embedding"
+_ORDER = "the reordering of q, k and v"
 # Rows of q, k and v together; the largest real models have about 50 000.
 _MAX_ROWS = 1 << 22
-_TURNED = "the transposition of the common matrix of q, k and v"
+_TURNED = "the transposition of the fused q, k and v matrix"
 
 
 def translated(tensors: Mapping[str, Tensor], metadata: Metadata) -> tuple[dict[str, Tensor], ConfigJson, list[str]]:
@@ -140,7 +140,7 @@ class _Translation:
 
     def notes(self) -> list[str]:
         undone = "; ".join(self.undone)
-        tail = f" Changes made for GGUF that were undone: {undone}." if undone else ""
+        tail = f" The following changes made for GGUF were undone: {undone}." if undone else ""
         architecture = printable(self.settings.architecture, 40)
         return [f"The file is in GGUF format with the architecture {architecture}.{tail}"]
 
@@ -204,7 +204,7 @@ class _Translation:
                 self._put_heads(target, entry)
             elif role.offset and kind == "weight":
                 self._put(target, less(role.offset, entry, target))
-                self.undone[f"the addition of {role.offset:g} to the gains of the norms"] = None
+                self.undone[f"the addition of {role.offset:g} to the norm gains"] = None
             else:
                 self._put(target, entry)
 
@@ -217,7 +217,7 @@ class _Translation:
                 target.replace("{head}", str(head)),
                 replace(entry, shape=entry.shape[1:], start=start, stop=start + row),
             )
-        self.undone["the stacking of the norms of the heads"] = None
+        self.undone["the stacking of the per-head norms"] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,9 +456,7 @@ def _fused(
     if "qkv" not in entries and "v" not in entries:
         raise _misfit(one, "q, k and v", "only q and k")
     if any(count % groups for count in rows.heads.values()):
-        raise _misfit(
-            one, f"numbers of heads that are multiples of {groups}", f"{rows.heads['q']} and {rows.heads['k']}"
-        )
+        raise _misfit(one, f"head counts that are multiples of {groups}", f"{rows.heads['q']} and {rows.heads['k']}")
     blocks = [(rows.start(part) + rows.order(part, paired=paired)).view(groups, -1) for part in spec.fused]
     order = torch.cat(blocks, dim=1).reshape(-1)
     turned = spec.transposed and matrix
@@ -493,7 +491,7 @@ def _cut(entry: TensorEntry, first: int, count: int) -> TensorEntry:
 
 def _misfit(entry: TensorEntry, expected: str, found: str) -> CorruptCheckpointError:
     return CorruptCheckpointError(
-        "Layer 0's q and k do not match the numbers of heads in the file's settings",
+        "Layer 0's q and k do not match the head counts in the file's settings",
         file=entry.file,
         tensor=entry.name,
         expected=expected,

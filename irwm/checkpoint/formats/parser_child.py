@@ -186,9 +186,12 @@ def _excess(status: int | None, late: bool, overflowed: bool, limits: ParserLimi
     if status is None or status > 0:
         return f"caused its reader to fail with exit status {status}"
     if -status == getattr(signal, "SIGXCPU", None):
-        return f"took more than {limits.cpu_seconds} seconds of processor time to read"
+        return f"took more than {limits.cpu_seconds} seconds of CPU time to read"
     if -status == getattr(signal, "SIGKILL", None):
-        return "caused its reader to exceed its limits or to be ended by the system, usually because memory ran out"
+        return (
+            "caused its reader to exceed its limits or to be killed by the system, usually because the computer ran "
+            "out of memory"
+        )
     try:
         return f"crashed its reader ({signal.Signals(-status).name})"
     except ValueError:
@@ -210,7 +213,7 @@ def checked_answer(content: bytes, path: Path, what: str, words: str) -> dict[st
         raise CorruptCheckpointError(
             f"The reader for the {what} returned nothing", file=path, found=words[-300:] or None
         )
-    value = parse_json(content, path, f"result of the {what}'s reader", strict=False)
+    value = parse_json(content, path, f"output of the {what}'s reader", strict=False)
     if not isinstance(value, dict):
         raise CorruptCheckpointError(f"The reader for the {what} returned no usable result", file=path)
     error = value.get("error")

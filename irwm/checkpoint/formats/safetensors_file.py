@@ -88,7 +88,7 @@ def _header_length(path: Path, size: int, start: bytes) -> int:
         raise another_format(path, start, "safetensors")
     if size <= _LENGTH_BYTES:
         raise NotACheckpointError(
-            "The file is too short to be safetensors",
+            "The file is too short to be a safetensors file",
             file=path,
             expected=f"at least {_LENGTH_BYTES + 2} bytes",
             found=f"{size} bytes",
@@ -101,7 +101,7 @@ def _header_length(path: Path, size: int, start: bytes) -> int:
         )
     if length > size - _LENGTH_BYTES:
         problem = "The header extends beyond the end of the file"
-        raise broken(path, None, problem, f"at most {size - _LENGTH_BYTES} bytes of header", f"{length} bytes")
+        raise broken(path, None, problem, f"a header of at most {size - _LENGTH_BYTES} bytes", f"{length} bytes")
     problem = "The header does not begin with a JSON object"
     raise broken(path, None, problem, "{", f"bytes {start[_LENGTH_BYTES : _LENGTH_BYTES + 4].hex(' ') or 'none'}")
 
@@ -196,5 +196,7 @@ def _require_full_cover(path: Path, entries: list[TensorEntry], data_start: int,
     if reached > size:
         raise broken(path, None, "The file is truncated", f"{reached} bytes", f"{size} bytes")
     if reached < size:
-        problem = "Bytes after the last tensor belong to no tensor; an archive or other data may be hidden there"
+        problem = (
+            "The bytes after the last tensor do not belong to any tensor; an archive or other data may be hidden there"
+        )
         raise broken(path, None, problem, f"{reached} bytes", f"{size} bytes")

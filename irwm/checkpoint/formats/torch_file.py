@@ -76,7 +76,7 @@ def read_torch(path: Path, budget: ReadBudget | None = None) -> Content:
 
 def _notes(under: str | None, ignored: int) -> Iterator[str]:
     if under is not None:
-        yield f'The weights are under "{printable(under, 40)}" in the PyTorch file.'
+        yield f'The weights are stored under "{printable(under, 40)}" in the PyTorch file.'
     if ignored:
         yield "The PyTorch file also contains other data, such as a trainer's state. This data was not read."
 
@@ -88,12 +88,12 @@ def _no_archive(path: Path, start: bytes) -> CheckpointError:
     foreign = recognise_magic(start)
     is_model, name, advice = False, "an unknown format", DOWNLOAD_AGAIN
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= MAX_HEADER_BYTES:
-        is_model, name = True, "a safetensors file with the wrong suffix"
+        is_model, name = True, "a safetensors file with the wrong extension"
         advice = "Rename the file so that its name ends in .safetensors"
     elif foreign is not None:
         is_model, name, advice = foreign.is_model, foreign.name, foreign.advice
     return (UnsupportedCheckpointError if is_model else NotACheckpointError)(
-        f"The file was not written by torch.save but is {name}",
+        f"The file was not written by torch.save; it is {name}",
         file=path,
         expected="a ZIP archive written by torch.save in PyTorch 1.6 or later",
         found=f"first bytes {start[:8].hex(' ')}",

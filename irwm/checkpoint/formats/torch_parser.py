@@ -111,7 +111,7 @@ def read_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> Archive:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
             raise UnsupportedCheckpointError(
                 "The archive's entries are compressed or encrypted, but torch.save writes neither",
-                expected="stored entries",
+                expected="uncompressed, unencrypted entries",
                 found=f"{printable(name, 80)}, {entry.file_size} bytes packed into {entry.compress_size}",
                 advice="If you trust the source of the file, load it with torch and save it again with torch.save",
             )
@@ -154,20 +154,20 @@ def named_entries(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
         pieces = name.split("/")
         if entry.orig_filename != name or "\\" in name or not name.isprintable() or {"", ".", ".."} & set(pieces):
             raise CorruptCheckpointError(
-                "The archive contains an entry whose name is invalid or leads out of the archive",
+                "The archive contains an entry whose name is invalid or points outside the archive",
                 found=entry.orig_filename,
                 advice="Do not unpack this file: it was made to overwrite other files",
             )
         if pieces[0] != top or len(pieces) == 1:
             raise NotACheckpointError(
-                "The file is a ZIP archive that PyTorch did not write",
+                "The file is a ZIP archive that was not written by PyTorch",
                 expected="one folder with data.pkl and the weights",
                 found=name,
                 advice="Unpack the archive, and choose the folder with the model's files",
             )
         if name.lower() in folded:
             raise CorruptCheckpointError(
-                "The archive contains a name twice", found=name, expected="every name only once"
+                "The archive contains a duplicate name", found=name, expected="each name only once"
             )
         folded.add(name.lower())
         inside["/".join(pieces[1:])] = entry
@@ -185,8 +185,8 @@ def require_pytorch(inside: Mapping[str, zipfile.ZipInfo]) -> None:
         )
     if "data.pkl" not in inside:
         raise NotACheckpointError(
-            "The file is a ZIP archive that PyTorch did not write",
-            expected="an entry data.pkl",
+            "The file is a ZIP archive that was not written by PyTorch",
+            expected="an entry named data.pkl",
             found=", ".join(printable(name, 40) for name in list(inside)[:8]) or "an empty archive",
             advice="Unpack the archive, and choose the folder with the model's files",
         )
@@ -219,7 +219,7 @@ def place_of(entry: zipfile.ZipInfo, file: IO[bytes], data_stop: int) -> tuple[i
     stop = start + entry.file_size
     if not header.startswith(b"PK\x03\x04") or file.read(name_length) != name or stop > data_stop:
         raise CorruptCheckpointError(
-            "The archive's list of entries does not match its content",
+            "The archive's list of entries does not match its contents",
             expected=f"{printable(entry.filename, 80)} at byte {entry.header_offset}, {entry.file_size} bytes long",
             found="something else at this position" if stop <= data_stop else f"only {data_stop} bytes of content",
             advice=DOWNLOAD_AGAIN,
@@ -286,9 +286,10 @@ def named_tensors(loaded: Any) -> tuple[dict[str, torch.Tensor], str | None, int
             return tensors, under, others
     raise UnsupportedCheckpointError(
         "The file contains no tensors where a model's weights are expected",
-        expected="tensors under their names, or one level down under " + ", ".join(_UNDER),
+        expected="named tensors at the top level, or one level down under one of " + ", ".join(_UNDER),
         found=", ".join(printable(str(name), 40) for name in list(loaded)[:8]) or "an empty mapping",
-        advice="If the file contains a trainer's state, choose the model's weights, or save them with torch.save",
+        advice="If the file contains a trainer's state, choose the file with the model's weights, "
+        "or save them with torch.save",
     )
 
 

@@ -214,15 +214,18 @@ class _Found:
         self.refused: dict[str, CheckpointError] = {}
 
     def notes(self, settings: Settings) -> Iterator[str]:
-        yield from (f"{_weights(n)} stored as {kind} and decoded when read." for kind, n in sorted(self.known.items()))
+        yield from (
+            f"{_weights(n)} stored in quantised form ({kind}) and decoded when read."
+            for kind, n in sorted(self.known.items())
+        )
         for kind, n in sorted(self.unread.items()):
             done = "read as plain numbers" if kind == bitsandbytes.NO_CODES else "not read"
             yield f"{_weights(n)} stored as {kind}. Such weights are {done}."
         for weight, piece in self.unusual[:1]:
-            more = f"; number of other such weights: {len(self.unusual) - 1}" if len(self.unusual) > 1 else ""
+            more = f"; other such weights: {len(self.unusual) - 1}" if len(self.unusual) > 1 else ""
             yield (
-                f"The quantised weight {printable(weight, 80)} has a piece with an unknown meaning, "
-                f"{printable(piece, 80)}{more}. Such weights are not read; an embedding is read without the piece."
+                f"The quantised weight {printable(weight, 80)} has a piece of unknown meaning, "
+                f"{printable(piece, 80)}{more}. Such weights are not read; an embedding is read without that piece."
             )
         for weight, error in list(self.refused.items())[:1]:
             count = len(self.refused)
@@ -238,7 +241,8 @@ class _Found:
         if settings.sections and not (self.known or self.unread or self.unusual or self.refused):
             method = printable(settings.method, 40) or "an unnamed method"
             yield (
-                f"The config says that weights are quantised by {method}, but no weight is in a known quantised format."
+                f"The config says that weights are quantised with {method}, but no weight is in a known quantised "
+                "format."
             )
 
 

@@ -40,12 +40,12 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     settings = settings.within(name)
     version = settings.text("version")
     if version.startswith("gemv"):
-        return f"AWQ in the {version.replace('_', '-').upper()} packing"
+        return f"AWQ with {version.replace('_', '-').upper()} packing"
     codes, zeros = words(parts["qweight"], "codes"), words(parts["qzeros"], "zeros")
     scales = require(parts["scales"], "scales", FLOATS, matrix=True)
     (inputs, across), (groups, out) = codes.shape, scales.shape
     if codes.shape[0] == scales.shape[0] and out != PER_WORD * across:
-        return "AWQ in the GEMV packing"  # it always has outputs first
+        return "AWQ with GEMV packing"  # it always has outputs first
     require(scales, "scales", shape=(groups, PER_WORD * across))
     require(zeros, "zeros", shape=(groups, across))
     settings.bits()

@@ -39,7 +39,7 @@ MAX_STATE_BYTES = 4096
 BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 STATE = "bitsandbytes__"
 # The note on a tensor that does not hold 4-bit codes although the text stored with it says so.
-NO_CODES = "plain numbers next to a description that calls them 4-bit codes"
+NO_CODES = "plain numbers with a description that calls them 4-bit codes"
 # QLoRA's appendix E: quantiles of the normal distribution with a 0, scaled to [-1, 1].
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
@@ -76,7 +76,7 @@ def _decoded_rows(order: TensorEntry | None, values: Mapping[str, torch.Tensor])
     """(n, in) float32."""
     if order is not None and int(values["order"]) != 0:
         raise UnsupportedCheckpointError(
-            "The 8-bit weight is stored in an order for a certain type of GPU, not row by row",
+            "The 8-bit weight is stored in an order specific to one type of GPU, not row by row",
             file=order.file,
             tensor=order.name,
             expected="0",
@@ -168,7 +168,9 @@ def _state(entry: TensorEntry, kind: str) -> _State:
     require(entry, "state bytes", ("U8",))
     if entry.nbytes > MAX_STATE_BYTES or kind not in _TABLES:
         problem = "The state of a quantised weight is not in bitsandbytes' format"
-        raise contradiction(entry, problem, f"nf4 or fp4 in at most {MAX_STATE_BYTES} bytes", f"{entry.nbytes} bytes")
+        raise contradiction(
+            entry, problem, f"an nf4 or fp4 state of at most {MAX_STATE_BYTES} bytes", f"{entry.nbytes} bytes"
+        )
     found = parse_json(read_tensor(entry).numpy().tobytes(), entry.file, "state of a quantised weight", strict=False)
     if not isinstance(found, dict):
         raise contradiction(entry, "The state of a quantised weight is not a JSON object", "an object", shown(found))

@@ -45,7 +45,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     out, inputs = _shape(parts["weight_shape"], codes)
     fitting = [bits for bits in range(1, MOST_BITS + 1) if math.ceil(inputs * bits / 32) == codes.shape[1]]
     if not fitting:
-        return "compressed-tensors in an early packing"  # it left gaps so that no code spans two words
+        return "compressed-tensors in an early packing format"  # it left gaps so that no code spans two words
     bits = fitting[0]
     scales = grid(require(parts["weight_scale"], "scales", FLOATS), (out, inputs))
     if scales.shape != (1, 1):
@@ -66,7 +66,9 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
         stored["groups"] = require(order, "group numbers", ("I32", "I64"), (inputs,))
     elif inputs % scales.shape[1]:
         problem = "The groups of a quantised weight do not match its codes"
-        raise contradiction(scales, problem, f"a number that divides {inputs}", f"{scales.shape[1]} groups")
+        raise contradiction(
+            scales, problem, f"a number of groups that evenly divides {inputs}", f"{scales.shape[1]} groups"
+        )
     decode = partial(_decoded, order, bits, inputs)
     kind, parameters = f"compressed-tensors, {bits} bits", parameters_of(bits=bits)
     return PackedTensor(name, kind, (out, inputs), stored, frozenset(by_rows), decode, parameters)

@@ -50,7 +50,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     if not {"qweight", "qzeros", "scales"} <= parts.keys():
         return None
     if any(parts[part].dtype not in WORDS for part in ("qweight", "qzeros")):
-        return f"codes in {parts['qweight'].dtype} with zeros in {parts['qzeros'].dtype}"
+        return f"{parts['qweight'].dtype} codes with {parts['qzeros'].dtype} zeros"
     codes, zeros = words(parts["qweight"], "codes"), words(parts["qzeros"], "zeros")
     scales = require(parts["scales"], "scales", FLOATS, matrix=True)
     groups, out = scales.shape

@@ -86,9 +86,7 @@ def grid(entry: TensorEntry, shape: tuple[int, ...]) -> TensorEntry:
     if len(entry.shape) == 2 and all(1 <= cells <= size for cells, size in zip(entry.shape, shape, strict=True)):
         return entry
     problem = "The scales of a quantised weight do not match its codes"
-    raise contradiction(
-        entry, problem, f"one scale for all of {shape}, for each row or for each block", str(entry.shape)
-    )
+    raise contradiction(entry, problem, f"one scale for all of {shape}, one per row or one per block", str(entry.shape))
 
 
 def exponentiated(exponents: torch.Tensor) -> torch.Tensor:
@@ -104,7 +102,7 @@ def _block(entry: TensorEntry, size: int, cells: int, stated: int) -> int:
     if size % cells == 0:
         return size // cells
     problem = "The scales of a quantised weight do not match its codes"
-    raise contradiction(entry, problem, f"a number of blocks that divides {size} rows or columns", str(cells))
+    raise contradiction(entry, problem, f"a number of blocks that evenly divides {size} rows or columns", str(cells))
 
 
 def _plain(values: Mapping[str, torch.Tensor]) -> torch.Tensor:

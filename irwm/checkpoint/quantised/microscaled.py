@@ -38,7 +38,7 @@ def weight(name: str, parts: Parts, settings: Settings) -> Answer:
     if packed is None or packed.dtype != "U8" or "weight_scale" not in parts:
         return None
     if parts["weight_scale"].dtype not in ("F8_E4M3", *EXPONENTS):
-        return f"codes in bytes with scales in {parts['weight_scale'].dtype}"
+        return f"byte codes with {parts['weight_scale'].dtype} scales"
     require(packed, "codes", matrix=True)
     overall = next((part for part in _OVERALL if part in parts), None)
     stored = {"codes": packed, "scales": parts["weight_scale"]}
@@ -71,7 +71,9 @@ def _weight(name: str, stored: dict[str, TensorEntry], bits: int, *, divide: boo
     mx = scales.dtype in EXPONENTS
     if inputs % (MX_RUN if mx else NV_RUN):
         problem = "The codes of a quantised weight cannot be divided into runs"
-        raise contradiction(codes, problem, f"a multiple of {MX_RUN if mx else NV_RUN} columns", f"{inputs} columns")
+        raise contradiction(
+            codes, problem, f"a column count that is a multiple of {MX_RUN if mx else NV_RUN}", f"{inputs} columns"
+        )
     require(scales, "scales", shape=(out, inputs // (MX_RUN if mx else NV_RUN)))
     stored = {**stored, "scales": replace(scales, dtype="U8") if mx else scales}
     kind = f"{'MX' if mx else 'NV'}FP{bits}"

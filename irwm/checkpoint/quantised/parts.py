@@ -53,7 +53,7 @@ def require(
     if dtypes is not None and entry.dtype not in dtypes:
         raise contradiction(entry, f"{subject} have an invalid number format", ", ".join(dtypes), entry.dtype)
     if matrix and (len(entry.shape) != 2 or min(entry.shape) < 1):
-        raise contradiction(entry, f"{subject} are not a matrix", "two dimensions", str(entry.shape))
+        raise contradiction(entry, f"{subject} do not form a matrix", "two dimensions", str(entry.shape))
     if shape is not None and entry.shape != shape:
         raise contradiction(entry, f"{subject} do not match its other pieces", str(shape), str(entry.shape))
     return entry

@@ -88,7 +88,7 @@ class Settings:
 
     def _unusable(self, key: str, expected: str, value: object) -> CorruptCheckpointError:
         return CorruptCheckpointError(
-            f"The value of {key} in the config of the quantised weights cannot be used",
+            f"The value of {key} in the quantisation config cannot be used",
             file=self.file,
             expected=expected,
             found=shown(value),

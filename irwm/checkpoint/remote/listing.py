@@ -135,7 +135,7 @@ def _of_hub(address: Address) -> Listing:
     about = next(json_pages(hub_api("models", address.path, "revision", revision), address.text))
     commit = about.get("sha") if isinstance(about, dict) else None
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-        raise RemoteError("The hub does not state the commit", file=address.text, found=printable(str(commit), 80))
+        raise RemoteError("The hub did not report the commit", file=address.text, found=printable(str(commit), 80))
     tree = json_pages(hub_api("models", address.path, "tree", commit) + "?recursive=true", address.text)
     listed = list(islice((each for page in tree for each in _page(address, page)), MOST_FILES + 1))
     if len(listed) > MOST_FILES:  # those that are left out may be weights

@@ -143,10 +143,10 @@ class Mirror:
                 ) from error
             except OSError as error:
                 raise RemoteError(
-                    "The local copy of a file from a server cannot be written",
+                    "The local copy of a remote file cannot be written",
                     file=self.folder,
                     found=error.strerror,
-                    advice="Free some space on this disk, or set XDG_CACHE_HOME to a folder on another disk",
+                    advice="Free up some space on this disk, or set XDG_CACHE_HOME to a folder on another disk",
                 ) from error
 
     def _fetch_all(self, file: RemoteFile, missing: Sequence[Range]) -> None:
@@ -172,7 +172,7 @@ class Mirror:
                 file=file.name,
                 expected=f"at most {min(MOST_OF_ONE - used, max(0, free))} more bytes",
                 found=f"{wanted} bytes",
-                advice="Free some space on this disk, or download the files and use their path",
+                advice="Free up some space on this disk, or download the files and use their path",
             )
 
     def _file(self, name: str) -> RemoteFile:
@@ -324,9 +324,9 @@ def _shared(folder: Path, inode: int, made_ns: int) -> Mirror:
 
 def removed(folder: Path) -> RemoteError:
     return RemoteError(
-        "The local copy of the files from a server was removed",
+        "The local copy of the remote files was removed",
         file=folder,
-        advice="Enter the address again to read the files again",
+        advice="Enter the address again to reread the files",
     )
 
 
@@ -338,7 +338,7 @@ def made(listing: Listing, root: Path | None = None) -> Mirror:
     """
     root = root or mirrors()
     if root is None:
-        raise RemoteError("There is no cache folder for files from servers", advice="Set XDG_CACHE_HOME")
+        raise RemoteError("There is no cache folder for remote files", advice="Set XDG_CACHE_HOME")
     folder = root / hashlib.sha256(listing.to_json().encode("utf-8")).hexdigest()[:32]
     try:
         if not (folder / LISTING).exists():
@@ -349,7 +349,7 @@ def made(listing: Listing, root: Path | None = None) -> Mirror:
             os.utime(folder / LISTING)
     except OSError as error:
         raise RemoteError(
-            "The local folder for files from a server is not writable", file=folder, found=error.strerror
+            "The local folder for remote files is not writable", file=folder, found=error.strerror
         ) from error
     return opened(folder)
 

@@ -10,7 +10,7 @@ from irwm.checkpoint.remote.mirror import made, mirror_of
 from irwm.errors import path_from
 
 UNVERSIONED = (
-    "The server provides no versions of its files, so a change to a file while it was being read cannot be detected."
+    "The server provides no version information for its files, so a change to a file during reading cannot be detected."
 )
 
 
@@ -40,5 +40,5 @@ def source_notes(path: Path) -> tuple[str, ...]:
         return ()
     listing = mirrored[0].listing
     commit = f", commit {listing.commit}" if listing.commit else ""
-    said = f"The files are on a server: {listing.address}{commit}. Only the tensors that are needed are read."
+    said = f"The files are on a server: {listing.address}{commit}. Only the required tensors are read."
     return (said,) if listing.versioned else (said, UNVERSIONED)

@@ -44,12 +44,12 @@ MOST_SKIPPED = 64 << 20
 _DIGITS = 19
 _REFUSALS = {
     401: ("The server requires a login", "Log in with `hf auth login`, or use a signed address"),
-    403: ("The server denied access", "Ask the owner of the files for access; a signed address may have expired"),
+    403: ("The server denied access", "Ask the files' owner for access. If the address is signed, it may have expired"),
     404: ("There is no such file on the server", "Check the address"),
     410: ("The file was removed from the server", "Look for another copy"),
     416: ("The file on the server is shorter than before", "Enter the address again to read the new version"),
-    429: ("The server limits the rate of requests", "Try again later"),
-    451: ("The server is not allowed to provide the file for legal reasons", "Look for another copy"),
+    429: ("The server is limiting the rate of requests", "Try again later"),
+    451: ("The file is unavailable for legal reasons", "Look for another copy"),
 }
 
 
@@ -84,7 +84,7 @@ def json_pages(url: str, what: str) -> Iterator[Any]:
     while page is not None:
         pages += 1
         if pages > MOST_PAGES or elapsed() - began > MOST_LISTING_SECONDS:
-            raise RemoteError("The server's list of files does not end", file=what, found=f"{pages - 1} pages")
+            raise RemoteError("The server's list of files seems to have no end", file=what, found=f"{pages - 1} pages")
         content, page = _page(page, what)
         yield parsed(content, what)
 
@@ -110,10 +110,10 @@ def parsed(content: bytes, what: str) -> Any:
         RemoteError: it is not JSON, or would take far more memory than its bytes.
     """
     try:
-        require_bounded(content, Path(what), "answer from the server")
+        require_bounded(content, Path(what), "response from the server")
         return json.loads(content)
     except (ValueError, RecursionError, CheckpointError) as error:
-        raise RemoteError("The server's answer is not JSON", file=what, found=printable(str(error), 80)) from error
+        raise RemoteError("The server's response is not JSON", file=what, found=printable(str(error), 80)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +215,12 @@ def _redirected(url: str, place: str, what: str, count: int) -> str:
     except ValueError as error:
         raise _unusable(place, what) from error
     if count > _MOST_REDIRECTS:
-        raise RemoteError("The server redirects too often", file=what, expected=f"at most {_MOST_REDIRECTS} times")
+        raise RemoteError(
+            "The server redirected too many times", file=what, expected=f"at most {_MOST_REDIRECTS} redirects"
+        )
     if scheme not in ("http", "https") or (scheme == "http" and urlsplit(url).scheme == "https"):
         host = printable(urlsplit(found).netloc, 80)
-        raise RemoteError("The server redirects to an unencrypted address", file=what, found=host)
+        raise RemoteError("The server redirected to an unencrypted address", file=what, found=host)
     return found
 
 
@@ -237,10 +239,10 @@ def _asked_wait(answer: httpx2.Response, what: str) -> float:
     seconds = float(asked) if asked.isdecimal() else 0.0
     if seconds > _LONGEST_WAIT:
         raise RemoteError(
-            "The server limits the rate of requests",
+            "The server is limiting the rate of requests",
             file=what,
             found=f"a wait of {seconds:.0f} seconds is required",
-            advice="Try again after this time; the data read so far is kept",
+            advice="Try again after this wait; the data read so far is kept",
         )
     return seconds
 
@@ -275,7 +277,7 @@ def described(name: str, url: str, *, wanted: bool = True) -> RemoteFile | None:
         return None
     if size is None:
         raise RemoteError(
-            "The server does not state the size of the file", file=name, advice="Download the file and use its path"
+            "The server did not report the file's size", file=name, advice="Download the file and use its path"
         )
     return RemoteFile(name, size, url, etag)
 
@@ -304,7 +306,7 @@ def _all_of(answer: httpx2.Response, most: int, what: str) -> bytes:
     for piece in _steady(answer, what):
         content += piece
         if len(content) > most:
-            raise RemoteError("The server's answer is implausibly large", file=what, expected=f"at most {most} bytes")
+            raise RemoteError("The server's response is implausibly large", file=what, expected=f"at most {most} bytes")
     return bytes(content)
 
 
@@ -322,7 +324,7 @@ def pieces(file: RemoteFile, start: int, stop: int, *, hub: bool) -> Iterator[by
                 for piece in _of_range(found.answer, file, done, stop):
                     done += len(piece)
                     yield piece
-            error: Exception = EOFError(f"the answer ended {stop - done} bytes too early")
+            error: Exception = EOFError(f"the response ended {stop - done} bytes early")
         except httpx2.TransportError as broken:
             error = broken
         if done < stop:
@@ -338,7 +340,7 @@ def _of_range(answer: httpx2.Response, file: RemoteFile, start: int, stop: int) 
     total = _total(answer)
     if answer.headers.get("Content-Encoding", "identity") != "identity":
         raise RemoteError(
-            "The server sends the file in compressed form", file=file.name, advice="Download the file and use its path"
+            "The server sent the file in compressed form", file=file.name, advice="Download the file and use its path"
         )
     if total is not None and total != file.size:
         raise _changed(file, f"{total} bytes instead of {file.size}")
@@ -380,7 +382,7 @@ def _steady(answer: httpx2.Response, what: str) -> Iterator[bytes]:
         if elapsed() - since > _WITHIN_SECONDS:
             if count < _LEAST_BYTES:
                 raise RemoteError(
-                    "The server sends data too slowly",
+                    "The server is sending data too slowly",
                     file=what,
                     expected=f"{_LEAST_BYTES} bytes in {_WITHIN_SECONDS} s",
                     found=f"{count} bytes",

@@ -68,7 +68,7 @@ def position_ranks(
     l = s.observed.size
     fig = figure(
         "Each marked position compared with its own null distribution",
-        f"A dot below its tick counts. Grey: the same row in {number(s.permutations)} random orders.",
+        f"A dot counts if it is below its tick. Grey: the same row in {number(s.permutations)} random orders.",
         dark=dark,
     )
     fig.update_xaxes(title_text=f"Marked position, in the key’s own order (1 to l = {l})", showgrid=False)
@@ -93,7 +93,7 @@ def position_ranks(
             marker={"color": colour, "line": {"width": 0}},
             hovertext=[texts[i] for i in np.flatnonzero(seen)] if lower == 0 else None,
             hoverinfo="text" if lower == 0 else "skip",
-            name="chance: bands of 50, 90 and 98 %",
+            name="chance: 50, 90 and 98 % bands",
             showlegend=lower == 1,
         )
     ticked = seen & np.isfinite(s.thresholds)
@@ -144,7 +144,7 @@ def sorted_ranks(
     threshold, rho = parameters.rank_threshold, parameters.required_positions
     title = (
         f"{s.count} of {n} positions rank below {threshold:g}; "
-        f"the rule requires {rho}, chance gives {threshold * n:.0f}"
+        f"the rule requires {rho}, and chance gives {threshold * n:.0f}"
     )
     if not n:
         title = f"None of the {l} positions could be ranked"
@@ -172,11 +172,11 @@ def sorted_ranks(
         fig.add_scatter(x=x, y=high.tolist(), mode="lines", line={"width": 0}, showlegend=False, hoverinfo="skip")
         fig.add_scatter(
             x=x, y=low.tolist(), mode="lines", line={"width": 0}, fill="tonexty", fillcolor=c.bands[1],
-            hoverinfo="skip", name="95 % range by chance (pointwise)",
+            hoverinfo="skip", name="95 % range expected by chance (pointwise)",
         )  # fmt: skip
         fig.add_scatter(
             x=x, y=np.maximum(mean, floor).tolist(), mode="lines", line={"color": c.null, "width": 2},
-            hoverinfo="skip", name="chance, on average",
+            hoverinfo="skip", name="average expected by chance",
         )  # fmt: skip
         texts = [
             f"<b>{ordinal(k + 1)} smallest: {position_name(p, marked_rows, tokens)}</b>"
@@ -202,7 +202,7 @@ def sorted_ranks(
             **_dots(c, l, gone=True),
         )
     fig.add_hline(y=threshold, line=dashed(c))
-    add_line(fig, c, rho, f"ρ = {rho} must count", of=l)
+    add_line(fig, c, rho, f"at least ρ = {rho} positions must count", of=l)
     return fig
 
 
@@ -233,7 +233,7 @@ def odds(
     )
     make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.12, figure=fig)
     for share, dash in zip(PLAUSIBLE_SHARES, ("dot", "dash", "solid"), strict=True):
-        name = f"if {percent(share)} survive (p = {share:g})"
+        name = f"if {percent(share)} of positions survive (p = {share:g})"
         chances = [success_probability(l, r, share) for r in grid]
         fig.add_scatter(
             x=grid, y=chances, mode="lines", line={"color": c.ink, "width": 2, "dash": dash}, name=name,
@@ -264,7 +264,7 @@ def odds(
         title_text="False accusation<br>(eq. 2, 3; log scale)", range=[bottom, 0.6], row=2, col=1,
         **power_ticks(bottom, 0, most=5, logarithms=True),
     )  # fmt: skip
-    add_line(fig, c, rho, f"ρ = {rho}, chosen", of=l)
+    add_line(fig, c, rho, f"chosen: ρ = {rho}", of=l)
     add_line(fig, c, rho, row=2)
     fig.add_scatter(
         x=[rho] * len(curves), y=[one, any_of][: len(curves)], mode="markers", showlegend=False,

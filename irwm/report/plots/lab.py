@@ -92,7 +92,7 @@ def trials(mark: schema.LabMark, *, dark: bool = False) -> go.Figure:
         fig.update_xaxes(autorange="reversed", range=None)
     fig.update_yaxes(
         range=[1.5 - 0.02 * deepest, deepest * 1.06], **power_ticks(deepest * 1.05, 0, logarithms=True),
-        title_text="Odds of this reading without the mark (p; higher is stronger)",
+        title_text="Odds of this reading without the mark (p; stronger towards the top)",
     )  # fmt: skip
     return fig
 
@@ -242,10 +242,11 @@ def _tally(rows: Sequence[schema.LabRow], cost: Cost) -> str:
                  for usable in (True, False)]  # fmt: skip
         kept, outlived = (sum(row["verdict"] == "found" for row in side) for side in sides)
         said = (
-            f"Left of the line, the model is usable. The mark was found after {kept} of {len(sides[0])} such trials, "
+            "To the left of the line, the model is usable. "
+            f"The mark was found after {kept} of {len(sides[0])} such trials, "
         )
         said += f"and after {outlived} of {len(sides[1])} to the right of the line."
-    return said + (f" Not measured and not shown: {left_out}." if left_out else "")
+    return said + (f" Trials not measured and not shown: {left_out}." if left_out else "")
 
 
 def _ratio_ticks(low: float, high: float) -> dict[str, list[Any]]:
@@ -300,7 +301,7 @@ def _said(row: schema.LabRow) -> str:
     way = _way(row)
     lines = [f"<b>{label(name_of(row), 80)}</b>", _WORDS[row["verdict"] or way["verdict"]]]
     lines.append(f"{way['count']} of {way['present']} positions count")
-    lines.append(f"probability by chance {power_hover(way['log10_risk'])}")
+    lines.append(f"probability by chance: {power_hover(way['log10_risk'])}")
     if row["traced"] is not None:
         lines.append(f"recipient {'named' if row['traced']['named'] else 'not named'}, z = {_z(row)}")
     u = row["utility"]
@@ -310,7 +311,7 @@ def _said(row: schema.LabRow) -> str:
         if u["kl"] is not None:
             lines.append(f"KL {number_of(u['kl']):.4g} nats")
         if u["top1"] is not None:
-            lines.append(f"same likeliest token {100 * u['top1']:.1f} %")
+            lines.append(f"same most likely token: {100 * u['top1']:.1f} %")
         if (alike := _alike(row)) is not None:
             lines.append(f"similarity of hidden states {alike:.4f} (cosine)")
     return "<br>".join(lines)
@@ -322,14 +323,14 @@ def _read(row: schema.LabRow, reading: schema.LabReading | None, way: Way) -> st
     return (
         f"<b>{label(name_of(row), 80)}</b><br>{WAY_WORDS[way][0]}: {_WORDS[reading['verdict']]}<br>"
         f"{reading['count']} of {reading['present']} positions count<br>"
-        f"probability by chance {power_hover(reading['log10_risk'])}"
+        f"probability by chance: {power_hover(reading['log10_risk'])}"
     )
 
 
 def change_text(change: float) -> str:
     """A change of perplexity in words: "12.3 % higher", "unchanged", "40 times as high"."""
     if math.isinf(change):
-        return "beyond measure"
+        return "too large to measure"
     if abs(change) < 5e-5:
         return "unchanged"
     if change < 9:
@@ -339,7 +340,7 @@ def change_text(change: float) -> str:
 
 def _number(value: schema.Extended) -> str:
     found = number_of(value)
-    return "beyond measure" if math.isinf(found) else f"{found:.4g}"
+    return "too large to measure" if math.isinf(found) else f"{found:.4g}"
 
 
 def _z(row: schema.LabRow) -> str:

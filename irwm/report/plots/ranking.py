@@ -23,10 +23,10 @@ def ranking(found: schema.Tracing, *, dark: bool = False, accuses: bool = True) 
     """z over rank for the recipients of a document's section "tracing"; if there are very many, with a histogram of
     the others below.
 
-    Without `accuses`, as on a suspect that cannot be judged, recipients above the threshold are pointed to, not named.
+    Without `accuses`, as on a suspect that cannot be judged, recipients above the threshold are indicated, not named.
     """
     c = colours(dark)
-    word = "named" if accuses else "pointed to"
+    word = "named" if accuses else "indicated"
     rows = [(row, row["z"]) for row in found["ranked"] if row["z"] is not None]
     named, others = found["named"], found["others"]
     # Keys, not recipients: among them may be the owner's, and keys whose copy was never written.
@@ -41,7 +41,7 @@ def ranking(found: schema.Tracing, *, dark: bool = False, accuses: bool = True) 
     if not rows:
         fig.update_xaxes(visible=False, title_text="Recipients")
         fig.update_yaxes(visible=False, title_text="z")
-        note(fig, ["No recipient could be compared:", label(found["reason"], 120)], dark)
+        note(fig, ["No recipients could be compared:", label(found["reason"], 120)], dark)
         return fig
     if others["count"]:
         make_subplots(rows=2, cols=1, vertical_spacing=0.2, row_heights=[0.62, 0.38], figure=fig)
@@ -69,7 +69,7 @@ def ranking(found: schema.Tracing, *, dark: bool = False, accuses: bool = True) 
     )  # fmt: skip
     first = {"row": 1, "col": 1} if others["count"] else {}
     of = number(found["recipients"])
-    what = f"Keys by rank (the first {len(rows)} of {of})" if others["count"] else f"Keys by rank (of {of})"
+    what = f"Keys by rank (the first {len(rows)} of {of})" if others["count"] else f"Keys by rank ({of} in total)"
     fig.update_xaxes(title_text=what, range=list(ends), showgrid=False, **_whole(len(rows)), **first)
     fig.update_yaxes(title_text=_axis_title(scale), **_ticks(scale, [*z, *decoys, found["z_needed"]]), **first)
     if others["count"]:
@@ -128,7 +128,7 @@ def _add_decoys(fig: go.Figure, c: Colours, decoys: Sequence[float], places: int
             for i, z in enumerate(decoys, 1)
         ],
         hoverinfo="text",
-        name="decoys: what chance gives",
+        name="decoys: expected by chance",
     )
 
 
@@ -139,7 +139,7 @@ def _add_others(fig: go.Figure, c: Colours, others: schema.Others, decoys: Seque
     chance = np.histogram(np.array(decoys, float), edges)[0] if len(decoys) else np.zeros(counted.size, int)
     many = number(others["count"])
     for tally, colour, name in (
-        (chance, c.null, "decoys: chance, in the same bins"),
+        (chance, c.null, "decoys: expected by chance, in the same bins"),
         (counted, c.accent, f"the other {many}, not named (observed)"),
     ):
         used, total = tally > 0, max(int(tally.sum()), 1)

@@ -13,7 +13,7 @@ from irwm.report.plots.theme import HEIGHT, colours, dashed, figure, label, note
 # A label that begins right of this value would leave the figure.
 _ROOM_BEGINS = 0.7
 
-_WRONG = "Wrong rows are near 0 in any model."
+_WRONG = "Non-matching rows have a similarity near 0 in any model."
 _MINOR = "Minor components leave out what independently trained models share."
 
 
@@ -21,7 +21,7 @@ def similarities(h: CosineHistogram, *, dark: bool = False) -> go.Figure:
     """Similarities of matched rows with the original's, against decoys: the same rows paired with wrong ones."""
     c = colours(dark)
     fig = figure(
-        "Similarity of matched rows, compared with wrong rows (decoys)",
+        "Similarity of matched rows, compared with non-matching rows (decoys)",
         "In a related model, the median is to the right of the dashed line. "
         f"{_MINOR if h.minor_components else _WRONG}",
         dark=dark,
@@ -33,10 +33,13 @@ def similarities(h: CosineHistogram, *, dark: bool = False) -> go.Figure:
     fig.update_yaxes(title_text="Share of the compared rows", ticksuffix=" %", rangemode="tozero")
     if not h.rows.sum():
         fig.update_yaxes(visible=False, range=[0, 1])
-        note(fig, ["No row could be compared:", label(h.reason, 120)], dark)
+        note(fig, ["No rows could be compared:", label(h.reason, 120)], dark)
         return fig
     centres = ((h.edges[:-1] + h.edges[1:]) / 2).tolist()
-    for tally, colour, name in ((h.decoys, c.null, "wrong row (decoy)"), (h.rows, c.accent, "matched row (observed)")):
+    for tally, colour, name in (
+        (h.decoys, c.null, "non-matching row (decoy)"),
+        (h.rows, c.accent, "matched row (observed)"),
+    ):
         total = max(int(tally.sum()), 1)
         used = tally > 0
         fig.add_bar(
@@ -59,7 +62,7 @@ def similarities(h: CosineHistogram, *, dark: bool = False) -> go.Figure:
     vertical_line(fig, h.needed, dashed(c), needed, xanchor="right" if reached else "left")
     if math.isnan(h.median):
         return fig
-    exact = f"median of the matched rows: {h.median:.6g}<br>median of wrong rows: {h.decoy_median:.6g}"
+    exact = f"median of the matched rows: {h.median:.6g}<br>median of non-matching rows: {h.decoy_median:.6g}"
     side = "left" if reached and h.median <= _ROOM_BEGINS else "right"
     line = {"color": c.accent, "width": 2}
     vertical_line(fig, h.median, line, f"median {decimal(h.median, 3)}", xanchor=side, hovertext=exact)

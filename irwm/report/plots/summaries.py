@@ -172,7 +172,7 @@ def position_text(s: ReadingSummary, i: int, parameters: Parameters) -> str:
     if not math.isfinite(s.observed[i]):
         return GONE
     quantiles = [f"{percent(q)}: {v:.4g}" for q, v in zip(LEVELS, s.bands[i], strict=True)]
-    limit = f"must stay below {s.thresholds[i]:.6g} (β = {parameters.rank_threshold:g})"
+    limit = f"must be below {s.thresholds[i]:.6g} (β = {parameters.rank_threshold:g})"
     if not math.isfinite(s.thresholds[i]):
         limit = f"too few permutations for any rank below β = {parameters.rank_threshold:g}"
     return (

@@ -200,13 +200,13 @@ def test_sorted_ranks_are_compared_with_order_statistics():
     figure = detection.sorted_ranks(summarise(reading, PARAMETERS), PARAMETERS, ROWS)
     ranks = named(figure, "observed").y
     assert list(ranks) == sorted(reading.ranks[np.isfinite(reading.ranks)])
-    low, mean = named(figure, "95 %").y, named(figure, "chance, on").y
+    low, mean = named(figure, "95 %").y, named(figure, "average expected").y
     np.testing.assert_allclose(mean, np.arange(1, 50) / 50)
     np.testing.assert_allclose(low[10:], beta_law.ppf(0.025, np.arange(11, 50), np.arange(39, 0, -1)))
     shaded = next(shape for shape in figure.layout.shapes if shape.type == "rect")
     assert shaded.x1 == reading.count + 0.5
     assert f"{reading.count} of 49" in figure.layout.title.text
-    assert "ρ = 30 must count" in {a.text for a in figure.layout.annotations}
+    assert "at least ρ = 30 positions must count" in {a.text for a in figure.layout.annotations}
     assert dict(zip(figure.layout.yaxis.ticktext, figure.layout.yaxis.tickvals, strict=True))["β = 0.2"] == 0.2
 
 
